@@ -1,0 +1,88 @@
+"""What can go wrong, as a tree.
+
+    ProbekitError
+    ├── UsageError            wrong arguments: an unknown name, options that exclude each other
+    ├── DataError             a data file or table is not what it should be (file, line, column)
+    ├── ModelError            a model folder cannot be loaded, or loads as something else
+    ├── NonFiniteError        an activation is NaN or infinite (example, layer)
+    ├── TruncationError       a text is longer than the model can read, and that was not allowed
+    └── CacheError
+        ├── CacheMismatch     the file holds other activations than those asked for
+        ├── CacheIncomplete   the file was never finished
+        ├── CacheCorrupt      the file's bytes are not those that were written
+        └── CacheBusy         another process is writing the same cache
+
+Every message says what was wanted, what came and what to do. The command line turns each of them into one
+sentence on standard error and exit status 2.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = [
+    "CacheBusy",
+    "CacheCorrupt",
+    "CacheError",
+    "CacheIncomplete",
+    "CacheMismatch",
+    "DataError",
+    "ModelError",
+    "NonFiniteError",
+    "ProbekitError",
+    "TruncationError",
+    "UsageError",
+]
+
+
+class ProbekitError(Exception):
+    """The root of every error that probekit raises on purpose."""
+
+
+class UsageError(ProbekitError, ValueError):
+    """Wrong arguments: an unknown name, a value out of range, options that exclude each other."""
+
+
+class DataError(ProbekitError, ValueError):
+    """A data file is not what it should be; the message begins with the file, the line and the column."""
+
+    def __init__(
+        self, message: str, *, file: str | Path | None = None, line: int | None = None, column: str | int | None = None
+    ) -> None:
+        self.file, self.line, self.column = file, line, column
+        where = [] if file is None else [str(file)]
+        where += [] if line is None else [f"line {line}"]
+        where += [] if column is None else [f"column {column}" if isinstance(column, int) else f"column {column!r}"]
+        super().__init__(f"{', '.join(where)}: {message}" if where else message)
+
+
+class ModelError(ProbekitError):
+    """A model cannot be loaded, or is not what its folder says."""
+
+
+class NonFiniteError(ProbekitError, ArithmeticError):
+    """An activation is NaN or infinite."""
+
+
+class TruncationError(ProbekitError):
+    """A text is longer than the model can read."""
+
+
+class CacheError(ProbekitError):
+    """The root of the errors about cache files."""
+
+
+class CacheMismatch(CacheError):
+    """The file holds other activations than those asked for."""
+
+
+class CacheIncomplete(CacheError):
+    """The file was never finished."""
+
+
+class CacheCorrupt(CacheError):
+    """The file's bytes are not those that were written."""
+
+
+class CacheBusy(CacheError):
+    """Another process is writing the same cache."""

@@ -1,0 +1,90 @@
+"""What the rest of probekit asks of a model: text in, one vector a layer and a position out, never any padding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Batch", "Encoder", "Sink", "Text", "Tokens"]
+
+Text = str | tuple[str, str] | tuple[tuple[str, ...]]
+"""What is read as one sequence: a sentence, a pair read jointly, or (in a tuple of one) the words of a sentence."""
+
+Sink = Callable[[int, "torch.Tensor"], None]
+"""Called as ``sink(i, hidden)`` once a layer, in order; ``hidden`` (t, width) belongs to ``layers[i]``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Sequences of word pieces, one after another. t pieces in s sequences.
+
+    token_ids : int32 (t,)
+    length : int64 (s,), pieces of each sequence, special ones counted; 0 where the model reads nothing
+    special : bool (t,), whether the tokenizer added the piece ([CLS], <s>, …)
+    type_ids : uint8 (t,), the segment a piece belongs to, as the model is told (0 or 1)
+    word_index : int32 (t,), index of the word that the piece is part of: of the given words, or of the words
+        that the tokenizer's own pre-tokenizer finds in plain text; -1 for special pieces.
+        Words of the second sentence of a pair count on from those of the first.
+    char_start, char_end : int32 (t,), characters of the sentence (or the given word) that the piece covers;
+        0, 0 for special pieces
+    truncated : bool (s,), whether something of the text was cut off
+    """
+
+    token_ids: np.ndarray
+    length: np.ndarray
+    special: np.ndarray
+    type_ids: np.ndarray
+    word_index: np.ndarray
+    char_start: np.ndarray
+    char_end: np.ndarray
+    truncated: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Whole sequences, one after another, without padding; sequences of equal length stand together.
+
+    token_ids : int32 (t,)
+    type_ids : uint8 (t,)
+    length : int64 (s,), ascending, none of them 0, summing to t
+    """
+
+    token_ids: np.ndarray
+    type_ids: np.ndarray
+    length: np.ndarray
+
+
+class Encoder(Protocol):
+    """A model that gives every layer's hidden states.
+
+    name : for tables and file names
+    spec : what determines the numbers (weights digest, tokenizer digest, dtype, device kind, path …), JSON values
+    versions : what else is worth knowing (library versions, certificate), JSON values
+    layers : names of what ``encode`` emits, in order: "0" … "L", then "final_norm" where there is one.
+        Layer 0 is what enters block 1, layer l the residual stream after block l.
+    width : d
+    max_length : the most pieces of a sequence, special ones counted
+    mixed_lengths : whether one batch may hold sequences of different lengths (packed); if not, all are equal
+    batch_tokens : pieces a batch should hold for good speed
+    """
+
+    name: str
+    spec: Mapping[str, Any]
+    versions: Mapping[str, Any]
+    layers: tuple[str, ...]
+    width: int
+    max_length: int
+    mixed_lengths: bool
+    batch_tokens: int
+
+    def tokenize(self, texts: Sequence[Text]) -> Tokens:
+        """Word pieces of each text, as this model reads them."""
+
+    def encode(self, batch: Batch, sink: Sink) -> None:
+        """Run the model and hand each layer's hidden states, (t, width) in the batch's order, to ``sink``."""

@@ -1,0 +1,47 @@
+"""Device, dtype, threads and progress: what a job is told about the machine it runs on."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Protocol
+
+from probekit.errors import UsageError
+
+__all__ = ["Dtype", "Progress", "no_progress", "resolve_device"]
+
+
+class Dtype(StrEnum):
+    """Numbers that the model computes in."""
+
+    FLOAT32 = "float32"
+    FLOAT16 = "float16"
+    BFLOAT16 = "bfloat16"
+
+
+class Progress(Protocol):
+    """Called as work goes on; the command line draws it, the library stays quiet."""
+
+    def __call__(self, stage: str, done: int, total: int, /, **rates: float) -> None:
+        """``done`` of ``total`` units of ``stage`` are finished; ``rates`` holds running totals such as tokens."""
+
+
+def no_progress(stage: str, done: int, total: int, /, **rates: float) -> None:
+    """Progress that nobody watches."""
+
+
+def resolve_device(device: str = "auto") -> str:
+    """The torch device string to use: "auto" takes CUDA, then MPS, then the CPU.
+
+    Raises UsageError where the device asked for is not there.
+    """
+    import torch
+
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    kind = device.partition(":")[0]
+    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if kind not in there:
+        raise UsageError(f"unknown device {device!r}; there are auto, cpu, cuda, cuda:N and mps.")
+    if not there[kind]:
+        raise UsageError(f"device {device!r} was asked for, but torch sees none here; use --device cpu.")
+    return device

@@ -1,0 +1,122 @@
+"""Tasks as values: frozen, comparable, free of any tokenizer or model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+
+import numpy as np
+import xxhash
+
+from probekit.errors import UsageError
+
+__all__ = ["Example", "Kind", "Label", "Split", "Task"]
+
+Label = int | float | tuple[int, ...] | None
+
+
+class Kind(StrEnum):
+    """What is predicted: a class, a number, or one class a word."""
+
+    CLASSIFICATION = "classification"
+    REGRESSION = "regression"
+    SEQUENCE_LABELLING = "sequence-labelling"
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One example: a sentence, a pair of sentences, or a sentence given as words.
+
+    id : unique within its split
+    text : the (first) sentence; of token-labelled examples the original sentence where the source has it,
+        otherwise the words joined by blanks
+    pair : the second sentence, or None
+    words : the given words of a token-labelled example, or None
+    label : class index, number, one class index a word (same length as ``words``), or None where unlabelled
+    domain : where the text comes from (MNLI genre, treebank section), or None
+    """
+
+    id: str
+    text: str
+    label: Label = None
+    pair: str | None = None
+    words: tuple[str, ...] | None = None
+    domain: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The examples of one split, in the order of their source."""
+
+    name: str
+    examples: tuple[Example, ...]
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def __iter__(self) -> Iterator[Example]:
+        return iter(self.examples)
+
+    def __getitem__(self, i: int) -> Example:
+        return self.examples[i]
+
+    @property
+    def paired(self) -> bool:
+        """Whether the examples are pairs of sentences."""
+        return bool(self.examples) and self.examples[0].pair is not None
+
+    def digest(self) -> str:
+        """xxh3 digest (32 hex digits) of everything in the split: ids, texts, words, labels, domains, order."""
+        state = xxhash.xxh3_128()
+        for e in self.examples:
+            state.update(repr((e.id, e.text, e.label, e.pair, e.words, e.domain)).encode("utf-8", "surrogatepass"))
+            state.update(b"\n")
+        return state.hexdigest()
+
+    def head(self, limit: int | None) -> Split:
+        """The first ``limit`` examples (all of them for None)."""
+        return self if limit is None or limit >= len(self) else Split(self.name, self.examples[:limit])
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task: splits of examples, and what their labels mean.
+
+    name : as on the command line
+    label_names : names of the classes (or word tags) by index; empty for regression
+    metrics : names known to :mod:`probekit.tasks.metrics`; the first is the task's own
+    source, licence : where the data come from, and under which terms
+    """
+
+    name: str
+    kind: Kind
+    splits: Mapping[str, Split]
+    label_names: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ("accuracy",)
+    source: str = ""
+    licence: str = ""
+    notes: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "splits", MappingProxyType(dict(self.splits)))
+
+    def split(self, name: str) -> Split:
+        """The split called ``name``; raises UsageError naming those there are."""
+        if name not in self.splits:
+            raise UsageError(f"{self.name} has no split {name!r}; it has {', '.join(self.splits)}.")
+        return self.splits[name]
+
+    def labels(self, split: str) -> np.ndarray:
+        """Labels of a split, shape (n,): int64 with -1 for unlabelled, or float64 with NaN.
+
+        Of a sequence-labelling task: one int64 a word, the sentences one after another.
+        """
+        examples: Sequence[Example] = self.split(split).examples
+        if self.kind is Kind.REGRESSION:
+            return np.array([np.nan if e.label is None else e.label for e in examples], dtype=np.float64)
+        if self.kind is Kind.SEQUENCE_LABELLING:
+            tags = [e.label if isinstance(e.label, tuple) else (-1,) * len(e.words or ()) for e in examples]
+            return np.array([t for sentence in tags for t in sentence], dtype=np.int64)
+        return np.array([-1 if e.label is None else e.label for e in examples], dtype=np.int64)
