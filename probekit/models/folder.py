@@ -1,0 +1,125 @@
+"""Find a model's files on disk and say exactly which they are, without loading the model or importing torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import xxhash
+
+from probekit.errors import ModelError
+
+__all__ = ["config_digest", "resolve_model", "tokenizer_digest", "weight_files", "weights_digest"]
+
+_WANTED = ("*.json", "*.safetensors", "*.txt", "*.model")
+_TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "*.model",
+)
+
+
+def resolve_model(model: str | Path, revision: str | None = None) -> Path:
+    """The local folder of ``model``: the folder itself, or the hub's snapshot of a model id, fetched where needed.
+
+    Only JSON, text, vocabulary and safetensors files are fetched, never code or pickles.
+    Raises ModelError where there is neither such a folder nor such a model, or a file that is needed is missing.
+    """
+    folder = Path(model).expanduser()
+    if not folder.is_dir():
+        if folder.exists() or folder.is_absolute() or str(model).startswith("."):
+            raise ModelError(f"{model} is not a folder; wanted a hub id or a folder with config.json and safetensors.")
+        folder = _snapshot(str(model), revision)
+    if not (folder / "config.json").is_file():
+        raise ModelError(f"{folder} has no config.json, so it is not a model folder (save_pretrained writes one).")
+    return folder
+
+
+def weights_digest(folder: Path) -> str:
+    """xxh3 digest (32 hex digits) of config.json and the bytes of the safetensors files."""
+    return _digest([folder / "config.json", *weight_files(folder)])
+
+
+def config_digest(folder: Path) -> str:
+    """xxh3 digest (32 hex digits) of config.json alone: all that determines a re-initialised model beside its seed."""
+    return _digest([folder / "config.json"])
+
+
+def tokenizer_digest(folder: Path) -> str:
+    """xxh3 digest (32 hex digits) of the tokenizer's files; raises ModelError where there are none."""
+    files = sorted({file for pattern in _TOKENIZER_FILES for file in folder.glob(pattern)})
+    if not files:
+        raise ModelError(f"{folder} has no tokenizer (tokenizer.json, or a vocabulary); save it beside the model.")
+    return _digest(files)
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of a model, those of the index where it is sharded; each is complete.
+
+    Raises ModelError where one is missing or cut short, and where there are only pickled weights.
+    """
+    index = folder / "model.safetensors.index.json"
+    if (folder / "model.safetensors").is_file():
+        files = [folder / "model.safetensors"]
+    elif index.is_file():
+        try:
+            names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        except (ValueError, KeyError, AttributeError) as error:
+            raise ModelError(f"{index} cannot be read as an index of weights ({error}); fetch it again.") from error
+        files = [folder / name for name in names]
+    else:
+        pickles = [*folder.glob("pytorch_model*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth")]
+        if pickles:
+            raise ModelError(
+                f"{folder} has only pickled weights ({pickles[0].name}), which could run any code when read. Convert them "
+                "once where you trust them: AutoModel.from_pretrained(…).save_pretrained(…) writes model.safetensors."
+            )
+        raise ModelError(f"{folder} has no weights: wanted model.safetensors, or its shards with their index.")
+    for file in files:
+        _check_complete(file)
+    return files
+
+
+def _check_complete(file: Path) -> None:
+    from safetensors import SafetensorError, safe_open
+
+    if not file.is_file():
+        raise ModelError(f"{file} is missing, though the index names it; fetch the model again.")
+    try:
+        with safe_open(file, framework="numpy"):
+            pass
+    except (SafetensorError, OSError) as error:
+        raise ModelError(f"{file} is damaged or cut short ({error}); fetch it again.") from error
+
+
+def _digest(files: Iterable[Path]) -> str:
+    state = xxhash.xxh3_128()
+    for file in files:
+        state.update(f"{file.name}\0{file.stat().st_size}\0".encode())
+        with file.open("rb") as stream:
+            while piece := stream.read(1 << 22):
+                state.update(piece)
+    return state.hexdigest()
+
+
+def _snapshot(model: str, revision: str | None) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        return Path(snapshot_download(model, revision=revision, allow_patterns=list(_WANTED), ignore_patterns=["*/*"]))
+    except HFValidationError as error:
+        raise ModelError(f"{model!r} is neither a folder here nor a hub id such as bert-base-uncased.") from error
+    except (OSError, ValueError) as error:  # offline, not found, gated, no such revision: all of them derive from these
+        at = f" at revision {revision!r}" if revision else ""
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ModelError(
+            f"{model!r}{at} is no folder here and could not be fetched from the hub ({reason}). "
+            "Check the name and the network, or give the path of a local folder."
+        ) from error

@@ -1,0 +1,100 @@
+"""Many sequences in one row, without padding: an attention function that keeps each sequence to itself.
+
+A batch of sequences is run as one sequence of t pieces, with position ids that begin anew for each. Everything in a
+transformer but attention works on each piece alone; attention is computed with one call of PyTorch's
+``scaled_dot_product_attention`` for each length that occurs, so no number depends on what else is in the batch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AttentionInterface
+
+from probekit.errors import ModelError
+
+__all__ = ["PACKED", "PACKED_TYPES", "Groups", "groups_of", "positions_of"]
+
+PACKED = "probekit_packed"
+"""The name under which the attention function stands in transformers' attention interface."""
+
+PACKED_TYPES = frozenset(
+    ["albert", "bert", "camembert", "distilbert", "electra", "ernie", "gpt2", "gpt_neox", "llama", "mistral", "olmo", "olmo2", "phi", "phi3", "qwen2", "qwen3", "roberta", "xlm-roberta"]
+)
+"""Model types whose own code was read and works on each piece alone, outside attention. Each load checks it again."""
+
+OFFSET_TYPES = frozenset({"camembert", "roberta", "xlm-roberta"})
+"""Model types that count positions from the padding id + 1, and skip padding pieces."""
+
+Groups = tuple[tuple[int, int, int], ...]
+"""(first row, number of sequences, their length) of each length in the batch."""
+
+_IGNORED = frozenset(
+    {"cache_position", "cu_seq_lens_k", "cu_seq_lens_q", "output_attentions", "output_hidden_states"}
+    | {"position_embeddings", "position_ids", "return_dict", "use_cache"}
+)
+
+
+def groups_of(length: np.ndarray) -> Groups:
+    """Where the sequences of each length stand in a batch; ``length`` int64 (s,), ascending."""
+    lengths, counts = np.unique(length, return_counts=True)
+    first = np.cumsum(lengths * counts) - lengths * counts
+    return tuple((int(a), int(n), int(k)) for a, n, k in zip(first, counts, lengths, strict=True))
+
+
+def positions_of(token_ids: np.ndarray, length: np.ndarray, padding_id: int | None = None) -> np.ndarray:
+    """Position of each piece in its sequence, int64 (t,), from 0.
+
+    With a ``padding_id``, as RoBERTa counts: from padding_id + 1, where pieces that are padding stay at padding_id
+    (they occur in text that spells the padding token out).
+    """
+    starts = np.cumsum(length) - length
+    if padding_id is None:
+        return np.arange(len(token_ids)) - np.repeat(starts, length)
+    real = (token_ids != padding_id).astype(np.int64)
+    seen = np.cumsum(real)
+    before = np.repeat(seen[starts] - real[starts], length)
+    return (seen - before) * real + padding_id
+
+
+def packed_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    is_causal: bool | None = None,
+    probekit_groups: Groups | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attention within each sequence of a packed row.
+
+    query (1, heads, t, d), key and value (1, key heads, t, d); returns (1, t, heads, d).
+    Raises ModelError where the model asks for something that this function would not honour (a sliding window,
+    a soft cap, attention sinks, a mask).
+    """
+    unknown = sorted(k for k, v in kwargs.items() if k not in _IGNORED and v is not None)
+    if attention_mask is not None:
+        unknown.append("attention_mask")
+    if unknown or probekit_groups is None or dropout:
+        raise ModelError(f"packed attention cannot honour {', '.join(unknown) or 'a call without groups'}.")
+    causal = module.is_causal if is_causal is None else is_causal
+    query, key, value = (x[0].transpose(0, 1) for x in (query, key, value))
+    shared = query.shape[1] != key.shape[1]
+    out = query.new_empty((query.shape[0], query.shape[1], value.shape[2]))
+    for first, count, length in probekit_groups:
+        rows = slice(first, first + count * length)
+        q, k, v = (x[rows].unflatten(0, (count, length)).transpose(1, 2) for x in (query, key, value))
+        attended = torch.nn.functional.scaled_dot_product_attention(
+            q, k, v, is_causal=bool(causal) and length > 1, scale=scaling, enable_gqa=shared
+        )
+        out[rows] = attended.transpose(1, 2).flatten(0, 1)
+    return out.unsqueeze(0), None
+
+
+AttentionInterface.register(PACKED, packed_attention)  # without a mask function of that name, no mask is built

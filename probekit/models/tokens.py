@@ -1,0 +1,160 @@
+"""Texts to word pieces, as flat arrays, with a fast tokenizer's own batch interface."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from probekit.errors import ModelError, UsageError
+from probekit.models.encoder import Text, Tokens
+from probekit.models.folder import tokenizer_digest
+
+__all__ = ["NO_LIMIT", "Tokenizer", "load_tokenizer"]
+
+NO_LIMIT = 1 << 30
+"""Pieces that a sequence may have where neither tokenizer nor model sets a limit."""
+
+_CHUNK = 2048
+
+
+class Tokenizer:
+    """A fast tokenizer, never padding, cutting at ``max_length`` pieces (the longer sentence of a pair first).
+
+    backend : tokenizers.Tokenizer, of which this takes possession
+    max_length : the most pieces of a sequence, special ones counted
+    type_ids : whether the model wants to know the segment of a piece
+    """
+
+    def __init__(self, backend: Any, max_length: int, *, type_ids: bool = False) -> None:
+        self.backend, self.max_length, self.type_ids = backend, max_length, type_ids
+        backend.no_padding()
+        backend.no_truncation()
+        if max_length < NO_LIMIT:
+            backend.enable_truncation(max_length, strategy="longest_first")
+        self._blank = _reads_blanks(backend)
+
+    def __call__(self, texts: Sequence[Text]) -> Tokens:
+        """Word pieces of each text.
+
+        Given words are read as if joined by blanks. Raises UsageError for what is not a text, with its index.
+        """
+        parts = [self._arrays(chunk) for chunk in _chunks(texts)]
+        return Tokens(*(np.concatenate(column) for column in zip(*parts, strict=True))) if parts else _NOTHING
+
+    def _arrays(self, texts: Sequence[Text]) -> tuple[np.ndarray, ...]:
+        encodings = self._encodings(texts)
+        length = np.fromiter((len(e) for e in encodings), np.int64, len(encodings))
+        t = int(length.sum())
+        special = _flat((e.special_tokens_mask for e in encodings), np.bool_, t)
+        offsets = _flat(chain.from_iterable(e.offsets for e in encodings), np.int32, 2 * t).reshape(t, 2)
+        words = chain.from_iterable(e.word_ids for e in encodings)
+        word_index = np.fromiter((-1 if w is None else w for w in words), np.int32, t)
+        start = np.cumsum(length) - length
+        for i, text in enumerate(texts):
+            rows = slice(start[i], start[i] + length[i])
+            if isinstance(text, tuple) and len(text) == 2:
+                _count_on(word_index[rows], encodings[i].sequence_ids)
+            elif isinstance(text, tuple) and self._blank:
+                offsets[rows] = np.maximum(offsets[rows] - (word_index[rows, None] > 0), 0)
+        offsets[word_index < 0] = 0
+        return (
+            _flat((e.ids for e in encodings), np.int32, t),
+            length,
+            special,
+            _flat((e.type_ids for e in encodings), np.uint8, t) if self.type_ids else np.zeros(t, np.uint8),
+            word_index,
+            offsets[:, 0].copy(),
+            offsets[:, 1].copy(),
+            np.fromiter((len(e) == self.max_length and bool(e.overflowing) for e in encodings), np.bool_, len(length)),
+        )
+
+    def _encodings(self, texts: Sequence[Text]) -> list[Any]:
+        given = [i for i, text in enumerate(texts) if isinstance(text, tuple) and len(text) == 1]
+        if not given:
+            return self._encode(list(texts), list(range(len(texts))))
+        encodings: list[Any] = [None] * len(texts)
+        plain = sorted(set(range(len(texts))) - set(given))
+        words = [self._with_blanks(texts[i][0]) for i in given]
+        for where, found in (
+            (given, self._encode(words, given, True)),
+            (plain, self._encode([texts[i] for i in plain], plain)),
+        ):
+            for i, encoding in zip(where, found, strict=True):
+                encodings[i] = encoding
+        return encodings
+
+    def _encode(self, inputs: list[Any], where: list[int], words: bool = False) -> list[Any]:
+        try:
+            return self.backend.encode_batch(inputs, is_pretokenized=words)
+        except (TypeError, ValueError) as error:  # UnicodeEncodeError is a ValueError
+            for i, one in zip(where, inputs, strict=True):
+                try:
+                    self.backend.encode_batch([one], is_pretokenized=words)
+                except (TypeError, ValueError):
+                    raise UsageError(f"text {i} cannot be read: wanted valid Unicode, got {one!r:.200}.") from error
+            raise
+
+    def _with_blanks(self, words: Sequence[str]) -> list[str]:
+        return [" " + word if i else word for i, word in enumerate(words)] if self._blank else list(words)
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The fast tokenizer of a model folder, as transformers loads it.
+
+    Raises ModelError where the folder has none, or only one that is written in Python (no character offsets).
+    """
+    from transformers import AutoTokenizer
+
+    tokenizer_digest(folder)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, use_fast=True, local_files_only=True)
+    except Exception as error:  # transformers and tokenizers raise whatever they met, down to bare Exception
+        raise ModelError(f"the tokenizer in {folder} cannot be loaded ({first_line(error)}).") from error
+    if not tokenizer.is_fast:
+        raise ModelError(
+            f"{folder} has only a slow tokenizer ({type(tokenizer).__name__}), without offsets and word numbers; "
+            "save the model's fast one (tokenizer.json) beside it."
+        )
+    return tokenizer
+
+
+def first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _reads_blanks(backend: Any) -> bool:
+    """Whether words given one by one must carry the blank before them to be read as in running text.
+
+    True of byte-level tokenizers (RoBERTa, GPT-2) that put no blank before a word on their own.
+    """
+
+    def ids(text: Any) -> list[int]:
+        return backend.encode(text, is_pretokenized=isinstance(text, list), add_special_tokens=False).ids
+
+    running = ids("the the")
+    return ids(["the", "the"]) != running == ids(["the", " the"])
+
+
+def _count_on(word_index: np.ndarray, sequence: Sequence[int | None]) -> None:
+    """Let the words of a pair's second sentence count on from those of its first, in place."""
+    second = np.fromiter((s == 1 for s in sequence), np.bool_, len(word_index))
+    words = second & (word_index >= 0)
+    word_index[words] += word_index[~second].max(initial=-1) + 1
+
+
+def _chunks(texts: Sequence[Text]) -> Iterator[Sequence[Text]]:
+    return (texts[i : i + _CHUNK] for i in range(0, len(texts), _CHUNK))
+
+
+def _flat(parts: Any, dtype: type, count: int) -> np.ndarray:
+    return np.fromiter(chain.from_iterable(parts), dtype, count)
+
+
+_NOTHING = Tokens(
+    *(np.zeros(0, dtype) for dtype in (np.int32, np.int64, np.bool_, np.uint8, np.int32, np.int32, np.int32, np.bool_))
+)

