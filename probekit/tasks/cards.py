@@ -1,0 +1,45 @@
+"""What is known of a dataset before it is loaded: its card."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from probekit.tasks.task import Example, Kind, Split, Task
+
+__all__ = ["Card"]
+
+
+@dataclass(frozen=True, eq=False)
+class Card:
+    """A dataset's card.
+
+    name : as on the command line
+    title : for people
+    kind, metrics, label_names, source, licence : as in :class:`~probekit.tasks.task.Task`
+    sizes : published number of examples of each split
+    folder : usual name of its folder, without regard to case, ``-`` and ``_``
+    """
+
+    name: str
+    title: str
+    kind: Kind
+    sizes: Mapping[str, int]
+    metrics: tuple[str, ...]
+    source: str
+    licence: str
+    label_names: tuple[str, ...] = ()
+    folder: str = ""
+
+    def task(self, splits: Mapping[str, Sequence[Example]], notes: Sequence[str] = (), *, name: str = "") -> Task:
+        """The task with these examples, by the name of their split."""
+        return Task(
+            name=name or self.name,
+            kind=self.kind,
+            splits={split: Split(split, tuple(examples)) for split, examples in splits.items()},
+            label_names=self.label_names,
+            metrics=self.metrics,
+            source=self.source,
+            licence=self.licence,
+            notes=tuple(notes),
+        )

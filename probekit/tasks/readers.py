@@ -1,0 +1,290 @@
+"""Reading data files: delimited text, JSON lines, CoNLL columns, CoNLL-U.
+
+All of them are UTF-8 (a byte-order mark is skipped). Lines end at ``\\n`` alone, a final ``\\r`` is dropped, and every
+other character, control characters and U+2028 among them, belongs to the text. Tab-separated files know no quoting:
+a ``"`` is a character like any other. Comma-separated files are quoted as RFC 4180 says.
+Each error is a :class:`~probekit.errors.DataError` that names file, line and column.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from probekit.errors import DataError
+
+__all__ = ["Sentence", "Table", "read_conll", "read_conllu", "read_csv", "read_json_lines", "read_lines", "read_tsv"]
+
+CONLLU_COLUMNS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
+
+
+def read_lines(path: Path, *, fallback: str | None = None) -> list[str]:
+    """The lines of a text file, without their ends; a missing final newline does not matter.
+
+    fallback : encoding to use where the file is not UTF-8 (old files with single Latin-1 bytes)
+    Raises DataError where the file is missing, is not UTF-8 (line and byte offset) or holds a NUL.
+    """
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror or error}.", file=path) from error
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        if fallback is None:
+            start = error.start + (3 if raw.startswith(b"\xef\xbb\xbf") else 0)
+            raise DataError(
+                f"byte 0x{raw[start]:02x} at offset {start} is not UTF-8. Save the file as UTF-8.",
+                file=path,
+                line=raw.count(b"\n", 0, start) + 1,
+            ) from error
+        text = raw.decode(fallback)
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise DataError("holds a NUL character. Is the file UTF-16, or damaged?", file=path, line=line)
+    lines = text.split("\n")
+    if not lines[-1]:
+        lines.pop()
+    return [line.removesuffix("\r") for line in lines] if "\r" in text else lines
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of named columns, as read from a delimited file.
+
+    lines : the line of the file (from 1) on which each row begins
+    short : how many rows were left out because they had too few columns
+    """
+
+    path: Path
+    columns: tuple[str, ...]
+    rows: list[list[str]]
+    lines: Sequence[int]
+    short: int = 0
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def column(self, name: str) -> list[str]:
+        """The cells of one column; raises DataError naming the columns there are."""
+        at = self.index(name)
+        return [row[at] for row in self.rows]
+
+    def index(self, name: str) -> int:
+        """The place of a column; raises DataError naming the columns there are."""
+        if name not in self.columns:
+            raise DataError(
+                f"there is no column {name!r}; the header has {', '.join(map(repr, self.columns)) or 'nothing'}.",
+                file=self.path,
+                line=1,
+            )
+        return self.columns.index(name)
+
+
+def read_tsv(
+    path: Path,
+    columns: Sequence[str] | None = None,
+    *,
+    wanted: Sequence[str] = (),
+    ragged: bool = False,
+    drop_short: bool = False,
+) -> Table:
+    """A tab-separated file, without quoting.
+
+    columns : names of the columns of a file without header; None takes the first line as the header
+    wanted : columns that must be there, all of them for a file without header
+    ragged : whether rows may have more columns than named, or fewer after the last wanted one
+    drop_short : whether rows with too few columns are left out and counted instead of being an error
+    """
+    lines = read_lines(path)
+    while lines and not lines[-1]:
+        lines.pop()
+    first = 1
+    if columns is None:
+        if not lines:
+            raise DataError("is empty; expected a header line.", file=path)
+        columns, lines, first = lines[0].split("\t"), lines[1:], 2
+    rows = [line.split("\t") for line in lines]
+    return _table(path, columns, rows, range(first, first + len(rows)), wanted, ragged=ragged, drop_short=drop_short)
+
+
+def read_csv(path: Path, columns: Sequence[str] | None = None, *, wanted: Sequence[str] = ()) -> Table:
+    """A comma-separated file with RFC 4180 quoting; a quoted cell may hold commas, quotes and line ends."""
+    source = read_lines(path)
+    reader = csv.reader((line + "\n" for line in source), strict=True)
+    rows: list[list[str]] = []
+    lines: list[int] = []
+    limit = csv.field_size_limit(2**31 - 1)  # the default refuses cells of more than 131072 characters
+    try:
+        begin = 1
+        for row in reader:
+            if row:
+                rows.append(row)
+                lines.append(begin)
+            begin = reader.line_num + 1
+    except csv.Error as error:
+        message = f"is not valid CSV: {error}. Is a quotation mark left open?"
+        raise DataError(message, file=path, line=begin) from error
+    finally:
+        csv.field_size_limit(limit)
+    if columns is None:
+        if not rows:
+            raise DataError("is empty; expected a header line.", file=path)
+        columns, rows, lines = rows[0], rows[1:], lines[1:]
+    return _table(path, columns, rows, lines, wanted, ragged=False, drop_short=False)
+
+
+def _table(
+    path: Path,
+    columns: Sequence[str],
+    rows: list[list[str]],
+    lines: Sequence[int],
+    wanted: Sequence[str],
+    *,
+    ragged: bool,
+    drop_short: bool,
+) -> Table:
+    """Check the header and the width of every row."""
+    twice = sorted({name for name in columns if list(columns).count(name) > 1} & set(wanted or columns))
+    if twice:
+        raise DataError(f"the header names {', '.join(map(repr, twice))} more than once.", file=path, line=1)
+    table = Table(path, tuple(columns), rows, lines)
+    need = 1 + max((table.index(name) for name in wanted), default=len(columns) - 1)
+    least, most = (need, float("inf")) if ragged else (len(columns), len(columns))
+    bad = [i for i, row in enumerate(rows) if not least <= len(row) <= most]
+    if not bad:
+        return table
+    if drop_short and all(len(rows[i]) < least for i in bad):
+        out = set(bad)
+        kept = [i for i in range(len(rows)) if i not in out]
+        return Table(path, table.columns, [rows[i] for i in kept], [lines[i] for i in kept], len(bad))
+    found = len(rows[bad[0]])
+    what = f"at least {least}" if ragged else f"{len(columns)}"
+    raise DataError(
+        f"{found} {'column' if found == 1 else 'columns'}, expected {what} ({', '.join(columns)}). "
+        "Is the file cut short, or separated by something else?",
+        file=path,
+        line=lines[bad[0]],
+    )
+
+
+def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Each object of a file with one JSON object a line, with its line number; blank lines are skipped."""
+    for number, line in enumerate(read_lines(path), start=1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+            if "\\u" in line:  # an escaped lone surrogate is valid JSON, but no text
+                json.dumps(record, ensure_ascii=False).encode()
+        except json.JSONDecodeError as error:
+            message = f"is not JSON: {error.msg}."
+            raise DataError(message, file=path, line=number, column=error.colno) from error
+        except UnicodeEncodeError as error:
+            message = "holds half of a surrogate pair (\\ud800 to \\udfff), which is no character."
+            raise DataError(message, file=path, line=number) from error
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"is not JSON that can be read: {error}.", file=path, line=number) from error
+        if not isinstance(record, dict):
+            kind = type(record).__name__
+            raise DataError(f"expected a JSON object, found a {kind}.", file=path, line=number)
+        yield number, record
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A sentence of a column file.
+
+    line : the line (from 1) of its first word
+    comments : the values of its ``# key = value`` lines; a comment without value is its own key
+    rows : the columns of each word
+    multiword, empty : how many CoNLL-U multiword tokens (``8-9``) and empty nodes (``8.1``) were left out of ``rows``
+    """
+
+    line: int
+    comments: dict[str, str]
+    rows: tuple[tuple[str, ...], ...]
+    multiword: int = 0
+    empty: int = 0
+
+    def column(self, index: int) -> tuple[str, ...]:
+        """One column (from 0; negative from the end) of every word."""
+        return tuple(row[index] for row in self.rows)
+
+
+def read_conll(
+    path: Path, *, columns: int = 2, comments: bool = False, fallback: str | None = None
+) -> Iterator[Sentence]:
+    """Sentences of a file with one word a line; they end at a line of nothing but blanks and tabs.
+
+    A line with a tab is split at tabs, any other at blanks.
+
+    columns : the least number of columns of a word
+    comments : whether a line that begins with ``#`` is a comment (in tweets it is a word)
+    """
+    for block in _blocks(path, comments=comments, fallback=fallback):
+        for number, row in block.rows:
+            if len(row) < columns or not row[0]:
+                raise DataError(
+                    f"{len(row)} columns, expected at least {columns} and a word in the first.",
+                    file=path,
+                    line=number,
+                )
+        yield Sentence(block.rows[0][0], block.comments, tuple(row for _, row in block.rows))
+
+
+def read_conllu(path: Path) -> Iterator[Sentence]:
+    """Sentences of a CoNLL-U file, words only: multiword tokens and empty nodes are counted and left out.
+
+    Each row has the ten columns of https://universaldependencies.org/format.html; word ids must count from 1.
+    """
+    for block in _blocks(path, comments=True):
+        words: list[tuple[str, ...]] = []
+        multiword = empty = 0
+        for number, row in block.rows:
+            if len(row) != len(CONLLU_COLUMNS):
+                raise DataError(
+                    f"{len(row)} columns, expected 10 ({', '.join(CONLLU_COLUMNS)}).", file=path, line=number
+                )
+            if "-" in row[0]:
+                multiword += 1
+            elif "." in row[0]:
+                empty += 1
+            elif row[0] == str(len(words) + 1):
+                words.append(row)
+            else:
+                message = f"expected word {len(words) + 1}, found {row[0]!r}. Is an empty line missing?"
+                raise DataError(message, file=path, line=number, column="ID")
+        if not words:
+            raise DataError("a sentence without words.", file=path, line=block.rows[0][0])
+        yield Sentence(block.rows[0][0], block.comments, tuple(words), multiword, empty)
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    comments: dict[str, str]
+    rows: list[tuple[int, tuple[str, ...]]]
+
+
+def _blocks(path: Path, *, comments: bool, fallback: str | None = None) -> Iterator[_Block]:
+    """Runs of word lines, each with its line number, and the comments before and among them."""
+    block = _Block({}, [])
+    lines: Iterable[str] = read_lines(path, fallback=fallback)
+    for number, line in enumerate(lines, start=1):
+        if not line.strip(" \t"):
+            if block.rows:
+                yield block
+                block = _Block({}, [])
+        elif comments and line[0] == "#":
+            key, _, value = line[1:].partition("=")
+            block.comments[key.strip()] = value.strip()
+        elif "\t" in line:
+            block.rows.append((number, tuple(line.split("\t"))))
+        else:
+            block.rows.append((number, tuple(cell for cell in line.split(" ") if cell)))
+    if block.rows:
+        yield block
