@@ -1,0 +1,131 @@
+"""Two caches, train and dev, to rows: which vectors, which labels, and whether the two belong together.
+
+A cache here is anything with the names of :class:`Cache`; nothing is known of files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from probekit.errors import CacheMismatch, UsageError
+from probekit.probes.diagnostic import Labels, Options, layer_rows, pair_features
+from probekit.runtime import Progress, no_progress
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Cache", "probe"]
+
+SAME = ("task", "kind", "label_names", "weights", "tokenizer", "dtype", "layers", "width", "pairs")
+
+
+class Cache(Protocol):
+    """What is asked of a cache: vectors (n, d) by layer, labels (n,), and the spec that says what they are.
+
+    Of a token-labelled task the vectors (w, d), labels and sentences of its words are asked for instead.
+    """
+
+    @property
+    def spec(self) -> Mapping[str, Any]: ...
+    @property
+    def layers(self) -> Sequence[str]: ...
+    @property
+    def poolings(self) -> Sequence[str]: ...
+    @property
+    def labels(self) -> np.ndarray: ...
+    @property
+    def word_labels(self) -> np.ndarray: ...
+    @property
+    def word_sentence(self) -> np.ndarray: ...
+
+    def layer(self, layer: str, pooling: str | None = None) -> np.ndarray: ...
+    def layer_words(self, layer: str) -> np.ndarray: ...
+
+
+def probe(
+    train: Cache,
+    dev: Cache,
+    *,
+    metrics: Mapping[str, Any],
+    pooling: str | None = None,
+    layers: Sequence[int | str] | None = None,
+    options: Options | None = None,
+    progress: Progress = no_progress,
+) -> pd.DataFrame:
+    """Fit a diagnostic classifier on each layer of ``train`` and evaluate it on ``dev``; see :func:`layer_rows`.
+
+    metrics : by name, as :func:`layer_rows` takes them; the first one chooses the penalty
+    pooling : which sentence vectors, the first that the caches hold for None. A token-labelled task is probed word by
+        word. Vectors [u; v] of separately encoded pairs become [u; v; |u - v|; u * v].
+    layers : some of the layers, all for None
+    Raises CacheMismatch where the two caches differ in task, model, layers or the way they were made.
+    """
+    check_match(train.spec, dev.spec)
+    names = tuple(train.layers) if layers is None else tuple(str(name) for name in layers)
+    if unknown := [name for name in names if name not in train.layers]:
+        raise UsageError(f"there is no layer {', '.join(unknown)}; the caches hold {', '.join(train.layers)}.")
+    words = train.spec["kind"] == "sequence-labelling"
+    if words and not train.spec["tokens"]:
+        raise UsageError(f"{train.spec['task']} labels words, and these caches hold none; make them with --tokens.")
+    if words and pooling is not None:
+        raise UsageError(f"{train.spec['task']} is probed word by word; there is no pooling to choose.")
+    if not words and not (train.poolings and dev.poolings):
+        raise UsageError("the caches hold no pooled vectors; make them with --pooling mean.")
+    how = str(train.spec["tokens"]) if words else pooling or train.poolings[0]
+    for cache in () if words else (train, dev):
+        if how not in cache.poolings:
+            raise UsageError(f"{cache.spec['split']} has no pooling {how!r}; it has {', '.join(cache.poolings)}.")
+
+    def read(cache: Cache, name: str) -> np.ndarray:
+        if words:
+            return cache.layer_words(name)
+        x = cache.layer(name, how)
+        return pair_features(x) if cache.spec["pairs"] == "separate" else x
+
+    def labels(cache: Cache) -> Labels:
+        return Labels(cache.word_labels, cache.word_sentence) if words else Labels(cache.labels)
+
+    return layer_rows(
+        {name: partial(read, train, name) for name in names},
+        labels(train),
+        {name: partial(read, dev, name) for name in names},
+        labels(dev),
+        kind=train.spec["kind"],
+        metrics=metrics,
+        about=about(dev.spec, how),
+        label_names=train.spec["label_names"],
+        options=options,
+        progress=progress,
+    )
+
+
+def check_match(train: Mapping[str, Any], dev: Mapping[str, Any]) -> None:
+    """Raise CacheMismatch where two specs describe vectors or labels that do not go together."""
+    words = train["kind"] == "sequence-labelling"
+    for name in (*SAME, "tokens") if words else SAME:
+        if train.get(name) != dev.get(name):
+            raise CacheMismatch(
+                f"the two caches do not belong together: {name} is {train.get(name)!r} in train ({train['split']}, "
+                f"{train['model']}) and {dev.get(name)!r} in dev ({dev['split']}, {dev['model']})."
+            )
+
+
+def about(spec: Mapping[str, Any], representation: str) -> dict[str, Any]:
+    """The columns that say what was probed. A randomly initialised model has the checkpoint "random-SEED".
+
+    A model that was read from a folder is called by the folder's name.
+    """
+    random = re.match(r"random:(\d+):", str(spec.get("weights", "")))
+    return {
+        "task": spec["task"],
+        "split": spec["split"],
+        "model": PurePath(spec["model"]).name if PurePath(spec["model"]).is_absolute() else spec["model"],
+        "checkpoint": f"random-{random[1]}" if random else "",
+        "representation": representation,
+    }

@@ -1,0 +1,104 @@
+"""Two caches to rows: what is read of them, and what does not belong together."""
+
+import numpy as np
+import pytest
+
+from probekit.errors import CacheMismatch, UsageError
+from probekit.probes import Options, probe
+from probekit.tasks.metrics import metric
+
+QUICK = Options(resamples=0)
+
+
+class Memory:
+    """A cache in memory."""
+
+    def __init__(self, split, n=200, seed=0, **spec):
+        rng = np.random.default_rng(seed)
+        self.labels = rng.integers(2, size=n)
+        self.layers, self.poolings = ("0", "1", "final_norm"), ("mean", "first")
+        signal = np.array([0.0, 1.0, 3.0])[:, None] * (self.labels - 0.5)
+        self.vectors = rng.normal(size=(3, n, 6)).astype(np.float32)
+        self.vectors[:, :, 0] += signal
+        self.word_labels, self.word_sentence = self.labels, np.arange(n) // 5
+        self.spec = {
+            "task": "toy", "split": split, "kind": "classification", "label_names": ["no", "yes"], "dtype": "float32",
+            "model": "/models/tiny", "weights": "w1", "tokenizer": "t", "width": 6, "pairs": None, "tokens": None,
+            "layers": list(self.layers),
+        } | spec  # fmt: skip
+
+    def layer(self, layer, pooling=None):
+        x = self.vectors[self.layers.index(layer)]
+        return x if pooling == "mean" else 0 * x
+
+    def layer_words(self, layer):
+        return self.layer(layer, "mean")
+
+
+def run(train, dev, names=("accuracy",), **more):
+    return probe(train, dev, metrics={n: metric(n) for n in names}, options=QUICK, **more)
+
+
+def test_rows_of_two_caches():
+    rows = run(Memory("train"), Memory("dev", seed=1))
+    assert rows["layer_name"].tolist() == ["", "0", "1", "final_norm"]
+    assert set(rows["task"]) == {"toy"}
+    assert set(rows["split"]) == {"dev"}
+    assert set(rows["model"]) == {"tiny"}
+    assert rows["representation"].tolist() == ["none", "mean", "mean", "mean"]
+    chance, none, some, much = rows["value"]
+    assert abs(none - 0.5) < 0.1
+    assert chance < some < much
+
+
+def test_layers_and_pooling_can_be_chosen():
+    rows = run(Memory("train"), Memory("dev", seed=1), layers=[1], pooling="first")
+    assert rows["layer_name"].tolist() == ["", "1"]
+    assert rows["value"].iloc[1] == rows["value"].iloc[0]  # vectors of zeros
+    with pytest.raises(UsageError, match="no layer 7"):
+        run(Memory("train"), Memory("dev"), layers=[7])
+    with pytest.raises(UsageError, match="no pooling 'last'; it has mean, first"):
+        run(Memory("train"), Memory("dev"), pooling="last")
+
+
+def test_random_weights_have_a_checkpoint():
+    spec = {"weights": "random:7:abc"}
+    assert set(run(Memory("train", **spec), Memory("dev", **spec))["checkpoint"]) == {"random-7"}
+
+
+def test_separate_pairs_get_their_features():
+    """The label is whether u and v agree in sign: products tell it, sums do not."""
+
+    def pairs(split, how, seed):
+        cache = Memory(split, n=400, seed=seed, pairs=how)
+        cache.vectors = np.random.default_rng(seed).normal(size=(3, 400, 6)).astype(np.float32)
+        cache.labels = (cache.vectors[0, :, 0] * cache.vectors[0, :, 3] > 0).astype(int)
+        return cache
+
+    values = {
+        how: run(pairs("train", how, 0), pairs("dev", how, 1), layers=["0"])["value"].iloc[1]
+        for how in ("separate", "joint")
+    }
+    assert values["separate"] > 0.9
+    assert values["joint"] < 0.6
+
+
+def test_words():
+    spec = {"kind": "sequence-labelling", "label_names": ["O", "B-PER"], "tokens": "word-first"}
+    rows = run(Memory("train", **spec), Memory("dev", seed=1, **spec), names=("span-f1", "token-accuracy"))
+    assert set(rows["representation"]) == {"none", "word-first"}
+    best = rows[(rows["layer_name"] == "final_norm")].set_index("metric")["value"]
+    assert best["token-accuracy"] > 0.9
+    with pytest.raises(UsageError, match="make them with --tokens"):
+        run(Memory("train", **spec | {"tokens": None}), Memory("dev", **spec | {"tokens": None}))
+    with pytest.raises(UsageError, match="no pooling to choose"):
+        run(Memory("train", **spec), Memory("dev", **spec), pooling="mean")
+
+
+@pytest.mark.parametrize(
+    "change", [{"task": "other"}, {"weights": "w2"}, {"dtype": "float16"}, {"pairs": "joint"}, {"layers": ["0"]}]
+)
+def test_caches_that_do_not_belong_together(change):
+    [(name, value)] = change.items()
+    with pytest.raises(CacheMismatch, match=f"{name} is .* in train .* and {str(value)[:2]!r}.* in dev".replace("'", ".?")):
+        run(Memory("train"), Memory("dev", **change))

@@ -1,0 +1,151 @@
+"""Rows: columns, dtypes, files and the evidence card."""
+
+import json
+import subprocess
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from probekit.errors import DataError, UsageError
+from probekit.rows import COLUMNS, card_path, evidence, make_rows, read_card, read_rows, write_rows
+
+
+def record(**change):
+    base = {
+        "task": "NA",
+        "split": "dev",
+        "model": "tiny",
+        "layer": "10",
+        "representation": "mean",
+        "estimator": "logistic",
+        "target": "gold",
+        "metric": "accuracy",
+        "value": 0.1 + 0.2,
+        "n": 7,
+    }
+    return base | change
+
+
+@pytest.fixture
+def rows():
+    layers = ["10", 2, "final_norm", None, np.int64(0)]
+    return make_rows([record(layer=name, penalty=0.5, note="") for name in layers])
+
+
+def test_columns_and_dtypes(rows):
+    assert list(rows.columns) == [*COLUMNS, "layer_name", "penalty", "note"]
+    assert rows["layer"].tolist() == [10, 2, pd.NA, pd.NA, 0]
+    assert rows["layer_name"].tolist() == ["10", "2", "final_norm", "", "0"]
+    assert {c: str(rows[c].dtype) for c in ("task", "layer", "step", "value", "ci_low", "seed", "n")} == {
+        "task": "string", "layer": "Int64", "step": "Int64", "value": "float64", "ci_low": "float64", "seed": "Int64",
+        "n": "Int64",
+    }  # fmt: skip
+    assert rows["checkpoint"].tolist() == [""] * 5  # never missing: grouping by it must not drop rows
+
+
+def test_layers_sort_as_numbers(rows):
+    assert rows.sort_values("layer")["layer_name"].tolist() == ["0", "2", "10", "final_norm", ""]
+
+
+def test_no_rows_have_the_columns_too():
+    assert list(make_rows([]).columns) == [*COLUMNS, "layer_name"]
+
+
+def test_missing_columns_are_named():
+    without = {k: v for k, v in record().items() if k not in {"metric", "n"}}
+    with pytest.raises(DataError, match="lack the columns metric, n"):
+        make_rows([without])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"value": "high"}, "row 2, column 'value': 'high' is not a number"),
+        ({"n": 2.5}, "row 2, column 'n': .*2.5.* is not a whole number"),
+        ({"ci_low": 0.5, "ci_high": 0.4}, "row 2: the interval is upside down"),
+    ],
+)
+def test_what_is_no_number_is_an_error(change, message):
+    with pytest.raises(DataError, match=message):
+        make_rows([record(ci_low=0.1, ci_high=0.2), record(**change)])
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+def test_files_give_the_rows_back(rows, tmp_path, suffix):
+    path = write_rows(rows, tmp_path / "new" / f"rows{suffix}", evidence())
+    pd.testing.assert_frame_equal(read_rows(path).drop(columns="note"), rows.drop(columns="note"))
+    assert read_rows(path)["value"].iloc[0] == 0.1 + 0.2  # to the last bit
+    assert {p.name for p in path.parent.iterdir()} == {f"rows{suffix}", "rows.json"}
+    both = read_rows(path, path)
+    assert len(both) == 10
+    assert both.index.is_unique
+
+
+def test_the_card_says_how_to_make_the_rows_again(rows, tmp_path, monkeypatch):
+    class Cache:
+        spec_id, path = "abc123", tmp_path / "a.h5"
+
+    monkeypatch.setattr("sys.argv", ["/usr/bin/probekit", "probe", "a b.h5"])
+    monkeypatch.chdir(tmp_path)
+    card = evidence(caches=[Cache()], arguments={"pooling": "mean"}, seeds={"seed": 3}, durations={"fit": 1.23456})
+    path = write_rows(rows, tmp_path / "rows.parquet", card)
+    stored = read_card(path)
+    assert stored["command"] == "probekit probe 'a b.h5'"
+    assert stored["caches"] == [{"spec_id": "abc123", "path": str(tmp_path / "a.h5")}]
+    assert stored["durations"] == {"fit": 1.235}
+    assert stored["git"] is None  # no repository here
+    assert stored["rows"]["count"] == 5
+    assert stored["versions"]["numpy"] == np.__version__
+
+
+def test_the_card_knows_the_revision_of_the_working_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "one"], check=True)
+    head = subprocess.run(["git", "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    assert evidence()["git"] == head
+
+
+def test_a_card_of_other_rows_is_refused(rows, tmp_path):
+    path = write_rows(rows, tmp_path / "rows.parquet", evidence())
+    rows.iloc[:1].to_parquet(path)
+    with pytest.raises(DataError, match="describes other rows"):
+        read_card(path)
+    card_path(path).unlink()
+    with pytest.raises(DataError, match="no evidence card"):
+        read_card(path)
+
+
+def test_a_failed_write_leaves_the_old_file(rows, tmp_path):
+    path = write_rows(rows, tmp_path / "rows.parquet", evidence())
+    before = path.read_bytes(), card_path(path).read_bytes()
+    with pytest.raises(ValueError, match="Circular"):
+        loop = {}
+        loop["self"] = loop
+        write_rows(rows.iloc[:1], path, loop)
+    assert before == (path.read_bytes(), card_path(path).read_bytes())
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_wrong_files(rows, tmp_path):
+    with pytest.raises(UsageError, match=r"\.parquet or \.csv, not '\.xlsx'"):
+        write_rows(rows, tmp_path / "rows.xlsx", {})
+    (tmp_path / "cache.h5").write_bytes(b"")
+    (tmp_path / "torn.parquet").write_bytes(b"PAR1")
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "text.csv").write_text(",".join(record()) + "\n" + ",".join(str(v) for v in record(value="x").values()))
+    (tmp_path / "rows.json").write_text(json.dumps({}))
+    for name, message in {
+        "cache.h5": "activation cache, not rows. Make rows of it with probekit probe",
+        "torn.parquet": "cannot be read as parquet",
+        "other.csv": "other.csv: rows lack the columns task",
+        "text.csv": "text.csv: row 1, column 'value': 'x' is not a number",
+        "absent.csv": "no such file",
+        "rows.json": "not '.json'",
+    }.items():
+        with pytest.raises(DataError, match=message):
+            read_rows(tmp_path / name)
+    with pytest.raises(UsageError, match="no file"):
+        read_rows()
