@@ -1,0 +1,98 @@
+"""The command line: ``probekit COMMAND``. Each command parses, calls one function and prints.
+
+Exit status: 0 done, 1 a check failed, 2 wrong usage or input, with one plain sentence on standard error
+(``--debug`` shows the traceback), 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from probekit.errors import ProbekitError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="probekit",
+    no_args_is_help=True,
+    add_completion=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="What each layer of a language model knows, how adaptation changes it, and how sure we are.\n\n"
+    "Start with `probekit demo`; then `probekit cache-activations`, `probekit probe` and `probekit plot layers`.",
+)
+
+
+def _version(show: bool) -> None:
+    if show:
+        from importlib.metadata import version
+
+        typer.echo(f"probekit {version('probekit')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say more of what is done.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    from rich.console import Console
+    from rich.logging import RichHandler
+
+    handler = RichHandler(console=Console(stderr=True), show_time=False, show_path=False)
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(message)s", handlers=[handler])
+
+
+def _register() -> None:
+    from probekit.cli import cache, certify, demo, plot, probe, tasks
+
+    app.command("demo")(demo.demo_command)
+    app.command("cache-activations")(cache.cache_command)
+    app.command("inspect")(cache.inspect_command)
+    app.command("verify")(cache.verify_command)
+    app.command("certify")(certify.certify_command)
+    app.command("probe")(probe.probe_command)
+    app.add_typer(plot.app, name="plot")
+    app.add_typer(tasks.app, name="tasks")
+
+
+_register()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status; ``arguments`` are those of the process by default."""
+    import click
+
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in arguments
+    arguments = [a for a in arguments if a != "--debug"]
+    try:
+        return int(app(arguments, prog_name="probekit", standalone_mode=False) or 0)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return 2
+    except click.ClickException as error:
+        context = getattr(error, "ctx", None)
+        hint = f" See {context.command_path} --help." if context is not None else ""
+        return _fail(f"{error.format_message()}{hint}")
+    except (KeyboardInterrupt, click.Abort):
+        print("probekit: interrupted; run the same command again to go on.", file=sys.stderr)  # noqa: T201
+        return 130
+    except (ProbekitError, OSError) as error:
+        if debug:
+            raise
+        return _fail(str(error))
+
+
+def _fail(message: str) -> int:
+    print(f"probekit: {' '.join(message.split())}", file=sys.stderr)  # noqa: T201
+    return 2

@@ -1,0 +1,7 @@
+"""``python -m probekit``."""
+
+import sys
+
+from probekit.cli import main
+
+sys.exit(main())

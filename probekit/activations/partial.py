@@ -1,0 +1,428 @@
+"""An unfinished cache: a file of its final size, a journal of the blocks that are in it, and a lock.
+
+The file is made whole, under ``CACHE.h5.partial``, before any model runs: every dataset stands at its final place and
+the disk space is taken. Workers then write blocks straight to their offsets, bring them to the disk and append one
+line to ``CACHE.h5.journal``; HDF5's own structures are left alone meanwhile, so that no kill can tear them. At the end
+the journal's digests go into ``/blocks``, ``complete`` is set, and the file is renamed into place.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import xxhash
+
+from probekit.activations.cache import FORMAT, Extent, extents, open_cache_file
+from probekit.activations.plan import Block
+from probekit.errors import CacheBusy, CacheCorrupt, CacheError
+
+__all__ = ["Journal", "Partial", "Stream", "create", "digest_blocks", "finish", "locked", "open_partial", "writing"]
+
+BLOCK_ROW = np.dtype([("dataset", "S64"), ("start", "<i8"), ("stop", "<i8"), ("xxh3", "<u8")])
+ALIGNMENT = 64  # bytes: vector loads from a memory map
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A dataset that the model's work fills: vectors of one layer, in slots or in token rows."""
+
+    name: str
+    shape: tuple[int, ...]
+    pooled: bool
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn the system's complaints about ``path`` into a CacheError that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        reason = {
+            errno.ENOSPC: f"the disk is full. What is finished is kept; make room in {path.parent} and run the same "
+            "command again to go on",
+            errno.EDQUOT: "your disk quota is used up. What is finished is kept; make room and run the same command again",
+            errno.EFBIG: "the file would be larger than this system allows. Use --limit, fewer poolings or --store float16",
+            errno.EACCES: f"no permission to write in {path.parent}. Give another --out",
+            errno.EROFS: f"{path.parent} is read-only. Give another --out",
+            errno.ENOTDIR: f"{path.parent} is not a folder. Give another --out",
+        }.get(error.errno or 0)
+        if reason is None:
+            raise
+        raise CacheError(f"cannot write {path}: {reason}.") from error
+
+
+def partial_path(out: Path) -> Path:
+    """Where the cache ``out`` grows."""
+    return out.with_name(out.name + ".partial")
+
+
+def journal_path(out: Path) -> Path:
+    """Where the finished blocks of ``out`` are noted while it grows; its lock too."""
+    return out.with_name(out.name + ".journal")
+
+
+@contextmanager
+def locked(out: Path, *, wait: Callable[[], None] | None) -> Iterator[int]:
+    """Hold the right to write ``out``; yields the descriptor of its journal.
+
+    wait : called once if another process holds it, before waiting for that to end; None raises CacheBusy instead.
+    The system gives the lock back when its holder dies. Children that inherit the descriptor hold it too.
+    """
+    import fcntl
+
+    path = journal_path(out)
+    with writing(path):
+        out.parent.mkdir(parents=True, exist_ok=True)
+    told = False
+    while True:
+        with writing(path):
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if wait is None:
+                    raise CacheBusy(f"another process is writing {out}; wait for it, or give another --out.") from None
+                if not told:
+                    wait()
+                    told = True
+                fcntl.flock(fd, fcntl.LOCK_EX)
+            # The holder before us may have finished and removed the journal that we waited for.
+            if path.exists() and os.path.samestat(os.fstat(fd), path.stat()):
+                yield fd
+                return
+        finally:
+            os.close(fd)
+
+
+class Journal:
+    """The finished blocks, one line of JSON each: the block's number and the digest of each stream's part."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def read(self) -> dict[int, list[int]]:
+        """Digests by block. A last line that a full disk or a power cut has torn is removed."""
+        os.lseek(self.fd, 0, os.SEEK_SET)
+        with os.fdopen(os.dup(self.fd), "rb") as file:
+            text = file.read()
+        done, good = {}, 0
+        for line in text.splitlines(keepends=True):
+            try:
+                entry = json.loads(line)
+                done[int(entry["block"])] = [int(x, 16) for x in entry["xxh3"]]
+            except (ValueError, KeyError, TypeError):
+                break
+            if not line.endswith(b"\n"):
+                break
+            good += len(line)
+        os.ftruncate(self.fd, good)
+        return done
+
+    def append(self, block: int, digests: Sequence[int]) -> None:
+        """Note a finished block, and bring the note to the disk."""
+        line = json.dumps({"block": block, "xxh3": [f"{x:016x}" for x in digests]}) + "\n"
+        os.write(self.fd, line.encode())
+        os.fsync(self.fd)
+
+    def clear(self) -> None:
+        """Forget every block."""
+        os.ftruncate(self.fd, 0)
+
+
+@dataclass(frozen=True)
+class Partial:
+    """What a worker must know of an unfinished cache.
+
+    file : the path; spec : the cache's spec
+    extents : where each dataset lies in the file
+    streams : the datasets to fill, in the order of the journal's digests
+    blocks, token_start : the plan's blocks, and the first token row of each (one more at the end)
+    length : int32 (s,); piece : int64 (s + 1,) first piece of each unique sequence
+    own : bool (slots,), whether a slot is the first occurrence of its text
+    """
+
+    file: Path
+    spec: Mapping[str, Any]
+    extents: Mapping[str, Extent]
+    streams: tuple[Stream, ...]
+    blocks: tuple[Block, ...]
+    token_start: np.ndarray
+    length: np.ndarray
+    piece: np.ndarray
+    row_to_unique: np.ndarray
+    own: np.ndarray
+
+    def array(self, name: str, start: int, stop: int) -> np.ndarray:
+        """Rows of a static dataset, mapped."""
+        return self.extents[name].map(self.file)[start:stop]
+
+    def range(self, stream: Stream, b: int) -> tuple[int, int]:
+        """First and last row (slot or token row) of block b in ``stream``."""
+        if stream.pooled:
+            return self.blocks[b].slot_first, self.blocks[b].slot_last
+        return int(self.token_start[b]), int(self.token_start[b + 1])
+
+
+def first_occurrence(row_to_unique: np.ndarray) -> np.ndarray:
+    """Bool (slots,): whether no earlier slot has the same unique sequence."""
+    own = np.zeros(len(row_to_unique), dtype=bool)
+    own[np.unique(row_to_unique, return_index=True)[1]] = True
+    return own
+
+
+def create(
+    out: Path,
+    *,
+    attributes: Mapping[str, Any],
+    static: Mapping[str, np.ndarray],
+    links: Mapping[str, str],
+    streams: Sequence[Stream],
+    dtype: str,
+    blocks: Sequence[Block],
+    token_start: np.ndarray,
+) -> None:
+    """Make the file: everything that is known before the model runs, and room for the rest.
+
+    attributes : of ``/``; static : datasets by name; links : further names of datasets
+    streams, dtype : what will be filled ("bfloat16" is kept as uint16 with an attribute that says so)
+    """
+    final = partial_path(out)
+    new = final.with_name(final.name + ".new")
+    stored = np.dtype("uint16" if dtype == "bfloat16" else dtype)
+    need = sum(int(np.prod(s.shape)) for s in streams) * stored.itemsize + sum(a.nbytes for a in static.values())
+    with writing(out):
+        free = shutil.disk_usage(out.parent).free
+        if need > free:
+            raise CacheError(
+                f"cannot write {out}: it needs {need / 1e9:.2f} GB and {free / 1e9:.2f} GB are free in "
+                f"{out.parent}. Make room, give another --out, or use --limit, fewer poolings or --store float16."
+            )
+        table = [(s.name, *_range(s, blocks, token_start, b), 0) for b in range(len(blocks)) for s in streams]
+        table += [(name, 0, len(a), xxhash.xxh3_64_intdigest(np.ascontiguousarray(a))) for name, a in static.items()]
+        table.append(("", 0, 0, 0))  # the bytes of the file that are no dataset's: see seal()
+        new.unlink(missing_ok=True)
+        with h5py.File(new, "w", libver="earliest", alignment_threshold=1, alignment_interval=ALIGNMENT) as f:
+            for key, value in attributes.items():
+                f.attrs[key] = value
+            f.attrs["complete"] = False
+            for name, array in static.items():
+                _put(f, name, array)
+            for name, target in links.items():
+                f[name] = f[target]
+            for s in streams:
+                ds = _dataset(f, s.name, s.shape, stored)
+                if dtype == "bfloat16":
+                    ds.attrs["encoding"] = "bfloat16"
+            _put(f, "/blocks", np.array(table, dtype=BLOCK_ROW))
+        with new.open("rb+") as file:
+            os.posix_fallocate(file.fileno(), 0, new.stat().st_size)
+            os.fsync(file.fileno())
+        new.replace(final)
+
+
+def _range(stream: Stream, blocks: Sequence[Block], token_start: np.ndarray, b: int) -> tuple[int, int]:
+    if stream.pooled:
+        return blocks[b].slot_first, blocks[b].slot_last
+    return int(token_start[b]), int(token_start[b + 1])
+
+
+def _dataset(f: h5py.File, name: str, shape: tuple[int, ...], dtype: np.dtype) -> h5py.Dataset:
+    """A contiguous dataset whose bytes exist from the start and are written by nobody but us."""
+    plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    plist.set_layout(h5py.h5d.CONTIGUOUS)
+    plist.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    plist.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    plist.set_obj_track_times(False)  # noqa: FBT003  h5py takes it by position
+    parent, _, leaf = name.rpartition("/")
+    group = f.require_group(parent or "/")
+    kind = h5py.string_dtype("utf-8", dtype.itemsize) if dtype.kind == "S" else dtype
+    space = h5py.h5s.create_simple(shape)
+    return h5py.Dataset(
+        h5py.h5d.create(group.id, leaf.encode(), h5py.h5t.py_create(np.dtype(kind), logical=True), space, plist)
+    )
+
+
+def _put(f: h5py.File, name: str, array: np.ndarray) -> None:
+    ds = _dataset(f, name, array.shape, array.dtype)
+    if array.size:
+        ds.id.write(h5py.h5s.ALL, h5py.h5s.ALL, np.ascontiguousarray(array), mtype=ds.id.get_type())
+
+
+def open_partial(out: Path) -> Partial:
+    """The unfinished cache that will become ``out``; raises CacheCorrupt where it cannot be used."""
+    path = partial_path(out)
+    with open_cache_file(path) as f:
+        spec = json.loads(f.attrs["spec"])
+        where = extents(f)
+        table = f["/blocks"][...]
+        length = f["/pieces/length"][...]
+        row_to_unique = f["/index/row_to_unique"][...].reshape(-1)
+        cuts = f["/pieces/blocks"][...]
+        shapes = {name: f[name].shape for name in dict.fromkeys(table["dataset"].astype(str)) if name}
+    streams = tuple(
+        Stream(name, shape, name.startswith("/pooled/"))
+        for name, shape in shapes.items()
+        if name.startswith(("/pooled/", "/tokens/"))
+    )
+    blocks = tuple(Block(*map(int, row[:4])) for row in cuts)
+    token_start = np.array([*(row[4] for row in cuts), cuts[-1][5]], dtype=np.int64)
+    piece = np.concatenate([[0], np.cumsum(length, dtype=np.int64)])
+    return Partial(
+        path, spec, where, streams, blocks, token_start, length, piece, row_to_unique, first_occurrence(row_to_unique)
+    )
+
+
+def digest_blocks(partial: Partial, b: int) -> list[int]:
+    """xxh3 of each stream's part of block b, as it stands in the file."""
+    return [digest_rows(partial.extents[s.name], partial, s, b) for s in partial.streams]
+
+
+def digest_rows(extent: Extent, partial: Partial, stream: Stream, b: int) -> int:
+    """xxh3 of one stream's part of block b; of pooled rows those that no other block's text gives."""
+    start, stop = partial.range(stream, b)
+    rows = extent.vectors(partial.file, int(partial.spec["width"]))[start:stop]
+    if stream.pooled and not partial.own[start:stop].all():
+        rows = rows[partial.own[start:stop]]
+    return xxhash.xxh3_64_intdigest(np.ascontiguousarray(rows))
+
+
+def finish(out: Path, partial: Partial, done: Mapping[int, Sequence[int]], *, compress: bool = False) -> None:
+    """Turn a partial file, all of whose blocks are done, into the cache ``out``."""
+    path = partial.file
+    missing = sorted(set(range(len(partial.blocks))) - set(done))
+    if missing:
+        raise CacheCorrupt(f"{path}: blocks {missing[:5]} are not written; run the same command again.")
+    with writing(out):
+        _copy_duplicates(partial)
+        digests = [x for b in range(len(partial.blocks)) for x in done[b]]
+        table = partial.extents["/blocks"].map(path, mode="r+")
+        table["xxh3"][: len(digests)] = digests
+        table.flush()
+        del table
+        if compress:
+            path = _compressed(partial)
+        with h5py.File(path, "r+", locking=False) as f:
+            f.attrs.modify("complete", np.True_)
+        seal(path)
+        path.replace(out)
+        partial.file.unlink(missing_ok=True)
+        _sync_folder(out.parent)
+        journal_path(out).unlink()
+
+
+def seal(path: Path) -> None:
+    """Write the digest of what is no dataset's (HDF5's structures, attributes, padding) into the last row of /blocks."""
+    with open_cache_file(path) as f:
+        where = extents(f)
+    table = where["/blocks"].map(path, mode="r+")
+    table["xxh3"][-1] = digest_structure(path, where)
+    table.flush()
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def digest_structure(path: Path, where: Mapping[str, Extent]) -> int:
+    """xxh3 of every byte of the file that lies in no contiguous dataset."""
+    state, at = xxhash.xxh3_64(), 0
+    with path.open("rb") as file:
+        for start, stop in [
+            *sorted({(e.offset, e.offset + e.nbytes) for e in where.values()}),
+            (path.stat().st_size, 0),
+        ]:
+            file.seek(at)
+            left = start - at
+            while left > 0:
+                chunk = file.read(min(left, 1 << 22))
+                if not chunk:
+                    break
+                state.update(chunk)
+                left -= len(chunk)
+            at = max(at, stop)
+    return state.intdigest()
+
+
+def _copy_duplicates(partial: Partial) -> None:
+    """Give the rows of texts that occurred before the vectors of their first occurrence."""
+    again = np.flatnonzero(~partial.own)
+    if not len(again):
+        return
+    first = np.flatnonzero(partial.own)
+    source = np.empty(len(first), dtype=np.int64)
+    source[partial.row_to_unique[first]] = first
+    width = int(partial.spec["width"])
+    for s in partial.streams:
+        if s.pooled:
+            rows = partial.extents[s.name].vectors(partial.file, width, mode="r+")
+            for some in np.array_split(again, len(again) // 8192 + 1):
+                rows[some] = rows[source[partial.row_to_unique[some]]]
+            rows.flush()
+
+
+def _compressed(partial: Partial) -> Path:
+    """A copy of the partial file whose vectors are shuffled and packed with zstd, in chunks of about a megabyte."""
+    import hdf5plugin
+
+    new = partial.file.with_name(partial.file.name + ".zstd")
+    new.unlink(missing_ok=True)
+    names = [s.name for s in partial.streams]
+    with (
+        h5py.File(partial.file, "r", locking=False) as old,
+        h5py.File(new, "w", libver="earliest", alignment_threshold=1, alignment_interval=ALIGNMENT) as f,
+    ):
+        for key, value in old.attrs.items():
+            f.attrs[key] = value
+        for name, extent in partial.extents.items():
+            if name not in names and name not in partial.spec["links"]:
+                _put(f, name, extent.map(partial.file))
+        for link in partial.spec["links"]:
+            f[link] = f[partial.spec["links"][link]]
+        for name in names:
+            data = old[name]
+            rows = max(1, min(len(data), (1 << 20) // max(1, data.dtype.itemsize * data.shape[1])))
+            ds = f.create_dataset(
+                name, data.shape, data.dtype, chunks=(rows, data.shape[1]), shuffle=True,
+                compression=hdf5plugin.Zstd(clevel=3), track_times=False,
+            )  # fmt: skip
+            for key, value in data.attrs.items():
+                ds.attrs[key] = value
+            for start in range(0, len(data), rows):
+                ds[start : start + rows] = data[start : start + rows]
+    return new
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def now() -> str:
+    """The time for ``created``: now, or SOURCE_DATE_EPOCH where builds are to be reproducible."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH")
+    moment = datetime.fromtimestamp(int(epoch), UTC) if epoch else datetime.now(UTC)
+    return moment.isoformat(timespec="seconds")
+
+
+def attributes(spec: Mapping[str, Any], spec_id: str, version: str) -> dict[str, Any]:
+    """The attributes of ``/``, but for ``complete``."""
+    return {
+        "format": FORMAT,
+        "spec": json.dumps(spec, sort_keys=True, ensure_ascii=False),
+        "spec_id": spec_id,
+        "created": now(),
+        "probekit": version,
+    }

@@ -1,0 +1,106 @@
+"""Which sequence is run when: equal texts once, blocks that can be lost and redone, batches. Pure functions.
+
+A job's rows are cut into *slots*, one a sequence: a row is one slot, or two where the sentences of a pair are read
+separately (slot = 2 · row + sentence). Equal texts share one *unique* sequence. Uniques are numbered in the order in
+which they are run, so that block b runs the uniques ``blocks[b].first`` … ``blocks[b].last - 1`` and no two blocks
+share one; within a block they are sorted by length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from probekit.models.encoder import Text
+
+__all__ = ["Block", "Plan", "batches", "make_plan", "unique_texts"]
+
+LEAST_TOKENS = 8_192  # a block below this is not worth its synchronisation with the disk
+MOST_TOKENS = 262_144
+BLOCKS = 64  # blocks a job has where the two bounds above allow it
+MOST_BYTES = 64 << 20  # of pooled rows in a block: they wait in memory until it is written
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Uniques ``first`` … ``last - 1``, whose pooled rows stand in slots ``slot_first`` … ``slot_last - 1``."""
+
+    first: int
+    last: int
+    slot_first: int
+    slot_last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The order of the work.
+
+    order : int64 (s,), the text (in order of first occurrence) that is run q-th
+    row_to_unique : int64 (slots,), the unique sequence that gives each slot its vector
+    blocks : what is written, journalled and, after a kill, redone as one
+    """
+
+    order: np.ndarray
+    row_to_unique: np.ndarray
+    blocks: tuple[Block, ...]
+
+
+def unique_texts(texts: Sequence[Text]) -> tuple[list[Text], np.ndarray]:
+    """The distinct texts in order of first occurrence, and int64 (n,) which of them each text is."""
+    seen: dict[Text, int] = {}
+    index = np.fromiter((seen.setdefault(text, len(seen)) for text in texts), dtype=np.int64, count=len(texts))
+    return list(seen), index
+
+
+def make_plan(length: np.ndarray, text_of_slot: np.ndarray, slot_bytes: int) -> Plan:
+    """Cut the distinct texts into blocks and sort each block by length.
+
+    length : int (s,), word pieces of each distinct text, in order of first occurrence
+    text_of_slot : int64 (slots,), from :func:`unique_texts`
+    slot_bytes : what the pooled rows of one slot take over all layers and poolings
+    """
+    s, slots = len(length), len(text_of_slot)
+    budget = int(np.clip(int(length.sum()) // BLOCKS, LEAST_TOKENS, MOST_TOKENS))
+    most_slots = max(1, MOST_BYTES // max(1, slot_bytes))
+    first_slot = np.full(s, slots, dtype=np.int64)
+    np.minimum.at(first_slot, text_of_slot, np.arange(slots))
+
+    cuts, tokens = [0], 0
+    for u in range(s):
+        if u > cuts[-1] and (tokens + length[u] > budget or first_slot[u] - first_slot[cuts[-1]] >= most_slots):
+            cuts.append(u)
+            tokens = 0
+        tokens += int(length[u])
+    cuts.append(s)
+
+    slot_cuts = [*(int(first_slot[u]) for u in cuts[:-1]), slots]
+    blocks = tuple(
+        Block(a, b, x, y) for a, b, x, y in zip(cuts, cuts[1:], slot_cuts, slot_cuts[1:], strict=False) if b > a
+    )
+    order = np.concatenate([b.first + np.argsort(length[b.first : b.last], kind="stable") for b in blocks] or [[]])
+    order = order.astype(np.int64)
+    position = np.empty(s, dtype=np.int64)
+    position[order] = np.arange(s)
+    return Plan(order, position[text_of_slot], blocks)
+
+
+def batches(length: np.ndarray, budget: int, *, mixed: bool) -> Iterator[slice]:
+    """Cut sequences, sorted by length, into batches of at most ``budget`` pieces (or one sequence).
+
+    length : int (s,), ascending; empty sequences are in no batch
+    mixed : whether a batch may hold different lengths; if not it is cut where the length changes
+    """
+    start = int(np.searchsorted(length, 1))
+    while start < len(length):
+        stop, tokens = start, 0
+        while (
+            stop < len(length)
+            and (stop == start or tokens + length[stop] <= budget)
+            and (mixed or length[stop] == length[start])
+        ):
+            tokens += int(length[stop])
+            stop += 1
+        yield slice(start, stop)
+        start = stop

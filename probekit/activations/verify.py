@@ -1,0 +1,116 @@
+"""Whether a cache still holds what was written: every byte of the file is under some digest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import h5py
+import numpy as np
+import xxhash
+
+from probekit.activations.cache import ActivationCache, datasets, extents
+from probekit.activations.partial import digest_structure, first_occurrence
+from probekit.errors import CacheCorrupt
+from probekit.runtime import Progress, no_progress
+
+__all__ = ["Verdict", "verify"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What verify found: problems in plain words (none: the cache is whole), digests compared, bytes read."""
+
+    problems: tuple[str, ...]
+    digests: int
+    nbytes: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether every byte is the one that was written."""
+        return not self.problems
+
+
+def verify(path: str | Path, *, progress: Progress = no_progress) -> Verdict:
+    """Read the whole cache and compare every digest, and the rows of repeated texts with those of the first.
+
+    Raises CacheError where ``path`` cannot be opened as a finished cache at all.
+    """
+    path = Path(path)
+    problems: list[str] = []
+    nbytes = 0
+    with ActivationCache(path) as cache:
+        f = cache._file
+        try:
+            table = f["/blocks"][...]
+            slots = f["/index/row_to_unique"][...].reshape(-1)
+        except (KeyError, OSError, ValueError) as error:
+            raise CacheCorrupt(f"{path}: /blocks cannot be read ({error}); make the cache again.") from error
+        own = first_occurrence(slots)
+        for k, row in enumerate(table):
+            name, start, stop, want = (
+                row["dataset"].decode("utf-8", "replace"),
+                *(int(row[x]) for x in row.dtype.names[1:]),
+            )
+            if k % 64 == 0:
+                progress("verifying", k, len(table))
+            if not name:
+                if digest_structure(path, extents(f)) != want:
+                    problems.append("the file's structure or attributes were changed after it was written")
+                continue
+            try:
+                data = _vectors(f, name, start, stop, cache.width)
+            except (KeyError, OSError, ValueError, RuntimeError) as error:
+                problems.append(f"{name}, rows {start} to {stop - 1}: cannot be read ({error})")
+                continue
+            nbytes += data.nbytes
+            if name.startswith("/pooled/"):
+                data = data[own[start:stop]]
+            if xxhash.xxh3_64_intdigest(np.ascontiguousarray(data)) != want:
+                problems.append(f"{name}, rows {start} to {stop - 1}: the bytes are not those that were written")
+        problems += _duplicates(f, cache, slots, own)
+        problems += [f"{name} has no digest in /blocks" for name in _uncovered(f, table)]
+        progress("verifying", len(table), len(table))
+    return Verdict(tuple(problems), len(table), nbytes)
+
+
+def _vectors(f: h5py.File, name: str, start: int, stop: int, width: int) -> np.ndarray:
+    """Rows start … stop - 1 of a dataset; of pooled ones vectors, of which a row may hold two."""
+    ds = f[name]
+    if name.startswith("/pooled/") and (k := ds.shape[1] // width) > 1:
+        first = start // k
+        rows = ds[first : -(-stop // k)].reshape(-1, width)
+        return rows[start - first * k : stop - first * k]
+    if ds.chunks is not None:
+        import hdf5plugin  # noqa: F401  registers zstd
+    return ds[start:stop] if ds.shape else ds[...]
+
+
+def _duplicates(f: h5py.File, cache: ActivationCache, slots: np.ndarray, own: np.ndarray) -> list[str]:
+    """Rows of repeated texts that are not equal to the row of the text's first occurrence."""
+    again, problems = np.flatnonzero(~own), []
+    if not len(again):
+        return []
+    source = np.empty(int(slots.max()) + 1, dtype=np.int64)
+    source[slots[own]] = np.flatnonzero(own)
+    for pooling in cache.poolings:
+        for layer in cache.layers:
+            name = f"/pooled/{pooling}/{layer}"
+            try:
+                rows = _vectors(f, name, 0, len(slots), cache.width).view(np.uint8)
+            except (KeyError, OSError, ValueError) as error:
+                problems.append(f"{name}: cannot be read ({error})")
+                continue
+            for some in np.array_split(again, len(again) // 8192 + 1):
+                wrong = some[(rows[some] != rows[source[slots[some]]]).any(1)]
+                if len(wrong):
+                    problems.append(f"{name}, row {wrong[0]}: differs from the row of the same text")
+    return problems
+
+
+def _uncovered(f: h5py.File, table: np.ndarray) -> list[str]:
+    """Datasets that no row of /blocks speaks of, under this name or another."""
+    known = {row["dataset"].decode("utf-8", "replace") for row in table} | {"/blocks"}
+    all_of_them = dict(datasets(f))
+    covered = [ds for name, ds in all_of_them.items() if name in known]
+    return [name for name, ds in all_of_them.items() if ds.size and ds not in covered]

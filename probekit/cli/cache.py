@@ -1,0 +1,211 @@
+"""``probekit cache-activations``, ``inspect`` and ``verify``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from time import monotonic
+from typing import Annotated, Any
+
+import typer
+
+__all__ = ["cache_command", "inspect_command", "verify_command"]
+
+CacheFile = Annotated[Path, typer.Argument(metavar="CACHE.h5", help="An activation cache.")]
+
+
+def cache_command(
+    model: Annotated[str, typer.Option("--model", help="Hub id, or a local folder with config.json and safetensors.")],
+    task: Annotated[str, typer.Option("--task", help="Name of a task (see *probekit tasks*), or a TOML file.")],
+    split: Annotated[str, typer.Option("--split", help="Split of the task.")] = "train",
+    data_dir: Annotated[
+        Path | None, typer.Option("--data-dir", help="Folder with the task's files; the hub without it.")
+    ] = None,
+    pooling: Annotated[
+        str, typer.Option("--pooling", help="One or several of mean, mean-all, first, last, max, with commas; or none.")
+    ] = "mean",
+    tokens: Annotated[bool, typer.Option("--tokens", help="Keep the vector of every token as well.")] = False,
+    token_level: Annotated[
+        str, typer.Option("--token-level", help="With --tokens: piece, word-first (first piece) or word-mean.")
+    ] = "piece",
+    pairs: Annotated[
+        str, typer.Option("--pairs", help="Sentence pairs: joint (one sequence) or separate (two).")
+    ] = "joint",
+    dtype: Annotated[
+        str, typer.Option("--dtype", help="The model computes in float32, float16 or bfloat16.")
+    ] = "float32",
+    store: Annotated[str | None, typer.Option("--store", help="Numbers in the file; as --dtype without it.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", help="Only the first N examples.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The file; data_cache/TASK.SPLIT.MODEL.DIGEST.h5 without it.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a cache of other activations.")] = False,
+    random_weights: Annotated[
+        int | None,
+        typer.Option("--random-weights", metavar="SEED", help="Control: the same architecture, re-initialised."),
+    ] = None,
+    workers: Annotated[int, typer.Option("--workers", help="Processes that share the work.")] = 1,
+    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+    revision: Annotated[str | None, typer.Option("--revision", help="Branch, tag or commit of a hub model.")] = None,
+    model_name: Annotated[str | None, typer.Option("--model-name", help="Name in tables and file names.")] = None,
+    max_length: Annotated[int | None, typer.Option("--max-length", help="Most pieces of a sequence.")] = None,
+    on_truncate: Annotated[
+        str, typer.Option("--on-truncate", help="Texts that are too long: keep (cut, count) or error.")
+    ] = "keep",
+    batch_tokens: Annotated[int | None, typer.Option("--batch-tokens", help="Pieces in a batch.")] = None,
+    allow_nonfinite: Annotated[bool, typer.Option("--allow-nonfinite", help="Keep NaN and infinity.")] = False,
+    compress: Annotated[bool, typer.Option("--compress", help="Pack the vectors with zstd (slower to read).")] = False,
+    compile: Annotated[bool, typer.Option("--compile", help="Use torch.compile.")] = False,
+) -> None:
+    """Run a model over a task and store every layer's activations.
+
+    The same command again opens a finished cache at once, and takes an interrupted one up where it stopped.
+
+    Examples:
+
+        probekit cache-activations --model bert-base-uncased --task sst2
+
+        probekit cache-activations --model ./run/checkpoint-900 --task mytask.toml --split dev --pooling mean,first
+
+        probekit cache-activations --model gpt2 --task cola --data-dir ~/glue/CoLA --tokens --dtype bfloat16
+
+        probekit cache-activations --model bert-base-uncased --task sst2 --random-weights 0
+    """
+    from probekit.activations import cache_activations
+    from probekit.cli.progress import bar
+
+    began, said = monotonic(), []
+    with bar() as progress:
+
+        def waiting() -> None:
+            typer.echo("probekit: another process is writing this cache; waiting for it.", err=True)
+
+        def watch(stage: str, done: int, total: int, /, **rates: float) -> None:
+            if stage == "model":
+                said[:] = [rates]
+            progress(stage, done, total, **rates)
+
+        cache = cache_activations(
+            model, task, split, data_dir=data_dir, pooling=[] if pooling == "none" else pooling,
+            tokens=token_level if tokens else None, pairs=pairs, dtype=dtype, store=store, limit=limit, out=out,
+            overwrite=overwrite, random_weights=random_weights, workers=workers, device=device, revision=revision,
+            model_name=model_name, max_length=max_length, on_truncate=on_truncate, batch_tokens=batch_tokens,
+            allow_nonfinite=allow_nonfinite, compress=compress, compile=compile, wait=waiting, progress=watch,
+        )  # fmt: skip
+    with cache:
+        _summary(cache, monotonic() - began, said[0] if said else None)
+
+
+def _summary(cache: Any, seconds: float, ran: dict[str, float] | None) -> None:
+    counts, size = cache.spec["counts"], cache.path.stat().st_size
+    typer.echo(str(cache.path))
+    typer.echo(
+        f"{len(cache):,} examples, {counts['unique']:,} distinct texts, {counts['pieces']:,} pieces; "
+        f"{len(cache.layers)} layers of width {cache.width}; {_bytes(size)}"
+    )
+    notes = [
+        f"{counts['truncated']:,} cut off at {cache.spec['reads_at_most']} pieces" if counts["truncated"] else "",
+        f"{counts['empty']:,} without content (zeros)" if counts["empty"] else "",
+        f"{counts['sequences'] - counts['unique']:,} repeated texts run once"
+        if counts["sequences"] > counts["unique"]
+        else "",
+    ]
+    if any(notes):
+        typer.echo("; ".join(filter(None, notes)))
+    if ran is None:
+        typer.echo("it was there already")
+    else:
+        typer.echo(f"{seconds:.1f} s in all: {ran['examples']:,.0f} texts, {ran['tokens']:,.0f} pieces run now")
+
+
+def _bytes(n: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if n < 1000:
+            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
+        n /= 1000
+    return f"{n:.1f} TB"
+
+
+def inspect_command(
+    path: CacheFile,
+    json: Annotated[bool, typer.Option("--json", help="The whole description as JSON.")] = False,
+) -> None:
+    """Show what a cache holds.
+
+    Example: `probekit inspect data_cache/sst2.train.bert-base-uncased.1a2b3c4d.h5`
+    """
+    import json as js
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from probekit.activations import ActivationCache
+
+    with ActivationCache(path) as cache:
+        s = cache.spec
+        if json:
+            typer.echo(
+                js.dumps(s | {"created": cache.attributes["created"]}, indent=2, ensure_ascii=False, sort_keys=True)
+            )
+            return
+        counts = s["counts"]
+        rows = {
+            "task": f"{s['task']} {s['split']} ({s['kind']}, metrics {', '.join(s['metrics'])})",
+            "model": f"{s['model']}"
+            + (f", random weights {s['random_weights']}" if s.get("random_weights") is not None else ""),
+            "examples": f"{len(cache):,} ({counts['unique']:,} distinct texts, {counts['pieces']:,} pieces, "
+            f"{counts['truncated']:,} cut off, {counts['empty']:,} without content)",
+            "layers": ", ".join(cache.layers),
+            "width": str(cache.width),
+            "pooling": ", ".join(cache.poolings) or "none",
+            "tokens": f"{s['tokens']}" if s["tokens"] else "none",
+            "pairs": s["pairs"] or "single sentences",
+            "computed in": f"{s.get('dtype')} on {s.get('device')} ({s['environment'].get('path')})",
+            "stored as": s["store"],
+            "labels": _labels(cache),
+            "size": _bytes(cache.path.stat().st_size),
+            "spec_id": cache.spec_id,
+            "created": f"{cache.attributes['created']} by probekit {cache.attributes['probekit']}",
+            "certificate": js.dumps(s["certificate"]),
+        }
+    table = Table(show_header=False, box=None)
+    for key, value in rows.items():
+        table.add_row(f"[bold]{key}[/bold]", str(value), end_section=False)
+    Console().print(table, markup=False) if False else Console().print(table)
+
+
+def _labels(cache: Any) -> str:
+    import numpy as np
+
+    if cache.spec["kind"] == "regression":
+        y = cache.labels[~np.isnan(cache.labels)]
+        return f"{len(y):,} numbers, {y.min():g} to {y.max():g}, mean {y.mean():.3f}" if len(y) else "none"
+    y = cache.word_labels if cache.spec["kind"] == "sequence-labelling" and cache.spec["tokens"] else cache.labels
+    names = cache.spec["label_names"]
+    counts = [
+        f"{names[i] if 0 <= i < len(names) else i}: {c:,}"
+        for i, c in zip(*np.unique(y[y >= 0], return_counts=True), strict=True)
+    ]
+    return ", ".join(counts[:12]) + (", …" if len(counts) > 12 else "") or "none"
+
+
+def verify_command(path: CacheFile) -> None:
+    """Read a cache from end to end and check that no byte has changed since it was written. Exit status 1 if one has.
+
+    Example: `probekit verify data_cache/sst2.train.bert-base-uncased.1a2b3c4d.h5`
+    """
+    from probekit.activations import verify
+    from probekit.cli.progress import bar
+    from probekit.errors import CacheCorrupt, CacheIncomplete, CacheMismatch
+
+    try:
+        with bar() as progress:
+            verdict = verify(path, progress=progress)
+    except (CacheCorrupt, CacheIncomplete, CacheMismatch) as error:
+        typer.echo(f"{error}", err=True)
+        raise typer.Exit(1) from error
+    for problem in verdict.problems[:20]:
+        typer.echo(f"{path}: {problem}", err=True)
+    if not verdict.ok:
+        typer.echo(f"{path}: {len(verdict.problems)} problems; make the cache again with --overwrite.", err=True)
+        raise typer.Exit(1)
+    typer.echo(f"{path}: whole; {verdict.digests:,} digests over {_bytes(verdict.nbytes)} agree")

@@ -1,0 +1,37 @@
+"""The progress bar that the command line draws on standard error: rates, and the time that is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+
+from probekit.runtime import Progress
+
+__all__ = ["bar"]
+
+
+@contextmanager
+def bar() -> Iterator[Progress]:
+    """A Progress that draws one bar a stage; it stays hidden where standard error is no terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    columns = (
+        TextColumn("{task.description:<11}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"),
+        MofNCompleteColumn(), TextColumn("{task.fields[rates]}"), TimeRemainingColumn(),
+    )  # fmt: skip
+    bars = Bars(*columns, console=Console(stderr=True))
+    stages: dict[str, tuple[TaskID, float]] = {}
+
+    def show(stage: str, done: int, total: int, /, **rates: float) -> None:
+        if stage not in stages:
+            stages[stage] = bars.add_task(stage, total=total, rates=""), monotonic()
+        task, began = stages[stage]
+        seconds = max(monotonic() - began, 1e-9)
+        text = "  ".join(f"{value / seconds:,.0f} {name}/s" for name, value in rates.items() if value)
+        bars.update(task, completed=done, total=total, rates=text)
+
+    with bars:
+        yield show
