@@ -10,11 +10,16 @@ import transformers
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import AutoModel, PreTrainedTokenizerFast
 
-WORDS = ["the", "a", "cat", "dog", "bird", "child", "teacher", "sleeps", "sleep", "runs", "run", "sees", "see", "small", "old", "red", "not", "very", "and", "but", "never", "often", "house", "garden", "in", "on", "under", "with", ".", ",", "!", "?", "it", "was", "good", "bad", "great", "terrible", "film", "##s", "##ing", "##ed", "un", "##happy"]
+WORDS = """the a cat dog bird child teacher sleeps sleep runs run sees see small old red not very and but never often
+house garden in on under with . , ! ? it was good bad great terrible film ##s ##ing ##ed un ##happy""".split()  # noqa: SIM905
 
-SIZES: dict[str, Any] = dict(  # three blocks, so that a middle one is neither first nor last
-    hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=48, max_position_embeddings=40
-)
+SIZES: dict[str, Any] = {
+    "hidden_size": 32,
+    "num_hidden_layers": 3,  # so that a middle one is neither first nor last
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 40,
+}
 
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "bert": ("BertConfig", SIZES),
@@ -83,7 +88,7 @@ def tiny_model(family: str, folder: Path, seed: int = 0, **config: Any) -> Path:
 
 
 def tiny_tokenizer(family: str) -> PreTrainedTokenizerFast:
-    """A word-piece tokenizer with [CLS] and [SEP], a byte-level one (<s> … </s> for RoBERTa, no padding for decoders), or T5's."""
+    """Word pieces with [CLS] and [SEP], bytes (<s> … </s> for RoBERTa, no padding token for decoders), or T5's kind."""
     if family in BYTE_LEVEL:
         return _byte_level(family)
     if family == "t5":

@@ -77,8 +77,8 @@ def weight_files(folder: Path) -> list[Path]:
         pickles = [*folder.glob("pytorch_model*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth")]
         if pickles:
             raise ModelError(
-                f"{folder} has only pickled weights ({pickles[0].name}), which could run any code when read. Convert them "
-                "once where you trust them: AutoModel.from_pretrained(…).save_pretrained(…) writes model.safetensors."
+                f"{folder} has only pickled weights ({pickles[0].name}), which could run any code when read. "
+                "Where you trust them, convert them once: AutoModel.from_pretrained(…).save_pretrained(…)."
             )
         raise ModelError(f"{folder} has no weights: wanted model.safetensors, or its shards with their index.")
     for file in files:

@@ -7,6 +7,7 @@ against 220 GFLOP/s a core in float32), and does not give the same bits for few 
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import torch
 from torch import nn
@@ -51,7 +52,7 @@ def onednn_available(dtype: torch.dtype) -> bool:
 
 def prepack(model: nn.Module) -> int:
     """Swap every linear layer (and GPT-2's Conv1D) of ``model`` for a prepacked one; returns how many."""
-    found = [
+    found: list[tuple[nn.Module, str, Any]] = [
         (parent, name, child)
         for parent in model.modules()
         for name, child in parent.named_children()

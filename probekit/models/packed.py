@@ -21,7 +21,8 @@ PACKED = "probekit_packed"
 """The name under which the attention function stands in transformers' attention interface."""
 
 PACKED_TYPES = frozenset(
-    ["albert", "bert", "camembert", "distilbert", "electra", "ernie", "gpt2", "gpt_neox", "llama", "mistral", "olmo", "olmo2", "phi", "phi3", "qwen2", "qwen3", "roberta", "xlm-roberta"]
+    {"albert", "bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta"}
+    | {"gpt2", "gpt_neox", "llama", "mistral", "qwen2", "qwen3"}
 )
 """Model types whose own code was read and works on each piece alone, outside attention. Each load checks it again."""
 

@@ -73,29 +73,28 @@ class Tokenizer:
         )
 
     def _encodings(self, texts: Sequence[Text]) -> list[Any]:
-        given = [i for i, text in enumerate(texts) if isinstance(text, tuple) and len(text) == 1]
+        given = {i for i, text in enumerate(texts) if isinstance(text, tuple) and len(text) == 1}
         if not given:
-            return self._encode(list(texts), list(range(len(texts))))
-        encodings: list[Any] = [None] * len(texts)
-        plain = sorted(set(range(len(texts))) - set(given))
-        words = [self._with_blanks(texts[i][0]) for i in given]
-        for where, found in (
-            (given, self._encode(words, given, True)),
-            (plain, self._encode([texts[i] for i in plain], plain)),
-        ):
-            for i, encoding in zip(where, found, strict=True):
-                encodings[i] = encoding
-        return encodings
+            return self._encode(dict(enumerate(texts)))
+        words = {i: self._with_blanks(texts[i][0]) for i in sorted(given)}
+        plain = {i: text for i, text in enumerate(texts) if i not in given}
+        found = [
+            *zip(words, self._encode(words, words=True), strict=True),
+            *zip(plain, self._encode(plain), strict=True),
+        ]
+        return [encoding for _, encoding in sorted(found, key=lambda pair: pair[0])]
 
-    def _encode(self, inputs: list[Any], where: list[int], words: bool = False) -> list[Any]:
+    def _encode(self, inputs: dict[int, Any], *, words: bool = False) -> list[Any]:
         try:
-            return self.backend.encode_batch(inputs, is_pretokenized=words)
-        except (TypeError, ValueError) as error:  # UnicodeEncodeError is a ValueError
-            for i, one in zip(where, inputs, strict=True):
+            return self.backend.encode_batch(list(inputs.values()), is_pretokenized=words)
+        except (TypeError, ValueError):  # UnicodeEncodeError is a ValueError
+            for one in inputs.values():
                 try:
                     self.backend.encode_batch([one], is_pretokenized=words)
-                except (TypeError, ValueError):
-                    raise UsageError(f"text {i} cannot be read: wanted valid Unicode, got {one!r:.200}.") from error
+                except (TypeError, ValueError) as error:
+                    raise UsageError(
+                        f"a text cannot be read: wanted Unicode text, got {one!r:.200} ({error})."
+                    ) from error
             raise
 
     def _with_blanks(self, words: Sequence[str]) -> list[str]:
