@@ -15,7 +15,16 @@ from typing import Any
 from probekit.errors import DataError
 from probekit.tasks.cards import Card
 from probekit.tasks.readers import Table, read_json_lines, read_tsv
-from probekit.tasks.sources import HUB_SPLITS, class_labels, examples, from_hub, hub_columns, hub_labels, locate, numbers
+from probekit.tasks.sources import (
+    HUB_SPLITS,
+    class_labels,
+    examples,
+    from_hub,
+    hub_columns,
+    hub_labels,
+    locate,
+    numbers,
+)
 from probekit.tasks.task import Example, Kind, Task
 
 __all__ = ["CARDS", "cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb", "wnli"]
@@ -23,7 +32,7 @@ __all__ = ["CARDS", "cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb"
 Root = str | Path | None
 
 GLUE = "nyu-mll/glue"
-GLUE_FILES = {"train": ("train.tsv",), "dev": ("dev.tsv",), "test": ("test.tsv",)}
+GLUE_FILES: dict[str, Sequence[str]] = {"train": ("train.tsv",), "dev": ("dev.tsv",), "test": ("test.tsv",)}
 ENTAILMENT = ("entailment", "not_entailment")
 
 COLA = Card(
@@ -123,7 +132,8 @@ def cola(root: Root = None) -> Task:
     """CoLA: 1 where the sentence is acceptable. Domain: the publication the sentence is taken from (local files).
 
     Splits: train, dev (GLUE's, which is in-domain followed by out-of-domain), dev-in-domain, dev-out-of-domain, test.
-    Files: in_domain_train.tsv or train.tsv; glue_dev.tsv or dev.tsv; in_domain_dev.tsv; out_of_domain_dev.tsv; test.tsv.
+    Files: in_domain_train.tsv or train.tsv, glue_dev.tsv or dev.tsv, in_domain_dev.tsv, out_of_domain_dev.tsv,
+    test.tsv.
     """
     if root is None:
         return _hub_task(COLA, "cola", "sentence")
@@ -217,7 +227,9 @@ def stsb(root: Root = None) -> Task:
     """
     if root is None:
         return _hub_task(STSB, "stsb", "sentence1", "sentence2")
-    original = {f"original-{s}": (f"sts-{s}.csv", f"original_sts-{s}.tsv") for s in GLUE_FILES}
+    original: dict[str, Sequence[str]] = {
+        f"original-{s}": (f"sts-{s}.csv", f"original_sts-{s}.tsv") for s in GLUE_FILES
+    }
     files = _locate(root, STSB, GLUE_FILES | original)
     splits = {}
     for split in GLUE_FILES:
@@ -250,16 +262,13 @@ def mnli(root: Root = None) -> Task:
             labels = hub_labels(data[hub], "label", MNLI.label_names)
             splits[split] = examples(split, texts, labels, pairs=pairs, ids=ids, domains=genres)
         return MNLI.task(*_without_unlabelled(splits))
-    files = _locate(
-        root,
-        MNLI,
-        {"train": ("multinli_1.0_train.jsonl", "multinli_1.0_train.txt", "train.tsv", "train_sample.tsv")}
-        | {
-            f"{part}-{half}": (f"multinli_1.0_{part}_{half}.jsonl", f"multinli_1.0_{part}_{half}.txt", f"{part}_{half}.tsv")
-            for part in ("dev", "test")
-            for half in ("matched", "mismatched")
-        },
-    )
+    wanted: dict[str, Sequence[str]] = {
+        "train": ("multinli_1.0_train.jsonl", "multinli_1.0_train.txt", "train.tsv", "train_sample.tsv")
+    }
+    for part in ("dev_matched", "dev_mismatched", "test_matched", "test_mismatched"):
+        names = (f"multinli_1.0_{part}.jsonl", f"multinli_1.0_{part}.txt", f"{part}.tsv")
+        wanted[part.replace("_", "-")] = names
+    files = _locate(root, MNLI, wanted)
     splits = {}
     for split, path in files.items():
         table = _json_table(path) if path.suffix == ".jsonl" else read_tsv(path, wanted=_MNLI_COLUMNS, ragged=True)
@@ -359,7 +368,9 @@ def _glue_pairs(
         if table.short:
             notes.append(f"{table.short} rows of {path.name} that are cut short are left out.")
         ids = next((c for c in ("index", "id") if c in table.columns), None)
-        splits[split] = _rows(split, table, text, pair, classes=None if split == "test" else classes, label=label, ids=ids)
+        splits[split] = _rows(
+            split, table, text, pair, classes=None if split == "test" else classes, label=label, ids=ids
+        )
     return card.task(splits, notes)
 
 
@@ -406,9 +417,7 @@ def _labelled(rows: Sequence[Example], gold: Sequence[Example], table: Table) ->
         if (e.text.strip(" "), (e.pair or "").strip(" ")) != (g.text.strip(" "), (g.pair or "").strip(" ")):
             message = "is another text than the same row of the file without labels."
             raise DataError(message, file=table.path, line=line)
-    return [
-        Example(e.id, e.text, g.label, e.pair, e.words, e.domain) for e, g in zip(rows, gold, strict=True)
-    ]
+    return [Example(e.id, e.text, g.label, e.pair, e.words, e.domain) for e, g in zip(rows, gold, strict=True)]
 
 
 def _json_table(path: Path) -> Table:

@@ -143,14 +143,16 @@ def _token_accuracy(y_true: Any, y_pred: Any) -> float:
 METRICS: dict[str, Metric] = {
     m.name: m
     for m in (
-        Metric("accuracy", "Accuracy", (0.0, 1.0), True, _accuracy),
-        Metric("f1", "F1", (0.0, 1.0), True, _f1),
-        Metric("macro-f1", "Macro F1", (0.0, 1.0), True, _macro_f1),
-        Metric("matthews", "Matthews correlation", (-1.0, 1.0), True, _matthews),
-        Metric("pearson", "Pearson correlation", (-1.0, 1.0), True, _correlation("pearsonr")),
-        Metric("spearman", "Spearman correlation", (-1.0, 1.0), True, _correlation("spearmanr")),
-        Metric("rmse", "Root mean squared error", (0.0, float("inf")), False, _rmse),
-        Metric("span-f1", "Span F1", (0.0, 1.0), True, _span_f1),
-        Metric("token-accuracy", "Token accuracy", (0.0, 1.0), True, _token_accuracy),
+        Metric("accuracy", "Accuracy", (0.0, 1.0), higher_is_better=True, function=_accuracy),
+        Metric("f1", "F1", (0.0, 1.0), higher_is_better=True, function=_f1),
+        Metric("macro-f1", "Macro F1", (0.0, 1.0), higher_is_better=True, function=_macro_f1),
+        Metric("matthews", "Matthews correlation", (-1.0, 1.0), higher_is_better=True, function=_matthews),
+        Metric("pearson", "Pearson correlation", (-1.0, 1.0), higher_is_better=True, function=_correlation("pearsonr")),
+        Metric(
+            "spearman", "Spearman correlation", (-1.0, 1.0), higher_is_better=True, function=_correlation("spearmanr")
+        ),
+        Metric("rmse", "Root mean squared error", (0.0, float("inf")), higher_is_better=False, function=_rmse),
+        Metric("span-f1", "Span F1", (0.0, 1.0), higher_is_better=True, function=_span_f1),
+        Metric("token-accuracy", "Token accuracy", (0.0, 1.0), higher_is_better=True, function=_token_accuracy),
     )
 }

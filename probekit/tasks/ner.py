@@ -10,7 +10,7 @@ from probekit.tasks.cards import Card
 from probekit.tasks.readers import Sentence, read_conll
 from probekit.tasks.sources import HUB_SPLITS, PARQUET, examples, from_hub, hub_columns, locate
 from probekit.tasks.task import Example, Kind, Task
-from probekit.tasks.ud import domain_of, treebank_of
+from probekit.tasks.ud import domain_of, treebank_files
 
 __all__ = ["CARDS", "bio", "conll2003", "universal_ner", "wnut17"]
 
@@ -96,23 +96,24 @@ def wnut17(root: Root = None) -> Task:
     return WNUT17.task(splits)
 
 
-def universal_ner(root: Root = None, treebank: str = "en_ewt") -> Task:
-    """Universal NER on a UD treebank, by default English EWT. Text, id and domain come from the sentence's comments.
+def universal_ner(root: Root = None, treebank: str | None = None) -> Task:
+    """Universal NER on a UD treebank. Text, id and domain come from the sentence's comments.
 
-    Files: *-ud-train.iob2, *-ud-dev.iob2, *-ud-test.iob2 with the columns id, word, tag and more that are ignored.
-    The tags OTH and B-O of early releases become O. The hub's copy is used where ``root`` is None.
+    treebank : as in the files' names, such as ``en_ewt``; None takes the only one in the folder, of the hub en_ewt
+    Files: <treebank>-ud-train.iob2, -dev, -test, in the folder or one below it, with the columns id, word, tag and
+    more that are ignored. The tags OTH and B-O of early releases become O.
     """
-    name = f"universal-ner:{treebank}"
     if root is None:
-        return UNIVERSAL_NER.task(_from_hub(UNIVERSAL_NER, "BramVanroy/universal_ner", treebank), name=name)
-    names = {split: (f"{treebank}-ud-{split}.iob2", f"*-ud-{split}.iob2") for split in HUB_SPLITS}
-    splits: dict[str, list[Example]] = {}
-    for split, path in locate(root, names, folder=f"uner_{treebank}", what=UNIVERSAL_NER.title).items():
-        name = f"universal-ner:{treebank_of(path)}"
+        treebank = treebank or "en_ewt"
+        splits = _from_hub(UNIVERSAL_NER, "BramVanroy/universal_ner", treebank)
+        return UNIVERSAL_NER.task(splits, name=f"universal-ner:{treebank}")
+    treebank, files = treebank_files(root, treebank, "iob2", "Universal NER")
+    splits = {}
+    for split, path in files.items():
         sentences = list(read_conll(path, columns=3, comments=True))
         tags = [tuple("O" if t.endswith(("-OTH", "-O")) else t for t in s.column(2)) for s in sentences]
-        splits[split] = _tagged(split, path, sentences, 1, tags, UNIVERSAL_NER)
-    return UNIVERSAL_NER.task(splits, name=name)
+        splits[split] = _tagged(split, path, sentences, 1, tags, UNIVERSAL_NER, treebank)
+    return UNIVERSAL_NER.task(splits, name=f"universal-ner:{treebank}")
 
 
 CARDS = {CONLL2003: conll2003, WNUT17: wnut17, UNIVERSAL_NER: universal_ner}
@@ -135,6 +136,7 @@ def _tagged(
     word: int,
     tags: Sequence[Sequence[str]],
     card: Card,
+    treebank: str = "",
 ) -> list[Example]:
     """Sentences and their tags as examples; raises DataError for an unknown tag."""
     index = {name: i for i, name in enumerate(card.label_names)}
@@ -145,7 +147,7 @@ def _tagged(
         [_indices(path, s, t, index) for s, t in zip(sentences, tags, strict=True)],
         words=words,
         ids=[s.comments.get("sent_id", "") for s in sentences],
-        domains=[domain_of(s.comments, treebank_of(path)) for s in sentences],
+        domains=[domain_of(s.comments, treebank) for s in sentences],
     )
 
 

@@ -78,7 +78,9 @@ def _sick(root: str | Path | None, card: Card, column: str, read: Callable[[Tabl
     files = locate(root, FILES, folder="sick", what="SICK")
     whole = files.pop("all", None)
     if files:
-        tables = {split: read_tsv(path, wanted=("pair_ID", "sentence_A", "sentence_B")) for split, path in files.items()}
+        tables = {
+            split: read_tsv(path, wanted=("pair_ID", "sentence_A", "sentence_B")) for split, path in files.items()
+        }
     else:
         assert whole is not None
         tables = _parts(read_tsv(whole, wanted=("pair_ID", "sentence_A", "sentence_B", "SemEval_set")))

@@ -28,7 +28,9 @@ PARQUET = "refs/convert/parquet"
 """The hub's own Parquet copy of a repository that otherwise needs a loading script, which is never run here."""
 
 
-def locate(root: str | Path, wanted: Mapping[str, Sequence[str]], *, folder: str = "", what: str = "") -> dict[str, Path]:
+def locate(
+    root: str | Path, wanted: Mapping[str, Sequence[str]], *, folder: str = "", what: str = ""
+) -> dict[str, Path]:
     """The files of a dataset: for each key the first of its names (or patterns) that exists.
 
     They are looked for in ``root``, then in a subfolder called ``folder`` (without regard to case, ``-`` and ``_``).
@@ -161,7 +163,14 @@ def examples(
     if ids is None or len(set(ids)) < n or "" in ids:
         ids = [f"{split}-{i}" for i in range(n)]
     nothing = [None] * n
-    columns = (ids, texts, nothing if labels is None else labels, pairs or nothing, words or nothing, domains or nothing)
+    columns = (
+        ids,
+        texts,
+        nothing if labels is None else labels,
+        pairs or nothing,
+        words or nothing,
+        domains or nothing,
+    )
     for column in columns:
         if isinstance(column, Sequence) and len(column) != n:
             raise UsageError(f"{n} texts but {len(column)} of something else.")

@@ -11,7 +11,7 @@ from probekit.tasks.readers import Sentence, read_conllu
 from probekit.tasks.sources import HUB_SPLITS, PARQUET, examples, from_hub, hub_columns, locate
 from probekit.tasks.task import Example, Kind, Task
 
-__all__ = ["CARDS", "domain_of", "treebank_of", "ud"]
+__all__ = ["CARDS", "domain_of", "treebank_files", "ud"]
 
 UD = Card(
     "ud",
@@ -21,23 +21,27 @@ UD = Card(
     ("token-accuracy",),
     "Nivre et al. 2020, https://universaldependencies.org",
     "of each treebank; English EWT: CC BY-SA 4.0",
-    tuple("ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM VERB X".split()),
+    (
+        *("ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM"),
+        *("PART", "PRON", "PROPN", "PUNCT", "SCONJ", "SYM", "VERB", "X"),
+    ),
 )
 
 
-def ud(root: str | Path | None = None, treebank: str = "en_ewt") -> Task:
-    """UPOS tags of a treebank, by default English EWT. Text, id and domain (genre) come from the sentence's comments.
+def ud(root: str | Path | None = None, treebank: str | None = None) -> Task:
+    """UPOS tags of a treebank. Text, id and domain (genre) come from the sentence's comments.
 
-    Files: <treebank>-ud-train.conllu, -dev, -test, or those of the only treebank in the folder. Words are the numbered
-    ones: multiword tokens (``8-9``) and empty nodes (``8.1``) are left out and counted in the notes. A word without
-    tag (``_``) gets -1. The hub's copy is used where ``root`` is None.
+    treebank : as in the files' names, such as ``en_ewt``; None takes the only one in the folder, of the hub en_ewt
+    Files: <treebank>-ud-train.conllu, -dev, -test, in the folder or one below it. Words are the numbered ones:
+    multiword tokens (``8-9``) and empty nodes (``8.1``) are left out and counted in the notes. A word without tag
+    (``_``) gets -1.
     """
     if root is None:
+        treebank = treebank or "en_ewt"
         return UD.task(_from_hub(treebank), name=f"ud:{treebank}")
-    names = {split: (f"{treebank}-ud-{split}.conllu", f"*-ud-{split}.conllu") for split in HUB_SPLITS}
+    treebank, files = treebank_files(root, treebank, "conllu", "a UD treebank")
     splits, notes = {}, []
-    for split, path in locate(root, names, folder=f"UD_{treebank}", what="a UD treebank").items():
-        treebank = treebank_of(path)
+    for split, path in files.items():
         sentences = list(read_conllu(path))
         splits[split] = _tagged(split, path, sentences, treebank)
         multiword, empty = sum(s.multiword for s in sentences), sum(s.empty for s in sentences)
@@ -48,9 +52,16 @@ def ud(root: str | Path | None = None, treebank: str = "en_ewt") -> Task:
 CARDS = {UD: ud}
 
 
-def treebank_of(path: Path) -> str:
-    """``en_ewt`` of ``en_ewt-ud-dev.conllu``."""
-    return path.name.partition("-ud-")[0]
+def treebank_files(root: str | Path, treebank: str | None, suffix: str, what: str) -> tuple[str, dict[str, Path]]:
+    """The treebank, and its files ``<treebank>-ud-<split>.<suffix>`` in the folder or one below it."""
+    name = treebank or "*"
+    names = {s: (f"{name}-ud-{s}.{suffix}", f"*/{name}-ud-{s}.{suffix}") for s in HUB_SPLITS}
+    files = locate(root, names, what=what)
+    found = sorted({path.name.partition("-ud-")[0] for path in files.values()})
+    if len(found) > 1:
+        message = f"holds several treebanks ({', '.join(found)}); name one, such as {found[0]}."
+        raise DataError(message, file=root)
+    return found[0], files
 
 
 def domain_of(comments: Mapping[str, str], treebank: str) -> str | None:

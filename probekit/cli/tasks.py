@@ -1,0 +1,134 @@
+"""``probekit tasks``: which tasks there are, and what is in one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from probekit.tasks.check import SplitReport, TaskReport
+
+__all__ = ["app"]
+
+MOST = 30
+"""Labels or domains shown; the others are summed up."""
+
+app = typer.Typer(help="List the tasks, or check one.", no_args_is_help=False)
+
+
+@app.callback(invoke_without_command=True)
+def tasks(context: typer.Context) -> None:
+    """List the tasks with size, metric, source and licence."""
+    if context.invoked_subcommand is None:
+        _listing()
+
+
+@app.command()
+def check(
+    task: Annotated[str, typer.Argument(help="A TOML file that describes your data, or the name of a task.")],
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of the task's files.")] = None,
+) -> None:
+    """Load a task and print what was understood: counts, labels, lengths, duplicates, overlap with train."""
+    from probekit.tasks import load_task
+    from probekit.tasks.check import check_task
+
+    _report(check_task(load_task(task, data_dir)))
+
+
+def _listing() -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from probekit.tasks import DATASETS, GRAMMARS
+
+    table = Table("task", "what", "examples", "metric", "source", "licence", box=box.SIMPLE_HEAD, show_lines=True)
+    for column in table.columns:
+        column.overflow = "fold"
+    for name, (card, _) in DATASETS.items():
+        sizes = "\n".join(f"{split} {size:,}" for split, size in card.sizes.items())
+        table.add_row(f"[bold]{name}[/]", card.title, sizes, "\n".join(card.metrics), card.source, card.licence)
+    console = Console(highlight=False)
+    console.print(table)
+    console.print("Give a folder with the official files (--data-dir), or none to load from the Hugging Face hub.")
+    console.print("[bold]ud:TREEBANK[/] and [bold]universal-ner:TREEBANK[/] choose a treebank, such as ud:de_gsd.")
+    console.print(f"Generated, without any files: {', '.join(f'[bold]grammar:{name}[/]' for name in GRAMMARS)}.")
+    console.print("Data of your own: describe them in a TOML file, then [bold]probekit tasks check FILE.toml[/].")
+
+
+def _report(report: TaskReport) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+
+    task, console = report.task, Console(highlight=False)
+    what = "sentence pairs" if any(split.paired for split in task.splits.values()) else "sentences"
+    console.print(f"[bold]{escape(task.name)}[/]: {task.kind} of {what}, measured by {', '.join(task.metrics)}")
+    console.print(f"Source: {escape(task.source or 'not stated')}. Licence: {escape(task.licence or 'not stated')}.")
+    console.print(_table(report))
+    for note in task.notes:
+        console.print(f"Note: {escape(note)}")
+
+
+def _table(report: TaskReport) -> Table:
+    """One column a split: what was counted, then labels, lengths and domains with their shares."""
+    from rich import box
+    from rich.table import Table
+
+    splits = report.splits
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("")
+    for s in splits:
+        table.add_column(s.name, justify="right")
+    for name, value in _COUNTS.items():
+        table.add_row(name, *(f"{n:,}" if isinstance(n := value(s), int) else "" for s in splits))
+    if any(s.scores for s in splits):
+        table.add_row(
+            "lowest / mean / highest",
+            *("{:g} / {:.4g} / {:g}".format(*s.scores or (0, 0, 0)) if s.scores else "" for s in splits),
+        )
+    unit = "words" if str(report.task.kind) == "sequence-labelling" else "examples"
+    lengths = sorted(
+        {name for s in splits for name in s.lengths}, key=lambda name: int(name.rstrip("+").partition("-")[0])
+    )
+    _shares(table, f"{unit} by label", [s.labels for s in splits], report.task.label_names)
+    _shares(table, "examples by number of words", [s.lengths for s in splits], lengths)
+    _shares(
+        table, "examples by domain", [s.domains for s in splits], sorted({name for s in splits for name in s.domains})
+    )
+    return table
+
+
+_COUNTS: dict[str, Callable[[SplitReport], int | None]] = {
+    "examples": lambda s: s.examples,
+    "labelled": lambda s: s.labelled,
+    "text of an earlier example": lambda s: s.repeated,
+    "… and its label": lambda s: s.duplicates,
+    "texts with conflicting labels": lambda s: s.conflicting,
+    "text occurs in train": lambda s: s.in_train,
+    "empty texts": lambda s: s.empty,
+    "with control characters": lambda s: s.control,
+}
+
+
+def _shares(table: Table, title: str, counts: Sequence[Mapping[str, int]], names: Sequence[str]) -> None:
+    """A section of the table: how often each name occurs in each split; the less frequent of many are summed up."""
+    from rich.markup import escape
+
+    if not any(counts):
+        return
+    table.add_section()
+    table.add_row(f"[bold]{title}[/]")
+    totals = [sum(count.values()) for count in counts]
+    frequent = set(sorted(names, key=lambda name: -sum(count.get(name, 0) for count in counts))[:MOST])
+    rows = {name: [count.get(name, 0) for count in counts] for name in names if name in frequent}
+    if len(names) > MOST:
+        rest = [total - sum(row[k] for row in rows.values()) for k, total in enumerate(totals)]
+        rows[f"{len(names) - MOST} others"] = rest
+    for name, row in rows.items():
+        cells = [f"{n:,} {f'({n / total:.1%})':>8}" if total else "" for n, total in zip(row, totals, strict=True)]
+        table.add_row(f"  {escape(name)}", *cells)
