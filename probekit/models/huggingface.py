@@ -17,7 +17,8 @@ from torch import nn
 
 from probekit.errors import ModelError, UsageError
 from probekit.models.encoder import Batch, Sink, Text, Tokens
-from probekit.models.folder import config_digest, resolve_model, tokenizer_digest, weights_digest
+from probekit.models.folder import resolve_model
+from probekit.models.identity import identify, model_name
 from probekit.models.linears import onednn_available, prepack
 from probekit.models.packed import OFFSET_TYPES, PACKED, PACKED_TYPES, groups_of, positions_of
 from probekit.models.stock import find_blocks, load_model
@@ -47,17 +48,22 @@ class HuggingFaceEncoder:
 
     model : the transformers model, whose config says how it is run
     tokenizer : texts to word pieces
+    folder : where the model is from
+    depth : L, the number of blocks
     """
 
-    def __init__(self, model: Any, tokenizer: Tokenizer, *, name: str, spec: dict[str, Any], batch_tokens: int) -> None:
-        self.model, self.tokenizer, self.name, self.batch_tokens = model, tokenizer, name, batch_tokens
+    def __init__(
+        self, model: Any, tokenizer: Tokenizer, folder: Path, *, name: str, spec: dict[str, Any], batch_tokens: int
+    ) -> None:
+        self.model, self.tokenizer, self.folder = model, tokenizer, folder
+        self.name, self.batch_tokens = name, batch_tokens
         self.max_length = tokenizer.max_length
         self.mixed_lengths = False
         self.device = next(model.parameters()).device
         self._blocks = find_blocks(model)
-        self._depth: int = model.config.num_hidden_layers
+        self.depth: int = model.config.num_hidden_layers
         self.width, self._final_norm = self._shape()
-        self.layers = (*map(str, range(self._depth + 1)), *(["final_norm"] if self._final_norm else []))
+        self.layers = (*map(str, range(self.depth + 1)), *(["final_norm"] if self._final_norm else []))
         self.spec = spec | {"layers": list(self.layers), "width": self.width, "max_length": self.max_length}
         self.versions: dict[str, Any] = {
             "torch": str(torch.__version__),
@@ -87,6 +93,15 @@ class HuggingFaceEncoder:
             last = self.model(**self._inputs(batch)).last_hidden_state
             if self._final_norm:
                 emit(last)
+
+    def own_hidden_states(self, batch: Batch) -> torch.Tensor:
+        """What the model itself returns as ``hidden_states`` of a batch, on the CPU: (depth + 1, t, width).
+
+        Its last is the last hidden state: layer L, or ``final_norm`` where there is one.
+        """
+        with torch.inference_mode():
+            own = self.model(**self._inputs(batch), output_hidden_states=True).hidden_states
+        return torch.stack([hidden.reshape(-1, self.width).to("cpu") for hidden in own])
 
     def _inputs(self, batch: Batch) -> dict[str, Any]:
         inputs: dict[str, Any] = {}
@@ -119,7 +134,7 @@ class HuggingFaceEncoder:
             emit(args[0] if args else kwargs["hidden_states"])
 
         def after(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-            if calls == self._depth:
+            if calls == self.depth:
                 emit(output[0] if isinstance(output, tuple) else output)
 
         handles = [block.register_forward_pre_hook(before, with_kwargs=True) for block in self._blocks]
@@ -138,10 +153,10 @@ class HuggingFaceEncoder:
         with torch.inference_mode(), self._tapped(seen.append):
             last = self.model(**self._inputs(batch)).last_hidden_state
         shapes = {tuple(hidden.shape) for hidden in (*seen, last)}
-        if len(seen) != self._depth + 1 or len(shapes) != 1 or last.shape[:2] != (1, 2):
+        if len(seen) != self.depth + 1 or len(shapes) != 1 or last.shape[:2] != (1, 2):
             raise ModelError(
-                f"{self.name}: wanted {self._depth + 1} layers of one shape (sequences, pieces, width), got "
-                f"{len(seen)} of shapes {sorted(shapes)}; this architecture ({type(self.model).__name__}) is not supported."
+                f"{self.name}: wanted {self.depth + 1} layers of one shape (sequences, pieces, width), got "
+                f"{len(seen)} of shapes {sorted(shapes)}; {type(self.model).__name__} is not supported."
             )
         return last.shape[-1], not torch.equal(seen[-1], last)
 
@@ -153,6 +168,7 @@ def load_encoder(
     device: str = "auto",
     random_weights: int | None = None,
     revision: str | None = None,
+    max_length: int | None = None,
     packing: Packing | str = Packing.AUTO,
     onednn: bool = True,
     compile: bool = False,
@@ -161,6 +177,7 @@ def load_encoder(
     """Load a model with its tokenizer, from a local folder or the hub.
 
     random_weights : re-initialise the model with this seed instead of reading weights (the control of the paper)
+    max_length : cut sequences at fewer pieces than the model could read
     packing : how sequences share a forward pass; AUTO takes the fast path where the architecture is known and a
         self-check against the stock forward, one sequence at a time, agrees
     onednn : on a CPU, lay the weights of linear layers out for oneDNN where it is available
@@ -168,22 +185,20 @@ def load_encoder(
     batch_tokens : pieces a batch should hold; None takes what was measured to be fast
 
     Raises ModelError where the model or its tokenizer cannot be loaded, or weights are missing;
-    UsageError for an unknown dtype, device or packing.
+    UsageError for an unknown dtype, device or packing, or a maximal length that the model does not have.
     """
     dtype, packing = _choice(Dtype, dtype), _choice(Packing, packing)
     where = torch.device(resolve_device(device))
     folder = resolve_model(model, revision)
     net = load_model(folder, dtype=dtype, device=where, random_weights=random_weights)
     reader = load_tokenizer(folder)
+    longest = _max_length(net.config, reader)
+    if max_length is not None and not 1 <= max_length <= longest:
+        raise UsageError(f"{model} reads 1 to {longest} pieces; a maximal length of {max_length} was asked for.")
     spec = {
-        "model": str(model),
-        "revision": revision,
+        **identify(model, revision=revision, random_weights=random_weights),
         "model_type": net.config.model_type,
         "class": type(net).__name__,
-        "weights": weights_digest(folder)
-        if random_weights is None
-        else f"random:{random_weights}:{config_digest(folder)}",
-        "tokenizer": tokenizer_digest(folder),
         "dtype": str(dtype),
         "device": where.type,
     }
@@ -191,10 +206,11 @@ def load_encoder(
         net,
         Tokenizer(
             reader.backend_tokenizer,
-            _max_length(net.config, reader),
+            max_length or longest,
             type_ids=(getattr(net.config, "type_vocab_size", 0) or 0) > 1,
         ),
-        name=folder.resolve().name if Path(model).expanduser().is_dir() else str(model),
+        folder,
+        name=model_name(model),
         spec=spec,
         batch_tokens=batch_tokens or (2048 if where.type == "cpu" else 16384),
     )

@@ -1,0 +1,271 @@
+"""How far a model's hidden states depend on what they should not: the batch, the padding, the attention's code.
+
+What probekit stores is never padded, and should be the same bits alone and in any batch; the stock forward of many
+models is not. A certificate says how far each goes, measured on the software and hardware at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from probekit.errors import ModelError, UsageError
+from probekit.models.encoder import Batch, Encoder, Text, Tokens
+from probekit.runtime import Dtype
+
+if TYPE_CHECKING:
+    import torch
+
+    from probekit.models.huggingface import HuggingFaceEncoder
+
+__all__ = ["TEXTS", "Certificate", "Line", "certify", "quick_certificate"]
+
+TEXTS: tuple[Text, ...] = (
+    "Yes.",
+    "Cats sleep.",
+    "The committee has not decided yet.",
+    "It was, for the most part, a quiet afternoon.",
+    "Nobody who saw the film at the time could have guessed how it would be remembered.",
+    ("A man is playing a guitar.", "Somebody plays an instrument on the stage."),
+    "The keys to the old cabinet in the corner of the room were lost long before the house was sold to the two "
+    "brothers from the coast, who never asked what had been in it and never tried to open it.",
+    "In 1994, 3.5 % of them (about 70,000) moved north; the rest stayed.",
+    "Why not?",
+    "The teacher that the children like sees the dog.",
+)
+"""What a certificate is measured on where no texts are given: short and long, a pair, figures and signs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One comparison.
+
+    check : its name
+    what : what is compared with what
+    absolute : the largest absolute difference of any number of any layer
+    relative : the largest |difference| / |vector| of any piece's vector of any layer
+    layer : the layer of the largest relative deviation
+    verdict : "bit-identical", "within TOLERANCE", "depends on …", or why it could not be measured
+    passed : whether this is what probekit promises; None for what is only worth knowing
+    """
+
+    check: str
+    what: str
+    absolute: float
+    relative: float
+    layer: str
+    verdict: str
+    passed: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What was compared, on what, and how it came out; ``to_json()`` is plain values."""
+
+    model: str
+    spec: dict[str, Any]
+    versions: dict[str, Any]
+    texts: int
+    pieces: int
+    lines: tuple[Line, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether everything that probekit promises holds."""
+        return all(line.passed is not False for line in self.lines)
+
+    @property
+    def verdict(self) -> str:
+        """One sentence: what holds of the stored numbers, and what the stock forward depends on."""
+        broken = [line for line in self.lines if line.passed is False]
+        stock = [line.verdict for line in self.lines if line.passed is None and line.verdict.startswith("depends")]
+        ours = "; ".join(f"{line.check}: {line.verdict}" for line in broken) or self.lines[0].verdict + " in any batch"
+        return ours + (f" (the stock forward {', '.join(dict.fromkeys(stock))})" if stock else "")
+
+    def to_json(self) -> dict[str, Any]:
+        """The certificate as JSON values, verdicts included."""
+        return asdict(self) | {"passed": self.passed, "verdict": self.verdict}
+
+
+def certify(model: str | Path | HuggingFaceEncoder, texts: Sequence[Text] | None = None, **options: Any) -> Certificate:
+    """Measure what the hidden states of ``model`` depend on.
+
+    model : hub id or folder, loaded with ``options`` as for :func:`probekit.models.load_encoder`; or a loaded encoder
+    texts : what to measure on; those without any piece are left out
+
+    Loads the stock model twice beside the encoder. Raises ModelError where the model cannot be loaded, UsageError
+    where no text has a piece.
+    """
+    from probekit.models.huggingface import TOLERANCE, HuggingFaceEncoder, load_encoder
+
+    encoder = model if isinstance(model, HuggingFaceEncoder) else load_encoder(model, **options)
+    alone = _alone(encoder.tokenize(TEXTS if texts is None else texts))
+    if not alone:
+        raise UsageError(
+            f"none of the {len(TEXTS if texts is None else texts)} texts has a piece that {encoder.name} reads."
+        )
+    tolerance = TOLERANCE[Dtype(encoder.spec["dtype"])]
+    right = [_layers(encoder, one) for one in alone]
+    kept = _own_layers(encoder)
+    names, ours = [encoder.layers[i] for i in kept], [hidden[kept] for hidden in right]
+    own = [encoder.own_hidden_states(one) for one in alone]
+    lines = [
+        _batch_line(encoder, alone, right, tolerance),
+        _line("layers", "ours and hidden_states of the same run", names, ours, own, 0.0, "how layers are counted"),
+        *_stock_lines(encoder, alone, names, ours, tolerance),
+    ]
+    pieces = sum(int(one.length[0]) for one in alone)
+    return Certificate(encoder.name, dict(encoder.spec), dict(encoder.versions), len(alone), pieces, tuple(lines))
+
+
+def quick_certificate(encoder: Encoder, texts: Sequence[Text] | None = None, *, most: int = 8) -> dict[str, Any]:
+    """What goes into a cache's spec: a few short texts run alone and together, as JSON values.
+
+    Of ``texts`` the first ``most`` that have at most 64 pieces are taken; the built-in ones where there are none.
+    """
+    from probekit.models.huggingface import TOLERANCE
+
+    given = encoder.tokenize(list(texts[: 4 * most])) if texts else encoder.tokenize([])
+    alone = [one for one in _alone(given) if one.length[0] <= 64][:most]
+    alone = alone or _alone(encoder.tokenize([text for text in TEXTS if isinstance(text, str)]))[:most]
+    right = [_layers(encoder, one) for one in alone]
+    lines = [_batch_line(encoder, alone, right, TOLERANCE[Dtype(encoder.spec.get("dtype", "float32"))])]
+    if hasattr(encoder, "own_hidden_states"):
+        kept = _own_layers(encoder)
+        names, ours = [encoder.layers[i] for i in kept], [hidden[kept] for hidden in right]
+        own = [encoder.own_hidden_states(one) for one in alone]
+        lines.append(
+            _line("layers", "ours and hidden_states of the same run", names, ours, own, 0.0, "how layers are counted")
+        )
+    certificate = Certificate(encoder.name, {}, {}, len(alone), sum(int(b.length[0]) for b in alone), tuple(lines))
+    told: dict[str, Any] = {line.check: {"relative": line.relative, "verdict": line.verdict} for line in lines}
+    return told | {"texts": len(alone), "passed": certificate.passed, "verdict": certificate.verdict}
+
+
+def _batch_line(encoder: Encoder, alone: list[Batch], right: list[torch.Tensor], tolerance: float) -> Line:
+    """Alone against together: all in one batch, or (one length at a time) each with its own reverse."""
+    if encoder.mixed_lengths:
+        found = list(_layers(encoder, _join(alone)).split([int(one.length[0]) for one in alone], dim=1))
+    else:
+        found = [_layers(encoder, _join([_reverse(one), one]))[:, int(one.length[0]) :] for one in alone]
+    return _line("batch", "each text alone and in a batch", list(encoder.layers), found, right, tolerance, "the batch")
+
+
+def _stock_lines(
+    encoder: HuggingFaceEncoder, alone: list[Batch], names: list[str], ours: list[torch.Tensor], tolerance: float
+) -> Iterator[Line]:
+    """Against the stock model: as it comes, with other attention code, and padded left and right."""
+    stock = _Stock(encoder, None)
+    truth = [stock.alone(one) for one in alone]
+    yield _line("stock", "ours and the stock model, one text at a time", names, ours, truth, tolerance, "the fast path")
+    for side in ("right", "left"):
+        what = f"stock model: alone and in one batch padded on the {side}"
+        yield _line(f"padding {side}", what, names, stock.padded(alone, side), truth, tolerance, "padding", ours=False)
+    other = "eager" if stock.attention != "eager" else "sdpa"
+    what = f"stock model: {stock.attention} and {other} attention, one text at a time"
+    try:
+        found = [_Stock(encoder, other).alone(one) for one in alone]
+    except ModelError:
+        yield Line("attention", what, 0.0, 0.0, "", f"has no {other} attention", None)
+    else:
+        yield _line("attention", what, names, found, truth, tolerance, "the attention's code", ours=False)
+
+
+class _Stock:
+    """The stock model beside an encoder, run as its library's users run it."""
+
+    def __init__(self, encoder: HuggingFaceEncoder, attention: str | None) -> None:
+        from probekit.models.stock import load_model
+
+        self.type_ids = encoder.tokenizer.type_ids
+        self.model = load_model(
+            encoder.folder,
+            dtype=Dtype(encoder.spec["dtype"]),
+            device=encoder.device,
+            random_weights=encoder.spec["random_weights"],
+            attention=attention,
+        )
+        self.attention: str = self.model.config._attn_implementation
+
+    def alone(self, one: Batch) -> torch.Tensor:
+        return self._run(one.token_ids[None], one.type_ids[None], None)[:, 0]
+
+    def padded(self, alone: list[Batch], side: str) -> list[torch.Tensor]:
+        longest = max(int(one.length[0]) for one in alone)
+        pad = self.model.config.pad_token_id
+        ids = np.full((len(alone), longest), 0 if pad is None else pad)
+        types, mask = np.zeros_like(ids), np.zeros_like(ids)
+        where = [
+            slice(0, int(b.length[0])) if side == "right" else slice(longest - int(b.length[0]), longest) for b in alone
+        ]
+        for row, (one, columns) in enumerate(zip(alone, where, strict=True)):
+            ids[row, columns], types[row, columns], mask[row, columns] = one.token_ids, one.type_ids, 1
+        found = self._run(ids, types, mask)
+        return [found[:, row, columns] for row, columns in enumerate(where)]
+
+    def _run(self, ids: np.ndarray, types: np.ndarray, mask: np.ndarray | None) -> torch.Tensor:
+        import torch
+
+        inputs = {"input_ids": ids} | ({} if mask is None else {"attention_mask": mask})
+        inputs |= {"token_type_ids": types} if self.type_ids else {}
+        tensors = {k: torch.tensor(v.astype(np.int64), device=self.model.device) for k, v in inputs.items()}
+        with torch.inference_mode():
+            return torch.stack([h.to("cpu") for h in self.model(**tensors, output_hidden_states=True).hidden_states])
+
+
+def _line(
+    check: str, what: str, names: list[str], found: list[torch.Tensor], right: list[torch.Tensor],
+    tolerance: float, depends: str, *, ours: bool = True,
+) -> Line:  # fmt: skip
+    """Compare lists of (layers, t, width), one tensor a text."""
+    from probekit.models.huggingface import relative_error
+
+    absolute = max(
+        float((a.double() - b.double()).abs().nan_to_num(0.0).max()) for a, b in zip(found, right, strict=True)
+    )
+    errors = [max(relative_error(a[i], b[i]) for a, b in zip(found, right, strict=True)) for i in range(len(names))]
+    worst = int(np.argmax(errors))
+    passed = errors[worst] <= tolerance
+    verdict = f"within {tolerance:.0e}" if passed else f"depends on {depends}"
+    if absolute == 0 and errors[worst] == 0:
+        verdict = "bit-identical"
+    return Line(check, what, absolute, errors[worst], names[worst], verdict, passed if ours else None)
+
+
+def _layers(encoder: Encoder, batch: Batch) -> torch.Tensor:
+    import torch
+
+    layers: list[torch.Tensor] = []
+    encoder.encode(batch, lambda _, hidden: layers.append(hidden.to("cpu", copy=True)))
+    return torch.stack(layers)
+
+
+def _own_layers(encoder: Encoder) -> list[int]:
+    """Indices of the layers that transformers' ``hidden_states`` has: where there is a final norm, not layer L."""
+    return [
+        i
+        for i, name in enumerate(encoder.layers)
+        if not (i == len(encoder.layers) - 2 and "final_norm" in encoder.layers)
+    ]
+
+
+def _alone(tokens: Tokens) -> list[Batch]:
+    """One batch a sequence that has pieces, shortest first."""
+    start = np.cumsum(tokens.length) - tokens.length
+    order = [int(i) for i in np.argsort(tokens.length, kind="stable") if tokens.length[i]]
+    rows = [slice(start[i], start[i] + tokens.length[i]) for i in order]
+    return [
+        Batch(tokens.token_ids[r], tokens.type_ids[r], tokens.length[[i]]) for i, r in zip(order, rows, strict=True)
+    ]
+
+
+def _join(batches: Sequence[Batch]) -> Batch:
+    return Batch(*(np.concatenate([getattr(b, f) for b in batches]) for f in ("token_ids", "type_ids", "length")))
+
+
+def _reverse(one: Batch) -> Batch:
+    return Batch(one.token_ids[::-1], one.type_ids[::-1], one.length)
