@@ -153,7 +153,7 @@ def _label(key: Mapping[str, str], tell: Iterable[str]) -> str:
 
 def _draw(ax: Axes, rows: pd.DataFrame, looks: _Looks, *, ticks: int) -> None:
     deepest = int(rows["layer"].max()) if rows["layer"].notna().any() else 0
-    norm_at = deepest + max(1, -(-deepest // 8))
+    norm_at = deepest + max(1, -(-deepest // 5))
     for key, curve in _curves(rows):
         label = _label(key, looks.tell)
         if (twice := curve["layer_name"].duplicated()).any():

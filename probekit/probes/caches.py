@@ -5,7 +5,6 @@ A cache here is anything with the names of :class:`Cache`; nothing is known of f
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import PurePath
@@ -22,7 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Cache", "probe"]
 
-SAME = ("task", "kind", "label_names", "weights", "tokenizer", "dtype", "layers", "width", "pairs")
+SAME = (
+    *("task", "kind", "label_names", "random_weights", "weights_digest", "tokenizer_digest"),
+    *("dtype", "store", "layers", "width", "pairs"),
+)
 
 
 class Cache(Protocol):
@@ -109,10 +111,10 @@ def check_match(train: Mapping[str, Any], dev: Mapping[str, Any]) -> None:
     """Raise CacheMismatch where two specs describe vectors or labels that do not go together."""
     words = train["kind"] == "sequence-labelling"
     for name in (*SAME, "tokens") if words else SAME:
-        if train.get(name) != dev.get(name):
+        if train[name] != dev[name]:
             raise CacheMismatch(
-                f"the two caches do not belong together: {name} is {train.get(name)!r} in train ({train['split']}, "
-                f"{train['model']}) and {dev.get(name)!r} in dev ({dev['split']}, {dev['model']})."
+                f"the two caches do not belong together: {name} is {train[name]!r} in train ({train['split']}, "
+                f"{train['model']}) and {dev[name]!r} in dev ({dev['split']}, {dev['model']})."
             )
 
 
@@ -121,11 +123,10 @@ def about(spec: Mapping[str, Any], representation: str) -> dict[str, Any]:
 
     A model that was read from a folder is called by the folder's name.
     """
-    random = re.match(r"random:(\d+):", str(spec.get("weights", "")))
     return {
         "task": spec["task"],
         "split": spec["split"],
         "model": PurePath(spec["model"]).name if PurePath(spec["model"]).is_absolute() else spec["model"],
-        "checkpoint": f"random-{random[1]}" if random else "",
+        "checkpoint": "" if spec["random_weights"] is None else f"random-{spec['random_weights']}",
         "representation": representation,
     }

@@ -290,7 +290,7 @@ def logistic_path(
 ) -> list[tuple[Predict, bool]]:
     """Multinomial logistic regression (L-BFGS, scikit-learn) for each C, in order, each starting from the last one.
 
-    x : float (n, d); y : (n,). Returns for each C a function from (m, d) to classes (m,), and whether it converged:
+    x : float64 (n, d); y : (n,). Returns for each C a function from (m, d) to classes (m,), and whether it converged:
     whether no element of the gradient of the mean penalised loss is above ``tol`` (doubled, for rounding).
     """
     classes, codes = np.unique(y, return_inverse=True)
@@ -319,13 +319,14 @@ def _class(classes: np.ndarray, w: np.ndarray, b: np.ndarray, x: np.ndarray) -> 
 
 
 def standardise(x: np.ndarray, *others: np.ndarray) -> tuple[np.ndarray, ...]:
-    """``x`` and ``others`` with the mean and standard deviation of ``x`` taken out, float32.
+    """``x`` and ``others`` with the mean and standard deviation of ``x`` taken out, float64.
+
+    In float32 L-BFGS stops early: the loss no longer changes, the gradient is still there.
 
     A feature whose deviation is at most 1e-5 of its mean is rounding noise and becomes 0.
     """
     mean, sd = x.mean(0, dtype=np.float64), x.std(0, dtype=np.float64)
     scale = np.divide(1, sd, out=np.zeros_like(sd), where=sd > 1e-5 * np.abs(mean))
-    mean, scale = mean.astype(np.float32), scale.astype(np.float32)
     return tuple((z - mean) * scale for z in (x, *others))
 
 

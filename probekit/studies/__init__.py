@@ -1,0 +1,1 @@
+"""Studies: what composes tasks, caches, analyses and figures."""

@@ -1,0 +1,61 @@
+"""From two cache files to the rows of a per-layer curve."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from probekit.activations import ActivationCache
+from probekit.probes import Options
+from probekit.probes import probe as probe_caches
+from probekit.runtime import Progress, no_progress
+from probekit.tasks.metrics import metric
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["probe"]
+
+
+def probe(
+    train: str | Path | ActivationCache,
+    dev: str | Path | ActivationCache,
+    *,
+    metrics: Sequence[str] | None = None,
+    pooling: str | None = None,
+    layers: Sequence[int | str] | None = None,
+    progress: Progress = no_progress,
+    **options: Any,
+) -> pd.DataFrame:
+    """Fit a diagnostic classifier on each layer of one cache and evaluate it on another; one row a layer and metric.
+
+    Features are standardised on train, the L2 penalty is chosen on a fifth of train, the probe is fitted again on all
+    of train (logistic regression, or ridge for numbers), and dev is looked at once, with a bootstrap interval.
+
+        rows = probekit.probe("cola.train.h5", "cola.dev.h5")
+        probekit.plots.layer_curve(rows)
+
+    train, dev : files or open caches of the same task, model and layers
+    metrics : names known to ``probekit.tasks.metrics``, the task's own for None; the first one chooses the penalty
+    pooling : one of the caches' poolings, the first for None; layers : some of the layers, all for None
+    options : fields of :class:`probekit.probes.Options`: penalties, held_out, seed, resamples, threads …
+    Returns rows (see ``probekit.rows``): also the majority class (or the mean) as a row without a layer.
+    Raises CacheMismatch where the caches do not belong together, NonFiniteError naming a layer with NaN, UsageError.
+    """
+    with ExitStack() as stack:
+        a, b = (
+            cache if isinstance(cache, ActivationCache) else stack.enter_context(ActivationCache(cache))
+            for cache in (train, dev)
+        )
+        names = a.spec["metrics"] if metrics is None else metrics
+        return probe_caches(
+            a,
+            b,
+            metrics={name: metric(name) for name in names},
+            pooling=pooling,
+            layers=layers,
+            options=Options(**options),
+            progress=progress,
+        )
