@@ -25,10 +25,11 @@ from typing import Any
 
 import h5py
 import numpy as np
+import xxhash
 
 from probekit.errors import CacheCorrupt, CacheError, CacheIncomplete, CacheMismatch, UsageError
 
-__all__ = ["FORMAT", "ActivationCache", "Extent", "Ragged", "datasets", "extents", "open_cache_file"]
+__all__ = ["FORMAT", "ActivationCache", "Extent", "Ragged", "datasets", "extents", "open_cache_file", "xxh3"]
 
 FORMAT = "probekit-activations/1"
 
@@ -73,6 +74,11 @@ def extents(f: h5py.File) -> dict[str, Extent]:
         for name, ds in datasets(f)
         if ds.chunks is None and ds.size and not ds.external and not ds.is_virtual
     }
+
+
+def xxh3(array: np.ndarray) -> int:
+    """xxh3 digest, 64 bits, of an array's bytes."""
+    return xxhash.xxh3_64_intdigest(np.ascontiguousarray(array).data)
 
 
 def open_cache_file(path: Path) -> h5py.File:
@@ -209,7 +215,8 @@ class ActivationCache:
     def layer(self, layer: int | str, pooling: str | None = None) -> np.ndarray:
         """Pooled vectors of one layer, (n, d), rows in the order of the task; (n, 2 d) for separate pairs.
 
-        layer : 0 … L, "final_norm", or negative to count from the last block; pooling : the first one there is by default
+        layer : 0 … L, "final_norm", or negative to count from the last block
+        pooling : the first one there is by default
         A read-only memory map of float32 or float16; float32 in memory where the cache is bfloat16.
         """
         if not self.poolings:
@@ -257,7 +264,7 @@ class ActivationCache:
         return self._dataset(f"/index/{name}")[...]
 
     def _words(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Token row, sentence and place in /word_labels of every word that was not cut off, in the order of the task."""
+        """Token row, sentence and place in /word_labels of every word that was not cut off, in the task's order."""
         if self.spec["kind"] != "sequence-labelling":
             raise UsageError(f"{self.path}: {self.spec['task']} has one label a text, not one a word.")
         start, length, word = self.index("start"), self.index("length"), self.index("word_index")
@@ -270,7 +277,7 @@ class ActivationCache:
         return row[first], sentence[first], first_word[sentence[first]] + w[first]
 
     def layer_words(self, layer: int | str) -> np.ndarray:
-        """One vector a labelled word, (w, d), words in the order of the task: of its first piece in a piece-level cache."""
+        """One vector a labelled word, (w, d), in the order of the task; in a piece-level cache its first piece's."""
         return self.tokens(layer).values[self._words()[0]]
 
     @property

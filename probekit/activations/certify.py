@@ -48,7 +48,7 @@ class Line:
     what : what is compared with what
     absolute : the largest absolute difference of any number of any layer
     relative : the largest |difference| / |vector| of any piece's vector of any layer
-    layer : the layer of the largest relative deviation
+    layer : the layer of the largest relative deviation; empty where there is none
     verdict : "bit-identical", "within TOLERANCE", "depends on …", or why it could not be measured
     passed : whether this is what probekit promises; None for what is only worth knowing
     """
@@ -164,7 +164,9 @@ def _stock_lines(
     yield _line("stock", "ours and the stock model, one text at a time", names, ours, truth, tolerance, "the fast path")
     for side in ("right", "left"):
         what = f"stock model: alone and in one batch padded on the {side}"
-        yield _line(f"padding {side}", what, names, stock.padded(alone, side), truth, tolerance, "padding", ours=False)
+        yield _line(
+            f"padding {side}", what, names, stock.padded(alone, side), truth, tolerance, f"{side} padding", ours=False
+        )
     other = "eager" if stock.attention != "eager" else "sdpa"
     what = f"stock model: {stock.attention} and {other} attention, one text at a time"
     try:
@@ -232,7 +234,7 @@ def _line(
     passed = errors[worst] <= tolerance
     verdict = f"within {tolerance:.0e}" if passed else f"depends on {depends}"
     if absolute == 0 and errors[worst] == 0:
-        verdict = "bit-identical"
+        return Line(check, what, 0.0, 0.0, "", "bit-identical", passed if ours else None)
     return Line(check, what, absolute, errors[worst], names[worst], verdict, passed if ours else None)
 
 

@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 import xxhash
 
+from probekit.activations.cache import xxh3
 from probekit.activations.partial import Journal, Partial, writing
 from probekit.activations.plan import batches
 from probekit.activations.pooling import Pooling, Segments, TokenLevel, pool, pool_words, word_segments
@@ -173,7 +174,7 @@ class _Output:
         """The block is through the model: write what is left of it, and note it."""
         b, pooled, hashes = self.block, self.pooled, self.hashes
         self._submit(lambda: self._write_block(b, pooled, hashes))
-        self._settle(1)
+        self._settle(0)  # so that no kill costs more than the block at work
         if empty:
             on_batch(empty, 0)
 
@@ -196,6 +197,7 @@ class _Output:
             data = _bytes(buffer[i, :count])
             hashes[i].update(data)
             self._write(f"/tokens/{layer}", row, data)
+        os.fdatasync(self.fd)  # now, beside the model's work, so that the end of the block has little to wait for
 
     def _write_block(self, b: int, pooled, hashes: list) -> None:  # type: ignore[no-untyped-def]
         block = self.partial.blocks[b]
@@ -204,9 +206,7 @@ class _Output:
         for k, p in enumerate(self.poolings):
             for i, layer in enumerate(self.layers):
                 data = _bytes(pooled[k, i])
-                digests[name := f"/pooled/{p}/{layer}"] = xxhash.xxh3_64_intdigest(
-                    data if own.all() else np.ascontiguousarray(data.reshape(len(own), -1)[own])
-                )
+                digests[name := f"/pooled/{p}/{layer}"] = xxh3(data if own.all() else data.reshape(len(own), -1)[own])
                 self._write(name, block.slot_first, data)
         os.fdatasync(self.fd)
         self.journal.append(b, [digests[s.name] for s in self.partial.streams])
@@ -216,7 +216,7 @@ class _Output:
         extent = self.partial.extents.get(name)
         if extent is None:
             return
-        at, view = extent.offset + row * self.width * extent.dtype.itemsize, memoryview(data.reshape(-1))
+        at, view = extent.offset + row * self.width * extent.dtype.itemsize, data.reshape(-1).data
         while view:
             written = os.pwrite(self.fd, view, at)
             at, view = at + written, view[written:]

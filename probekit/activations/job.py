@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,15 @@ from probekit.activations.partial import (
 )
 from probekit.activations.plan import make_plan, unique_texts
 from probekit.activations.pooling import TokenLevel, poolings, word_segments
-from probekit.errors import CacheCorrupt, CacheError, CacheIncomplete, CacheMismatch, TruncationError, UsageError
+from probekit.errors import (
+    CacheBusy,
+    CacheCorrupt,
+    CacheError,
+    CacheIncomplete,
+    CacheMismatch,
+    TruncationError,
+    UsageError,
+)
 from probekit.models.encoder import Encoder, Text, Tokens
 from probekit.runtime import Dtype, Progress, no_progress
 from probekit.tasks.task import Example, Kind, Split, Task
@@ -165,6 +173,8 @@ def cache_activations(
     path = Path(out) if out is not None else paths.cache_path(task.name, split, str(want["model"]), spec_id)
 
     if not overwrite and (cache := _reuse(path, spec_id, want)) is not None:
+        if journal_path(path).exists():
+            _tidy(path, spec_id)
         return cache
     with locked(path, wait=wait) as fd:
         if not overwrite and (cache := _reuse(path, spec_id, want)) is not None:
@@ -172,7 +182,7 @@ def cache_activations(
             return cache
         try:
             encoder = None
-            if overwrite or not partial_path(path).exists():
+            if not partial_path(path).exists() or (overwrite and _unfinished_spec_id(path) != spec_id):
                 encoder = loader()
                 Journal(fd).clear()
                 _begin(path, task, part, want, spec_id, encoder, on_truncate, progress)
@@ -238,6 +248,21 @@ _OTHERWISE = "Give another --out, or --overwrite."
 def _difference(old: Mapping[str, Any], want: Mapping[str, Any]) -> str:
     words = [f"{key} is {old.get(key)!r}, wanted {value!r}" for key, value in want.items() if old.get(key) != value]
     return "; ".join(words[:3]) or "its description differs"
+
+
+def _unfinished_spec_id(path: Path) -> str | None:
+    try:
+        return str(open_partial(path).spec["spec_id"])
+    except CacheError:
+        return None
+
+
+def _tidy(path: Path, spec_id: str) -> None:
+    """Remove what a process left that was killed after the cache was whole, unless another is at work on it."""
+    with suppress(CacheBusy), locked(path, wait=None):
+        if not partial_path(path).exists() or _unfinished_spec_id(path) == spec_id:
+            partial_path(path).unlink(missing_ok=True)
+            journal_path(path).unlink()
 
 
 def _resume(
@@ -383,7 +408,7 @@ def _ranges(start: np.ndarray, length: np.ndarray) -> np.ndarray:
 def _static(
     task: Task, part: Split, tokens: Tokens, row_to_unique: np.ndarray, blocks: Sequence[Any], level: str | None
 ) -> tuple[dict[str, np.ndarray], dict[str, str], np.ndarray]:
-    """The datasets that are known beforehand, further names for some, and the first token row of each block (and end)."""
+    """The datasets that are known beforehand, further names for some, and the blocks' bounds in token rows."""
     piece = np.concatenate([[0], np.cumsum(tokens.length)])
     by_piece = {
         "token_ids": tokens.token_ids.astype(np.int32),
@@ -497,7 +522,7 @@ def _spawn(
                     text=True,
                     env=environment,
                     pass_fds=(fd,),
-                )  # fmt: skip
+                )
             )
             stack.callback(process.kill)
             assert process.stdin is not None

@@ -23,7 +23,7 @@ import h5py
 import numpy as np
 import xxhash
 
-from probekit.activations.cache import FORMAT, Extent, extents, open_cache_file
+from probekit.activations.cache import FORMAT, Extent, extents, open_cache_file, xxh3
 from probekit.activations.plan import Block
 from probekit.errors import CacheBusy, CacheCorrupt, CacheError
 
@@ -51,8 +51,8 @@ def writing(path: Path) -> Iterator[None]:
         reason = {
             errno.ENOSPC: f"the disk is full. What is finished is kept; make room in {path.parent} and run the same "
             "command again to go on",
-            errno.EDQUOT: "your disk quota is used up. What is finished is kept; make room and run the same command again",
-            errno.EFBIG: "the file would be larger than this system allows. Use --limit, fewer poolings or --store float16",
+            errno.EDQUOT: "your disk quota is used up. What is finished is kept; make room, run the same command again",
+            errno.EFBIG: "the file is larger than this system allows. Use --limit, fewer poolings or --store float16",
             errno.EACCES: f"no permission to write in {path.parent}. Give another --out",
             errno.EROFS: f"{path.parent} is read-only. Give another --out",
             errno.ENOTDIR: f"{path.parent} is not a folder. Give another --out",
@@ -210,7 +210,7 @@ def create(
                 f"{out.parent}. Make room, give another --out, or use --limit, fewer poolings or --store float16."
             )
         table = [(s.name, *_range(s, blocks, token_start, b), 0) for b in range(len(blocks)) for s in streams]
-        table += [(name, 0, len(a), xxhash.xxh3_64_intdigest(np.ascontiguousarray(a))) for name, a in static.items()]
+        table += [(name, 0, len(a), xxh3(a)) for name, a in static.items()]
         table.append(("", 0, 0, 0))  # the bytes of the file that are no dataset's: see seal()
         new.unlink(missing_ok=True)
         with h5py.File(new, "w", libver="earliest", alignment_threshold=1, alignment_interval=ALIGNMENT) as f:
@@ -244,7 +244,7 @@ def _dataset(f: h5py.File, name: str, shape: tuple[int, ...], dtype: np.dtype) -
     plist.set_layout(h5py.h5d.CONTIGUOUS)
     plist.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     plist.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
-    plist.set_obj_track_times(False)  # noqa: FBT003  h5py takes it by position
+    plist.set_obj_track_times(False)
     parent, _, leaf = name.rpartition("/")
     group = f.require_group(parent or "/")
     kind = h5py.string_dtype("utf-8", dtype.itemsize) if dtype.kind == "S" else dtype
@@ -295,7 +295,7 @@ def digest_rows(extent: Extent, partial: Partial, stream: Stream, b: int) -> int
     rows = extent.vectors(partial.file, int(partial.spec["width"]))[start:stop]
     if stream.pooled and not partial.own[start:stop].all():
         rows = rows[partial.own[start:stop]]
-    return xxhash.xxh3_64_intdigest(np.ascontiguousarray(rows))
+    return xxh3(rows)
 
 
 def finish(out: Path, partial: Partial, done: Mapping[int, Sequence[int]], *, compress: bool = False) -> None:
@@ -323,7 +323,7 @@ def finish(out: Path, partial: Partial, done: Mapping[int, Sequence[int]], *, co
 
 
 def seal(path: Path) -> None:
-    """Write the digest of what is no dataset's (HDF5's structures, attributes, padding) into the last row of /blocks."""
+    """Write the digest of all that is no dataset's (structures, attributes, padding) into the last row of /blocks."""
     with open_cache_file(path) as f:
         where = extents(f)
     table = where["/blocks"].map(path, mode="r+")

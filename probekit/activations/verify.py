@@ -7,9 +7,8 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-import xxhash
 
-from probekit.activations.cache import ActivationCache, datasets, extents
+from probekit.activations.cache import ActivationCache, datasets, extents, xxh3
 from probekit.activations.partial import digest_structure, first_occurrence
 from probekit.errors import CacheCorrupt
 from probekit.runtime import Progress, no_progress
@@ -66,7 +65,7 @@ def verify(path: str | Path, *, progress: Progress = no_progress) -> Verdict:
             nbytes += data.nbytes
             if name.startswith("/pooled/"):
                 data = data[own[start:stop]]
-            if xxhash.xxh3_64_intdigest(np.ascontiguousarray(data)) != want:
+            if xxh3(data) != want:
                 problems.append(f"{name}, rows {start} to {stop - 1}: the bytes are not those that were written")
         problems += _duplicates(f, cache, slots, own)
         problems += [f"{name} has no digest in /blocks" for name in _uncovered(f, table)]

@@ -1,0 +1,517 @@
+"""Making a cache through the front door: what is stored, reuse, resume, refusals."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from toys import toy_pairs, toy_tags, toy_task
+
+from probekit.activations import ActivationCache, cache_activations, verify
+from probekit.activations import job as job_module
+from probekit.activations import partial as partial_module
+from probekit.activations import plan as plan_module
+from probekit.errors import (
+    CacheBusy,
+    CacheCorrupt,
+    CacheError,
+    CacheMismatch,
+    NonFiniteError,
+    TruncationError,
+    UsageError,
+)
+from probekit.models import load_encoder
+from probekit.models.encoder import Batch
+from probekit.tasks.task import Example, Kind, Split, Task
+
+
+@pytest.fixture(scope="module")
+def encoder(tiny_bert):
+    return load_encoder(tiny_bert, device="cpu")
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(plan_module, "LEAST_TOKENS", 100)
+
+
+def alone(encoder, text):
+    """All layers of one text run by itself, (layers, t, d), and its tokens."""
+    tokens, seen = encoder.tokenize([text]), []
+    encoder.encode(
+        Batch(tokens.token_ids, tokens.type_ids, tokens.length), lambda i, h: seen.append(h.float().numpy().copy())
+    )
+    return np.stack(seen), tokens
+
+
+def naive(hidden, special, how):
+    """The slow twin of pooling."""
+    content = hidden[:, ~special]
+    empty = np.zeros_like(hidden[:, 0])
+    return {
+        "mean": content.mean(1) if content.shape[1] else empty,
+        "max": content.max(1) if content.shape[1] else empty,
+        "mean-all": hidden.mean(1),
+        "first": hidden[:, 0],
+        "last": hidden[:, -1],
+    }[how]
+
+
+ALL = ["mean", "mean-all", "first", "last", "max"]
+
+
+def test_every_vector_is_that_of_the_text_alone(encoder, tmp_path, small_blocks):
+    task = toy_task()
+    cache = cache_activations(encoder, task, pooling=ALL, tokens=True, out=tmp_path / "c.h5")
+    assert cache.layers == ("0", "1", "2", "3")
+    for i, example in enumerate(task.split("train")):
+        hidden, tokens = alone(encoder, example.text)
+        for layer in range(4):
+            np.testing.assert_array_equal(cache.tokens(layer)[i], hidden[layer])
+            for how in ALL:
+                # float32 means of up to 30 numbers around 1, summed in another order than numpy's
+                np.testing.assert_allclose(
+                    cache.layer(layer, how)[i], naive(hidden, tokens.special, how)[layer], atol=2e-6
+                )
+    assert [str(x) for x in cache.ids] == [e.id for e in task.split("train")]
+    np.testing.assert_array_equal(cache.labels, task.labels("train"))
+    assert cache.labels[4] == -1
+    assert cache.spec["counts"]["unique"] < 60
+    assert cache.spec["counts"]["empty"] == 2  # the empty text, and its repetition
+    assert len(h5py.File(cache.path)["/pieces/blocks"]) > 3
+    assert verify(cache.path).ok
+
+
+def test_pooled_rows_do_not_depend_on_the_batch(encoder, tmp_path, small_blocks):
+    one = cache_activations(encoder, toy_task(), pooling=ALL, out=tmp_path / "a.h5", batch_tokens=1)
+    many = cache_activations(encoder, toy_task(), pooling=ALL, out=tmp_path / "b.h5", batch_tokens=4096)
+    for layer in one.layers:
+        for how in ALL:
+            np.testing.assert_array_equal(one.layer(layer, how), many.layer(layer, how))
+
+
+def test_h5py_alone_reads_it(encoder, tmp_path):
+    cache_activations(encoder, toy_task(), out=tmp_path / "c.h5")
+    with h5py.File(tmp_path / "c.h5") as f:
+        x, y = f["/pooled/mean/3"][:], f["/labels"][:]
+        ids = f["/ids"].asstr()[:]
+        assert f.attrs["format"] == "probekit-activations/1"
+        assert f.attrs["complete"]
+        assert json.loads(f.attrs["spec"])["task"] == "toy"
+        assert f["/pooled/mean/3"].chunks is None
+    assert x.shape == (60, 32)
+    assert y.shape == (60,)
+    assert ids[0] == "é0"
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama", "deberta-v2", "t5"])
+def test_other_families(tiny_model, tmp_path, family):
+    """Grouped models too, decoders without a padding token, final norms, texts with no piece at all."""
+    model = load_encoder(tiny_model(family), device="cpu")
+    task = toy_task(25)
+    cache = cache_activations(model, task, pooling=["mean", "last"], out=tmp_path / "c.h5")
+    assert ("final_norm" in cache.layers) == (family != "deberta-v2")
+    for i in (0, 1, 2, 7, 24):
+        text = task.split("train")[i].text
+        tokens = model.tokenize([text])
+        if not tokens.length[0]:
+            assert not cache.layer(1)[i].any()
+            continue
+        hidden, tokens = alone(model, text)
+        for k, layer in enumerate(cache.layers):
+            # groups of several lengths share a matrix product whose rounding depends on its size
+            np.testing.assert_allclose(cache.layer(layer)[i], naive(hidden, tokens.special, "mean")[k], atol=1e-5)
+
+
+def test_pairs_joint_and_separate(encoder, tmp_path):
+    task = toy_pairs()
+    joint = cache_activations(encoder, task, out=tmp_path / "j.h5")
+    apart = cache_activations(encoder, task, pairs="separate", tokens=True, out=tmp_path / "s.h5")
+    assert joint.layer(2).shape == (40, 32)
+    assert apart.layer(2).shape == (40, 64)
+    for i, e in enumerate(task.split("train")):
+        hidden, tokens = alone(encoder, (e.text, e.pair))
+        np.testing.assert_allclose(joint.layer(2)[i], naive(hidden, tokens.special, "mean")[2], atol=2e-6)
+        for k, text in enumerate((e.text, e.pair)):
+            hidden, tokens = alone(encoder, text)
+            np.testing.assert_allclose(
+                apart.layer(2)[i, 32 * k : 32 * k + 32], naive(hidden, tokens.special, "mean")[2], atol=2e-6
+            )
+            np.testing.assert_array_equal(apart.tokens(2)[40 * k + i], hidden[2])
+    assert list(joint.domains[:3]) == ["y", "x", "y"]
+    assert verify(apart.path).ok
+
+
+@pytest.mark.parametrize("level", ["piece", "word-first", "word-mean"])
+def test_word_vectors_are_aligned(encoder, tmp_path, level):
+    task = toy_tags()
+    long = Example("long", "x", (1, 2, 0), words=("unhappying", "dog", "sees"))
+    task = Task(task.name, task.kind, {"train": Split("train", (*task.split("train"), long))}, task.label_names)
+    cache = cache_activations(encoder, task, pooling=[], tokens=level, out=tmp_path / "c.h5")
+    words = cache.layer_words(1)
+    assert (
+        len(words)
+        == len(cache.word_labels)
+        == len(cache.word_sentence)
+        == sum(len(e.words) for e in task.split("train"))
+    )
+    np.testing.assert_array_equal(cache.word_labels, task.labels("train"))
+    at = 0
+    for i, e in enumerate(task.split("train")):
+        hidden, tokens = alone(encoder, (e.words,))
+        for w in range(len(e.words)):
+            pieces = hidden[1][tokens.word_index == w]
+            want = pieces.mean(0) if level == "word-mean" else pieces[0]
+            np.testing.assert_allclose(words[at], want, atol=1e-6)
+            assert cache.word_sentence[at] == i
+            at += 1
+    assert (tokens.word_index == 0).sum() > 1  # the last sentence has a word of several pieces
+    assert verify(cache.path).ok
+
+
+@pytest.mark.parametrize(("store", "relative"), [("float16", 2**-11), ("bfloat16", 2**-8)])
+@pytest.mark.parametrize("compress", [False, True])
+def test_half_precision(encoder, tmp_path, store, relative, compress):
+    full = cache_activations(encoder, toy_task(), tokens=True, out=tmp_path / "f.h5")
+    half = cache_activations(encoder, toy_task(), tokens=True, store=store, compress=compress, out=tmp_path / "h.h5")
+    for a, b in ((full.layer(2), half.layer(2)), (full.tokens(2).values, half.tokens(2).values)):
+        np.testing.assert_allclose(b.astype(np.float32), a, rtol=relative, atol=1e-6)  # half a unit in the last place
+        assert not np.array_equal(a, b)
+    assert verify(half.path).ok
+
+
+def test_reuse_mismatch_and_overwrite(encoder, tmp_path):
+    out = tmp_path / "c.h5"
+    first = cache_activations(encoder, toy_task(), out=out)
+    stamp = out.stat().st_mtime_ns
+    assert cache_activations(encoder, toy_task(), out=out).spec_id == first.spec_id
+    assert out.stat().st_mtime_ns == stamp
+    with pytest.raises(CacheMismatch, match=r"pooling is \['mean'\], wanted \['max'\].*--overwrite"):
+        cache_activations(encoder, toy_task(), pooling="max", out=out)
+    with pytest.raises(CacheMismatch, match="data_digest"):
+        cache_activations(encoder, toy_task(59), out=out)
+    assert out.stat().st_mtime_ns == stamp
+    assert cache_activations(encoder, toy_task(), pooling="max", out=out, overwrite=True).poolings == ("max",)
+    (tmp_path / "text.h5").write_text("my thesis")
+    with pytest.raises(CacheCorrupt, match="not a readable HDF5 file"):
+        cache_activations(encoder, toy_task(), out=tmp_path / "text.h5")
+    assert (tmp_path / "text.h5").read_text() == "my thesis"
+    assert sorted(os.listdir(tmp_path)) == ["c.h5", "text.h5"]
+
+
+def test_default_path_says_what_it_is(encoder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cache = cache_activations(encoder, toy_task())
+    assert cache.path.parent == Path("data_cache")
+    assert cache.path.name == f"toy.train.{encoder.name}.{cache.spec_id[:8]}.h5"
+
+
+def fail_after(monkeypatch, batches):
+    """Make the encoder fail after some batches, as an interruption would."""
+    calls = 0
+    inner = job_module.run_blocks
+
+    def run(partial, encoder, *args, **kwargs):
+        class Failing:
+            def __getattr__(self, name):
+                return getattr(encoder, name)
+
+            def encode(self, *a):
+                nonlocal calls
+                calls += 1
+                if calls > batches:
+                    raise KeyboardInterrupt
+                return encoder.encode(*a)
+
+        return inner(partial, Failing(), *args, **kwargs)
+
+    monkeypatch.setattr(job_module, "run_blocks", run)
+
+
+def test_interrupted_work_is_taken_up(encoder, tmp_path, small_blocks, monkeypatch):
+    out = tmp_path / "c.h5"
+    with monkeypatch.context() as patch:
+        fail_after(patch, 3)
+        with pytest.raises(KeyboardInterrupt):
+            cache_activations(encoder, toy_task(), out=out)
+    assert not out.exists()
+    with pytest.raises(CacheError, match="never finished"):
+        ActivationCache(partial_module.partial_path(out))
+    begun = []
+    cache_activations(
+        encoder, toy_task(), out=out, progress=lambda stage, done, total, **_: begun.append((stage, done))
+    )
+    assert next(done for stage, done in begun if stage == "model") > 0  # what was done is not done again
+    whole = cache_activations(encoder, toy_task(), out=tmp_path / "w.h5")
+    for layer in whole.layers:
+        np.testing.assert_array_equal(ActivationCache(out).layer(layer), whole.layer(layer))
+
+
+def test_a_damaged_unfinished_cache_is_mended(encoder, tmp_path, small_blocks, monkeypatch, caplog):
+    out = tmp_path / "c.h5"
+    with monkeypatch.context() as patch:
+        fail_after(patch, 5)
+        with pytest.raises(KeyboardInterrupt):
+            cache_activations(encoder, toy_task(), out=out)
+    partial = partial_module.open_partial(out)
+    flip(partial.file, partial.extents["/pooled/mean/2"].offset + 5)
+    with partial_module.journal_path(out).open("a") as journal:
+        journal.write('{"block": 77, "xx')  # torn by a full disk
+    cache = cache_activations(encoder, toy_task(), out=out)
+    assert "is run again" in caplog.text
+    whole = cache_activations(encoder, toy_task(), out=tmp_path / "w.h5")
+    np.testing.assert_array_equal(cache.layer(2), whole.layer(2))
+
+
+def test_an_unfinished_cache_of_another_job_is_kept(encoder, tmp_path, small_blocks, monkeypatch):
+    out = tmp_path / "c.h5"
+    with monkeypatch.context() as patch:
+        fail_after(patch, 3)
+        with pytest.raises(KeyboardInterrupt):
+            cache_activations(encoder, toy_task(), out=out)
+    with pytest.raises(CacheMismatch, match="unfinished cache of another job: pooling"):
+        cache_activations(encoder, toy_task(), pooling="max", out=out)
+    assert partial_module.partial_path(out).exists()
+    assert cache_activations(encoder, toy_task(), pooling="max", out=out, overwrite=True).poolings == ("max",)
+
+
+def test_other_software_does_not_go_on(encoder, tmp_path, small_blocks, monkeypatch):
+    out = tmp_path / "c.h5"
+    with monkeypatch.context() as patch:
+        fail_after(patch, 3)
+        with pytest.raises(KeyboardInterrupt):
+            cache_activations(encoder, toy_task(), out=out)
+    monkeypatch.setitem(encoder.versions, "torch", "1.0")
+    with pytest.raises(CacheMismatch, match=r"another environment: torch is .* wanted '1\.0'"):
+        cache_activations(encoder, toy_task(), out=out)
+
+
+def test_two_writers_do_not_harm_each_other(encoder, tmp_path, small_blocks):
+    out = tmp_path / "c.h5"
+    results, waited = [], []
+
+    def make():
+        results.append(cache_activations(encoder, toy_task(), out=out, wait=lambda: waited.append(1)).layer(3).copy())
+
+    threads = [threading.Thread(target=make) for _ in range(3)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(results) == 3
+    assert waited
+    np.testing.assert_array_equal(results[0], results[1])
+    assert os.listdir(tmp_path) == ["c.h5"]
+    with (
+        partial_module.locked(tmp_path / "d.h5", wait=None),
+        pytest.raises(CacheBusy, match="another process is writing"),
+    ):
+        cache_activations(encoder, toy_task(), out=tmp_path / "d.h5", wait=None)
+
+
+def test_workers_give_the_same_file(tiny_bert, encoder, tmp_path, small_blocks):
+    one = cache_activations(tiny_bert, toy_task(), device="cpu", tokens=True, out=tmp_path / "1.h5")
+    two = cache_activations(tiny_bert, toy_task(), device="cpu", tokens=True, out=tmp_path / "2.h5", workers=2)
+    assert one.spec_id == two.spec_id
+    with h5py.File(one.path) as a, h5py.File(two.path) as b:
+        np.testing.assert_array_equal(a["/blocks"][:-1], b["/blocks"][:-1])
+    for layer in one.layers:
+        np.testing.assert_array_equal(one.tokens(layer).values, two.tokens(layer).values)
+
+
+def test_a_worker_that_fails_says_why(tiny_bert, tmp_path, small_blocks):
+    broken = tmp_path / "model"
+    shutil.copytree(tiny_bert, broken)
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(broken / "model.safetensors")
+    weights["encoder.layer.1.output.dense.bias"][3] = float("nan")
+    save_file(weights, broken / "model.safetensors", {"format": "pt"})
+    with pytest.raises(NonFiniteError, match=r"layer 2 of example 'é\d+' \(row \d+\) is NaN or infinite"):
+        cache_activations(broken, toy_task(), device="cpu", out=tmp_path / "c.h5", workers=2)
+    with pytest.raises(NonFiniteError, match="layer 2"):
+        cache_activations(broken, toy_task(), device="cpu", pooling=[], tokens=True, out=tmp_path / "t.h5")
+    kept = cache_activations(broken, toy_task(), device="cpu", out=tmp_path / "k.h5", allow_nonfinite=True)
+    assert np.isnan(kept.layer(2)).any()
+    assert np.isfinite(kept.layer(1)).all()
+
+
+def test_numbers_too_large_for_float16(encoder, tmp_path, monkeypatch):
+    inner = encoder.encode
+    monkeypatch.setattr(encoder, "encode", lambda batch, sink: inner(batch, lambda i, h: sink(i, h * 1e6)))
+    for options in ({}, {"pooling": [], "tokens": True}, {"pooling": [], "tokens": "word-mean"}):
+        with pytest.raises(NonFiniteError, match=r"layer 0 of example 'é\d+' .* too large for float16; use --store"):
+            cache_activations(
+                encoder, toy_task(), store="float16", out=tmp_path / f"{len(options)}.h5", overwrite=True, **options
+            )
+
+
+def test_long_texts(encoder, tmp_path):
+    long = Task(
+        "long",
+        Kind.CLASSIFICATION,
+        {"train": Split("train", (Example("s", "the dog", 0), Example("l", "dog " * 99, 1)))},
+        ("a", "b"),
+    )
+    cache = cache_activations(encoder, long, out=tmp_path / "c.h5")
+    assert list(cache.truncated) == [False, True]
+    assert cache.spec["counts"]["truncated"] == 1
+    with pytest.raises(TruncationError, match="1 of 2 examples are longer than the 40 pieces .* example 'l' first"):
+        cache_activations(encoder, long, out=tmp_path / "d.h5", on_truncate="error")
+    assert os.listdir(tmp_path) == ["c.h5"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pooling": "mode"}, "'mode' is not a valid Pooling; the poolings are mean, mean-all, first, last, max"),
+        ({"pooling": []}, "nothing to store"),
+        ({"tokens": "letters"}, "tokens is 'letters'; it is one of piece, word-first, word-mean"),
+        ({"store": "float8"}, "store is 'float8'"),
+        ({"split": "test"}, "toy has no split 'test'; it has train"),
+        ({"limit": 0}, "limit is 0"),
+        ({"workers": 0}, "workers is 0"),
+        ({"workers": 2}, "give its name or folder"),
+        ({"pairs": "both"}, "pairs is 'both'"),
+        ({"on_truncate": "cry"}, "on_truncate is 'cry'"),
+        ({"task": Task("none", Kind.CLASSIFICATION, {"train": Split("train", ())})}, "none train has no examples"),
+    ],
+)
+def test_wrong_options(encoder, tmp_path, options, message):
+    options = {"task": toy_task(), "out": tmp_path / "c.h5"} | options
+    with pytest.raises(UsageError, match=message):
+        cache_activations(encoder, options.pop("task"), **options)
+    assert not os.listdir(tmp_path)
+
+
+def test_no_room_on_the_disk(encoder, tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda p: shutil._ntuple_diskusage(10**9, 10**9, 1000))
+    with pytest.raises(CacheError, match=r"needs 0\.00 GB and 0\.00 GB are free.*--store float16"):
+        cache_activations(encoder, toy_task(), out=tmp_path / "c.h5")
+    monkeypatch.undo()
+
+    def full(fd, *rest):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(CacheError, match="the disk is full"):
+        cache_activations(encoder, toy_task(), out=tmp_path / "c.h5")
+    monkeypatch.undo()
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(CacheError, match="the disk is full. What is finished is kept"):
+        cache_activations(encoder, toy_task(), out=tmp_path / "c.h5")
+    monkeypatch.undo()
+    assert verify(cache_activations(encoder, toy_task(), out=tmp_path / "c.h5").path).ok
+
+
+def test_folders_that_cannot_be_written(encoder, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CacheError, match="not a folder"):
+        cache_activations(encoder, toy_task(), out=tmp_path / "file" / "c.h5")
+    code = (
+        "import os, sys; os.chmod(sys.argv[1], 0o555); os.setuid(65534) if os.getuid() == 0 else None\n"
+        "from pathlib import Path; from probekit.activations.partial import locked\n"
+        "with locked(Path(sys.argv[1]) / 'c.h5', wait=None): pass"
+    )
+    (tmp_path / "ro").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "ro")], capture_output=True, text=True, check=False
+    )
+    if "setuid" in done.stderr or "No module named" in done.stderr:
+        pytest.skip("this user cannot become another, or another cannot read the installation")
+    assert "no permission to write" in done.stderr or "cannot" in done.stderr
+
+
+def flip(path, at, bit=1):
+    with path.open("rb+") as f:
+        f.seek(at)
+        byte = f.read(1)[0]
+        f.seek(at)
+        f.write(bytes([byte ^ bit]))
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_every_flipped_byte_is_found(encoder, tmp_path, compress):
+    good = cache_activations(encoder, toy_task(20), tokens=True, compress=compress, out=tmp_path / "c.h5").path
+    size = good.stat().st_size
+    rng = np.random.default_rng(0)
+    bad = tmp_path / "bad.h5"
+    missed = []
+    where = {*range(0, 4096, 61), *rng.integers(0, size, 250), size - 1}
+    for at in sorted(int(x) for x in where):
+        shutil.copy(good, bad)
+        flip(bad, at, 1 << int(rng.integers(8)))
+        try:
+            if verify(bad).ok:
+                missed.append(at)
+        except CacheError:
+            pass
+    assert not missed
+    assert verify(good).ok
+
+
+def test_truncated_and_foreign_files(encoder, tmp_path):
+    good = cache_activations(encoder, toy_task(20), out=tmp_path / "c.h5").path
+    cut = tmp_path / "cut.h5"
+    for size in (0, 7, 100, good.stat().st_size // 2, good.stat().st_size - 1):
+        cut.write_bytes(good.read_bytes()[:size])
+        with pytest.raises(CacheError, match=r"cut\.h5"):
+            verify(cut)
+    with h5py.File(tmp_path / "other.h5", "w") as f:
+        f["x"] = 1
+    with pytest.raises(CacheMismatch, match="no probekit cache"):
+        ActivationCache(tmp_path / "other.h5")
+    with h5py.File(cut, "w") as f:
+        f.attrs["format"] = "probekit-activations/9"
+    with pytest.raises(CacheMismatch, match="'probekit-activations/9'; this version reads 'probekit-activations/1'"):
+        ActivationCache(cut)
+    with pytest.raises(CacheError, match="no such file"):
+        ActivationCache(tmp_path / "nowhere.h5")
+
+
+def test_links_out_of_the_file_are_not_followed(encoder, tmp_path):
+    good = cache_activations(encoder, toy_task(20), out=tmp_path / "c.h5").path
+    with h5py.File(good, "r+") as f:
+        del f["/pooled/mean/1"]
+        f["/pooled/mean/1"] = h5py.ExternalLink(str(tmp_path / "secret.h5"), "/x")
+    with h5py.File(tmp_path / "secret.h5", "w") as f:
+        f["x"] = np.ones((20, 32), np.float32)
+    with pytest.raises(CacheCorrupt, match="no dataset of this file"):
+        ActivationCache(good).layer(1)
+    assert not verify(good).ok
+
+
+def test_layers_by_name(encoder, tmp_path):
+    cache = cache_activations(encoder, toy_task(20), out=tmp_path / "c.h5")
+    np.testing.assert_array_equal(cache.layer(-1), cache.layer("3"))
+    for wrong in (4, -5, "norm"):
+        with pytest.raises(UsageError, match="it has 0, 1, 2, 3"):
+            cache.layer(wrong)
+    with pytest.raises(UsageError, match="no pooling 'max'; it has mean"):
+        cache.layer(0, "max")
+    with pytest.raises(UsageError, match="no token vectors"):
+        cache.tokens(0)
+    with pytest.raises(UsageError, match="one label a text"):
+        _ = cache.word_labels
+    assert "layers 0–3" in repr(cache)
+
+
+def test_random_weights_are_another_model(tiny_bert, tmp_path):
+    caches = [
+        cache_activations(tiny_bert, toy_task(20), device="cpu", random_weights=seed, out=tmp_path / f"{i}.h5")
+        for i, seed in enumerate((None, 0, 0, 1))
+    ]
+    assert len({c.spec_id for c in caches}) == 3
+    np.testing.assert_array_equal(caches[1].layer(2), caches[2].layer(2))
+    assert not np.allclose(caches[1].layer(2), caches[3].layer(2), atol=0.1)
+    assert not np.allclose(caches[0].layer(2), caches[1].layer(2), atol=0.1)
+    torch.manual_seed(5)

@@ -1,0 +1,97 @@
+"""Certificates: what is promised holds, and what does not is said."""
+
+import json
+from importlib import import_module
+
+import pytest
+import tiny
+import typer
+from transformers import AttentionInterface
+from typer.testing import CliRunner
+
+from probekit.activations.certify import certify, quick_certificate
+from probekit.errors import DataError, UsageError
+from probekit.models import load_encoder
+from probekit.models.packed import PACKED, packed_attention
+
+TEXTS = ["the cat sleeps.", "dog", "a small old dog sees the bird in the garden!", ("the cat", "a dog runs")]
+
+
+def leaking(module, query, key, value, attention_mask, **kwargs):
+    kwargs["probekit_groups"] = ((0, 1, query.shape[2]),)
+    return packed_attention(module, query, key, value, attention_mask, **kwargs)
+
+
+def run(*arguments):
+    app = typer.Typer()
+    app.command("certify")(import_module("probekit.cli.certify").certify_command)
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_what_is_promised_holds(family, tiny_model):
+    certificate = certify(tiny_model(family), TEXTS)
+    lines = {line.check: line for line in certificate.lines}
+    assert certificate.passed
+    assert lines["batch"].verdict == lines["layers"].verdict == "bit-identical"
+    assert lines["stock"].verdict == "within 1e-05"
+    assert 0 < lines["stock"].relative < 5e-6
+    assert certificate.texts == 4
+    json.dumps(certificate.to_json())
+
+
+@pytest.mark.parametrize(("family", "depends"), [("bert", True), ("gpt2", True), ("llama", False), ("roberta", False)])
+def test_dependence_on_left_padding_is_said(family, depends, tiny_model):
+    certificate = certify(tiny_model(family), TEXTS)  # absolute positions are counted from the padding
+    line = next(line for line in certificate.lines if line.check == "padding left")
+    assert line.verdict == ("depends on left padding" if depends else "within 1e-05")
+    assert line.passed is None
+    assert ("depends on left padding" in certificate.verdict) is depends
+
+
+def test_control_a_leak_between_sequences_fails(tiny_bert, monkeypatch):
+    encoder = load_encoder(tiny_bert)
+    assert quick_certificate(encoder)["passed"]
+    monkeypatch.setitem(AttentionInterface._global_mapping, PACKED, leaking)
+    certificate = certify(encoder, TEXTS)
+    assert not certificate.passed
+    assert certificate.lines[0].verdict == "depends on the batch"
+    quick = quick_certificate(encoder, TEXTS)
+    assert not quick["passed"]
+    assert quick["batch"]["relative"] > 0.01
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "deberta-v2", "t5"])
+def test_quick(family, tiny_model):
+    encoder = load_encoder(tiny_model(family))
+    quick = quick_certificate(encoder, ["", *TEXTS, "the " * 100])
+    assert quick["passed"]
+    assert quick["verdict"] == "bit-identical in any batch"
+    assert quick["texts"] == {"bert": 6, "gpt2": 5, "deberta-v2": 6, "t5": 6}[family]
+    assert json.loads(json.dumps(quick)) == quick
+    assert quick_certificate(encoder)["texts"] == 8
+
+
+def test_no_pieces(tiny_gpt2):
+    with pytest.raises(UsageError, match="none of the 1 texts"):
+        certify(tiny_gpt2, [""])
+
+
+def test_command(tiny_bert, tmp_path, monkeypatch):
+    (tmp_path / "texts").write_text("the cat sleeps.\n\ndog\n", encoding="utf-8")
+    result = run(tiny_bert, "--texts", tmp_path / "texts", "--json")
+    assert result.exit_code == 0
+    told = json.loads(result.stdout)
+    assert told["passed"]
+    assert told["texts"] == 2
+    assert "bit-identical in any batch" in run(tiny_bert).stdout
+    assert isinstance(run(tiny_bert, "--texts", tmp_path / "none").exception, DataError)
+
+
+def test_command_fails_where_a_check_does(tiny_bert, monkeypatch):
+    encoder = load_encoder(tiny_bert)
+    monkeypatch.setattr("probekit.models.huggingface.load_encoder", lambda *a, **k: encoder)
+    monkeypatch.setitem(AttentionInterface._global_mapping, PACKED, leaking)
+    result = run(tiny_bert)
+    assert result.exit_code == 1
+    assert "depends on the batch" in result.stdout

@@ -1,0 +1,39 @@
+"""A cache that is killed at any moment and made again equals one that was left alone, byte for byte."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+def killing(model: Path, folder: Path, *arguments: str) -> dict[str, int]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        [sys.executable, str(HERE / "killing.py"), str(model), str(folder), *arguments],
+        capture_output=True, text=True, timeout=900, env=environment, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("stride", [9, pytest.param(1, marks=pytest.mark.slow)])
+def test_killed_at_system_calls(tiny_bert: Path, tmp_path: Path, stride: int) -> None:
+    report = killing(tiny_bert, tmp_path, "every", str(stride))
+    assert report["blocks"] >= 4
+    assert report["kills"] >= 15
+    assert report["finished"] == report["trials"]
+    assert report["wrong"] == report["taken for whole"] == 0
+
+
+def test_killed_at_random_moments(tiny_bert: Path, tmp_path: Path) -> None:
+    report = killing(tiny_bert, tmp_path, "random", "30")
+    assert report["kills"] >= 30
+    assert report["finished"] == report["trials"]
+    assert report["wrong"] == report["taken for whole"] == 0
