@@ -7,9 +7,13 @@ similarity : 5 less what each changed part of a caption costs (``COST``). In the
 
 The designs are factorial. In acceptability and paraphrase each word (of each sentence of a pair) occurs equally often
 with both labels, and in the role swaps of paraphrase each bag of words does, so that a linear classifier of words has
-nothing to learn: only structure is left. The same holds of the train split of sentiment, where as many templates
-reverse the polarity of their words as keep it. No template occurs in train and dev, nor do most nouns and verbs; only
-the opinions of sentiment are the same. ``Example.domain`` is ``phenomenon/template``.
+nothing to learn: only structure is left. The same holds of the train split of sentiment (a and an apart), where as
+many templates reverse the polarity of their words as keep it. Train and dev share no template, and few nouns; they
+share the verbs and adjectives of acceptability and the opinions of sentiment. ``Example.domain`` is
+``phenomenon/template``.
+
+Examples come in groups that differ in one word and in their labels. A random part of train held out from the rest
+is therefore predicted worse than by chance from words alone; the dev split is not.
 
 After minimal pairs (Marvin and Linzen 2018; Warstadt et al. 2020, BLiMP) and their use for probing.
 """
@@ -121,10 +125,14 @@ def _shuffled(items: Sequence[T], rng: np.random.Generator) -> list[T]:
     return [items[i] for i in sorted(range(len(items)), key=keys.__getitem__)]
 
 
+def _list(text: str) -> list[str]:
+    return [" ".join(w.split()) for w in text.split(",")]
+
+
 def _words(lists: Mapping[str, str], part: int) -> dict[str, list[str]]:
     """The word lists of train (0) or dev (1)."""
     halves = {name: text.split("|") for name, text in lists.items()}
-    return {name: [w.strip() for w in half[part % len(half)].split(",")] for name, half in halves.items()}
+    return {name: _list(half[part % len(half)]) for name, half in halves.items()}
 
 
 def _sentence(text: str) -> str:
@@ -169,7 +177,7 @@ def _fresh(draw: Callable[[], list[Draft]], seen: set[tuple[str, str | None]]) -
         if len(texts) == len(drafts) and not texts & seen:
             seen |= texts
             return drafts
-    raise AssertionError("the lexicon is too small for as many different sentences")
+    raise AssertionError("the lexicon is too small for so many different sentences.")
 
 
 def _acceptability(part: int, rng: np.random.Generator) -> Iterator[Draft]:
@@ -250,7 +258,7 @@ def _paraphrase(part: int, rng: np.random.Generator) -> Iterator[Draft]:
 def _similarity(part: int, rng: np.random.Generator) -> Iterator[Draft]:
     """Every subset of the factors changed, equally often."""
     words = _words(lexicon.CAPTIONS, part)
-    scenes = [[[w.strip() for w in half.split(",")] for half in scene] for scene in lexicon.SCENES[part]]
+    scenes = [[_list(half) for half in scene] for scene in lexicon.SCENES[part]]
     seen: set[tuple[str, str | None]] = set()
 
     def draw(domain: str, templates: tuple[str, str], changed: Mapping[str, bool]) -> list[Draft]:
