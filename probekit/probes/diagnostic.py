@@ -44,7 +44,7 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-CS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+CS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 ALPHAS = tuple(float(a) for a in np.logspace(0, 6, 13))
 Vectors = np.ndarray | Callable[[], np.ndarray]
 Predict = Callable[[np.ndarray], np.ndarray]
@@ -131,8 +131,11 @@ def layer_rows(
         raise UsageError(f"train has the layers {', '.join(train_layers)}; dev has {', '.join(dev_layers)}.")
     if not metrics:
         raise UsageError("no metric was given.")
-    train, dev = (y if isinstance(y, Labels) else Labels(np.asarray(y)) for y in (y_train, y_dev))
     classify = kind != "regression"
+    train, dev = (
+        y if isinstance(y, Labels) else Labels(np.asarray(y, dtype=None if classify else np.float64))
+        for y in (y_train, y_dev)
+    )
     sizes = {
         "n": int(dev.known.sum()),
         "n_train": int(train.known.sum()),
@@ -162,13 +165,15 @@ def layer_rows(
     constant = np.full(sizes["n"], _most_frequent(ready[0].y) if classify else ready[0].y.mean())
     baseline = {"representation": "none", "estimator": "majority" if classify else "mean"}
     records = measure(constant, layer=None, **baseline, penalty=np.nan, converged=True)
+    fits: dict[str, _Fit] = {}
     with threadpool_limits(1), warnings.catch_warnings(), ThreadPoolExecutor(options.threads or _cores()) as pool:
         warnings.simplefilter("ignore", ConvergenceWarning)  # reported as a column, and logged below
         for done, (name, fit) in enumerate(zip(train_layers, pool.map(fit_layer, train_layers), strict=True), 1):
-            _complain(name, fit, options)
+            fits[name] = fit
             own = {"penalty": fit.penalty, "converged": fit.converged}
             records += measure(fit.predicted, layer=name, estimator="logistic" if classify else "ridge", **own)
             progress("probe", done, len(train_layers))
+    _complain(fits, options)
     return make_rows(records)
 
 
@@ -269,11 +274,12 @@ def _select(
     return _Fit(grid[best], converged and all(ok for _, ok in path), predict(x_dev), edge)
 
 
-def _complain(layer: str, fit: _Fit, options: Options) -> None:
-    if fit.edge:
-        log.warning("layer %s: the best penalty, %g, is at the edge of the grid; widen it.", layer, fit.penalty)
-    if not fit.converged:
-        log.warning("layer %s: L-BFGS did not converge in %d iterations.", layer, options.max_iter)
+def _complain(fits: Mapping[str, _Fit], options: Options) -> None:
+    """One line for all layers: where the grid was too narrow, and where the solver did not get there."""
+    if edges := [f"{layer} ({fit.penalty:g})" for layer, fit in fits.items() if fit.edge]:
+        log.warning("the best penalty is at the edge of the grid in layer %s; widen it.", ", ".join(edges))
+    if short := [layer for layer, fit in fits.items() if not fit.converged]:
+        log.warning("L-BFGS did not converge in %d iterations in layer %s.", options.max_iter, ", ".join(short))
 
 
 def _path(
@@ -294,6 +300,8 @@ def logistic_path(
     whether no element of the gradient of the mean penalised loss is above ``tol`` (doubled, for rounding).
     """
     classes, codes = np.unique(y, return_inverse=True)
+    if len(classes) < 2:
+        raise UsageError("the part of train that is fitted holds one class only; more examples are needed.")
     model = LogisticRegression(warm_start=True, max_iter=max_iter, tol=tol)
     path: list[tuple[Predict, bool]] = []
     for c in penalties:

@@ -136,7 +136,7 @@ def test_what_did_not_converge_is_said(caplog):
     with caplog.at_level(logging.WARNING):
         rows = fitted(run(x, y, x_dev, y_dev, options=Options(resamples=0, max_iter=2)))
     assert rows["converged"].tolist() == [False]
-    assert "layer 0: L-BFGS did not converge in 2 iterations" in caplog.text
+    assert "L-BFGS did not converge in 2 iterations in layer 0." in caplog.text
     caplog.clear()
     assert fitted(run(x, y, x_dev, y_dev, options=Options(resamples=0)))["converged"].all()
     assert "converge" not in caplog.text
@@ -146,7 +146,7 @@ def test_the_edge_of_the_grid_is_said_where_it_matters(caplog):
     (x, y), (x_dev, y_dev) = toy(signal=8.0), toy(seed=1, signal=8.0)
     with caplog.at_level(logging.WARNING):
         run(x, y, x_dev, y_dev, options=Options(resamples=0, penalties=(1e-7, 1e-2, 1.0)))
-    assert "the best penalty, 1, is at the edge of the grid" in caplog.text
+    assert "the best penalty is at the edge of the grid in layer 0 (1)" in caplog.text
     caplog.clear()
     same = np.ones((50, 2), dtype=np.float32)  # every penalty gives the same, so no edge is better than its neighbour
     rows = run(same, np.arange(50) % 2, same, np.arange(50) % 2, options=Options(resamples=0))
