@@ -67,15 +67,14 @@ AGREEMENT = {
         arrived/will arrive, smiled/will smile, sang/will sing, left/will leave, spoke/will speak,
         voted/will vote, slept/will sleep, won/will win, cooked/will cook, wrote/will write, danced/will
         dance, paid/will pay""",
-    "was-had": "was/had, is/has, may be/may have",
+    "be": "may be/may have, must be/must have, will be/will have, might be/might have",
     "sleeping": """
         sleeping/slept, waiting/waited, laughing/laughed, talking/talked, dancing/danced,
-        smiling/smiled, arriving/arrived, sneezing/sneezed, swimming/swum, falling/fallen,
-        complaining/complained, coughing/coughed""",
+        smiling/smiled, sneezing/sneezed, swimming/swum, complaining/complained, coughing/coughed""",
     "upstairs": "in the garden, outside, upstairs, at home | downstairs, by the window",
     "king": """
         king/queen, boy/girl, man/woman, brother/sister, uncle/aunt, father/mother, husband/wife
-        | prince/princess, actor/actress, son/daughter, grandfather/grandmother, nephew/niece""",
+        | prince/princess, son/daughter, grandfather/grandmother, nephew/niece""",
     "him": "himself/herself",
     "doctor": """
         doctor/lamp, lawyer/table, singer/letter, farmer/mirror, teacher/bottle, nurse/chair,
@@ -180,19 +179,19 @@ ACCEPTABILITY = {
             "we heard that the {person} near the {thing} {agree:arrived} {head:yesterday}.",
         ],
         [
-            "{head:yesterday}, the {young} {person} {agree:arrived} in town.",
+            "{head:yesterday}, as planned, the {young} {person} {agree:arrived}.",
             "the {person} we spoke of {agree:arrived} {head:yesterday}.",
         ],
     ),
     "auxiliary": (
         [
-            "the {person} {head:was-had} {agree:sleeping} {upstairs}.",
-            "the {young} {person} near the {person} {head:was-had} {agree:sleeping}.",
-            "we think that the {person} {head:was-had} {agree:sleeping}.",
+            "the {person} {head:be} {agree:sleeping} {upstairs}.",
+            "the {young} {person} near the {person} {head:be} {agree:sleeping}.",
+            "we think that the {person} {head:be} {agree:sleeping}.",
         ],
         [
-            "{upstairs} the {person} {head:was-had} {agree:sleeping}.",
-            "the {person} who {knew} the {person} {head:was-had} {agree:sleeping}.",
+            "{upstairs} the {person} {head:be} {agree:sleeping}.",
+            "the {person} who {knew} the {person} {head:be} {agree:sleeping}.",
         ],
     ),
     "gender": (

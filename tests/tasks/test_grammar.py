@@ -15,7 +15,7 @@ from probekit.tasks.grammar import COST, GRAMMAR_TASKS, grammar_task, leakage
 from probekit.tasks.task import Split, Task
 
 DIGESTS: dict[str, tuple[str, str]] = {
-    "acceptability": ("4e4c31eeb8afcccd9dea5e2667ec2e6a", "251a25ab2d936a6d0dda1ef71fa1ce5c"),
+    "acceptability": ("44a2b6547af933a4ebc7c5d0e41b1043", "fd2db2ea87cef96c29a9c4215bdf6841"),
     "sentiment": ("832a3dd602da00dd9f47421680aff5bb", "94ca3d21b62c5a5d36a695b0e5000c0c"),
     "paraphrase": ("c4c306c19c2c3da7ba19e0a13a14dbb7", "0f4aff0534a55bff398a712ab584d3d2"),
     "similarity": ("9765ca94f838ddc8adf6fb207388c9a0", "fda615faaf3b50da1c24e4f81af4b078"),
@@ -139,7 +139,7 @@ def acceptable(phenomenon: str, text: str) -> bool:
     if phenomenon == "tense":
         return bool({"yesterday", "last", "ago"} & set(w)) != ("will" in w)
     if phenomenon == "auxiliary":
-        return any(x.endswith("ing") for x in w) != bool({"had", "has", "have"} & set(w))
+        return any(x.endswith("ing") for x in w) != ("have" in w)
     if phenomenon == "animacy":
         i = next(i for i, x in enumerate(w) if x in ("who", "which"))
         return (w[i] == "which") == (w[i - 1] in THINGS)
