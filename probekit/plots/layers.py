@@ -25,6 +25,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 GREYS = ("#7F7F7F", "#B0B0B0", "#4D4D4D")
 INK, FAINT = "#222222", "#DDDDDD"
+TITLE: dict[str, Any] = {"fontsize": 10, "fontweight": "bold", "color": INK}
 LEGEND: dict[str, Any] = {"loc": "outside lower center", "frameon": False, "fontsize": 8, "labelcolor": INK}
 TITLES = {
     "f1": "F1",
@@ -119,7 +120,7 @@ class _Looks:
             label = _label(key, tell)
             if label in look:
                 continue
-            if key["checkpoint"].startswith("random") or key["target"] != "gold":
+            if _is_control(key):
                 own = {"color": next(greys), "linestyle": (0, (4, 2)), "marker": ".", "linewidth": 1.1}
             else:
                 own = dict(zip(("color", "marker"), next(colours), strict=True), linestyle="-", linewidth=1.6)
@@ -142,6 +143,10 @@ def _curves(rows: pd.DataFrame) -> Iterator[tuple[dict[str, str], pd.DataFrame]]
         yield dict(zip(CURVE, ("" if str(v) in ("<NA>", "nan") else str(v) for v in values), strict=True)), curve
 
 
+def _is_control(key: Mapping[str, str]) -> bool:
+    return key["checkpoint"].startswith("random") or key["target"] != "gold"
+
+
 def _label(key: Mapping[str, str], tell: Iterable[str]) -> str:
     words = {c: key[c] for c in tell if key[c]}
     words["model"] = words["model"].rsplit("/", 1)[-1]
@@ -154,7 +159,7 @@ def _label(key: Mapping[str, str], tell: Iterable[str]) -> str:
 def _draw(ax: Axes, rows: pd.DataFrame, looks: _Looks, *, ticks: int) -> None:
     deepest = int(rows["layer"].max()) if rows["layer"].notna().any() else 0
     norm_at = deepest + max(1, -(-deepest // 5))
-    for key, curve in _curves(rows):
+    for key, curve in sorted(_curves(rows), key=lambda pair: _is_control(pair[0])):
         label = _label(key, looks.tell)
         if (twice := curve["layer_name"].duplicated()).any():
             layer = curve["layer_name"][twice].iloc[0]
@@ -192,8 +197,9 @@ def _dress(ax: Axes, rows: pd.DataFrame, deepest: int, norm_at: int, most: int) 
     metric = str(rows["metric"].iloc[0])
     ax.set_xlabel("layer", fontsize=9, color=INK)
     ax.set_ylabel(TITLES.get(metric, metric.replace("-", " ").capitalize()), fontsize=9, color=INK)
-    ax.set_title(str(rows["task"].iloc[0]), loc="left", fontsize=10, fontweight="bold", color=INK)
-    ax.set_title(f"n = {rows['n'].max():,}", loc="right", fontsize=8, color="#666666")
+    ax.set_title(str(rows["task"].iloc[0]).removeprefix("grammar:"), loc="left", pad=14, **TITLE)
+    said = f"{', '.join(rows['split'].unique())}, n = {rows['n'].max():,}"
+    ax.text(0, 1.025, said, transform=ax.transAxes, fontsize=7, color="#666666", va="bottom")
     ax.tick_params(labelsize=8, colors=INK, length=2.5, width=0.7)
     ax.grid(axis="y", color=FAINT, linewidth=0.6)
     ax.set_axisbelow(True)
