@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-import tiny
-
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """``tiny_model("llama")``: the folder of a tiny model of that family (see tiny.FAMILIES)."""
+    import tiny  # imports torch and transformers: only where a model is wanted
+
     made: dict[str, Path] = {}
 
     def make(family: str) -> Path:

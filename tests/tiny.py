@@ -17,7 +17,7 @@ SIZES: dict[str, Any] = {
     "hidden_size": 32,
     "num_hidden_layers": 3,  # so that a middle one is neither first nor last
     "num_attention_heads": 4,
-    "intermediate_size": 48,
+    "intermediate_size": 64,
     "max_position_embeddings": 40,
 }
 
@@ -27,7 +27,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "roberta": ("RobertaConfig", SIZES | {"max_position_embeddings": 42, "type_vocab_size": 1}),
     "distilbert": (
         "DistilBertConfig",
-        {"dim": 32, "hidden_dim": 48, "n_layers": 3, "n_heads": 4, "max_position_embeddings": 40},
+        {"dim": 32, "hidden_dim": 64, "n_layers": 3, "n_heads": 4, "max_position_embeddings": 40},
     ),
     "albert": ("AlbertConfig", SIZES | {"embedding_size": 16}),
     "electra": ("ElectraConfig", SIZES | {"embedding_size": 16}),
@@ -54,7 +54,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3": ("Qwen3Config", SIZES | {"num_key_value_heads": 2, "head_dim": 8}),
     "t5": (
         "T5Config",
-        {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 3, "num_decoder_layers": 1, "num_heads": 4},
+        {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 3, "num_decoder_layers": 1, "num_heads": 4},
     ),
 }
 BYTE_LEVEL = {"roberta", "gpt2", "gpt_neox", "llama", "mistral", "qwen2", "qwen3"}
@@ -83,6 +83,7 @@ def tiny_model(family: str, folder: Path, seed: int = 0, **config: Any) -> Path:
         for parameter in model.parameters():
             if parameter.ndim == 1:
                 parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
+    transformers.utils.logging.disable_progress_bar()
     model.save_pretrained(folder)
     return folder
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from math import ceil, log10
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,7 @@ class Line:
     absolute : the largest absolute difference of any number of any layer
     relative : the largest |difference| / |vector| of any piece's vector of any layer
     layer : the layer of the largest relative deviation; empty where there is none
-    verdict : "bit-identical", "within TOLERANCE", "depends on …", or why it could not be measured
+    verdict : "bit-identical", "within 1e-6", "depends on …", or why it could not be measured
     passed : whether this is what probekit promises; None for what is only worth knowing
     """
 
@@ -232,7 +233,7 @@ def _line(
     errors = [max(relative_error(a[i], b[i]) for a, b in zip(found, right, strict=True)) for i in range(len(names))]
     worst = int(np.argmax(errors))
     passed = errors[worst] <= tolerance
-    verdict = f"within {tolerance:.0e}" if passed else f"depends on {depends}"
+    verdict = f"within 1e{ceil(log10(errors[worst]))}" if passed and errors[worst] else f"depends on {depends}"
     if absolute == 0 and errors[worst] == 0:
         return Line(check, what, 0.0, 0.0, "", "bit-identical", passed if ours else None)
     return Line(check, what, absolute, errors[worst], names[worst], verdict, passed if ours else None)

@@ -70,7 +70,7 @@ def weight_files(folder: Path) -> list[Path]:
     elif index.is_file():
         try:
             names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-        except (ValueError, KeyError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ModelError(f"{index} cannot be read as an index of weights ({error}); fetch it again.") from error
         files = [folder / name for name in names]
     else:

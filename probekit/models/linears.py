@@ -35,6 +35,17 @@ class PrepackedLinear(nn.Module):
         return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
 
 
+class OneByOne(nn.Module):
+    """A convolution of one sequence after another: of several at once, oneDNN takes another algorithm."""
+
+    def __init__(self, convolution: nn.Conv1d) -> None:
+        super().__init__()
+        self.convolution = convolution
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([self.convolution(one) for one in x.split(1)])
+
+
 @cache
 def onednn_available(dtype: torch.dtype) -> bool:
     """Whether prepacked products of this dtype work here and are what the processor does well."""
@@ -51,16 +62,22 @@ def onednn_available(dtype: torch.dtype) -> bool:
 
 
 def prepack(model: nn.Module) -> int:
-    """Swap every linear layer (and GPT-2's Conv1D) of ``model`` for a prepacked one; returns how many."""
+    """Swap every linear layer (and GPT-2's Conv1D) of ``model`` for a prepacked one; returns how many.
+
+    Convolutions, which DeBERTa-v2 has, are run one sequence at a time from then on.
+    """
     found: list[tuple[nn.Module, str, Any]] = [
         (parent, name, child)
         for parent in model.modules()
         for name, child in parent.named_children()
-        if type(child) in (nn.Linear, Conv1D)
+        if type(child) in (nn.Linear, Conv1D, nn.Conv1d)
     ]
     count = len(found)
     while found:  # popped, so that each old weight is freed before the next is laid out
         parent, name, child = found.pop()
+        if isinstance(child, nn.Conv1d):
+            setattr(parent, name, OneByOne(child))
+            continue
         weight = child.weight.T if isinstance(child, Conv1D) else child.weight
         setattr(parent, name, PrepackedLinear(weight, child.bias))
     return count

@@ -7,6 +7,7 @@ transformer but attention works on each piece alone; attention is computed with 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from transformers import AttentionInterface
 
 from probekit.errors import ModelError
 
-__all__ = ["PACKED", "PACKED_TYPES", "Groups", "groups_of", "positions_of"]
+__all__ = ["PACKED", "PACKED_TYPES", "Groups", "groups_of", "positions_of", "uncompiled"]
 
 PACKED = "probekit_packed"
 """The name under which the attention function stands in transformers' attention interface."""
@@ -29,8 +30,16 @@ PACKED_TYPES = frozenset(
 OFFSET_TYPES = frozenset({"camembert", "roberta", "xlm-roberta"})
 """Model types that count positions from the padding id + 1, and skip padding pieces."""
 
-Groups = tuple[tuple[int, int, int], ...]
-"""(first row, number of sequences, their length) of each length in the batch."""
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Where the sequences of each length stand in a packed row.
+
+    parts : (first row, number of sequences, their length) of each length, ascending
+    """
+
+    parts: tuple[tuple[int, int, int], ...]
+
 
 _IGNORED = frozenset(
     {"cache_position", "cu_seq_lens_k", "cu_seq_lens_q", "output_attentions", "output_hidden_states"}
@@ -42,7 +51,7 @@ def groups_of(length: np.ndarray) -> Groups:
     """Where the sequences of each length stand in a batch; ``length`` int64 (s,), ascending."""
     lengths, counts = np.unique(length, return_counts=True)
     first = np.cumsum(lengths * counts) - lengths * counts
-    return tuple((int(a), int(n), int(k)) for a, n, k in zip(first, counts, lengths, strict=True))
+    return Groups(tuple((int(a), int(n), int(k)) for a, n, k in zip(first, counts, lengths, strict=True)))
 
 
 def positions_of(token_ids: np.ndarray, length: np.ndarray, padding_id: int | None = None) -> np.ndarray:
@@ -88,7 +97,7 @@ def packed_attention(
     query, key, value = (x[0].transpose(0, 1) for x in (query, key, value))
     shared = query.shape[1] != key.shape[1]
     out = query.new_empty((query.shape[0], query.shape[1], value.shape[2]))
-    for first, count, length in probekit_groups:
+    for first, count, length in probekit_groups.parts:
         rows = slice(first, first + count * length)
         q, k, v = (x[rows].unflatten(0, (count, length)).transpose(1, 2) for x in (query, key, value))
         attended = torch.nn.functional.scaled_dot_product_attention(
@@ -96,6 +105,13 @@ def packed_attention(
         )
         out[rows] = attended.transpose(1, 2).flatten(0, 1)
     return out.unsqueeze(0), None
+
+
+def uncompiled() -> str:
+    """The name of the same attention function, left alone by ``torch.compile``, which would compile each batch anew."""
+    name = f"{PACKED}_uncompiled"
+    AttentionInterface.register(name, torch.compiler.disable(packed_attention))
+    return name
 
 
 AttentionInterface.register(PACKED, packed_attention)  # without a mask function of that name, no mask is built

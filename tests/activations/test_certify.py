@@ -12,13 +12,13 @@ from typer.testing import CliRunner
 from probekit.activations.certify import certify, quick_certificate
 from probekit.errors import DataError, UsageError
 from probekit.models import load_encoder
-from probekit.models.packed import PACKED, packed_attention
+from probekit.models.packed import PACKED, Groups, packed_attention
 
 TEXTS = ["the cat sleeps.", "dog", "a small old dog sees the bird in the garden!", ("the cat", "a dog runs")]
 
 
 def leaking(module, query, key, value, attention_mask, **kwargs):
-    kwargs["probekit_groups"] = ((0, 1, query.shape[2]),)
+    kwargs["probekit_groups"] = Groups(((0, 1, query.shape[2]),))
     return packed_attention(module, query, key, value, attention_mask, **kwargs)
 
 
@@ -34,8 +34,8 @@ def test_what_is_promised_holds(family, tiny_model):
     lines = {line.check: line for line in certificate.lines}
     assert certificate.passed
     assert lines["batch"].verdict == lines["layers"].verdict == "bit-identical"
-    assert lines["stock"].verdict == "within 1e-05"
-    assert 0 < lines["stock"].relative < 5e-6
+    assert lines["stock"].verdict in ("bit-identical", "within 1e-6", "within 1e-5")
+    assert lines["stock"].relative < 5e-6
     assert certificate.texts == 4
     json.dumps(certificate.to_json())
 
@@ -44,7 +44,7 @@ def test_what_is_promised_holds(family, tiny_model):
 def test_dependence_on_left_padding_is_said(family, depends, tiny_model):
     certificate = certify(tiny_model(family), TEXTS)  # absolute positions are counted from the padding
     line = next(line for line in certificate.lines if line.check == "padding left")
-    assert line.verdict == ("depends on left padding" if depends else "within 1e-05")
+    assert line.verdict == ("depends on left padding" if depends else "within 1e-6")
     assert line.passed is None
     assert ("depends on left padding" in certificate.verdict) is depends
 

@@ -1,0 +1,150 @@
+"""What is said about folders that are not what they should be, and digests that tell models apart."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from probekit.errors import ModelError, UsageError
+from probekit.models import load_encoder
+from probekit.models.folder import resolve_model, tokenizer_digest, weights_digest
+
+
+@pytest.fixture
+def folder(tiny_bert, tmp_path):
+    """A copy that may be broken."""
+    return shutil.copytree(tiny_bert, tmp_path / "bert")
+
+
+def refused(folder, *said, **options):
+    with pytest.raises(ModelError) as caught:
+        load_encoder(folder, **options)
+    for word in said:
+        assert word in str(caught.value)
+
+
+def test_no_such_folder(tmp_path):
+    refused(tmp_path / "none", "not a folder")
+    refused("./none", "not a folder")
+
+
+def test_no_such_hub_model(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    refused("someone/no-such-model", "someone/no-such-model", "could not be fetched", "local folder")
+    refused("not a name!", "hub id")
+
+
+def test_no_config(folder):
+    (folder / "config.json").unlink()
+    refused(folder, "config.json")
+
+
+def test_a_config_that_is_no_json(folder):
+    (folder / "config.json").write_text("{")
+    refused(folder, "cannot be loaded")
+
+
+def test_an_unknown_type(folder):
+    (folder / "config.json").write_text('{"model_type": "not-a-type"}')
+    refused(folder, "not-a-type")
+
+
+def test_code_of_its_own_is_not_run(folder):
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"model_type": "mine", "auto_map": {"AutoConfig": "mine.C", "AutoModel": "mine.M"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "mine.py").write_text("raise SystemExit('run!')")
+    refused(folder, "cannot be loaded")
+
+
+def test_no_weights(folder):
+    (folder / "model.safetensors").unlink()
+    refused(folder, "model.safetensors")
+    (folder / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'exit 1'\ntR.")
+    refused(folder, "pickled", "save_pretrained")
+
+
+@pytest.mark.parametrize("left", [0, 5, 1000, -1])
+def test_cut_short(folder, left):
+    whole = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(whole[:left])
+    refused(folder, "damaged or cut short")
+
+
+def test_missing_weights_are_not_made_up(folder):
+    weights = load_file(folder / "model.safetensors")
+    del weights["encoder.layer.1.output.dense.weight"]
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    refused(folder, "encoder.layer.1.output.dense.weight", "1 of the weights")
+
+
+def test_a_missing_pooler_does_not_matter(folder):
+    weights = load_file(folder / "model.safetensors")
+    save_file({k: v for k, v in weights.items() if "pooler" not in k}, folder / "model.safetensors", {"format": "pt"})
+    assert load_encoder(folder).layers == ("0", "1", "2", "3")
+
+
+def test_weights_of_another_size(folder):
+    config = json.loads((folder / "config.json").read_text()) | {"intermediate_size": 96}
+    (folder / "config.json").write_text(json.dumps(config))
+    refused(folder, "cannot be loaded")
+
+
+def test_a_missing_shard(folder):
+    (folder / "model.safetensors").rename(folder / "model-00001-of-00002.safetensors")
+    index = {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    refused(folder, "model-00002-of-00002.safetensors is missing")
+    (folder / "model.safetensors.index.json").write_text("[]")
+    refused(folder, "index")
+
+
+def test_shards(tiny_bert, tmp_path):
+    from transformers import AutoModel
+
+    shutil.copytree(tiny_bert, tmp_path / "sharded")
+    (tmp_path / "sharded/model.safetensors").unlink()
+    AutoModel.from_pretrained(tiny_bert).save_pretrained(tmp_path / "sharded", max_shard_size="20KB")
+    assert len(list((tmp_path / "sharded").glob("*.safetensors"))) > 1
+    assert load_encoder(tmp_path / "sharded").spec["weights_digest"] == weights_digest(tmp_path / "sharded")
+
+
+def test_no_tokenizer(folder):
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).unlink()
+    refused(folder, "no tokenizer")
+    (folder / "tokenizer.json").write_text("{}")
+    refused(folder, "tokenizer", "cannot be loaded")
+
+
+def test_digests(folder, tiny_bert):
+    assert weights_digest(folder) == weights_digest(tiny_bert)
+    assert len(weights_digest(folder)) == 32
+    before = tokenizer_digest(folder)
+    data = bytearray((folder / "model.safetensors").read_bytes())
+    data[-1] ^= 1
+    (folder / "model.safetensors").write_bytes(data)
+    assert weights_digest(folder) != weights_digest(tiny_bert)
+    assert tokenizer_digest(folder) == before
+    (folder / "tokenizer_config.json").write_text("{}")
+    assert tokenizer_digest(folder) != before
+
+
+def test_who_it_is_needs_no_torch(tiny_bert):
+    code = (
+        "import sys; from pathlib import Path; import probekit.models; from probekit.models import folder as f; "
+        f"p = f.resolve_model({str(tiny_bert)!r}); f.weights_digest(p); f.tokenizer_digest(p); "
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert resolve_model(tiny_bert) == tiny_bert
+
+
+def test_wrong_choices(tiny_bert):
+    with pytest.raises(UsageError, match="float32, float16, bfloat16"):
+        load_encoder(tiny_bert, dtype="float8")
+    with pytest.raises(UsageError, match="packed, grouped"):
+        load_encoder(tiny_bert, packing="padded")

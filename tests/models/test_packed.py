@@ -1,0 +1,122 @@
+"""The packed path against the definition, and against mistakes that the self-check must find."""
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from transformers import AttentionInterface
+
+from probekit.errors import ModelError, UsageError
+from probekit.models import huggingface, load_encoder
+from probekit.models.encoder import Batch
+from probekit.models.linears import PrepackedLinear, onednn_available
+from probekit.models.packed import PACKED, Groups, groups_of, packed_attention, positions_of
+
+
+def leaking(module, query, key, value, attention_mask, **kwargs):
+    """Attention over the whole row, as if it were one sequence."""
+    kwargs["probekit_groups"] = Groups(((0, 1, query.shape[2]),))
+    return packed_attention(module, query, key, value, attention_mask, **kwargs)
+
+
+def test_groups():
+    assert groups_of(np.array([2, 2, 3, 7])).parts == ((0, 2, 2), (4, 1, 3), (7, 1, 7))
+
+
+def test_positions():
+    ids, length = np.array([5, 6, 7, 1, 8, 5]), np.array([1, 2, 3])
+    assert positions_of(ids, length).tolist() == [0, 0, 1, 0, 1, 2]
+    assert positions_of(ids, length, 1).tolist() == [2, 2, 3, 1, 2, 3]  # RoBERTa's: padding spelt out takes no place
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("key_heads", [2, 4])
+def test_attention_is_within_each_sequence(causal, key_heads):
+    generator = torch.Generator().manual_seed(0)
+    query = torch.randn(1, 4, 8, 6, generator=generator)
+    key, value = torch.randn(2, 1, key_heads, 8, 6, generator=generator)
+    module = torch.nn.Module()
+    module.is_causal = causal
+    found, _ = packed_attention(
+        module, query, key, value, None, scaling=0.3, probekit_groups=Groups(((0, 2, 1), (2, 2, 3)))
+    )
+    key, value = (x.repeat_interleave(4 // key_heads, 1) for x in (key, value))
+    sequence = torch.tensor([0, 1, 2, 2, 2, 3, 3, 3])
+    allowed = sequence[:, None] == sequence
+    scores = (0.3 * query @ key.transpose(2, 3)).masked_fill(~(allowed.tril() if causal else allowed), -torch.inf)
+    torch.testing.assert_close(found, (scores.softmax(-1) @ value).transpose(1, 2))
+
+
+@pytest.mark.parametrize("asked", [{"sliding_window": 4}, {"softcap": 30.0}, {"s_aux": torch.zeros(1)}, {"novel": 1}])
+def test_attention_refuses_what_it_would_not_honour(asked):
+    x = torch.zeros(1, 1, 2, 4)
+    with pytest.raises(ModelError, match=next(iter(asked))):
+        packed_attention(
+            torch.nn.Module(), x, x, x, None, is_causal=False, probekit_groups=Groups(((0, 1, 2),)), **asked
+        )
+    with pytest.raises(ModelError, match="attention_mask"):
+        packed_attention(torch.nn.Module(), x, x, x, x, is_causal=False, probekit_groups=Groups(((0, 1, 2),)))
+
+
+def test_a_sliding_window_is_read_in_groups(tmp_path):
+    folder = tiny.tiny_model("mistral", tmp_path, sliding_window=3)
+    encoder = load_encoder(folder)
+    assert encoder.spec["path"].startswith("grouped")
+    with pytest.raises(ModelError, match="sliding_window"):
+        load_encoder(folder, packing="packed")
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_control_leaking_attention_is_found(family, tiny_model, monkeypatch):
+    monkeypatch.setitem(AttentionInterface._global_mapping, PACKED, leaking)
+    assert load_encoder(tiny_model(family)).mixed_lengths is False
+    with pytest.raises(ModelError, match="off the stock forward"):
+        load_encoder(tiny_model(family), packing="packed")
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "llama"])
+def test_control_wrong_positions_are_found(family, tiny_model, monkeypatch):
+    if family == "llama":  # rotary positions are relative: a common shift is no mistake, a reversal is
+        wrong = lambda ids, length, padding_id: positions_of(ids, length)[::-1].copy()  # noqa: E731
+    else:
+        wrong = lambda ids, length, padding_id: np.arange(len(ids))  # noqa: E731
+    monkeypatch.setattr(huggingface, "positions_of", wrong)
+    assert load_encoder(tiny_model(family)).mixed_lengths is False
+
+
+def test_a_text_that_spells_padding_out(tiny_model):
+    packed, grouped = (load_encoder(tiny_model("roberta"), packing=p) for p in ("packed", "grouped"))
+    tokens = packed.tokenize(["the <pad> cat"])
+    assert 1 in tokens.token_ids
+    batch = Batch(tokens.token_ids, tokens.type_ids, tokens.length)
+    one, two = (huggingface.all_layers(e, batch) for e in (packed, grouped))
+    torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-5)
+
+
+def test_groups_of_equal_length_only(tiny_model):
+    encoder = load_encoder(tiny_model("t5"))
+    with pytest.raises(UsageError, match="one length"):
+        encoder.encode(Batch(np.arange(3), np.zeros(3, np.uint8), np.array([1, 2])), lambda i, hidden: None)
+
+
+def test_unknown_types_cannot_be_packed(tiny_model):
+    with pytest.raises(ModelError, match="not known to work packed"):
+        load_encoder(tiny_model("t5"), packing="packed")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("inner", "outer"), [(32, 48), (37, 30), (384, 96), (1536, 64)])
+def test_prepacked_rows_do_not_depend_on_their_number(dtype, inner, outer):
+    if not onednn_available(dtype):
+        pytest.skip("oneDNN is not available here")
+    generator = torch.Generator().manual_seed(0)
+    weight = (torch.randn(outer, inner, generator=generator) / inner**0.5).to(dtype)
+    bias, x = (torch.randn(*shape, generator=generator).to(dtype) for shape in ((outer,), (300, inner)))
+    layer = PrepackedLinear(weight, bias)
+    with torch.inference_mode():
+        full = layer(x)
+        error = (full.double() - (x.double() @ weight.T.double() + bias.double())).abs().max()
+        assert error < (1e-5 if dtype is torch.float32 else 5e-2)
+        for rows in (*range(1, 20), 31, 64, 129):
+            assert torch.equal(layer(x[None, :rows]), full[None, :rows])
+            assert torch.equal(layer(x[-rows:]), full[-rows:])
