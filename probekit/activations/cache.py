@@ -29,9 +29,11 @@ import xxhash
 
 from probekit.errors import CacheCorrupt, CacheError, CacheIncomplete, CacheMismatch, UsageError
 
-__all__ = ["FORMAT", "ActivationCache", "Extent", "Ragged", "datasets", "extents", "open_cache_file", "xxh3"]
+__all__ = ["DAMAGE", "FORMAT", "ActivationCache", "Extent", "Ragged", "datasets", "extents", "open_cache_file", "xxh3"]
 
 FORMAT = "probekit-activations/1"
+DAMAGE = (KeyError, ValueError, TypeError, IndexError, AttributeError, OSError, RuntimeError, MemoryError)
+"""What h5py raises on a damaged file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ def open_cache_file(path: Path) -> h5py.File:
     if not path.is_file():
         raise CacheError(f"{path}: there is no such file.")
     try:
-        return h5py.File(path, "r", locking=False)
+        return h5py.File(path, "r")
     except OSError as error:
         reason = "it is cut short" if "truncated file" in str(error) else f"HDF5 says {error}"
         raise CacheCorrupt(
@@ -132,8 +134,12 @@ class ActivationCache:
         self._file = open_cache_file(self.path)
         try:
             self._check()
-        except Exception:
+        except BaseException as error:
             self._file.close()
+            if isinstance(error, DAMAGE):
+                raise CacheCorrupt(
+                    f"{self.path}: its description cannot be read ({error}); make the cache again with --overwrite."
+                ) from error
             raise
 
     def _check(self) -> None:
@@ -144,15 +150,12 @@ class ActivationCache:
             raise CacheMismatch(f"{self.path} is {what}; this version reads {FORMAT!r}.")
         if not attrs.get("complete", False):
             raise CacheIncomplete(f"{self.path} was never finished; run its probekit cache-activations command again.")
-        try:
-            self.spec: dict[str, Any] = json.loads(attrs["spec"])
-            self.spec_id = str(attrs["spec_id"])
-            self.spec["label_names"] = [str(x) for x in self._dataset("/label_names").asstr()[...]]
-            self.layers: tuple[str, ...] = tuple(self.spec["layers"])
-            self.poolings: tuple[str, ...] = tuple(self.spec["pooling"])
-            self.width = int(self.spec["width"])
-        except (KeyError, ValueError, OSError, RuntimeError) as error:
-            raise CacheCorrupt(f"{self.path}: its description cannot be read ({error}); make it again.") from error
+        self.spec: dict[str, Any] = json.loads(attrs["spec"])
+        self.spec_id = str(attrs["spec_id"])
+        self.spec["label_names"] = [str(x) for x in self._dataset("/label_names").asstr()[...]]
+        self.layers: tuple[str, ...] = tuple(self.spec["layers"])
+        self.poolings: tuple[str, ...] = tuple(self.spec["pooling"])
+        self.width = int(self.spec["width"])
 
     def __enter__(self) -> ActivationCache:
         return self
@@ -283,7 +286,8 @@ class ActivationCache:
     @property
     def word_labels(self) -> np.ndarray:
         """(w,) int64, the labels of the words that :meth:`layer_words` gives."""
-        return self._dataset("/word_labels")[...][self._words()[2]]
+        at = self._words()[2]
+        return self._dataset("/word_labels")[...][at]
 
     @property
     def word_sentence(self) -> np.ndarray:

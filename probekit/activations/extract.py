@@ -1,20 +1,31 @@
-"""The loop: batches through the encoder, vectors through a writer thread, blocks to the disk and the journal."""
+"""The loop: batches through the encoder on several lanes, vectors through a writer thread, blocks to the disk.
+
+On a CPU each lane is a thread that runs whole batches with one thread of its own: that is faster than many threads
+on one batch, and the numbers then depend neither on the batch nor on how many lanes there are. On a GPU there is one.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xxhash
 
 from probekit.activations.cache import xxh3
 from probekit.activations.partial import Journal, Partial, writing
-from probekit.activations.plan import batches
+from probekit.activations.plan import Block, batches
 from probekit.activations.pooling import Pooling, Segments, TokenLevel, pool, pool_words, word_segments
 from probekit.errors import ModelError, NonFiniteError
 from probekit.models.encoder import Batch, Encoder
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["run_blocks"]
 
@@ -31,42 +42,163 @@ def run_blocks(
 ) -> None:
     """Run the blocks ``todo``, write their vectors and note each in the journal once it is on the disk.
 
-    on_batch : called with the numbers of sequences and of pieces that have gone through the model
-    Raises NonFiniteError naming example and layer, unless ``allow_nonfinite``; CacheError where the disk fails.
+    A kill costs at most one block a lane. on_batch : called with the numbers of sequences and of pieces that have gone
+    through the model. Raises NonFiniteError naming example and layer, unless ``allow_nonfinite``; CacheError where the
+    disk fails; ModelError where memory does not suffice.
     """
+    budget = batch_tokens or encoder.batch_tokens
+    with _lanes(encoder) as (lanes, count), _Output(partial, journal, budget, count, not allow_nonfinite) as output:
+        running: deque[tuple[Future[None], _Work]] = deque()
+
+        def settle(leave: int) -> None:
+            while len(running) > leave:
+                future, work = running.popleft()
+                future.result()
+                output.take(work)
+                on_batch(work.sequences, len(work.batch.token_ids))
+
+        for b in todo:
+            settle(count - 1)
+            output.settle(0 if count == 1 else 1)
+            block = output.begin(b)
+            for part in batches(partial.length[block.first : block.last], budget, mixed=encoder.mixed_lengths):
+                work = output.work(block, part)
+                running.append((lanes.submit(work.run, encoder), work))
+                settle(count)
+            # what remains of the block is taken in order, while the next one begins
+            running.append((lanes.submit(lambda: None), output.last(block)))
+        settle(0)
+
+
+@contextmanager
+def _lanes(encoder: Encoder) -> Iterator[tuple[ThreadPoolExecutor, int]]:
+    """Threads that run batches, and how many there are."""
     import torch
 
-    budget = batch_tokens or encoder.batch_tokens
-    with _Output(partial, journal, budget, check=not allow_nonfinite) as output:
-        for b in todo:
-            block = partial.blocks[b]
-            length = partial.length[block.first : block.last]
-            output.begin(b)
-            for part in batches(length, budget, mixed=encoder.mixed_lengths):
-                first, last = block.first + part.start, block.first + part.stop
-                p0, p1 = int(partial.piece[first]), int(partial.piece[last])
-                batch = Batch(
-                    partial.array("/pieces/token_ids", p0, p1), partial.array("/pieces/type_ids", p0, p1), length[part]
-                )
-                output.take(batch, first, p0)
-                try:
-                    encoder.encode(batch, output.sink)
-                except torch.OutOfMemoryError as error:
-                    raise ModelError(
-                        f"out of memory with {p1 - p0} pieces in a batch; use a smaller --batch-tokens ({error})."
-                    ) from error
-                output.give()
-                on_batch(last - first, p1 - p0)
-            output.end(on_batch, block.last - block.first - int(np.count_nonzero(length)))
+    threads = torch.get_num_threads()
+    count = threads if encoder.spec.get("device", "cpu") == "cpu" else 1
+    try:
+        torch.set_num_threads(1 if count > 1 else threads)
+        with ThreadPoolExecutor(count, "probekit-lane", lambda: torch.set_num_threads(1)) as lanes:
+            yield lanes, count
+    finally:
+        torch.set_num_threads(threads)
+
+
+@dataclass
+class _Open:
+    """A block at work: its pooled rows, (poolings, layers, slots, d), and the running digests of its token rows."""
+
+    number: int
+    block: Block
+    pooled: torch.Tensor
+    hashes: Sequence[Any]
+
+    @property
+    def first(self) -> int:
+        return self.block.first
+
+    @property
+    def last(self) -> int:
+        return self.block.last
+
+
+@dataclass
+class _Work:
+    """A batch at work: it takes the encoder's hidden states, pools them, and copies token rows into its buffer."""
+
+    output: _Output
+    open: _Open
+    batch: Batch
+    first: int  # unique sequence
+    special: np.ndarray
+    word_index: np.ndarray
+    buffer: torch.Tensor | None = None
+    token_row: int = 0
+    rows: int = 0
+    segments: dict[Pooling, Segments] = field(default_factory=dict)
+    pooled: list[list[torch.Tensor]] = field(default_factory=list)
+    bounds: list[torch.Tensor] = field(default_factory=list)
+    ends_block: bool = False
+
+    @property
+    def sequences(self) -> int:
+        return len(self.batch.length)
+
+    def run(self, encoder: Encoder) -> None:
+        """Encode the batch and keep what is stored of it."""
+        import torch
+
+        self.pooled = [[] for _ in self.output.poolings]
+        try:
+            encoder.encode(self.batch, self.sink)
+        except torch.OutOfMemoryError as error:
+            raise ModelError(
+                f"out of memory with {len(self.batch.token_ids)} pieces in a batch; use a smaller --batch-tokens."
+            ) from error
+        rows = torch.from_numpy(self.output.first_slot[self.first : self.first + self.sequences])
+        rows -= self.open.block.slot_first
+        for k, layers in enumerate(self.pooled):
+            exact = torch.stack(layers).cpu()
+            vectors = exact.to(self.output.store)
+            if self.output.check and not bool((good := torch.isfinite(vectors).all(-1)).all()):
+                layer, sequence = (int(x[0]) for x in np.nonzero(~good.numpy()))
+                self.complain(sequence, layer, overflow=bool(exact[layer, sequence].isfinite().all()))
+            self.open.pooled[k].index_copy_(1, rows, vectors)
+        if self.bounds:
+            self.check_tokens(torch.stack(self.bounds).float().cpu())
+        if self.buffer is not None and self.buffer.is_pinned():
+            torch.cuda.synchronize()
+        self.pooled, self.bounds = [], []
+
+    def sink(self, i: int, hidden: torch.Tensor) -> None:
+        """Take the hidden states (t, d) of layer i."""
+        import torch
+
+        out = self.output
+        for k, p in enumerate(out.poolings):
+            if p not in self.segments:
+                keep = self.special == 0 if p in (Pooling.MEAN, Pooling.MAX) else None
+                self.segments[p] = Segments.of(self.batch.length, keep, hidden.device)
+            self.pooled[k].append(pool(hidden, self.segments[p], p))
+        if self.buffer is not None:
+            if out.level not in (None, TokenLevel.PIECE):
+                hidden = pool_words(hidden, self.batch.length, self.word_index, out.level)
+            if out.check and hidden.numel():
+                self.bounds.append(torch.stack(torch.aminmax(hidden)))
+            self.buffer[i, : self.rows].copy_(hidden, non_blocking=hidden.is_cuda)
+
+    def check_tokens(self, bounds: torch.Tensor) -> None:
+        """Raise NonFiniteError where the extremes (layers, 2) of the token rows cannot be stored."""
+        good = (bounds.abs() <= self.output.largest).all(-1).numpy()
+        if good.all() or self.buffer is None:
+            return
+        layer = int(np.argmin(good))
+        row = int(np.argmin(self.buffer[layer, : self.rows].isfinite().all(-1).numpy()))
+        if self.output.level is not TokenLevel.PIECE:
+            row = int(word_segments(self.batch.length, self.word_index)[0][row])
+        sequence = int(np.searchsorted(np.cumsum(self.batch.length), row, side="right"))
+        self.complain(sequence, layer, overflow=bool(bounds[layer].isfinite().all()))
+
+    def complain(self, sequence: int, layer: int, *, overflow: bool) -> None:
+        partial = self.output.partial
+        row = int(self.output.first_slot[self.first + sequence]) // int(partial.spec["sentences"])
+        example = partial.array("/ids", row, row + 1)[0].decode()
+        what = (
+            f"too large for {partial.spec['store']}; use --store float32 or --store bfloat16"
+            if overflow
+            else "NaN or infinite; --dtype float32 may help, --allow-nonfinite keeps such values"
+        )
+        raise NonFiniteError(f"layer {self.output.layers[layer]} of example {example!r} (row {row}) is {what}.")
 
 
 class _Output:
-    """Where hidden states go: pooled rows gather until their block ends, token rows pass through two buffers.
+    """Where vectors go: pooled rows wait until their block ends, token rows pass through a few buffers.
 
-    One thread writes while the model computes.
+    One thread writes, in the order of the rows, while the lanes compute.
     """
 
-    def __init__(self, partial: Partial, journal: Journal, budget: int, *, check: bool) -> None:
+    def __init__(self, partial: Partial, journal: Journal, budget: int, lanes: int, check: bool) -> None:
         import torch
 
         self.partial, self.journal, self.check = partial, journal, check
@@ -77,20 +209,18 @@ class _Output:
         self.level = TokenLevel(spec["tokens"]) if spec["tokens"] else None
         self.layers: Sequence[str] = spec["layers"]
         self.width = int(spec["width"])
-        self.fd = os.open(partial.file, os.O_RDWR)
-        self.writer = ThreadPoolExecutor(1, thread_name_prefix="probekit-writer")
-        self.pending: list[Future[None]] = []
-        longest = int(partial.length.max(initial=0))
-        pin = torch.cuda.is_available()
-        self.buffers = [
-            torch.empty(len(self.layers), max(budget, longest), self.width, dtype=self.store, pin_memory=pin)
-            for _ in range(2 if self.level else 0)
-        ]
-        self.used: list[Future[None] | None] = [None, None]
-        self.turn = 0
         self.first_slot = np.empty(len(partial.length), dtype=np.int64)
         own = np.flatnonzero(partial.own)
         self.first_slot[partial.row_to_unique[own]] = own
+        longest = max(budget, int(partial.length.max(initial=0)))
+        shape = (len(self.layers), longest, self.width)
+        self.free: deque[tuple[torch.Tensor, Future[None] | None]] = deque()
+        for _ in range(lanes + 1 if self.level else 0):
+            self.free.append((torch.empty(shape, dtype=self.store, pin_memory=torch.cuda.is_available()), None))
+        self.pending: deque[Future[None]] = deque()
+        self.blocks: deque[Future[None]] = deque()
+        self.fd = os.open(partial.file, os.O_RDWR)
+        self.writer = ThreadPoolExecutor(1, "probekit-writer")
 
     def __enter__(self) -> _Output:
         return self
@@ -99,153 +229,100 @@ class _Output:
         try:
             self.writer.shutdown(wait=True, cancel_futures=error is not None)
             if error is None:
-                self._settle(0)
+                self.settle(0)
         finally:
             os.close(self.fd)
 
-    def begin(self, b: int) -> None:
+    def begin(self, b: int) -> _Open:
         """Block b comes next."""
         import torch
 
         block = self.partial.blocks[b]
         rows = block.slot_last - block.slot_first
-        self.block, self.slot_first = b, block.slot_first
-        self.pooled = torch.zeros(len(self.poolings), len(self.layers), rows, self.width, dtype=self.store)
+        pooled = torch.zeros(len(self.poolings), len(self.layers), rows, self.width, dtype=self.store)
         self.token_row = int(self.partial.token_start[b])
-        self.hashes = [xxhash.xxh3_64() for _ in (self.layers if self.level else ())]
+        return _Open(b, block, pooled, [xxhash.xxh3_64() for _ in (self.layers if self.level else ())])
 
-    def take(self, batch: Batch, first: int, piece: int) -> None:
-        """``batch``, unique sequences from ``first`` on, pieces from ``piece`` on, is about to be encoded."""
-        stop = piece + len(batch.token_ids)
-        self.batch, self.first, self.piece = batch, first, piece
-        content = self.partial.array("/pieces/special", piece, stop) == 0
-        self.word_index = self.partial.array("/pieces/word_index", piece, stop)
-        self.keep = {p: content if p in (Pooling.MEAN, Pooling.MAX) else None for p in self.poolings}
-        self.segments: dict[Pooling, Segments] = {}
-        self.gathered: list[list] = [[] for _ in self.poolings]
-        self.bounds: list = []
+    def work(self, block: _Open, part: slice) -> _Work:
+        """The batch of some of a block's sequences; waits for a buffer where token rows are kept."""
+        partial, first, last = self.partial, block.first + part.start, block.first + part.stop
+        a, b = int(partial.piece[first]), int(partial.piece[last])
+        batch = Batch(
+            partial.array("/pieces/token_ids", a, b),
+            partial.array("/pieces/type_ids", a, b),
+            partial.length[first:last].astype(np.int64),
+        )
+        special, words = partial.array("/pieces/special", a, b), partial.array("/pieces/word_index", a, b)
+        work = _Work(self, block, batch, first, special, words)
         if self.level:
-            if self.level is TokenLevel.PIECE:
-                self.rows = len(batch.token_ids)
-            else:
-                self.rows = len(word_segments(batch.length, self.word_index)[0])
-            if (busy := self.used[self.turn]) is not None:
+            work.buffer, busy = self.free.popleft()
+            if busy is not None:
                 busy.result()
+            work.token_row = self.token_row
+            work.rows = b - a if self.level is TokenLevel.PIECE else len(word_segments(batch.length, words)[0])
+            self.token_row += work.rows
+        return work
 
-    def sink(self, i: int, hidden) -> None:  # type: ignore[no-untyped-def]  # torch.Tensor, imported late
-        """Take the hidden states (t, d) of layer i."""
-        import torch
+    def last(self, block: _Open) -> _Work:
+        """The mark after a block's last batch; it counts the sequences that have no piece."""
+        empty = int(np.count_nonzero(self.partial.length[block.first : block.last] == 0))
+        none = np.empty(0, dtype=np.int32)
+        return _Work(self, block, Batch(none, none, np.zeros(empty, dtype=np.int64)), 0, none, none, ends_block=True)
 
-        for k, p in enumerate(self.poolings):
-            if p not in self.segments:
-                self.segments[p] = Segments.of(self.batch.length, self.keep[p], hidden.device)
-            self.gathered[k].append(pool(hidden, self.segments[p], p))
-        if self.level:
-            if self.level is not TokenLevel.PIECE:
-                hidden = pool_words(hidden, self.batch.length, self.word_index, self.level)
-            if self.check and hidden.numel():
-                self.bounds.append(torch.stack(torch.aminmax(hidden)))
-            self.buffers[self.turn][i, : self.rows].copy_(hidden, non_blocking=hidden.is_cuda)
+    def take(self, work: _Work) -> None:
+        """A batch is done, and all before it: hand its token rows, or its whole block, to the writer."""
+        if work.ends_block:
+            self.blocks.append(self._submit(lambda: self._write_block(work.open)))
+        elif work.buffer is not None:
+            self.free.append((work.buffer, self._submit(lambda: self._write_tokens(work))))
 
-    def give(self) -> None:
-        """The batch is through the model: keep its pooled rows, hand its token rows to the writer."""
-        import torch
+    def settle(self, leave: int) -> None:
+        """Wait until at most ``leave`` ended blocks are not yet in the journal; raise what the writer raised."""
+        while len(self.blocks) > leave:
+            self.blocks.popleft().result()
+        while self.pending and (self.pending[0].done() or leave == 0):
+            self.pending.popleft().result()
 
-        q = slice(self.first, self.first + len(self.batch.length))
-        rows = torch.from_numpy(self.first_slot[q] - self.slot_first)
-        for k, layers in enumerate(self.gathered):
-            vectors = torch.stack(layers).to(self.store).cpu()
-            if self.check and not bool(torch.isfinite(vectors).all()):
-                self._complain(q, ~torch.isfinite(vectors).all(-1), torch.stack(layers).cpu())
-            self.pooled[k].index_copy_(1, rows, vectors)
-        if self.level:
-            if self.bounds:
-                bounds = torch.stack(self.bounds).float().cpu()
-                if not bool((bounds.abs() <= self.largest).all()):
-                    self._complain_tokens(q, bounds)
-            if torch.cuda.is_available():
-                torch.cuda.synchronize()
-            buffer, row, count, hashes = self.buffers[self.turn], self.token_row, self.rows, self.hashes
-            self.used[self.turn] = self._submit(lambda: self._write_tokens(buffer, row, count, hashes))
-            self.token_row += count
-            self.turn = 1 - self.turn
-
-    def end(self, on_batch: Callable[[int, int], None], empty: int) -> None:
-        """The block is through the model: write what is left of it, and note it."""
-        b, pooled, hashes = self.block, self.pooled, self.hashes
-        self._submit(lambda: self._write_block(b, pooled, hashes))
-        self._settle(0)  # so that no kill costs more than the block at work
-        if empty:
-            on_batch(empty, 0)
-
-    def _submit(self, work: Callable[[], None]) -> Future[None]:
+    def _submit(self, write: Callable[[], None]) -> Future[None]:
         def careful() -> None:
             with writing(self.partial.file):
-                work()
+                write()
 
-        future = self.writer.submit(careful)
-        self.pending.append(future)
+        self.pending.append(future := self.writer.submit(careful))
         return future
 
-    def _settle(self, leave: int) -> None:
-        """Wait until at most ``leave`` pieces of work are pending; raise what any of them raised."""
-        while len(self.pending) > leave:
-            self.pending.pop(0).result()
-
-    def _write_tokens(self, buffer, row: int, count: int, hashes: list) -> None:  # type: ignore[no-untyped-def]
+    def _write_tokens(self, work: _Work) -> None:
+        assert work.buffer is not None
         for i, layer in enumerate(self.layers):
-            data = _bytes(buffer[i, :count])
-            hashes[i].update(data)
-            self._write(f"/tokens/{layer}", row, data)
+            data = _bytes(work.buffer[i, : work.rows])
+            work.open.hashes[i].update(data.data)
+            self._write(f"/tokens/{layer}", work.token_row, data)
         os.fdatasync(self.fd)  # now, beside the model's work, so that the end of the block has little to wait for
 
-    def _write_block(self, b: int, pooled, hashes: list) -> None:  # type: ignore[no-untyped-def]
-        block = self.partial.blocks[b]
+    def _write_block(self, done: _Open) -> None:
+        block = done.block
         own = self.partial.own[block.slot_first : block.slot_last]
-        digests = {f"/tokens/{layer}": h.intdigest() for layer, h in zip(self.layers, hashes, strict=False)}
+        digests = {f"/tokens/{x}": h.intdigest() for x, h in zip(self.layers, done.hashes, strict=False)}
         for k, p in enumerate(self.poolings):
             for i, layer in enumerate(self.layers):
-                data = _bytes(pooled[k, i])
-                digests[name := f"/pooled/{p}/{layer}"] = xxh3(data if own.all() else data.reshape(len(own), -1)[own])
+                data = _bytes(done.pooled[k, i])
+                mine = data if own.all() else data.reshape(len(own), -1)[own]
+                digests[name := f"/pooled/{p}/{layer}"] = xxh3(mine)
                 self._write(name, block.slot_first, data)
         os.fdatasync(self.fd)
-        self.journal.append(b, [digests[s.name] for s in self.partial.streams])
+        self.journal.append(done.number, [digests[s.name] for s in self.partial.streams])
 
     def _write(self, name: str, row: int, data: np.ndarray) -> None:
         """Write whole vectors from vector number ``row`` on."""
-        extent = self.partial.extents.get(name)
-        if extent is None:
-            return
+        if (extent := self.partial.extents.get(name)) is None:
+            return  # nothing at all is kept of this dataset
         at, view = extent.offset + row * self.width * extent.dtype.itemsize, data.reshape(-1).data
         while view:
             written = os.pwrite(self.fd, view, at)
             at, view = at + written, view[written:]
 
-    def _complain(self, q: slice, bad, values) -> None:  # type: ignore[no-untyped-def]
-        layer, sequence = (int(x[0]) for x in np.nonzero(bad.numpy()))
-        self._raise(q.start + sequence, layer, overflow=bool(values[layer, sequence].isfinite().all()))
 
-    def _complain_tokens(self, q: slice, bounds) -> None:  # type: ignore[no-untyped-def]
-        layer = int(np.argmin((bounds.abs() <= self.largest).all(-1).numpy()))
-        row = int(np.argmin(self.buffers[self.turn][layer, : self.rows].isfinite().all(-1).numpy()))
-        if self.level is not TokenLevel.PIECE:
-            row = int(word_segments(self.batch.length, self.word_index)[0][row])
-        sequence = int(np.searchsorted(np.cumsum(self.batch.length), row, side="right"))
-        self._raise(q.start + sequence, layer, overflow=bool(bounds[layer].isfinite().all()))
-
-    def _raise(self, unique: int, layer: int, *, overflow: bool) -> None:
-        slot = int(self.first_slot[unique])
-        row = slot // int(self.partial.spec["sentences"])
-        example = self.partial.array("/ids", row, row + 1)[0].decode()
-        what = (
-            f"too large for {self.partial.spec['store']}; use --store float32 or --store bfloat16"
-            if overflow
-            else "NaN or infinite; --dtype float32 may help, --allow-nonfinite keeps such values"
-        )
-        raise NonFiniteError(f"layer {self.layers[layer]} of example {example!r} (row {row}) is {what}.")
-
-
-def _bytes(tensor) -> np.ndarray:  # type: ignore[no-untyped-def]
+def _bytes(tensor: torch.Tensor) -> np.ndarray:
     """The bytes of a contiguous tensor, without a copy."""
     import torch
 

@@ -55,6 +55,7 @@ def writing(path: Path) -> Iterator[None]:
             errno.EFBIG: "the file is larger than this system allows. Use --limit, fewer poolings or --store float16",
             errno.EACCES: f"no permission to write in {path.parent}. Give another --out",
             errno.EROFS: f"{path.parent} is read-only. Give another --out",
+            errno.EEXIST: f"{path.parent} is not a folder. Give another --out",
             errno.ENOTDIR: f"{path.parent} is not a folder. Give another --out",
         }.get(error.errno or 0)
         if reason is None:
@@ -313,7 +314,7 @@ def finish(out: Path, partial: Partial, done: Mapping[int, Sequence[int]], *, co
         del table
         if compress:
             path = _compressed(partial)
-        with h5py.File(path, "r+", locking=False) as f:
+        with h5py.File(path, "r+") as f:
             f.attrs.modify("complete", np.True_)
         seal(path)
         path.replace(out)
@@ -323,7 +324,7 @@ def finish(out: Path, partial: Partial, done: Mapping[int, Sequence[int]], *, co
 
 
 def seal(path: Path) -> None:
-    """Write the digest of all that is no dataset's (structures, attributes, padding) into the last row of /blocks."""
+    """Write the digest of all that is no dataset's, and of /blocks itself, into the last row of /blocks."""
     with open_cache_file(path) as f:
         where = extents(f)
     table = where["/blocks"].map(path, mode="r+")
@@ -334,8 +335,10 @@ def seal(path: Path) -> None:
 
 
 def digest_structure(path: Path, where: Mapping[str, Extent]) -> int:
-    """xxh3 of every byte of the file that lies in no contiguous dataset."""
-    state, at = xxhash.xxh3_64(), 0
+    """xxh3 of /blocks (but for this digest's own place) and of every byte that lies in no contiguous dataset."""
+    table = np.array(where["/blocks"].map(path))
+    table["xxh3"][-1] = 0
+    state, at = xxhash.xxh3_64(table.tobytes()), 0
     with path.open("rb") as file:
         for start, stop in [
             *sorted({(e.offset, e.offset + e.nbytes) for e in where.values()}),
@@ -378,7 +381,7 @@ def _compressed(partial: Partial) -> Path:
     new.unlink(missing_ok=True)
     names = [s.name for s in partial.streams]
     with (
-        h5py.File(partial.file, "r", locking=False) as old,
+        h5py.File(partial.file, "r") as old,
         h5py.File(new, "w", libver="earliest", alignment_threshold=1, alignment_interval=ALIGNMENT) as f,
     ):
         for key, value in old.attrs.items():

@@ -79,10 +79,9 @@ def make_plan(length: np.ndarray, text_of_slot: np.ndarray, slot_bytes: int) -> 
     blocks = tuple(
         Block(a, b, x, y) for a, b, x, y in zip(cuts, cuts[1:], slot_cuts, slot_cuts[1:], strict=False) if b > a
     )
-    order = np.concatenate(
-        [b.first + np.argsort(length[b.first : b.last], kind="stable") for b in blocks] or [np.empty(0)]
-    )
-    order = order.astype(np.int64)
+    order = np.empty(s, dtype=np.int64)
+    for b in blocks:
+        order[b.first : b.last] = b.first + np.argsort(length[b.first : b.last], kind="stable")
     position = np.empty(s, dtype=np.int64)
     position[order] = np.arange(s)
     return Plan(order, position[text_of_slot], blocks)

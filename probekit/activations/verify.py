@@ -8,7 +8,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from probekit.activations.cache import ActivationCache, datasets, extents, xxh3
+from probekit.activations.cache import DAMAGE, ActivationCache, datasets, extents, xxh3
 from probekit.activations.partial import digest_structure, first_occurrence
 from probekit.errors import CacheCorrupt
 from probekit.runtime import Progress, no_progress
@@ -36,40 +36,40 @@ def verify(path: str | Path, *, progress: Progress = no_progress) -> Verdict:
     Raises CacheError where ``path`` cannot be opened as a finished cache at all.
     """
     path = Path(path)
+    with ActivationCache(path) as cache:
+        try:
+            return _verdict(cache, cache._file, progress)
+        except DAMAGE as error:
+            raise CacheCorrupt(
+                f"{path}: its structure is damaged ({error}); make the cache again with --overwrite."
+            ) from error
+
+
+def _verdict(cache: ActivationCache, f: h5py.File, progress: Progress) -> Verdict:
+    table = f["/blocks"][...]
+    slots = f["/index/row_to_unique"][...].reshape(-1)
+    own = first_occurrence(slots)
     problems: list[str] = []
     nbytes = 0
-    with ActivationCache(path) as cache:
-        f = cache._file
+    for k, row in enumerate(table):
+        name, start, stop, want = row["dataset"].decode("utf-8", "replace"), *(int(x) for x in row.tolist()[1:])
+        if k % 64 == 0:
+            progress("verifying", k, len(table))
+        if not name:
+            if digest_structure(cache.path, extents(f)) != want:
+                problems.append("the file's structure or attributes were changed after it was written")
+            continue
         try:
-            table = f["/blocks"][...]
-            slots = f["/index/row_to_unique"][...].reshape(-1)
-        except (KeyError, OSError, ValueError) as error:
-            raise CacheCorrupt(f"{path}: /blocks cannot be read ({error}); make the cache again.") from error
-        own = first_occurrence(slots)
-        for k, row in enumerate(table):
-            name, start, stop, want = (
-                row["dataset"].decode("utf-8", "replace"),
-                *(int(row[x]) for x in row.dtype.names[1:]),
-            )
-            if k % 64 == 0:
-                progress("verifying", k, len(table))
-            if not name:
-                if digest_structure(path, extents(f)) != want:
-                    problems.append("the file's structure or attributes were changed after it was written")
-                continue
-            try:
-                data = _vectors(f, name, start, stop, cache.width)
-            except (KeyError, OSError, ValueError, RuntimeError) as error:
-                problems.append(f"{name}, rows {start} to {stop - 1}: cannot be read ({error})")
-                continue
-            nbytes += data.nbytes
-            if name.startswith("/pooled/"):
-                data = data[own[start:stop]]
-            if xxh3(data) != want:
-                problems.append(f"{name}, rows {start} to {stop - 1}: the bytes are not those that were written")
-        problems += _duplicates(f, cache, slots, own)
-        problems += [f"{name} has no digest in /blocks" for name in _uncovered(f, table)]
-        progress("verifying", len(table), len(table))
+            data = _vectors(f, name, start, stop, cache.width)
+        except DAMAGE as error:
+            problems.append(f"{name}, rows {start} to {stop - 1}: cannot be read ({error})")
+            continue
+        nbytes += data.nbytes
+        if xxh3(data[own[start:stop]] if name.startswith("/pooled/") else data) != want:
+            problems.append(f"{name}, rows {start} to {stop - 1}: the bytes are not those that were written")
+    problems += _duplicates(f, cache, slots, own)
+    problems += [f"{name} has no digest in /blocks" for name in _uncovered(f, table)]
+    progress("verifying", len(table), len(table))
     return Verdict(tuple(problems), len(table), nbytes)
 
 
@@ -97,7 +97,7 @@ def _duplicates(f: h5py.File, cache: ActivationCache, slots: np.ndarray, own: np
             name = f"/pooled/{pooling}/{layer}"
             try:
                 rows = _vectors(f, name, 0, len(slots), cache.width).view(np.uint8)
-            except (KeyError, OSError, ValueError) as error:
+            except DAMAGE as error:
                 problems.append(f"{name}: cannot be read ({error})")
                 continue
             for some in np.array_split(again, len(again) // 8192 + 1):

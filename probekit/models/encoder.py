@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -75,8 +75,8 @@ class Encoder(Protocol):
     """
 
     name: str
-    spec: Mapping[str, Any]
-    versions: Mapping[str, Any]
+    spec: dict[str, Any]
+    versions: dict[str, Any]
     layers: tuple[str, ...]
     width: int
     max_length: int

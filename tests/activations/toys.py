@@ -23,7 +23,7 @@ def sentences(n: int, seed: int = 0, longest: int = 30) -> list[str]:
 def toy_task(n: int = 60, *, empty: bool = True) -> Task:
     texts = sentences(n)
     if empty:
-        texts[2] = ""
+        texts[2] = texts[9] = ""
     examples = tuple(Example(f"é{i}", text, label=i % 3 if i != 4 else None) for i, text in enumerate(texts))
     return Task("toy", Kind.CLASSIFICATION, {"train": Split("train", examples)}, ("a", "b", "c"), ("accuracy",))
 
