@@ -1,0 +1,72 @@
+"""What each layer of a language model knows, how adaptation changes it, and how sure we are.
+
+import probekit
+train = probekit.cache_activations("bert-base-uncased", "sst2", "train")
+dev = probekit.cache_activations("bert-base-uncased", "sst2", "dev")
+rows = probekit.probe(train, dev)
+probekit.plots.layer_curve(rows)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from probekit import plots
+    from probekit.activations import ActivationCache, cache_activations, verify
+    from probekit.activations.certify import certify
+    from probekit.demo import run_demo
+    from probekit.errors import ProbekitError
+    from probekit.models import load_encoder
+    from probekit.rows import read_rows, write_rows
+    from probekit.studies.layers import probe
+    from probekit.tasks import Example, Split, Task, load_task
+
+__all__ = [
+    "ActivationCache",
+    "Example",
+    "ProbekitError",
+    "Split",
+    "Task",
+    "cache_activations",
+    "certify",
+    "load_encoder",
+    "load_task",
+    "plots",
+    "probe",
+    "read_rows",
+    "run_demo",
+    "verify",
+    "write_rows",
+]
+
+_HOME = {
+    "ActivationCache": "probekit.activations",
+    "cache_activations": "probekit.activations",
+    "verify": "probekit.activations",
+    "certify": "probekit.activations.certify",
+    "run_demo": "probekit.demo",
+    "ProbekitError": "probekit.errors",
+    "load_encoder": "probekit.models",
+    "read_rows": "probekit.rows",
+    "write_rows": "probekit.rows",
+    "probe": "probekit.studies.layers",
+    "Example": "probekit.tasks",
+    "Split": "probekit.tasks",
+    "Task": "probekit.tasks",
+    "load_task": "probekit.tasks",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name when it is first used: ``import probekit`` alone imports neither torch nor pandas."""
+    if name == "plots":
+        return import_module("probekit.plots")
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'probekit' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__
