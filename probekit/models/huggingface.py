@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
@@ -61,8 +62,8 @@ class HuggingFaceEncoder:
         self.max_length = tokenizer.max_length
         self.mixed_lengths = False
         self.device = next(model.parameters()).device
-        self._blocks = find_blocks(model)
         self.depth: int = model.config.num_hidden_layers
+        self._hook()
         self.width, self._final_norm = self._shape()
         self.layers = (*map(str, range(self.depth + 1)), *(["final_norm"] if self._final_norm else []))
         self.spec = spec | {"layers": list(self.layers), "width": self.width, "max_length": self.max_length}
@@ -126,25 +127,29 @@ class HuggingFaceEncoder:
 
     @contextmanager
     def _tapped(self, emit: Callable[[torch.Tensor], None]) -> Iterator[None]:
-        """Layer l is what enters block l + 1, with all that stands between; the last leaves the last block."""
-        calls = 0
-
-        def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            nonlocal calls
-            calls += 1
-            emit(args[0] if args else kwargs["hidden_states"])
-
-        def after(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-            if calls == self.depth:
-                emit(output[0] if isinstance(output, tuple) else output)
-
-        handles = [block.register_forward_pre_hook(before, with_kwargs=True) for block in self._blocks]
-        handles += [block.register_forward_hook(after) for block in self._blocks]
+        """Hand what the blocks see in this thread to ``emit``; other threads may run the same model meanwhile."""
+        self._tap.emit, self._tap.calls = emit, 0
         try:
             yield
         finally:
-            for handle in handles:
-                handle.remove()
+            self._tap.emit = None
+
+    def _hook(self) -> None:
+        """Layer l is what enters block l + 1, with all that stands between; the last leaves the last block."""
+        tap = self._tap = threading.local()
+
+        def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            if getattr(tap, "emit", None) is not None:
+                tap.calls += 1
+                tap.emit(args[0] if args else kwargs["hidden_states"])
+
+        def after(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+            if getattr(tap, "emit", None) is not None and tap.calls == self.depth:
+                tap.emit(output[0] if isinstance(output, tuple) else output)
+
+        for block in find_blocks(self.model):
+            block.register_forward_pre_hook(before, with_kwargs=True)
+            block.register_forward_hook(after)
 
     def _shape(self) -> tuple[int, bool]:
         """Width, and whether the last hidden state is not what leaves the last block; found by one small run."""
