@@ -97,11 +97,11 @@ def custom_task(path: str | Path, data_dir: str | Path | None = None) -> Task:
     for split, part in rows.items():
         if not part.lines:
             raise DataError(f"holds no rows for the split {split!r}.", file=part.file)
-    if spec.label == "label" and "label" not in spec.model_fields_set | _present(rows):
-        raise DataError(
-            "no split has a column 'label'; name the column (label = …), or say label = false for texts alone.",
-            file=path,
+    if spec.label is not False and not any({"label", "tags", "words"} & set(part.columns) for part in rows.values()):
+        message = (
+            f"no split has a column {spec.label!r}; name the column (label = …), or say label = false for texts alone."
         )
+        raise DataError(message, file=path)
     kind = _kind(path, spec, rows)
     notes = [f"{s} has no labels." for s, part in rows.items() if not {"label", "tags"} & set(part.columns)]
     names: tuple[str, ...] = ()
@@ -157,10 +157,6 @@ def _roles(spec: TaskFile) -> dict[str, Column]:
         "tags": spec.tags,
     }
     return {role: column for role, column in roles.items() if column is not None}
-
-
-def _present(rows: Mapping[str, _Rows]) -> set[str]:
-    return {"label" for part in rows.values() if {"label", "tags"} & set(part.columns)}
 
 
 def _read(spec_file: Path, spec: TaskFile, path: Path) -> _Rows:

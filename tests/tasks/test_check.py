@@ -1,0 +1,51 @@
+"""What is counted of a task, on examples small enough to count by eye."""
+
+from __future__ import annotations
+
+from probekit.tasks import Example, Kind, Split, Task
+from probekit.tasks.check import check_task
+
+
+def task(kind: Kind, names: tuple[str, ...] = (), **splits: list[Example]) -> Task:
+    return Task("toy", kind, {name: Split(name, tuple(examples)) for name, examples in splits.items()}, names)
+
+
+def test_classification() -> None:
+    train = [
+        Example("0", "a b c", 0, domain="x"),
+        Example("1", "a b c", 0, domain="x"),
+        Example("2", "a b c", 1, domain="y"),
+        Example("3", "d", None),
+        Example("4", " ", 1),
+        Example("5", "bell \x07 \x85", 1),
+        Example("6", "no break\u00a0space\tand tab", 0),
+    ]
+    dev = [Example("0", "d", 1), Example("1", "new", 1), Example("2", "d", 1)]
+    report = check_task(task(Kind.CLASSIFICATION, ("no", "yes"), train=train, dev=dev))
+    first, second = report.splits
+    assert (first.examples, first.labelled, first.labels) == (7, 6, {"no": 3, "yes": 3})
+    assert (first.repeated, first.duplicates, first.conflicting) == (2, 1, 1)
+    assert (first.empty, first.control, first.in_train, first.scores) == (1, 1, None, None)
+    assert first.lengths == {"0": 1, "1-5": 6}
+    assert first.domains == {"x": 2, "y": 1}
+    assert (second.in_train, second.repeated, second.duplicates, second.conflicting) == (2, 1, 1, 0)
+
+
+def test_pairs_differ_where_either_sentence_does() -> None:
+    train = [Example("0", "a", 1.0, "b"), Example("1", "b", 2.0, "a"), Example("2", "a", 4.5, "b")]
+    (split,) = check_task(task(Kind.REGRESSION, train=train)).splits
+    assert (split.repeated, split.duplicates, split.conflicting) == (1, 0, 1)
+    assert split.scores == (1.0, 2.5, 4.5)
+    assert split.labels == {}
+    assert split.lengths == {"1-5": 3}
+
+
+def test_words_are_counted_by_tag() -> None:
+    train = [Example("0", "New York", (1, 2), words=("New", "York")), Example("1", "x", (-1,), words=("x",))]
+    (split,) = check_task(task(Kind.SEQUENCE_LABELLING, ("O", "B-LOC", "I-LOC"), train=train)).splits
+    assert split.labels == {"O": 0, "B-LOC": 1, "I-LOC": 1}
+
+
+def test_without_a_train_split_nothing_is_compared() -> None:
+    (split,) = check_task(task(Kind.CLASSIFICATION, dev=[Example("0", "word " * 200)])).splits
+    assert (split.in_train, split.labels, split.lengths) == (None, {}, {"161+": 1})

@@ -1,0 +1,236 @@
+"""A user's own data: what the smallest file gives, and the sentence that each mistake gets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
+
+from probekit.errors import DataError
+from probekit.tasks import Task, load_task
+from probekit.tasks.task import Kind
+
+SPLITS = '[splits]\ntrain = "train.tsv"\n'
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Callable[..., Task]:
+    """``own(toml, {"train.tsv": …})`` writes the files and loads the task."""
+
+    def load(toml: str, files: dict[str, str | bytes] | None = None) -> Task:
+        (tmp_path / "mine.toml").write_text(toml, encoding="utf-8")
+        for name, content in (files or {}).items():
+            (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        return load_task(str(tmp_path / "mine.toml"))
+
+    return load
+
+
+def test_the_smallest_file(own: Callable) -> None:
+    task = own(
+        SPLITS + 'dev = "dev.tsv"\n',
+        {"train.tsv": 'text\tlabel\n"Go\tyes\nStop\tno\nWhat\t\n', "dev.tsv": "text\tlabel\nGo on\tyes\n"},
+    )
+    assert (task.name, task.kind, task.label_names, task.metrics) == (
+        "mine", Kind.CLASSIFICATION, ("no", "yes"), ("accuracy", "macro-f1")
+    )  # fmt: skip
+    assert [(e.id, e.text, e.label) for e in task.split("train")] == [
+        ("train-0", '"Go', 1), ("train-1", "Stop", 0), ("train-2", "What", None)
+    ]  # fmt: skip
+    assert task.notes == ("Labels found, sorted: no, yes.",)
+
+
+def test_pairs_with_everything_named(own: Callable) -> None:
+    toml = (
+        'name = "mine, too"\ntype = "classification"\ntext = "a"\npair = "b"\nlabel = "gold"\nid = "key"\n'
+        'domain = "site"\nlabels = ["yes", "no"]\nmetrics = ["matthews"]\nlicence = "mine"\n[splits]\ntrain = "t.csv"\n'
+    )
+    task = own(toml, {"t.csv": 'key,site,a,b,gold\nk1,web,"x, ""y""",z,no\n'})
+    (example,) = task.split("train").examples
+    assert (example.id, example.text, example.pair, example.label, example.domain) == ("k1", 'x, "y"', "z", 1, "web")
+    assert (task.name, task.label_names, task.metrics, task.licence) == (
+        "mine, too", ("yes", "no"), ("matthews",), "mine"
+    )  # fmt: skip
+
+
+def test_scores_in_files_without_header(own: Callable) -> None:
+    toml = 'type = "regression"\nheader = false\ntext = 1\npair = 2\nlabel = 3\n' + SPLITS
+    task = own(toml, {"train.tsv": "a\tb\t1.5\nc\td\t-2\ne\tf\t\n"})
+    assert task.labels("train")[:2].tolist() == [1.5, -2.0]
+    assert task.split("train")[2].label is None
+    assert (task.kind, task.metrics, task.label_names) == (Kind.REGRESSION, ("pearson", "spearman"), ())
+
+
+def test_json_lines_and_integer_labels(own: Callable) -> None:
+    rows = [{"text": "a", "label": 10}, {"text": "b", "label": 9.0}, {"text": "c", "label": None}, {"text": "d"}]
+    task = own('[splits]\ntrain = "t.jsonl"\n', {"t.jsonl": "\n".join(map(json.dumps, rows))})
+    assert task.label_names == ("9", "10")
+    assert task.labels("train").tolist() == [1, 0, -1, -1]
+
+
+def test_parquet(own: Callable, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": ["a", "b"], "label": [True, None]}), tmp_path / "t.parquet")
+    task = own('[splits]\ntrain = "t.parquet"\n')
+    assert (task.label_names, task.labels("train").tolist()) == (("true",), [0, -1])
+
+
+def test_token_labels_in_json_lines(own: Callable) -> None:
+    rows = [{"w": ["New", "York"], "t": ["B-LOC", "I-LOC"]}, {"w": ["."], "t": ["O"]}, {"w": ["x"], "t": None}]
+    toml = 'words = "w"\ntags = "t"\n[splits]\ntrain = "t.jsonl"\n'
+    task = own(toml, {"t.jsonl": "\n".join(map(json.dumps, rows))})
+    assert task.kind is Kind.SEQUENCE_LABELLING
+    assert task.label_names == ("B-LOC", "I-LOC", "O")
+    assert [(e.text, e.label) for e in task.split("train")] == [("New York", (0, 1)), (".", (2,)), ("x", None)]
+    assert task.metrics == ("span-f1", "token-accuracy")
+    rows[0]["t"] = ["B-LOC"]
+    with pytest.raises(DataError, match=r"t.jsonl, line 1, column 'tags': 1 tags for 2 words"):
+        own(toml, {"t.jsonl": "\n".join(map(json.dumps, rows))})
+
+
+def test_column_files(own: Callable) -> None:
+    task = own('[splits]\ntrain = "t.conll"\n', {"t.conll": "in X O\nRome X B-LOC\n\n. X O\n"})
+    assert [(e.words, e.label) for e in task.split("train")] == [(("in", "Rome"), (1, 0)), ((".",), (1,))]
+    conllu = "# sent_id = s\n# text = Go!\n1\tGo\t_\tVERB\t_\t_\t0\troot\t_\t_\n2\t!\t_\t_\tX\t_\t1\tpunct\t_\t_\n"
+    task = own('[splits]\ntrain = "t.conllu"\n', {"t.conllu": conllu})
+    assert [(e.id, e.text, e.label) for e in task.split("train")] == [("s", "Go!", (0, -1))]
+    assert task.metrics == ("token-accuracy",)
+    deprel = own('tags = "DEPREL"\n[splits]\ntrain = "t.conllu"\n', {"t.conllu": conllu})
+    assert deprel.label_names == ("punct", "root")
+
+
+def test_a_hub_dataset(own: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    features = Features(sentence=Value("string"), label=ClassLabel(names=["neg", "pos"]))
+    part = Dataset.from_dict({"sentence": ["a", "b"], "label": [1, -1]}, features=features)
+    asked: list[Any] = []
+
+    def load_dataset(*arguments: Any) -> DatasetDict:
+        asked.append(arguments)
+        return DatasetDict(train=part, validation=part)
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    task = own('hub = "me/reviews"\ntext = "sentence"\n')
+    assert list(task.splits) == ["train", "dev"]
+    assert (task.label_names, task.labels("dev").tolist()) == (("neg", "pos"), [1, -1])
+    assert list(
+        own('hub = "me/reviews"\nconfig = "en"\ntext = "sentence"\n[splits]\neval = "validation"\n').splits
+    ) == ["eval"]
+    assert asked == [("me/reviews", None), ("me/reviews", "en")]
+    with pytest.raises(DataError, match=r"me/reviews has no split 'test'; it has train, validation"):
+        own('hub = "me/reviews"\ntext = "sentence"\n[splits]\ntest = "test"\n')
+
+
+def test_hub_tags(own: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    features = Features(tokens=List(Value("string")), ner=List(ClassLabel(names=["O", "B-X"])))
+    part = Dataset.from_dict({"tokens": [["a", "b"]], "ner": [[0, 1]]}, features=features)
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_: DatasetDict(train=part))
+    task = own('hub = "me/ner"\nwords = "tokens"\ntags = "ner"\n')
+    assert (task.label_names, task.split("train")[0].label) == (("O", "B-X"), (0, 1))
+
+
+def test_splits_without_labels(own: Callable) -> None:
+    files = {"train.tsv": "text\tlabel\na\tyes\n", "test.tsv": "text\nb\n"}
+    task = own(SPLITS + 'test = "test.tsv"\n', files)
+    assert task.labels("test").tolist() == [-1]
+    assert task.notes[0] == "test has no labels."
+    assert own("label = false\n" + SPLITS, files).labels("train").tolist() == [-1]
+
+
+def test_files_elsewhere(own: Callable, tmp_path: Path) -> None:
+    own(SPLITS, {"train.tsv": "text\tlabel\na\tyes\n"})
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "train.tsv").write_text("text\tlabel\nb\tno\n")
+    assert load_task(str(tmp_path / "mine.toml"), tmp_path / "there").split("train")[0].text == "b"
+
+
+def test_the_name_of_a_missing_toml_file(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"nothing.toml: cannot be read: No such file"):
+        load_task(str(tmp_path / "nothing.toml"))
+
+
+GOOD = {"train.tsv": "text\tlabel\na\tyes\nb\tno\n"}
+
+
+@pytest.mark.parametrize(
+    ("toml", "message"),
+    [
+        ("", r"mine.toml: names no files; add \[splits\]"),
+        ("text = a\n" + SPLITS, r"mine.toml, line 1, column 8: is not valid TOML"),
+        ("name = \n" + SPLITS, r"mine.toml, line 1"),
+        ('\nlable = "label"\n' + SPLITS, r"mine.toml, line 2: unknown key 'lable'; did you mean 'label'\?"),
+        ("header = 1\n" + SPLITS, r"mine.toml, line 1: key 'header' has the value 1; expected true or false"),
+        ("text = 1.5\n" + SPLITS, r"line 1: key 'text' has the value 1.5; expected the column's name"),
+        (
+            "labels = 'yes'\n" + SPLITS,
+            r"""line 1: key 'labels' has the value 'yes'; expected a list such as \["no", """,
+        ),
+        ('splits = "train.tsv"\n', r"line 1: key 'splits' has the value 'train.tsv'; expected file names by split"),
+        (SPLITS + 'label = "gold"\n', r"line 3: 'label' stands below \[splits\], where it names a file; move it above"),
+        ('type = "classify"\n' + SPLITS, r"line 1: unknown type 'classify'; there are classification, regression"),
+        ('format = "xlsx"\n' + SPLITS, r"line 1: unknown format 'xlsx'; there are tsv, csv"),
+        ('metrics = ["mathews"]\n' + SPLITS, r"line 1: unknown metric 'mathews'; did you mean matthews"),
+        ('labels = ["yes", "yes"]\n' + SPLITS, r"line 1: labels names a label twice"),
+        (
+            'labels = ["yes", "maybe"]\n' + SPLITS,
+            r"train.tsv, line 3, column 'label': 'no' is none of the labels 'yes', ",
+        ),
+        ('text = "txt"\n' + SPLITS, r"train.tsv, line 1: there is no column 'txt'; the header has 'text', 'label'"),
+        ('label = "gold"\n' + SPLITS, r"mine.toml: no split has a column 'gold'"),
+        ("text = 3\n" + SPLITS, r"train.tsv, line 1: text = 3, but the file has 2 columns"),
+        ("header = false\n" + SPLITS, r"header = false, so columns are numbers: say text = 1"),
+        ("header = false\ntext = 1\n" + SPLITS, r"header = false, so columns are numbers: say label = 2"),
+        ('type = "regression"\n' + SPLITS, r"train.tsv, line 2, column 'label': expected a number, found 'yes'"),
+        ('type = "sequence-labelling"\n' + SPLITS, r"mine.toml: type = \"sequence-labelling\" needs words and tags"),
+        ('words = "text"\ntags = "label"\n' + SPLITS, r"words and tags are lists; keep them in JSON lines"),
+        ('[splits]\ntrain = "absent.tsv"\n', r"absent.tsv: there is no such file; it is named in .*mine.toml"),
+        ('[splits]\ntrain = "mine.toml"\n', r"unknown suffix '.toml'; say format = "),
+        ('format = "parquet"\n' + SPLITS, r"train.tsv: cannot be read as Parquet"),
+        ('format = "json-lines"\n' + SPLITS, r"train.tsv, line 1, column 1: is not JSON"),
+        ('format = "conllu"\n' + SPLITS, r"train.tsv, line 1: 2 columns, expected 10"),
+        ('config = "x"\n' + SPLITS, r"line 1: config is for a hub dataset"),
+    ],
+)
+def test_mistakes(own: Callable, toml: str, message: str) -> None:
+    with pytest.raises(DataError, match=message) as caught:
+        own(toml, GOOD)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("text\tlabel\n", r"train.tsv: holds no rows for the split 'train'"),
+        ("text\tlabel\na\tyes\tmore\n", r"train.tsv, line 2: 3 columns, expected 2 \(text, label\)"),
+        ("text\tlabel\na\t0.5\nb\t1\n", r"labels such as 0.5 look like scores; say type = \"regression\""),
+        (b"text\tlabel\nna\xefve\tyes\n", r"train.tsv, line 2: byte 0xef at offset 13 is not UTF-8"),
+    ],
+)
+def test_bad_data(own: Callable, content: str | bytes, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        own(SPLITS, {"train.tsv": content})
+
+
+def test_duplicate_ids_name_both_lines(own: Callable) -> None:
+    with pytest.raises(DataError, match=r"line 4, column 'id': the id 'k' is that of line 2 already"):
+        own('id = "key"\n' + SPLITS, {"train.tsv": "key\ttext\tlabel\nk\ta\tx\nl\tb\tx\nk\tc\tx\n"})
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"label": 1}, r"line 2: the object has no 'text' \(text\); it has 'label'"),
+        ({"text": None, "label": 1}, r"line 2, column 'text': expected a text, found None"),
+        ({"text": 7, "label": 1}, r"line 2, column 'text': expected a text, found 7"),
+        ({"text": "b", "label": [1, 2]}, r"line 2, column 'label': expected one label, found '\[1, 2\]'"),
+    ],
+)
+def test_bad_objects(own: Callable, row: dict, message: str) -> None:
+    rows = [{"text": "a", "label": 1}, row]
+    with pytest.raises(DataError, match=message):
+        own('labels = [1]\n[splits]\ntrain = "t.jsonl"\n', {"t.jsonl": "\n".join(map(json.dumps, rows))})

@@ -1,0 +1,329 @@
+"""Each dataset from small files in its official layout, every trap of the real ones included."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from probekit.errors import DataError, UsageError
+from probekit.tasks import DATASETS, Task, load_task
+from probekit.tasks.ner import bio, conll2003, universal_ner, wnut17
+from probekit.tasks.task import Kind
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Callable[[dict[str, str]], Path]:
+    def write(files: dict[str, str]) -> Path:
+        for name, content in files.items():
+            path = tmp_path / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(content.encode())
+        return tmp_path
+
+    return write
+
+
+def texts(task: Task, split: str) -> list[str]:
+    return [e.text for e in task.split(split)]
+
+
+def test_cola(folder: Callable) -> None:
+    root = folder(
+        {
+            "in_domain_train.tsv": "gj04\t1\t\tOne more and I'm\x08 off.\ngj04\t0\t*\tOne more.\n",
+            "in_domain_dev.tsv": "gj04\t1\t\tIn.\n",
+            "out_of_domain_dev.tsv": "clc95\t0\t \tOut.",
+            "test.tsv": "index\tsentence\n0\tBlind.\n",
+        }
+    )
+    task = load_task("CoLA", root)
+    assert {s: len(x) for s, x in task.splits.items()} == {
+        "train": 2, "dev": 2, "dev-in-domain": 1, "dev-out-of-domain": 1, "test": 1
+    }  # fmt: skip
+    assert texts(task, "train")[0] == "One more and I'm\x08 off."
+    assert task.labels("train").tolist() == [1, 0]
+    assert [(e.id, e.text, e.domain) for e in task.split("dev")] == [
+        ("dev-0", "In.", "gj04"),
+        ("dev-1", "Out.", "clc95"),
+    ]
+    assert task.labels("test").tolist() == [-1]
+    assert task.metrics[0] == "matthews"
+
+
+def test_cola_errors_name_line_and_column(folder: Callable) -> None:
+    root = folder({"train.tsv": "gj04\t1\t\tFine.\ngj04\t2\t\tNot a label.\n"})
+    with pytest.raises(DataError, match=r"train.tsv, line 2, column 'label': label '2', expected one of '0', '1'"):
+        load_task("cola", root)
+    root = folder({"train.tsv": "gj04\t1\t\tFine.\ngj04\t1\tCut.\n"})
+    with pytest.raises(DataError, match=r"line 2: 3 columns, expected 4 \(source, label, mark, sentence\)"):
+        load_task("cola", root)
+
+
+def test_sst2(folder: Callable) -> None:
+    files = {
+        "SST-2/train.tsv": 'sentence\tlabel\ntwo " words \t1\nnot good \t0\n',
+        "SST-2/test.tsv": "index\tsentence\n7\tfine film\n9\tdull\n",
+        "SST-2/test_labelled_noheader.tsv": "fine film \t1\ndull \t0\n",
+    }
+    task = load_task("sst2", folder(files))
+    assert texts(task, "train") == ['two " words', "not good"]
+    assert [(e.id, e.text, e.label) for e in task.split("test")] == [("7", "fine film", 1), ("9", "dull", 0)]
+    files["SST-2/test_labelled_noheader.tsv"] = "fine film \t1\nbright \t0\n"
+    with pytest.raises(DataError, match=r"line 2: is another text than the same row"):
+        load_task("sst2", folder(files))
+
+
+def test_mrpc(folder: Callable) -> None:
+    header = "#1 ID\t#2 ID\t#1 String\t#2 String\n"
+    task = load_task(
+        "mrpc",
+        folder(
+            {
+                "msr_paraphrase_train.txt": f'\ufeffQuality\t{header}1\t11\t12\tHe " said .\t" He said .\n'
+                "0\t11\t13\ta\tb\n",
+                "msr_paraphrase_test.txt": f"\ufeffQuality\t{header}1\t21\t22\tc\td\n",
+                "train.tsv": f"\ufeffQuality\t{header}0\t11\t13\ta\tb\n",
+                "test.tsv": f"index\t{header}0\t21\t22\tc\td\n",
+            }
+        ),
+    )
+    assert list(task.splits) == ["train", "test", "original-train", "original-test"]
+    assert [(e.id, e.pair, e.label) for e in task.split("original-train")] == [
+        ("11-12", '" He said .', 1),
+        ("11-13", "b", 0),
+    ]
+    assert [(e.id, e.label) for e in task.split("test")] == [("21-22", 1)]
+    assert task.metrics == ("accuracy", "f1")
+
+
+def test_stsb(folder: Callable) -> None:
+    header = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2"
+    task = load_task(
+        "stsb",
+        folder(
+            {
+                "train.tsv": f"{header}\tscore\n0\tmain-forum\tf\ty\t1\tn\tn\ta\tb\t5.000\n",
+                "test.tsv": f"{header}\n3\tmain-news\tf\ty\t1\tn\tn\tc\td\n",
+                "sts-test.csv": "main-news\tf\ty\t1\t2.5\t c \td\thttp://x\thttp://y\n",
+                "sts-dev.csv": "main-news\tf\ty\t1\t0.2\te\t f\n",
+            }
+        ),
+    )
+    assert task.kind is Kind.REGRESSION
+    assert [(e.id, e.text, e.pair, e.label, e.domain) for s in task.splits.values() for e in s] == [
+        ("0", "a", "b", 5.0, "main-forums"),
+        ("dev-0", "e", "f", 0.2, "main-news"),
+        ("3", "c", "d", 2.5, "main-news"),
+    ]
+
+
+def test_stsb_scores_are_checked(folder: Callable) -> None:
+    for score in ("5.1", "nan", "high", ""):
+        root = folder({"sts-train.csv": f"main-news\tf\ty\t1\t{score}\ta\tb\n"})
+        with pytest.raises(DataError, match=r"line 1, column 'score': found '.*', expected a number from 0 to 5"):
+            load_task("stsb", root)
+
+
+def test_mnli_drops_and_counts_pairs_without_label(folder: Callable) -> None:
+    pair = {"sentence1": "a", "sentence2": "b\u2028c", "genre": "fiction"}
+    rows = [pair | {"pairID": "1n", "gold_label": "neutral"}, pair | {"pairID": "2x", "gold_label": "-"}]
+    header = "index\tpromptID\tpairID\tgenre\tsentence1\tsentence2"
+    task = load_task(
+        "mnli",
+        folder(
+            {
+                "multinli_1.0_train.jsonl": "\n".join(map(json.dumps, rows)),
+                "dev_matched.tsv": f'{header}\tlabel1\tgold_label\n0\t5\t5e\tslate\t"a\tb"\tneutral\tentailment\n',
+                "test_mismatched.tsv": f"{header}\n0\t6\t6\tverbatim\tx\ty\n",
+            }
+        ),
+    )
+    assert [(e.id, e.pair, e.label, e.domain) for e in task.split("train")] == [("1n", "b\u2028c", 1, "fiction")]
+    assert [(e.id, e.text, e.label) for e in task.split("dev-matched")] == [("5e", '"a', 0)]
+    assert task.labels("test-mismatched").tolist() == [-1]
+    assert task.notes == ("1 pairs of train without a gold label (-) are left out.",)
+
+
+def test_mnli_text_form_has_empty_label_columns(folder: Callable) -> None:
+    header = "gold_label\tsentence1\tsentence2\tpromptID\tpairID\tgenre\tlabel1\tlabel2"
+    root = folder({"multinli_1.0_train.txt": f"{header}\ncontradiction\ta\tb\t1\t1c\tfiction\tcontradiction\n"})
+    assert load_task("mnli", root).labels("train").tolist() == [2]
+
+
+@pytest.mark.parametrize(
+    ("name", "header", "rows", "labels"),
+    [
+        ("rte", "index\tsentence1\tsentence2\tlabel", "0\ta\tb\tentailment\n1\tc\td\tnot_entailment", [0, 1]),
+        ("qnli", "index\tquestion\tsentence\tlabel", '0\t"a\tb\tentailment\n1\tc\td"\tnot_entailment', [0, 1]),
+        ("wnli", "index\tsentence1\tsentence2\tlabel", "0\ta\tb\t0\n1\tc\td\t1", [0, 1]),
+    ],
+)
+def test_pairs_of_glue(folder: Callable, name: str, header: str, rows: str, labels: list[int]) -> None:
+    unlabelled = header.removesuffix("\tlabel")
+    task = load_task(name, folder({"dev.tsv": f"{header}\n{rows}", "test.tsv": f"{unlabelled}\n0\te\tf\n"}))
+    assert task.labels("dev").tolist() == labels
+    assert [e.id for e in task.split("dev")] == ["0", "1"]
+    assert task.labels("test").tolist() == [-1]
+
+
+def test_qqp_counts_rows_cut_short(folder: Callable) -> None:
+    header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate"
+    task = load_task("qqp", folder({"train.tsv": f"{header}\n1\t2\t3\ta\tb\t1\n4\t5\t6\tbroken\n7\t8\t9\tc\td\t0\n"}))
+    assert [(e.id, e.label) for e in task.split("train")] == [("1", 1), ("7", 0)]
+    assert task.notes == ("1 rows of train.tsv that are cut short are left out.",)
+
+
+SICK = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment"
+
+
+def test_sick(folder: Callable) -> None:
+    root = folder(
+        {
+            "SICK_train.txt": f"{SICK}\n1\ta\tb\t4.5\tNEUTRAL\n9\tc\td\t1\tENTAILMENT\n",
+            "SICK_test_annotated.txt": f"{SICK}\n6\te\tf\t3.3\tCONTRADICTION\n".replace("\n", "\r\n"),
+        }
+    )
+    entailment, relatedness = load_task("sick-e", root), load_task("sick_r", root)
+    assert [(e.id, e.label) for s in entailment.splits.values() for e in s] == [("1", 1), ("9", 0), ("6", 2)]
+    assert [e.label for s in relatedness.splits.values() for e in s] == [4.5, 1.0, 3.3]
+
+
+def test_sick_in_one_file(folder: Callable) -> None:
+    header = "pair_ID\tsentence_A\tsentence_B\tentailment_label\trelatedness_score\tSemEval_set"
+    root = folder({"SICK.txt": f"{header}\n1\ta\tb\tNEUTRAL\t4.5\tTEST\n2\tc\td\tENTAILMENT\t5\tTRAIN\n"})
+    task = load_task("sick-e", root)
+    assert {s: [e.id for e in x] for s, x in task.splits.items()} == {"train": ["2"], "dev": [], "test": ["1"]}
+
+
+def test_trec(folder: Callable, tmp_path: Path) -> None:
+    folder({"TREC_10.label": "NUM:dist How far is it ?\nDESC:desc What is it ?\n"})
+    (tmp_path / "train_5500.label").write_bytes(b"HUM:ind Who was Caf\xe9 ?\nLOC:other Where ?\n")
+    assert load_task("trec-6", tmp_path).labels("test").tolist() == [5, 1]
+    fine = load_task("trec50", tmp_path)
+    assert texts(fine, "train") == ["Who was Café ?", "Where ?"]
+    assert fine.label_names[fine.labels("train")[0]] == "HUM:ind"
+    assert len(fine.label_names) == 50
+
+
+@pytest.mark.parametrize("line", ["NUMB:dist How far ?", "NUM:dist", "NUM:far How far ?"])
+def test_trec_lines_that_are_not(folder: Callable, line: str) -> None:
+    with pytest.raises(DataError, match=r"TREC_10.label, line 2: expected a class such as"):
+        load_task("trec-50", folder({"TREC_10.label": f"NUM:dist How far ?\n{line}\n"}))
+
+
+def test_iob1_becomes_bio() -> None:
+    assert bio(["I-PER", "I-PER", "B-PER", "O", "I-LOC", "I-ORG"]) == (
+        "B-PER", "I-PER", "B-PER", "O", "B-LOC", "B-ORG"
+    )  # fmt: skip
+    already = ("B-PER", "I-PER", "O", "B-LOC", "B-LOC", "I-LOC")
+    assert bio(already) == already
+
+
+def test_conll2003(folder: Callable) -> None:
+    root = folder(
+        {
+            "eng.train": "-DOCSTART- -X- O O\n\nU.N. NNP I-NP I-ORG\nman NN I-NP O\n\n"
+            "-DOCSTART- -X- O O\n\nRome NNP I-NP I-LOC\n",
+            "eng.testa": "Paris NNP I-NP B-LOC\n",
+        }
+    )
+    task = conll2003(root)
+    assert [(e.text, e.words) for e in task.split("train")] == [("U.N. man", ("U.N.", "man")), ("Rome", ("Rome",))]
+    assert [[task.label_names[t] for t in e.label] for e in task.split("train")] == [["B-ORG", "O"], ["B-LOC"]]
+    assert task.notes == ("2 tags of eng.train that begin an entity are changed from I- to B-.",)
+
+
+def test_wnut17(folder: Callable) -> None:
+    task = wnut17(folder({"wnut17train.conll": "@who\tO\n\t\nParis\tB-location\n#\tO\n\n\n"}))
+    assert [e.words for e in task.split("train")] == [("@who",), ("Paris", "#")]
+    assert task.labels("train").tolist() == [0, task.label_names.index("B-location"), 0]
+    with pytest.raises(DataError, match=r"emerging.dev.conll, line 2: tag 'B-city' of word 2"):
+        wnut17(folder({"emerging.dev.conll": "in\tO\nParis\tB-city\n"}))
+
+
+def test_universal_ner(folder: Callable) -> None:
+    text = (
+        "# newdoc id = weblog-x\n# sent_id = weblog-x-0001\n# text = Al-Zaman in Rome.\n"
+        "1\tAl-Zaman\tB-OTH\t-\tz\n2\tin\tB-O\n3\tRome\tB-LOC\t-\tz\n4\t.\tO\n"
+    )
+    task = universal_ner(folder({"en_ewt-ud-dev.iob2": text}))
+    (example,) = task.split("dev").examples
+    assert (task.name, example.id, example.text, example.domain) == (
+        "universal-ner:en_ewt", "weblog-x-0001", "Al-Zaman in Rome.", "weblog"
+    )  # fmt: skip
+    assert [task.label_names[t] for t in example.label] == ["O", "O", "B-LOC", "O"]
+
+
+CONLLU = """# sent_id = weblog-1
+# text = Don't go
+1-2\tDon't\t_\t_\t_\t_\t_\t_\t_\t_
+1\tDo\tdo\tAUX\t_\t_\t0\troot\t_\t_
+2\tn't\tnot\tPART\t_\t_\t1\tadvmod\t_\t_
+2.1\tplease\t_\tINTJ\t_\t_\t_\t_\t_\t_
+3\tgo\tgo\t_\t_\t_\t1\tccomp\t_\t_
+"""
+
+
+def test_ud(folder: Callable) -> None:
+    task = load_task("ud", folder({"UD_English-EWT/en_ewt-ud-train.conllu": CONLLU}))
+    (example,) = task.split("train").examples
+    assert (task.name, example.id, example.text, example.domain) == ("ud:en_ewt", "weblog-1", "Don't go", "weblog")
+    assert example.words == ("Do", "n't", "go")
+    assert [task.label_names[t] if t >= 0 else None for t in example.label] == ["AUX", "PART", None]
+    assert task.notes == ("train: 1 multiword tokens and 1 empty nodes are left out.",)
+
+
+def test_ud_treebanks_are_not_mixed(folder: Callable) -> None:
+    root = folder({"en_ewt-ud-train.conllu": CONLLU, "de_gsd-ud-dev.conllu": CONLLU})
+    with pytest.raises(DataError, match=r"holds several treebanks \(de_gsd, en_ewt\)"):
+        load_task("ud", root)
+    assert list(load_task("ud:de_gsd", root).splits) == ["dev"]
+    with pytest.raises(DataError, match=r"no file of a UD treebank here; looked for fr_gsd-ud-train.conllu"):
+        load_task("ud:fr_gsd", root)
+
+
+def test_ud_tags_are_checked(folder: Callable) -> None:
+    with pytest.raises(DataError, match=r"line 3, column 'UPOS': 'PARTICLE' in the sentence"):
+        load_task("ud", folder({"en_ewt-ud-train.conllu": CONLLU.replace("PART", "PARTICLE")}))
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_missing_files_are_named(name: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no file of .* here; looked for \S+, "):
+        load_task(name, tmp_path)
+    with pytest.raises(DataError, match=r"there is no such folder. Give the folder that holds"):
+        load_task(name, tmp_path / "nowhere")
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "train.tsv").touch()
+    with pytest.raises(DataError, match="is a file, expected a folder"):
+        load_task("cola", tmp_path / "train.tsv")
+
+
+def test_empty_files_are_not_taken_for_data(folder: Callable) -> None:
+    with pytest.raises(DataError, match=r"dev.tsv: is empty; expected a header line"):
+        load_task("rte", folder({"dev.tsv": ""}))
+
+
+@pytest.mark.parametrize("name", ["colla", "ssst-2", "grammar:acceptable", "grammar:", "cola:x", ""])
+def test_unknown_names(name: str) -> None:
+    with pytest.raises(UsageError, match="unknown task"):
+        load_task(name)
+
+
+def test_unknown_names_get_the_closest() -> None:
+    with pytest.raises(UsageError, match="did you mean cola"):
+        load_task("coal")
+    with pytest.raises(UsageError, match="did you mean grammar:acceptability"):
+        load_task("grammar:aceptability")
+
+
+def test_grammar_tasks_are_reached_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("probekit.tasks.grammar.grammar_task", lambda name: f"the task {name}")
+    assert load_task("grammar:acceptability") == "the task acceptability"
+    with pytest.raises(UsageError, match="reads no files"):
+        load_task("grammar:acceptability", tmp_path)
