@@ -1,0 +1,42 @@
+# make demo    set up, cache MiniLM over the built-in tasks, probe every layer, draw the figures
+# make test    set up, run the tests
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# where torch's CPU build is wanted: make PIP_FLAGS="--extra-index-url https://download.pytorch.org/whl/cpu" demo
+PIP_FLAGS ?=
+
+.PHONY: demo test test-slow lint notebooks bench clean
+
+$(VENV)/.demo: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) -c constraints.txt -e ".[demo]"
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.demo
+	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) -c constraints.txt -e ".[dev]"
+	touch $@
+
+demo: $(VENV)/.demo
+	HF_HUB_OFFLINE=1 $(BIN)/probekit demo
+
+test: $(VENV)/.dev
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -m "not slow" -n auto --dist loadfile --cov --cov-report=term
+
+test-slow: $(VENV)/.dev
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -m slow
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+notebooks: $(VENV)/.dev
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest --nbmake --nbmake-timeout=600 --no-cov -p no:xdist notebooks
+
+bench: $(VENV)/.dev
+	HF_HUB_OFFLINE=1 $(BIN)/python benchmarks/cache.py
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .coverage*
