@@ -45,7 +45,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 CS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
-ALPHAS = tuple(float(a) for a in np.logspace(0, 6, 13))
+ALPHAS = tuple(float(a) for a in np.logspace(-2, 6, 17))
 Vectors = np.ndarray | Callable[[], np.ndarray]
 Predict = Callable[[np.ndarray], np.ndarray]
 
@@ -251,7 +251,7 @@ def _most_frequent(y: np.ndarray) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
-    """A chosen probe: its penalty, its predictions of dev, and by how much the grid's edge beat its neighbour."""
+    """A chosen probe: its penalty, its predictions of dev, and whether the grid's edge clearly beat its neighbour."""
 
     penalty: float
     converged: bool
@@ -270,7 +270,8 @@ def _select(
     x_all, x_dev = standardise(x, x_dev)
     [(predict, converged)] = _path(x_all, y.y, grid[best : best + 1], classify, options)
     beaten = {0: 1, len(grid) - 1: len(grid) - 2}.get(best)
-    edge = len(grid) > 1 and beaten is not None and bool(values[best] > values[beaten])
+    noise = 0.5 / np.sqrt(held.sum())  # standard error of a share: at chance, any penalty may come out best
+    edge = len(grid) > 1 and beaten is not None and bool(values[best] - values[beaten] > noise)
     return _Fit(grid[best], converged and all(ok for _, ok in path), predict(x_dev), edge)
 
 
