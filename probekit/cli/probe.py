@@ -106,7 +106,7 @@ def _show(rows: pd.DataFrame) -> None:
     names: Sequence[str] = list(rows["metric"].unique())
     what = ", ".join(filter(None, (head["model"], head["checkpoint"], head["representation"])))
     title = f"{head['task']} {head['split']}, {what}: {head['n']:,} evaluated, {head['n_train']:,} fitted"
-    table = Table(title=escape(title), title_style="bold", title_justify="left")
+    table = Table()
     table.add_column("layer", justify="right")
     for name in names:
         table.add_column(name, justify="right")
@@ -125,6 +125,8 @@ def _show(rows: pd.DataFrame) -> None:
         mark = "" if first["converged"] else " not converged"
         penalty = "" if first["layer_name"] == "" else f"{first['penalty']:g}{mark}"
         table.add_row(first["layer_name"] or first["estimator"], *cells, penalty)
-    Console().print(table)
+    console = Console()
+    console.print(f"[bold]{escape(title)}[/]", highlight=False, soft_wrap=True)
+    console.print(table)
     if left_out := [f"{head[c]:,} in {c[9:]}" for c in ("left_out_train", "left_out_dev") if head[c]]:
         typer.echo(f"unlabelled, left out: {', '.join(left_out)}")
