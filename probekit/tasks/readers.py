@@ -89,6 +89,7 @@ def read_tsv(
     path: Path,
     columns: Sequence[str] | None = None,
     *,
+    header: bool = True,
     wanted: Sequence[str] = (),
     ragged: bool = False,
     drop_short: bool = False,
@@ -96,6 +97,7 @@ def read_tsv(
     """A tab-separated file, without quoting.
 
     columns : names of the columns of a file without header; None takes the first line as the header
+    header : False where the columns of a file without header have no names either; they are called "1", "2", …
     wanted : columns that must be there, all of them for a file without header
     ragged : whether rows may have more columns than named, or fewer after the last wanted one
     drop_short : whether rows with too few columns are left out and counted instead of being an error
@@ -103,17 +105,20 @@ def read_tsv(
     lines = read_lines(path)
     while lines and not lines[-1]:
         lines.pop()
+    rows = [line.split("\t") for line in lines]
     first = 1
     if columns is None:
-        if not lines:
-            raise DataError("is empty; expected a header line.", file=path)
-        columns, lines, first = lines[0].split("\t"), lines[1:], 2
-    rows = [line.split("\t") for line in lines]
+        columns, rows, first = *_header(path, rows, header), 2 if header else 1
     return _table(path, columns, rows, range(first, first + len(rows)), wanted, ragged=ragged, drop_short=drop_short)
 
 
-def read_csv(path: Path, columns: Sequence[str] | None = None, *, wanted: Sequence[str] = ()) -> Table:
-    """A comma-separated file with RFC 4180 quoting; a quoted cell may hold commas, quotes and line ends."""
+def read_csv(
+    path: Path, columns: Sequence[str] | None = None, *, header: bool = True, wanted: Sequence[str] = ()
+) -> Table:
+    """A comma-separated file with RFC 4180 quoting; a quoted cell may hold commas, quotes and line ends.
+
+    Arguments as for :func:`read_tsv`.
+    """
     source = read_lines(path)
     reader = csv.reader((line + "\n" for line in source), strict=True)
     rows: list[list[str]] = []
@@ -132,10 +137,16 @@ def read_csv(path: Path, columns: Sequence[str] | None = None, *, wanted: Sequen
     finally:
         csv.field_size_limit(limit)
     if columns is None:
-        if not rows:
-            raise DataError("is empty; expected a header line.", file=path)
-        columns, rows, lines = rows[0], rows[1:], lines[1:]
+        columns, rows = _header(path, rows, header)
+        lines = lines[1:] if header else lines
     return _table(path, columns, rows, lines, wanted, ragged=False, drop_short=False)
+
+
+def _header(path: Path, rows: list[list[str]], header: bool) -> tuple[list[str], list[list[str]]]:
+    """Names of the columns, and the rows below them."""
+    if not rows:
+        raise DataError(f"is empty; expected {'a header line' if header else 'rows'}.", file=path)
+    return (rows[0], rows[1:]) if header else ([str(i + 1) for i in range(len(rows[0]))], rows)
 
 
 def _table(

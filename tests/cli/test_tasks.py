@@ -36,7 +36,7 @@ def test_check_prints_what_was_understood(tmp_path: Path, capsys: pytest.Capture
     assert "mine: classification of sentences, measured by accuracy, macro-f1" in lines
     assert {"train dev", "examples 3 1", "texts with conflicting labels 1 0", "text occurs in train 1"} <= lines
     assert {"yes 2 (66.7%) 1 (100.0%)", "no 1 (33.3%) 0 (0.0%)"} <= lines
-    assert "Note: Labels found, sorted: no, yes." in lines
+    assert "Note: Labels found: no, yes." in lines
 
 
 def test_check_a_dataset_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

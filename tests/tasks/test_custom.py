@@ -44,7 +44,7 @@ def test_the_smallest_file(own: Callable) -> None:
     assert [(e.id, e.text, e.label) for e in task.split("train")] == [
         ("train-0", '"Go', 1), ("train-1", "Stop", 0), ("train-2", "What", None)
     ]  # fmt: skip
-    assert task.notes == ("Labels found, sorted: no, yes.",)
+    assert task.notes == ("Labels found: no, yes.",)
 
 
 def test_pairs_with_everything_named(own: Callable) -> None:
@@ -66,6 +66,17 @@ def test_scores_in_files_without_header(own: Callable) -> None:
     assert task.labels("train")[:2].tolist() == [1.5, -2.0]
     assert task.split("train")[2].label is None
     assert (task.kind, task.metrics, task.label_names) == (Kind.REGRESSION, ("pearson", "spearman"), ())
+
+
+def test_equal_cells_in_the_first_row_are_no_header(own: Callable) -> None:
+    toml = 'header = false\ntext = 1\nlabel = 2\n[splits]\ntrain = "t.csv"\n'
+    assert own(toml, {"t.csv": "same,same\nb,c\n"}).label_names == ("c", "same")
+
+
+def test_repeated_sentence_ids_are_replaced(own: Callable) -> None:
+    conllu = "# sent_id = s\n1\tGo\t_\tVERB\t_\t_\t0\troot\t_\t_\n\n"
+    task = own('[splits]\ntrain = "t.conllu"\n', {"t.conllu": conllu * 2})
+    assert [e.id for e in task.split("train")] == ["train-0", "train-1"]
 
 
 def test_json_lines_and_integer_labels(own: Callable) -> None:
