@@ -251,7 +251,7 @@ def mnli(root: Root = None) -> Task:
     Splits: train, dev-matched, dev-mismatched, test-matched, test-mismatched. Pairs without a gold label (``-``) are
     left out and counted in the notes.
     Files: train.tsv, dev_matched.tsv, … (GLUE), multinli_1.0_train.jsonl or .txt, multinli_1.0_dev_matched.jsonl, …,
-    or any tab-separated train_sample.tsv with the columns genre, sentence1, sentence2 and gold_label.
+    multinli_0.9_test_matched_unlabeled.jsonl, …, or any tab-separated train_sample.tsv with the columns genre, sentence1, sentence2 and gold_label.
     """
     if root is None:
         data = from_hub("mnli", "nyu-mll/multi_nli")
@@ -266,14 +266,25 @@ def mnli(root: Root = None) -> Task:
         "train": ("multinli_1.0_train.jsonl", "multinli_1.0_train.txt", "train.tsv", "train_sample.tsv")
     }
     for part in ("dev_matched", "dev_mismatched", "test_matched", "test_mismatched"):
-        names = (f"multinli_1.0_{part}.jsonl", f"multinli_1.0_{part}.txt", f"{part}.tsv")
-        wanted[part.replace("_", "-")] = names
+        blind = f"multinli_0.9_{part}_unlabeled"
+        names = (
+            f"multinli_1.0_{part}.jsonl",
+            f"multinli_1.0_{part}.txt",
+            f"{part}.tsv",
+            f"{blind}.jsonl",
+            f"{blind}.txt",
+        )
+        wanted[part.replace("_", "-")] = names if part.startswith("test") else names[:3]
     files = _locate(root, MNLI, wanted)
     splits = {}
     for split, path in files.items():
-        table = _json_table(path) if path.suffix == ".jsonl" else read_tsv(path, wanted=_MNLI_COLUMNS, ragged=True)
-        classes = {name: i for i, name in enumerate(MNLI.label_names)} | {"-": None}
-        labelled = "gold_label" in table.columns and not split.startswith("test")
+        labelled = not split.startswith("test")
+        wanted_columns = ("genre", "sentence1", "sentence2", *(("gold_label",) if labelled else ()))
+        if path.suffix == ".jsonl":
+            table = _json_table(path, (*wanted_columns, "pairID"))
+        else:
+            table = read_tsv(path, wanted=wanted_columns, ragged=True)
+        classes = _names(MNLI) | {"-": None}
         column = next((c for c in ("pairID", "index") if c in table.columns), None)
         splits[split] = _rows(
             split, table, "sentence1", "sentence2", classes=classes if labelled else None, label="gold_label",
@@ -311,7 +322,6 @@ def qqp(root: Root = None) -> Task:
 CARDS = {COLA: cola, SST2: sst2, MRPC: mrpc, STSB: stsb, MNLI: mnli, RTE: rte, WNLI: wnli, QNLI: qnli, QQP: qqp}
 
 _BLANK = "The blank after each text of the train and dev files is dropped."
-_MNLI_COLUMNS = ("genre", "sentence1", "sentence2")
 
 
 def _locate(root: str | Path, card: Card, wanted: Mapping[str, Sequence[str]]) -> dict[str, Path]:
@@ -420,9 +430,8 @@ def _labelled(rows: Sequence[Example], gold: Sequence[Example], table: Table) ->
     return [Example(e.id, e.text, g.label, e.pair, e.words, e.domain) for e, g in zip(rows, gold, strict=True)]
 
 
-def _json_table(path: Path) -> Table:
+def _json_table(path: Path, columns: tuple[str, ...]) -> Table:
     """The wanted fields of MultiNLI's JSON lines."""
-    columns = ("genre", "sentence1", "sentence2", "pairID", "gold_label")
     rows, lines = [], []
     for line, record in read_json_lines(path):
         missing = [c for c in columns if not isinstance(record.get(c), str)]

@@ -99,7 +99,7 @@ def read_tsv(
     columns : names of the columns of a file without header; None takes the first line as the header
     header : False where the columns of a file without header have no names either; they are called "1", "2", …
     wanted : columns that must be there, all of them for a file without header
-    ragged : whether rows may have more columns than named, or fewer after the last wanted one
+    ragged : whether rows may have more columns than named, or fewer after the last wanted one (which are then empty)
     drop_short : whether rows with too few columns are left out and counted instead of being an error
     """
     lines = read_lines(path)
@@ -168,6 +168,8 @@ def _table(
     least, most = (need, float("inf")) if ragged else (len(columns), len(columns))
     bad = [i for i, row in enumerate(rows) if not least <= len(row) <= most]
     if not bad:
+        for row in rows if ragged else ():
+            row.extend([""] * (len(columns) - len(row)))
         return table
     if drop_short and all(len(rows[i]) < least for i in bad):
         out = set(bad)
@@ -176,11 +178,15 @@ def _table(
     found = len(rows[bad[0]])
     what = f"at least {least}" if ragged else f"{len(columns)}"
     raise DataError(
-        f"{found} {'column' if found == 1 else 'columns'}, expected {what} ({', '.join(columns)}). "
+        f"{_columns(found)}, expected {what} ({', '.join(columns)}). "
         "Is the file cut short, or separated by something else?",
         file=path,
         line=lines[bad[0]],
     )
+
+
+def _columns(n: int) -> str:
+    return "1 column" if n == 1 else f"{n} columns"
 
 
 def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -241,7 +247,7 @@ def read_conll(
         for number, row in block.rows:
             if len(row) < columns or not row[0]:
                 raise DataError(
-                    f"{len(row)} columns, expected at least {columns} and a word in the first.",
+                    f"found {' '.join(row)[:40]!r}, expected at least {columns} columns and a word in the first.",
                     file=path,
                     line=number,
                 )
@@ -259,7 +265,7 @@ def read_conllu(path: Path) -> Iterator[Sentence]:
         for number, row in block.rows:
             if len(row) != len(CONLLU_COLUMNS):
                 raise DataError(
-                    f"{len(row)} columns, expected 10 ({', '.join(CONLLU_COLUMNS)}).", file=path, line=number
+                    f"{_columns(len(row))}, expected 10 ({', '.join(CONLLU_COLUMNS)}).", file=path, line=number
                 )
             if "-" in row[0]:
                 multiword += 1

@@ -138,19 +138,30 @@ def test_mnli_drops_and_counts_pairs_without_label(folder: Callable) -> None:
                 "multinli_1.0_train.jsonl": "\n".join(map(json.dumps, rows)),
                 "dev_matched.tsv": f'{header}\tlabel1\tgold_label\n0\t5\t5e\tslate\t"a\tb"\tneutral\tentailment\n',
                 "test_mismatched.tsv": f"{header}\n0\t6\t6\tverbatim\tx\ty\n",
+                "multinli_0.9_test_matched_unlabeled.jsonl": json.dumps(pair | {"pairID": "7"}),
             }
         ),
     )
     assert [(e.id, e.pair, e.label, e.domain) for e in task.split("train")] == [("1n", "b\u2028c", 1, "fiction")]
     assert [(e.id, e.text, e.label) for e in task.split("dev-matched")] == [("5e", '"a', 0)]
-    assert task.labels("test-mismatched").tolist() == [-1]
+    assert [task.labels(f"test-{half}").tolist() for half in ("matched", "mismatched")] == [[-1], [-1]]
     assert task.notes == ("1 pairs of train without a gold label (-) are left out.",)
 
 
 def test_mnli_text_form_has_empty_label_columns(folder: Callable) -> None:
     header = "gold_label\tsentence1\tsentence2\tpromptID\tpairID\tgenre\tlabel1\tlabel2"
     root = folder({"multinli_1.0_train.txt": f"{header}\ncontradiction\ta\tb\t1\t1c\tfiction\tcontradiction\n"})
-    assert load_task("mnli", root).labels("train").tolist() == [2]
+    assert [(e.id, e.label) for e in load_task("mnli", root).split("train")] == [("1c", 2)]
+    root = folder({"multinli_1.0_train.txt": f"{header}\nneutral\ta\tb\t1\t1n\tslate\n"})
+    assert [(e.id, e.label) for e in load_task("mnli", root).split("train")] == [("1n", 1)]
+
+
+def test_mnli_rows_must_reach_their_label(folder: Callable) -> None:
+    header = "genre\tsentence1\tsentence2\tlabel1\tgold_label"
+    with pytest.raises(DataError, match=r"dev_matched.tsv, line 3: 3 columns, expected at least 5"):
+        load_task("mnli", folder({"dev_matched.tsv": f"{header}\nslate\ta\tb\tneutral\tneutral\nslate\ta\tb\n"}))
+    with pytest.raises(DataError, match=r"there is no column 'gold_label'"):
+        load_task("mnli", folder({"dev_matched.tsv": "genre\tsentence1\tsentence2\nslate\ta\tb\n"}))
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,8 @@ def test_ragged_tsv(file: Path) -> None:
     with pytest.raises(DataError, match=r"line 3: 1 column, expected at least 2"):
         read_tsv(file, ("a", "b", "c"), wanted=("b",), ragged=True)
     write(file, "1\t2\t3\tmore\n4\t5\n")
-    assert read_tsv(file, ("a", "b", "c"), wanted=("b",), ragged=True).column("b") == ["2", "5"]
+    table = read_tsv(file, ("a", "b", "c"), wanted=("b",), ragged=True)
+    assert (table.column("b"), table.column("c")) == (["2", "5"], ["3", ""])
 
 
 def test_short_rows_are_counted_when_allowed(file: Path) -> None:
@@ -149,7 +150,7 @@ def test_conll_separated_by_blanks(file: Path) -> None:
 
 
 def test_conll_rows_without_tag(file: Path) -> None:
-    with pytest.raises(DataError, match=r"line 2: 1 columns, expected at least 2"):
+    with pytest.raises(DataError, match=r"line 2: found 'b', expected at least 2 columns and a word"):
         list(read_conll(write(file, "a\tO\nb\n")))
 
 
