@@ -251,7 +251,8 @@ def mnli(root: Root = None) -> Task:
     Splits: train, dev-matched, dev-mismatched, test-matched, test-mismatched. Pairs without a gold label (``-``) are
     left out and counted in the notes.
     Files: train.tsv, dev_matched.tsv, … (GLUE), multinli_1.0_train.jsonl or .txt, multinli_1.0_dev_matched.jsonl, …,
-    multinli_0.9_test_matched_unlabeled.jsonl, …, or any tab-separated train_sample.tsv with the columns genre, sentence1, sentence2 and gold_label.
+    multinli_0.9_test_matched_unlabeled.jsonl, …, or any tab-separated train_sample.tsv with the columns genre,
+    sentence1, sentence2 and gold_label.
     """
     if root is None:
         data = from_hub("mnli", "nyu-mll/multi_nli")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from probekit.errors import DataError, UsageError
-from probekit.tasks import DATASETS, Task, load_task
+from probekit.tasks import DATASETS, GRAMMARS, Task, load_task
 from probekit.tasks.ner import bio, conll2003, universal_ner, wnut17
 from probekit.tasks.task import Kind
 
@@ -331,6 +331,12 @@ def test_unknown_names_get_the_closest() -> None:
         load_task("coal")
     with pytest.raises(UsageError, match="did you mean grammar:acceptability"):
         load_task("grammar:aceptability")
+
+
+def test_all_grammar_tasks_are_listed() -> None:
+    from probekit.tasks.grammar import GRAMMAR_TASKS
+
+    assert set(GRAMMARS) == set(GRAMMAR_TASKS)
 
 
 def test_grammar_tasks_are_reached_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
