@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import AutoModel, PreTrainedTokenizerFast
 
 WORDS = """the a cat dog bird child teacher sleeps sleep runs run sees see small old red not very and but never often
-house garden in on under with . , ! ? it was good bad great terrible film ##s ##ing ##ed un ##happy""".split()  # noqa: SIM905
+house garden in on under with . , ! ? it was good bad great terrible film ##s ##ing ##ed un ##happy""".split()
 
 SIZES: dict[str, Any] = {
     "hidden_size": 32,
