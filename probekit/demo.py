@@ -78,7 +78,7 @@ def run_demo(
                 for split in ("train", "dev")
             ]  # fmt: skip
             found += pair
-            rows.append(probe(*pair, progress=progress))
+            rows.append(probe(*pair, hold_out_domains=True, progress=progress))
     seconds = monotonic() - began
     table = pd.concat(rows, ignore_index=True)
     card = evidence(caches=found, durations={"demo": seconds}, command="probekit demo")

@@ -52,6 +52,9 @@ __all__ = ["Loading", "cache_activations", "load"]
 
 log = logging.getLogger(__name__)
 
+IDENTITY = ("revision", "weights_digest", "tokenizer_digest", "random_weights", "dtype", "device", "cut_at")
+"""What determines an encoder's numbers, beside its name; ``Encoder.spec`` holds each of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Loading:
@@ -145,7 +148,6 @@ def cache_activations(
         "pooling": [str(p) for p in poolings(pooling)],
         "tokens": _level(tokens),
         "store": str(_choice(Dtype, store or dtype, "store")),
-        "max_length": max_length,
     }
     if not want["pooling"] and not want["tokens"]:
         raise UsageError("nothing to store: give a --pooling, --tokens, or both.")
@@ -161,13 +163,16 @@ def cache_activations(
             **identify(model, revision=revision, random_weights=random_weights, name=model_name),
             "dtype": loading.dtype,
             "device": loading.device.partition(":")[0],
+            "cut_at": max_length,
         }
         loader: Callable[[], Encoder] = lambda: load(loading)  # noqa: E731
     else:
         if workers > 1:
             raise UsageError("several workers each load the model; give its name or folder, not a loaded encoder.")
+        if max_length is not None:
+            raise UsageError("a loaded encoder has its maximal length already; give max_length to load_encoder.")
         given = model
-        want |= {**given.spec, "model": model_name or given.name}
+        want |= {"model": model_name or given.name, **{key: given.spec[key] for key in IDENTITY}}
         loader = lambda: given  # noqa: E731
     spec_id = digest(want)
     path = Path(out) if out is not None else paths.cache_path(task.name, split, str(want["model"]), spec_id)

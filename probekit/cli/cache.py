@@ -73,7 +73,8 @@ def cache_command(
     from probekit.activations import cache_activations
     from probekit.cli.progress import bar
 
-    began, said = monotonic(), []
+    began = monotonic()
+    said: list[dict[str, float]] = []
     with bar() as progress:
 
         def waiting() -> None:
@@ -136,6 +137,7 @@ def inspect_command(
     import json as js
 
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from probekit.activations import ActivationCache
@@ -165,12 +167,12 @@ def inspect_command(
             "size": _bytes(cache.path.stat().st_size),
             "spec_id": cache.spec_id,
             "created": f"{cache.attributes['created']} by probekit {cache.attributes['probekit']}",
-            "certificate": js.dumps(s["certificate"]),
+            "certificate": s["certificate"]["verdict"],
         }
     table = Table(show_header=False, box=None)
     for key, value in rows.items():
-        table.add_row(f"[bold]{key}[/bold]", str(value), end_section=False)
-    Console().print(table, markup=False) if False else Console().print(table)
+        table.add_row(f"[bold]{key}[/]", escape(str(value)))
+    Console().print(table)
 
 
 def _labels(cache: Any) -> str:

@@ -33,14 +33,15 @@ def demo_command(
     with bar() as progress:
         rows = run_demo(caches, figures, progress=progress)
     first = rows.groupby("task", sort=False)["metric"].first()
-    table = Table(title="Metric by layer on dev", title_justify="left")
+    table = Table(title="by layer, on dev", title_justify="left", box=None, pad_edge=False)
     names = [n for n in dict.fromkeys(rows["layer_name"]) if n]
     for column in ("task", "metric", "weights", "chance", *names):
-        table.add_column(column, justify="left" if column in ("task", "metric", "weights") else "right")
-    for (task, checkpoint), part in rows.groupby(["task", "checkpoint"], sort=False):
-        part = part[part["metric"] == first[task]].set_index("layer_name")["value"]
-        cells = [f"{part[name]:.2f}" for name in ("", *names)]
-        table.add_row(task.partition(":")[2], first[task], checkpoint or "trained", *cells)
+        table.add_column(column, justify="left" if column in ("task", "metric", "weights") else "right", no_wrap=True)
+    for _, part in rows.groupby(["task", "checkpoint"], sort=False):
+        task, checkpoint = part["task"].iloc[0], part["checkpoint"].iloc[0]
+        values = part[part["metric"] == first[task]].set_index("layer_name")["value"]
+        cells = [f"{values[name]:.2f}" for name in ("", *names)]
+        table.add_row(task.partition(":")[2], first[task], "random" if checkpoint else "trained", *cells)
     Console().print(table)
     for name in ("layers.png", "layers.pdf", "layers.parquet"):
         typer.echo(str(figures / name))

@@ -40,6 +40,9 @@ def probe_command(
         ),
     ] = None,
     held_out: Annotated[float, typer.Option("--held-out", help="Share of train that chooses the penalty.")] = 0.2,
+    hold_out_domains: Annotated[
+        bool, typer.Option("--hold-out-domains", help="Hold out whole domains of train: templates, genres, documents.")
+    ] = False,
     resamples: Annotated[int, typer.Option("--resamples", help="Of the bootstrap interval; 0 for none.")] = 1000,
     seed: Annotated[int, typer.Option("--seed", help="Of the part held out, and of the resamples.")] = 0,
     threads: Annotated[
@@ -71,6 +74,7 @@ def probe_command(
         "metrics": _words(metrics),
         "penalties": None if penalties is None else tuple(_number(word) for word in _words(penalties) or ()),
         "held_out": held_out,
+        "hold_out_domains": hold_out_domains,
         "resamples": resamples,
     }
     with ActivationCache(train) as a, ActivationCache(dev) as b:
@@ -122,7 +126,7 @@ def _show(rows: pd.DataFrame) -> None:
                 f"[bold]{row.value:.3f}[/]" if bold else f"{row.value:.3f}",
                 f"{row.ci_low:.3f} – {row.ci_high:.3f}",
             ]
-        mark = "" if first["converged"] else " not converged"
+        mark = " (edge)" * int(first["penalty_at_edge"]) + " not converged" * (not first["converged"])
         penalty = "" if first["layer_name"] == "" else f"{first['penalty']:g}{mark}"
         table.add_row(first["layer_name"] or first["estimator"], *cells, penalty)
     console = Console()

@@ -23,12 +23,16 @@ def bar() -> Iterator[Progress]:
         MofNCompleteColumn(), TextColumn("{task.fields[rates]}"), TimeRemainingColumn(),
     )  # fmt: skip
     bars = Bars(*columns, console=Console(stderr=True))
-    stages: dict[str, tuple[TaskID, float]] = {}
+    stages: dict[str, tuple[TaskID, float, int, int]] = {}
 
     def show(stage: str, done: int, total: int, /, **rates: float) -> None:
         if stage not in stages:
-            stages[stage] = bars.add_task(stage, total=total, rates=""), monotonic()
-        task, began = stages[stage]
+            stages[stage] = bars.add_task(stage, total=total, rates=""), monotonic(), done, total
+        task, began, *last = stages[stage]
+        if done < last[0] or total != last[1]:  # the same stage of another piece of work
+            bars.reset(task, total=total, rates="")
+            began = monotonic()
+        stages[stage] = task, began, done, total
         seconds = max(monotonic() - began, 1e-9)
         text = "  ".join(f"{value / seconds:,.0f} {name}/s" for name, value in rates.items() if value)
         bars.update(task, completed=done, total=total, rates=text)

@@ -64,7 +64,8 @@ class Encoder(Protocol):
     """A model that gives every layer's hidden states.
 
     name : for tables and file names
-    spec : what determines the numbers (weights digest, tokenizer digest, dtype, device kind, path …), JSON values
+    spec : what determines the numbers, JSON values: revision, weights_digest, tokenizer_digest, random_weights (seed
+        or None), dtype, device ("cpu", "cuda", …), cut_at (a maximal length that was asked for, or None), and more
     versions : what else is worth knowing (library versions, certificate), JSON values
     layers : names of what ``encode`` emits, in order: "0" … "L", then "final_norm" where there is one.
         Layer 0 is what enters block 1, layer l the residual stream after block l.

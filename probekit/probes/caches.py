@@ -42,6 +42,8 @@ class Cache(Protocol):
     @property
     def labels(self) -> np.ndarray: ...
     @property
+    def domains(self) -> np.ndarray | None: ...
+    @property
     def word_labels(self) -> np.ndarray: ...
     @property
     def word_sentence(self) -> np.ndarray: ...
@@ -93,9 +95,16 @@ def probe(
     def labels(cache: Cache) -> Labels:
         return Labels(cache.word_labels, cache.word_sentence) if words else Labels(cache.labels)
 
+    def train_labels() -> Labels:
+        if options is None or not options.hold_out_domains:
+            return labels(train)
+        if words or train.domains is None:
+            raise UsageError(f"{train.spec['task']} has no domains of examples; leave hold_out_domains off.")
+        return Labels(train.labels, np.unique(train.domains, return_inverse=True)[1])
+
     return layer_rows(
         {name: partial(read, train, name) for name in names},
-        labels(train),
+        train_labels(),
         {name: partial(read, dev, name) for name in names},
         labels(dev),
         kind=train.spec["kind"],

@@ -57,6 +57,8 @@ class Options:
     penalties : C of the logistic regression (inverse strength) or alpha of the ridge regression (strength), on
         standardised features; None for CS or ALPHAS. Of equally good ones the strongest penalty is taken.
     held_out : share of train that chooses the penalty
+    hold_out_domains : hold out whole domains of train (templates, documents, genres), for when examples of one domain
+        resemble each other, so that its other examples would give an answer away
     seed : of that part, and of the resamples
     resamples : of the bootstrap; 0 for no interval. level : its coverage
     max_iter : of L-BFGS
@@ -65,6 +67,7 @@ class Options:
 
     penalties: tuple[float, ...] | None = None
     held_out: float = 0.2
+    hold_out_domains: bool = False
     seed: int = 0
     resamples: int = 1000
     level: float = 0.95
@@ -83,7 +86,8 @@ class Labels:
     """Labels of one split.
 
     y : int (n,) with -1 for unlabelled, or float (n,) with NaN
-    groups : int (n,), the sentence of each word, where a row is a word; None where a row is an example
+    groups : int (n,), rows that are held out and resampled together: the sentence of each word, where a row is a word,
+        or the domain of each example; None where every row stands for itself
     """
 
     y: np.ndarray
@@ -121,7 +125,8 @@ def layer_rows(
         one chooses the penalty. ``span-f1`` is handed one list of tag names (``label_names``) a sentence.
     about : the columns task, split, model, representation … of the rows; target is "gold" unless it says otherwise
 
-    Own columns: penalty (C or alpha), converged (of every fit that the row rests on), n_train, and left_out_train,
+    Own columns: penalty (C or alpha), penalty_at_edge (the grid's first or last, and clearly better than its
+    neighbour: widen the grid), converged (of every fit that the row rests on), n_train, and left_out_train,
     left_out_dev (unlabelled rows).
     Raises NonFiniteError naming a layer that holds NaN or infinity, UsageError for shapes, layers or labels that do
     not fit together.
@@ -164,13 +169,13 @@ def layer_rows(
 
     constant = np.full(sizes["n"], _most_frequent(ready[0].y) if classify else ready[0].y.mean())
     baseline = {"representation": "none", "estimator": "majority" if classify else "mean"}
-    records = measure(constant, layer=None, **baseline, penalty=np.nan, converged=True)
+    records = measure(constant, layer=None, **baseline, penalty=np.nan, penalty_at_edge=False, converged=True)
     fits: dict[str, _Fit] = {}
     with threadpool_limits(1), warnings.catch_warnings(), ThreadPoolExecutor(options.threads or _cores()) as pool:
         warnings.simplefilter("ignore", ConvergenceWarning)  # reported as a column, and logged below
         for done, (name, fit) in enumerate(zip(train_layers, pool.map(fit_layer, train_layers), strict=True), 1):
             fits[name] = fit
-            own = {"penalty": fit.penalty, "converged": fit.converged}
+            own = {"penalty": fit.penalty, "penalty_at_edge": fit.edge, "converged": fit.converged}
             records += measure(fit.predicted, layer=name, estimator="logistic" if classify else "ridge", **own)
             progress("probe", done, len(train_layers))
     _complain(fits, options)
@@ -278,7 +283,7 @@ def _select(
 def _complain(fits: Mapping[str, _Fit], options: Options) -> None:
     """One line for all layers: where the grid was too narrow, and where the solver did not get there."""
     if edges := [f"{layer} ({fit.penalty:g})" for layer, fit in fits.items() if fit.edge]:
-        log.warning("the best penalty is at the edge of the grid in layer %s; widen it.", ", ".join(edges))
+        log.info("the best penalty is at the edge of the grid in layer %s; widen it.", ", ".join(edges))
     if short := [layer for layer, fit in fits.items() if not fit.converged]:
         log.warning("L-BFGS did not converge in %d iterations in layer %s.", options.max_iter, ", ".join(short))
 
@@ -348,7 +353,7 @@ def hold_out(y: Labels, share: float, rng: np.random.Generator, *, stratify: boo
     if y.groups is not None:
         units = np.unique(y.groups)
         if len(units) < 2:
-            raise UsageError("train has one sentence only; two are needed to hold one out.")
+            raise UsageError("train has one sentence or domain only; two are needed to hold one out.")
         chosen = rng.permutation(units)[: min(max(1, round(share * len(units))), len(units) - 1)]
         return np.isin(y.groups, chosen)
     strata = np.unique(y.y, return_inverse=True)[1] if stratify else np.zeros(len(y.y), dtype=int)

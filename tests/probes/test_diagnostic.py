@@ -147,13 +147,15 @@ def test_the_edge_of_the_grid_is_said_where_it_matters(caplog):
     y = rng.integers(2, size=400)
     common = rng.normal(size=400)  # only a difference of features tells the classes apart: the penalty must be weak
     x = np.stack([common + 0.1 * y, common], 1).astype(np.float32)
-    with caplog.at_level(logging.WARNING):
-        run(x, y, x, y, options=Options(resamples=0, penalties=(1e-7, 1e-2, 100.0)))
+    with caplog.at_level(logging.INFO):
+        rows = run(x, y, x, y, options=Options(resamples=0, penalties=(1e-7, 1e-2, 100.0)))
+    assert fitted(rows)["penalty_at_edge"].all()
     assert "the best penalty is at the edge of the grid in layer 0 (100)" in caplog.text
     caplog.clear()
     same = np.ones((50, 2), dtype=np.float32)  # every penalty gives the same, so no edge is better than its neighbour
     rows = run(same, np.arange(50) % 2, same, np.arange(50) % 2, options=Options(resamples=0))
     assert "edge" not in caplog.text
+    assert not rows["penalty_at_edge"].any()
     assert fitted(rows)["penalty"].iloc[0] == CS[0]  # of equals, the strongest
 
 

@@ -1,6 +1,7 @@
 """Two caches to rows: what is read of them, and what does not belong together."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -112,3 +113,24 @@ def test_caches_that_do_not_belong_together(change):
     [value] = change.values()
     with pytest.raises(CacheMismatch, match=re.escape(f"and {value!r} in dev (dev, /models/tiny)")):
         run(Memory("train"), Memory("dev", **change))
+
+
+def test_whole_domains_are_held_out():
+    """Each domain has a direction of its own: an example tells the label of its neighbours, and nothing of others."""
+    rng = np.random.default_rng(0)
+    domain, side = np.repeat(np.arange(20), 10), rng.integers(2, size=20)
+    train, dev = Memory("train"), Memory("dev")
+    for cache in (train, dev):
+        cache.labels, cache.domains = side[domain], np.array([f"template {d}" for d in domain])
+        cache.vectors = np.zeros((3, 200, 20), np.float32)
+        cache.vectors[:, np.arange(200), domain] = 1
+    options = Options(resamples=0, penalties=(1e-4, 1.0))
+    by_row, by_domain = (
+        probe(train, dev, metrics={"accuracy": metric("accuracy")}, options=replace(options, hold_out_domains=whole))
+        for whole in (False, True)
+    )
+    assert set(by_row["penalty"].dropna()) == {1.0}  # what is learnt of a domain helps with its other examples
+    assert set(by_domain["penalty"].dropna()) == {1e-4}  # and not with an unseen one: of equals, the strongest
+    train.domains = None
+    with pytest.raises(UsageError, match="has no domains"):
+        probe(train, dev, metrics={"accuracy": metric("accuracy")}, options=replace(options, hold_out_domains=True))
