@@ -219,6 +219,7 @@ def load_encoder(
             reader.backend_tokenizer,
             max_length or longest,
             type_ids=(getattr(net.config, "type_vocab_size", 0) or 0) > 1,
+            cut=reader.truncation_side,
         ),
         folder,
         name=model_name(model),

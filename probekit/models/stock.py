@@ -41,7 +41,7 @@ def load_model(
             if random_weights is None:
                 model, missing = _read(folder, config, dtype, options)
             else:
-                torch.manual_seed(random_weights)
+                torch.default_generator.manual_seed(random_weights)  # and not the generators of other devices
                 model, missing = AutoModel.from_config(config, dtype=torch.float32, **options), set()
     except (
         Exception

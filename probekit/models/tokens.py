@@ -27,14 +27,15 @@ class Tokenizer:
     backend : tokenizers.Tokenizer, of which this takes possession
     max_length : the most pieces of a sequence, special ones counted
     type_ids : whether the model wants to know the segment of a piece
+    cut : the side that is cut off, "right" or "left"
     """
 
-    def __init__(self, backend: Any, max_length: int, *, type_ids: bool = False) -> None:
+    def __init__(self, backend: Any, max_length: int, *, type_ids: bool = False, cut: str = "right") -> None:
         self.backend, self.max_length, self.type_ids = backend, max_length, type_ids
         backend.no_padding()
         backend.no_truncation()
         if max_length < NO_LIMIT:
-            backend.enable_truncation(max_length, strategy="longest_first")
+            backend.enable_truncation(max_length, strategy="longest_first", direction=cut)
         self._blank = _reads_blanks(backend)
 
     def __call__(self, texts: Sequence[Text]) -> Tokens:

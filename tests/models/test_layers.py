@@ -1,5 +1,7 @@
 """Each family: our layers are the model's own, named as the convention says, the same bits alone and in any batch."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tiny
@@ -145,6 +147,19 @@ def test_compiled(tiny_bert):
     assert "compiled" in compiled.spec["path"]
     for batch in batches(plain.tokenize(TEXTS)):
         torch.testing.assert_close(all_layers(compiled, batch), all_layers(plain, batch), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.shared
+def test_minilm_on_300_sentences(minilm):
+    treebank = Path(__file__).parents[2] / "../shared/data/ud_english_ewt/en_ewt-ud-dev.conllu"
+    if not treebank.is_file():
+        pytest.skip("the shared data sets are not here")
+    lines = treebank.read_text(encoding="utf-8").splitlines()
+    encoder = load_encoder(minilm)
+    texts = [line.removeprefix("# text = ") for line in lines if line.startswith("# text = ")][:300]
+    parts = sorted(batches(encoder.tokenize(texts)), key=lambda b: b.length[0])
+    together = all_layers(encoder, joined(parts)).split([int(p.length[0]) for p in parts], dim=1)
+    assert all(torch.equal(ours, all_layers(encoder, part)) for part, ours in zip(parts, together, strict=True))
 
 
 def test_minilm(minilm):

@@ -1,5 +1,8 @@
 """Texts to flat arrays of word pieces."""
 
+import json
+import shutil
+
 import numpy as np
 import pytest
 import tiny
@@ -110,11 +113,18 @@ def test_truncation_is_told(bert):
     assert tokens.truncated.tolist() == [False, True, True, False]
     pair = parts(tokens)[2]
     assert pair["type_ids"].count(1) == 5  # the longer one is cut first
-    assert load_encoder_length(bert) == 40
+    assert bert.max_length == 40
 
 
-def load_encoder_length(encoder):
-    return encoder.max_length
+def test_the_side_that_is_cut_is_the_tokenizers(tiny_bert, tmp_path):
+    folder = shutil.copytree(tiny_bert, tmp_path / "left")
+    config = json.loads((folder / "tokenizer_config.json").read_text()) | {
+        "truncation_side": "left",
+        "padding_side": "left",
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    left = load_encoder(folder, max_length=4)
+    assert spelt(left, left.tokenize(["the cat sleeps ."]).token_ids.tolist()) == ["[CLS]", "sleeps", ".", "[SEP]"]
 
 
 def test_a_shorter_length(tiny_bert):
