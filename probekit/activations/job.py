@@ -129,6 +129,7 @@ def cache_activations(
         raise UsageError(f"on_truncate is {on_truncate!r}; it is keep or error.")
     if pairs not in ("joint", "separate"):
         raise UsageError(f"pairs is {pairs!r}; it is joint or separate.")
+    dtype = _choice(Dtype, dtype, "dtype")
     if limit is not None and limit < 1:
         raise UsageError(f"limit is {limit}; it must be 1 or more.")
     if workers < 1:
@@ -147,7 +148,7 @@ def cache_activations(
         "sentences": 2 if part.paired and pairs == "separate" else 1,
         "pooling": [str(p) for p in poolings(pooling)],
         "tokens": _level(tokens),
-        "store": str(_choice(Dtype, store or dtype, "store")),
+        "store": _choice(Dtype, store or dtype, "store"),
     }
     if not want["pooling"] and not want["tokens"]:
         raise UsageError("nothing to store: give a --pooling, --tokens, or both.")
@@ -156,7 +157,7 @@ def cache_activations(
         from probekit.runtime import resolve_device
 
         loading = Loading(
-            str(model), revision, str(_choice(Dtype, dtype, "dtype")), resolve_device(device), random_weights,
+            str(model), revision, dtype, resolve_device(device), random_weights,
             max_length, compile,
         )  # fmt: skip
         want |= {

@@ -9,13 +9,16 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from probekit.errors import ProbekitError
 
 __all__ = ["app", "main"]
+
+CLICK_ERROR: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+"""The root of usage errors, of click's or of the copy of click that typer brings."""
 
 app = typer.Typer(
     name="probekit",
@@ -70,21 +73,19 @@ _register()
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status; ``arguments`` are those of the process by default."""
-    import click
-
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in arguments
     arguments = [a for a in arguments if a != "--debug"]
     try:
         return int(app(arguments, prog_name="probekit", standalone_mode=False) or 0)
-    except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
-        return 2
-    except click.ClickException as error:
+    except CLICK_ERROR as error:
         context = getattr(error, "ctx", None)
+        if type(error).__name__ == "NoArgsIsHelpError":
+            error.show()
+            return 2
         hint = f" See {context.command_path} --help." if context is not None else ""
-        return _fail(f"{error.format_message()}{hint}")
-    except (KeyboardInterrupt, click.Abort):
+        return _fail(f"{error.format_message().rstrip('.')}.{hint}")
+    except (KeyboardInterrupt, typer.Abort):
         print("probekit: interrupted; run the same command again to go on.", file=sys.stderr)  # noqa: T201
         return 130
     except (ProbekitError, OSError) as error:

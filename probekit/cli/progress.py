@@ -22,7 +22,8 @@ def bar() -> Iterator[Progress]:
         TextColumn("{task.description:<11}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"),
         MofNCompleteColumn(), TextColumn("{task.fields[rates]}"), TimeRemainingColumn(),
     )  # fmt: skip
-    bars = Bars(*columns, console=Console(stderr=True))
+    console = Console(stderr=True)
+    bars = Bars(*columns, console=console, disable=not console.is_terminal)
     stages: dict[str, tuple[TaskID, float, int, int]] = {}
 
     def show(stage: str, done: int, total: int, /, **rates: float) -> None:

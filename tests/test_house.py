@@ -1,0 +1,102 @@
+"""The plan of the house, held: which room may import which, what is public, and what an import costs."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import probekit
+
+ROOT = Path(probekit.__file__).parent
+RANK = {
+    **dict.fromkeys(("errors", "paths", "rows", "runtime"), 0),
+    **dict.fromkeys(("tasks", "models"), 1),
+    "activations": 2,
+    **dict.fromkeys(("probes", "similarity", "domains"), 3),
+    **dict.fromkeys(("information", "adaptation"), 4),
+    **dict.fromkeys(("plots", "report", "studies", "demo"), 5),
+    "cli": 6,
+}
+ONLY_RANK_0 = {"probes", "similarity", "domains", "plots", "report"}
+ALLOWED_BESIDE = {("demo", "plots"), ("demo", "studies"), ("studies", "plots"), ("studies", "report")}
+
+
+def imports(path: Path) -> set[str]:
+    """Modules of probekit that a file names, those inside functions too."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found |= {
+                f"{node.module}.{alias.name}" if node.module == "probekit" else node.module for alias in node.names
+            }
+    return {name for name in found if name.startswith("probekit.")}
+
+
+def room(name: str) -> str:
+    return name.split(".")[1]
+
+
+FILES = [p for p in sorted(ROOT.rglob("*.py")) if p.parent != ROOT or p.stem not in ("__init__", "__main__")]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_point_down(path):
+    here = path.relative_to(ROOT).parts[0].removesuffix(".py")
+    for name in imports(path):
+        there = room(name)
+        if there == here:
+            continue
+        assert there in RANK, f"{path} imports {name}, a room without a rank"
+        down = RANK[there] < RANK[here] or RANK[here] == 0 == RANK[there] or (here, there) in ALLOWED_BESIDE
+        assert down, f"{path} imports {name}: rank {RANK[here]} imports rank {RANK[there]}"
+        if here in ONLY_RANK_0:
+            assert RANK[there] == 0, f"{path} imports {name}, but {here} knows arrays and rows only"
+
+
+def test_only_the_cache_room_knows_hdf5():
+    for path in FILES:
+        names = {getattr(n, "module", None) for n in ast.walk(ast.parse(path.read_text(encoding="utf-8")))}
+        names |= {
+            alias.name
+            for n in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if isinstance(n, ast.Import)
+            for alias in n.names
+        }
+        assert "h5py" not in names or path.parent.name == "activations", path
+
+
+def test_nothing_is_unpickled_or_run():
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                names = [a.name for a in node.names] + [getattr(node, "module", "") or ""]
+                assert not {"pickle", "dill", "joblib", "cloudpickle"} & set(names), path
+            if isinstance(node, ast.keyword) and node.arg in ("trust_remote_code", "allow_pickle"):
+                assert isinstance(node.value, ast.Constant), path
+                assert node.value.value is False, path
+
+
+def test_public_names():
+    assert len(probekit.__all__) <= 25
+    for name in probekit.__all__:
+        assert getattr(probekit, name) is not None
+    assert set(dir(probekit)) == set(probekit.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = probekit.nonsense
+
+
+MAIN = "from probekit.cli import main; main"
+
+
+@pytest.mark.parametrize("code", ["import probekit", f"{MAIN}(['--help'])", f"{MAIN}(['cache-activations', '--help'])"])
+def test_what_is_cheap_stays_cheap(code):
+    heavy = "torch transformers datasets pandas sklearn scipy matplotlib h5py".split()
+    code += f"\nimport sys; print('LOADED', [m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "LOADED []" in done.stdout
