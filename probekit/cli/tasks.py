@@ -41,21 +41,18 @@ def check(
 
 
 def _listing() -> None:
-    from rich import box
     from rich.console import Console
-    from rich.table import Table
+    from rich.padding import Padding
 
     from probekit.tasks import DATASETS, GRAMMARS
 
-    table = Table("task", "what", "examples", "metric", "source", "licence", box=box.SIMPLE_HEAD, show_lines=True)
-    for column in table.columns:
-        column.overflow = "fold"
-    for name, (card, _) in DATASETS.items():
-        sizes = "\n".join(f"{split} {size:,}" for split, size in card.sizes.items())
-        table.add_row(f"[bold]{name}[/]", card.title, sizes, "\n".join(card.metrics), card.source, card.licence)
     console = Console(highlight=False)
-    console.print(table)
-    console.print("Give a folder with the official files (--data-dir), or none to load from the Hugging Face hub.")
+    for name, (card, _) in DATASETS.items():
+        sizes = ", ".join(f"{split} {size:,}" for split, size in card.sizes.items())
+        console.print(f"[bold]{name}[/]  {card.title}")
+        console.print(Padding(f"{sizes}; {', '.join(card.metrics)}", (0, 0, 0, 4)))
+        console.print(Padding(f"[dim]{card.source}; licence: {card.licence}[/]", (0, 0, 0, 4)))
+    console.print("\nGive a folder with the official files (--data-dir), or none to load from the Hugging Face hub.")
     console.print("[bold]ud:TREEBANK[/] and [bold]universal-ner:TREEBANK[/] choose a treebank, such as ud:de_gsd.")
     console.print(f"Generated, without any files: {', '.join(f'[bold]grammar:{name}[/]' for name in GRAMMARS)}.")
     console.print("Data of your own: describe them in a TOML file, then [bold]probekit tasks check FILE.toml[/].")

@@ -4,8 +4,8 @@ A batch of sequences is run as one sequence of t pieces, with position ids that 
 transformer but attention works on each piece alone; attention is computed with one call of PyTorch's
 ``scaled_dot_product_attention`` for each length that occurs, so no number depends on what else is in the batch.
 
-To the last bit that holds where the widths of the model are multiples of 32, as those of all published models known to
-us are: PyTorch's SiLU and tanh-GELU round the last few numbers of a tensor, which do not fill a vector, another way.
+To the last bit that holds where the model's widths are multiples of 32, as is usual (BERT: 768 and 3072): PyTorch's
+SiLU and tanh-GELU round the last few numbers of a tensor, which do not fill a vector, another way.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ def test_a_damaged_cache_fails_verify_with_status_1(mine, tiny_bert, tmp_path, c
         (["--task", "grammar:acceptability", "--device", "tpu"], "unknown device 'tpu'"),
         (["--task", "grammar:acceptability", "--max-length", "9999"], "reads 1 to 40 pieces"),
         (["--task", "grammar:acceptability", "--model", "/nowhere/at/all"], "/nowhere/at/all is not a folder"),
-        (["--task", "grammar:acceptability", "--limit", "many"], "'many' is not a valid"),
+        (["--task", "grammar:acceptability", "--limit", "many"], "Invalid value for '--limit'"),
         (["--task", "grammar:acceptability", "--colour", "red"], "No such option: --colour"),
         ([], "Missing option '--task'"),
     ],
