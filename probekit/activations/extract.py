@@ -18,7 +18,7 @@ import numpy as np
 import xxhash
 
 from probekit.activations.cache import xxh3
-from probekit.activations.partial import Journal, Partial, writing
+from probekit.activations.partial import Journal, Partial, sync, writing
 from probekit.activations.plan import Block, batches
 from probekit.activations.pooling import Pooling, Segments, TokenLevel, pool, pool_words, word_segments
 from probekit.errors import ModelError, NonFiniteError
@@ -297,7 +297,7 @@ class _Output:
             data = _bytes(work.buffer[i, : work.rows])
             work.open.hashes[i].update(data.data)
             self._write(f"/tokens/{layer}", work.token_row, data)
-        os.fdatasync(self.fd)  # now, beside the model's work, so that the end of the block has little to wait for
+        sync(self.fd)  # now, beside the model's work, so that the end of the block has little to wait for
 
     def _write_block(self, done: _Open) -> None:
         block = done.block
@@ -309,7 +309,7 @@ class _Output:
                 mine = data if own.all() else data.reshape(len(own), -1)[own]
                 digests[name := f"/pooled/{p}/{layer}"] = xxh3(mine)
                 self._write(name, block.slot_first, data)
-        os.fdatasync(self.fd)
+        sync(self.fd)
         self.journal.append(done.number, [digests[s.name] for s in self.partial.streams])
 
     def _write(self, name: str, row: int, data: np.ndarray) -> None:

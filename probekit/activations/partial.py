@@ -27,7 +27,18 @@ from probekit.activations.cache import FORMAT, Extent, extents, open_cache_file,
 from probekit.activations.plan import Block
 from probekit.errors import CacheBusy, CacheCorrupt, CacheError
 
-__all__ = ["Journal", "Partial", "Stream", "create", "digest_blocks", "finish", "locked", "open_partial", "writing"]
+__all__ = [
+    "Journal",
+    "Partial",
+    "Stream",
+    "create",
+    "digest_blocks",
+    "finish",
+    "locked",
+    "open_partial",
+    "sync",
+    "writing",
+]
 
 BLOCK_ROW = np.dtype([("dataset", "S64"), ("start", "<i8"), ("stop", "<i8"), ("xxh3", "<u8")])
 ALIGNMENT = 64  # bytes: vector loads from a memory map
@@ -228,7 +239,8 @@ def create(
                     ds.attrs["encoding"] = "bfloat16"
             _put(f, "/blocks", np.array(table, dtype=BLOCK_ROW))
         with new.open("rb+") as file:
-            os.posix_fallocate(file.fileno(), 0, new.stat().st_size)
+            if hasattr(os, "posix_fallocate"):  # not on macOS: there the disk may fill up later
+                os.posix_fallocate(file.fileno(), 0, new.stat().st_size)
             os.fsync(file.fileno())
         new.replace(final)
 
@@ -403,6 +415,11 @@ def _compressed(partial: Partial) -> Path:
             for start in range(0, len(data), rows):
                 ds[start : start + rows] = data[start : start + rows]
     return new
+
+
+def sync(fd: int) -> None:
+    """Bring the data of a file to the disk."""
+    getattr(os, "fdatasync", os.fsync)(fd)
 
 
 def _sync_folder(folder: Path) -> None:
