@@ -26,8 +26,8 @@ def check_environment(partial: Partial, encoder: Encoder) -> None:
     now, then = environment(encoder), partial.spec["environment"]
     if now != then:
         raise CacheMismatch(
-            f"{partial.file} was begun in another environment: {difference(then, now)}. Go on there, or begin again with "
-            "--overwrite."
+            f"{partial.file} was begun in another environment: {difference(then, now)}. "
+            "Go on there, or begin again with --overwrite."
         )
 
 
