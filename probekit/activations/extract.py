@@ -252,7 +252,8 @@ class _Output:
             partial.array("/pieces/type_ids", a, b),
             partial.length[first:last].astype(np.int64),
         )
-        special, words = partial.array("/pieces/special", a, b), partial.array("/pieces/word_index", a, b)
+        special = partial.array("/pieces/special", a, b)
+        words = partial.array("/pieces/word_index", a, b) if self.level else special
         work = _Work(self, block, batch, first, special, words)
         if self.level:
             work.buffer, busy = self.free.popleft()

@@ -156,12 +156,8 @@ def _static(
 ) -> tuple[dict[str, np.ndarray], dict[str, str], np.ndarray]:
     """The datasets that are known beforehand, further names for some, and the blocks' bounds in token rows."""
     piece = np.concatenate([[0], np.cumsum(tokens.length)])
-    by_piece = {
-        "token_ids": tokens.token_ids.astype(np.int32),
-        "word_index": tokens.word_index.astype(np.int32),
-        "char_start": tokens.char_start.astype(np.int32),
-        "char_end": tokens.char_end.astype(np.int32),
-    }
+    names = ("token_ids", "word_index", "char_start", "char_end") if level else ("token_ids",)
+    by_piece = {name: getattr(tokens, name).astype(np.int32, copy=False) for name in names}
     static = {
         "/ids": _strings([e.id for e in part]),
         "/label_names": _strings(task.label_names),
@@ -208,5 +204,5 @@ def _static(
 
 def _strings(values: Sequence[str]) -> np.ndarray:
     """Strings as UTF-8 of one length, the kind that lies in a file in one piece."""
-    encoded = [v.encode() for v in values]
+    encoded = [v.encode(errors="backslashreplace") for v in values]
     return np.array(encoded, dtype=f"S{max((len(v) for v in encoded), default=1) or 1}")
