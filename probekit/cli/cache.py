@@ -74,7 +74,7 @@ def cache_command(
     from probekit.cli.progress import bar
 
     began = monotonic()
-    said: list[dict[str, float]] = []
+    ran: dict[str, float] = {}
     with bar() as progress:
 
         def waiting() -> None:
@@ -82,7 +82,8 @@ def cache_command(
 
         def watch(stage: str, done: int, total: int, /, **rates: float) -> None:
             if stage == "model":
-                said[:] = [rates]
+                ran.setdefault("began", monotonic())
+                ran.update(rates, ended=monotonic())
             progress(stage, done, total, **rates)
 
         cache = cache_activations(
@@ -93,10 +94,10 @@ def cache_command(
             allow_nonfinite=allow_nonfinite, compress=compress, compile=compile, wait=waiting, progress=watch,
         )  # fmt: skip
     with cache:
-        _summary(cache, monotonic() - began, said[0] if said else None)
+        _summary(cache, monotonic() - began, ran)
 
 
-def _summary(cache: Any, seconds: float, ran: dict[str, float] | None) -> None:
+def _summary(cache: Any, seconds: float, ran: dict[str, float]) -> None:
     counts, size = cache.spec["counts"], cache.path.stat().st_size
     typer.echo(str(cache.path))
     typer.echo(
@@ -112,10 +113,14 @@ def _summary(cache: Any, seconds: float, ran: dict[str, float] | None) -> None:
     ]
     if any(notes):
         typer.echo("; ".join(filter(None, notes)))
-    if ran is None:
+    if not ran:
         typer.echo("it was there already")
-    else:
-        typer.echo(f"{seconds:.1f} s in all: {ran['examples']:,.0f} texts, {ran['tokens']:,.0f} pieces run now")
+        return
+    model = max(ran["ended"] - ran["began"], 1e-9)
+    typer.echo(
+        f"{seconds:.1f} s, of which {model:.1f} s in the model: {ran['examples']:,.0f} texts, "
+        f"{ran['examples'] / model:,.0f} a second; {ran['tokens']:,.0f} pieces, {ran['tokens'] / model:,.0f} a second"
+    )
 
 
 def _bytes(n: float) -> str:
