@@ -107,6 +107,7 @@ _COUNTS: dict[str, Callable[[SplitReport], int | None]] = {
     "… and its label": lambda s: s.duplicates,
     "texts with conflicting labels": lambda s: s.conflicting,
     "text occurs in train": lambda s: s.in_train,
+    "domain occurs in train": lambda s: s.domain_in_train if s.domains else None,
     "empty texts": lambda s: s.empty,
     "with control characters": lambda s: s.control,
 }

@@ -29,6 +29,7 @@ class SplitReport:
     duplicates : those of them that have the label of an earlier one, too
     conflicting : texts that occur with more than one label
     in_train : examples whose text occurs in the split called train, or None for that one, or where there is none
+    domain_in_train : likewise, examples whose domain (genre, template) occurs there
     control : examples with a control character other than tab
     """
 
@@ -44,6 +45,7 @@ class SplitReport:
     duplicates: int
     conflicting: int
     in_train: int | None
+    domain_in_train: int | None
     control: int
 
 
@@ -57,15 +59,17 @@ class TaskReport:
 
 def check_task(task: Task) -> TaskReport:
     """Count everything in the task; takes a second or two for 100,000 examples."""
-    train = {_text(e) for e in task.splits["train"]} if "train" in task.splits else None
-    return TaskReport(task, tuple(_check(task, s, None if s.name == "train" else train) for s in task.splits.values()))
+    train = task.splits.get("train")
+    known = ({_text(e) for e in train}, {e.domain for e in train} - {None}) if train else None
+    return TaskReport(task, tuple(_check(task, s, None if s.name == "train" else known) for s in task.splits.values()))
 
 
 def _text(e: Example) -> tuple[object, ...]:
     return (e.words or e.text, e.pair)
 
 
-def _check(task: Task, split: Split, train: set[tuple[object, ...]] | None) -> SplitReport:
+def _check(task: Task, split: Split, train: tuple[set[tuple[object, ...]], set[str | None]] | None) -> SplitReport:
+    """The report of one split; ``train`` holds the texts and the domains of train."""
     seen: dict[tuple[object, ...], set[Label]] = {}
     repeated = duplicates = 0
     for e in split:
@@ -87,7 +91,8 @@ def _check(task: Task, split: Split, train: set[tuple[object, ...]] | None) -> S
         repeated=repeated,
         duplicates=duplicates,
         conflicting=sum(len(labels - {None}) > 1 for labels in seen.values()),
-        in_train=None if train is None else sum(_text(e) in train for e in split),
+        in_train=None if train is None else sum(_text(e) in train[0] for e in split),
+        domain_in_train=None if train is None else sum(e.domain in train[1] for e in split),
         control=sum(_has_control(e) for e in split),
     )
 

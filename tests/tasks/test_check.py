@@ -20,7 +20,7 @@ def test_classification() -> None:
         Example("5", "bell \x07 \x85", 1),
         Example("6", "no break\u00a0space\tand tab", 0),
     ]
-    dev = [Example("0", "d", 1), Example("1", "new", 1), Example("2", "d", 1)]
+    dev = [Example("0", "d", 1, domain="y"), Example("1", "new", 1, domain="z"), Example("2", "d", 1)]
     report = check_task(task(Kind.CLASSIFICATION, ("no", "yes"), train=train, dev=dev))
     first, second = report.splits
     assert (first.examples, first.labelled, first.labels) == (7, 6, {"no": 3, "yes": 3})
@@ -28,6 +28,7 @@ def test_classification() -> None:
     assert (first.empty, first.control, first.in_train, first.scores) == (1, 1, None, None)
     assert first.lengths == {"0": 1, "1-5": 6}
     assert first.domains == {"x": 2, "y": 1}
+    assert (first.domain_in_train, second.domain_in_train) == (None, 1)
     assert (second.in_train, second.repeated, second.duplicates, second.conflicting) == (2, 1, 1, 0)
 
 
