@@ -58,8 +58,11 @@ def run_blocks(
                 on_batch(work.sequences, len(work.batch.token_ids))
 
         for b in todo:
-            settle(count - 1)
-            output.settle(0 if count == 1 else 1)
+            while output.unfinished >= count:  # lanes may be in two blocks, while the last but one is on the disk
+                if output.blocks:
+                    output.settle(len(output.blocks) - 1)
+                else:
+                    settle(len(running) - 1)
             block = output.begin(b)
             for part in batches(partial.length[block.first : block.last], budget, mixed=encoder.mixed_lengths):
                 work = output.work(block, part)
@@ -116,7 +119,7 @@ class _Work:
     buffer: torch.Tensor | None = None
     token_row: int = 0
     rows: int = 0
-    segments: dict[Pooling, Segments] = field(default_factory=dict)
+    segments: Segments | None = None
     pooled: list[list[torch.Tensor]] = field(default_factory=list)
     bounds: list[torch.Tensor] = field(default_factory=list)
     ends_block: bool = False
@@ -156,17 +159,16 @@ class _Work:
         import torch
 
         out = self.output
-        for k, p in enumerate(out.poolings):
-            if p not in self.segments:
-                keep = self.special == 0 if p in (Pooling.MEAN, Pooling.MAX) else None
-                self.segments[p] = Segments.of(self.batch.length, keep, hidden.device)
-            self.pooled[k].append(pool(hidden, self.segments[p], p))
+        exact = hidden if hidden.dtype is out.store and not out.poolings else hidden.float()
+        self.segments = self.segments or Segments.of(self.batch.length, self.special, hidden.device)
+        for vectors, p in zip(self.pooled, out.poolings, strict=True):
+            vectors.append(pool(exact, self.segments, p))
         if self.buffer is not None:
             if out.level not in (None, TokenLevel.PIECE):
-                hidden = pool_words(hidden, self.batch.length, self.word_index, out.level)
-            if out.check and hidden.numel():
-                self.bounds.append(torch.stack(torch.aminmax(hidden)))
-            self.buffer[i, : self.rows].copy_(hidden, non_blocking=hidden.is_cuda)
+                exact = pool_words(exact, self.batch.length, self.word_index, out.level)
+            if out.check and exact.numel():
+                self.bounds.append(torch.stack(torch.aminmax(exact)))
+            self.buffer[i, : self.rows].copy_(exact, non_blocking=exact.is_cuda)
 
     def check_tokens(self, bounds: torch.Tensor) -> None:
         """Raise NonFiniteError where the extremes (layers, 2) of the token rows cannot be stored."""
@@ -219,6 +221,7 @@ class _Output:
             self.free.append((torch.empty(shape, dtype=self.store, pin_memory=torch.cuda.is_available()), None))
         self.pending: deque[Future[None]] = deque()
         self.blocks: deque[Future[None]] = deque()
+        self.unfinished = 0  # blocks that are begun and not yet in the journal
         self.fd = os.open(partial.file, os.O_RDWR)
         self.writer = ThreadPoolExecutor(1, "probekit-writer")
 
@@ -237,6 +240,7 @@ class _Output:
         """Block b comes next."""
         import torch
 
+        self.unfinished += 1
         block = self.partial.blocks[b]
         rows = block.slot_last - block.slot_first
         pooled = torch.zeros(len(self.poolings), len(self.layers), rows, self.width, dtype=self.store)
@@ -281,6 +285,7 @@ class _Output:
         """Wait until at most ``leave`` ended blocks are not yet in the journal; raise what the writer raised."""
         while len(self.blocks) > leave:
             self.blocks.popleft().result()
+            self.unfinished -= 1
         while self.pending and (self.pending[0].done() or leave == 0):
             self.pending.popleft().result()
 

@@ -17,7 +17,7 @@ from probekit.models.encoder import Text
 
 __all__ = ["Block", "Plan", "batches", "make_plan", "unique_texts"]
 
-LEAST_TOKENS = 8_192  # a block below this is not worth its synchronisation with the disk
+LEAST_TOKENS = 32_768  # a smaller block costs speed: its batches mix more lengths, and it waits for the disk
 MOST_TOKENS = 262_144
 BLOCKS = 64  # blocks a job has where the two bounds above allow it
 MOST_BYTES = 64 << 20  # of pooled rows in a block: they wait in memory until it is written
@@ -62,7 +62,9 @@ def make_plan(length: np.ndarray, text_of_slot: np.ndarray, slot_bytes: int) -> 
     slot_bytes : what the pooled rows of one slot take over all layers and poolings
     """
     s, slots = len(length), len(text_of_slot)
-    budget = int(np.clip(int(length.sum()) // BLOCKS, LEAST_TOKENS, MOST_TOKENS))
+    total = int(length.sum())
+    budget = int(np.clip(total // BLOCKS, LEAST_TOKENS, MOST_TOKENS))
+    budget = -(-total // max(1, -(-total // budget)))  # blocks of one size, for the workers' sake
     most_slots = max(1, MOST_BYTES // max(1, slot_bytes))
     first_slot = np.full(s, slots, dtype=np.int64)
     np.minimum.at(first_slot, text_of_slot, np.arange(slots))

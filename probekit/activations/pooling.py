@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -55,53 +56,75 @@ def poolings(names: Iterable[str] | str) -> tuple[Pooling, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """Where the sequences of a batch lie in its (t, d) hidden states.
+    """Where the sequences of a batch lie in its (t, d) hidden states. Rows and starts are int64.
 
-    rows : int64 (k,) the pieces that are pooled, or None for all of them
-    length : int64 (s,) how many of these each sequence has
+    start : (s,) first piece of each sequence; last : (s,) its last
+    rows : (k,) the pieces that the tokenizer did not add; rows_start : (s,) where each sequence's begin among them
+    special : (t - k,) the others
+    empty : sequences of which no piece is left
+    runs : (number of sequences, their length) of each run of equally long sequences
     """
 
-    rows: torch.Tensor | None
-    length: np.ndarray
+    start: torch.Tensor
+    last: torch.Tensor
+    rows: torch.Tensor
+    rows_start: torch.Tensor
+    special: torch.Tensor
+    empty: torch.Tensor
+    runs: tuple[tuple[int, int], ...]
 
     @classmethod
-    def of(cls, length: np.ndarray, keep: np.ndarray | None, device: torch.device | str = "cpu") -> Segments:
-        """Segments of sequences of these lengths; ``keep``, bool (t,), says which pieces count."""
+    def of(cls, length: np.ndarray, special: np.ndarray, device: torch.device | str = "cpu") -> Segments:
+        """Segments of sequences of these lengths, none of them 0; ``special``, bool (t,), as the tokenizer says."""
         import torch
 
-        if keep is None or keep.all():
-            return cls(None, length)
-        kept = np.add.reduceat(keep, np.cumsum(length) - length, dtype=np.int64)
-        return cls(torch.from_numpy(np.flatnonzero(keep)).to(device), kept)
+        stop = np.cumsum(length)
+        kept = np.add.reduceat(special == 0, stop - length, dtype=np.int64)
+        cuts = [0, *(np.flatnonzero(np.diff(length)) + 1).tolist(), len(length)]
+
+        def tensor(rows: np.ndarray) -> torch.Tensor:
+            return torch.from_numpy(rows.astype(np.int64)).to(device)
+
+        return cls(
+            start=tensor(stop - length),
+            last=tensor(stop - 1),
+            rows=tensor(np.flatnonzero(special == 0)),
+            rows_start=tensor(np.cumsum(kept) - kept),
+            special=tensor(np.flatnonzero(special)),
+            empty=tensor(np.flatnonzero(kept == 0)),
+            runs=tuple((b - a, int(length[a])) for a, b in pairwise(cuts)),
+        )
 
 
 def pool(hidden: torch.Tensor, segments: Segments, how: Pooling) -> torch.Tensor:
-    """One vector a segment, float32 (s, d), of hidden states (t, d); zeros for a segment with no piece."""
+    """One vector a sequence, (s, d), of float32 hidden states (t, d); zeros where no piece is to be pooled."""
     import torch
 
-    length = segments.length
-    if segments.rows is not None:
-        hidden = hidden.index_select(0, segments.rows)
-    out = torch.zeros(len(length), hidden.shape[1], dtype=torch.float32, device=hidden.device)
-    if how in (Pooling.FIRST, Pooling.LAST):
-        last = np.cumsum(length) - 1
-        at = last if how is Pooling.LAST else last + 1 - length
-        some = np.flatnonzero(length)
-        out[torch.from_numpy(some)] = hidden[torch.from_numpy(at[some]).to(hidden.device)].float()
-        return out
-    # Runs of equal length are reduced as one (sequences, length, d) block: three times as fast as segment_reduce.
-    cuts = np.flatnonzero(np.diff(length)) + 1
-    start = 0
-    for a, b in zip([0, *cuts], [*cuts, len(length)], strict=True):
-        m = int(length[a]) if b > a else 0
-        if m:
-            block = hidden[start : start + m * (b - a)].view(b - a, m, -1)
-            if how is Pooling.MAX:
-                out[a:b] = block.amax(1).float()
-            else:
-                out[a:b] = block.sum(1, dtype=torch.float32) / m
-            start += m * (b - a)
-    return out
+    if how is Pooling.FIRST:
+        return hidden.index_select(0, segments.start)
+    if how is Pooling.LAST:
+        return hidden.index_select(0, segments.last)
+    if how is Pooling.MEAN:
+        return bag_means(segments.rows, hidden, segments.rows_start)
+    if how is Pooling.MEAN_ALL:
+        return bag_means(torch.arange(len(hidden), device=hidden.device), hidden, segments.start)
+    if len(segments.special):
+        hidden = hidden.index_fill(0, segments.special, -torch.inf)
+    out = hidden.new_empty(len(segments.start), hidden.shape[1])
+    blocks, into = hidden.split([n * m for n, m in segments.runs]), out.split([n for n, _ in segments.runs])
+    for block, vectors in zip(blocks, into, strict=True):  # ten times as fast as segment_reduce
+        torch.amax(block.view(len(vectors), -1, hidden.shape[1]), 1, out=vectors)
+    return out.index_fill_(0, segments.empty, 0.0)
+
+
+def bag_means(rows: torch.Tensor, values: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+    """Means (s, d) of float32 values[rows[start[i] : start[i + 1]]]; zeros of none. No mean depends on another.
+
+    An embedding bag sums in the order of the rows, ten times as fast as segment_reduce does.
+    """
+    import torch
+
+    return torch.nn.functional.embedding_bag(rows, values, start, mode="mean")
 
 
 def word_segments(length: np.ndarray, word_index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -125,5 +148,5 @@ def pool_words(hidden: torch.Tensor, length: np.ndarray, word_index: np.ndarray,
     if level is TokenLevel.WORD_FIRST:
         return hidden.index_select(0, torch.from_numpy(first).to(hidden.device))
     kept = torch.from_numpy(np.flatnonzero(word_index >= 0)).to(hidden.device)
-    lengths = torch.from_numpy(pieces).to(hidden.device)
-    return torch.segment_reduce(hidden.index_select(0, kept).float(), "mean", lengths=lengths, axis=0)
+    start = torch.from_numpy(np.cumsum(pieces) - pieces).to(hidden.device)
+    return bag_means(kept, hidden.float(), start)
