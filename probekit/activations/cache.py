@@ -17,6 +17,8 @@ float32 and float16 are stored as such; bfloat16 as uint16 with the attribute ``
 from __future__ import annotations
 
 import json
+import mmap
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,11 +87,15 @@ def xxh3(array: np.ndarray) -> int:
 
 def open_cache_file(path: Path) -> h5py.File:
     """``path`` as HDF5, read only; raises CacheError where there is none, CacheCorrupt where it cannot be opened."""
+    if path.is_dir():
+        raise CacheError(f"{path} is a folder; name a file, such as {path / 'cache.h5'}.")
     if not path.is_file():
         raise CacheError(f"{path}: there is no such file.")
     try:
         return h5py.File(path, "r")
     except OSError as error:
+        if path.stat().st_size and "signature not found" in str(error):
+            raise CacheMismatch(f"{path} is not an HDF5 file, so it is no probekit cache.") from error
         reason = "it is cut short" if "truncated file" in str(error) else f"HDF5 says {error}"
         raise CacheCorrupt(
             f"{path} is not a readable HDF5 file: {reason}. Make it again with probekit cache-activations --overwrite."
@@ -131,11 +137,17 @@ class ActivationCache:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._file = open_cache_file(self.path)
+        while True:  # two looks at one file: HDF5's, and ours to map; another may be renamed into place in between
+            self._file = open_cache_file(self.path)
+            with self.path.open("rb") as raw:
+                if os.path.samestat(os.fstat(raw.fileno()), os.fstat(self._file.id.get_vfd_handle())):
+                    self._map = mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ)
+                    break
+            self._file.close()
         try:
             self._check()
         except BaseException as error:
-            self._file.close()
+            self.close()
             if isinstance(error, DAMAGE):
                 raise CacheCorrupt(
                     f"{self.path}: its description cannot be read ({error}); make the cache again with --overwrite."
@@ -156,6 +168,8 @@ class ActivationCache:
         self.layers: tuple[str, ...] = tuple(self.spec["layers"])
         self.poolings: tuple[str, ...] = tuple(self.spec["pooling"])
         self.width = int(self.spec["width"])
+        if lacking := {"task", "split", "model", "kind", "n", "tokens", "pairs", "store", "counts"} - self.spec.keys():
+            raise KeyError(f"no {', '.join(sorted(lacking))} in spec")
 
     def __enter__(self) -> ActivationCache:
         return self
@@ -182,6 +196,8 @@ class ActivationCache:
 
     def _dataset(self, name: str) -> h5py.Dataset:
         """A dataset of this very file: links out of it are not followed."""
+        if not self._file:
+            raise UsageError(f"{self.path} was closed; open it again.")
         try:
             link = self._file.get(name, getlink=True)
             ds = self._file[name] if isinstance(link, h5py.HardLink) else None
@@ -197,7 +213,7 @@ class ActivationCache:
         try:
             offset = ds.id.get_offset() if ds.chunks is None and ds.size else None
             if offset is not None:
-                array: np.ndarray = Extent(offset, ds.shape, ds.dtype).map(self.path)
+                array: np.ndarray = np.ndarray(ds.shape, ds.dtype, buffer=self._map, offset=offset)
             else:
                 if ds.chunks is not None:
                     import hdf5plugin  # noqa: F401  registers zstd
@@ -264,6 +280,8 @@ class ActivationCache:
 
     def index(self, name: str) -> np.ndarray:
         """One of the datasets of /index: start, length, token_ids, word_index, char_start, char_end, row_to_unique."""
+        if name not in self._file["/index"]:
+            raise UsageError(f"{self.path} has no index {name!r}; it has {', '.join(self._file['/index'])}.")
         return self._dataset(f"/index/{name}")[...]
 
     def _words(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -251,12 +251,13 @@ class _Output:
         """The batch of some of a block's sequences; waits for a buffer where token rows are kept."""
         partial, first, last = self.partial, block.first + part.start, block.first + part.stop
         a, b = int(partial.piece[first]), int(partial.piece[last])
+        flags = np.array(partial.array("/pieces/flags", a, b))
         batch = Batch(
             partial.array("/pieces/token_ids", a, b),
-            partial.array("/pieces/type_ids", a, b),
+            flags >> 1,
             partial.length[first:last].astype(np.int64),
         )
-        special = partial.array("/pieces/special", a, b)
+        special = (flags & 1).astype(bool)
         words = partial.array("/pieces/word_index", a, b) if self.level else special
         work = _Work(self, block, batch, first, special, words)
         if self.level:

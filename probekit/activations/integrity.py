@@ -76,12 +76,12 @@ def _verdict(cache: ActivationCache, f: h5py.File, progress: Progress) -> Verdic
 def _vectors(f: h5py.File, name: str, start: int, stop: int, width: int) -> np.ndarray:
     """Rows start … stop - 1 of a dataset; of pooled ones vectors, of which a row may hold two."""
     ds = f[name]
+    if ds.chunks is not None:
+        import hdf5plugin  # noqa: F401  registers zstd
     if name.startswith("/pooled/") and (k := ds.shape[1] // width) > 1:
         first = start // k
         rows = ds[first : -(-stop // k)].reshape(-1, width)
         return rows[start - first * k : stop - first * k]
-    if ds.chunks is not None:
-        import hdf5plugin  # noqa: F401  registers zstd
     return ds[start:stop] if ds.shape else ds[...]
 
 
@@ -92,18 +92,22 @@ def _duplicates(f: h5py.File, cache: ActivationCache, slots: np.ndarray, own: np
         return []
     source = np.empty(int(slots.max()) + 1, dtype=np.int64)
     source[slots[own]] = np.flatnonzero(own)
+
+    def rows(name: str, at: np.ndarray) -> np.ndarray:
+        k = f[name].shape[1] // cache.width
+        unique, back = np.unique(at // k, return_inverse=True)
+        return f[name][unique].reshape(len(unique), k, -1)[back, at % k].view(np.uint8)
+
     for pooling in cache.poolings:
         for layer in cache.layers:
             name = f"/pooled/{pooling}/{layer}"
             try:
-                rows = _vectors(f, name, 0, len(slots), cache.width).view(np.uint8)
+                for some in np.array_split(again, len(again) // 1024 + 1):
+                    wrong = some[(rows(name, some) != rows(name, source[slots[some]])).any(1)]
+                    if len(wrong):
+                        problems.append(f"{name}, row {wrong[0]}: differs from the row of the same text")
             except DAMAGE as error:
                 problems.append(f"{name}: cannot be read ({error})")
-                continue
-            for some in np.array_split(again, len(again) // 8192 + 1):
-                wrong = some[(rows[some] != rows[source[slots[some]]]).any(1)]
-                if len(wrong):
-                    problems.append(f"{name}, row {wrong[0]}: differs from the row of the same text")
     return problems
 
 

@@ -16,6 +16,7 @@ from probekit.activations.extract import run_blocks
 from probekit.activations.partial import (
     Journal,
     Partial,
+    check_static,
     digest_blocks,
     finish,
     journal_path,
@@ -27,7 +28,16 @@ from probekit.activations.plan import Block
 from probekit.activations.pooling import TokenLevel, poolings
 from probekit.activations.prepare import check_environment, difference, prepare
 from probekit.activations.workers import Loading, load, run_workers
-from probekit.errors import CacheBusy, CacheCorrupt, CacheError, CacheIncomplete, CacheMismatch, UsageError
+from probekit.errors import (
+    CacheBusy,
+    CacheCorrupt,
+    CacheError,
+    CacheIncomplete,
+    CacheMismatch,
+    NonFiniteError,
+    TruncationError,
+    UsageError,
+)
 from probekit.models.encoder import Encoder
 from probekit.runtime import Dtype, Progress, no_progress
 from probekit.tasks.task import Task
@@ -88,7 +98,7 @@ def cache_activations(
     """
     from probekit.tasks import load_task
 
-    _check(workers=workers, limit=limit, on_truncate=on_truncate, pairs=pairs)
+    _check(on_truncate, pairs, workers=workers, limit=limit, batch_tokens=batch_tokens)
     task = task if isinstance(task, Task) else load_task(str(task), data_dir=data_dir)
     part = task.split(split).head(limit)
     if not len(part):
@@ -126,22 +136,25 @@ def cache_activations(
     spec_id = digest(want)
     path = Path(out) if out is not None else paths.cache_path(task.name, split, str(want["model"]), spec_id)
 
+    accepts: dict[str, Any] = {"on_truncate": on_truncate, "allow_nonfinite": allow_nonfinite}
     if not overwrite and (cache := _reuse(path, spec_id, want)) is not None:
+        _accept(path, cache.spec, **accepts)
         if journal_path(path).exists():
             _tidy(path, spec_id)
         return cache
     with locked(path, wait=wait) as fd:
         if not overwrite and (cache := _reuse(path, spec_id, want)) is not None:
             journal_path(path).unlink()
+            _accept(path, cache.spec, **accepts)
             return cache
         try:
             encoder = None if isinstance(model, (str, Path)) else model
-            if not partial_path(path).exists() or (overwrite and _unfinished_spec_id(path) != spec_id):
+            if not partial_path(path).exists() or (overwrite and not _unfinished(path, spec_id, Journal(fd))):
                 encoder = encoder or load(loading)
-                Journal(fd).clear()
-                prepare(path, task, part, want, spec_id, encoder, on_truncate=on_truncate, progress=progress)
+                prepare(path, task, part, want, spec_id, encoder, Journal(fd), progress=progress, **accepts)
             partial = open_partial(path)
             done = _resume(partial, spec_id, want, Journal(fd), progress)
+            _accept(partial.file, partial.spec, **accepts)
             todo = [b for b in range(len(partial.blocks)) if b not in done]
             how: dict[str, Any] = {"batch_tokens": batch_tokens, "allow_nonfinite": allow_nonfinite}
             how["on_batch"] = _Meter(partial, [partial.blocks[b] for b in todo], progress)
@@ -160,15 +173,14 @@ def cache_activations(
     return ActivationCache(path)
 
 
-def _check(*, workers: int, limit: int | None, on_truncate: str, pairs: str) -> None:
+def _check(on_truncate: str, pairs: str, **counts: int | None) -> None:
     if on_truncate not in ("keep", "error"):
         raise UsageError(f"on_truncate is {on_truncate!r}; it is keep or error.")
     if pairs not in ("joint", "separate"):
         raise UsageError(f"pairs is {pairs!r}; it is joint or separate.")
-    if limit is not None and limit < 1:
-        raise UsageError(f"limit is {limit}; it must be 1 or more.")
-    if workers < 1:
-        raise UsageError(f"workers is {workers}; it must be 1 or more.")
+    for name, value in counts.items():
+        if value is not None and value < 1:
+            raise UsageError(f"{name} is {value}; it must be 1 or more.")
 
 
 def digest(want: Mapping[str, Any]) -> str:
@@ -196,7 +208,7 @@ def _reuse(path: Path, spec_id: str, want: Mapping[str, Any]) -> ActivationCache
     try:
         cache = ActivationCache(path)
     except CacheMismatch as error:
-        raise CacheMismatch(f"{error} Give another --out, or --overwrite.") from None
+        raise CacheMismatch(f"{error} Give another --out.") from None
     except (CacheIncomplete, CacheCorrupt) as error:
         raise type(error)(f"{error} Or give another --out.") from None
     if cache.spec_id == spec_id:
@@ -208,17 +220,33 @@ def _reuse(path: Path, spec_id: str, want: Mapping[str, Any]) -> ActivationCache
 _OTHERWISE = "Give another --out, or --overwrite."
 
 
-def _unfinished_spec_id(path: Path) -> str | None:
+def _accept(path: Path, spec: Mapping[str, Any], *, on_truncate: str, allow_nonfinite: bool) -> None:
+    """Refuse a cache that was made under laxer terms than are asked for now."""
+    if on_truncate == "error" and (cut := spec["counts"]["truncated"]):
+        raise TruncationError(
+            f"{path}: {cut} of {spec['n']} texts were cut off. Use --on-truncate keep to accept that."
+        )
+    if spec.get("allow_nonfinite") and not allow_nonfinite:
+        raise NonFiniteError(
+            f"{path} was made with --allow-nonfinite and may hold NaN or infinity; accept that with the same option, "
+            "or give another --out."
+        )
+
+
+def _unfinished(path: Path, spec_id: str, journal: Journal) -> bool:
+    """Whether there is an unfinished cache of this very job, one that can be gone on with."""
     try:
-        return str(open_partial(path).spec["spec_id"])
+        partial = open_partial(path)
     except CacheError:
-        return None
+        return False
+    journal.read()
+    return partial.spec["spec_id"] == spec_id and not check_static(partial, journal.structure)
 
 
 def _tidy(path: Path, spec_id: str) -> None:
     """Remove what a process left that was killed after the cache was whole, unless another is at work on it."""
-    with suppress(CacheBusy), locked(path, wait=None):
-        if not partial_path(path).exists() or _unfinished_spec_id(path) == spec_id:
+    with suppress(CacheBusy), locked(path, wait=None) as fd:
+        if not partial_path(path).exists() or _unfinished(path, spec_id, Journal(fd)):
             partial_path(path).unlink(missing_ok=True)
             journal_path(path).unlink()
 
@@ -232,7 +260,9 @@ def _resume(
             f"{partial.file} is the unfinished cache of another job: {difference(partial.spec, want)}. " + _OTHERWISE
         )
     noted = journal.read()
-    good = {}
+    if problem := check_static(partial, journal.structure):
+        raise CacheCorrupt(f"{partial.file}: {problem}; begin again with --overwrite.")
+    good: dict[int, list[int]] = {}
     for k, (b, digests) in enumerate(noted.items()):
         progress("checking", k, len(noted))
         if b < len(partial.blocks) and digest_blocks(partial, b) == digests:
@@ -240,7 +270,7 @@ def _resume(
         else:
             log.warning("%s: block %d is not what its journal says; it is run again.", partial.file, b)
     if len(good) < len(noted):
-        journal.clear()
+        journal.clear(journal.structure)
         for b, digests in good.items():
             journal.append(b, digests)
     return good

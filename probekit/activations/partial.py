@@ -23,7 +23,7 @@ import h5py
 import numpy as np
 import xxhash
 
-from probekit.activations.cache import FORMAT, Extent, extents, open_cache_file, xxh3
+from probekit.activations.cache import DAMAGE, FORMAT, Extent, datasets, extents, open_cache_file, xxh3
 from probekit.activations.plan import Block
 from probekit.errors import CacheBusy, CacheCorrupt, CacheError
 
@@ -111,7 +111,11 @@ def locked(out: Path, *, wait: Callable[[], None] | None) -> Iterator[int]:
                     told = True
                 fcntl.flock(fd, fcntl.LOCK_EX)
             # The holder before us may have finished and removed the journal that we waited for.
-            if path.exists() and os.path.samestat(os.fstat(fd), path.stat()):
+            try:
+                ours = os.path.samestat(os.fstat(fd), path.stat())
+            except FileNotFoundError:
+                ours = False
+            if ours:
                 yield fd
                 return
         finally:
@@ -123,9 +127,13 @@ class Journal:
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
+        self.structure = 0
 
     def read(self) -> dict[int, list[int]]:
-        """Digests by block. A last line that a full disk or a power cut has torn is removed."""
+        """Digests by block. A last line that a full disk or a power cut has torn is removed.
+
+        The first line holds the digest of the file's structure, as it was made: see :func:`check_static`.
+        """
         os.lseek(self.fd, 0, os.SEEK_SET)
         with os.fdopen(os.dup(self.fd), "rb") as file:
             text = file.read()
@@ -133,6 +141,10 @@ class Journal:
         for line in text.splitlines(keepends=True):
             try:
                 entry = json.loads(line)
+                if not good:
+                    self.structure = int(entry["structure"], 16)
+                    good = len(line)
+                    continue
                 done[int(entry["block"])] = [int(x, 16) for x in entry["xxh3"]]
             except (ValueError, KeyError, TypeError):
                 break
@@ -144,13 +156,18 @@ class Journal:
 
     def append(self, block: int, digests: Sequence[int]) -> None:
         """Note a finished block, and bring the note to the disk."""
-        line = json.dumps({"block": block, "xxh3": [f"{x:016x}" for x in digests]}) + "\n"
-        os.write(self.fd, line.encode())
+        self._write({"block": block, "xxh3": [f"{x:016x}" for x in digests]})
+
+    def _write(self, entry: Mapping[str, Any]) -> None:
+        line = json.dumps(entry) + "\n"
+        if os.write(self.fd, line.encode()) < len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.fsync(self.fd)
 
-    def clear(self) -> None:
-        """Forget every block."""
+    def clear(self, structure: int) -> None:
+        """Forget every block; begin with the digest of the file's structure."""
         os.ftruncate(self.fd, 0)
+        self._write({"structure": f"{structure:016x}"})
 
 
 @dataclass(frozen=True)
@@ -196,6 +213,7 @@ def first_occurrence(row_to_unique: np.ndarray) -> np.ndarray:
 
 def create(
     out: Path,
+    journal: Journal,
     *,
     attributes: Mapping[str, Any],
     static: Mapping[str, np.ndarray],
@@ -218,7 +236,7 @@ def create(
         free = shutil.disk_usage(out.parent).free
         if need > free:
             raise CacheError(
-                f"cannot write {out}: it needs {need / 1e9:.2f} GB and {free / 1e9:.2f} GB are free in "
+                f"cannot write {out}: it needs {need:,} bytes and {free:,} are free in "
                 f"{out.parent}. Make room, give another --out, or use --limit, fewer poolings or --store float16."
             )
         table = [(s.name, *_range(s, blocks, token_start, b), 0) for b in range(len(blocks)) for s in streams]
@@ -242,6 +260,9 @@ def create(
             if hasattr(os, "posix_fallocate"):  # not on macOS: there the disk may fill up later
                 os.posix_fallocate(file.fileno(), 0, new.stat().st_size)
             os.fsync(file.fileno())
+        with open_cache_file(new) as f:
+            where = extents(f)
+        journal.clear(digest_structure(new, where, filled=False))
         new.replace(final)
 
 
@@ -276,6 +297,13 @@ def _put(f: h5py.File, name: str, array: np.ndarray) -> None:
 def open_partial(out: Path) -> Partial:
     """The unfinished cache that will become ``out``; raises CacheCorrupt where it cannot be used."""
     path = partial_path(out)
+    try:
+        return _open_partial(path)
+    except DAMAGE as error:
+        raise CacheCorrupt(f"{path}: it cannot be read ({error}); begin again with --overwrite.") from error
+
+
+def _open_partial(path: Path) -> Partial:
     with open_cache_file(path) as f:
         spec = json.loads(f.attrs["spec"])
         where = extents(f)
@@ -295,6 +323,27 @@ def open_partial(out: Path) -> Partial:
     return Partial(
         path, spec, where, streams, blocks, token_start, length, piece, row_to_unique, first_occurrence(row_to_unique)
     )
+
+
+def check_static(partial: Partial, structure: int) -> str:
+    """What is wrong with the parts of an unfinished file that were written when it was made; nothing where it is whole.
+
+    A kill during :func:`finish` may have left ``complete`` set: it is taken back.
+    """
+    try:
+        with h5py.File(partial.file, "r+") as f:
+            if f.attrs["complete"]:
+                f.attrs.modify("complete", np.False_)
+        if digest_structure(partial.file, partial.extents, filled=False) != structure:
+            return "its structure or description is not what was written"
+        for row in partial.extents["/blocks"].map(partial.file):
+            name = row["dataset"].decode()
+            known = partial.extents.get(name) if not name.startswith(("/pooled/", "/tokens/")) else None
+            if known and xxh3(known.map(partial.file)) != row["xxh3"]:
+                return f"{name} is not what was written"
+    except DAMAGE as error:
+        return f"it cannot be read ({error})"
+    return ""
 
 
 def digest_blocks(partial: Partial, b: int) -> list[int]:
@@ -346,10 +395,15 @@ def seal(path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def digest_structure(path: Path, where: Mapping[str, Extent]) -> int:
-    """xxh3 of /blocks (but for this digest's own place) and of every byte that lies in no contiguous dataset."""
+def digest_structure(path: Path, where: Mapping[str, Extent], *, filled: bool = True) -> int:
+    """xxh3 of /blocks (but for this digest's own place) and of every byte that lies in no contiguous dataset.
+
+    filled : whether the digests of the model's work in /blocks count, too, as in a finished file
+    """
     table = np.array(where["/blocks"].map(path))
     table["xxh3"][-1] = 0
+    if not filled:
+        table["xxh3"][[name.startswith((b"/pooled/", b"/tokens/")) for name in table["dataset"]]] = 0
     state, at = xxhash.xxh3_64(table.tobytes()), 0
     with path.open("rb") as file:
         for start, stop in [
@@ -387,10 +441,28 @@ def _copy_duplicates(partial: Partial) -> None:
 
 def _compressed(partial: Partial) -> Path:
     """A copy of the partial file whose vectors are shuffled and packed with zstd, in chunks of about a megabyte."""
-    import hdf5plugin
-
     new = partial.file.with_name(partial.file.name + ".zstd")
     new.unlink(missing_ok=True)
+    need = partial.file.stat().st_size  # HDF5 does not survive a disk that fills up while it writes
+    free = shutil.disk_usage(new.parent).free
+    if need > free:
+        raise CacheError(
+            f"cannot compress {partial.file}: up to {need:,} bytes are needed beside it and {free:,} are free. "
+            "Make room and run the same command again, or go on without --compress."
+        )
+    try:
+        _write_compressed(partial, new)
+    except BaseException as error:
+        new.unlink(missing_ok=True)
+        if isinstance(error, RuntimeError):  # HDF5's, of closing a file that it could not write
+            raise CacheError(f"cannot write {new}: {error}. What is finished is kept.") from error
+        raise
+    return new
+
+
+def _write_compressed(partial: Partial, new: Path) -> None:
+    import hdf5plugin
+
     names = [s.name for s in partial.streams]
     with (
         h5py.File(partial.file, "r") as old,
@@ -398,9 +470,10 @@ def _compressed(partial: Partial) -> Path:
     ):
         for key, value in old.attrs.items():
             f.attrs[key] = value
-        for name, extent in partial.extents.items():
+        for name, ds in datasets(old):
             if name not in names and name not in partial.spec["links"]:
-                _put(f, name, extent.map(partial.file))
+                known = partial.extents.get(name)  # not of an empty dataset
+                _put(f, name, known.map(partial.file) if known else np.empty(ds.shape, ds.dtype))
         for link in partial.spec["links"]:
             f[link] = f[partial.spec["links"][link]]
         for name in names:
@@ -414,7 +487,6 @@ def _compressed(partial: Partial) -> Path:
                 ds.attrs[key] = value
             for start in range(0, len(data), rows):
                 ds[start : start + rows] = data[start : start + rows]
-    return new
 
 
 def sync(fd: int) -> None:

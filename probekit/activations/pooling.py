@@ -47,11 +47,10 @@ class TokenLevel(StrEnum):
 
 def poolings(names: Iterable[str] | str) -> tuple[Pooling, ...]:
     """Poolings by name, each once; raises UsageError for a name that is none."""
-    names = names.split(",") if isinstance(names, str) else names
-    try:
-        return tuple(dict.fromkeys(Pooling(name.strip()) for name in names))
-    except ValueError as error:
-        raise UsageError(f"{error}; the poolings are {', '.join(Pooling)}.") from None
+    wanted = [name.strip() for name in (names.split(",") if isinstance(names, str) else names)]
+    if unknown := [name for name in wanted if name not in set(Pooling)]:
+        raise UsageError(f"there is no pooling {unknown[0]!r}; the poolings are {', '.join(Pooling)}.")
+    return tuple(dict.fromkeys(Pooling(name) for name in wanted))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from probekit.activations.certify import quick_certificate
-from probekit.activations.partial import Partial, Stream, attributes, create
+from probekit.activations.partial import Journal, Partial, Stream, attributes, create
 from probekit.activations.plan import make_plan, unique_texts
 from probekit.activations.pooling import TokenLevel, word_segments
 from probekit.errors import CacheMismatch, TruncationError
@@ -50,8 +50,10 @@ def prepare(
     want: Mapping[str, Any],
     spec_id: str,
     encoder: Encoder,
+    journal: Journal,
     *,
     on_truncate: str,
+    allow_nonfinite: bool,
     progress: Progress,
 ) -> None:
     """Make the partial file of the cache ``path``; raises TruncationError where texts may not be cut."""
@@ -104,11 +106,19 @@ def prepare(
         "environment": environment(encoder),
         "certificate": quick_certificate(encoder, texts),
         "links": links,
+        "allow_nonfinite": allow_nonfinite,
     }
     create(
-        path, attributes=attributes(spec, spec_id, version("probekit")), static=static, links=links, streams=streams,
-        dtype=want["store"], blocks=plan.blocks, token_start=token_start,
-    )  # fmt: skip
+        path,
+        journal,
+        attributes=attributes(spec, spec_id, version("probekit")),
+        static=static,
+        links=links,
+        streams=streams,
+        dtype=want["store"],
+        blocks=plan.blocks,
+        token_start=token_start,
+    )
 
 
 def _texts(part: Split, kind: Kind, pairs: str | None) -> list[Text]:
@@ -162,8 +172,7 @@ def _static(
         "/ids": _strings([e.id for e in part]),
         "/label_names": _strings(task.label_names),
         "/pieces/length": tokens.length.astype(np.int32),
-        "/pieces/type_ids": tokens.type_ids.astype(np.uint8),
-        "/pieces/special": tokens.special.astype(np.uint8),
+        "/pieces/flags": tokens.special.astype(np.uint8) | (tokens.type_ids.astype(np.uint8) << 1),
         **{f"/pieces/{name}": a for name, a in by_piece.items()},
         "/index/row_to_unique": row_to_unique,
     }

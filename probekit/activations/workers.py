@@ -67,7 +67,7 @@ def run_workers(
     """
     workers = min(workers, len(todo))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads = max(1, cores // workers)
+    threads = max(1, min(cores // workers, int(os.environ.get("OMP_NUM_THREADS", cores) or cores)))
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
     failures: list[dict[str, str]] = []
     processes: list[subprocess.Popen[str]] = []
@@ -116,8 +116,10 @@ def run_workers(
         kind = getattr(errors, failures[0]["error"], CacheError)
         raise kind(failures[0]["message"])
     if any(codes):
+        code = next(c for c in codes if c)
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
         raise CacheError(
-            f"a worker ended with status {next(c for c in codes if c)} while writing {path}; out of memory, perhaps. "
+            f"a worker {how} while writing {path}; out of memory, perhaps. "
             "What is finished is kept: run the same command again, with fewer --workers."
         )
 
@@ -125,7 +127,8 @@ def run_workers(
 def main() -> int:
     """Run one job; what there is to tell goes to standard output as lines of JSON, and nothing else does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted too, and ends us
-    tell, sys.stdout = _Teller(sys.stdout), sys.stderr
+    tell = _Teller(os.fdopen(os.dup(1), "w"))
+    os.dup2(2, 1)  # whatever else is printed, by libraries in C too, goes to standard error
     job = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()
     import torch

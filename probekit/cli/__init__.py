@@ -20,6 +20,8 @@ __all__ = ["app", "main"]
 CLICK_ERROR: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 """The root of usage errors, of click's or of the copy of click that typer brings."""
 
+INTERRUPTED = 130
+
 app = typer.Typer(
     name="probekit",
     no_args_is_help=True,
@@ -77,17 +79,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = "--debug" in arguments
     arguments = [a for a in arguments if a != "--debug"]
     try:
-        return int(app(arguments, prog_name="probekit", standalone_mode=False) or 0)
+        status = int(app(arguments, prog_name="probekit", standalone_mode=False) or 0)
+        if status == INTERRUPTED:  # typer's word for Ctrl-C
+            raise KeyboardInterrupt
+        return status
     except CLICK_ERROR as error:
         context = getattr(error, "ctx", None)
         if type(error).__name__ == "NoArgsIsHelpError":
             error.show()
             return 2
         hint = f" See {context.command_path} --help." if context is not None else ""
-        return _fail(f"{error.format_message().rstrip('.')}.{hint}")
+        return _fail(f"{error.format_message().rstrip('.?')}.{hint}")
     except (KeyboardInterrupt, typer.Abort):
         print("probekit: interrupted; run the same command again to go on.", file=sys.stderr)  # noqa: T201
-        return 130
+        return INTERRUPTED
     except (ProbekitError, OSError) as error:
         if debug:
             raise

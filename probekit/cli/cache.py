@@ -72,7 +72,10 @@ def cache_command(
     """
     from probekit.activations import cache_activations
     from probekit.cli.progress import bar
+    from probekit.errors import UsageError
 
+    if token_level != "piece" and not tokens:
+        raise UsageError(f"--token-level {token_level} is for token vectors; add --tokens.")
     began = monotonic()
     ran: dict[str, float] = {}
     with bar() as progress:
@@ -213,6 +216,6 @@ def verify_command(path: CacheFile) -> None:
     for problem in verdict.problems[:20]:
         typer.echo(f"{path}: {problem}", err=True)
     if not verdict.ok:
-        typer.echo(f"{path}: {len(verdict.problems)} problems; make the cache again with --overwrite.", err=True)
+        typer.echo(f"{path}: {len(verdict.problems)} problem(s); make the cache again with --overwrite.", err=True)
         raise typer.Exit(1)
     typer.echo(f"{path}: whole; {verdict.digests:,} digests over {_bytes(verdict.nbytes)} agree")

@@ -168,7 +168,7 @@ class HuggingFaceEncoder:
                 f"{self.name}: wanted {self.depth + 1} layers of one shape (sequences, pieces, width), got "
                 f"{len(seen)} of shapes {sorted(shapes)}; {type(self.model).__name__} is not supported."
             )
-        return last.shape[-1], not torch.equal(seen[-1], last)
+        return last.shape[-1], not torch.allclose(seen[-1], last, rtol=0, atol=0, equal_nan=True)
 
 
 def load_encoder(
@@ -202,9 +202,9 @@ def load_encoder(
     folder = resolve_model(model, revision)
     net = load_model(folder, dtype=dtype, device=where, random_weights=random_weights)
     reader = load_tokenizer(folder)
-    longest = _max_length(net.config, reader)
-    if max_length is not None and not 1 <= max_length <= longest:
-        raise UsageError(f"{model} reads 1 to {longest} pieces; a maximal length of {max_length} was asked for.")
+    longest, least = _max_length(net.config, reader), reader.num_special_tokens_to_add() + 1
+    if max_length is not None and not least <= max_length <= longest:
+        raise UsageError(f"{model} reads {least} to {longest} pieces; a maximal length of {max_length} was asked for.")
     spec = {
         **identify(model, revision=revision, random_weights=random_weights),
         "model_type": net.config.model_type,

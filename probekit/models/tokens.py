@@ -49,6 +49,11 @@ class Tokenizer:
     def _arrays(self, texts: Sequence[Text]) -> tuple[np.ndarray, ...]:
         encodings = self._encodings(texts)
         length = np.fromiter((len(e) for e in encodings), np.int64, len(encodings))
+        if (over := length > self.max_length).any():
+            raise UsageError(
+                f"a maximal length of {self.max_length} has no room for what surrounds {texts[over.argmax()]!r:.80}; "
+                f"give {int(length[over].min()) + 2} or more."
+            )
         t = int(length.sum())
         special = _flat((e.special_tokens_mask for e in encodings), np.bool_, t)
         offsets = _flat(chain.from_iterable(e.offsets for e in encodings), np.int32, 2 * t).reshape(t, 2)

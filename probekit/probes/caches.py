@@ -23,7 +23,7 @@ __all__ = ["Cache", "probe"]
 
 SAME = (
     *("task", "kind", "label_names", "random_weights", "weights_digest", "tokenizer_digest"),
-    *("dtype", "store", "layers", "width", "pairs"),
+    *("cut_at", "dtype", "store", "layers", "width", "pairs"),
 )
 
 
@@ -119,11 +119,15 @@ def probe(
 def check_match(train: Mapping[str, Any], dev: Mapping[str, Any]) -> None:
     """Raise CacheMismatch where two specs describe vectors or labels that do not go together."""
     words = train["kind"] == "sequence-labelling"
+    if train.get("data_digest") == dev.get("data_digest") is not None:
+        raise CacheMismatch(
+            f"both caches hold the same examples, {train['task']} {train['split']}; dev must be others."
+        )
     for name in (*SAME, "tokens") if words else SAME:
-        if train[name] != dev[name]:
+        if train.get(name) != dev.get(name):
             raise CacheMismatch(
-                f"the two caches do not belong together: {name} is {train[name]!r} in train ({train['split']}, "
-                f"{train['model']}) and {dev[name]!r} in dev ({dev['split']}, {dev['model']})."
+                f"the two caches do not belong together: {name} is {train.get(name)!r} in train ({train['split']}, "
+                f"{train['model']}) and {dev.get(name)!r} in dev ({dev['split']}, {dev['model']})."
             )
 
 

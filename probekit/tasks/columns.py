@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,11 @@ class Rows:
     lines: Sequence[int]
     columns: Mapping[str, list[Any]]
     class_names: tuple[str, ...] = ()
+    names: Mapping[str, Column] = field(default_factory=dict)
 
     def error(self, i: int, role: str, message: str) -> DataError:
-        return DataError(message, file=self.file, line=self.lines[i], column=role)
+        """An error at row i; ``names`` holds what the file calls the column of each role."""
+        return DataError(message, file=self.file, line=self.lines[i], column=self.names.get(role, role))
 
 
 def _roles(spec: TaskFile) -> dict[str, Column]:
@@ -86,7 +88,7 @@ def _delimited(spec: TaskFile, path: Path, kind: Format, roles: Mapping[str, Col
         if role == "label" and name not in table.columns:
             continue
         columns[role] = table.column(name)
-    return Rows(path, table.lines, columns)
+    return Rows(path, table.lines, columns, names=roles)
 
 
 def _json_lines(path: Path, roles: Mapping[str, str]) -> Rows:
@@ -101,7 +103,7 @@ def _json_lines(path: Path, roles: Mapping[str, str]) -> Rows:
         if absent is not None and role in ("text", "pair", "words", "id"):
             keys = ", ".join(map(repr, next(r for at, r in records if at == absent)))
             raise DataError(f"the object has no {name!r} ({role}); it has {keys}.", file=path, line=absent)
-    return Rows(path, lines, columns)
+    return Rows(path, lines, columns, names=roles)
 
 
 def _parquet(path: Path, roles: Mapping[str, str]) -> Rows:
@@ -117,7 +119,7 @@ def _parquet(path: Path, roles: Mapping[str, str]) -> Rows:
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"cannot be read as Parquet: {error}.", file=path) from error
     columns = {role: table[name].to_pylist() for role, name in roles.items() if name in names}
-    return Rows(path, range(1, table.num_rows + 1), columns)
+    return Rows(path, range(1, table.num_rows + 1), columns, names=roles)
 
 
 def _column_file(spec: TaskFile, path: Path, kind: Format) -> Rows:
@@ -165,7 +167,7 @@ def hub_rows(path: Path, spec: TaskFile) -> dict[str, Rows]:
             if found:
                 names = tuple(found)
                 columns[role] = [_named(value, names) for value in columns[role]]
-        rows[split] = Rows(f"{spec.hub} ({theirs})", range(1, len(dataset) + 1), columns, names)
+        rows[split] = Rows(f"{spec.hub} ({theirs})", range(1, len(dataset) + 1), columns, names, roles)
     return rows
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 import h5py
@@ -205,7 +206,7 @@ def test_reuse_mismatch_and_overwrite(encoder, tmp_path):
     assert out.stat().st_mtime_ns == stamp
     assert cache_activations(encoder, toy_task(), pooling="max", out=out, overwrite=True).poolings == ("max",)
     (tmp_path / "text.h5").write_text("my thesis")
-    with pytest.raises(CacheCorrupt, match="not a readable HDF5 file"):
+    with pytest.raises(CacheMismatch, match=r"not an HDF5 file, so it is no probekit cache\. Give another --out\.$"):
         cache_activations(encoder, toy_task(), out=tmp_path / "text.h5")
     assert (tmp_path / "text.h5").read_text() == "my thesis"
     assert sorted(os.listdir(tmp_path)) == ["c.h5", "text.h5"]
@@ -376,13 +377,14 @@ def test_long_texts(encoder, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"pooling": "mode"}, "'mode' is not a valid Pooling; the poolings are mean, mean-all, first, last, max"),
+        ({"pooling": "mode"}, "there is no pooling 'mode'; the poolings are mean, mean-all, first, last, max"),
         ({"pooling": []}, "nothing to store"),
         ({"tokens": "letters"}, "tokens is 'letters'; it is one of piece, word-first, word-mean"),
         ({"store": "float8"}, "store is 'float8'"),
         ({"split": "test"}, "toy has no split 'test'; it has train"),
         ({"limit": 0}, "limit is 0"),
         ({"workers": 0}, "workers is 0"),
+        ({"batch_tokens": -5}, "batch_tokens is -5; it must be 1 or more"),
         ({"workers": 2}, "give its name or folder"),
         ({"pairs": "both"}, "pairs is 'both'"),
         ({"on_truncate": "cry"}, "on_truncate is 'cry'"),
@@ -398,7 +400,7 @@ def test_wrong_options(encoder, tmp_path, options, message):
 
 def test_no_room_on_the_disk(encoder, tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda p: shutil._ntuple_diskusage(10**9, 10**9, 1000))
-    with pytest.raises(CacheError, match=r"needs 0\.00 GB and 0\.00 GB are free.*--store float16"):
+    with pytest.raises(CacheError, match=r"it needs [\d,]{5,} bytes and 1,000 are free.*--store float16"):
         cache_activations(encoder, toy_task(), out=tmp_path / "c.h5")
     monkeypatch.undo()
 
@@ -516,3 +518,95 @@ def test_random_weights_are_another_model(tiny_bert, tmp_path):
     np.testing.assert_array_equal(caches[1].layer(2), caches[2].layer(2))
     assert not np.allclose(caches[1].layer(2), caches[3].layer(2), atol=0.1)
     assert not np.allclose(caches[0].layer(2), caches[1].layer(2), atol=0.1)
+
+
+def test_a_reader_keeps_the_file_it_opened(encoder, tmp_path, monkeypatch):
+    out = tmp_path / "c.h5"
+    old = cache_activations(encoder, toy_task(), out=out)
+    before = {layer: old.layer(layer).copy() for layer in old.layers}
+    cache_activations(encoder, toy_task(20), pooling=["first", "mean"], out=out, overwrite=True)
+    monkeypatch.chdir("/")
+    for layer, want in before.items():
+        np.testing.assert_array_equal(old.layer(layer), want)
+    old.close()
+    with pytest.raises(UsageError, match="was closed"):
+        old.layer(1)
+
+
+MADE_WITH = ["/pieces/token_ids", "/pieces/length", "/pieces/blocks", "/labels", "/ids", "/index/row_to_unique", "spec"]
+
+
+@pytest.mark.parametrize("name", MADE_WITH)
+def test_damage_to_what_an_unfinished_file_was_made_with_is_found(encoder, tmp_path, small_blocks, monkeypatch, name):
+    out = tmp_path / "c.h5"
+    with monkeypatch.context() as patch:
+        fail_after(patch, 3)
+        with pytest.raises(KeyboardInterrupt):
+            cache_activations(encoder, toy_task(), out=out)
+    partial = partial_module.open_partial(out)
+    at = partial.file.read_bytes().index(b"data_digest") if name == "spec" else partial.extents[name].offset
+    flip(partial.file, at + 1)
+    with pytest.raises(CacheCorrupt, match="begin again with --overwrite"):
+        cache_activations(encoder, toy_task(), out=out)
+    assert verify(cache_activations(encoder, toy_task(), out=out, overwrite=True).path).ok
+
+
+def test_laxer_terms_are_not_taken_over(tiny_bert, encoder, tmp_path):
+    long = Task("long", Kind.CLASSIFICATION, {"train": Split("train", (Example("l", "dog " * 99, 1),))}, ("a", "b"))
+    cache_activations(encoder, long, out=tmp_path / "c.h5")
+    with pytest.raises(TruncationError, match="1 of 1 texts were cut off"):
+        cache_activations(encoder, long, out=tmp_path / "c.h5", on_truncate="error")
+    cache_activations(encoder, toy_task(), out=tmp_path / "n.h5", allow_nonfinite=True)
+    with pytest.raises(NonFiniteError, match="may hold NaN"):
+        cache_activations(encoder, toy_task(), out=tmp_path / "n.h5")
+
+
+def test_a_compressed_file_is_read_by_a_process_that_never_wrote_one(encoder, tmp_path):
+    """The zstd filter is registered by whoever reads."""
+    path = cache_activations(encoder, toy_pairs(), pairs="separate", compress=True, out=tmp_path / "c.h5").path
+    code = (
+        "import sys, probekit\n"
+        "assert probekit.verify(sys.argv[1]).ok\n"
+        "assert probekit.ActivationCache(sys.argv[1]).layer(1).shape == (40, 64)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(path)], check=True)
+
+
+def test_compressing_needs_room(encoder, tmp_path, monkeypatch):
+    inner = partial_module._compressed
+
+    def full(partial):
+        monkeypatch.setattr(shutil, "disk_usage", lambda p: shutil._ntuple_diskusage(10**9, 10**9, 1000))
+        return inner(partial)
+
+    monkeypatch.setattr(partial_module, "_compressed", full)
+    with pytest.raises(CacheError, match="1,000 are free"):
+        cache_activations(encoder, toy_task(), compress=True, out=tmp_path / "c.h5")
+    monkeypatch.undo()
+    assert verify(cache_activations(encoder, toy_task(), compress=True, out=tmp_path / "c.h5").path).ok
+    assert os.listdir(tmp_path) == ["c.h5"]
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 4])
+def test_a_kill_costs_at_most_one_block_a_lane(encoder, tmp_path, small_blocks, monkeypatch, lanes):
+    from probekit.activations import extract
+
+    begun, noted, most = [], [], []
+    inner_begin, inner_append = extract._Output.begin, partial_module.Journal.append
+
+    def begin(self, b):
+        begun.append(b)
+        most.append(len(begun) - len(noted))
+        return inner_begin(self, b)
+
+    def append(self, block, digests):
+        time.sleep(0.02)  # a slow disk
+        inner_append(self, block, digests)
+        noted.append(block)
+
+    monkeypatch.setattr(extract._Output, "begin", begin)
+    monkeypatch.setattr(partial_module.Journal, "append", append)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: lanes)
+    cache_activations(encoder, toy_task(120), tokens=True, out=tmp_path / "c.h5")
+    assert len(noted) > 6
+    assert max(most) <= lanes

@@ -96,12 +96,15 @@ def test_a_damaged_cache_fails_verify_with_status_1(mine, tiny_bert, tmp_path, c
         (["--task", "nonsense"], "nonsense"),
         (["--task", "grammar:acceptability", "--split", "test"], "no split 'test'; it has train, dev"),
         (["--task", "grammar:acceptability", "--pooling", "sum"], "the poolings are mean, mean-all, first, last, max"),
+        (["--task", "grammar:acceptability", "--token-level", "word-mean"], "add --tokens"),
+        (["--task", "grammar:acceptability", "--max-length", "2"], "reads 3 to 40 pieces"),
+        (["--task", "grammar:acceptability", "--out", "."], ". is a folder; name a file"),
         (
             ["--task", "grammar:acceptability", "--dtype", "int8"],
             "dtype is 'int8'; it is one of float32, float16, bfloat16",
         ),
         (["--task", "grammar:acceptability", "--device", "tpu"], "unknown device 'tpu'"),
-        (["--task", "grammar:acceptability", "--max-length", "9999"], "reads 1 to 40 pieces"),
+        (["--task", "grammar:acceptability", "--max-length", "9999"], "reads 3 to 40 pieces"),
         (["--task", "grammar:acceptability", "--model", "/nowhere/at/all"], "/nowhere/at/all is not a folder"),
         (["--task", "grammar:acceptability", "--limit", "many"], "Invalid value for '--limit'"),
         (["--task", "grammar:acceptability", "--colour", "red"], "No such option: --colour"),
@@ -184,3 +187,14 @@ def test_killed_workers_and_parents(tiny_bert, tmp_path):
     assert (tmp_path / "c.h5").read_bytes() == (tmp_path / "alone.h5").read_bytes()
     assert not list(tmp_path.glob("c.h5.*"))
     shutil.rmtree(tmp_path)
+
+
+def test_ctrl_c_says_how_to_go_on(monkeypatch, capsys):
+    from probekit import activations
+
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(activations, "verify", interrupted)
+    assert run("verify", "x.h5") == 130
+    assert "interrupted; run the same command again to go on" in capsys.readouterr().err

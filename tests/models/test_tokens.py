@@ -127,12 +127,16 @@ def test_the_side_that_is_cut_is_the_tokenizers(tiny_bert, tmp_path):
     assert spelt(left, left.tokenize(["the cat sleeps ."]).token_ids.tolist()) == ["[CLS]", "sleeps", ".", "[SEP]"]
 
 
-def test_a_shorter_length(tiny_bert):
+def test_a_shorter_length(tiny_bert, tiny_model):
     encoder = load_encoder(tiny_bert, max_length=8)
     assert encoder.max_length == encoder.spec["max_length"] == 8
     assert encoder.tokenize(["the cat " * 9]).length.tolist() == [8]
-    with pytest.raises(UsageError, match="1 to 40"):
+    with pytest.raises(UsageError, match="3 to 40"):
         load_encoder(tiny_bert, max_length=41)
+    with pytest.raises(UsageError, match="3 to 40"):
+        load_encoder(tiny_bert, max_length=2)
+    with pytest.raises(UsageError, match="no room for what surrounds"):
+        load_encoder(tiny_model("roberta"), max_length=3).tokenize([("the cat", "a dog")])  # <s> </s></s> </s>
 
 
 def test_positions_that_roberta_has(tiny_model):

@@ -101,7 +101,7 @@ def test_token_labels_in_json_lines(own: Callable) -> None:
     assert [(e.text, e.label) for e in task.split("train")] == [("New York", (0, 1)), (".", (2,)), ("x", None)]
     assert task.metrics == ("span-f1", "token-accuracy")
     rows[0]["t"] = ["B-LOC"]
-    with pytest.raises(DataError, match=r"t.jsonl, line 1, column 'tags': 1 tags for 2 words"):
+    with pytest.raises(DataError, match=r"t.jsonl, line 1, column 't': 1 tags for 2 words"):
         own(toml, {"t.jsonl": "\n".join(map(json.dumps, rows))})
 
 
@@ -228,7 +228,7 @@ def test_bad_data(own: Callable, content: str | bytes, message: str) -> None:
 
 
 def test_duplicate_ids_name_both_lines(own: Callable) -> None:
-    with pytest.raises(DataError, match=r"line 4, column 'id': the id 'k' is that of line 2 already"):
+    with pytest.raises(DataError, match=r"line 4, column 'key': the id 'k' is that of line 2 already"):
         own('id = "key"\n' + SPLITS, {"train.tsv": "key\ttext\tlabel\nk\ta\tx\nl\tb\tx\nk\tc\tx\n"})
 
 
