@@ -116,6 +116,7 @@ def certify(model: str | Path | HuggingFaceEncoder, texts: Sequence[Text] | None
     own = [encoder.own_hidden_states(one) for one in alone]
     lines = [
         _batch_line(encoder, alone, right, tolerance),
+        *_nonfinite_line(encoder.layers, right),
         _line("layers", "ours and hidden_states of the same run", names, ours, own, 0.0, "how layers are counted"),
         *_stock_lines(encoder, alone, names, ours, tolerance),
     ]
@@ -145,7 +146,8 @@ def _quick(encoder: Encoder, texts: Sequence[Text] | None, most: int) -> dict[st
     alone = [one for one in _alone(given) if one.length[0] <= 64][:most]
     alone = alone or _alone(encoder.tokenize([text for text in TEXTS if isinstance(text, str)]))[:most]
     right = [_layers(encoder, one) for one in alone]
-    lines = [_batch_line(encoder, alone, right, TOLERANCE[Dtype(encoder.spec.get("dtype", "float32"))])]
+    tolerance = TOLERANCE[Dtype(encoder.spec.get("dtype", "float32"))]
+    lines = [_batch_line(encoder, alone, right, tolerance), *_nonfinite_line(encoder.layers, right)]
     if hasattr(encoder, "own_hidden_states"):
         kept = _own_layers(encoder)
         names, ours = [encoder.layers[i] for i in kept], [hidden[kept] for hidden in right]
@@ -156,6 +158,25 @@ def _quick(encoder: Encoder, texts: Sequence[Text] | None, most: int) -> dict[st
     certificate = Certificate(encoder.name, {}, {}, len(alone), sum(int(b.length[0]) for b in alone), tuple(lines))
     told: dict[str, Any] = {line.check: {"relative": line.relative, "verdict": line.verdict} for line in lines}
     return told | {"texts": len(alone), "passed": certificate.passed, "verdict": certificate.verdict}
+
+
+def _nonfinite_line(layers: Sequence[str], hidden: list[torch.Tensor]) -> list[Line]:
+    """A line where a layer holds NaN or infinity, and none where all is finite."""
+    bad = [layer for i, layer in enumerate(layers) if not all(bool(one[i].isfinite().all()) for one in hidden)]
+    if not bad:
+        return []
+    nan = float("nan")
+    return [
+        Line(
+            "finite",
+            "hidden states, text by text",
+            nan,
+            nan,
+            bad[0],
+            f"NaN or infinity in {', '.join(bad)}",
+            passed=False,
+        )
+    ]
 
 
 def _batch_line(encoder: Encoder, alone: list[Batch], right: list[torch.Tensor], tolerance: float) -> Line:

@@ -50,8 +50,9 @@ class Tokenizer:
         encodings = self._encodings(texts)
         length = np.fromiter((len(e) for e in encodings), np.int64, len(encodings))
         if (over := length > self.max_length).any():
+            worst = int(over.argmax())
             raise UsageError(
-                f"a maximal length of {self.max_length} has no room for what surrounds {texts[over.argmax()]!r:.80}; "
+                f"a maximal length of {self.max_length} has no room for what surrounds {texts[worst]!r:.80}; "
                 f"give {int(length[over].min()) + 2} or more."
             )
         t = int(length.sum())

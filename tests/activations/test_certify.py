@@ -95,3 +95,19 @@ def test_command_fails_where_a_check_does(tiny_bert, monkeypatch):
     result = run(tiny_bert)
     assert result.exit_code == 1
     assert "depends on the batch" in result.stdout
+
+
+def test_nan_in_a_layer_is_said(tiny_bert, tmp_path):
+    import shutil
+
+    from safetensors.torch import load_file, save_file
+
+    folder = tmp_path / "nan"
+    shutil.copytree(tiny_bert, folder)
+    weights = load_file(folder / "model.safetensors")
+    weights["encoder.layer.1.output.dense.bias"][3] = float("nan")
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    certificate = certify(folder)
+    assert not certificate.passed
+    assert "NaN or infinity in 2, 3" in certificate.verdict
+    assert load_encoder(folder).layers == ("0", "1", "2", "3")  # NaN is no final norm
