@@ -164,7 +164,7 @@ def cached(job: Job, name: str = "", **options: Any) -> Run:
     out = Path(job.work) / f"{name or job.way}.h5"
 
     def run(texts: Sequence[Any]) -> None:
-        cache_activations(encoder, task_of(texts), "all", out=out, overwrite=True, **options).close()
+        cache_activations(encoder, task_of(texts), "all", dtype=job.dtype, out=out, overwrite=True, **options).close()
 
     return run
 
