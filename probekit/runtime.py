@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import Protocol
 
 from probekit.errors import UsageError
 
-__all__ = ["Dtype", "Progress", "no_progress", "resolve_device"]
+__all__ = ["Dtype", "Progress", "no_progress", "resolve_device", "torch_threads"]
 
 
 class Dtype(StrEnum):
@@ -27,6 +29,22 @@ class Progress(Protocol):
 
 def no_progress(stage: str, done: int, total: int, /, **rates: float) -> None:
     """Progress that nobody watches."""
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[int]:
+    """Let torch use ``count`` threads within an operation; yields how many it used before. A decorator, too.
+
+    Small operations on several threads cost more in waiting than they save, and sum in another order.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(count)
+        yield before
+    finally:
+        torch.set_num_threads(before)
 
 
 def resolve_device(device: str = "auto") -> str:

@@ -16,7 +16,7 @@ import numpy as np
 
 from probekit.errors import ModelError, UsageError
 from probekit.models.encoder import Batch, Encoder, Text, Tokens
-from probekit.runtime import Dtype
+from probekit.runtime import Dtype, torch_threads
 
 if TYPE_CHECKING:
     import torch
@@ -124,22 +124,12 @@ def certify(model: str | Path | HuggingFaceEncoder, texts: Sequence[Text] | None
     return Certificate(encoder.name, dict(encoder.spec), dict(encoder.versions), len(alone), pieces, tuple(lines))
 
 
+@torch_threads(1)  # as the lanes that fill a cache
 def quick_certificate(encoder: Encoder, texts: Sequence[Text] | None = None, *, most: int = 8) -> dict[str, Any]:
     """What goes into a cache's spec: a few short texts run alone and together, as JSON values.
 
     Of ``texts`` the first ``most`` that have at most 64 pieces are taken; the built-in ones where there are none.
     """
-    import torch
-
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(1)  # as the lanes do that fill a cache
-        return _quick(encoder, texts, most)
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _quick(encoder: Encoder, texts: Sequence[Text] | None, most: int) -> dict[str, Any]:
     from probekit.models.huggingface import TOLERANCE
 
     given = encoder.tokenize(list(texts[: 4 * most])) if texts else encoder.tokenize([])

@@ -23,6 +23,7 @@ from probekit.activations.plan import Block, batches
 from probekit.activations.pooling import Pooling, Segments, TokenLevel, pool, pool_words, word_segments
 from probekit.errors import ModelError, NonFiniteError
 from probekit.models.encoder import Batch, Encoder
+from probekit.runtime import torch_threads
 
 if TYPE_CHECKING:
     import torch
@@ -78,14 +79,9 @@ def _lanes(encoder: Encoder) -> Iterator[tuple[ThreadPoolExecutor, int]]:
     """Threads that run batches, and how many there are."""
     import torch
 
-    threads = torch.get_num_threads()
-    count = threads if encoder.spec.get("device", "cpu") == "cpu" else 1
-    try:
-        torch.set_num_threads(1 if count > 1 else threads)
-        with ThreadPoolExecutor(count, "probekit-lane", lambda: torch.set_num_threads(1)) as lanes:
-            yield lanes, count
-    finally:
-        torch.set_num_threads(threads)
+    count = torch.get_num_threads() if encoder.spec.get("device", "cpu") == "cpu" else 1
+    with torch_threads(1), ThreadPoolExecutor(count, "probekit-lane", lambda: torch.set_num_threads(1)) as lanes:
+        yield lanes, count
 
 
 @dataclass

@@ -88,7 +88,7 @@ def cache_activations(
     pooling : any of mean, mean-all, first, last, max; empty for none
     tokens : keep token vectors too: "piece" (or True), "word-first" or "word-mean"
     pairs : "joint" (one sequence) or "separate" (two, stored side by side)
-    dtype : what the model computes in; store : what is stored, the same by default
+    dtype : what the model computes in, a loaded encoder's own; store : what is stored, the same by default
     model_name : its name in tables and file names; the hub id or the folder's name by default
     random_weights : seed of a re-initialisation of the model, the control of Peters, Ruder & Smith (2019)
     on_truncate : "keep" counts the texts that the model cannot read whole, "error" refuses them
@@ -103,7 +103,7 @@ def cache_activations(
     part = task.split(split).head(limit)
     if not len(part):
         raise UsageError(f"{task.name} {split} has no examples; there is nothing to run.")
-    dtype = _choice(Dtype, dtype, "dtype")
+    dtype = _choice(Dtype, dtype if isinstance(model, (str, Path)) else model.spec["dtype"], "dtype")
     want = {
         "task": task.name,
         "split": split,

@@ -33,7 +33,7 @@ def demo_command(
     with bar() as progress:
         rows = run_demo(caches, figures, progress=progress)
     first = rows.groupby("task", sort=False)["metric"].first()
-    table = Table(title="by layer, on dev", title_justify="left", box=None, pad_edge=False)
+    table = Table(title="by layer, on dev", title_justify="left", box=None, padding=(0, 1, 0, 0))
     names = [n for n in dict.fromkeys(rows["layer_name"]) if n]
     for column in ("task", "metric", "weights", "chance", *names):
         table.add_column(column, justify="left" if column in ("task", "metric", "weights") else "right", no_wrap=True)

@@ -24,7 +24,7 @@ from probekit.models.linears import onednn_available, prepack
 from probekit.models.packed import OFFSET_TYPES, PACKED, PACKED_TYPES, groups_of, positions_of, uncompiled
 from probekit.models.stock import find_blocks, load_model
 from probekit.models.tokens import NO_LIMIT, Tokenizer, load_tokenizer
-from probekit.runtime import Dtype, resolve_device
+from probekit.runtime import Dtype, resolve_device, torch_threads
 
 __all__ = ["HuggingFaceEncoder", "Packing", "all_layers", "load_encoder", "relative_error"]
 
@@ -75,7 +75,6 @@ class HuggingFaceEncoder:
             "torch": str(torch.__version__),
             "transformers": transformers.__version__,
             "tokenizers": tokenizers.__version__,
-            "threads": torch.get_num_threads(),
         }
 
     def tokenize(self, texts: Sequence[Text]) -> Tokens:
@@ -171,6 +170,7 @@ class HuggingFaceEncoder:
         return last.shape[-1], not torch.allclose(seen[-1], last, rtol=0, atol=0, equal_nan=True)
 
 
+@torch_threads(1)
 def load_encoder(
     model: str | Path,
     *,
