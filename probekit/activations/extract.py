@@ -86,10 +86,12 @@ def _lanes(encoder: Encoder) -> Iterator[tuple[ThreadPoolExecutor, int]]:
 
 @dataclass
 class _Open:
-    """A block at work: its pooled rows, (poolings, layers, slots, d), and the running digests of its token rows."""
+    """A block at work: its pooled rows, (poolings, layers, slots, d), in a buffer that is used again, and the running
+    digests of its token rows."""
 
     number: int
     block: Block
+    buffer: torch.Tensor
     pooled: torch.Tensor
     hashes: Sequence[Any]
 
@@ -213,8 +215,11 @@ class _Output:
         longest = max(budget, int(partial.length.max(initial=0)))
         shape = (len(self.layers), longest, self.width)
         self.free: deque[tuple[torch.Tensor, Future[None] | None]] = deque()
+        pin = spec.get("device") == "cuda"
         for _ in range(lanes + 1 if self.level else 0):
-            self.free.append((torch.empty(shape, dtype=self.store, pin_memory=torch.cuda.is_available()), None))
+            self.free.append((torch.empty(shape, dtype=self.store, pin_memory=pin), None))
+        self.most_slots = max(b.slot_last - b.slot_first for b in partial.blocks)
+        self.spare: deque[torch.Tensor] = deque()
         self.pending: deque[Future[None]] = deque()
         self.blocks: deque[Future[None]] = deque()
         self.unfinished = 0  # blocks that are begun and not yet in the journal
@@ -239,9 +244,11 @@ class _Output:
         self.unfinished += 1
         block = self.partial.blocks[b]
         rows = block.slot_last - block.slot_first
-        pooled = torch.zeros(len(self.poolings), len(self.layers), rows, self.width, dtype=self.store)
+        shape = (len(self.poolings), len(self.layers), self.most_slots, self.width)
+        buffer = self.spare.pop() if self.spare else torch.empty(shape, dtype=self.store)
+        pooled = buffer[:, :, :rows].zero_()
         self.token_row = int(self.partial.token_start[b])
-        return _Open(b, block, pooled, [xxhash.xxh3_64() for _ in (self.layers if self.level else ())])
+        return _Open(b, block, buffer, pooled, [xxhash.xxh3_64() for _ in (self.layers if self.level else ())])
 
     def work(self, block: _Open, part: slice) -> _Work:
         """The batch of some of a block's sequences; waits for a buffer where token rows are kept."""
@@ -312,6 +319,7 @@ class _Output:
                 mine = data if own.all() else data.reshape(len(own), -1)[own]
                 digests[name := f"/pooled/{p}/{layer}"] = xxh3(mine)
                 self._write(name, block.slot_first, data)
+        self.spare.append(done.buffer)
         sync(self.fd)
         self.journal.append(done.number, [digests[s.name] for s in self.partial.streams])
 

@@ -20,7 +20,7 @@ __all__ = ["Block", "Plan", "batches", "make_plan", "unique_texts"]
 LEAST_TOKENS = 32_768  # a smaller block costs speed: its batches mix more lengths, and it waits for the disk
 MOST_TOKENS = 262_144
 BLOCKS = 64  # blocks a job has where the two bounds above allow it
-MOST_BYTES = 64 << 20  # of pooled rows in a block: they wait in memory until it is written
+MOST_BYTES = 32 << 20  # of pooled rows in a block: they wait in memory until it is written
 
 
 @dataclass(frozen=True, slots=True)

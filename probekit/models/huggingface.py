@@ -224,7 +224,7 @@ def load_encoder(
         folder,
         name=model_name(model),
         spec=spec,
-        batch_tokens=batch_tokens or (2048 if where.type == "cpu" else 16384),
+        batch_tokens=batch_tokens or (1024 if where.type == "cpu" else 16384),
     )
     if where.type == "cpu":
         torch.empty(_HEAP, dtype=torch.uint8)
