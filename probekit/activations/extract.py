@@ -18,7 +18,8 @@ import numpy as np
 import xxhash
 
 from probekit.activations.cache import xxh3
-from probekit.activations.partial import Journal, Partial, sync, writing
+from probekit.activations.journal import Journal, sync, writing
+from probekit.activations.partial import Partial
 from probekit.activations.plan import Block, batches
 from probekit.activations.pooling import Pooling, Segments, TokenLevel, pool, pool_words, word_segments
 from probekit.errors import ModelError, NonFiniteError

@@ -13,17 +13,8 @@ from typing import Any
 from probekit import paths
 from probekit.activations.cache import ActivationCache
 from probekit.activations.extract import run_blocks
-from probekit.activations.partial import (
-    Journal,
-    Partial,
-    check_static,
-    digest_blocks,
-    finish,
-    journal_path,
-    locked,
-    open_partial,
-    partial_path,
-)
+from probekit.activations.journal import Journal, journal_path, locked, partial_path
+from probekit.activations.partial import Partial, check_static, digest_blocks, finish, open_partial
 from probekit.activations.plan import Block
 from probekit.activations.pooling import TokenLevel, poolings
 from probekit.activations.prepare import check_environment, difference, prepare

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from probekit.activations.certify import quick_certificate
-from probekit.activations.partial import Journal, Partial, Stream, attributes, create
+from probekit.activations.journal import Journal
+from probekit.activations.partial import Partial, Stream, attributes, create
 from probekit.activations.plan import make_plan, unique_texts
 from probekit.activations.pooling import TokenLevel, word_segments
 from probekit.errors import CacheMismatch, TruncationError

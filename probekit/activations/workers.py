@@ -19,7 +19,8 @@ from typing import TextIO
 
 from probekit import errors
 from probekit.activations.extract import run_blocks
-from probekit.activations.partial import Journal, open_partial
+from probekit.activations.journal import Journal
+from probekit.activations.partial import open_partial
 from probekit.activations.prepare import check_environment
 from probekit.errors import CacheError, ProbekitError
 from probekit.models.encoder import Encoder

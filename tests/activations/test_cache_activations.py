@@ -20,6 +20,7 @@ from toys import toy_pairs, toy_tags, toy_task
 
 from probekit.activations import ActivationCache, cache_activations, verify
 from probekit.activations import job as job_module
+from probekit.activations import journal as journal_module
 from probekit.activations import partial as partial_module
 from probekit.activations import plan as plan_module
 from probekit.errors import (
@@ -249,7 +250,7 @@ def test_interrupted_work_is_taken_up(encoder, tmp_path, small_blocks, monkeypat
             cache_activations(encoder, toy_task(), out=out)
     assert not out.exists()
     with pytest.raises(CacheError, match="never finished"):
-        ActivationCache(partial_module.partial_path(out))
+        ActivationCache(journal_module.partial_path(out))
     begun = []
     cache_activations(
         encoder, toy_task(), out=out, progress=lambda stage, done, total, **_: begun.append((stage, done))
@@ -268,7 +269,7 @@ def test_a_damaged_unfinished_cache_is_mended(encoder, tmp_path, small_blocks, m
             cache_activations(encoder, toy_task(), out=out)
     partial = partial_module.open_partial(out)
     flip(partial.file, partial.extents["/pooled/mean/2"].offset + 5)
-    with partial_module.journal_path(out).open("a") as journal:
+    with journal_module.journal_path(out).open("a") as journal:
         journal.write('{"block": 77, "xx')  # torn by a full disk
     cache = cache_activations(encoder, toy_task(), out=out)
     assert "is run again" in caplog.text
@@ -284,7 +285,7 @@ def test_an_unfinished_cache_of_another_job_is_kept(encoder, tmp_path, small_blo
             cache_activations(encoder, toy_task(), out=out)
     with pytest.raises(CacheMismatch, match="unfinished cache of another job: pooling"):
         cache_activations(encoder, toy_task(), pooling="max", out=out)
-    assert partial_module.partial_path(out).exists()
+    assert journal_module.partial_path(out).exists()
     assert cache_activations(encoder, toy_task(), pooling="max", out=out, overwrite=True).poolings == ("max",)
 
 
@@ -316,7 +317,7 @@ def test_two_writers_do_not_harm_each_other(encoder, tmp_path, small_blocks):
     np.testing.assert_array_equal(results[0], results[1])
     assert os.listdir(tmp_path) == ["c.h5"]
     with (
-        partial_module.locked(tmp_path / "d.h5", wait=None),
+        journal_module.locked(tmp_path / "d.h5", wait=None),
         pytest.raises(CacheBusy, match="another process is writing"),
     ):
         cache_activations(encoder, toy_task(), out=tmp_path / "d.h5", wait=None)
@@ -592,7 +593,7 @@ def test_a_kill_costs_at_most_one_block_a_lane(encoder, tmp_path, small_blocks, 
     from probekit.activations import extract
 
     begun, noted, most = [], [], []
-    inner_begin, inner_append = extract._Output.begin, partial_module.Journal.append
+    inner_begin, inner_append = extract._Output.begin, journal_module.Journal.append
 
     def begin(self, b):
         begun.append(b)
@@ -605,7 +606,7 @@ def test_a_kill_costs_at_most_one_block_a_lane(encoder, tmp_path, small_blocks, 
         noted.append(block)
 
     monkeypatch.setattr(extract._Output, "begin", begin)
-    monkeypatch.setattr(partial_module.Journal, "append", append)
+    monkeypatch.setattr(journal_module.Journal, "append", append)
     monkeypatch.setattr(torch, "get_num_threads", lambda: lanes)
     cache_activations(encoder, toy_task(120), tokens=True, out=tmp_path / "c.h5")
     assert len(noted) > 6
