@@ -308,7 +308,6 @@ class _Output:
             data = _bytes(work.buffer[i, : work.rows])
             work.open.hashes[i].update(data.data)
             self._write(f"/tokens/{layer}", work.token_row, data)
-        sync(self.fd)  # now, beside the model's work, so that the end of the block has little to wait for
 
     def _write_block(self, done: _Open) -> None:
         block = done.block
