@@ -1,7 +1,7 @@
 """How fast activations are cached and read, beside other ways of doing it, in one run on the same sentences.
 
-    python benchmarks/cache.py                  everything, about ten minutes on two cores
-    python benchmarks/cache.py --quick          seconds: a look at whether everything runs, not a measurement
+    python benchmarks/cache.py                  everything, about twenty minutes on two cores
+    python benchmarks/cache.py --quick          a minute or two: a look at whether everything runs, not a measurement
     python benchmarks/cache.py --only pooled    this way, and raw beside it
 
 Each way runs in a process of its own, so that its threads and its peak memory are its own; the ways take turns, and a

@@ -81,9 +81,7 @@ class Partial:
 
     def range(self, stream: Stream, b: int) -> tuple[int, int]:
         """First and last row (slot or token row) of block b in ``stream``."""
-        if stream.pooled:
-            return self.blocks[b].slot_first, self.blocks[b].slot_last
-        return int(self.token_start[b]), int(self.token_start[b + 1])
+        return _range(stream, self.blocks, self.token_start, b)
 
 
 def first_occurrence(row_to_unique: np.ndarray) -> np.ndarray:

@@ -111,7 +111,7 @@ def pool(hidden: torch.Tensor, segments: Segments, how: Pooling) -> torch.Tensor
         hidden = hidden.index_fill(0, segments.special, -torch.inf)
     out = hidden.new_empty(len(segments.start), hidden.shape[1])
     blocks, into = hidden.split([n * m for n, m in segments.runs]), out.split([n for n, _ in segments.runs])
-    for block, vectors in zip(blocks, into, strict=True):  # ten times as fast as segment_reduce
+    for block, vectors in zip(blocks, into, strict=True):  # four times as fast as segment_reduce
         torch.amax(block.view(len(vectors), -1, hidden.shape[1]), 1, out=vectors)
     return out.index_fill_(0, segments.empty, 0.0)
 
@@ -119,7 +119,7 @@ def pool(hidden: torch.Tensor, segments: Segments, how: Pooling) -> torch.Tensor
 def bag_means(rows: torch.Tensor, values: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
     """Means (s, d) of float32 values[rows[start[i] : start[i + 1]]]; zeros of none. No mean depends on another.
 
-    An embedding bag sums in the order of the rows, ten times as fast as segment_reduce does.
+    An embedding bag sums in the order of the rows, seven times as fast as segment_reduce does.
     """
     import torch
 
