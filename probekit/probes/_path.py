@@ -1,0 +1,110 @@
+"""What the probes with a grid of settings share: their seam, checks of what comes in, scikit-learn's manners."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol, Self
+
+import numpy as np
+
+from probekit.errors import NonFiniteError, UsageError
+
+__all__ = ["Path", "Probe", "blocks", "checked", "normalised"]
+
+ROWS = 4096  # of x that are worked on at once
+
+
+class Path(Protocol):
+    """Fitted probes of all targets T and settings S."""
+
+    @property
+    def converged(self) -> np.ndarray:
+        """Which fits got where they were going, bool (T, S)."""
+
+    def log_proba(self, x: np.ndarray) -> np.ndarray:
+        """Natural logarithms of the classes' probabilities: x float (n, d) to float32 (T, S, n, K)."""
+
+
+class Probe:
+    """scikit-learn's manners over a path: ``fit``, then ``predict`` for all targets and settings."""
+
+    classes_: np.ndarray
+    path_: Any
+
+    def _path(self, x: np.ndarray, codes: np.ndarray, classes: int) -> Path:
+        raise NotImplementedError
+
+    def fit(self, X: np.ndarray, Y: np.ndarray) -> Self:
+        """X : float32 (n, d), features of comparable scale. Y : (n,) or (n, targets), classes; -1 for unlabelled."""
+        y = np.asarray(Y)
+        if y.ndim not in (1, 2):
+            raise UsageError(f"labels are (n,) or (n, targets), not {y.shape}.")
+        unknown = y == -1 if y.dtype.kind in "if" else np.zeros(y.shape, dtype=bool)
+        self.classes_ = np.unique(y[~unknown])
+        codes = np.where(unknown, -1, np.searchsorted(self.classes_, y))
+        self.path_ = self._path(X, codes.reshape(len(y), -1).T, len(self.classes_))
+        return self
+
+    def predict_log_proba(self, X: np.ndarray) -> np.ndarray:
+        """Natural logarithms, float32 (targets, settings, n, classes)."""
+        return self.path_.log_proba(X)
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        """Probabilities, float32 (targets, settings, n, classes)."""
+        return np.exp(self.predict_log_proba(X))
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        """The likeliest class, (targets, settings, n)."""
+        return self.classes_[self.predict_log_proba(X).argmax(-1)]
+
+
+def checked(
+    x: np.ndarray, codes: np.ndarray, classes: int, weights: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """x as it came, codes int64 (T, n) within 0 … classes-1, weights float32 (T, n); an unlabelled row weighs nothing.
+
+    Raises UsageError for shapes that do not fit, codes or weights out of range, and a target that holds fewer than two
+    classes; NonFiniteError where x holds NaN or infinity.
+    """
+    x, codes = finite(x), np.asarray(codes)
+    if codes.ndim != 2 or codes.shape[1] != len(x):
+        raise UsageError(f"codes {codes.shape} do not go with x {x.shape}; (targets, {len(x)}) is wanted.")
+    if codes.dtype.kind not in "iu" or codes.min() < -1 or codes.max() >= classes:
+        raise UsageError(f"codes are whole numbers from 0 to {classes - 1}, or -1 for unlabelled.")
+    w = np.ones(codes.shape, dtype=np.float32) if weights is None else np.asarray(weights, dtype=np.float32)
+    if w.shape not in (codes.shape, codes.shape[1:]):
+        raise UsageError(f"weights {w.shape} do not go with codes {codes.shape}; (n,) or (targets, n) is wanted.")
+    if not (np.isfinite(w).all() and (w >= 0).all()):
+        raise UsageError("weights are finite and not negative.")
+    w = np.where(codes >= 0, w, np.float32(0))
+    for target, (code, weight) in enumerate(zip(codes, w, strict=True)):
+        if len(np.unique(code[weight > 0])) < 2:
+            raise UsageError(f"target {target} holds fewer than two classes; a probe needs two.")
+    return x, np.maximum(codes, 0).astype(np.int64), w
+
+
+def finite(x: np.ndarray) -> np.ndarray:
+    """``x``, if it is float (n, d) without NaN and infinity."""
+    x = x if isinstance(x, np.ndarray) else np.asarray(x)
+    if x.ndim != 2 or x.dtype.kind != "f":
+        raise UsageError(f"x is {x.dtype} {x.shape}; floats (n, d) are wanted.")
+    for rows in blocks(len(x)):
+        if not np.isfinite(x[rows]).all():
+            raise NonFiniteError(f"x holds NaN or infinity, between rows {rows.start} and {rows.stop - 1}.")
+    return x
+
+
+def blocks(n: int, size: int = ROWS) -> Iterator[slice]:
+    """Slices of at most ``size`` rows that cover n."""
+    return (slice(start, min(start + size, n)) for start in range(0, n, size))
+
+
+def normalised(logits: np.ndarray, absent: np.ndarray, n: float) -> np.ndarray:
+    """Log probabilities of logits (…, K) whose classes ``absent`` (…, K) were never seen: half an example of n each."""
+    logits = np.where(absent, -np.inf, logits)
+    logits = logits - logits.max(-1, keepdims=True)
+    log_proba = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    if not absent.any():
+        return log_proba
+    rare = 0.5 / (n + 0.5 * absent.sum(-1, keepdims=True))
+    return np.where(absent, np.log(rare), log_proba + np.log1p(-rare * absent.sum(-1, keepdims=True)))
