@@ -1,18 +1,162 @@
-"""Percentile bootstrap of a metric over the evaluated examples (Efron & Tibshirani 1993, chapter 13)."""
+"""Bootstrap of metrics over the evaluated examples, of many fits at once, from their predictions alone.
+
+Nothing is fitted again: the examples, or whole groups of them, are drawn with replacement (Efron & Tibshirani 1993,
+chapter 13), and every fit is evaluated on the same draws, so that differences between fits are paired.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 from scipy import stats
 
-__all__ = ["interval"]
+from probekit.errors import UsageError
+from probekit.probes._sums import ADDITIVE, Rows, Score, Statistic, Units, statistic
 
-Score = Callable[[np.ndarray, np.ndarray], float]
-Twin = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
-BLOCK = 1 << 22  # weights held at once: 32 MB
+__all__ = ["METRICS", "estimates", "interval", "intervals", "replicates", "statistics"]
+
+METRICS = (*ADDITIVE, "spearman")
+"""The metrics that are computed for all resamples at once."""
+BLOCK = 1 << 24  # numbers held at once
+KEPT = 1 << 26  # bytes of draws that are kept for the next call
+
+
+def replicates(
+    gold: np.ndarray, predicted: np.ndarray, metric: str, *, resamples: int = 1000, seed: int = 0, **more: Any
+) -> np.ndarray:
+    """The metric of F fits in each resample of the examples, float64 (F, resamples); NaN where it is undefined.
+
+    gold : (n,), or (F, n) where the fits were asked for different labels; codes of classes, or numbers
+    predicted : (F, n)
+    metric : one of METRICS, as ``probekit.tasks.metrics`` defines them; "log-loss" is the mean of ``log_loss``, nats
+    more : groups, log_loss, label_names, score: see :func:`statistics`
+    The draws depend on the seed and the number of examples (groups) only: all fits, layers and models of a data set
+    meet the same ones, whatever is asked for together. Raises UsageError as :func:`statistics` does.
+    """
+    parts = statistics(gold, predicted, metric, **more)
+    return np.concatenate(
+        [np.concatenate([one.at(w) for w in draws(units.count, resamples, seed)], axis=1) for units, one in parts]
+    )
+
+
+def estimates(gold: np.ndarray, predicted: np.ndarray, metric: str, **more: Any) -> np.ndarray:
+    """The metric of F fits on the examples as they are, float64 (F,); arguments as of :func:`replicates`."""
+    parts = statistics(gold, predicted, metric, **more)
+    return np.concatenate([one.at(np.ones((1, units.count)))[:, 0] for units, one in parts])
+
+
+def statistics(
+    gold: np.ndarray,
+    predicted: np.ndarray,
+    metric: str,
+    *,
+    groups: np.ndarray | None = None,
+    log_loss: np.ndarray | None = None,
+    label_names: Sequence[str] = (),
+    score: Score | None = None,
+) -> Iterator[tuple[Units, Statistic]]:
+    """The metric as a function of how often each unit is drawn, some fits at a time (memory), in order.
+
+    gold (n,) or (F, n), predicted (F, n) : as of :func:`replicates`. For "span-f1": lists of tag names, one a
+        sentence, or codes of ``label_names`` by word, ``groups`` being the sentences.
+    groups : (n,), what is drawn as a whole: the sentence of each word, the document …; each example for None
+    log_loss : (F, n), nats, of "log-loss"
+    score : the metric's own function of (gold, predicted), both (n,). It is called once a fit and resample where the
+        name is unknown, or where its value on the first fit is not what the name says.
+    Raises UsageError for shapes that do not go together, and for a metric that is neither known nor given.
+    """
+    if metric == "log-loss":
+        if log_loss is None:
+            raise UsageError("log-loss wants the losses of the examples (log_loss), and there are none.")
+        predicted = log_loss
+    gold, predicted = np.asarray(gold), np.asarray(predicted)
+    gold = gold[None] if gold.ndim == 1 else gold
+    if predicted.ndim != 2 or gold.shape not in (predicted.shape, (1, predicted.shape[1])) or not predicted.size:
+        raise UsageError(f"predictions (F, n) and gold (n,) or (F, n) are wanted, not {predicted.shape}, {gold.shape}.")
+    if metric not in METRICS and score is None:
+        raise UsageError(f"unknown metric {metric!r}; known are {', '.join(METRICS)}.")
+    units = Units.of_groups(groups, predicted.shape[1])
+    names = tuple(label_names) or _tag_names(metric, gold, predicted)
+    known = metric in METRICS and (score is None or _agree(metric, score, gold[0], predicted[0], units, names))
+    classes = 1 + np.ptp(gold) if metric in ("matthews", "macro-f1") and gold.dtype.kind in "iu" else 1
+    step = max(1, int(BLOCK // (max(units.count, units.rows // 8) * 3 * classes)))
+    for at in range(0, len(predicted), step):
+        g, p = (y if len(y) == 1 else y[at : at + step] for y in (gold, predicted))
+        one = statistic(metric, g, p, units, label_names=names) if known else Rows(g, p, units, partial(_loop, score))
+        yield units, one
+
+
+def _tag_names(metric: str, gold: np.ndarray, predicted: np.ndarray) -> tuple[str, ...]:
+    if metric != "span-f1" or gold.dtype != object:
+        return ()
+    return tuple(sorted({tag for y in (gold, predicted) for row in y for tags in row for tag in tags}))
+
+
+def _agree(
+    metric: str, score: Score, gold: np.ndarray, predicted: np.ndarray, units: Units, names: Sequence[str]
+) -> bool:
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        mine = statistic(metric, gold[None], predicted[None], units, label_names=names).at(np.ones((1, units.count)))
+        return bool(np.isclose(mine[0, 0], score(gold, predicted), rtol=1e-6, atol=1e-9, equal_nan=True))
+
+
+def _loop(score: Score, gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    drawn = (np.repeat(np.arange(len(gold)), row.astype(np.int64)) for row in weights)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")  # a resample may hold one class only
+        return np.array([float(score(gold[rows], predicted[rows])) for rows in drawn])
+
+
+def draws(units: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
+    """How often each unit is drawn: float32 (resamples of this block, units), the same for the same three numbers."""
+    block = max(1, BLOCK // units)
+    kept = _kept(units, resamples, seed) if units * resamples <= KEPT else None
+    rng = np.random.default_rng(seed)
+    for at in range(0, resamples, block):
+        size = min(block, resamples - at)
+        yield (_draw(units, size, rng) if kept is None else kept[at : at + size]).astype(np.float32)
+
+
+@lru_cache(maxsize=2)
+def _kept(units: int, resamples: int, seed: int) -> np.ndarray:
+    counts = _draw(units, resamples, np.random.default_rng(seed))
+    counts.setflags(write=False)
+    return counts
+
+
+def _draw(units: int, resamples: int, rng: np.random.Generator) -> np.ndarray:
+    """Counts of ``units`` draws out of as many, uint8 (resamples, units): more than 255 of one do not happen."""
+    counts = np.empty((resamples, units), dtype=np.uint8)
+    step = max(1, (1 << 16) // units)  # what the processor's cache holds
+    for at in range(0, resamples, step):
+        drawn = rng.integers(units, size=(min(step, resamples - at), units), dtype=np.uint32).astype(np.int64)
+        drawn += np.arange(len(drawn))[:, None] * units
+        counts[at : at + step] = np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape)
+    return counts
+
+
+def intervals(replicated: np.ndarray, *, level: float = 0.95) -> np.ndarray:
+    """Percentile intervals of F fits, (F, 2), from their replicates (F, resamples).
+
+    Replicates that are undefined are left out; (NaN, NaN) where fewer than half remain.
+    """
+    ordered = np.sort(replicated, axis=1)  # NaN last
+    known = np.isfinite(ordered).sum(1)
+    enough = (known > 0) & (2 * known >= replicated.shape[1])
+    out = np.full((len(ordered), 2), np.nan)
+    for side, share in enumerate(((1 - level) / 2, (1 + level) / 2)):
+        at = share * (np.maximum(known, 1) - 1)
+        low = np.floor(at).astype(np.int64)
+        high = np.minimum(low + 1, np.maximum(known, 1) - 1)
+        rows = np.flatnonzero(enough)
+        a, b = ordered[rows, low[rows]], ordered[rows, high[rows]]
+        out[rows, side] = a + (at - low)[rows] * (b - a)
+    return out
 
 
 def interval(
@@ -26,118 +170,14 @@ def interval(
     level: float = 0.95,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """Lower and upper bound of ``score(y_true, y_pred)`` when the examples are drawn again, with replacement.
+    """Lower and upper bound of ``score(y_true, y_pred)``, (n,) both, of one fit; see :func:`replicates`.
 
-    y_true, y_pred : (n,); groups : int (n,), what is drawn as a whole (the sentence of a word), each example for None.
-    name : a metric known to this module by name is computed for all resamples at once, but only where that agrees
-        with ``score`` on the examples themselves; otherwise ``score`` is called once a resample.
-    The same seed draws the same resamples, so layers and models are compared on equal terms. Resamples on which the
-    score is undefined are left out; (NaN, NaN) where fewer than half remain, or for resamples=0.
+    (NaN, NaN) for resamples=0, and where the score is undefined on more than half of the resamples.
     """
-    unit = np.arange(len(y_true)) if groups is None else np.unique(groups, return_inverse=True)[1]
-    twin = TWINS.get(name)
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")  # a resample may hold one class only
-        if twin is not None and not _agree(twin, score, y_true, y_pred):
-            twin = None
-        values = [
-            twin(y_true, y_pred, w) if twin else np.array([_again(score, y_true, y_pred, row) for row in w])
-            for w in _weights(unit, resamples, np.random.default_rng(seed))
-        ]
-    known = np.concatenate(values)[np.isfinite(np.concatenate(values))] if values else np.empty(0)
-    if len(known) == 0 or len(known) < resamples / 2:
+    if resamples == 0:
         return float("nan"), float("nan")
-    low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2])
+    again = replicates(
+        y_true, np.asarray(y_pred)[None], name, score=score, groups=groups, resamples=resamples, seed=seed
+    )
+    low, high = intervals(again, level=level)[0]
     return float(low), float(high)
-
-
-def _weights(unit: np.ndarray, resamples: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """How often each example is drawn: float64 (resamples of this block, n)."""
-    units = int(unit.max()) + 1
-    block = max(1, BLOCK // len(unit))
-    for start in range(0, resamples, block):
-        b = min(block, resamples - start)
-        drawn = rng.integers(units, size=(b, units)) + np.arange(b)[:, None] * units
-        counts = np.bincount(drawn.ravel(), minlength=b * units).reshape(b, units)
-        yield counts.astype(np.float64)[:, unit]
-
-
-def _again(score: Score, y_true: np.ndarray, y_pred: np.ndarray, weights: np.ndarray) -> float:
-    rows = np.repeat(np.arange(len(y_true)), weights.astype(int))
-    return float(score(y_true[rows], y_pred[rows]))
-
-
-def _agree(twin: Twin, score: Score, y_true: np.ndarray, y_pred: np.ndarray) -> bool:
-    mine, given = float(twin(y_true, y_pred, np.ones((1, len(y_true))))[0]), float(score(y_true, y_pred))
-    return bool(np.isclose(mine, given, rtol=1e-6, atol=1e-9, equal_nan=True))
-
-
-def _accuracy(y_true: np.ndarray, y_pred: np.ndarray, w: np.ndarray) -> np.ndarray:
-    return (w @ (y_true == y_pred)) / w.sum(1)
-
-
-def _f1(y_true: np.ndarray, y_pred: np.ndarray, w: np.ndarray) -> np.ndarray:
-    return np.nan_to_num(_f1_by_class(y_true, y_pred, w, np.array([1]))[:, 0])
-
-
-def _macro_f1(y_true: np.ndarray, y_pred: np.ndarray, w: np.ndarray) -> np.ndarray:
-    return np.nanmean(_f1_by_class(y_true, y_pred, w, np.union1d(y_true, y_pred)), axis=1)
-
-
-def _f1_by_class(y_true: np.ndarray, y_pred: np.ndarray, w: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    true, pred = (y[:, None] == classes for y in (y_true, y_pred))
-    return 2 * (w @ (true & pred)) / (w @ (true.astype(float) + pred))  # 0/0 where a resample lacks the class
-
-
-def _span_f1(y_true: np.ndarray, y_pred: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Of sentences: y_true and y_pred (n,) hold one list of tag names each."""
-    from seqeval.metrics.sequence_labeling import get_entities
-
-    true, pred = ([set(get_entities(list(tags))) for tags in y] for y in (y_true, y_pred))
-    hits = w @ np.array([len(t & p) for t, p in zip(true, pred, strict=True)], dtype=float)
-    return np.nan_to_num(2 * hits / (w @ np.array([len(t) + len(p) for t, p in zip(true, pred, strict=True)], float)))
-
-
-def _matthews(y_true: np.ndarray, y_pred: np.ndarray, w: np.ndarray) -> np.ndarray:
-    classes = np.union1d(y_true, y_pred)
-    true, pred = w @ (y_true[:, None] == classes).astype(float), w @ (y_pred[:, None] == classes).astype(float)
-    n, hit = w.sum(1), w @ (y_true == y_pred)
-    spread = (n**2 - (pred**2).sum(1)) * (n**2 - (true**2).sum(1))  # Gorodkin 2004, equation 8
-    return np.where(spread > 0, (hit * n - (true * pred).sum(1)) / np.sqrt(np.where(spread > 0, spread, 1)), 0.0)
-
-
-def _pearson(y_true: np.ndarray, y_pred: np.ndarray, w: np.ndarray) -> np.ndarray:
-    return _correlation(y_true - y_true.mean(), y_pred - y_pred.mean(), w)
-
-
-def _correlation(x: np.ndarray, y: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Weighted correlation by row of w; x and y are (n,), or (resamples, n)."""
-    n = w.sum(1)
-    mx, my = (w * x).sum(1) / n, (w * y).sum(1) / n
-    cov, vx, vy = ((w * a * b).sum(1) / n for a, b in ((x, y), (x, x), (y, y)))
-    return (cov - mx * my) / np.sqrt((vx - mx**2) * (vy - my**2))
-
-
-def _spearman(y_true: np.ndarray, y_pred: np.ndarray, w: np.ndarray) -> np.ndarray:
-    return _correlation(_ranks(y_true, w), _ranks(y_pred, w), w)
-
-
-def _ranks(x: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Average ranks of x (n,) in each resample, (resamples, n), centred for the sake of rounding."""
-    position = stats.rankdata(x, method="dense") - 1
-    order = np.argsort(position, kind="stable")
-    starts = np.flatnonzero(np.diff(position[order], prepend=-1))
-    count = np.add.reduceat(w[:, order], starts, axis=1)
-    return (np.cumsum(count, 1) - (count - 1) / 2)[:, position] - (w.sum(1, keepdims=True) + 1) / 2
-
-
-TWINS: dict[str, Twin] = {
-    "accuracy": _accuracy,
-    "f1": _f1,
-    "macro-f1": _macro_f1,
-    "span-f1": _span_f1,
-    "token-accuracy": _accuracy,
-    "matthews": _matthews,
-    "pearson": _pearson,
-    "spearman": _spearman,
-}

@@ -3,10 +3,13 @@
 import numpy as np
 import pytest
 
-from probekit.probes.bootstrap import TWINS, interval
+from probekit.errors import UsageError
+from probekit.probes import bootstrap
+from probekit.probes.bootstrap import METRICS, estimates, interval, intervals, replicates
 from probekit.tasks.metrics import metric
 
-NUMBERS = ("pearson", "spearman")
+NUMBERS = ("pearson", "spearman", "rmse")
+NAMED = [name for name in METRICS if name != "log-loss"]
 
 
 def draw(name, n=60):
@@ -26,7 +29,7 @@ def draw(name, n=60):
     return gold, np.where(rng.random(n) < 0.7, gold, rng.integers(classes, size=n))
 
 
-@pytest.mark.parametrize("name", TWINS)
+@pytest.mark.parametrize("name", NAMED)
 def test_all_at_once_equals_one_by_one(name):
     gold, guess = draw(name)
     score = metric(name).function
@@ -78,6 +81,114 @@ def test_blocks_do_not_change_the_numbers(monkeypatch):
     gold, guess = draw("accuracy")
     score = metric("accuracy").function
     monkeypatch.setattr("probekit.probes.bootstrap.BLOCK", 60 * 7)
+    monkeypatch.setattr("probekit.probes.bootstrap.KEPT", 0)
     low, high = interval(gold, guess, score, name="accuracy", resamples=100)
     monkeypatch.setattr("probekit.probes.bootstrap.BLOCK", 1 << 30)
     assert (low, high) == interval(gold, guess, score, name="accuracy", resamples=100)
+
+
+def many(name, fits=5, n=60):
+    """Several fits of one gold: predictions that are more and more often another example's."""
+    gold, guess = draw(name, n)
+    rng = np.random.default_rng(8)
+    rows = [np.where(rng.random(n) < 0.2 * f, rng.permutation(n), np.arange(n)) for f in range(fits)]
+    if name == "span-f1":  # the words of a sentence stay where they are
+        return gold, np.array([[g if i % 5 < f else p for i, (g, p) in enumerate(zip(gold, guess))] for f in range(fits)], dtype=object)  # fmt: skip
+    return gold, np.stack([guess[r] for r in rows])
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("name", NAMED)
+def test_every_fit_is_what_it_is_alone(name, grouped):
+    gold, predicted = many(name)
+    groups = np.arange(60) % 20 if grouped else None
+    together = replicates(gold, predicted, name, groups=groups, resamples=50)
+    own = replicates(np.repeat(gold[None], 5, axis=0), predicted, name, groups=groups, resamples=50)
+    alone = [replicates(gold, row[None], name, groups=groups, resamples=50)[0] for row in predicted]
+    np.testing.assert_allclose(together, alone, atol=1e-12)
+    np.testing.assert_allclose(together, own, atol=1e-12)
+    values = estimates(gold, predicted, name)
+    np.testing.assert_allclose(values, [metric(name).function(gold, row) for row in predicted], atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["accuracy", "matthews", "macro-f1"])
+def test_counts_are_exact_whatever_the_block(name, monkeypatch):
+    gold, predicted = many(name)
+    whole = replicates(gold, predicted, name, resamples=64)
+    for block in (1, 60 * 3, 60 * 40):
+        monkeypatch.setattr(bootstrap, "BLOCK", block)
+        assert (replicates(gold, predicted, name, resamples=64) == whole).all()
+
+
+def test_span_f1_of_words_is_that_of_sentences():
+    gold, predicted = many("span-f1")
+    names = ("O", "B-PER", "I-PER", "B-LOC")
+    words = [np.concatenate([[names.index(t) for t in tags] for tags in y]) for y in (gold, *predicted)]
+    sentence = np.repeat(np.arange(60), [len(tags) for tags in gold])
+    by_word = replicates(words[0], np.stack(words[1:]), "span-f1", groups=sentence, label_names=names, resamples=50)
+    np.testing.assert_allclose(by_word, replicates(gold, predicted, "span-f1", resamples=50), atol=1e-12)
+    with pytest.raises(UsageError, match="sentence of each word"):
+        replicates(words[0], np.stack(words[1:]), "span-f1", label_names=names)
+
+
+SCHEMES = (
+    ["O", "B-X", "I-X", "B-Y", "I-Y"],
+    ["O", "I-X", "I-Y"],
+    ["O", "B-X", "I-X", "E-X", "S-X", "I-Y", "E-Y"],
+)
+
+
+@pytest.mark.parametrize("names", SCHEMES, ids=["bio", "io", "bioes"])
+def test_spans_are_those_of_seqeval_even_of_ill_formed_tags(names):
+    rng = np.random.default_rng(2)
+    gold, guess = (np.empty(300, dtype=object) for _ in range(2))
+    for i in range(300):
+        n = rng.integers(1, 9)
+        gold[i], guess[i] = (list(rng.choice(names, size=n)) for _ in range(2))
+    assert estimates(gold, guess[None], "span-f1")[0] == pytest.approx(metric("span-f1").function(gold, guess))
+
+
+def test_log_loss_is_the_mean_of_the_losses():
+    loss = np.random.default_rng(0).exponential(size=(3, 500)).astype(np.float32)
+    gold, predicted = np.zeros(500, dtype=int), np.zeros((3, 500), dtype=int)
+    np.testing.assert_allclose(estimates(gold, predicted, "log-loss", log_loss=loss), loss.mean(1), rtol=1e-6)
+    low, high = intervals(replicates(gold, predicted, "log-loss", log_loss=loss)).T
+    half = 1.96 * loss.std(1) / np.sqrt(500)
+    np.testing.assert_allclose([low, high], [loss.mean(1) - half, loss.mean(1) + half], atol=0.02)  # 3 s.d. of a bound
+    with pytest.raises(UsageError, match="log_loss"):
+        replicates(gold, predicted, "log-loss")
+
+
+def test_one_value_only_is_defined_as_the_metric_defines_it():
+    gold, flat = np.arange(30.0), np.full((1, 30), 0.1)
+    for name in ("pearson", "spearman"):
+        assert (replicates(gold, flat, name, resamples=20) == 0).all()
+        assert np.isnan(replicates(flat[0], gold[None], name, resamples=20)).all()
+        assert np.isnan(replicates(gold, gold[None] * np.nan, name, resamples=20)).all()
+    assert (replicates(np.zeros(30, int), np.zeros((1, 30), int), "matthews", resamples=20) == 0).all()
+    assert (replicates(np.zeros(30, int), np.zeros((1, 30), int), "f1", resamples=20) == 0).all()
+
+
+def test_undefined_replicates_are_left_out():
+    known = np.arange(200.0)[None]
+    half = np.concatenate([known, np.full((1, 200), np.nan)], axis=1)
+    np.testing.assert_allclose(intervals(half), np.quantile(known, [0.025, 0.975])[None])
+    assert np.isnan(intervals(half[:, 1:])).all()
+
+
+@pytest.mark.parametrize(
+    ("gold", "predicted", "metric_name", "said"),
+    [
+        (np.zeros(3, int), np.zeros((2, 4), int), "accuracy", r"\(2, 4\), \(1, 3\)"),
+        (np.zeros(3, int), np.zeros(3, int), "accuracy", r"predictions \(F, n\)"),
+        (np.zeros(3, int), np.zeros((1, 3), int), "acuracy", "unknown metric 'acuracy'"),
+    ],
+)
+def test_what_does_not_go_together_is_said(gold, predicted, metric_name, said):
+    with pytest.raises(UsageError, match=said):
+        replicates(gold, predicted, metric_name)
+
+
+def test_groups_of_another_length_are_refused():
+    with pytest.raises(UsageError, match="one for each of the 3 rows"):
+        replicates(np.zeros(3, int), np.zeros((1, 3), int), "accuracy", groups=np.zeros(2, int))
