@@ -29,6 +29,7 @@ import h5py
 import numpy as np
 import xxhash
 
+from probekit.activations.pooling import TokenLevel, word_segments
 from probekit.errors import CacheCorrupt, CacheError, CacheIncomplete, CacheMismatch, UsageError
 
 __all__ = ["DAMAGE", "FORMAT", "ActivationCache", "Extent", "Ragged", "datasets", "extents", "open_cache_file", "xxh3"]
@@ -311,6 +312,41 @@ class ActivationCache:
     def word_sentence(self) -> np.ndarray:
         """(w,) int64, the row of the example that each word of :meth:`layer_words` belongs to."""
         return self._words()[1]
+
+    @property
+    def pieces(self) -> tuple[Ragged, ...]:
+        """Ids of the pieces that the model read, without special ones: a Ragged of n items for each text of an example.
+
+        One, or two of pairs. Of jointly encoded pairs there is one, both texts in a row, where the tokenizer puts
+        nothing between them (GPT-2).
+        """
+        length, flags = self._pieces("length"), self._pieces("flags")
+        kept = flags & 1 == 0
+        sequence = np.repeat(np.arange(len(length)), length)[kept]
+        count = np.bincount(sequence, minlength=len(length))
+        start = np.cumsum(count) - count
+        ids, row = self._pieces("token_ids")[kept], self.index("row_to_unique")
+        if row.ndim == 2:
+            return tuple(Ragged(ids, start[of], count[of]) for of in row.T)
+        if self.spec["pairs"] is None:
+            return (Ragged(ids, start[row], count[row]),)
+        gaps = np.cumsum(~kept)[kept]  # special pieces so far
+        second = flags[kept] & 2 > 0 if (flags & 2).any() else gaps > gaps[start[sequence]]
+        if not second.any():
+            return (Ragged(ids, start[row], count[row]),)
+        first = count - np.bincount(sequence[second], minlength=len(count))
+        return Ragged(ids, start[row], first[row]), Ragged(ids, (start + first)[row], (count - first)[row])
+
+    @property
+    def word_pieces(self) -> Ragged:
+        """Ids of the pieces of each word of :meth:`layer_words`, w items."""
+        row = self._words()[0]
+        first, count = word_segments(self._pieces("length"), self._pieces("word_index"))
+        word = np.searchsorted(first, row) if self.spec["tokens"] == TokenLevel.PIECE else row
+        return Ragged(self._pieces("token_ids"), first[word], count[word])
+
+    def _pieces(self, name: str) -> np.ndarray:
+        return self._dataset(f"/pieces/{name}")[...]
 
     @property
     def attributes(self) -> Mapping[str, Any]:

@@ -1,0 +1,156 @@
+"""Controls: labels that hold nothing to be found, so that what a probe reaches on them is what it can make up.
+
+Tasks that label words have control tasks (Hewitt & Liang 2019): every word type gets a random label of its own. A
+sentence hardly ever occurs twice, so a task that labels sentences has no types to give labels to; its control is
+shuffled labels. A probe that does well on a control learns by heart; the distance from gold to control is selectivity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from probekit.errors import DataError, UsageError
+from probekit.rows import COLUMNS, make_rows
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["control_task", "selectivity", "selectivity_interval", "shuffled", "shuffled_splits"]
+
+METRIC = {"control-task": "selectivity", "shuffled": "above-shuffled"}
+MEASURED = ("target", "value", "ci_low", "ci_high", "n", "metric", "layer", "seed")
+SAME = (*(c for c in COLUMNS if c not in MEASURED), "layer_name")
+Seed = int | Sequence[int]
+
+
+def shuffled(y: np.ndarray, k: int, seed: Seed, *, groups: np.ndarray | None = None) -> np.ndarray:
+    """``k`` permutations of the labels, (k, n) of the dtype of ``y``. Unlabelled rows stay unlabelled.
+
+    y : int (n,), -1 where unlabelled, or float (n,), NaN where unlabelled
+    groups : (n,), or None. For None labels move over all rows, also where rows are words: nothing about a row tells
+        its label any more. With groups (the sentence of a word, the domain of an example) labels move within their
+        group, which keeps what the group tells: such a control asks what a probe knows beyond it (Winkler et al. 2015).
+    The first permutations of a seed do not depend on ``k``.
+    Raises UsageError where the labels of every group are all the same, so that nothing would change.
+    """
+    known = _known(y)
+    values = y[known]
+    if groups is None:
+        group = np.zeros(len(values), dtype=np.int64)
+    else:
+        group = np.unique(np.asarray(groups)[known], return_inverse=True)[1]
+    order = np.argsort(group, kind="stable")
+    a, b = values[order[1:]], values[order[:-1]]
+    if groups is not None and not ((a != b) & (group[order[1:]] == group[order[:-1]])).any():
+        raise UsageError("the labels within each group are all the same; shuffle over all rows (groups=None).")
+    out = np.tile(y, (k, 1))
+    for i, rng in enumerate(_generators(seed, k)):
+        moved = np.empty_like(values)
+        moved[order] = values[np.lexsort((rng.random(len(values)), group))]
+        out[i, known] = moved
+    return out
+
+
+def shuffled_splits(y_train: np.ndarray, y_dev: np.ndarray, k: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """``k`` permutations of the labels of each split, (k, n_train) and (k, n_dev), each of its own, from one seed.
+
+    A probe of shuffled labels is evaluated on shuffled labels: against gold ones it would profit from nothing but
+    their frequencies as well, but a metric that knows the order of classes could still be luckier than chance.
+    """
+    return shuffled(y_train, k, (seed, 0)), shuffled(y_dev, k, (seed, 1))
+
+
+def control_task(
+    types_train: np.ndarray, types_dev: np.ndarray, y_train: np.ndarray, k: int, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """``k`` control tasks, (k, n_train) and (k, n_dev): a random label for each word type.
+
+    types_train, types_dev : int (n,), the word types, numbered alike in both (``inputs.word_types``)
+    y_train : the task's labels, (n_train,). A type's label is the label of a row drawn at random, so labels are as
+        frequent among types as they are in train; for a regression it is such a row's value. Rows of train that are
+        unlabelled stay so. Types that occur in dev only get labels as well, which no probe can know.
+    (Hewitt & Liang 2019, section 2.) Not for tasks that label sentences: see :func:`shuffled`.
+    Raises UsageError where train holds one type or one label only.
+    """
+    known = _known(y_train)
+    pool = y_train[known]
+    types, code = np.unique(np.concatenate([types_train, types_dev]), return_inverse=True)
+    train, dev = code[: len(types_train)], code[len(types_train) :]
+    if len(np.unique(train[known])) < 2 or len(np.unique(pool)) < 2:
+        raise UsageError(
+            "a control task wants two word types and two labels in train at least; shuffle labels instead."
+        )
+    out_train, out_dev = np.tile(y_train, (k, 1)), np.empty((k, len(dev)), dtype=y_train.dtype)
+    for i, rng in enumerate(_generators((seed, 2), k)):
+        label = rng.choice(pool, len(types))
+        while (label[train[known]] == label[train[known][0]]).all():  # nothing to tell apart
+            label = rng.choice(pool, len(types))
+        out_train[i, known] = label[train[known]]
+        out_dev[i] = label[dev]
+    return out_train, out_dev
+
+
+def _known(y: np.ndarray) -> np.ndarray:
+    return ~np.isnan(y) if y.dtype.kind == "f" else y >= 0
+
+
+def _generators(seed: Seed, k: int) -> list[np.random.Generator]:
+    base = [seed] if isinstance(seed, int) else list(seed)
+    return [np.random.default_rng([*base, i]) for i in range(k)]
+
+
+def selectivity(rows: pd.DataFrame, *, by: Sequence[str] = ()) -> pd.DataFrame:
+    """Gold minus the mean of the controls, as rows (Hewitt & Liang 2019, section 2).
+
+    rows : with the targets "gold" and "control-task-0" …, "shuffled-0" …, of the same metrics
+    by : own columns that tell rows apart beside those of every analysis, such as a fold
+    Each measurement that has both becomes a row with target "gold" and metric "selectivity(accuracy)", from control
+    tasks, or "above-shuffled(accuracy)"; ``controls`` says of how many the mean was taken, and the row's n and seed are
+    those of gold. Intervals are left open: :func:`selectivity_interval`. The sign is the metric's own: of metrics that
+    are better when lower, a good probe's is negative.
+    Raises DataError where a measurement has two gold rows.
+    """
+    import pandas as pd
+
+    keys = [*SAME, "metric", *by]
+    kind = rows["target"].str.replace(r"-\d+$", "", regex=True)
+    gold = rows[rows["target"] == "gold"]
+    if (twice := gold.duplicated(keys)).any():
+        row = gold[twice].iloc[0]
+        raise DataError(
+            f"two gold rows of {row['metric']}, layer {row['layer_name']!r}, {row['representation']}, "
+            f"{row['estimator']}; name the column that tells them apart (by=…)."
+        )
+    parts = []
+    for control, name in METRIC.items():
+        grouped = rows[kind == control].groupby(keys, dropna=False, sort=False)["value"]
+        means = grouped.agg(control_mean="mean", controls="size").reset_index()
+        both = gold[[*keys, "layer", "n", "seed", "target", "value"]].merge(means, on=keys, how="inner")
+        both["value"] -= both.pop("control_mean")
+        parts.append(both.assign(metric=name + "(" + both["metric"] + ")"))
+    return make_rows(pd.concat(parts, ignore_index=True))
+
+
+def selectivity_interval(
+    gold: np.ndarray, controls: np.ndarray, *, level: float = 0.95, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Percentile interval of gold minus the mean of the controls, from replicates: low and high, float64 (F,).
+
+    gold : (F, resamples), a metric of F fits on each resample of the examples
+    controls : (k, F, resamples), of the k controls on the same resamples
+    The controls are drawn again as well, k of k, for which labels they happened to get is chance, too. Replicates where
+    a metric is undefined (NaN) are left out; (NaN, NaN) where fewer than half remain.
+    """
+    k, fits, resamples = controls.shape
+    if gold.shape != (fits, resamples):
+        raise UsageError(f"replicates of gold {gold.shape} do not go with those of the controls {controls.shape}.")
+    drawn = np.random.default_rng(seed).multinomial(k, np.full(k, 1 / k), size=resamples) / k
+    difference = gold - np.einsum("rk,kfr->fr", drawn, controls)
+    bounds = np.full((fits, 2), np.nan)
+    for bound, values in zip(bounds, difference, strict=True):
+        if len(fine := values[np.isfinite(values)]) >= max(1, resamples / 2):
+            bound[:] = np.quantile(fine, [(1 - level) / 2, (1 + level) / 2])
+    return bounds[:, 0], bounds[:, 1]
