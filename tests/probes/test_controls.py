@@ -130,7 +130,7 @@ def test_selectivity_of_two_gold_rows_is_not_guessed():
 def test_interval_of_selectivity():
     rng = np.random.default_rng(0)
     shared = rng.normal(size=(2, 4000))  # the same resamples move gold and controls alike
-    gold = shared + [[0.5], [0.0]]
+    gold = shared + np.array([[0.5], [0.0]])
     constant = np.stack([shared, shared])
     low, high = selectivity_interval(gold, constant)
     np.testing.assert_allclose([low, high], [[0.5, 0.0]] * 2, atol=1e-12)
