@@ -106,7 +106,7 @@ def open_cache_file(path: Path) -> h5py.File:
 class Ragged:
     """Vectors of many examples, one after another: ``ragged[i]`` is (length[i], d).
 
-    values : (t, d); start, length : int64 (n,)
+    values : (t, d), or (t,) where they are numbers of pieces; start, length : int64 (n,)
     """
 
     def __init__(self, values: np.ndarray, start: np.ndarray, length: np.ndarray) -> None:

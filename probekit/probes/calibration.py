@@ -6,14 +6,14 @@ into K, and return float64 (F,). Work is in float64, one fit at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from scipy.special import logsumexp
 
 from probekit.errors import UsageError
 
-__all__ = ["BINS", "brier_score", "calibration_error", "temperature", "tempered"]
+__all__ = ["BINS", "MEASURES", "brier_score", "calibration_error", "temperature", "tempered"]
 
 BINS = 15
 COLDEST, HOTTEST = 1e-2, 1e2
@@ -113,3 +113,10 @@ def _check(log_p: np.ndarray, gold: np.ndarray) -> int:
     if gold.min() < 0 or gold.max() >= log_p.shape[2]:
         raise UsageError(f"gold classes go from {gold.min()} to {gold.max()}; there are {log_p.shape[2]} classes.")
     return len(gold)
+
+
+MEASURES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    f"calibration-error-{BINS}": calibration_error,
+    "brier": brier_score,
+}
+"""Calibration as metrics of rows, by name; the lower, the better."""

@@ -57,8 +57,7 @@ def shuffled(y: np.ndarray, k: int, seed: Seed, *, groups: np.ndarray | None = N
 def shuffled_splits(y_train: np.ndarray, y_dev: np.ndarray, k: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """``k`` permutations of the labels of each split, (k, n_train) and (k, n_dev), each of its own, from one seed.
 
-    A probe of shuffled labels is evaluated on shuffled labels: against gold ones it would profit from nothing but
-    their frequencies as well, but a metric that knows the order of classes could still be luckier than chance.
+    A probe of shuffled labels is evaluated on shuffled labels, as one of a control task is on that task.
     """
     return shuffled(y_train, k, (seed, 0)), shuffled(y_dev, k, (seed, 1))
 
@@ -98,8 +97,7 @@ def _known(y: np.ndarray) -> np.ndarray:
 
 
 def _generators(seed: Seed, k: int) -> list[np.random.Generator]:
-    base = [seed] if isinstance(seed, int) else list(seed)
-    return [np.random.default_rng([*base, i]) for i in range(k)]
+    return [np.random.default_rng([*np.atleast_1d(seed), i]) for i in range(k)]
 
 
 def selectivity(rows: pd.DataFrame, *, by: Sequence[str] = ()) -> pd.DataFrame:

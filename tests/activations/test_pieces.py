@@ -56,6 +56,7 @@ def test_pairs(encoder, tmp_path, pairs):
             assert all(parts[0][i] == ids(encoder, (e.text, e.pair)) for i, e in examples)
             return
         assert len(parts) == 2
+        assert parts[0] != parts[1]
         for i, e in examples:
             assert parts[0][i] == ids(encoder, e.text)
             assert parts[1][i] == ids(encoder, e.pair)
