@@ -9,7 +9,7 @@ import numpy as np
 
 from probekit.errors import NonFiniteError, UsageError
 
-__all__ = ["Path", "Probe", "blocks", "checked", "normalised"]
+__all__ = ["Path", "Probe", "alike", "blocks", "checked", "finite", "moments", "normalised"]
 
 ROWS = 4096  # of x that are worked on at once
 
@@ -97,6 +97,32 @@ def finite(x: np.ndarray) -> np.ndarray:
 def blocks(n: int, size: int = ROWS) -> Iterator[slice]:
     """Slices of at most ``size`` rows that cover n."""
     return (slice(start, min(start + size, n)) for start in range(0, n, size))
+
+
+def alike(w: np.ndarray) -> list[tuple[list[int], np.ndarray]]:
+    """Targets that share their weights, and the weights (n,): rows of w (T, n)."""
+    found: dict[bytes, list[int]] = {}
+    for target, weight in enumerate(w):
+        found.setdefault(weight.tobytes(), []).append(target)
+    return [(members, w[members[0]]) for members in found.values()]
+
+
+def moments(
+    x: np.ndarray, codes: np.ndarray, classes: int, weight: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Mean (d,), covariance (d, d), class means less the mean (T, K, d), and shares of the classes (T, K); float64."""
+    (targets, n), d, total = codes.shape, x.shape[1], float(weight.sum(dtype=np.float64))
+    mean = sum((weight[rows] @ x[rows] for rows in blocks(n)), np.zeros(d)) / total
+    gram, sums = np.zeros((d, d)), np.zeros((targets * classes, d))
+    counts = np.zeros((targets, classes))
+    for rows in blocks(n):
+        centred = x[rows] - mean.astype(x.dtype)
+        member = (codes[:, None, rows] == np.arange(classes)[:, None]) * weight[rows]
+        gram += centred.T @ (centred * weight[rows, None])
+        sums += member.reshape(targets * classes, -1).astype(x.dtype) @ centred
+        counts += member.sum(2, dtype=np.float64)
+    means = sums.reshape(targets, classes, d) / np.maximum(counts, np.finfo(np.float32).tiny)[:, :, None]
+    return mean.astype(x.dtype), gram / total, means, counts / total
 
 
 def normalised(logits: np.ndarray, absent: np.ndarray, n: float) -> np.ndarray:

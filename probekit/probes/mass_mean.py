@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from probekit.errors import UsageError
-from probekit.probes._path import Path, Probe, blocks, checked, finite, normalised
+from probekit.probes._path import Path, Probe, alike, blocks, checked, finite, moments, normalised
 from probekit.runtime import Progress, no_progress
 
 __all__ = ["SHRINKAGES", "MassMean", "MassMeanPath", "path"]
@@ -89,13 +89,9 @@ def path(
     shape = (len(codes), len(settings), classes)
     coef, intercept = np.empty((*shape, x.shape[1]), dtype=np.float32), np.empty(shape, dtype=np.float32)
     converged, absent = np.empty(shape[:2], dtype=bool), np.empty((len(codes), classes), dtype=bool)
-    alike: dict[bytes, list[int]] = {}
-    for target, weight in enumerate(w):
-        alike.setdefault(weight.tobytes(), []).append(target)
     done = 0
-    for members in alike.values():
-        weight = w[members[0]]
-        mean, gram, means, share = _moments(x, codes[members], classes, weight)
+    for members, weight in alike(w):
+        mean, gram, means, share = moments(x, codes[members], classes, weight)
         power, basis = np.linalg.eigh(gram)
         for target, m, p in zip(members, means, share, strict=True):
             absent[target] = p == 0
@@ -109,24 +105,6 @@ def path(
             done += 1
             (progress or no_progress)("mass-mean", done, len(codes))
     return MassMeanPath(coef, intercept, absent, w.sum(1, dtype=np.float64), converged)
-
-
-def _moments(
-    x: np.ndarray, codes: np.ndarray, classes: int, weight: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Mean (d,), covariance (d, d), class means less the mean (T, K, d), and shares of the classes (T, K); float64."""
-    (targets, n), d, total = codes.shape, x.shape[1], float(weight.sum(dtype=np.float64))
-    mean = sum((weight[rows] @ x[rows] for rows in blocks(n)), np.zeros(d)) / total
-    gram, sums = np.zeros((d, d)), np.zeros((targets * classes, d))
-    counts = np.zeros((targets, classes))
-    for rows in blocks(n):
-        centred = x[rows] - mean.astype(x.dtype)
-        member = (codes[:, None, rows] == np.arange(classes)[:, None]) * weight[rows]
-        gram += centred.T @ (centred * weight[rows, None])
-        sums += member.reshape(targets * classes, -1).astype(x.dtype) @ centred
-        counts += member.sum(2, dtype=np.float64)
-    means = sums.reshape(targets, classes, d) / np.maximum(counts, np.finfo(np.float32).tiny)[:, :, None]
-    return mean.astype(x.dtype), gram / total, means, counts / total
 
 
 def _discriminant(
