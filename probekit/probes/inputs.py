@@ -145,7 +145,7 @@ def sparse_path(x: sparse.csr_matrix, codes: np.ndarray, classes: int, Cs: Seque
 
     x : csr (n, d), not standardised, which would fill it up; codes : int (n,), 0 … classes-1, or -1 for rows that are
         left out. A class that does not occur gets probability 0 (-inf).
-    Seconds on one core for SST-2's 67,349 texts, 11,570 pieces, 8 values of C: 5.
+    Seconds on one core for 8 values of C: 6 for SST-2 (67,349 texts, 11,570 pieces), 17 for 5,452 texts of 50 classes.
     Raises UsageError for fewer than two classes, and codes or penalties out of range.
     """
     codes = np.asarray(codes)
