@@ -9,7 +9,7 @@ import numpy as np
 
 from probekit.errors import NonFiniteError, UsageError
 
-__all__ = ["Path", "Probe", "alike", "blocks", "checked", "finite", "moments", "normalised"]
+__all__ = ["Path", "Probe", "alike", "blocks", "checked", "finite", "moments", "normalised", "weighted"]
 
 ROWS = 4096  # of x that are worked on at once
 
@@ -67,20 +67,25 @@ def checked(
     classes; NonFiniteError where x holds NaN or infinity.
     """
     x, codes = finite(x), np.asarray(codes)
-    if codes.ndim != 2 or codes.shape[1] != len(x):
-        raise UsageError(f"codes {codes.shape} do not go with x {x.shape}; (targets, {len(x)}) is wanted.")
-    if codes.dtype.kind not in "iu" or codes.min() < -1 or codes.max() >= classes:
+    if codes.dtype.kind not in "iu" or (codes < -1).any() or (codes >= classes).any():
         raise UsageError(f"codes are whole numbers from 0 to {classes - 1}, or -1 for unlabelled.")
-    w = np.ones(codes.shape, dtype=np.float32) if weights is None else np.asarray(weights, dtype=np.float32)
-    if w.shape not in (codes.shape, codes.shape[1:]):
-        raise UsageError(f"weights {w.shape} do not go with codes {codes.shape}; (n,) or (targets, n) is wanted.")
-    if not (np.isfinite(w).all() and (w >= 0).all()):
-        raise UsageError("weights are finite and not negative.")
-    w = np.where(codes >= 0, w, np.float32(0))
+    w = weighted(codes >= 0, len(x), weights)
     for target, (code, weight) in enumerate(zip(codes, w, strict=True)):
         if len(np.unique(code[weight > 0])) < 2:
             raise UsageError(f"target {target} holds fewer than two classes; a probe needs two.")
     return x, np.maximum(codes, 0).astype(np.int64), w
+
+
+def weighted(known: np.ndarray, n: int, weights: np.ndarray | None) -> np.ndarray:
+    """Weights float32 (T, n): those given, (n,) or (T, n), or 1, and 0 where a label is not ``known``, bool (T, n)."""
+    if known.ndim != 2 or known.shape[1] != n:
+        raise UsageError(f"labels {known.shape} do not go with {n} rows of x; (targets, {n}) is wanted.")
+    w = np.ones(known.shape, dtype=np.float32) if weights is None else np.asarray(weights, dtype=np.float32)
+    if w.shape not in (known.shape, known.shape[1:]):
+        raise UsageError(f"weights {w.shape} do not go with labels {known.shape}; (n,) or (targets, n) is wanted.")
+    if not (np.isfinite(w).all() and (w >= 0).all()):
+        raise UsageError("weights are finite and not negative.")
+    return np.where(known, w, np.float32(0))
 
 
 def finite(x: np.ndarray) -> np.ndarray:

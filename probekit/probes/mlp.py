@@ -8,19 +8,19 @@ that the first layers are one matrix product; a model that no longer improves le
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from probekit.errors import UsageError
-from probekit.probes._path import Path, Probe, blocks, checked, finite
+from probekit.probes._path import Path, Probe, blocks, checked, finite, weighted
 from probekit.runtime import Progress, no_progress, torch_threads
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["MLP", "WEIGHT_DECAYS", "MLPPath", "Options", "path"]
+__all__ = ["MLP", "WEIGHT_DECAYS", "MLPPath", "Options", "path", "regression_path"]
 
 WEIGHT_DECAYS = (0.01, 0.1, 1.0, 10.0)
 
@@ -55,8 +55,9 @@ class Options:
 class MLPPath:
     """Trained perceptrons: w1 float32 (T, S, hidden, d), b1 (T, S, hidden), w2 (T, S, K, hidden), b2 (T, S, K).
 
-    loss : float (T, S), nats an example on the inner held-out part, at its best. rounds : int (T, S), trained.
-    converged : bool (T, S), False where the loss was still falling when the rounds ran out.
+    loss : float (T, S), on the inner held-out part, at its best: nats an example, or half the squared error in units of
+        the target's variance. rounds : int (T, S), trained
+    converged : bool (T, S), False where the loss was still falling when the rounds ran out, or was never finite
     """
 
     w1: np.ndarray
@@ -68,18 +69,24 @@ class MLPPath:
     converged: np.ndarray
 
     def log_proba(self, x: np.ndarray) -> np.ndarray:
-        """x : float (n, d). Natural logarithms of the probabilities, float32 (T, S, n, K)."""
+        """x : float (n, d). Natural logarithms of the probabilities of the classes, float32 (T, S, n, K)."""
+        out = self.outputs(x)
+        out -= out.max(-1, keepdims=True)
+        out -= np.log(np.exp(out).sum(-1, keepdims=True))
+        return out
+
+    def outputs(self, x: np.ndarray) -> np.ndarray:
+        """x : float (n, d). Logits of the classes, or of a regression the values with K = 1; float32 (T, S, n, K)."""
         import torch
 
-        targets, settings, classes, _ = self.w2.shape
+        targets, settings, outputs, _ = self.w2.shape
         x = finite(x)
-        out = np.empty((targets * settings, len(x), classes), dtype=np.float32)
-        w1, b1, w2, b2 = (torch.from_numpy(part).flatten(0, 1) for part in (self.w1, self.b1, self.w2, self.b2))
+        out = np.empty((targets * settings, len(x), outputs), dtype=np.float32)
+        params = [torch.from_numpy(part).flatten(0, 1) for part in (self.w1, self.b1, self.w2, self.b2)]
         with torch_threads(1), torch.inference_mode():
             for rows in blocks(len(x), 512):
-                logits = _forward((w1, b1, w2, b2), _take(x, rows))[1]
-                out[:, rows] = torch.log_softmax(logits, 1).transpose(1, 2).numpy()
-        return out.reshape(targets, settings, len(x), classes)
+                out[:, rows] = _forward(params, _take(x, rows))[1].transpose(1, 2).numpy()
+        return out.reshape(targets, settings, len(x), outputs)
 
 
 class MLP(Probe):
@@ -119,55 +126,102 @@ def path(
     are trained beside it, but for rounding. Raises as ``checked`` does, and UsageError for a negative weight decay, or
     where the inner held-out part holds nothing of a target.
     """
-    import torch
-
-    options = options or Options()
-    if not len(settings) or not all(s >= 0 for s in settings):
-        raise UsageError(f"weight decays are not negative, unlike {tuple(settings)}.")
     x, codes, w = checked(x, codes, classes, weights)
-    seeds = [seed] * len(codes) if isinstance(seed, int) else list(seed)
-    if len(seeds) != len(codes):
-        raise UsageError(f"{len(seeds)} seeds do not go with {len(codes)} targets.")
-    rng = np.random.default_rng(seeds[0])
-    held = _hold_out(len(x), groups, options.held_out, rng)
-    if not (w[:, held].sum(1) > 0).all() or not (w[:, ~held].sum(1) > 0).all():
-        raise UsageError("the inner held-out part, or the rest, holds no example of a target; more are needed.")
-    job = _Job(x, codes, w / w[:, ~held].mean(1, keepdims=True), classes, tuple(settings), tuple(seeds), held, options)
-    with torch_threads(1), torch.no_grad():
-        return _train(job, rng, progress or no_progress)
+    return _train(_job(x, codes, w, classes, settings, seed, groups, options or Options()), progress or no_progress)
+
+
+def regression_path(
+    x: np.ndarray,
+    y: np.ndarray,
+    settings: Sequence[float] = WEIGHT_DECAYS,
+    *,
+    seed: int | Sequence[int] = 0,
+    weights: np.ndarray | None = None,
+    progress: Progress | None = None,
+    groups: np.ndarray | None = None,
+    options: Options | None = None,
+) -> MLPPath:
+    """The same for values, y float (T, n), NaN for unlabelled, by least squares; ``outputs(x)[..., 0]`` predicts them.
+
+    Raises as ``path`` does, and UsageError for a target that does not vary.
+    """
+    x, y = finite(x), np.asarray(y, dtype=np.float32)
+    known = np.isfinite(y)
+    w = weighted(known, len(x), weights)
+    total = np.maximum(w.sum(1, keepdims=True), np.finfo(np.float32).tiny)
+    y = np.where(known, y, 0)
+    centre = (w * y).sum(1, keepdims=True) / total
+    scale = np.sqrt((w * (y - centre) ** 2).sum(1, keepdims=True) / total)
+    if not (scale > 0).all():
+        raise UsageError(f"target {int(np.flatnonzero(scale == 0)[0])} does not vary; there is nothing to predict.")
+    job = _job(x, (y - centre) / scale, w, 1, settings, seed, groups, options or Options())
+    fit = _train(job, progress or no_progress)
+    return replace(fit, w2=fit.w2 * scale[:, :, None, None], b2=fit.b2 * scale[:, :, None] + centre[:, :, None])
 
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What is trained on what; weights float32 (T, n) are 1 on average over the rows that are not held."""
+    """What is trained on what: labels (T, n), codes or float32; weights float32 (T, n), 1 on average where not held."""
 
     x: np.ndarray
-    codes: np.ndarray
+    y: np.ndarray
     weights: np.ndarray
-    classes: int
+    outputs: int
     settings: tuple[float, ...]
     seeds: tuple[int, ...]
     held: np.ndarray
+    rng: np.random.Generator
     options: Options
 
     def labels(self, rows: np.ndarray, targets: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """Codes and weights of the rows for each model, (models, rows)."""
+        """Labels and weights of the rows for each model, (models, rows)."""
         import torch
 
-        codes, weights = self.codes[:, rows], self.weights[:, rows]
-        return torch.from_numpy(codes[targets]), torch.from_numpy(weights[targets])
+        y, weights = self.y[:, rows], self.weights[:, rows]
+        return torch.from_numpy(y[targets]), torch.from_numpy(weights[targets])
 
 
-def _train(job: _Job, rng: np.random.Generator, progress: Progress) -> MLPPath:
+def _job(
+    x: np.ndarray,
+    y: np.ndarray,
+    w: np.ndarray,
+    outputs: int,
+    settings: Sequence[float],
+    seed: int | Sequence[int],
+    groups: np.ndarray | None,
+    options: Options,
+) -> _Job:
+    if not len(settings) or not all(s >= 0 for s in settings):
+        raise UsageError(f"weight decays are not negative, unlike {tuple(settings)}.")
+    seeds = (seed,) * len(y) if isinstance(seed, (int, np.integer)) else tuple(seed)
+    if len(seeds) != len(y):
+        raise UsageError(f"{len(seeds)} seeds do not go with {len(y)} targets.")
+    rng = np.random.default_rng(seeds[0])
+    held = _hold_out(len(x), groups, options.held_out, rng)
+    if not (w[:, held].sum(1) > 0).all() or not (w[:, ~held].sum(1) > 0).all():
+        raise UsageError("the inner held-out part, or the rest, holds no example of a target; more are needed.")
+    w = w / w[:, ~held].mean(1, keepdims=True)
+    return _Job(x, y, w, outputs, tuple(settings), seeds, held, rng, options)
+
+
+def _train(job: _Job, progress: Progress) -> MLPPath:
+    """Train every model until it no longer improves, and give back each at its best."""
     import torch
 
-    options, n_settings, count = job.options, len(job.settings), len(job.codes) * len(job.settings)
+    with torch_threads(1), torch.no_grad():
+        return _rounds(job, progress)
+
+
+def _rounds(job: _Job, progress: Progress) -> MLPPath:
+    import torch
+
+    options, n_settings, count = job.options, len(job.settings), len(job.y) * len(job.settings)
     kinds, of = np.unique(job.seeds, return_inverse=True)
     draws = [torch.Generator().manual_seed(int(seed)) for seed in kinds]
-    first = [_first_weights(job.x.shape[1], options.hidden, job.classes, draw) for draw in draws]
+    first = [_first_weights(job.x.shape[1], options.hidden, job.outputs, draw) for draw in draws]
     kind = torch.from_numpy(of.reshape(-1)).repeat_interleave(n_settings)
-    target = np.repeat(np.arange(len(job.codes)), n_settings)
-    shrink = (1 - options.learning_rate * torch.tensor(job.settings)).repeat(len(job.codes))[:, None, None]
+    target = np.repeat(np.arange(len(job.y)), n_settings)
+    shrink = (1 - options.learning_rate * torch.tensor(job.settings)).repeat(len(job.y))[:, None, None]
     params = [torch.stack(parts)[kind] for parts in zip(*first, strict=True)]
     best = [p.clone() for p in params]
     best_loss, stale, rounds = np.full(count, np.inf), np.zeros(count, dtype=int), np.zeros(count, dtype=int)
@@ -176,7 +230,7 @@ def _train(job: _Job, rng: np.random.Generator, progress: Progress) -> MLPPath:
         p.grad = torch.empty_like(p)
     alive = np.arange(count)  # the models in params, in this order
     while len(alive) and rounds[alive[0]] < options.rounds:
-        for rows in _batches(np.flatnonzero(~job.held), options, rng):
+        for rows in _batches(np.flatnonzero(~job.held), options, job.rng):
             gates = [_gate(draw, options.hidden, len(rows), options.dropout) for draw in draws]
             gate = gates[0] if len(gates) == 1 else torch.stack(gates)[kind[alive]]
             _gradients(params, _take(job.x, rows), *job.labels(rows, target[alive]), gate)
@@ -199,9 +253,10 @@ def _train(job: _Job, rng: np.random.Generator, progress: Progress) -> MLPPath:
                 p.grad = torch.empty_like(p)
                 state["exp_avg"], state["exp_avg_sq"] = state["exp_avg"][stay], state["exp_avg_sq"][stay]
         progress("mlp", count - len(alive), count)
-    shape = (len(job.codes), n_settings)
+    shape = (len(job.y), n_settings)
     w1, b1, w2, b2 = (p.unflatten(0, shape).numpy() for p in best)
-    return MLPPath(w1, b1, w2, b2, *(v.reshape(shape) for v in (best_loss, rounds, stale >= options.patience)))
+    converged = (stale >= options.patience) & np.isfinite(best_loss)
+    return MLPPath(w1, b1, w2, b2, *(v.reshape(shape) for v in (best_loss, rounds, converged)))
 
 
 def _hold_out(n: int, groups: np.ndarray | None, share: float, rng: np.random.Generator) -> np.ndarray:
@@ -255,16 +310,29 @@ def _forward(
     return hidden, torch.baddbmm(b2[:, :, None], w2, hidden)
 
 
+def _errors(logits: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Loss of each row (models, rows) and its derivative by the logits (models, K, rows).
+
+    Cross-entropy where y holds codes, half the squared error where it holds floats.
+    """
+    import torch
+
+    if y.is_floating_point():
+        error = logits - y[:, None]
+        return 0.5 * error[:, 0] ** 2, error
+    log_proba, code = torch.log_softmax(logits, 1), y[:, None]
+    return -log_proba.gather(1, code)[:, 0], log_proba.exp().scatter_add_(1, code, torch.full(code.shape, -1.0))
+
+
 def _gradients(
-    params: Sequence[Any], x: torch.Tensor, codes: torch.Tensor, weights: torch.Tensor, gate: torch.Tensor
+    params: Sequence[Any], x: torch.Tensor, y: torch.Tensor, weights: torch.Tensor, gate: torch.Tensor
 ) -> None:
-    """Leave in ``.grad`` what the mean weighted cross-entropy of the rows asks for; codes, weights (models, rows)."""
+    """Leave in ``.grad`` the gradient of the mean weighted loss of the rows; y and weights (models, rows)."""
     import torch
 
     w1, b1, w2, b2 = params
     hidden, logits = _forward(params, x, gate)
-    error = torch.softmax(logits, 1)
-    error.scatter_add_(1, codes[:, None], torch.full(codes[:, None].shape, -1.0))
+    error = _errors(logits, y)[1]
     error *= weights[:, None] / len(x)
     back = torch.bmm(w2.transpose(1, 2), error)
     back *= hidden > 0
@@ -276,14 +344,14 @@ def _gradients(
 
 
 def _held_loss(params: Sequence[torch.Tensor], job: _Job, targets: np.ndarray) -> np.ndarray:
-    """Weighted mean loss of each model on the held rows, nats, float64 (models,)."""
+    """Weighted mean loss of each model on the held rows, float64 (models,)."""
     import torch
 
     rows, loss, total = np.flatnonzero(job.held), np.zeros(len(targets)), np.zeros(len(targets))
     for part in blocks(len(rows), 512):
-        codes, weights = job.labels(rows[part], targets)
-        log_proba = torch.log_softmax(_forward(params, _take(job.x, rows[part]))[1], 1)
-        loss -= (log_proba.gather(1, codes[:, None])[:, 0] * weights).sum(1, dtype=torch.float64).numpy()
+        y, weights = job.labels(rows[part], targets)
+        losses = _errors(_forward(params, _take(job.x, rows[part]))[1], y)[0]
+        loss += (losses * weights).sum(1, dtype=torch.float64).numpy()
         total += weights.sum(1, dtype=torch.float64).numpy()
     return loss / total
 

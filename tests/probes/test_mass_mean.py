@@ -114,7 +114,7 @@ def test_what_cannot_be_is_said():
     x, y = data()
     with pytest.raises(UsageError, match="fewer than two classes"):
         MassMean().fit(x, np.zeros(len(x), dtype=int))
-    with pytest.raises(UsageError, match=r"codes \(1, 3\) do not go"):
+    with pytest.raises(UsageError, match=r"labels \(1, 3\) do not go"):
         path(x, y[None, :3], 3)
     with pytest.raises(UsageError, match="shrinkages lie between"):
         path(x, y[None], 3, (2.0,))

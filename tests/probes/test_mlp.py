@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression
 
 from probekit.errors import NonFiniteError, UsageError
 from probekit.probes import mlp
-from probekit.probes.mlp import MLP, Options, path
+from probekit.probes.mlp import MLP, Options, path, regression_path
 
 QUICK = Options(hidden=8, batch=64, rounds=6, steps=4, patience=2)
 
@@ -121,6 +121,21 @@ def test_what_weighs_nothing_or_is_unlabelled_is_not_looked_at():
     unlabelled = path(x, np.where(out, -1, codes), 3, (0.1,), options=QUICK).log_proba(x)
     weightless = path(x, np.where(out, 0, codes), 3, (0.1,), weights=~out, options=QUICK).log_proba(x)
     np.testing.assert_array_equal(unlabelled, weightless)
+
+
+def test_values_are_predicted_where_they_depend_on_x():
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(1500, 4)).astype(np.float32)
+    y = np.stack([100 + 20 * abs(x[:, 0]), rng.normal(size=1500)])  # even in x: no line sees it
+    y[0, :50] = np.nan
+    fit = regression_path(x[:1000], y[:, :1000], (0.01, 1.0), options=Options(learning_rate=0.01))
+    guess = fit.outputs(x[1000:])[..., 0]
+    left = ((guess - y[:, None, 1000:]) ** 2).mean(-1) / y[:, 1000:].var(1)[:, None]
+    assert left[0].max() < 0.05
+    assert left[1].min() > 0.95
+    assert left[1].max() < 1.1
+    with pytest.raises(UsageError, match="target 1 does not vary"):
+        regression_path(x, np.stack([x[:, 0], np.ones(1500)]))
 
 
 def test_groups_are_held_out_whole():
