@@ -29,6 +29,9 @@ class Statistic(Protocol):
     def at(self, weights: np.ndarray) -> np.ndarray:
         """The metric in each resample, float64 (F, R), for weights (R, units): how often each unit is drawn."""
 
+    def without(self) -> np.ndarray:
+        """The metric without each unit in turn, float64 (F, units)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Units:
@@ -91,10 +94,15 @@ class Sums:
     value: Callable[[Sequence[np.ndarray], np.ndarray], np.ndarray]
 
     def at(self, weights: np.ndarray) -> np.ndarray:
-        totals = self.matrix @ weights.astype(self.matrix.dtype, copy=False).T
+        return self._of(self.matrix @ weights.astype(self.matrix.dtype, copy=False).T)
+
+    def without(self) -> np.ndarray:
+        return self._of(self.matrix.sum(1, dtype=np.float64, keepdims=True) - self.matrix)
+
+    def _of(self, totals: np.ndarray) -> np.ndarray:
         *parts, n = [totals[a:b].astype(np.float64) for a, b in pairwise(self.cuts)]
         with np.errstate(invalid="ignore", divide="ignore"):
-            return np.broadcast_to(self.value(parts, n[0]), (self.fits, len(weights)))
+            return np.broadcast_to(self.value(parts, n[0]), (self.fits, totals.shape[1]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +119,11 @@ class Rows:
         rows = self.units.spread(weights).astype(np.float64)
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.array([self.value(g, p, rows) for g, p in zip(gold, self.predicted, strict=True)])
+
+    def without(self) -> np.ndarray:
+        count, step = self.units.count, max(1, EXACT // self.units.rows)
+        ones = (1.0 - np.eye(min(step, count - at), count, at) for at in range(0, count, step))
+        return np.concatenate([self.at(weights) for weights in ones], axis=1)
 
 
 def statistic(
@@ -139,9 +152,9 @@ def statistic(
 
 
 def _codes(gold: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-    low, high = min(np.min(gold), np.min(predicted)), max(np.max(gold), np.max(predicted))
-    if gold.dtype.kind in "iu" and predicted.dtype.kind in "iu" and high - low < 1000:
-        return gold - low, predicted - low, int(high - low) + 1
+    low, high = min(gold.min(), predicted.min()), max(gold.max(), predicted.max())
+    if gold.dtype.kind in "iu" and predicted.dtype.kind in "iu" and low >= 0 and high < 1000:
+        return gold, predicted, int(high) + 1
     classes = np.union1d(gold, predicted)
     return np.searchsorted(classes, gold), np.searchsorted(classes, predicted), len(classes)
 
