@@ -6,6 +6,7 @@ A cache here is anything with the names of :class:`Cache`; nothing is known of f
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Protocol
@@ -13,7 +14,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from probekit.errors import CacheMismatch, UsageError
-from probekit.probes.diagnostic import Labels, Options, layer_rows, pair_features
+from probekit.probes.diagnostic import Inputs, Labels, Options, evaluate_layers, pair_features
+from probekit.probes.evaluated import Evaluated
+from probekit.probes.folds import duplicates
+from probekit.probes.inputs import Pieces, bag_of_pieces, keys, length, word_types
+from probekit.probes.rows import probe_rows
 from probekit.runtime import Progress, no_progress
 
 if TYPE_CHECKING:
@@ -30,7 +35,8 @@ SAME = (
 class Cache(Protocol):
     """What is asked of a cache: vectors (n, d) by layer, labels (n,), and the spec that says what they are.
 
-    Of a token-labelled task the vectors (w, d), labels and sentences of its words are asked for instead.
+    Of a token-labelled task the vectors (w, d), labels and sentences of its words are asked for instead. The pieces
+    that the model read tell which examples of dev train holds too, and make the inputs that need no model.
     """
 
     @property
@@ -41,6 +47,12 @@ class Cache(Protocol):
     def poolings(self) -> Sequence[str]: ...
     @property
     def labels(self) -> np.ndarray: ...
+    @property
+    def ids(self) -> np.ndarray: ...
+    @property
+    def pieces(self) -> Sequence[Pieces]: ...
+    @property
+    def word_pieces(self) -> Pieces: ...
     @property
     def domains(self) -> np.ndarray | None: ...
     @property
@@ -61,15 +73,16 @@ def probe(
     layers: Sequence[int | str] | None = None,
     options: Options | None = None,
     progress: Progress = no_progress,
-) -> pd.DataFrame:
-    """Fit a diagnostic classifier on each layer of ``train`` and evaluate it on ``dev``; see :func:`layer_rows`.
+) -> tuple[pd.DataFrame, Evaluated]:
+    """Fit diagnostic classifiers on each layer of ``train`` and evaluate them on ``dev``: rows, and what they rest on.
 
-    metrics : by name, as :func:`layer_rows` takes them; the first one chooses the penalty
+    metrics : by name, as :func:`layer_rows` takes them
     pooling : which sentence vectors, the first that the caches hold for None. A token-labelled task is probed word by
         word. Vectors [u; v] of separately encoded pairs become [u; v; |u - v|; u * v].
     layers : some of the layers, all for None
     Raises CacheMismatch where the two caches differ in task, model, layers or the way they were made.
     """
+    options = options or Options()
     check_match(train.spec, dev.spec)
     names = tuple(train.layers) if layers is None else tuple(str(name) for name in layers)
     if unknown := [name for name in names if name not in train.layers]:
@@ -86,34 +99,68 @@ def probe(
         if how not in cache.poolings:
             raise UsageError(f"{cache.spec['split']} has no pooling {how!r}; it has {', '.join(cache.poolings)}.")
 
-    def read(cache: Cache, name: str) -> np.ndarray:
+    def read(cache: Cache, name: str) -> Any:
         if words:
             return cache.layer_words(name)
         x = cache.layer(name, how)
-        return pair_features(x) if cache.spec["pairs"] == "separate" else x
+        return _Pairs(x) if cache.spec["pairs"] == "separate" else x
 
-    def labels(cache: Cache) -> Labels:
-        return Labels(cache.word_labels, cache.word_sentence) if words else Labels(cache.labels)
-
-    def train_labels() -> Labels:
-        if options is None or not options.hold_out_domains:
-            return labels(train)
+    labels = [_labels(cache, words) for cache in (train, dev)]
+    if words:
+        types = word_types(train.word_pieces, dev.word_pieces)
+        labels = [replace(own, types=kind) for own, kind in zip(labels, types, strict=True)]
+        inputs = Inputs()
+    else:
+        inputs = Inputs(bag_of_pieces(train.pieces, dev.pieces), (length(train.pieces), length(dev.pieces)))
+    seen = duplicates(keys(train.pieces), keys(dev.pieces))
+    labels[1] = replace(labels[1], seen=seen[dev.word_sentence] if words else seen)
+    if options.hold_out_domains:
         if words or train.domains is None:
             raise UsageError(f"{train.spec['task']} has no domains of examples; leave hold_out_domains off.")
-        return Labels(train.labels, np.unique(train.domains, return_inverse=True)[1])
-
-    return layer_rows(
+        labels[0] = replace(labels[0], groups=np.unique(train.domains, return_inverse=True)[1])
+    found = evaluate_layers(
         {name: partial(read, train, name) for name in names},
-        train_labels(),
+        labels[0],
         {name: partial(read, dev, name) for name in names},
-        labels(dev),
+        labels[1],
         kind=train.spec["kind"],
         metrics=metrics,
         about=about(dev.spec, how),
         label_names=train.spec["label_names"],
+        inputs=inputs if options.controls != 0 else Inputs(),
         options=options,
         progress=progress,
     )
+    known = labels[1].seen[labels[1].known]  # type: ignore[index]
+    resamples, level, seed = options.resamples, options.level, options.seed
+    return probe_rows(found, metrics, seen=known, resamples=resamples, level=level, seed=seed), found
+
+
+def _labels(cache: Cache, words: bool) -> Labels:
+    if not words:
+        return Labels(cache.labels, ids=cache.ids)
+    sentence = cache.word_sentence
+    first = np.searchsorted(sentence, sentence)  # sentences are in order
+    ids = np.char.add(np.char.add(cache.ids[sentence].astype(str), ":"), (np.arange(len(sentence)) - first).astype(str))
+    return Labels(cache.word_labels, sentence, ids=ids)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pairs:
+    """Vectors [u; v] (n, 2d) read as [u; v; |u - v|; u * v] (n, 4d), some rows at a time."""
+
+    x: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.x.shape[0], 2 * self.x.shape[1]
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.x.dtype
+
+    def __getitem__(self, rows: Any) -> np.ndarray:
+        return pair_features(np.asarray(self.x[rows]))
 
 
 def check_match(train: Mapping[str, Any], dev: Mapping[str, Any]) -> None:

@@ -16,7 +16,7 @@ import torch
 
 from probekit.errors import NonFiniteError, UsageError
 
-__all__ = ["Design", "Moments", "check_matrix", "moments", "product"]
+__all__ = ["Design", "Moments", "check_matrix", "moments", "precision", "product"]
 
 BLOCK = 1024  # rows of a block stay in the processor's cache between the two products of a gradient
 GRAM_BLOCK = 4096
@@ -28,6 +28,11 @@ def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     if a.device.type == "cpu" and a.dtype == torch.float32 and torch.backends.mkldnn.is_available():
         return torch.ops.mkldnn._linear_pointwise(a, b, None, "none", [], "")
     return a @ b.T
+
+
+def precision(rows: int, width: int) -> torch.dtype:
+    """What is computed in: float64 where there are fewer than 4 rows a feature, as minima are flat then."""
+    return torch.float64 if rows < 4 * width else torch.float32
 
 
 @dataclass(frozen=True, slots=True)

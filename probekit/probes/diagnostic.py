@@ -1,84 +1,93 @@
-"""Diagnostic classifiers, layer by layer: what a linear model reads off each layer's vectors.
+"""Diagnostic classifiers, layer by layer: what a probe reads off each layer's vectors, beside what it reads off noise.
 
 The protocol, for each layer on its own (Conneau et al. 2018; Peters, Ruder & Smith 2019, section 3): features are
-standardised on train; the L2 penalty is chosen on a part of train that is held out; the model is fitted again on all
-of train and evaluated once on dev, with a bootstrap interval over the dev examples. Dev is never looked at to choose.
+standardised on train; the penalty is chosen by cross-validation within train; the model is fitted again on all of
+train and evaluated once. Labels that carry nothing (shuffled; random by word type, Hewitt & Liang 2019) go the same
+way beside the gold ones, and so do inputs that need no model. What is evaluated on is never looked at to choose.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from probekit.errors import NonFiniteError, UsageError
-from probekit.probes.bootstrap import interval
-from probekit.probes.ridge import ridge_path
-from probekit.rows import make_rows
-from probekit.runtime import Progress, no_progress
+from probekit.probes.bootstrap import estimates
+from probekit.probes.controls import control_task, shuffled_splits
+from probekit.probes.evaluated import Evaluated
+from probekit.probes.folds import folds, held_out
+from probekit.probes.inputs import SPARSE_CS, sparse_path, sparse_ridge, type_majority
+from probekit.probes.ridge import ALPHAS
+from probekit.probes.rows import probe_rows
+from probekit.probes.selection import Estimator, Problem, grid, select
+from probekit.runtime import Progress, no_progress, torch_threads
 
 if TYPE_CHECKING:
     import pandas as pd
+    from scipy import sparse
 
-__all__ = [
-    "ALPHAS",
-    "CS",
-    "Labels",
-    "Options",
-    "hold_out",
-    "layer_rows",
-    "logistic_path",
-    "pair_features",
-    "standardise",
-]
+__all__ = ["Inputs", "Labels", "Options", "evaluate_layers", "layer_rows", "pair_features"]
 
 log = logging.getLogger(__name__)
 
-CS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
-ALPHAS = tuple(float(a) for a in np.logspace(-2, 6, 17))
-Vectors = np.ndarray | Callable[[], np.ndarray]
-Predict = Callable[[np.ndarray], np.ndarray]
+Vectors = Any | Callable[[], Any]
+CONTROLS = {"words": 3, "texts": 10}
+LOG_LOSS = "log-loss"
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """How the probes are fitted.
 
-    penalties : C of the logistic regression (inverse strength) or alpha of the ridge regression (strength), on
-        standardised features; None for CS or ALPHAS. Of equally good ones the strongest penalty is taken.
-    held_out : share of train that chooses the penalty
+    estimator : what is fitted; for None logistic regression, or ridge regression for numbers
+    penalties : its settings: C of logistic regression (inverse strength), alpha of ridge regression, weight decay of
+        the MLP, k of k-sparse probes, shrinkage of the difference of means; None for the estimator's own grid. Of
+        equally good ones the strongest is taken. Features are standardised.
+    choose_by : "log-loss" (squared error for numbers), or a metric's name; accuracy picks the majority class where
+        classes are unequal. folds : of train, which choose the setting; whole groups each
+    held_out : instead of folds, one share of train
     hold_out_domains : hold out whole domains of train (templates, documents, genres), for when examples of one domain
         resemble each other, so that its other examples would give an answer away
-    seed : of that part, and of the resamples
+    balanced : give all classes the same weight in the fit
+    controls : how often labels are shuffled, and how many control tasks are made where words are labelled; None for 10
+        (3 where words are labelled), 0 for none
+    calibrate : also rows of calibration error and Brier score, before and after temperature scaling
+    seed : of folds, controls and resamples
     resamples : of the bootstrap; 0 for no interval. level : its coverage
-    max_iter : of L-BFGS
+    max_iter : of the solver
     threads : layers fitted at a time, None for one a core; the numbers do not depend on it
     """
 
+    estimator: Estimator | None = None
     penalties: tuple[float, ...] | None = None
-    held_out: float = 0.2
+    choose_by: str = LOG_LOSS
+    folds: int = 5
+    held_out: float | None = None
     hold_out_domains: bool = False
+    balanced: bool = False
+    controls: int | None = None
+    calibrate: bool = False
     seed: int = 0
     resamples: int = 1000
     level: float = 0.95
-    max_iter: int = 1000
+    max_iter: int = 2000
     threads: int | None = None
 
     def __post_init__(self) -> None:
         if self.penalties is not None and not (self.penalties and all(0 < p < np.inf for p in self.penalties)):
             raise UsageError(f"penalties are positive numbers, not {self.penalties}.")
-        if not 0 < self.held_out < 1:
+        if self.held_out is not None and not 0 < self.held_out < 1:
             raise UsageError(f"held_out is a share between 0 and 1, not {self.held_out}.")
+        if self.controls is not None and self.controls < 0:
+            raise UsageError(f"controls are counted from 0, not {self.controls}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +97,16 @@ class Labels:
     y : int (n,) with -1 for unlabelled, or float (n,) with NaN
     groups : int (n,), rows that are held out and resampled together: the sentence of each word, where a row is a word,
         or the domain of each example; None where every row stands for itself
+    types : int (n,), the word type of each row, numbered alike in train and dev; None where rows are no words
+    ids : str (n,), names of the rows; None for their numbers
+    seen : bool (n,), of dev: whether the example occurs in train exactly
     """
 
     y: np.ndarray
     groups: np.ndarray | None = None
+    types: np.ndarray | None = None
+    ids: np.ndarray | None = None
+    seen: np.ndarray | None = None
 
     @property
     def known(self) -> np.ndarray:
@@ -99,7 +114,21 @@ class Labels:
         return ~np.isnan(self.y) if self.y.dtype.kind == "f" else self.y >= 0
 
     def __getitem__(self, rows: np.ndarray) -> Labels:
-        return Labels(self.y[rows], None if self.groups is None else self.groups[rows])
+        return Labels(
+            self.y[rows],
+            *(None if v is None else v[rows] for v in (self.groups, self.types, self.ids, self.seen)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What is probed beside the layers and needs no model, for train and dev.
+
+    bag : float32 csr (n, v), whose pieces occur; length : float32 (n, k)
+    """
+
+    bag: tuple[sparse.csr_matrix, sparse.csr_matrix] | None = None
+    length: tuple[np.ndarray, np.ndarray] | None = None
 
 
 def layer_rows(
@@ -110,24 +139,51 @@ def layer_rows(
     *,
     kind: str,
     metrics: Mapping[str, Any],
+    options: Options | None = None,
+    **more: Any,
+) -> pd.DataFrame:
+    """Rows of every metric of every fit, as :func:`evaluate_layers` makes them; its arguments, and
+
+    metrics : name → function of (y_true, y_pred), or an object with ``function`` and ``higher_is_better``. The first
+        one is the main one. ``span-f1`` is handed one list of tag names (``label_names``) a sentence. The log loss in
+        nats is always measured where classes are predicted.
+    """
+    options = options or Options()
+    found = evaluate_layers(
+        train_layers, y_train, dev_layers, y_dev, kind=kind, metrics=metrics, options=options, **more
+    )
+    seen = y_dev.seen[y_dev.known] if isinstance(y_dev, Labels) and y_dev.seen is not None else None
+    return probe_rows(found, metrics, seen=seen, resamples=options.resamples, level=options.level, seed=options.seed)
+
+
+def evaluate_layers(
+    train_layers: Mapping[str, Vectors],
+    y_train: np.ndarray | Labels,
+    dev_layers: Mapping[str, Vectors],
+    y_dev: np.ndarray | Labels,
+    *,
+    kind: str,
+    metrics: Mapping[str, Any],
     about: Mapping[str, Any],
     label_names: Sequence[str] = (),
+    inputs: Inputs | None = None,
     options: Options | None = None,
     progress: Progress = no_progress,
-) -> pd.DataFrame:
-    """Fit and evaluate a probe on each layer; rows of every metric, and of the majority class (or the mean) first.
+) -> Evaluated:
+    """Fit a probe on each layer, for gold labels and controls, and keep what each says of every dev example.
 
-    train_layers, dev_layers : by layer name, float (n, d), or a function that reads it. Layers are fitted in turn, so
-        that only ``threads`` of them need be in memory.
-    y_train, y_dev : labels (n,), or :class:`Labels` where rows are words. Unlabelled rows are left out and counted.
+    train_layers, dev_layers : by layer name, float (n, d) arrays or memory maps, or functions that give one. They are
+        read in blocks: neither need fit into memory.
+    y_train, y_dev : labels (n,), or :class:`Labels`. Unlabelled rows are left out and counted.
     kind : "classification" and "sequence-labelling" (logistic regression, multinomial) or "regression" (ridge)
-    metrics : name → function of (y_true, y_pred), or an object with ``function`` and ``higher_is_better``. The first
-        one chooses the penalty. ``span-f1`` is handed one list of tag names (``label_names``) a sentence.
-    about : the columns task, split, model, representation … of the rows; target is "gold" unless it says otherwise
+    metrics : see :func:`layer_rows`; one of them may choose the penalty
+    about : the columns task, split, model, representation … of the rows
+    label_names : of the classes
 
-    Own columns: penalty (C or alpha), penalty_at_edge (the grid's first or last, and clearly better than its
-    neighbour: widen the grid), converged (of every fit that the row rests on), n_train, and left_out_train,
-    left_out_dev (unlabelled rows).
+    The columns of ``fits`` are those of rows, and: penalty (the setting chosen), held_out (its mean loss on the folds),
+    penalty_at_edge (the grid's first or last, and clearly better than its neighbour: widen the grid), converged (of
+    every fit that it rests on), decrement (Newton decrement reached), digest (of the coefficients), n_train, and
+    left_out_train, left_out_dev (unlabelled rows), seen_in_train (dev rows that train holds too).
     Raises NonFiniteError naming a layer that holds NaN or infinity, UsageError for shapes, layers or labels that do
     not fit together.
     """
@@ -136,235 +192,298 @@ def layer_rows(
         raise UsageError(f"train has the layers {', '.join(train_layers)}; dev has {', '.join(dev_layers)}.")
     if not metrics:
         raise UsageError("no metric was given.")
-    classify = kind != "regression"
-    train, dev = (
-        y if isinstance(y, Labels) else Labels(np.asarray(y, dtype=None if classify else np.float64))
-        for y in (y_train, y_dev)
-    )
-    sizes = {
-        "n": int(dev.known.sum()),
-        "n_train": int(train.known.sum()),
-        "left_out_train": int((~train.known).sum()),
-        "left_out_dev": int((~dev.known).sum()),
-    }
-    if sizes["n"] == 0 or sizes["n_train"] < 2:
-        raise UsageError(f"{sizes['n_train']} labelled rows in train and {sizes['n']} in dev: too few to probe.")
-    if classify and len(np.unique(train.y[train.known])) < 2:
-        raise UsageError("all labels in train are the same; there is nothing to tell apart.")
-    scores = {name: _Score(name, m, tuple(label_names)) for name, m in metrics.items()}
-    held = hold_out(train[train.known], options.held_out, np.random.default_rng(options.seed), stratify=classify)
-    ready = train[train.known], dev[dev.known]
-    common = {"checkpoint": "", "target": "gold", **about, "seed": options.seed, **sizes}
-
-    def measure(predicted: np.ndarray, **own: Any) -> list[dict[str, Any]]:
-        return [
-            {**common, **own, "metric": name, **s.measure(ready[1], predicted, options)} for name, s in scores.items()
-        ]
-
-    def fit_layer(name: str) -> _Fit:
-        x, x_dev = (_read(of[name], y, name) for of, y in ((train_layers, train), (dev_layers, dev)))
-        if x.shape[1] != x_dev.shape[1]:
-            raise UsageError(f"layer {name}: train has {x.shape[1]} features, dev has {x_dev.shape[1]}.")
-        return _select(x, ready[0], held, x_dev, next(iter(scores.values())), classify, options)
-
-    constant = np.full(sizes["n"], _most_frequent(ready[0].y) if classify else ready[0].y.mean())
-    baseline = {"representation": "none", "estimator": "majority" if classify else "mean"}
-    records = measure(constant, layer=None, **baseline, penalty=np.nan, penalty_at_edge=False, converged=True)
-    fits: dict[str, _Fit] = {}
-    with threadpool_limits(1), warnings.catch_warnings(), ThreadPoolExecutor(options.threads or _cores()) as pool:
-        warnings.simplefilter("ignore", ConvergenceWarning)  # reported as a column, and logged below
-        for done, (name, fit) in enumerate(zip(train_layers, pool.map(fit_layer, train_layers), strict=True), 1):
-            fits[name] = fit
-            own = {"penalty": fit.penalty, "penalty_at_edge": fit.edge, "converged": fit.converged}
-            records += measure(fit.predicted, layer=name, estimator="logistic" if classify else "ridge", **own)
-            progress("probe", done, len(train_layers))
-    _complain(fits, options)
-    return make_rows(records)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    job = _Job.of(y_train, y_dev, kind, metrics, about, label_names, options)
+    work: list[Callable[[], _Found]] = [
+        partial(job.layer, name, train_layers[name], dev_layers[name]) for name in train_layers
+    ]
+    work = [*job.inputs(inputs or Inputs()), *work]  # the longest first
+    found = [job.baseline()]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with threadpool_limits(1), torch_threads(1), ThreadPoolExecutor(options.threads or cores) as pool:
+        for done, one in enumerate(pool.map(lambda piece: piece(), work), 1):
+            found.append(one)
+            progress("probe", done, len(work))
+    _complain([fit for one in found for fit in one.fits], options)
+    return job.gather(found)
 
 
 @dataclass(frozen=True, slots=True)
-class _Score:
-    """A metric, whatever shape it wants its labels in."""
+class _Found:
+    """Fits of one layer or input: their columns, and of each the labels asked for, predictions and losses (n,)."""
 
-    name: str
-    metric: Any
+    fits: list[dict[str, Any]]
+    gold: np.ndarray
+    predicted: np.ndarray
+    loss: np.ndarray | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """Labels and label sets of the known rows, and how they are folded: the same for every layer."""
+
+    train: Labels
+    dev: Labels
+    names: tuple[str, ...]
+    y: np.ndarray
+    y_dev: np.ndarray
+    classes: int
+    fold: np.ndarray
+    rows: np.ndarray
+    rows_dev: np.ndarray
+    metrics: Mapping[str, Any]
     label_names: tuple[str, ...]
+    common: Mapping[str, Any]
+    options: Options
 
-    def __call__(self, y: Labels, predicted: np.ndarray) -> float:
-        return float(getattr(self.metric, "function", self.metric)(*self._shaped(y, predicted)))
-
-    @property
-    def sign(self) -> int:
-        return 1 if getattr(self.metric, "higher_is_better", True) else -1
-
-    def measure(self, y: Labels, predicted: np.ndarray, options: Options) -> dict[str, float]:
-        """The value and its interval: the columns value, ci_low, ci_high."""
-        gold, guess = self._shaped(y, predicted)
-        score = getattr(self.metric, "function", self.metric)
-        low, high = interval(
-            gold,
-            guess,
-            score,
-            name=self.name,
-            groups=None if self._spans else y.groups,
-            resamples=options.resamples,
-            level=options.level,
-            seed=options.seed,
+    @classmethod
+    def of(
+        cls,
+        y_train: np.ndarray | Labels,
+        y_dev: np.ndarray | Labels,
+        kind: str,
+        metrics: Mapping[str, Any],
+        about: Mapping[str, Any],
+        label_names: Sequence[str],
+        options: Options,
+    ) -> _Job:
+        classify = kind != "regression"
+        train, dev = (
+            y if isinstance(y, Labels) else Labels(np.asarray(y, dtype=None if classify else np.float64))
+            for y in (y_train, y_dev)
         )
-        return {"value": float(score(gold, guess)), "ci_low": low, "ci_high": high}
+        rows, rows_dev = np.flatnonzero(train.known), np.flatnonzero(dev.known)
+        if len(rows_dev) == 0 or len(rows) < 2:
+            raise UsageError(f"{len(rows)} labelled rows in train and {len(rows_dev)} in dev: too few to probe.")
+        sizes = {
+            "n_train": len(rows),
+            "left_out_train": len(train.y) - len(rows),
+            "left_out_dev": len(dev.y) - len(rows_dev),
+            "seen_in_train": None if dev.seen is None else int(dev.seen[rows_dev].sum()),
+        }
+        train, dev = train[rows], dev[rows_dev]
+        if len(np.unique(train.y)) < 2:
+            raise UsageError("all labels in train are the same; there is nothing to tell apart.")
+        names, y, y_held = ["gold"], [train.y[None]], [dev.y[None]]
+        words = train.types is not None and dev.types is not None
+        k = CONTROLS["words" if words else "texts"] if options.controls is None else options.controls
+        if k:
+            names += [f"shuffled-{i}" for i in range(k)]
+            for parts, own in zip((y, y_held), shuffled_splits(train.y, dev.y, k, options.seed), strict=True):
+                parts.append(own)
+        if k and words:
+            names += [f"control-task-{i}" for i in range(k)]
+            both = control_task(train.types, dev.types, train.y, k, options.seed)  # type: ignore[arg-type]
+            for parts, own in zip((y, y_held), both, strict=True):
+                parts.append(own)
+        if options.held_out is None:
+            fold = folds(train.y, options.folds, groups=train.groups, seed=options.seed, stratify=classify)
+        else:
+            share = held_out(train.y, options.held_out, groups=train.groups, seed=options.seed, stratify=classify)
+            fold = np.where(share, 0, -1)
+        most = max(int(train.y.max()), int(dev.y.max()), len(label_names) - 1) if classify else -1
+        common = {"checkpoint": "", **about, "seed": options.seed, "n": len(rows_dev), **sizes}
+        common.pop("target", None)
+        ys = [np.concatenate(parts) for parts in (y, y_held)]
+        return cls(
+            train, dev, tuple(names), ys[0], ys[1], most + 1, fold, rows, rows_dev, metrics, tuple(label_names), common,
+            options,
+        )  # fmt: skip
 
-    @property
-    def _spans(self) -> bool:
-        return self.name.startswith("span-")
+    def layer(self, name: str, train: Vectors, dev: Vectors) -> _Found:
+        x, x_dev = (_matrix(v, len(k) + left, name) for v, k, left in (
+            (train, self.rows, self.common["left_out_train"]), (dev, self.rows_dev, self.common["left_out_dev"])
+        ))  # fmt: skip
+        if x.shape[1] != x_dev.shape[1]:
+            raise UsageError(f"layer {name}: train has {x.shape[1]} features, dev has {x_dev.shape[1]}.")
+        return self._select(x, x_dev, self.rows, self.rows_dev, self.names, {"layer": name})
 
-    def _shaped(self, y: Labels, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        if not self._spans:
-            return y.y, predicted
-        if y.groups is None or not self.label_names:
-            raise UsageError(f"{self.name} wants the sentence of each word (Labels.groups) and the label_names.")
-        names = np.array(self.label_names, dtype=object)
-        cuts = np.flatnonzero(np.diff(y.groups)) + 1
-        return tuple(_ragged(np.split(names[tags], cuts)) for tags in (y.y, predicted))  # type: ignore[return-value]
+    def inputs(self, given: Inputs) -> Iterator[Callable[[], _Found]]:
+        """Work on the inputs that there are: gold labels only."""
+        if given.bag is not None:
+            yield partial(self._bag, *given.bag)
+        if given.length is not None:
+            about = {"layer": None, "representation": "length"}
+            x, x_dev = given.length
+            yield partial(self._select, x, x_dev, self.rows, self.rows_dev, ("gold",), about)
+        if self.train.types is not None and self.classes:
+            yield self._types
+
+    def _select(
+        self,
+        x: Any,
+        x_dev: Any,
+        rows: np.ndarray,
+        rows_dev: np.ndarray,
+        names: tuple[str, ...],
+        about: Mapping[str, Any],
+    ) -> _Found:
+        options = self.options
+        own = options.estimator or (Estimator.LOGISTIC if self.classes else Estimator.RIDGE)
+        if (own is Estimator.RIDGE) == bool(self.classes):
+            raise UsageError(f"{own} probes do not go with {'classes' if self.classes else 'numbers'} as labels.")
+        if about["layer"] is None:  # an input: whatever is fitted on the layers, the plain probe here
+            own = Estimator.LOGISTIC if self.classes else Estimator.RIDGE
+        given = options.penalties if own is (options.estimator or own) else None
+        y = self.y[: len(names)]
+        problem = Problem(
+            x,
+            rows,
+            y,
+            self.classes,
+            self.fold,
+            own,
+            grid(own, given, x.shape[1]),
+            options.balanced,
+            options.max_iter,
+            options.seed,
+        )
+        try:
+            chosen = select(problem, None if options.choose_by == LOG_LOSS else self._criterion)
+        except NonFiniteError as error:
+            raise NonFiniteError(f"{_called(about)}: {error} First in row {_first_bad(x, rows)}.") from None
+        loss, predicted = chosen.fitted.outcome(x_dev, rows_dev, self.y_dev[: len(names)])
+        if not np.isfinite(predicted).all() or (loss is not None and not np.isfinite(loss).all()):
+            raise NonFiniteError(
+                f"{_called(about)} of dev holds NaN or infinity. First in row {_first_bad(x_dev, rows_dev)}."
+            )
+        fits = [
+            {
+                **about,
+                "estimator": str(own),
+                "target": name,
+                "penalty": chosen.setting[i],
+                "held_out": chosen.held_out[i],
+                "penalty_at_edge": bool(chosen.edge[i]),
+                "converged": bool(chosen.converged[i]),
+                "decrement": chosen.decrement[i],
+                "digest": chosen.digest[i],
+            }
+            for i, name in enumerate(names)
+        ]
+        return _Found(fits, self.y_dev[: len(names)], predicted[:, 0], None if loss is None else loss[:, 0])
+
+    def _criterion(self, y: np.ndarray, predicted: np.ndarray, loss: np.ndarray | None) -> np.ndarray:
+        """Of the metric asked for, with the sign that makes small good, (targets, settings)."""
+        name = self.options.choose_by
+        if name not in self.metrics:
+            raise UsageError(f"choose_by is log-loss or one of the metrics {', '.join(self.metrics)}, not {name!r}.")
+        score = self.metrics[name]
+        sign = -1 if getattr(score, "higher_is_better", True) else 1
+        groups = None
+        if name.startswith("span-"):
+            groups = np.concatenate([self.train.groups[self.fold == f] for f in range(self.fold.max() + 1)])  # type: ignore[index]
+        value = [
+            estimates(
+                gold, own, name, score=getattr(score, "function", score), groups=groups, label_names=self.label_names
+            )
+            for gold, own in zip(y, predicted, strict=True)
+        ]
+        return sign * np.stack(value)
+
+    def _bag(self, x: sparse.csr_matrix, x_dev: sparse.csr_matrix) -> _Found:
+        """The bag of pieces: scikit-learn's sparse solver; the first fold chooses the penalty."""
+        x, x_dev, held = x[self.rows], x_dev[self.rows_dev], self.fold == 0
+        y, y_dev = self.y[0], self.y_dev[0]
+        about = {"layer": None, "representation": "bag-of-pieces", "target": "gold"}
+        if self.classes:
+            path = sparse_path(x[~held], y[~held], self.classes, SPARSE_CS)
+            losses = -np.take_along_axis(path.log_proba(x[held]), y[None, held, None], 2)[..., 0].clip(-50)
+            best = int(losses.mean(1).argmin())
+            last = sparse_path(x, y, self.classes, [SPARSE_CS[best]])
+            log_p = last.log_proba(x_dev)[0].clip(-50)
+            fit = {
+                **about,
+                "estimator": "logistic",
+                "penalty": SPARSE_CS[best],
+                "converged": bool(path.converged[best] and last.converged[0]),
+                "held_out": losses[best].mean(),
+            }
+            return _Found([fit], y_dev[None], log_p.argmax(1)[None], -log_p[np.arange(len(y_dev)), y_dev][None])
+        alphas = ALPHAS[::-1]
+        errors = ((sparse_ridge(x[~held], y[~held], alphas).predict(x[held]) - y[held]) ** 2).mean(1)
+        best = int(errors.argmin())
+        predicted = sparse_ridge(x, y, [alphas[best]]).predict(x_dev)
+        fit = {
+            **about,
+            "estimator": "ridge",
+            "penalty": alphas[best],
+            "converged": True,
+            "held_out": errors[best],
+        }
+        return _Found([fit], y_dev[None], predicted, None)
+
+    def _types(self) -> _Found:
+        """The most frequent label of each word type."""
+        log_p = type_majority(self.train.types, self.y[0], self.classes).log_proba(self.dev.types).clip(-50)  # type: ignore[arg-type]
+        gold = self.y_dev[0]
+        fit = {"layer": None, "representation": "word-type", "estimator": "type-majority", "target": "gold"}
+        return _Found([fit], gold[None], log_p.argmax(1)[None], -log_p[np.arange(len(gold)), gold][None])
+
+    def baseline(self) -> _Found:
+        """The class most frequent in train with the shares of classes as probabilities, or the mean."""
+        y, gold = self.train.y, self.dev.y
+        fit = {"layer": None, "representation": "none", "target": "gold"}
+        if not self.classes:
+            return _Found([{**fit, "estimator": "mean"}], gold[None], np.full((1, len(gold)), y.mean()), None)
+        count = np.bincount(y, minlength=self.classes)
+        loss = -np.log(np.maximum(count, 0.5) / len(y))[gold]
+        return _Found(
+            [{**fit, "estimator": "majority"}], gold[None], np.full((1, len(gold)), count.argmax()), loss[None]
+        )
+
+    def gather(self, found: Sequence[_Found]) -> Evaluated:
+        import pandas as pd
+
+        plain = {"penalty": np.nan, "held_out": np.nan, "decrement": np.nan, "digest": ""}
+        flags = {"penalty_at_edge": False, "converged": True}
+        fits = pd.DataFrame([{**self.common, **plain, **flags, **fit} for one in found for fit in one.fits])
+        fits["layer_name"] = [str(fit["layer"] or "") for one in found for fit in one.fits]
+        fits["layer"] = pd.array([int(n) if n.isdigit() else None for n in fits["layer_name"]], dtype="Int64")
+        if "step" not in fits:
+            fits["step"] = pd.array([None] * len(fits), dtype="Int64")
+        n = len(self.rows_dev)
+        names = tuple(self.metrics) + ((LOG_LOSS,) if self.classes and LOG_LOSS not in self.metrics else ())
+        return Evaluated(
+            fits,
+            np.arange(n).astype(str) if self.dev.ids is None else self.dev.ids,
+            np.concatenate([one.gold for one in found]),
+            np.concatenate([one.predicted for one in found]),
+            names,
+            self.dev.groups,
+            np.concatenate([one.loss for one in found if one.loss is not None]).astype(np.float32)
+            if self.classes
+            else None,
+            self.label_names,
+        )
 
 
-def _ragged(parts: list[np.ndarray]) -> np.ndarray:
-    out = np.empty(len(parts), dtype=object)
-    out[:] = [list(part) for part in parts]
-    return out
-
-
-def _read(vectors: Vectors, y: Labels, name: str) -> np.ndarray:
-    """The labelled rows of a layer, float32 (n, d), finite."""
-    x = np.asarray(vectors() if callable(vectors) else vectors)
-    if x.ndim != 2 or len(x) != len(y.y):
-        raise UsageError(f"layer {name}: vectors {x.shape} do not go with {len(y.y)} labels; (n, d) is wanted.")
-    x = x[y.known].astype(np.float32, copy=False)
-    if not np.isfinite(x).all():
-        row = int(np.flatnonzero(~np.isfinite(x).all(1))[0])
-        raise NonFiniteError(f"layer {name} holds NaN or infinity (first in labelled row {row}); it cannot be probed.")
+def _matrix(vectors: Vectors, rows: int, name: str) -> Any:
+    x = vectors() if callable(vectors) else vectors
+    x = x if hasattr(x, "shape") and hasattr(x, "dtype") else np.asarray(x)
+    if len(x.shape) != 2 or x.shape[0] != rows:
+        raise UsageError(f"layer {name}: vectors {x.shape} do not go with {rows} labels; (n, d) is wanted.")
     return x
 
 
-def _most_frequent(y: np.ndarray) -> Any:
-    classes, counts = np.unique(y, return_counts=True)
-    return classes[counts.argmax()]
+def _called(about: Mapping[str, Any]) -> str:
+    return f"layer {about['layer']}" if about["layer"] is not None else str(about["representation"])
 
 
-@dataclass(frozen=True, slots=True)
-class _Fit:
-    """A chosen probe: its penalty, its predictions of dev, and whether the grid's edge clearly beat its neighbour."""
-
-    penalty: float
-    converged: bool
-    predicted: np.ndarray
-    edge: bool
+def _first_bad(x: Any, rows: np.ndarray) -> int:
+    for at in np.array_split(rows, -(-len(rows) // 4096)):
+        bad = ~np.isfinite(np.asarray(x[at], dtype=np.float64)).all(1)
+        if bad.any():
+            return int(at[bad.argmax()])
+    return -1
 
 
-def _select(
-    x: np.ndarray, y: Labels, held: np.ndarray, x_dev: np.ndarray, score: _Score, classify: bool, options: Options
-) -> _Fit:
-    grid = sorted(options.penalties or (CS if classify else ALPHAS), reverse=not classify)  # strongest penalty first
-    x_fit, x_held = standardise(x[~held], x[held])
-    path = _path(x_fit, y.y[~held], grid, classify, options)
-    values = np.nan_to_num([score.sign * score(y[held], predict(x_held)) for predict, _ in path], nan=-np.inf)
-    best = int(values.argmax())
-    x_all, x_dev = standardise(x, x_dev)
-    [(predict, converged)] = _path(x_all, y.y, grid[best : best + 1], classify, options)
-    beaten = {0: 1, len(grid) - 1: len(grid) - 2}.get(best)
-    noise = 0.5 / np.sqrt(held.sum())  # standard error of a share: at chance, any penalty may come out best
-    edge = len(grid) > 1 and beaten is not None and bool(values[best] - values[beaten] > noise)
-    return _Fit(grid[best], converged and all(ok for _, ok in path), predict(x_dev), edge)
-
-
-def _complain(fits: Mapping[str, _Fit], options: Options) -> None:
+def _complain(fits: Sequence[Mapping[str, Any]], options: Options) -> None:
     """One line for all layers: where the grid was too narrow, and where the solver did not get there."""
-    if edges := [f"{layer} ({fit.penalty:g})" for layer, fit in fits.items() if fit.edge]:
+    gold = [fit for fit in fits if fit["target"] == "gold"]
+    if edges := [f"{fit['layer']} ({fit['penalty']:g})" for fit in gold if fit.get("penalty_at_edge")]:
         log.info("the best penalty is at the edge of the grid in layer %s; widen it.", ", ".join(edges))
-    if short := [layer for layer, fit in fits.items() if not fit.converged]:
-        log.warning("L-BFGS did not converge in %d iterations in layer %s.", options.max_iter, ", ".join(short))
-
-
-def _path(
-    x: np.ndarray, y: np.ndarray, grid: Sequence[float], classify: bool, options: Options
-) -> list[tuple[Predict, bool]]:
-    if classify:
-        return logistic_path(x, y, grid, max_iter=options.max_iter)
-    weights, intercepts = ridge_path(x, y, grid)
-    return [(partial(_line, w, b), True) for w, b in zip(weights.T, intercepts, strict=True)]
-
-
-def logistic_path(
-    x: np.ndarray, y: np.ndarray, penalties: Sequence[float], *, max_iter: int = 1000, tol: float = 1e-4
-) -> list[tuple[Predict, bool]]:
-    """Multinomial logistic regression (L-BFGS, scikit-learn) for each C, in order, each starting from the last one.
-
-    x : float64 (n, d); y : (n,). Returns for each C a function from (m, d) to classes (m,), and whether it converged:
-    whether no element of the gradient of the mean penalised loss is above ``tol`` (doubled, for rounding).
-    """
-    classes, codes = np.unique(y, return_inverse=True)
-    if len(classes) < 2:
-        raise UsageError("the part of train that is fitted holds one class only; more examples are needed.")
-    model = LogisticRegression(warm_start=True, max_iter=max_iter, tol=tol)
-    path: list[tuple[Predict, bool]] = []
-    for c in penalties:
-        model.set_params(C=c).fit(x, codes)
-        w, b = model.coef_.copy(), model.intercept_.copy()
-        error = model.predict_proba(x).astype(np.float64)
-        error[np.arange(len(x)), codes] -= 1
-        if len(classes) == 2:  # one row of weights, for the second class
-            slope, w, b = error[:, 1:].T @ x + w / c, np.vstack([0 * w, w]), np.append(0, b)
-        else:
-            slope = error.T @ x + w / c
-        steepest = max(np.abs(slope).max() / len(x), np.abs(error.mean(0)).max())
-        path.append((partial(_class, classes, w, b), bool(steepest <= 2 * tol)))
-    return path
-
-
-def _line(w: np.ndarray, b: float, x: np.ndarray) -> np.ndarray:
-    return x @ w + b
-
-
-def _class(classes: np.ndarray, w: np.ndarray, b: np.ndarray, x: np.ndarray) -> np.ndarray:
-    return classes[(x @ w.T + b).argmax(1)]
-
-
-def standardise(x: np.ndarray, *others: np.ndarray) -> tuple[np.ndarray, ...]:
-    """``x`` and ``others`` with the mean and standard deviation of ``x`` taken out, float64.
-
-    In float32 L-BFGS stops early: the loss no longer changes, the gradient is still there.
-
-    A feature whose deviation is at most 1e-5 of its mean is rounding noise and becomes 0.
-    """
-    mean, sd = x.mean(0, dtype=np.float64), x.std(0, dtype=np.float64)
-    scale = np.divide(1, sd, out=np.zeros_like(sd), where=sd > 1e-5 * np.abs(mean))
-    return tuple((z - mean) * scale for z in (x, *others))
-
-
-def hold_out(y: Labels, share: float, rng: np.random.Generator, *, stratify: bool) -> np.ndarray:
-    """Which rows are held out, bool (n,): ``share`` of each class, or of all rows; of sentences where rows are words.
-
-    A class keeps at least one row in the part that is fitted.
-    """
-    held = np.zeros(len(y.y), dtype=bool)
-    if y.groups is not None:
-        units = np.unique(y.groups)
-        if len(units) < 2:
-            raise UsageError("train has one sentence or domain only; two are needed to hold one out.")
-        chosen = rng.permutation(units)[: min(max(1, round(share * len(units))), len(units) - 1)]
-        return np.isin(y.groups, chosen)
-    strata = np.unique(y.y, return_inverse=True)[1] if stratify else np.zeros(len(y.y), dtype=int)
-    for stratum in range(strata.max() + 1):
-        rows = np.flatnonzero(strata == stratum)
-        held[rng.permutation(rows)[: min(round(share * len(rows)), len(rows) - 1)]] = True
-    if not held.any():
-        raise UsageError(
-            f"{len(held)} labelled rows in train leave none to choose the penalty on; {share:.0%} was wanted."
-        )
-    return held
+    if short := sorted({_called(fit) for fit in fits if not fit.get("converged", True)}):
+        log.warning("not converged in %d iterations: %s.", options.max_iter, ", ".join(short))
 
 
 def pair_features(x: np.ndarray) -> np.ndarray:

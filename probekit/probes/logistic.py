@@ -14,7 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from probekit.errors import UsageError
-from probekit.probes.design import Design, Moments, check_matrix, moments
+from probekit.probes.design import Design, Moments, check_matrix, moments, precision, product
 from probekit.probes.solver import solve
 from probekit.runtime import resolve_device, torch_threads
 
@@ -59,6 +59,29 @@ class LogisticFit:
             return np.stack([-np.logaddexp(0, z[:, :, 0]), -np.logaddexp(0, -z[:, :, 0])], -1)
         return log_softmax(np.moveaxis(z, 2, 3), -1)
 
+    def outcome(self, x: Any, rows: np.ndarray | None, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What the models say of rows of ``x`` whose labels are codes (targets, m), without keeping probabilities.
+
+        The log loss of each row, float32 nats (targets, Cs, m), and the class predicted, (targets, Cs, m).
+        """
+        t, c, k, d = self.weights.shape
+        w = torch.as_tensor(self.weights.reshape(-1, d), dtype=torch.float32)
+        b = torch.as_tensor(self.intercepts.reshape(-1, 1), dtype=torch.float32)
+        design = Design(x, rows, self.centre)
+        loss = np.empty((t, c, len(design)), dtype=np.float32)
+        predicted = np.empty(loss.shape, dtype=np.int32)
+        for at, block in design.blocks():
+            z = (product(w, block) + b).view(t, c, k, -1)
+            y = torch.as_tensor(codes[:, at].astype(np.int64))[:, None].expand(t, c, -1)
+            if k == 1:
+                z = z[:, :, 0]
+                right = torch.where(y == 1, z, -z)
+                loss[:, :, at], predicted[:, :, at] = torch.nn.functional.softplus(-right), z > 0
+            else:
+                gold = torch.gather(z, 2, y[:, :, None])[:, :, 0]
+                loss[:, :, at], predicted[:, :, at] = torch.logsumexp(z, 2) - gold, z.argmax(2)
+        return loss, predicted
+
     def choose(self, penalties: np.ndarray) -> LogisticFit:
         """The model of one penalty, by number, for each target: of the same kind, with one C."""
         at = (np.arange(len(self.weights)), np.asarray(penalties))
@@ -89,12 +112,12 @@ def fit_logistic(
     sums : moments of those rows, computed for None; standardise : the penalty is on standardised features
     weights : float (targets, m) of the rows, None for all 1; start : models of the same targets and Cs to begin at
     tol : Newton decrement; for None what keeps logits within about 1e-4 (root mean square) of the optimum's,
-        2e-9·m, at most 1e-4; and 1e-6 for fewer than 4·d rows, which are computed in float64
+        2e-9·m, at most 1e-4; in float64 1e-6. dtype : see ``precision``
     """
     count = x.shape[0] if rows is None else len(rows)
-    small = count < 4 * x.shape[1]
-    dtype = dtype or (torch.float64 if small else torch.float32)
-    tol = (1e-6 if small else min(1e-4, 2e-9 * count)) if tol is None else tol
+    dtype = dtype or precision(count, x.shape[1])
+    if tol is None:
+        tol = 1e-6 if dtype == torch.float64 else min(1e-4, 2e-9 * count)
     targets = len(codes)
     strength = np.broadcast_to(np.asarray(Cs, dtype=np.float64), (targets, np.shape(Cs)[-1]))
     with torch_threads(1):
@@ -107,9 +130,7 @@ def fit_logistic(
             shift = np.einsum("tckd,d->tck", start.weights, sums.mean - start.centre)
             wide = np.broadcast_to(start.weights, (targets, strength.shape[1], k, x.shape[1]))
             bias = np.broadcast_to(start.intercepts + shift, (targets, strength.shape[1], k))
-            first = tuple(
-                torch.tensor(v.reshape(-1, *v.shape[2:]), dtype=torch.float64, device=device) for v in (wide, bias)
-            )
+            first = (_flat(wide, device), _flat(bias, device))
         found = solve(
             design,
             sums,
@@ -133,7 +154,11 @@ def fit_logistic(
     )
 
 
-class LogisticPath(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+def _flat(values: np.ndarray, device: str) -> torch.Tensor:
+    return torch.tensor(values.reshape(-1, *values.shape[2:]), dtype=torch.float64, device=device)
+
+
+class LogisticPath(ClassifierMixin, BaseEstimator):
     """L2-penalised logistic regression for many penalties and many label sets on the same features.
 
     Each model minimises C·Σᵢ sᵢ loss(yᵢ, xᵢ) + ½ |w|² with a free intercept: scikit-learn's ``LogisticRegression``,
@@ -146,7 +171,7 @@ class LogisticPath(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     standardise : put the penalty on standardised features; ``coef_`` still belongs to the features as given
     class_weight : None; "balanced": n / (classes · count of the class); or a weight for each class by label
     tol : Newton decrement gᵀH⁻¹g at which a model has converged (twice the nats the objective can still fall by);
-        None for 2e-9·n, at most 1e-4, and 1e-6 with fewer than 4·d rows
+        None for 2e-9·n, at most 1e-4, and 1e-6 in float64
     device : where the products are computed, "cpu" or "cuda"
 
     Attributes: ``classes_``; ``coef_`` float64 (targets, Cs, 1 or classes, d); ``intercept_`` (targets, Cs, 1 or

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from probekit.errors import UsageError
-from probekit.probes.design import Design, Moments, check_matrix, moments, product
+from probekit.probes.design import Design, Moments, check_matrix, moments, precision, product
 from probekit.runtime import resolve_device, torch_threads
 
 __all__ = ["ALPHAS", "RidgeFit", "RidgePath", "fit_ridge"]
@@ -79,7 +79,7 @@ def fit_ridge(
     float32 products are corrected by passes over the residuals until the decrement is nothing.
     """
     count = x.shape[0] if rows is None else len(rows)
-    dtype = dtype or (torch.float64 if count < 4 * x.shape[1] else torch.float32)
+    dtype = dtype or precision(count, x.shape[1])
     strength = np.broadcast_to(np.asarray(alphas, dtype=np.float64), (len(y), np.shape(alphas)[-1]))
     with torch_threads(1):
         if sums is None:
@@ -155,7 +155,7 @@ def _leave_one_out(
     return total / len(design)
 
 
-class RidgePath(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+class RidgePath(RegressorMixin, BaseEstimator):
     """Ridge regression for many penalties and many targets on the same features, scikit-learn's objective.
 
         path = RidgePath(alphas=(1, 10, 100)).fit(X, Y)
@@ -207,20 +207,3 @@ class RidgePath(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         X = validate_data(self, X, reset=False, dtype="numeric")
         out = self._fit.predict(X, dtype=torch.float64 if X.dtype == np.float64 else torch.float32)
         return out[0, 0] if self._single else out
-
-
-def ridge_path(x: np.ndarray, y: np.ndarray, alphas: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
-    """Minimisers of ‖y - xw - b‖² + alpha ‖w‖² for each alpha; the intercept b is not penalised.
-
-    x : float (n, d); y : float (n,)
-    Returns w, float64 (d, alphas), and b, float64 (alphas,). With x = x̄ + UΣVᵀ, w = V (Σ² + alpha)⁻¹ ΣUᵀ(y - ȳ): the
-    decomposition of the smaller of xᵀx and xxᵀ serves every alpha. (Hastie, Tibshirani & Friedman 2009, section 3.4.1.)
-    """
-    x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
-    mean, centre = x.mean(0), y.mean()
-    x, y = x - mean, y - centre
-    wide = x.shape[1] > x.shape[0]
-    power, basis = np.linalg.eigh(x @ x.T if wide else x.T @ x)
-    shrunk = (basis.T @ (y if wide else x.T @ y))[:, None] / (np.maximum(power, 0)[:, None] + np.asarray(alphas))
-    weights = x.T @ (basis @ shrunk) if wide else basis @ shrunk
-    return weights, centre - mean @ weights

@@ -26,22 +26,26 @@ def probe(
     metrics: Sequence[str] | None = None,
     pooling: str | None = None,
     layers: Sequence[int | str] | None = None,
+    examples: str | Path | None = None,
     progress: Progress = no_progress,
     **options: Any,
 ) -> pd.DataFrame:
-    """Fit a diagnostic classifier on each layer of one cache and evaluate it on another; one row a layer and metric.
+    """Fit a diagnostic classifier on each layer of one cache and evaluate it on another; one row a number.
 
-    Features are standardised on train, the L2 penalty is chosen on a fifth of train, the probe is fitted again on all
-    of train (logistic regression, or ridge for numbers), and dev is looked at once, with a bootstrap interval.
+    Features are standardised on train, the L2 penalty is chosen by cross-validation in train, the probe is fitted
+    again on all of train (logistic regression, or ridge for numbers), and dev is looked at once, with a bootstrap
+    interval. Shuffled labels, and control tasks where words are labelled, go the same way; so do a bag of pieces and
+    the length of the texts.
 
         rows = probekit.probe("cola.train.h5", "cola.dev.h5")
         probekit.plots.layer_curve(rows)
 
     train, dev : files or open caches of the same task, model and layers
-    metrics : names known to ``probekit.tasks.metrics``, the task's own for None; the first one chooses the penalty
+    metrics : names known to ``probekit.tasks.metrics``, the task's own for None; the first one is the main one
     pooling : one of the caches' poolings, the first for None; layers : some of the layers, all for None
-    options : fields of :class:`probekit.probes.Options`: penalties, held_out, seed, resamples, threads …
-    Returns rows (see ``probekit.rows``): also the majority class (or the mean) as a row without a layer.
+    examples : a file (.parquet) for what each probe said of each example: what comparisons are computed from
+    options : fields of :class:`probekit.probes.Options`: estimator, penalties, controls, folds, seed, threads …
+    Returns rows (see ``probekit.rows``); the columns after ``n`` are those of ``probekit.probes.evaluate_layers``.
     Raises CacheMismatch where the caches do not belong together, NonFiniteError naming a layer with NaN, UsageError.
     """
     with ExitStack() as stack:
@@ -50,7 +54,7 @@ def probe(
             for cache in (train, dev)
         )
         names = a.spec["metrics"] if metrics is None else metrics
-        return probe_caches(
+        rows, found = probe_caches(
             a,
             b,
             metrics={name: metric(name) for name in names},
@@ -59,3 +63,6 @@ def probe(
             options=Options(**options),
             progress=progress,
         )
+    if examples is not None:
+        found.write(examples)
+    return rows
