@@ -6,8 +6,6 @@ Both sides have one thread, the same data, batch size and stopping rule; the loo
 are the processor's, so that a neighbour does not count; the second ratio does not rest on who stops when.
 """
 
-from __future__ import annotations
-
 import argparse
 import resource
 import time
@@ -52,7 +50,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=default)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    options = Options(hidden=args.hidden, batch=args.batch)
+    options = Options(hidden=args.hidden, batch=args.batch, steps=1)  # a round is one pass
     rng = np.random.default_rng(0)
     x = rng.standard_normal((args.n + 2000, args.d), dtype=np.float32)
     hidden = np.maximum(x @ rng.standard_normal((args.d, 8), dtype=np.float32), 0) @ rng.normal(size=(8, args.classes))
