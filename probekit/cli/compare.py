@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
@@ -67,8 +67,8 @@ def compare_command(
     _check(out)
     began = monotonic()
     options: dict[str, Any] = {"against": against, "metric": metric, "resamples": resamples, "seed": seed}
-    tables = [Evaluated.read(path) for path in (first, second) if path is not None]
-    rows = compare(*tables, **options, **chosen)
+    other = None if second is None else Evaluated.read(second)
+    rows = compare(Evaluated.read(first), other, **options, **chosen)
     head = rows.iloc[0]
     title = f"{head['task']} {head['split']}, {head['of_metric']} minus {head['against']}, {head['n']:,} examples"
     _show(rows, title, by="layer_name", more=("p", "p_adjusted"))
@@ -105,11 +105,11 @@ def summary_command(
     _write(rows, out, options, seed, monotonic() - began)
 
 
-def _choice(kind: Callable[[str], Any], word: str) -> Any:
+def _choice(kind: type[StrEnum], word: str) -> Any:
     try:
         return kind(word)
     except ValueError:
-        raise UsageError(f"there are {' and '.join(kind)}, not {word!r}.") from None  # type: ignore[call-overload]
+        raise UsageError(f"there are {' and '.join(kind)}, not {word!r}.") from None
 
 
 def _check(out: Path | None) -> None:

@@ -99,7 +99,7 @@ def statistics(
     step = max(1, int(BLOCK // (max(units.count, units.rows // 8) * 3 * classes)))
     for at in range(0, len(predicted), step):
         g, p = (y if len(y) == 1 else y[at : at + step] for y in (gold, predicted))
-        one = statistic(metric, g, p, units, label_names=names) if known else Rows(g, p, units, partial(_loop, score))
+        one = statistic(metric, g, p, units, label_names=names) if known else Rows(g, p, units, partial(_loop, score))  # type: ignore[arg-type]
         yield units, one
 
 

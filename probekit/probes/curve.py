@@ -7,7 +7,7 @@ no layer between others and is left out.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,7 +33,8 @@ def curve_summary(
     half of the resamples. first-good-layer has no interval: it is made from one.
     """
     metric = main_metric(evaluated) if metric is None else metric
-    names, records = evaluated.fits["layer_name"].to_numpy(), []
+    names = evaluated.fits["layer_name"].to_numpy()
+    records: list[dict[str, Any]] = []
     for whole in curves(evaluated):
         curve = np.array([f for f in whole if str(names[f]).isdigit()], dtype=np.int64)
         if not len(curve):
@@ -45,7 +46,13 @@ def curve_summary(
         again = sign * replicates(metric=metric, resamples=resamples, seed=seed, **part.sample())
         units = Units.of_groups(part.groups, len(part.ids)).count
         of = part.fits.iloc[0].drop(labels=["penalty", "source"], errors="ignore").to_dict()
-        common = {**of, "layer": None, "layer_name": "", "n": len(part.ids), "of_metric": metric}
+        common: dict[str, Any] = {
+            **{str(k): v for k, v in of.items()},
+            "layer": None,
+            "layer_name": "",
+            "n": len(part.ids),
+            "of_metric": metric,
+        }
         for name, function in STATISTICS.items():
             [[low, high]] = intervals(function(layers, again)[None], level=level, units=units)
             number = function(layers, value)[0]

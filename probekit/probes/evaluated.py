@@ -87,7 +87,7 @@ class Evaluated:
         return pd.concat([_long(self, a, b).to_pandas() for a, b in _parts(self)], ignore_index=True)
 
     def write(self, path: str | Path) -> Path:
-        """Write the long table as Parquet, whole or not at all; returns ``path``. Raises UsageError for another suffix."""
+        """Write the long table as Parquet, whole or not at all; returns ``path``. UsageError for another suffix."""
         import pyarrow.parquet as parquet
 
         path = Path(path)
@@ -190,14 +190,14 @@ def join(*evaluated: Evaluated) -> Evaluated:
         np.concatenate(predicted),
         tuple(name for name in first.metrics if all(name in e.metrics for e in evaluated)) or first.metrics,
         first.groups,
-        None if any(x is None for x in loss) else np.concatenate(loss),  # type: ignore[arg-type]
+        None if any(x is None for x in loss) else np.concatenate(loss),
         first.label_names,
     )
 
 
 def _about(e: Evaluated) -> dict[str, Any]:
-    columns = [e.fits[name].astype(object) for name in e.fits.columns]
-    plain = [[None if gone else getattr(v, "item", lambda v=v: v)() for v, gone in zip(c, c.isna())] for c in columns]
+    columns = [e.fits[name].astype(object).where(e.fits[name].notna(), None) for name in e.fits.columns]
+    plain = [[getattr(v, "item", lambda v=v: v)() for v in column] for column in columns]
     return {
         "format": FORMAT,
         "n": len(e.ids),
@@ -232,6 +232,8 @@ def _long(e: Evaluated, start: int, stop: int) -> Any:
     columns: dict[str, Any] = {}
     for name in e.fits.columns:
         whole = pa.array(e.fits[name], from_pandas=True)
+        if isinstance(whole, pa.ChunkedArray):  # of pandas' own strings
+            whole = whole.combine_chunks()
         if pa.types.is_large_string(whole.type):
             whole = whole.cast(pa.string())
         kept = whole.dictionary_encode()

@@ -6,7 +6,7 @@ import pytest
 
 from probekit.errors import UsageError
 from probekit.probes.bootstrap import estimates, pseudo_values
-from probekit.probes.compare import Correction, Tails, adjust, compare, paired
+from probekit.probes.compare import Correction, Tails, _statistic, _unbent, adjust, compare, paired
 from probekit.probes.evaluated import Evaluated
 from probekit.rows import read_card, read_rows
 from probekit.tasks.metrics import metric
@@ -142,6 +142,33 @@ def test_step_down_against_its_definition():
         rest = null[order[i:]].max(0)
         before = want[k] = max(before, (1 + (rest >= t[k]).sum()) / 501)
     np.testing.assert_allclose(adjust(t, null), want)
+
+
+def test_few_differences_are_the_sign_test():
+    """Three examples that differ, all in favour: of eight ways to sign them two are as extreme."""
+    e = table([0.5, 0.5], n=500)
+    wrong = np.flatnonzero(e.predicted[0] != e.gold[0])[:3]
+    e.predicted[1, wrong] = e.gold[1, wrong]
+    p = paired(e, [(1, [0])], "accuracy", resamples=20_000).p[0]
+    assert p == pytest.approx(2 / 8, abs=0.01)  # three standard errors of 20,000 draws
+    assert paired(e, [(1, [0])], "accuracy", resamples=20_000, tails="better").p[0] == pytest.approx(1 / 8, abs=0.01)
+
+
+def test_the_correction_for_skewness_is_undone():
+    difference = np.random.default_rng(0).exponential(size=(3, 300)) - 0.9
+    spread = difference.std(1)
+    t = np.sqrt(300) * difference.mean(1) / spread
+    back = [_unbent(bent, difference)[k] for k, bent in enumerate(_statistic(difference))]
+    assert back == pytest.approx(t.tolist())
+
+
+def test_undefined_values_have_no_p():
+    rng = np.random.default_rng(0)
+    y, e = rng.normal(size=100), table([0.5, 0.6, 0.7], n=100)
+    predicted = np.stack([y + rng.normal(size=100), np.full(100, np.nan), y])
+    rows = compare(Evaluated(e.fits, e.ids, y, predicted, ("pearson",))).set_index("layer")
+    assert rows.loc[1, ["value", "ci_low", "p", "p_adjusted"]].isna().all()
+    assert rows.loc[2, "p_adjusted"] < 0.01
 
 
 def test_holm_against_a_worked_example():

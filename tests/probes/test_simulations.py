@@ -34,6 +34,7 @@ def losses(rng, runs, n):
     return zeros, zeros, np.logaddexp(0, -rng.normal(1.5, 2, size=(runs, n)))
 
 
+EVEN, UNEVEN, SIX = (0.5, 0.5), (0.3, 0.7), (1 / 6,) * 6
 ODDS = np.linspace(-10.5, 13.5, 20_001)
 TRUTH = {
     "accuracy": (classes, 0.7 * 0.85 + 0.3 * 0.6),
@@ -63,20 +64,19 @@ def coverage(name, n, *, clusters=None, runs=1000, resamples=1000, seed=1):
     return held / runs
 
 
-def noise(rng, n, *, share=0.5, layers=13, controls=5, cluster=1):
+def noise(rng, n, *, shares=(0.5, 0.5), layers=13, controls=5, cluster=1):
     """Gold and shuffled labels, and predictions of either that know nothing; layers resemble their neighbours."""
-    gold = (rng.random(n) < share).astype(np.int64)
+    gold = rng.choice(len(shares), p=shares, size=n)
     labels = np.stack([gold, *(rng.permutation(gold) for _ in range(controls))])
     z = rng.normal(size=(1 + controls, layers, n // cluster))
     for layer in range(1, layers):
         z[:, layer] = 0.8 * z[:, layer - 1] + 0.6 * z[:, layer]
-    predicted = (np.repeat(z, cluster, axis=2) > stats.norm.ppf(1 - share)).astype(np.int64)
+    predicted = np.searchsorted(stats.norm.ppf(np.cumsum(shares)[:-1]), np.repeat(z, cluster, axis=2))
     fits = pd.DataFrame({"fit": range(labels.shape[0] * layers)})
     groups = None if cluster == 1 else np.arange(n) // cluster
-    ids = np.arange(n).astype(str)
-    return Evaluated(fits, ids, np.repeat(labels, layers, axis=0), predicted.reshape(-1, n), ("accuracy",), groups), [
-        (layer, [layer + layers * c for c in range(1, 1 + controls)]) for layer in range(layers)
-    ]
+    ids, gold = np.arange(n).astype(str), np.repeat(labels, layers, axis=0)
+    against = [(layer, [layer + layers * c for c in range(1, 1 + controls)]) for layer in range(layers)]
+    return Evaluated(fits, ids, gold, predicted.reshape(-1, n), ("accuracy",), groups), against
 
 
 def false_finds(name, make, *, runs, resamples=1000, seed=3):
@@ -109,7 +109,7 @@ def test_without_a_correction_noise_does():
     rng = np.random.default_rng(0)
     made = (noise(rng, 200, controls=1) for _ in range(60))
     low = [paired(e, against, "accuracy", resamples=300).p.min() for e, against in made]
-    assert np.mean(np.array(low) <= 0.05) > 0.12  # measured MUST
+    assert np.mean(np.array(low) <= 0.05) > 0.12  # measured .38
 
 
 def test_a_layer_that_knows_something_is_found():
@@ -126,6 +126,8 @@ def test_a_layer_that_knows_something_is_found():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TRUTH)
 def test_coverage(name):
+    """Measured, in the order below. Accuracy: 94.8, 95.5, 95.0, 93.3 %; Matthews: 94.6, 95.5, 94.9, 93.5 %;
+    Pearson: 96.6, 96.4, 94.9, 95.1 %; log-loss: 93.8, 94.7, 93.6, 93.4 %."""
     for n, clusters in ((400, None), (872, None), (1000, 100), (400, 50)):
         share = coverage(name, n, clusters=clusters)
         print(f"{name}, n = {n}, clusters {clusters}: {share:.1%}")
@@ -134,10 +136,11 @@ def test_coverage(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("n", "share", "cluster"), [(200, 0.5, 1), (200, 0.7, 1), (872, 0.5, 1), (872, 0.7, 1), (1000, 0.5, 5)]
+    ("n", "shares", "cluster"),
+    [(200, EVEN, 1), (200, UNEVEN, 1), (200, SIX, 1), (872, EVEN, 1), (872, UNEVEN, 1), (1000, EVEN, 5)],
 )
 @pytest.mark.parametrize("name", ["accuracy", "matthews"])
-def test_family_wise_error(name, n, share, cluster):
-    found = false_finds(name, partial(noise, n=n, share=share, cluster=cluster), runs=1000)
-    print(f"{name}, n = {n}, share {share}, clusters of {cluster}: one-sided, two-sided, Holm, joint band {found}")
+def test_family_wise_error(name, n, shares, cluster):
+    found = false_finds(name, partial(noise, n=n, shares=shares, cluster=cluster), runs=1000)
+    print(f"{name}, n = {n}, shares {shares}, clusters of {cluster}: one-sided, two-sided, Holm, joint band {found}")
     assert found.max() <= 0.05 + 1.645 * np.sqrt(0.05 * 0.95 / 1000)
