@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from probekit.demo import run_demo
     from probekit.errors import ProbekitError
     from probekit.models import load_encoder
+    from probekit.probes import LogisticPath, RidgePath
     from probekit.rows import read_rows, write_rows
     from probekit.studies.layers import probe
     from probekit.tasks import Example, Split, Task, load_task
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 __all__ = [
     "ActivationCache",
     "Example",
+    "LogisticPath",
     "ProbekitError",
+    "RidgePath",
     "Split",
     "Task",
     "cache_activations",
@@ -49,6 +52,8 @@ _HOME = {
     "run_demo": "probekit.demo",
     "ProbekitError": "probekit.errors",
     "load_encoder": "probekit.models",
+    "LogisticPath": "probekit.probes",
+    "RidgePath": "probekit.probes",
     "read_rows": "probekit.rows",
     "write_rows": "probekit.rows",
     "probe": "probekit.studies.layers",

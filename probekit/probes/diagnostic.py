@@ -21,6 +21,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from probekit.errors import NonFiniteError, UsageError
 from probekit.probes.bootstrap import estimates
+from probekit.probes.calibration import MEASURES, tempered
 from probekit.probes.controls import control_task, shuffled_splits
 from probekit.probes.evaluated import Evaluated
 from probekit.probes.folds import folds, held_out
@@ -183,7 +184,8 @@ def evaluate_layers(
     The columns of ``fits`` are those of rows, and: penalty (the setting chosen), held_out (its mean loss on the folds),
     penalty_at_edge (the grid's first or last, and clearly better than its neighbour: widen the grid), converged (of
     every fit that it rests on), decrement (Newton decrement reached), digest (of the coefficients), n_train, and
-    left_out_train, left_out_dev (unlabelled rows), seen_in_train (dev rows that train holds too).
+    left_out_train, left_out_dev (unlabelled rows), seen_in_train (dev rows that train holds too); with ``calibrate``
+    also temperature, and calibration-error-15 and brier as they are and ", scaled" by the temperature.
     Raises NonFiniteError naming a layer that holds NaN or infinity, UsageError for shapes, layers or labels that do
     not fit together.
     """
@@ -335,6 +337,8 @@ class _Job:
             grid(own, given, x.shape[1]),
             options.balanced,
             options.max_iter,
+            options.calibrate,
+            self.train.groups,
             options.seed,
         )
         try:
@@ -360,6 +364,15 @@ class _Job:
             }
             for i, name in enumerate(names)
         ]
+        if options.calibrate and self.classes:
+            log_p = chosen.fitted.log_proba(x_dev, rows_dev)[:, 0]
+            cooled = tempered(log_p, chosen.temperature)
+            for i, fit in enumerate(fits):
+                gold = self.y_dev[i]
+                fit["temperature"] = chosen.temperature[i]
+                for name, measure in MEASURES.items():
+                    fit[name] = measure(log_p[i : i + 1], gold)[0]
+                    fit[f"{name}, scaled"] = measure(cooled[i : i + 1], gold)[0]
         return _Found(fits, self.y_dev[: len(names)], predicted[:, 0], None if loss is None else loss[:, 0])
 
     def _criterion(self, y: np.ndarray, predicted: np.ndarray, loss: np.ndarray | None) -> np.ndarray:

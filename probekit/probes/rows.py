@@ -9,6 +9,7 @@ import numpy as np
 
 from probekit.probes._sums import Units
 from probekit.probes.bootstrap import estimates, intervals, replicates
+from probekit.probes.calibration import MEASURES
 from probekit.probes.controls import METRIC, selectivity_interval
 from probekit.probes.evaluated import Evaluated
 from probekit.rows import make_rows
@@ -40,6 +41,7 @@ def probe_rows(
     """
     import pandas as pd
 
+    measured = [c for c in found.fits.columns if c.startswith(tuple(MEASURES))]
     parts = []
     for name in found.metrics:
         score = getattr(metrics.get(name), "function", metrics.get(name))
@@ -47,12 +49,16 @@ def probe_rows(
         value = estimates(**sample)
         again = replicates(**sample, resamples=resamples, seed=seed) if resamples else np.empty((len(found), 0))
         units = Units.of_groups(found.groups, len(found.ids)).count
-        own = found.fits.assign(metric=name, value=value)
+        own = found.fits.drop(columns=measured).assign(metric=name, value=value)
         own[["ci_low", "ci_high"]] = intervals(again, level=level, units=units) if resamples else np.nan
         own["value_unseen"] = value
         if seen is not None and seen.any():
             own["value_unseen"] = np.nan if seen.all() else estimates(**_some(sample, ~seen))
         parts += [own, *_controls(own, again, level)]
+    for name in measured:
+        parts.append(
+            found.fits.drop(columns=measured).assign(metric=name, value=found.fits[name]).dropna(subset="value")
+        )
     rows = make_rows(pd.concat(parts, ignore_index=True))
     first = {name: at for at, name in enumerate(dict.fromkeys(found.fits["layer_name"]))}
     order = np.argsort([first[name] for name in rows["layer_name"]], kind="stable")

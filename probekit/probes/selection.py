@@ -5,7 +5,7 @@ Nothing here sees the data that is evaluated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
@@ -17,6 +17,7 @@ import xxhash
 from probekit.errors import UsageError
 from probekit.probes import ksparse, mass_mean, mlp
 from probekit.probes._path import Path
+from probekit.probes.calibration import temperature
 from probekit.probes.design import Moments, moments, precision
 from probekit.probes.logistic import CS, LogisticFit, balanced, fit_logistic
 from probekit.probes.ridge import ALPHAS, RidgeFit, fit_ridge
@@ -45,6 +46,7 @@ class Problem:
 
     x : (n, d) array, memory map …; rows : int (m,), the labelled ones; y : codes or numbers (targets, m) of those
     classes : how many, 0 for numbers; fold : int (m,), -1 for rows that are never held out
+    groups : (m,), rows that belong together, for probes that hold rows out themselves
     """
 
     x: Any
@@ -56,6 +58,8 @@ class Problem:
     settings: tuple[float, ...]
     balanced: bool = False
     max_iter: int = 2000
+    calibrate: bool = False
+    groups: np.ndarray | None = None
     seed: int = 0
 
 
@@ -66,6 +70,7 @@ class Chosen:
     setting, held_out (the criterion there), decrement : (targets,); converged : of every fit it rests on
     edge : whether the setting is the first or last and clearly better than its neighbour
     digest : of the coefficients, hexadecimal
+    temperature : (targets,), fitted on the last fold (Guo et al. 2017, section 4.2); 1 unless it was asked for
     """
 
     fitted: Fitted
@@ -75,6 +80,7 @@ class Chosen:
     converged: np.ndarray
     decrement: np.ndarray
     digest: tuple[str, ...]
+    temperature: np.ndarray
 
 
 class Fitted(Protocol):
@@ -86,6 +92,7 @@ class Fitted(Protocol):
     def decrement(self) -> np.ndarray: ...
 
     def outcome(self, x: Any, rows: np.ndarray | None, y: np.ndarray) -> Outcome: ...
+    def log_proba(self, x: Any, rows: np.ndarray | None) -> np.ndarray: ...
 
 
 def select(problem: Problem, criterion: Criterion | None) -> Chosen:
@@ -132,6 +139,10 @@ def select(problem: Problem, criterion: Criterion | None) -> Chosen:
     best: np.ndarray = np.zeros(len(p.y), dtype=np.int64)
     if len(settings) > 1:
         best = np.nan_to_num(score, nan=np.inf).argmin(1)
+    heat = np.ones(len(p.y))
+    if p.calibrate and p.classes and fitted is not None:
+        log_p = fitted.log_proba(p.x, p.rows[held])[np.arange(len(p.y)), best]
+        heat = np.concatenate([temperature(one[None], y[held]) for one, y in zip(log_p, p.y, strict=True)])
     start = fitted.choose(best) if isinstance(fitted, LogisticFit) else None
     final = _fit(p, np.ones(len(p.rows), dtype=bool), settings[best][:, None], total, start, dtype)
     at = np.arange(len(p.y))
@@ -142,7 +153,8 @@ def select(problem: Problem, criterion: Criterion | None) -> Chosen:
         board.edge(best),
         converged[at, best] & final.converged[:, 0],
         final.decrement[:, 0],
-        tuple(_digest(final, t) for t in at),
+        tuple(_digest(final, t) for t in range(len(p.y))),
+        heat,
     )
 
 
@@ -210,7 +222,8 @@ def _fit(
     def path(targets: np.ndarray, own: Sequence[float]) -> Path:
         w = None if weights is None else weights[targets]
         if p.estimator is Estimator.MLP:
-            return mlp.path(x, y[targets], p.classes, own, seed=p.seed, weights=w)
+            groups = None if p.groups is None else np.unique(p.groups[use], return_inverse=True)[1]
+            return mlp.path(x, y[targets], p.classes, own, seed=p.seed, weights=w, groups=groups)
         if p.estimator is Estimator.K_SPARSE:
             return ksparse.path(x, y[targets], p.classes, [int(k) for k in own], weights=w)
         return mass_mean.path(x, y[targets], p.classes, own, weights=w)
@@ -237,6 +250,9 @@ class _Ridge:
     def outcome(self, x: Any, rows: np.ndarray | None, y: np.ndarray) -> Outcome:
         return None, self.fit.predict(x, rows)
 
+    def log_proba(self, x: Any, rows: np.ndarray | None) -> np.ndarray:
+        raise UsageError("ridge regression gives no probabilities.")
+
 
 @dataclass(frozen=True, slots=True)
 class _Paths:
@@ -256,14 +272,19 @@ class _Paths:
 
     def outcome(self, x: Any, rows: np.ndarray | None, y: np.ndarray) -> Outcome:
         losses, classes = [], []
+        for at, log_p in self._blocks(x, rows):
+            losses.append(-np.take_along_axis(log_p, y[:, None, at, None], 3)[..., 0])
+            classes.append(log_p.argmax(3))
+        return np.concatenate(losses, 2), np.concatenate(classes, 2)
+
+    def log_proba(self, x: Any, rows: np.ndarray | None) -> np.ndarray:
+        return np.concatenate([log_p for _, log_p in self._blocks(x, rows)], 2)
+
+    def _blocks(self, x: Any, rows: np.ndarray | None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         rows = np.arange(x.shape[0]) if rows is None else rows
         for at in np.array_split(np.arange(len(rows)), -(-len(rows) // 4096)):
             block = (np.asarray(x[rows[at]], dtype=np.float32) - self.mean) * self.scale
-            log_p = self._gather([path.log_proba(block) for _, path in self.members])
-            gold = np.take_along_axis(log_p, y[:, None, at, None], 3)[..., 0]
-            losses.append(-gold)
-            classes.append(log_p.argmax(3))
-        return np.concatenate(losses, 2), np.concatenate(classes, 2)
+            yield at, self._gather([path.log_proba(block) for _, path in self.members])
 
     def _gather(self, parts: list[np.ndarray]) -> np.ndarray:
         out = np.empty((sum(len(part) for part in parts), *parts[0].shape[1:]), dtype=parts[0].dtype)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from probekit.activations import ActivationCache
-from probekit.probes import Options
+from probekit.probes import Evaluated, Options
 from probekit.probes import probe as probe_caches
 from probekit.runtime import Progress, no_progress
 from probekit.tasks.metrics import metric
@@ -16,7 +16,7 @@ from probekit.tasks.metrics import metric
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["probe"]
+__all__ = ["probe", "probe_examples"]
 
 
 def probe(
@@ -48,13 +48,32 @@ def probe(
     Returns rows (see ``probekit.rows``); the columns after ``n`` are those of ``probekit.probes.evaluate_layers``.
     Raises CacheMismatch where the caches do not belong together, NonFiniteError naming a layer with NaN, UsageError.
     """
+    rows, found = probe_examples(
+        train, dev, metrics=metrics, pooling=pooling, layers=layers, progress=progress, **options
+    )
+    if examples is not None:
+        found.write(examples)
+    return rows
+
+
+def probe_examples(
+    train: str | Path | ActivationCache,
+    dev: str | Path | ActivationCache,
+    *,
+    metrics: Sequence[str] | None = None,
+    pooling: str | None = None,
+    layers: Sequence[int | str] | None = None,
+    progress: Progress = no_progress,
+    **options: Any,
+) -> tuple[pd.DataFrame, Evaluated]:
+    """The rows of :func:`probe`, and what each probe said of each example, which they are computed from."""
     with ExitStack() as stack:
         a, b = (
             cache if isinstance(cache, ActivationCache) else stack.enter_context(ActivationCache(cache))
             for cache in (train, dev)
         )
         names = a.spec["metrics"] if metrics is None else metrics
-        rows, found = probe_caches(
+        return probe_caches(
             a,
             b,
             metrics={name: metric(name) for name in names},
@@ -63,6 +82,3 @@ def probe(
             options=Options(**options),
             progress=progress,
         )
-    if examples is not None:
-        found.write(examples)
-    return rows
