@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probekit.errors import NonFiniteError, UsageError
-from probekit.probes.controls import shuffled
+from probekit.probes.controls import control_task, shuffled
 from probekit.probes.diagnostic import Labels, Vectors
 from probekit.probes.logistic import CS
 from probekit.probes.online import FRACTIONS, OnlineCode, online_code
@@ -54,7 +54,8 @@ def mdl_rows(
     train_layers : by layer name, float (n, d), or a function that reads it; layers are read in turn
     labels : class indices (n,), -1 for unlabelled, which are left out and counted; :class:`Labels` where rows are words
     about : the columns task, split, model, representation … of the rows
-    targets : controls by name, labelled where ``labels`` are; a number for as many shufflings of the labels
+    targets : controls by name, labelled where ``labels`` are; a number for as many shufflings of the labels, and as
+        many control tasks where rows are words whose types are known
     code, classes, Cs, fractions, seed : see :func:`online_code` and :func:`variational_code`
 
     Rows: for each layer and target the metrics "codelength-bits", "bits-per-example" and "compression" (uniform code
@@ -72,7 +73,7 @@ def mdl_rows(
         raise UsageError("a code length is defined for classes; these labels are numbers (regression).")
     known, kept = y.known, y[y.known]
     if isinstance(targets, int):
-        targets = {f"shuffled-{i}": control for i, control in enumerate(shuffled(y.y, targets, seed))}
+        targets = _controls(y, targets, seed)
     for name, control in targets.items():
         if len(control) != len(y.y) or ((control >= 0) != known).any():
             raise UsageError(f"target {name} labels other rows than gold does.")
@@ -90,6 +91,14 @@ def mdl_rows(
             records += _variational(variational_code(x, wanted, classes=classes, seed=seed), names, own)
         progress("mdl", done, len(train_layers))
     return make_rows(records)
+
+
+def _controls(y: Labels, k: int, seed: int) -> dict[str, np.ndarray]:
+    """``k`` shufflings, and ``k`` control tasks of the word types (Hewitt & Liang 2019), by the name of the target."""
+    made = {"shuffled": shuffled(y.y, k, seed)}
+    if y.types is not None:
+        made["control-task"], _ = control_task(y.types, y.types[:0], y.y, k, seed)
+    return {f"{kind}-{i}": control for kind, all_of in made.items() for i, control in enumerate(all_of)}
 
 
 def _read(vectors: Vectors, known: np.ndarray, layer: str) -> np.ndarray:
@@ -117,7 +126,13 @@ def _online(result: OnlineCode, names: Sequence[str], own: Mapping[str, Any]) ->
     for t, name in enumerate(names):
         best = result.best[t]
         alone = {"penalty": result.Cs[best], "penalty_bits": float(result.portions[t, best].sum())}
-        row = {**own, "estimator": "online-logistic", "target": name, **alone, "converged": bool(result.converged[t])}
+        row = {
+            **own,
+            "estimator": "online-logistic",
+            "target": name,
+            **alone,
+            "converged": bool(result.converged[t].all()),
+        }
         for measure in _measures(result, t):
             yield {**row, **measure, "portion": -1, "sent": 1.0}
         sizes = np.diff(result.ends, prepend=0)

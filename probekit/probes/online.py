@@ -16,14 +16,14 @@ import torch
 from scipy.special import logsumexp
 
 from probekit.errors import UsageError
-from probekit.probes.design import Design, Moments, moments, product
+from probekit.probes.design import Design, Moments, moments, precision, product
 from probekit.probes.logistic import CS, fit_logistic
 
 __all__ = ["FRACTIONS", "OnlineCode", "checked_codes", "online_code"]
 
 FRACTIONS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.0625, 0.125, 0.25, 0.5, 1.0)
 """Where the portions end, as shares of the examples (Voita & Titov 2020)."""
-TOL = 1e-5  # Newton decrement: keeps C <= 1000 within 1e-4 bits an example, smaller C far below
+TOL = {torch.float32: 1e-5, torch.float64: 1e-7}  # Newton decrement: lengths stay within 1e-4 bits an example
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def online_code(
     bits[:, :, 0] = ends[0] * np.log2(classes)
     parts = [np.arange(a, b) for a, b in zip([0, *ends[:-2]], ends[:-1], strict=True)]
     converged = np.ones(bits.shape[:2], dtype=bool)
-    for i, sums in enumerate(accumulate(moments(x, parts)), 1):
+    for i, sums in enumerate(accumulate(moments(x[: ends[-2]], parts)), 1):
         sent, portion = int(ends[i - 1]), slice(ends[i - 1], ends[i])
         weights, intercepts, reached = _fit(x[:sent], sums, codes[:, :sent], classes, Cs)
         bits[:, :, i] = _bits(Design(x[portion], None, sums.mean), codes[:, portion], weights, intercepts, sent)
@@ -166,6 +166,7 @@ def _fit(
     shape = (len(codes), len(Cs), classes)
     weights, intercepts = np.zeros((*shape, x.shape[1])), np.full(shape, -np.inf)
     converged = np.ones(shape[:2], dtype=bool)
+    dtype = precision(*x.shape)
     x, sums, back = _narrowed(x, sums)
     seen = np.stack([np.bincount(y, minlength=classes) for y in codes]) > 0
     for many in np.unique(seen.sum(1)):
@@ -182,8 +183,8 @@ def _fit(
             np.asarray(Cs) * (2 if many == 2 < classes else 1),
             sums=sums,
             standardise=back is None,
-            tol=TOL,
-            dtype=torch.float32 if back is None else torch.float64,
+            tol=TOL[dtype],
+            dtype=dtype,
         )
         w, b = fit.weights if back is None else fit.weights @ back.T, fit.intercepts
         if many == 2:

@@ -42,9 +42,14 @@ def pointwise(log_loss: np.ndarray, y_train: np.ndarray, y_dev: np.ndarray) -> n
     Raises UsageError for shapes that do not fit, unlabelled examples and losses that are not finite.
     """
     log_loss, train, dev = (np.asarray(a) for a in (log_loss, y_train, y_dev))
-    fits = len(log_loss) if log_loss.ndim == 2 else 0
+    fits = len(np.atleast_1d(log_loss))
     train, dev = (np.atleast_2d(y) for y in (train, dev))
-    if not log_loss.size or dev.shape not in (log_loss.shape, (1, log_loss.shape[-1])) or len(train) not in (1, fits):
+    if (
+        log_loss.ndim != 2
+        or not log_loss.size
+        or dev.shape not in (log_loss.shape, (1, log_loss.shape[-1]))
+        or len(train) not in (1, fits)
+    ):
         raise UsageError(
             f"losses {log_loss.shape} do not go with labels {train.shape} of train and {dev.shape} of dev; "
             "(F, n), (n_train,) and (n,) are wanted."

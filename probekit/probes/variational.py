@@ -1,4 +1,4 @@
-"""The variational code of labels (Voita & Titov 2020, section 3.1): a linear probe sent with its weights.
+"""The variational code of labels (Voita & Titov 2020, section 2.2.1): a linear probe sent with its weights.
 
 Sender and receiver share a prior of the weights. With a posterior q, bits-back coding sends labels and weights in
 KL(q ‖ prior) + E_q[-ln p(labels)] nats (Hinton & van Camp 1993), which training makes as small as it can.
@@ -9,17 +9,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
+from torch.nn.functional import cross_entropy, softplus
 
 from probekit.errors import UsageError
 from probekit.probes.design import moments
 from probekit.probes.online import checked_codes
 from probekit.runtime import resolve_device, torch_threads
-
-if TYPE_CHECKING:
-    import torch
 
 __all__ = ["VariationalCode", "variational_code"]
 
@@ -85,8 +83,6 @@ def variational_code(
     at the end.
     Raises UsageError for numbers instead of classes, unlabelled rows, or shapes that do not fit.
     """
-    import torch
-
     codes, classes = checked_codes(x, Y, classes)
     if steps < 1 or batch < 1:
         raise UsageError(f"steps and batch are positive, not {steps} and {batch}.")
@@ -117,8 +113,6 @@ def variational_code(
 
 def _posterior(targets: int, width: int, columns: int, draw: torch.Generator) -> list[torch.Tensor]:
     """Log m and log α of z (targets, d), μ and log σ² of w (targets, d, columns) and of the intercepts."""
-    import torch
-
     full = partial(torch.full, device=draw.device)
     weights, intercepts = (targets, width, columns), (targets, columns)
     q = [
@@ -134,8 +128,6 @@ def _posterior(targets: int, width: int, columns: int, draw: torch.Generator) ->
 
 def _divergence(q: list[torch.Tensor]) -> torch.Tensor:
     """KL(q ‖ prior) in nats, (targets,)."""
-    from torch.nn.functional import softplus
-
     _, log_alpha, mu, log_var, bias, bias_log_var = q
     scales = 0.63576 * (1 - (1.8732 + 1.48695 * log_alpha).sigmoid()) + softplus(-log_alpha) / 2
     weights, biases = (
@@ -149,8 +141,6 @@ def _nats(x: torch.Tensor, y: torch.Tensor, q: list[torch.Tensor], draw: torch.G
 
     Logits are drawn instead of weights (local reparameterisation, Kingma, Salimans & Welling 2015).
     """
-    import torch
-    from torch.nn.functional import cross_entropy, softplus
 
     def noise(like: torch.Tensor) -> torch.Tensor:
         return torch.randn(like.shape, generator=draw, device=like.device)

@@ -1,0 +1,173 @@
+"""Description length by layer: the rows, the controls, the study and the command."""
+
+import numpy as np
+import pytest
+import typer
+from tiny import WORDS
+from typer.testing import CliRunner
+
+from probekit.activations import ActivationCache, cache_activations
+from probekit.cli.mdl import mdl_command
+from probekit.errors import NonFiniteError, UsageError
+from probekit.probes.diagnostic import Labels
+from probekit.probes.mdl import mdl_rows
+from probekit.probes.online import online_code
+from probekit.probes.variational import variational_code
+from probekit.rows import read_card, read_rows
+from probekit.studies.mdl import mdl
+from probekit.tasks.task import Example, Kind, Split, Task
+
+ABOUT = {"task": "toy", "split": "train", "model": "toy", "representation": "mean"}
+CS = (0.01, 1.0)
+PLAIN = [w for w in WORDS if w.isalpha() and w not in ("good", "cat")]
+app = typer.Typer()
+app.command()(mdl_command)
+
+
+def toy(n=300, d=8, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(2, size=n)
+    x = rng.normal(size=(n, d)).astype(np.float32)
+    return {"0": x, "1": lambda: x + np.eye(d, dtype=np.float32)[0] * 3 * y[:, None].astype(np.float32)}, y
+
+
+def test_rows_of_the_online_code():
+    layers, y = toy()
+    rows = mdl_rows(layers, y, about=ABOUT, targets=2, Cs=CS)
+    assert rows["target"].unique().tolist() == ["gold", "shuffled-0", "shuffled-1"]
+    assert rows["metric"].unique().tolist() == [
+        "codelength-bits", "bits-per-example", "compression", "portion-bits-per-example",
+    ]  # fmt: skip
+    gold = rows[rows["target"] == "gold"].set_index(["layer_name", "metric"])["value"]
+    assert gold["0", "compression"] == pytest.approx(1, abs=0.05)
+    assert gold["1", "compression"].item() > 2  # measured 2.5
+    noise = rows[(rows["target"] != "gold") & (rows["metric"] == "compression")]["value"]
+    assert (noise < 1.02).all()
+    code = online_code(layers["1"](), y, Cs=CS)
+    whole = rows[(rows["layer"] == 1) & (rows["target"] == "gold") & (rows["portion"] == -1)].set_index("metric")
+    assert whole.loc["codelength-bits", "value"] == pytest.approx(code.bits[0])
+    assert whole.loc["bits-per-example", "value"] == pytest.approx(code.bits[0] / 300)
+    assert whole.loc["compression", "value"] == pytest.approx(300 / code.bits[0])
+    assert whole["penalty"].unique().tolist() == [CS[code.best[0]]]
+    assert whole["penalty_bits"].iloc[0] == pytest.approx(code.portions[0].sum(1).min())
+    assert whole["converged"].all()
+    part = rows[(rows["layer"] == 1) & (rows["target"] == "gold") & (rows["portion"] >= 0)]
+    assert (part["value"] * part["n"]).sum() == pytest.approx(code.bits[0])
+    assert part["sent"].tolist() == (code.ends / 300).tolist()
+
+
+def test_rows_of_the_variational_code(monkeypatch):
+    layers, y = toy()
+    quick = lambda *args, **more: variational_code(*args, **more, steps=200)  # noqa: E731
+    monkeypatch.setattr("probekit.probes.mdl.variational_code", quick)
+    rows = mdl_rows(layers, y, about=ABOUT, targets={"coin": 1 - y}, code="variational")
+    assert set(rows["code"]) == {"variational"}
+    one = rows[(rows["layer"] == 1) & (rows["target"] == "coin")].set_index("metric")
+    assert one.loc["compression", "value"] > 2
+    parts = one["weight_bits"].iloc[0] + one["label_bits"].iloc[0]
+    assert one.loc["codelength-bits", "value"] == pytest.approx(parts)
+
+
+def test_unlabelled_rows_words_and_control_tasks():
+    layers, y = toy()
+    x = layers["0"]
+    types = np.arange(300) % 40
+    junk = np.full((5, 8), np.nan, dtype=np.float32)  # of rows without a label nothing is asked
+    labels = Labels(np.append([-1] * 5, y), np.arange(305) // 6, np.append([0] * 5, types))
+    rows = mdl_rows({"0": np.vstack([junk, x])}, labels, about=ABOUT, targets=1, Cs=CS, classes=3)
+    assert rows["target"].unique().tolist() == ["gold", "shuffled-0", "control-task-0"]
+    whole = rows[rows["portion"] == -1]
+    assert set(whole["n"]) == {300}
+    assert set(whole["left_out"]) == {5}
+    assert whole["uniform_bits"].iloc[0] == pytest.approx(300 * np.log2(3))
+    assert (rows[rows["portion"] == 0]["n"] <= 6).all()  # one sentence
+
+
+def test_bad_input():
+    layers, y = toy()
+    with pytest.raises(UsageError, match=r"numbers \(regression\)"):
+        mdl_rows(layers, y.astype(float), about=ABOUT)
+    with pytest.raises(UsageError, match="target late labels other rows than gold"):
+        mdl_rows(layers, y, about=ABOUT, targets={"late": np.where(np.arange(300) < 5, -1, y)})
+    with pytest.raises(UsageError, match=r"layer 0: vectors \(300, 8\) do not go with 299 labels"):
+        mdl_rows(layers, y[1:], about=ABOUT)
+    layers["0"][3, 3] = np.nan
+    with pytest.raises(NonFiniteError, match="layer 0 holds NaN"):
+        mdl_rows(layers, y, about=ABOUT)
+
+
+def toy_task(kind):
+    """Is "good" in the sentence? Word by word: is this a cat? How many words are there?"""
+    rng = np.random.default_rng(0)
+
+    def example(i):
+        words = list(rng.choice(PLAIN, size=5))
+        label = int(rng.random() < 0.5)
+        if label:
+            words[rng.integers(5)] = "cat" if kind is Kind.SEQUENCE_LABELLING else "good"
+        if kind is Kind.SEQUENCE_LABELLING:
+            return Example(str(i), " ".join(words), tuple(int(w == "cat") for w in words), words=tuple(words))
+        return Example(str(i), " ".join(words), float(label) if kind is Kind.REGRESSION else label)
+
+    splits = {"train": Split("train", tuple(example(i) for i in range(200)))}
+    names = {Kind.SEQUENCE_LABELLING: ("O", "B-CAT"), Kind.CLASSIFICATION: ("no", "yes"), Kind.REGRESSION: ()}
+    metrics = {Kind.SEQUENCE_LABELLING: ("span-f1",), Kind.CLASSIFICATION: ("accuracy",), Kind.REGRESSION: ("pearson",)}
+    return Task("toy", kind, splits, names[kind], metrics[kind])
+
+
+@pytest.fixture(scope="module")
+def caches(tiny_model, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("caches")
+
+    def make(kind):
+        how = {"pooling": (), "tokens": "word-first"} if kind is Kind.SEQUENCE_LABELLING else {}
+        out = folder / f"{kind.value}.h5"
+        with cache_activations(tiny_model("bert"), toy_task(kind), "train", out=out, **how) as cache:
+            return cache.path
+
+    return {kind: make(kind) for kind in (Kind.CLASSIFICATION, Kind.SEQUENCE_LABELLING, Kind.REGRESSION)}
+
+
+def call(*words):
+    return CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+
+
+def test_the_command(caches, tmp_path):
+    path, out = caches[Kind.CLASSIFICATION], tmp_path / "rows.parquet"
+    result = call(path, "--layers", "0,3", "--controls", 2, "--out", out)
+    assert result.exit_code == 0
+    assert "compression" in result.output
+    assert "shuffled (max)" in result.output
+    rows = read_rows(out)
+    assert rows["layer_name"].unique().tolist() == ["0", "3"]
+    assert set(rows["target"]) == {"gold", "shuffled-0", "shuffled-1"}
+    with ActivationCache(path) as cache:
+        assert read_card(out)["caches"][0]["spec_id"] == cache.spec_id
+        again = mdl(cache, layers=[0, 3], controls=2)
+    assert again["value"].tolist() == rows["value"].tolist()
+    best = again[(again["metric"] == "compression") & (again["layer"] == 0)].set_index("target")["value"]
+    assert best["gold"] > 1.3 > 1.1 > best["shuffled-0"]  # the mean of the embeddings holds the word
+
+
+def test_words_are_sent_by_sentence(caches):
+    rows = mdl(caches[Kind.SEQUENCE_LABELLING], layers=[0], controls=1)
+    whole = rows[rows["metric"] == "compression"].set_index("target")["value"]
+    assert list(whole.index) == ["gold", "shuffled-0", "control-task-0"]
+    assert whole["gold"] > 5  # the embedding is the word
+    assert whole["gold"] > 2 * whole["shuffled-0"]
+    assert rows["n"].iloc[0] == 1000
+    with pytest.raises(UsageError, match="no pooling to choose"):
+        mdl(caches[Kind.SEQUENCE_LABELLING], pooling="mean")
+
+
+def test_what_has_no_code(caches, tmp_path):
+    with pytest.raises(UsageError, match="toy asks for numbers"):
+        mdl(caches[Kind.REGRESSION])
+    with pytest.raises(UsageError, match="no layer 9"):
+        mdl(caches[Kind.CLASSIFICATION], layers=[9])
+    with pytest.raises(UsageError, match="no pooling 'last'"):
+        mdl(caches[Kind.CLASSIFICATION], pooling="last")
+    with pytest.raises(UsageError, match="online or variational, not 'prequential'"):
+        call(caches[Kind.CLASSIFICATION], "--code", "prequential")
+    with pytest.raises(UsageError, match=r"\.parquet or \.csv"):
+        call(caches[Kind.CLASSIFICATION], "--out", tmp_path / "rows.txt")
