@@ -16,7 +16,7 @@ import torch
 
 from probekit.errors import NonFiniteError, UsageError
 
-__all__ = ["Design", "Moments", "check_matrix", "moments", "precision", "product"]
+__all__ = ["Design", "Moments", "check_matrix", "middle", "moments", "precision", "product"]
 
 BLOCK = 1024  # rows of a block stay in the processor's cache between the two products of a gradient
 GRAM_BLOCK = 4096
@@ -88,7 +88,7 @@ def moments(
     weights : (n,) of the rows, for None all 1. Raises NonFiniteError where a feature is NaN or infinite.
     """
     n, d = x.shape
-    centre = np.asarray(x[:: max(1, n // 512)], dtype=np.float64).mean(0)
+    centre = middle(x, np.asarray(x[:: max(1, n // 512)], dtype=np.float64).mean(0))
     out = []
     for rows in parts:
         design = Design(x, rows, centre, dtype=dtype, device=device, block=GRAM_BLOCK)
@@ -141,7 +141,7 @@ class Design:
         n, kind = len(self), np.float64 if self.dtype == torch.float64 else np.float32
         size = self.block if self.device == "cpu" else 64 * self.block
         buffer = np.empty((min(size, n), self.width), dtype=kind)
-        centre = self.centre.astype(kind)
+        centre = self.centre if _wide(self.x) else self.centre.astype(kind)
         for start in range(0, n, size):
             at = slice(start, min(start + size, n))
             out = buffer[: at.stop - at.start]
@@ -162,6 +162,15 @@ class Design:
     def factors(self) -> np.ndarray:
         """What a weight on the scaled features is multiplied with to act on x - centre, (d,)."""
         return np.ones(self.width) if self.scale is None else self.scale
+
+
+def middle(x: Any, mean: np.ndarray) -> np.ndarray:
+    """The mean of features as a number that float32 holds, unless x is float64: x - centre is one in any precision."""
+    return mean if _wide(x) else mean.astype(np.float32).astype(np.float64)
+
+
+def _wide(x: Any) -> bool:
+    return getattr(x, "dtype", None) == np.float64
 
 
 def check_matrix(x: Any, rows: int) -> None:

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from probekit.errors import UsageError
-from probekit.probes.design import Design, Moments, check_matrix, moments, precision, product
+from probekit.probes.design import Design, Moments, check_matrix, middle, moments, precision, product
 from probekit.runtime import resolve_device, torch_threads
 
 __all__ = ["ALPHAS", "RidgeFit", "RidgePath", "fit_ridge"]
@@ -84,7 +84,8 @@ def fit_ridge(
     with torch_threads(1):
         if sums is None:
             [sums] = moments(x, [rows], dtype=dtype, device=device)
-        design = Design(x, rows, sums.mean, sums.inverse_deviation if standardise else None, dtype, device)
+        centre = middle(x, sums.mean)
+        design = Design(x, rows, centre, sums.inverse_deviation if standardise else None, dtype, device)
         scale = torch.as_tensor(design.factors, dtype=torch.float64, device=device)
         gram = torch.as_tensor(sums.scatter, dtype=torch.float64, device=device) * scale * scale[:, None]
         values, vectors = torch.linalg.eigh(gram)
@@ -110,7 +111,7 @@ def fit_ridge(
             loo = _leave_one_out(design, a, b, centred, vectors, values, alpha)
         weights = (a @ vectors.T).cpu().numpy()
     intercepts = b.cpu().numpy() + mean[:, None]
-    return RidgeFit(weights[:, :, None], intercepts[..., None], sums.mean, loo.cpu().numpy(), decrement.cpu().numpy())
+    return RidgeFit(weights[:, :, None], intercepts[..., None], centre, loo.cpu().numpy(), decrement.cpu().numpy())
 
 
 def _slopes(

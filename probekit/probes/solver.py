@@ -238,7 +238,7 @@ def _minimise(
         for at, problem in enumerate(active.tolist()):
             if problem in own:
                 out[at, 0] = torch.cholesky_solve(v[at, 0, :, None], own[problem])[:, 0]
-        return out
+        return out - out.mean(1, keepdim=True) if k > 1 else out  # what all classes share, only the penalty feels
 
     for iteration in range(max_iter + 1):
         steepest = precondition(g)
