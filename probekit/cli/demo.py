@@ -35,12 +35,14 @@ def demo_command(
     first = rows.groupby("task", sort=False)["metric"].first()
     table = Table(title="by layer, on dev", title_justify="left", box=None, padding=(0, 1, 0, 0))
     names = [n for n in dict.fromkeys(rows["layer_name"]) if n]
-    for column in ("task", "metric", "weights", "chance", *names):
+    for column in ("task", "metric", "weights", "noise", *names):
         table.add_column(column, justify="left" if column in ("task", "metric", "weights") else "right", no_wrap=True)
     for _, part in rows.groupby(["task", "checkpoint"], sort=False):
         task, checkpoint = part["task"].iloc[0], part["checkpoint"].iloc[0]
-        values = part[part["metric"] == first[task]].set_index("layer_name")["value"]
-        cells = [f"{values[name]:.2f}" for name in ("", *names)]
+        part = part[part["metric"] == first[task]]
+        gold = part[(part["target"] == "gold") & (part["layer_name"] != "")].set_index("layer_name")["value"]
+        noise = part.loc[part["target"] == "shuffled", "value"].mean()
+        cells = [f"{value:.2f}" for value in (noise, *gold[names])]
         table.add_row(task.partition(":")[2], first[task], "random" if checkpoint else "trained", *cells)
     Console().print(table)
     for name in ("layers.png", "layers.pdf", "layers.parquet"):
