@@ -3,48 +3,94 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from probekit.paths import FIGURES
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 __all__ = ["app"]
 
 app = typer.Typer(no_args_is_help=True, help="Draw rows as figures, vector and bitmap.")
 
-
-@app.callback()
-def _group() -> None:
-    """Keeps ``layers`` a command of its own while it is the only one."""
+Out = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--out",
+        help="A figure, by suffix .pdf, .svg, .eps or .png; may be given several times. "
+        "A .pdf and a .png in figures/ without it.",
+    ),
+]
+Columns = Annotated[int, typer.Option("--columns", min=1, help="Panels side by side.")]
+Dpi = Annotated[int, typer.Option("--dpi", min=30, help="Of bitmaps.")]
 
 
 @app.command("layers")
 def layers_command(
     rows: Annotated[
-        list[Path], typer.Argument(metavar="ROWS…", help="Rows that probekit probe wrote (.parquet, .csv).")
+        list[Path], typer.Argument(metavar="ROWS…", help="Rows that probekit probe or mdl wrote (.parquet, .csv).")
     ],
-    out: Annotated[
+    out: Out = None,
+    metric: Annotated[
+        str | None,
+        typer.Option("--metric", help="Such as log-loss or selectivity(accuracy); the tasks' own without it."),
+    ] = None,
+    summary: Annotated[
         list[Path] | None,
         typer.Option(
-            "--out",
-            help="A figure, by suffix .pdf, .svg, .eps or .png; may be given several times. "
-            "figures/layers.pdf and .png without it.",
+            "--summary", help="Rows that probekit summary wrote, drawn under the curves; may be given several times."
         ),
     ] = None,
-    metric: Annotated[str | None, typer.Option("--metric", help="The tasks' own without it.")] = None,
-    columns: Annotated[int, typer.Option("--columns", min=1, help="Panels side by side.")] = 4,
-    dpi: Annotated[int, typer.Option("--dpi", min=30, help="Of bitmaps.")] = 300,
+    columns: Columns = 4,
+    dpi: Dpi = 300,
 ) -> None:
-    """A metric by layer, one panel a task, one curve a model.
+    """A metric by layer, one panel a task, one curve a model, over its controls.
+
+    Grey bands are where shuffled labels and control tasks fall, horizontal lines what needs no model. A marker is
+    hollow where the layer's interval reaches a control.
 
     Examples:
 
         probekit plot layers cola.parquet sst2.parquet --out layers.pdf --out layers.png
+
+        probekit plot layers tags.parquet --metric "selectivity(accuracy)"
+
+        probekit plot layers cola.parquet --summary cola-summary.parquet
     """  # fmt: skip
-    from probekit.plots import layer_panels, save
+    from probekit.plots import layer_panels
     from probekit.rows import read_rows
 
-    figure = layer_panels(read_rows(*rows), metric=metric, columns=columns)
-    for path in save(figure, out or [FIGURES / "layers.pdf", FIGURES / "layers.png"], dpi=dpi):
+    under = read_rows(*summary) if summary else None
+    _save(layer_panels(read_rows(*rows), metric=metric, summary=under, columns=columns), out, "layers", dpi)
+
+
+@app.command("differences")
+def differences_command(
+    rows: Annotated[list[Path], typer.Argument(metavar="ROWS…", help="Rows that probekit compare wrote.")],
+    out: Out = None,
+    level: Annotated[
+        float, typer.Option("--level", min=0, max=1, help="Hollow where the corrected p-value is above it.")
+    ] = 0.05,
+    columns: Columns = 4,
+    dpi: Dpi = 300,
+) -> None:
+    """Paired differences by layer, one panel a task: thick the interval of one layer, thin that of all at once.
+
+    Examples:
+
+        probekit plot differences tuned-minus-pretrained.parquet --out differences.pdf
+    """
+    from probekit.plots import difference_panels
+    from probekit.rows import read_rows
+
+    _save(difference_panels(read_rows(*rows), level=level, columns=columns), out, "differences", dpi)
+
+
+def _save(figure: Figure, out: list[Path] | None, name: str, dpi: int) -> None:
+    from probekit.plots import save
+
+    for path in save(figure, out or [FIGURES / f"{name}.pdf", FIGURES / f"{name}.png"], dpi=dpi):
         typer.echo(str(path))

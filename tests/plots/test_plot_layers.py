@@ -34,16 +34,32 @@ def labels(ax):
     return ax.get_legend_handles_labels()[1]
 
 
+def line(ax, label):
+    [found] = [x for x in (*ax.lines, *ax.collections) if x.get_label() == label]
+    return found
+
+
+def hollow(ax):
+    """Places of the layers whose marker is white."""
+    return [x for one in ax.lines if one.get_markerfacecolor() == "white" for x in one.get_xdata()]
+
+
+def band(collection, x):
+    """Lowest and highest value of a band at a layer."""
+    y = [y for at, y in collection.get_paths()[0].vertices if abs(at - x) < 1e-9]
+    return min(y), max(y)
+
+
 def test_the_axes_hold_the_rows(ax):
     rows = make_rows(records())
     assert layer_curve(rows.sample(frac=1, random_state=0), ax=ax) is ax  # whatever their order
-    curve, baseline = ax.lines
+    curve, baseline = line(ax, "tiny"), line(ax, "majority class")
     measured = rows[rows["layer_name"] != ""]
     np.testing.assert_array_equal(curve.get_xdata(), [0, 1, 2, 3])
     np.testing.assert_array_equal(curve.get_ydata(), measured["value"])
     np.testing.assert_array_equal(baseline.get_ydata(), [0.0, 0.0])
-    band = ax.collections[0].get_paths()[0].vertices
-    assert {round(y, 9) for y in band[:, 1]} == {round(y, 9) for c in ("ci_low", "ci_high") for y in measured[c]}
+    edge = ax.collections[0].get_paths()[0].vertices
+    assert {round(y, 9) for y in edge[:, 1]} == {round(y, 9) for c in ("ci_low", "ci_high") for y in measured[c]}
     assert ax.get_ylabel() == "Matthews correlation"
     assert ax.get_title(loc="left") == "cola"
     assert [t.get_text() for t in ax.get_xticklabels()] == ["0", "1", "2", "3"]
@@ -54,6 +70,7 @@ def test_final_norm_stands_after_the_last_layer(ax):
     rows = make_rows(records(norm=True))
     layer_curve(rows, ax=ax)
     curve, norm = ax.lines[:2]
+    assert line(ax, "tiny") is curve
     assert len(curve.get_xdata()) == 4
     assert norm.get_xdata()[0] == 4
     assert norm.get_ydata()[0] == rows["value"].iloc[-1]
@@ -65,14 +82,13 @@ def test_a_curve_is_named_by_what_tells_it_apart(ax):
         [
             *records(model="org/a"),
             *records(model="org/a", checkpoint="random-1"),
-            *records(model="b", target="shuffled"),
+            *records(model="b"),
         ]
     )
     layer_curve(rows, ax=ax)
-    assert labels(ax) == ["a, gold", "a, random weights 1, gold", "b, shuffled", "majority class"]
-    model, random, shuffled = (ax.lines[i] for i in range(3))
-    assert model.get_linestyle() == "-"
-    assert random.get_linestyle() == shuffled.get_linestyle() == "--"
+    assert labels(ax) == ["a", "b", "a, random weights 1", "majority class"]
+    random = line(ax, "a, random weights 1")
+    assert (line(ax, "a").get_linestyle(), random.get_linestyle()) == ("-", "--")
     red, green, blue = mpl.colors.to_rgb(random.get_color())
     assert red == green == blue
 
@@ -93,10 +109,122 @@ def test_panels_share_their_styles():
     figure = layer_panels(rows)
     cola, sts = figure.axes
     assert [ax.get_title(loc="left") for ax in figure.axes] == ["cola", "sts-b"]
-    assert cola.lines[1].get_color() == sts.lines[0].get_color() != cola.lines[0].get_color()
+    assert line(cola, "b").get_color() == line(sts, "b").get_color() != line(cola, "tiny").get_color()
     [legend] = figure.legends
     assert [t.get_text() for t in legend.get_texts()] == ["tiny", "b", "majority class"]
     assert len(layer_panels(rows, columns=1).axes) == 2
+
+
+def controlled(target="shuffled", draws=3, summed=True, band=(0.3, 0.5), **own):
+    """One model at .2, .4, .6, .8, ±.1, and a control at .4 in the band, as draws, as their sum or as both."""
+    head = records(**own)[1]
+    of = [
+        head | {"layer": i, "value": 0.2 + 0.2 * i, "ci_low": 0.1 + 0.2 * i, "ci_high": 0.3 + 0.2 * i} for i in range(4)
+    ]
+    drawn = [
+        row | {"target": f"{target}-{d}", "value": v, "ci_low": 0.0, "ci_high": 1.0}
+        for row in of
+        for d, v in zip(range(draws), (0.35, 0.45, 0.4), strict=False)
+    ]
+    low, high = band
+    of += drawn
+    return of + [row | {"target": target, "value": 0.4, "ci_low": low, "ci_high": high} for row in of[:4] if summed]
+
+
+def test_controls_are_bands_and_their_draws_are_no_curves(ax):
+    layer_curve(make_rows([*controlled(), *controlled("control-task", band=(0.0, 0.1))[4:]]), ax=ax)
+    assert labels(ax) == ["tiny", "interval reaches a control", "shuffled labels", "control task"]
+    assert len([x for x in ax.lines if len(x.get_xdata()) == 4]) == 3  # the model, and the middle of each band
+    shuffled, task = line(ax, "shuffled labels"), line(ax, "control task")
+    assert band(shuffled, 2) == (0.3, 0.5)
+    assert band(task, 2) == (0.0, 0.1)
+    assert task.get_hatch()
+    assert not shuffled.get_hatch()
+
+
+def test_draws_that_nothing_sums_up_become_their_range(ax):
+    layer_curve(make_rows(controlled(summed=False)), ax=ax)
+    assert band(line(ax, "shuffled labels"), 1) == (0.35, 0.45)
+    [middle] = [x for x in ax.lines if x.get_linewidth() == 0.7]
+    np.testing.assert_allclose(middle.get_ydata(), 0.4)
+
+
+def test_a_marker_is_hollow_where_the_interval_reaches_a_control(ax):
+    layer_curve(make_rows(controlled()), ax=ax)  # from .1, .3, .5, .7 up; the control ends at .5
+    assert hollow(ax) == [0, 1, 2]
+    layer_curve(make_rows(controlled(metric="log-loss")), ax=(down := Figure().subplots()))  # up to .3 …, from .3 on
+    assert hollow(down) == [0, 1, 2, 3]
+    assert down.get_ylabel() == "Log loss in nats\n(lower is better)"
+    layer_curve(make_rows(controlled(metric="log-loss", band=(0.4, 0.6))), ax=(lower := Figure().subplots()))
+    assert hollow(lower) == [1, 2, 3]
+    alone = make_rows(controlled()[:4])
+    assert hollow(layer_curve(alone, ax=Figure().subplots())) == []
+
+
+def test_each_model_is_held_against_its_own_controls(ax):
+    rows = [*controlled(), *controlled(checkpoint="random-0", band=(0.8, 0.9)), *controlled(step=3, band=(0.0, 0.0))]
+    layer_curve(make_rows(rows), ax=ax)
+    assert hollow(ax) == [0, 1, 2, 0, 1, 2, 3]
+    bands = [x for x in ax.collections if x.get_label() == "shuffled labels"]
+    assert [band(x, 0) for x in bands] == [(0.3, 0.5), (0.0, 0.0)]  # of trained weights
+    random = Figure().subplots()
+    layer_curve(make_rows(controlled(checkpoint="random-0", band=(0.8, 0.9))), ax=random)
+    assert band(line(random, "shuffled labels"), 0) == (0.8, 0.9)
+
+
+def test_inputs_without_a_layer_are_lines_told_apart(ax):
+    free = {"bag-of-pieces": "logistic", "length": "logistic", "word-type": "type-majority"}
+    rows = records() + [
+        records()[0] | {"representation": name, "estimator": how, "value": i / 8}
+        for i, (name, how) in enumerate(free.items(), 1)
+    ]
+    twice = rows + [row | {"checkpoint": "random-0"} for row in rows]  # the same inputs for every model
+    layer_curve(make_rows(twice), ax=ax)
+    names = ["majority class", "bag of word pieces", "length", "majority by word type"]
+    assert labels(ax)[2:] == names
+    assert [list(line(ax, name).get_ydata()) for name in names] == [[x, x] for x in (0, 1 / 8, 2 / 8, 3 / 8)]
+    assert len({str(line(ax, name)._unscaled_dash_pattern) for name in names}) == 4
+
+
+def test_differences_have_a_line_at_zero_and_are_drawn_when_asked_for(ax):
+    name = "selectivity(accuracy)"
+    rows = make_rows([*controlled(metric=name)[:4], *records(metric="accuracy")])
+    assert layer_curve(rows, ax=Figure().subplots()).get_ylabel() == "Accuracy"
+    layer_curve(rows.assign(ci_low=rows["ci_low"] - 0.2), metric=name, ax=ax)
+    assert ax.get_ylabel() == "Selectivity\n(accuracy)"
+    assert any(list(x.get_ydata()) == [0, 0] for x in ax.lines)
+    assert hollow(ax) == [0]  # from -.1, .1, .3, .5 up
+    below = layer_curve(make_rows(controlled(metric="above-shuffled(log-loss)")[:4]), ax=Figure().subplots())
+    assert below.get_ylabel() == "Log loss in nats\nabove shuffled labels\n(lower is better)"
+    assert hollow(below) == [0, 1, 2, 3]
+
+
+def statistics(task="cola", **own):
+    head = records(task, **own)[0] | {"representation": "mean", "estimator": "logistic", "of_metric": "matthews"}
+    values = {"best-layer": (2, 1, 3), "centre-of-gravity": (1.5, 1.25, 2.0), "expected-layer": (None,) * 3}
+    out = [
+        head | {"metric": name, "value": value, "ci_low": low, "ci_high": high}
+        for name, (value, low, high) in values.items()
+    ]
+    return [*out, head | {"metric": "first-good-layer", "value": 1}]
+
+
+def test_a_summary_hangs_under_its_curve(ax):
+    rows = make_rows(records())
+    layer_curve(rows, summary=make_rows([*statistics(), *statistics(checkpoint="random-0")]), ax=ax)
+    [strip] = ax.child_axes
+    assert strip.get_xlim() == ax.get_xlim()
+    assert [t.get_text() for t in strip.get_yticklabels()][:2] == ["best layer", "first good layer"]
+    [marks] = strip.lines  # of one curve; there is none with random weights
+    assert dict(zip(marks.get_ydata(), marks.get_xdata(), strict=True)) == {0: 2, 1: 1, 2: 1.5}
+    [bars] = strip.collections
+    assert [tuple(s[:, 0]) for s in bars.get_segments()] == [(1, 3), (1.25, 2), (1, 1)]
+    figure = layer_panels(
+        make_rows([*records(), *records("sst2")]), summary=make_rows([*statistics(), *statistics(task="sst2")])
+    )
+    assert [len(panel.child_axes) for panel in figure.axes] == [1, 1]
+    with pytest.raises(UsageError, match="the summary has nothing on matthews of sst2"):
+        layer_curve(make_rows(records("sst2")), summary=make_rows(statistics()), ax=Figure().subplots())
 
 
 def test_deep_models_have_few_ticks(ax):
@@ -118,6 +246,8 @@ def test_what_cannot_be_drawn(ax):
         layer_curve(make_rows([*records(), *records("sst2")]), ax=ax)
     with pytest.raises(UsageError, match="tiny has two values for layer 0; were the same rows given twice"):
         layer_curve(make_rows([*records(), *records()]), ax=ax)
+    with pytest.raises(UsageError, match="the rows of cola are of no layers"):
+        layer_curve(make_rows(records()[:1]), ax=ax)
     with pytest.raises(UsageError, match="no rows to draw"):
         layer_panels(make_rows([]))
 

@@ -1,0 +1,237 @@
+"""How figures look, and what things are called in them: the same in every figure and panel, readable in grey."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import cycle
+from typing import TYPE_CHECKING, Any, Self
+
+from probekit.errors import UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["CURVE", "Looks", "Scale", "curves", "dress", "legend", "lower_is_better", "metric_title", "panels"]
+
+# Okabe & Ito's palette without its yellow, told apart with every kind of colour vision; markers for print in grey.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+GREYS = ("#7F7F7F", "#B0B0B0", "#4D4D4D")
+INK, FAINT = "#222222", "#DDDDDD"
+SMALL: dict[str, Any] = {"frameon": False, "fontsize": 8, "labelcolor": INK, "handlelength": 2.4}
+TITLES = {
+    "f1": "F1",
+    "macro-f1": "Macro F1",
+    "span-f1": "Span F1",
+    "matthews": "Matthews correlation",
+    "pearson": "Pearson correlation",
+    "spearman": "Spearman correlation",
+    "rmse": "Root mean squared error",
+    "log-loss": "Log loss in nats",
+    "brier": "Brier score",
+    "codelength-bits": "Code length in bits",
+    "v-information": "V-information in bits",
+}
+LOWER_IS_BETTER = ("rmse", "log-loss", "brier", "calibration-error", "codelength-bits", "bits-per-example", "cond")
+DIFFERENCES = {"above-shuffled": "{}\nabove shuffled labels", "selectivity": "Selectivity\n({})"}
+CURVE = ("model", "checkpoint", "step", "representation", "estimator", "target", "split", "seed")
+
+
+def lower_is_better(metric: str) -> bool:
+    """Whether small values of a metric, or of a difference in it, are good."""
+    return metric.rpartition("(")[2].startswith(LOWER_IS_BETTER)
+
+
+def metric_title(metric: str) -> str:
+    """A metric in the words of an axis: ``selectivity(log-loss)`` → Selectivity (log loss in nats, lower is better)."""
+    outer, _, inner = metric.removesuffix(")").rpartition("(")
+    title = TITLES.get(inner, inner.replace("-", " ").capitalize())
+    if outer == "selectivity" and inner not in ("f1", "matthews", "pearson", "spearman"):  # names keep their capital
+        title = title[0].lower() + title[1:]
+    title = DIFFERENCES.get(outer, "{}").format(title)
+    return f"{title}\n(lower is better)" if lower_is_better(metric) else title
+
+
+def curves(rows: pd.DataFrame, by: Sequence[str] = CURVE) -> Iterator[tuple[dict[str, str], pd.DataFrame]]:
+    """The rows that differ in nothing but layer and metric, each with what tells them from others ("" for missing)."""
+    for values, curve in rows.groupby(list(by), sort=False, dropna=False):
+        yield dict(zip(by, ("" if str(v) in ("<NA>", "nan") else str(v) for v in values), strict=True)), curve
+
+
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """What the curves of a figure are called and how they look, the same in every panel.
+
+    tell : the columns that tell curves of one task apart; look : of each label, as ``Axes.plot`` wants it
+    """
+
+    tell: tuple[str, ...]
+    look: Mapping[str, Mapping[str, Any]]
+
+    @classmethod
+    def of(cls, rows: pd.DataFrame, by: Sequence[str] = CURVE) -> Self:
+        """rows : of the curves alone, of all panels"""
+        apart = [c for c in by[1:] if (rows.groupby("task")[c].nunique(dropna=False) > 1).any()]
+        self = cls((by[0], *apart), {})
+        colours, greys = cycle(zip(COLOURS, MARKERS, strict=True)), cycle(GREYS)
+        look: dict[str, Mapping[str, Any]] = {}
+        for key, _ in curves(rows, by):
+            if (label := self.label(key)) in look:
+                continue
+            if is_random(key):
+                own = {"color": next(greys), "linestyle": (0, (4, 2)), "marker": "o", "linewidth": 1.1, "markersize": 3}
+            else:
+                own = dict(zip(("color", "marker"), next(colours), strict=True), linestyle="-", linewidth=1.6)
+            look[label] = {"markersize": 4.5, "markeredgewidth": 0.9, **own}
+        return cls(self.tell, look)
+
+    def label(self, key: Mapping[str, str]) -> str:
+        """The curve in words: its model, and what tells it from other curves of the figure."""
+        words = {c: key[c] for c in self.tell if key[c]}
+        words["model"] = words.get("model", "").rsplit("/", 1)[-1]
+        if is_random(words):
+            seed = words["checkpoint"].removeprefix("random-")
+            words["checkpoint"] = "random weights" + (f" {seed}" if seed not in ("random", "0") else "")
+        if "against" in words:
+            words["against"] = f"minus {plain(words['against'])}"
+        return ", ".join(f"{c} {word}" if c in ("step", "seed") else word for c, word in words.items())
+
+    def known(self, key: Mapping[str, str]) -> tuple[str, Mapping[str, Any]]:
+        """Label and look of a curve; raises UsageError where the figure has no such curve."""
+        if (label := self.label(key)) not in self.look:
+            raise UsageError(f"there is no curve of {label or 'that name'} here, only of {', '.join(self.look)}.")
+        return label, self.look[label]
+
+
+def plain(against: str) -> str:
+    """What a difference is held against, in words."""
+    against = {"shuffled": "shuffled labels"}.get(against, against.rsplit("/", 1)[-1])
+    return re.sub(r"\brandom-\S+", "random weights", against).replace("control-task", "control task")
+
+
+def is_random(key: Mapping[str, str]) -> bool:
+    """Whether a curve is of a model with random weights."""
+    return key.get("checkpoint", "").startswith("random")
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Where layers stand on the axis: numbers at themselves, ``final_norm`` apart, after the last one."""
+
+    deepest: int
+    norm: bool
+
+    @classmethod
+    def of(cls, rows: pd.DataFrame) -> Self:
+        """rows : those drawn into one Axes"""
+        return cls(
+            int(rows["layer"].max()) if rows["layer"].notna().any() else 0, "final_norm" in set(rows["layer_name"])
+        )
+
+    @property
+    def norm_at(self) -> int:
+        """Where ``final_norm`` stands."""
+        return self.deepest + max(1, -(-self.deepest // 5))
+
+    def at(self, rows: pd.DataFrame) -> list[float]:
+        """The place of each row, (rows,)."""
+        return rows["layer"].astype("float64").fillna(self.norm_at).tolist()
+
+    def set(self, ax: Axes, most: int) -> None:
+        """Ticks at layers, ``most`` of them at most."""
+        step = next(s for s in (1, 2, 3, 4, 6, 8, 12, 16, 24, self.deepest) if self.deepest / s < most)
+        ticks = {i: str(i) for i in range(0, self.deepest + 1, step)} | ({self.norm_at: "norm"} if self.norm else {})
+        ax.set_xticks(list(ticks), list(ticks.values()))
+        ax.set_xlim(-0.4, max(*ticks, self.deepest) + 0.4)
+        ax.set_xlabel("layer", fontsize=9, color=INK)
+
+
+def dress(ax: Axes, rows: pd.DataFrame, *, ylabel: str) -> None:
+    """Axes as they are printed: title and size, faint horizontal lines, no box."""
+    ax.set_ylabel(ylabel, fontsize=9, color=INK)
+    title = str(rows["task"].iloc[0]).removeprefix("grammar:")
+    ax.set_title(title, loc="left", pad=14, fontsize=10, fontweight="bold", color=INK)
+    said = f"{', '.join(rows['split'].unique())}, n = {rows['n'].max():,}"
+    ax.text(0, 1.025, said, transform=ax.transAxes, fontsize=7, color="#666666", va="bottom")
+    ax.grid(axis="y", color=FAINT, linewidth=0.6)
+    bare(ax)
+    ax.margins(y=0.08)
+
+
+def bare(ax: Axes, sides: Sequence[str] = ("left", "bottom")) -> None:
+    """No box, small ticks."""
+    ax.tick_params(labelsize=8, colors=INK, length=2.5, width=0.7)
+    ax.set_axisbelow(True)
+    for side, spine in ax.spines.items():
+        spine.set_visible(side in sides)
+        spine.set_color("#888888")
+        spine.set_linewidth(0.7)
+
+
+def one_axes(rows: pd.DataFrame, ax: Axes | None, height: float, called: tuple[str, str]) -> Axes:
+    """``ax``, or a new figure's; raises UsageError where the rows hold another number of tasks than one."""
+    if len(tasks := rows["task"].unique()) != 1:
+        raise UsageError(
+            f"{called[0]} draws one task, these are rows of {', '.join(tasks) or 'none'}; see {called[1]}."
+        )
+    if ax is None:
+        import matplotlib.pyplot as plt
+
+        ax = plt.subplots(figsize=(4.2, height), layout="constrained")[1]
+    return ax
+
+
+def legend(ax: Axes, *, below: bool) -> None:
+    """The legend of one Axes: under it, where the figure is its own, or within it."""
+    handles, labels = ax.get_legend_handles_labels()
+    if below:
+        _legend_below(ax.figure, dict(zip(labels, handles, strict=True)))
+    elif len(set(labels)) > 1:
+        named = dict(zip(labels, handles, strict=True))
+        ax.legend(list(named.values()), list(named), **SMALL)
+
+
+def _legend_below(figure: Any, named: Mapping[str, Any]) -> None:
+    """As many columns as the width holds, in height of its own; curves first, then controls, then lines."""
+    order = sorted(named, key=lambda label: named[label].get_zorder(), reverse=True)
+    if {"majority class", "mean of train"} <= set(order):  # one look, of classes and of numbers
+        order.remove("mean of train")
+    words = [
+        "majority class or mean of train" if len(order) < len(named) and x == "majority class" else x for x in order
+    ]
+    wide = 0.5 + 0.056 * max(map(len, words), default=0)  # inches, of 8 points
+    columns = max(1, min(len(order), int(figure.get_figwidth() / wide)))
+    figure.set_figheight(figure.get_figheight() + 0.17 * -(-len(order) // columns))
+    figure.legend([named[x] for x in order], words, loc="outside lower center", ncols=columns, **SMALL)
+
+
+def panels(rows: pd.DataFrame, columns: int, height: float) -> tuple[Figure, Iterator[tuple[Axes, pd.DataFrame]]]:
+    """A figure, and an Axes with its rows for each task in turn; the legend follows when all are drawn."""
+    from matplotlib.figure import Figure
+
+    tasks = list(rows["task"].unique())
+    if not tasks:
+        raise UsageError("there are no rows to draw.")
+    across = min(columns, len(tasks))
+    down = -(-len(tasks) // across)
+    figure = Figure(figsize=(max(2.35 * across, 3.6), height * down + 0.1), layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.06, h_pad=0.06, wspace=0.04)  # type: ignore[union-attr,call-arg]
+
+    def drawn() -> Iterator[tuple[Axes, pd.DataFrame]]:
+        named: dict[str, Any] = {}
+        for i, ax in enumerate(figure.subplots(down, across, squeeze=False).ravel()):
+            if i >= len(tasks):
+                ax.remove()
+                continue
+            yield ax, rows[rows["task"] == tasks[i]]
+            handles, labels = ax.get_legend_handles_labels()
+            named |= dict(zip(labels, handles, strict=True))
+            if i + across < len(tasks):
+                ax.set_xlabel("")
+        _legend_below(figure, named)
+
+    return figure, drawn()

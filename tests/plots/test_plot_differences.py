@@ -1,0 +1,76 @@
+"""Figures of paired differences: markers, both intervals, and what is hollow."""
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from probekit.errors import UsageError
+from probekit.plots import difference_panels, layer_differences
+from probekit.rows import make_rows
+
+VALUES = {0: -0.3, 1: -0.1, 2: 0.0, "final_norm": 0.2}
+
+
+def records(task="cola", against="layer 3 (best)", **own):
+    base = {
+        "task": task, "split": "dev", "model": "org/tiny", "representation": "mean", "estimator": "logistic",
+        "target": "gold", "metric": "difference", "of_metric": "matthews", "seed": 0, "n": 1043, "against": against,
+    } | own  # fmt: skip
+    return [
+        base | {"layer": layer, "value": v, "ci_low": v - 0.1, "ci_high": v + 0.1, "joint_low": v - 0.2,
+                "joint_high": v + 0.2, "p_adjusted": 0.3 - abs(v)}
+        for layer, v in VALUES.items()
+    ]  # fmt: skip
+
+
+def series(ax):
+    return {x.get_label(): x for x in ax.lines if not x.get_label().startswith("_")}
+
+
+def test_the_axes_hold_the_rows():
+    ax = layer_differences(make_rows(records()), level=0.15, ax=Figure().subplots())
+    marks = series(ax)["tiny"]
+    np.testing.assert_array_equal(marks.get_xdata(), [0, 1, 2, 3])
+    np.testing.assert_array_equal(marks.get_ydata(), list(VALUES.values()))
+    joint, own = ([tuple(s[:, 1]) for s in c.get_segments()] for c in ax.collections)
+    assert joint == [(v - 0.2, v + 0.2) for v in VALUES.values()]
+    assert own == [(v - 0.1, v + 0.1) for v in VALUES.values()]
+    [hollow] = [x for x in ax.lines if x.get_markerfacecolor() == "white" and len(x.get_xdata())]
+    np.testing.assert_array_equal(hollow.get_xdata(), [1, 2])  # p = 0, .2, .3, .1
+    assert list(series(ax)) == ["tiny", "p > 0.15, corrected"]
+    assert ax.get_ylabel() == "Matthews correlation\nminus layer 3 (best)"
+    assert [t.get_text() for t in ax.get_xticklabels()] == ["0", "1", "2", "norm"]
+
+
+def test_series_stand_side_by_side():
+    rows = make_rows([*records(against="a/b random-1"), *records(against="shuffled")])
+    ax = layer_differences(rows, ax=Figure().subplots())
+    one, two = list(series(ax).values())[:2]
+    assert list(series(ax)) == ["tiny, minus b random weights", "p > 0.05, corrected", "tiny, minus shuffled labels"]
+    assert (series(ax)["tiny, minus shuffled labels"].get_xdata() > one.get_xdata()).all()
+    assert ax.get_ylabel() == "Matthews correlation\ndifference"
+    assert len(two.get_xdata()) == 0  # the hollow marker of the legend
+
+
+def test_panels_and_holm():
+    lower = {"of_metric": "log-loss", "joint_low": None, "joint_high": None}
+    rows = make_rows([*records(), *(r | lower for r in records("sst2", "layer 0"))])
+    figure = difference_panels(rows)
+    assert [ax.get_ylabel() for ax in figure.axes] == [
+        "Matthews correlation\nminus layer 3 (best)",
+        "Log loss in nats\nminus layer 0 (lower is better)",
+    ]
+    assert [t.get_text() for t in figure.legends[0].get_texts()] == ["tiny", "p > 0.05, corrected"]
+
+
+def test_what_cannot_be_drawn():
+    rows = make_rows(records())
+    with pytest.raises(UsageError, match="one task, these are rows of cola, sst2; see difference_panels"):
+        layer_differences(make_rows([*records(), *records("sst2")]))
+    with pytest.raises(UsageError, match="lack against; probekit compare makes differences"):
+        layer_differences(rows.drop(columns="against"))
+    with pytest.raises(UsageError, match="two differences for one layer; were the same rows given twice"):
+        layer_differences(make_rows([*records(), *records()]), ax=Figure().subplots())
+    both = make_rows([*records(), *records(of_metric="accuracy")])
+    with pytest.raises(UsageError, match="matthews and accuracy have no common axis"):
+        layer_differences(both, ax=Figure().subplots())
