@@ -106,7 +106,7 @@ def _read(vectors: Vectors, known: np.ndarray, layer: str) -> np.ndarray:
     x = np.asarray(vectors() if callable(vectors) else vectors)
     if x.ndim != 2 or len(x) != len(known):
         raise UsageError(f"layer {layer}: vectors {x.shape} do not go with {len(known)} labels; (n, d) is wanted.")
-    x = x[known].astype(np.float32, copy=False)
+    x = (x if known.all() else x[known]).astype(np.float32, copy=False)
     if not np.isfinite(x).all():
         raise NonFiniteError(f"layer {layer} holds NaN or infinity; it cannot be probed.")
     return x
