@@ -73,18 +73,18 @@ def _of_comparisons(rows: pd.DataFrame) -> pd.DataFrame:
 def _draw(ax: Axes, rows: pd.DataFrame, looks: Looks, level: float, *, ticks: int) -> None:
     if len(metrics := rows["of_metric"].unique()) != 1:
         raise UsageError(f"differences in {' and '.join(metrics)} have no common axis; give one metric's.")
-    scale, found, against = Scale.of(rows), list(curves(rows, BY)), rows["against"].unique()
+    scale, found, against = Scale.of(rows, ticks), list(curves(rows, BY)), rows["against"].unique()
     ax.axhline(0, color=INK, linewidth=0.9, zorder=1)
     for i, (key, part) in enumerate(found):
         label, look = looks.known(key)
         if part["layer_name"].duplicated().any():
             raise UsageError(f"{label} has two differences for one layer; were the same rows given twice?")
         shift = min(0.24, 0.7 / len(found)) * (i - (len(found) - 1) / 2)
-        _draw_series(ax, part, np.asarray(scale.at(part)) + shift, label, look, level)
+        _draw_series(ax, part, scale.at(part) + shift, label, scale.sized(look), level)
     title, _, better = metric_title(str(metrics[0])).partition("\n")
     named = f"minus {plain(against[0])}" if len(against) == 1 else "difference"
     dress(ax, rows, ylabel=f"{title}\n{named} {better}".rstrip())
-    scale.set(ax, ticks)
+    scale.set(ax)
 
 
 def _draw_series(

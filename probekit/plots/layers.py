@@ -117,7 +117,7 @@ def _controls(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _draw(ax: Axes, rows: pd.DataFrame, looks: Looks, *, ticks: int, summary: pd.DataFrame | None) -> None:
-    metric, scale = str(rows["metric"].iloc[0]), Scale.of(rows)
+    metric, scale = str(rows["metric"].iloc[0]), Scale.of(rows, ticks)
     controls, gold = _controls(rows), list(curves(_gold(rows)))
     theirs = {tuple(key.values()): part for key, part in curves(controls, SAME)}
     trained = [key for key, _ in gold if not is_random(key)]
@@ -127,7 +127,7 @@ def _draw(ax: Axes, rows: pd.DataFrame, looks: Looks, *, ticks: int, summary: pd
             layer = curve["layer_name"][twice].iloc[0]
             raise UsageError(f"{label} has two values for layer {layer}; were the same rows given twice?")
         its = theirs.get(tuple(key[c] for c in SAME), controls.iloc[:0])
-        _draw_curve(ax, curve, label, look, scale, _reaches(curve, its, metric))
+        _draw_curve(ax, curve, label, scale.sized(look), scale, _reaches(curve, its, metric))
     for key, curve in curves(controls):
         if not (trained and is_random(key)):
             _draw_control(ax, curve, key["target"], scale)
@@ -135,7 +135,7 @@ def _draw(ax: Axes, rows: pd.DataFrame, looks: Looks, *, ticks: int, summary: pd
     if metric.endswith(")"):
         ax.axhline(0, color=INK, linewidth=0.9, zorder=1)
     dress(ax, rows, ylabel=metric_title(metric))
-    scale.set(ax, ticks)
+    scale.set(ax)
     if summary is not None:
         draw_summary(ax, make_rows(summary), rows, looks)
 
@@ -164,7 +164,8 @@ def _draw_curve(
     ax.plot(x[through], y[through], label=label, zorder=zorder, **{**look, "markeredgecolor": colour})
     ax.plot(x[~through], y[~through], zorder=zorder, **points)
     banded = through & np.isfinite(low) & (not dashed)  # a grey band would look like noise
-    ax.fill_between(x[banded], low[banded], high[banded], color=colour, alpha=0.15, linewidth=0, zorder=zorder - 2)
+    edged = {"facecolor": (colour, 0.15), "edgecolor": (colour, 0.5), "linewidth": 0.4}  # in grey, unlike a control
+    ax.fill_between(x[banded], low[banded], high[banded], zorder=zorder - 2, **edged)
     ax.vlines(x[~banded], low[~banded], high[~banded], color=colour, linewidth=0.8, zorder=zorder - 1)
     if reaches.any():
         ax.plot(x[reaches], y[reaches], zorder=zorder + 0.5, **{**points, "markerfacecolor": "white"})
@@ -182,7 +183,9 @@ def _draw_control(ax: Axes, curve: pd.DataFrame, kind: str, scale: Scale) -> Non
         scale.at(through), through["value"], color="#8C8C8C", linewidth=0.7, zorder=1.6, label=None if banded else label
     )
     for _, row in curve[curve["layer"].isna()].iterrows():
-        ax.fill_between([scale.norm_at - 0.3, scale.norm_at + 0.3], row["ci_low"], row["ci_high"], zorder=1.5, **look)
+        ax.fill_between(
+            scale.norm_at + 0.75 * scale.room * np.array([-1, 1]), row["ci_low"], row["ci_high"], zorder=1.5, **look
+        )
 
 
 def _draw_lines(ax: Axes, rows: pd.DataFrame) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from probekit.errors import UsageError
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -120,33 +121,46 @@ def is_random(key: Mapping[str, str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Where layers stand on the axis: numbers at themselves, ``final_norm`` apart, after the last one."""
+    """Where layers stand on the axis: numbers at themselves, ``final_norm`` apart, after the last one.
+
+    ticks : at most as many; markers are smaller where layers are more
+    """
 
     deepest: int
     norm: bool
+    ticks: int
 
     @classmethod
-    def of(cls, rows: pd.DataFrame) -> Self:
+    def of(cls, rows: pd.DataFrame, ticks: int) -> Self:
         """rows : those drawn into one Axes"""
-        return cls(
-            int(rows["layer"].max()) if rows["layer"].notna().any() else 0, "final_norm" in set(rows["layer_name"])
-        )
+        deepest = int(rows["layer"].max()) if rows["layer"].notna().any() else 0
+        return cls(deepest, "final_norm" in set(rows["layer_name"]), ticks)
 
     @property
     def norm_at(self) -> int:
         """Where ``final_norm`` stands."""
         return self.deepest + max(1, -(-self.deepest // 5))
 
-    def at(self, rows: pd.DataFrame) -> list[float]:
-        """The place of each row, (rows,)."""
-        return rows["layer"].astype("float64").fillna(self.norm_at).tolist()
+    @property
+    def room(self) -> float:
+        """Beside the outermost layers, in layers."""
+        return 0.4 * max(1, self.deepest / 12)
 
-    def set(self, ax: Axes, most: int) -> None:
-        """Ticks at layers, ``most`` of them at most."""
-        step = next(s for s in (1, 2, 3, 4, 6, 8, 12, 16, 24, self.deepest) if self.deepest / s < most)
-        ticks = {i: str(i) for i in range(0, self.deepest + 1, step)} | ({self.norm_at: "norm"} if self.norm else {})
-        ax.set_xticks(list(ticks), list(ticks.values()))
-        ax.set_xlim(-0.4, max(*ticks, self.deepest) + 0.4)
+    def at(self, rows: pd.DataFrame) -> np.ndarray:
+        """The place of each row, float64 (rows,)."""
+        return rows["layer"].astype("float64").fillna(self.norm_at).to_numpy()
+
+    def sized(self, look: Mapping[str, Any]) -> dict[str, Any]:
+        """A look with markers that do not hide each other."""
+        shrink = min(1, (1.3 * self.ticks / (self.deepest + 1)) ** 0.5)
+        return {**look, **{size: shrink * look[size] for size in ("markersize", "markeredgewidth")}}
+
+    def set(self, ax: Axes) -> None:
+        """Ticks and ends of the axis."""
+        step = next(s for s in (1, 2, 3, 4, 6, 8, 12, 16, 24, self.deepest) if self.deepest / s < self.ticks)
+        at = {i: str(i) for i in range(0, self.deepest + 1, step)} | ({self.norm_at: "norm"} if self.norm else {})
+        ax.set_xticks(list(at), list(at.values()))
+        ax.set_xlim(-self.room, max(*at, self.deepest) + self.room)
         ax.set_xlabel("layer", fontsize=9, color=INK)
 
 

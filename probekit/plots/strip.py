@@ -31,10 +31,12 @@ def draw_summary(ax: Axes, summary: pd.DataFrame, rows: pd.DataFrame, looks: Loo
 
     summary : rows of ``curve_summary``; those of other curves than ``rows`` are left out, and undetermined statistics
         have no marker
-    Raises UsageError where nothing is left.
+    Raises UsageError for other rows, and where nothing is left.
     """
     from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 
+    if "of_metric" not in summary:
+        raise UsageError("these rows are no summary of curves; probekit summary makes one of evaluated examples.")
     same = (summary["task"] == rows["task"].iloc[0]) & (summary["of_metric"] == rows["metric"].iloc[0])
     summary = summary[same & summary["metric"].isin(list(STATISTICS))]
     corner: Any = ax.transAxes
