@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # where torch's CPU build is wanted: make PIP_FLAGS="--extra-index-url https://download.pytorch.org/whl/cpu" demo
 PIP_FLAGS ?=
 
-.PHONY: demo test test-slow lint notebooks bench clean
+.PHONY: demo test test-slow lint notebooks bench bench-probes clean
 
 $(VENV)/.demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -37,6 +37,9 @@ notebooks: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	HF_HUB_OFFLINE=1 $(BIN)/python benchmarks/cache.py
+
+bench-probes: $(VENV)/.dev
+	$(BIN)/python benchmarks/probes.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .coverage*

@@ -12,6 +12,7 @@ import pytest
 from tiny import WORDS, tiny_model
 
 CACHE = Path(__file__).parents[1] / "benchmarks" / "cache.py"
+PROBES = CACHE.with_name("probes.py")
 
 
 @pytest.mark.slow  # 20 s
@@ -42,3 +43,31 @@ def test_cache_benchmark_says_what_it_skips(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert "skipped: the shared data sets are not at" in done.stderr
+
+
+@pytest.mark.slow  # 20 s
+def test_probes_benchmark_runs(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, PROBES, "--quick", "--work", tmp_path, "--json", tmp_path / "out.json"],
+        capture_output=True, text=True, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    out = json.loads((tmp_path / "out.json").read_text())
+    assert {c["line"] for c in out["compared"]} >= {1, 2, 4, 5, 6, 7, 8}
+    assert all(0 < s < 60 for c in out["compared"] for s in (*c["ours"], *c["theirs"]))
+    binary = [a for a in out["agreement"] if a["classes"] == 2]
+    assert {a["answer"] for a in binary} == {
+        "ours, 3 label sets", "ours, 5 label sets", "default", "float32 path", "converged"
+    }  # fmt: skip
+    assert all(a["nats"] > -1e-6 for a in out["agreement"])  # nothing is below the optimum
+    assert all(a["nats"] < 1e-4 for a in binary if a["answer"].startswith("ours") and a["C"] <= 1)
+    assert max(a["nats"] for a in binary if a["answer"] == "default") > 0.1  # a control that the measure sees
+    assert "3: skipped" in done.stdout
+
+
+def test_probes_benchmark_knows_its_lines(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, PROBES, "--lines", "12"], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.returncode == 1
+    assert "there is no line 12" in done.stderr
