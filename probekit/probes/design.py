@@ -75,6 +75,7 @@ class Moments:
         return np.divide(1, sd, out=np.zeros_like(sd), where=sd > CONSTANT * np.abs(self.mean))
 
 
+@np.errstate(invalid="ignore")
 def moments(
     x: Any,
     parts: Sequence[np.ndarray | None] = (None,),

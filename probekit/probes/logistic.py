@@ -138,11 +138,11 @@ def fit_logistic(
         found = solve(
             design,
             sums,
-            torch.as_tensor(codes, device=device),
+            torch.tensor(codes, device=device),
             classes,
             np.repeat(np.arange(targets), strength.shape[1]),
             1 / strength.ravel(),
-            weights=None if weights is None else torch.as_tensor(weights, dtype=dtype, device=device),
+            weights=None if weights is None else torch.tensor(weights, dtype=dtype, device=device),
             start=first,
             tol=tol,
             max_iter=max_iter,
