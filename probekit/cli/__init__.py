@@ -58,7 +58,7 @@ def _options(
 
 
 def _register() -> None:
-    from probekit.cli import cache, certify, compare, demo, plot, probe, tasks
+    from probekit.cli import cache, certify, compare, demo, mdl, plot, probe, tasks
 
     app.command("demo")(demo.demo_command)
     app.command("cache-activations")(cache.cache_command)
@@ -68,6 +68,7 @@ def _register() -> None:
     app.command("probe")(probe.probe_command)
     app.command("compare")(compare.compare_command)
     app.command("summary")(compare.summary_command)
+    app.command("mdl")(mdl.mdl_command)
     app.add_typer(plot.app, name="plot")
     app.add_typer(tasks.app, name="tasks")
 

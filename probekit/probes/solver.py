@@ -60,8 +60,8 @@ def solve(
 
     codes : int (targets, m) below ``classes``, of the design's rows; two classes have one weight vector, for class 1
     sums : moments of those rows; weights : float (targets, m) of the rows, for None all 1
-    start : weights (problems, 1 or classes, d) and intercepts to begin at. Without it problems that do not fit into
-        one batch begin at the solution of the next stronger penalty.
+    start : weights (problems, 1 or classes, d) and intercepts to begin at. Without it problems of more than two classes
+        that do not fit into one batch begin at the solution of the next stronger penalty.
     """
     basis = _Basis.of(design, sums)
     data = _Data(design, basis, codes, classes, weights)
@@ -69,17 +69,18 @@ def solve(
     best = torch.zeros((len(target), k, basis.rank + 1), dtype=torch.float64, device=design.device)
     decrement, iterations = np.full(len(target), np.nan), np.zeros(len(target), dtype=int)
     latest: dict[int, torch.Tensor] = {}
-    order = np.argsort(-penalty, kind="stable")
-    size = max(1, COLUMNS // k)
-    if len(order) > size:  # one penalty after another, each target from where the last one led
-        size = max(1, min(size, len(np.unique(target))))
+    size, order = max(1, COLUMNS // k), np.argsort(target, kind="stable")
+    if k > 1 and len(order) > size:  # one penalty after another, each target from where the last one led
+        targets = len(np.unique(target))
+        size = targets if targets <= 2 * size else size
+        order = np.argsort(-penalty, kind="stable")
     for at in range(0, len(order), size):
         batch = order[at : at + size]
         first = (
             basis.inside(start[0][batch], start[1][batch])
             if start is not None
             else torch.stack([latest[t] for t in target[batch]])
-            if all(t in latest for t in target[batch])
+            if k > 1 and all(t in latest for t in target[batch])
             else None
         )
         found = _minimise(data, target[batch], penalty[batch], first, tol, max_iter)
@@ -256,7 +257,7 @@ def _minimise(
             history = [tuple(v[keep] for v in pair) for pair in history]  # type: ignore[misc]
             if not len(active):
                 break
-        if k == 1 and iteration in SLOW:
+        if k == 1 and iteration in SLOW and data.basis.rows > SAMPLE * data.design.width:  # else steps are cheaper
             worst = torch.argsort(decrement, descending=True)[:OWN].tolist()
             own = {
                 int(active[i]): data.hessian(a[i], int(t[i]), float(lam[i]), float(mean[i, 0]), iteration)
