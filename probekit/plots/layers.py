@@ -93,6 +93,8 @@ def _of_metric(rows: pd.DataFrame, metric: str | None) -> pd.DataFrame:
         raise UsageError(f"the rows of {task} are of no layers; there is no curve to draw.")
     if metric is None:
         metric = next((name for name in there if not name.endswith(")")), there[0])
+    if metric == "difference":
+        raise UsageError("these are differences, not curves: see layer_differences, or probekit plot differences.")
     if metric not in there:
         raise UsageError(f"{task} has no rows of {metric!r}; it has {', '.join(there)}.")
     return rows[rows["metric"] == metric]
@@ -164,7 +166,11 @@ def _draw_curve(
     ax.plot(x[through], y[through], label=label, zorder=zorder, **{**look, "markeredgecolor": colour})
     ax.plot(x[~through], y[~through], zorder=zorder, **points)
     banded = through & np.isfinite(low) & (not dashed)  # a grey band would look like noise
-    edged = {"facecolor": (colour, 0.15), "edgecolor": (colour, 0.5), "linewidth": 0.4}  # in grey, unlike a control
+    edged: dict[str, Any] = {
+        "facecolor": (colour, 0.15),
+        "edgecolor": (colour, 0.5),
+        "linewidth": 0.4,
+    }  # in grey, unlike a control
     ax.fill_between(x[banded], low[banded], high[banded], zorder=zorder - 2, **edged)
     ax.vlines(x[~banded], low[~banded], high[~banded], color=colour, linewidth=0.8, zorder=zorder - 1)
     if reaches.any():
@@ -173,15 +179,15 @@ def _draw_curve(
 
 
 def _draw_control(ax: Axes, curve: pd.DataFrame, kind: str, scale: Scale) -> None:
+    from matplotlib.container import Container
+
     label, look = CONTROLS.get(kind, (kind.replace("-", " "), CONTROLS["shuffled"][1]))
     curve = curve.sort_values("layer")
     through = curve[curve["layer"].notna()]
-    banded = through["ci_low"].notna().any()
-    if banded:
-        ax.fill_between(scale.at(through), through["ci_low"], through["ci_high"], zorder=1.5, label=label, **look)
-    ax.plot(
-        scale.at(through), through["value"], color="#8C8C8C", linewidth=0.7, zorder=1.6, label=None if banded else label
-    )
+    x, low, high = scale.at(through), through["ci_low"], through["ci_high"]
+    band = ax.fill_between(x, low, high, zorder=1.5, **look)
+    [middle] = ax.plot(x, through["value"], color="#8C8C8C", linewidth=0.8, zorder=1.6)
+    ax.add_container(Container([band, middle], label=label))
     for _, row in curve[curve["layer"].isna()].iterrows():
         ax.fill_between(
             scale.norm_at + 0.75 * scale.room * np.array([-1, 1]), row["ci_low"], row["ci_high"], zorder=1.5, **look

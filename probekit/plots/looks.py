@@ -211,7 +211,8 @@ def legend(ax: Axes, *, below: bool) -> None:
 
 def _legend_below(figure: Any, named: Mapping[str, Any]) -> None:
     """As many columns as the width holds, in height of its own; curves first, then controls, then lines."""
-    order = sorted(named, key=lambda label: named[label].get_zorder(), reverse=True)
+    above = {label: (x[-1] if isinstance(x, tuple) else x).get_zorder() for label, x in named.items()}
+    order = sorted(named, key=lambda label: above[label], reverse=True)
     if {"majority class", "mean of train"} <= set(order):  # one look, of classes and of numbers
         order.remove("mean of train")
     words = [

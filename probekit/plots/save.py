@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from probekit.errors import UsageError
 
@@ -21,7 +24,8 @@ FORMATS = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {}, "
 def save(figure: Figure, paths: Iterable[str | Path], *, dpi: int = 300) -> list[Path]:
     """Write ``figure`` to each path, the format by suffix; text stays text (TrueType in PDF, <text> in SVG).
 
-    Files appear whole: written beside, then renamed. Raises UsageError for another suffix.
+    EPS knows no transparency: bands are drawn in the tint they have on white. Files appear whole: written beside,
+    then renamed. Raises UsageError for another suffix.
     """
     import matplotlib as mpl
 
@@ -34,8 +38,35 @@ def save(figure: Figure, paths: Iterable[str | Path], *, dpi: int = 300) -> list
             path.parent.mkdir(parents=True, exist_ok=True)
             beside = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
             try:
-                figure.savefig(beside, dpi=dpi, metadata=FORMATS[path.suffix] or None)
+                with _opaque(figure) if path.suffix == ".eps" else nullcontext():
+                    figure.savefig(beside, dpi=dpi, metadata=FORMATS[path.suffix] or None)
                 beside.replace(path)
             finally:
                 beside.unlink(missing_ok=True)
     return files
+
+
+@contextmanager
+def _opaque(figure: Figure) -> Iterator[None]:
+    """Give what is transparent the colour it has on white, for a while."""
+    from matplotlib.artist import setp
+    from matplotlib.collections import Collection
+    from matplotlib.patches import Patch
+
+    def blend(colours: Any) -> np.ndarray:
+        rgba = np.atleast_2d(colours)
+        alpha = rgba[:, 3:]
+        return np.where(alpha > 0, np.hstack([rgba[:, :3] * alpha + 1 - alpha, np.ones_like(alpha)]), rgba)
+
+    before = []
+    for artist in figure.findobj(lambda a: isinstance(a, Collection | Patch)):
+        face, edge = artist.get_facecolor(), artist.get_edgecolor()  # type: ignore[attr-defined]
+        before.append((artist, {"alpha": artist.get_alpha(), "facecolor": face, "edgecolor": edge}))
+        several = isinstance(artist, Collection)
+        face, edge = (blend(c) if several or not len(c) else blend(c)[0] for c in (face, edge))
+        setp(artist, alpha=None, facecolor=face, edgecolor=edge)
+    try:
+        yield
+    finally:
+        for artist, was in before:
+            setp(artist, **was)

@@ -42,3 +42,5 @@ def test_what_is_not_there_is_said(files, capsys):
     assert "the summary has nothing on matthews of sst2" in capsys.readouterr().err
     assert main(["plot", "layers", files["cola"], "--summary", files["sst2"]]) == 2
     assert "these rows are no summary" in capsys.readouterr().err
+    assert main(["plot", "layers", files["minus"]]) == 2
+    assert "see layer_differences, or probekit plot differences" in capsys.readouterr().err

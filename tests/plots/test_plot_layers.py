@@ -35,8 +35,8 @@ def labels(ax):
 
 
 def line(ax, label):
-    [found] = [x for x in (*ax.lines, *ax.collections) if x.get_label() == label]
-    return found
+    [found] = [x for x in (*ax.lines, *ax.containers) if x.get_label() == label]
+    return found[0] if isinstance(found, tuple) else found
 
 
 def hollow(ax):
@@ -145,7 +145,7 @@ def test_controls_are_bands_and_their_draws_are_no_curves(ax):
 def test_draws_that_nothing_sums_up_become_their_range(ax):
     layer_curve(make_rows(controlled(summed=False)), ax=ax)
     assert band(line(ax, "shuffled labels"), 1) == (0.35, 0.45)
-    [middle] = [x for x in ax.lines if x.get_linewidth() == 0.7]
+    [middle] = [x for x in ax.lines if x.get_linewidth() == 0.8]
     np.testing.assert_allclose(middle.get_ydata(), 0.4)
 
 
@@ -165,7 +165,7 @@ def test_each_model_is_held_against_its_own_controls(ax):
     rows = [*controlled(), *controlled(checkpoint="random-0", band=(0.8, 0.9)), *controlled(step=3, band=(0.0, 0.0))]
     layer_curve(make_rows(rows), ax=ax)
     assert hollow(ax) == [0, 1, 2, 0, 1, 2, 3]
-    bands = [x for x in ax.collections if x.get_label() == "shuffled labels"]
+    bands = [x[0] for x in ax.containers if x.get_label() == "shuffled labels"]
     assert [band(x, 0) for x in bands] == [(0.3, 0.5), (0.0, 0.0)]  # of trained weights
     random = Figure().subplots()
     layer_curve(make_rows(controlled(checkpoint="random-0", band=(0.8, 0.9))), ax=random)
@@ -265,3 +265,12 @@ def test_files_hold_text_in_embedded_fonts_and_no_date(tmp_path):
     assert len(list(pdf.parent.iterdir())) == 3
     with pytest.raises(UsageError, match=r"not '\.jpeg'"):
         save(figure, [tmp_path / "f.jpeg"])
+
+
+def test_eps_is_drawn_in_tints_and_the_figure_stays_as_it_was(tmp_path, caplog):
+    figure = layer_panels(make_rows(controlled()))
+    looks = [(x.get_facecolor().tolist(), x.get_alpha()) for x in figure.axes[0].collections]
+    save(figure, [tmp_path / "f.eps"])
+    assert looks == [(x.get_facecolor().tolist(), x.get_alpha()) for x in figure.axes[0].collections]
+    assert "does not support transparency" not in caplog.text
+    assert re.search("^0.88(0*|0 ).* set(gray|rgbcolor)", (tmp_path / "f.eps").read_text(), re.M)
