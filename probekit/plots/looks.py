@@ -16,7 +16,22 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["CURVE", "Looks", "Scale", "curves", "dress", "legend", "lower_is_better", "metric_title", "panels"]
+__all__ = [
+    "CURVE",
+    "INK",
+    "Looks",
+    "Scale",
+    "bare",
+    "curves",
+    "dress",
+    "is_random",
+    "legend",
+    "lower_is_better",
+    "metric_title",
+    "one_axes",
+    "panels",
+    "plain",
+]
 
 # Okabe & Ito's palette without its yellow, told apart with every kind of colour vision; markers for print in grey.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -37,7 +52,15 @@ TITLES = {
     "codelength-bits": "Code length in bits",
     "v-information": "V-information in bits",
 }
-LOWER_IS_BETTER = ("rmse", "log-loss", "brier", "calibration-error", "codelength-bits", "bits-per-example", "cond")
+LOWER_IS_BETTER = (
+    "rmse",
+    "log-loss",
+    "brier",
+    "calibration-error",
+    "codelength-bits",
+    "bits-per-example",
+    "conditional-v-entropy",
+)
 DIFFERENCES = {"above-shuffled": "{}\nabove shuffled labels", "selectivity": "Selectivity\n({})"}
 CURVE = ("model", "checkpoint", "step", "representation", "estimator", "target", "split", "seed")
 
@@ -48,7 +71,7 @@ def lower_is_better(metric: str) -> bool:
 
 
 def metric_title(metric: str) -> str:
-    """A metric in the words of an axis: ``selectivity(log-loss)`` → Selectivity (log loss in nats, lower is better)."""
+    """A metric in the words of an axis: ``selectivity(accuracy)`` is "Selectivity", and under it "(accuracy)"."""
     outer, _, inner = metric.removesuffix(")").rpartition("(")
     title = TITLES.get(inner, inner.replace("-", " ").capitalize())
     if outer == "selectivity" and inner not in ("f1", "matthews", "pearson", "spearman"):  # names keep their capital
