@@ -186,7 +186,8 @@ def _show(rows: pd.DataFrame) -> None:
     from probekit.tasks.metrics import METRICS
 
     head = rows.iloc[-1]
-    names: Sequence[str] = list(rows.loc[rows["estimator"].isin(("majority", "mean")), "metric"].unique())
+    constant = rows["estimator"].isin(("majority", "mean")) & (rows["metric"] != "v-information")
+    names: Sequence[str] = list(rows.loc[constant, "metric"].unique())
     how = rows.loc[rows["layer_name"] != "", "representation"].iloc[0]
     what = ", ".join(filter(None, (head["model"], head["checkpoint"], how)))
     title = f"{head['task']} {head['split']}, {what}: {head['n']:,} evaluated, {head['n_train']:,} fitted"
