@@ -136,7 +136,9 @@ class Bench:
             self.notes.append(f"{line}: {ours['unconverged']} of our fits did not converge ({work}).")
 
     def hold(self, line: int, work: str, ours: Found, data: Path) -> None:
-        """Peak memory against the layer's."""
+        """Peak memory against the layer's, once for a piece of work."""
+        if any(goal.remark.startswith(work + ";") for goal in self.goals):
+            return
         layer = (data / "x.npy").stat().st_size / 2**20
         remark = f"{work}; 1.5 × {layer:.0f} MB + {CONSTANT} MB; {ours['peak'] / layer:.2f} layers"
         self.goals.append(Goal(f"{line}: peak MB", ours["peak"], most=1.5 * layer + CONSTANT, remark=remark))
@@ -154,27 +156,25 @@ def fits(
 ) -> None:
     """Our fits beside loops of scikit-learn: (which one, how many label sets it fits, the ratio wanted).
 
-    A loop over gold alone is there for its answers: its seconds are those of gold.
+    A loop over gold alone is held against ours over gold alone.
     """
     n, d = np.load(data / "x.npy", mmap_mode="r").shape
     classes = int(np.load(data / "y.npy", mmap_mode="r").max()) + 1
-    floor = bench.floor(d, n, 4 * n * targets * len(CS) * (1 if classes == 2 else classes))
-    ours = bench.run("our_fits", data, targets=targets, Cs=CS)
     files = bench.answers.setdefault(str(data), {})
-    files[f"ours, {targets} label sets"] = ours["out"]
-    work = f"{name}, {len(CS)} C × {targets}"
     for loop, sample, goal in loops:
-        some = targets if bench.full and sample > 1 else min(sample, targets)
+        some = targets if bench.full else min(sample, targets)
+        of = 1 if some == 1 else targets
+        ours = bench.run("our_fits", data, targets=of, Cs=CS)
+        if of == targets:
+            files[f"ours, {of} label sets"] = ours["out"]
         peer = bench.run("their_fits", data, targets=some, Cs=CS, **LOOPS[loop])
         files[loop] = peer["out"]
-        if some == 1:
-            wall, cpu = total(peer["fits"], 1)
-            bench.notes.append(f"{line}: scikit-learn {loop}, gold alone: {wall:.1f} s wall, {cpu:.1f} s CPU.")
-        else:
-            remark = f"{len(peer['fits'])} of {targets * len(CS)} fits measured" if some < targets else ""
-            bench.add(line, work, ours, loop, total(peer["fits"], targets), goal, their_peak=peer["peak"], floor=floor,
-                      remark=remark)  # fmt: skip
-    bench.hold(line, work, ours, data)
+        floor = bench.floor(d, n, 4 * n * of * len(CS) * (1 if classes == 2 else classes))
+        remark = f"{len(peer['fits'])} of {of * len(CS)} fits measured" if some < of else ""
+        bench.add(line, f"{name}, {len(CS)} C × {of}", ours, loop, total(peer["fits"], of), goal,
+                  their_peak=peer["peak"], floor=floor, remark=remark)  # fmt: skip
+        if of == targets:
+            bench.hold(line, f"{name}, {len(CS)} C × {of}", ours, data)
 
 
 def line_1(bench: Bench) -> None:
@@ -263,7 +263,7 @@ def line_8(bench: Bench) -> None:
     n, d = bench.sizes.few
     for classes in bench.sizes.classes:
         name = f"N={n:,}, d={d}, {classes} classes"
-        fits(bench, 8, bench.data(n, d, classes), 2, [("converged", 2, None), ("default", 2, None)], name)
+        fits(bench, 8, bench.data(n, d, classes), 2, [("default", 2, None), ("converged", 1, None)], name)
 
 
 def line_9(bench: Bench) -> None:
@@ -285,7 +285,7 @@ def line_9(bench: Bench) -> None:
 
 
 def agree(bench: Bench) -> list[list[str]]:
-    """Of all features: how far answers are from the optimum, the worst of gold and a shuffling; goals for ours."""
+    """Of all features: how far answers are from the optimum, the worst of what is compared; goals for ours."""
     small, large = [C for C in CS if C <= 1], [C for C in CS if C > 1]
     head = ["features", "answer", *(f"nats, C={C:g}" for C in CS)]
     rows = [[*head, "RMS, C≤1", "RMS, C>1", "differ, C≤1", "differ, C>1", "gold, C=1", f"C={CS[-1]:g}"]]
@@ -304,9 +304,11 @@ def agree(bench: Bench) -> list[list[str]]:
             ]
             rows.append([Path(data).name, answer, *(f"{v:.1e}" for v in shown), *(f"{v:.4f}" for v in accuracy)])
             if answer.startswith("ours"):
-                for what, most in LIMITS.items():
-                    goal = Goal(f"{what}, C ≤ 1: {answer}", worst(what, small), most=most, remark=Path(data).name)
-                    bench.goals.append(goal)
+                remark = f"{Path(data).name}; the logits' own RMS is up to {worst('size', small):.1f}"
+                bench.goals += [
+                    Goal(f"{what}, C ≤ 1: {answer}", worst(what, small), most=most, remark=remark)
+                    for what, most in LIMITS.items()
+                ]
         if (left := max(a["decrement"] for a in found)) > 1e-8:
             bench.notes.append(f"{Path(data).name}: the optimum itself is open by a decrement of {left:.0e}.")
     return rows
@@ -329,7 +331,9 @@ def show(bench: Bench, agreement: list[list[str]]) -> None:
         said = ", ".join(f"{name} {rate / 1e9:.0f}" for name, rate in found["rates"].items())
         print(f"  GFLOP/s in float32: {said}; decomposition {found['eigh']:.2f} s")
     if len(agreement) > 1:
-        print("\nAbove the float64 optimum, over all rows fitted, the worst of gold and a shuffling; accuracy on them:")
+        print(
+            "\nAbove the float64 optimum on the rows fitted, the worst of gold and (C ≤ 1) a shuffling; and accuracy:"
+        )
         print(table(agreement))
     if bench.goals:
         print("\n" + table([["what", "goal", "measured", "", ""], *(goal.row for goal in bench.goals)]))
