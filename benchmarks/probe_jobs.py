@@ -56,15 +56,15 @@ def synthetic(folder: Path, n: int, d: int, classes: int) -> None:
     save(folder, z @ mixing, y)
 
 
-def from_cache(folder: Path, path: Path, layer: str | None) -> str:
-    """The pooled vectors and labels of a layer, the middle one by default; nine rows in ten of SST-2's size."""
+def from_cache(folder: Path, path: Path, layer: str | None, most: int) -> str:
+    """The pooled vectors and labels of a layer, the middle one by default: nine rows in ten, as when C is chosen."""
     from probekit import ActivationCache
 
     with ActivationCache(path) as cache:
         layer = layer or str(cache.layers[len(cache.layers) // 2])
         labels = np.asarray(cache.labels)
         rows = np.flatnonzero(labels >= 0)
-        rows = rows[np.random.default_rng(0).permutation(len(rows)) % 10 > 0]
+        rows = rows[np.random.default_rng(0).permutation(len(rows)) % 10 > 0][:most]
         y = np.unique(labels[rows], return_inverse=True)[1]
         save(folder, np.array(cache.layer(layer)[rows], dtype=np.float32), y)
     return layer

@@ -192,7 +192,7 @@ def line_3(bench: Bench, caches: Sequence[Path], layer: str | None) -> None:
         bench.notes.append("3: skipped, no cache of real activations was given (--cache TRAIN.h5).")
     for path in caches:
         folder = bench.folder / path.name
-        name = f"{path.name} layer {from_cache(folder, path, layer)}"
+        name = f"{path.name} layer {from_cache(folder, path, layer, bench.sizes.n)}"
         n, d = np.load(folder / "x.npy", mmap_mode="r").shape
         goal = 150.0 if n > 50_000 else None
         loops: list[tuple[str, int, float | None]] = [("default", 2, goal), ("float32 path", 2, None)]
@@ -201,7 +201,7 @@ def line_3(bench: Bench, caches: Sequence[Path], layer: str | None) -> None:
 
 def line_4(bench: Bench) -> None:
     n, folds, targets = bench.sizes.n, bench.sizes.folds, 1 + bench.sizes.controls[0]
-    more = {"Cs": CS, "folds": folds}
+    more: dict[str, Any] = {"Cs": CS, "folds": folds}
     ours = bench.run("our_folds", bench.large, targets=targets, **more)
     some = targets if bench.full else 2
     peer = bench.run("their_folds", bench.large, targets=some, **more)
@@ -231,7 +231,7 @@ def line_5(bench: Bench) -> None:
 def line_6(bench: Bench) -> None:
     problems, resamples = len(CS) * (1 + bench.sizes.controls[0]), bench.sizes.resamples
     sample = resamples if bench.full else max(10, resamples // 2)
-    more = {"n": bench.sizes.evaluated, "problems": problems, "resamples": resamples, "sample": sample}
+    more: dict[str, Any] = {"n": bench.sizes.evaluated, "problems": problems, "resamples": resamples, "sample": sample}
     ours = bench.run("our_bootstrap", **more)
     peer = bench.run("their_bootstrap", **more, seed=ours["seed"])
     theirs = [t * problems * resamples / sample for t in peer["times"][0]]
@@ -272,10 +272,11 @@ def line_9(bench: Bench) -> None:
         bench.notes.append("9: no CUDA device here.")
         return
     targets = 1 + bench.sizes.controls[0]
-    for work, what, more in (
+    kinds: list[tuple[str, str, dict[str, Any]]] = [
         (f"{len(CS)} C × {targets}", "our_fits", {"Cs": CS}),
         (f"ridge, {len(ALPHAS)} alphas × {targets}", "our_ridge", {"alphas": ALPHAS}),
-    ):
+    ]
+    for work, what, more in kinds:
         cpu = bench.run(what, bench.large, targets=targets, **more)
         gpu = bench.run(what, bench.large, targets=targets, **more, device="cuda")
         theirs = [min(t[i] for t in cpu["times"]) for i in (0, 1)]
