@@ -89,7 +89,8 @@ def moments(
     weights : (n,) of the rows, for None all 1. Raises NonFiniteError where a feature is NaN or infinite.
     """
     n, d = x.shape
-    centre = middle(x, np.asarray(x[:: max(1, n // 512)], dtype=np.float64).mean(0))
+    used = np.concatenate([np.arange(n) if rows is None else rows for rows in parts])
+    centre = middle(x, np.asarray(x[used[:: max(1, len(used) // 512)]], dtype=np.float64).mean(0))
     out = []
     for rows in parts:
         design = Design(x, rows, centre, dtype=dtype, device=device, block=GRAM_BLOCK)

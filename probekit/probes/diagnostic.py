@@ -194,6 +194,9 @@ def evaluate_layers(
         raise UsageError(f"train has the layers {', '.join(train_layers)}; dev has {', '.join(dev_layers)}.")
     if not metrics:
         raise UsageError("no metric was given.")
+    grouped = all(isinstance(y, Labels) and y.groups is not None for y in (y_train, y_dev))
+    if not grouped and any(name.startswith("span-") for name in metrics):
+        raise UsageError("metrics of spans want the sentence of each word: give Labels with groups, for train and dev.")
     job = _Job.of(y_train, y_dev, kind, metrics, about, label_names, options)
     work: list[Callable[[], _Found]] = [
         partial(job.layer, name, train_layers[name], dev_layers[name]) for name in train_layers
@@ -345,11 +348,11 @@ class _Job:
             chosen = select(problem, None if options.choose_by == LOG_LOSS else self._criterion)
         except NonFiniteError as error:
             raise NonFiniteError(f"{_called(about)}: {error} First in row {_first_bad(x, rows)}.") from None
-        loss, predicted = chosen.fitted.outcome(x_dev, rows_dev, self.y_dev[: len(names)])
-        if not np.isfinite(predicted).all() or (loss is not None and not np.isfinite(loss).all()):
-            raise NonFiniteError(
-                f"{_called(about)} of dev holds NaN or infinity. First in row {_first_bad(x_dev, rows_dev)}."
-            )
+        try:
+            loss, predicted = chosen.fitted.outcome(x_dev, rows_dev, self.y_dev[: len(names)])
+        except NonFiniteError:
+            where = f"First in row {_first_bad(x_dev, rows_dev)}."
+            raise NonFiniteError(f"{_called(about)} of dev holds NaN or infinity. {where}") from None
         fits = [
             {
                 **about,

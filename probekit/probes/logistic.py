@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from probekit.errors import UsageError
+from probekit.errors import NonFiniteError, UsageError
 from probekit.probes.design import Design, Moments, check_matrix, middle, moments, precision, product
 from probekit.probes.solver import solve
 from probekit.runtime import resolve_device, torch_threads
@@ -65,7 +65,8 @@ class LogisticFit:
     def outcome(self, x: Any, rows: np.ndarray | None, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What the models say of rows of ``x`` whose labels are codes (targets, m), without keeping probabilities.
 
-        The log loss of each row, float32 nats (targets, Cs, m), and the class predicted, (targets, Cs, m).
+            The log loss of each row, float32 nats (targets, Cs, m), and the class predicted, (targets, Cs, m). Raises
+        NonFiniteError where a feature is NaN or infinite.
         """
         t, c, k, d = self.weights.shape
         w = torch.as_tensor(self.weights.reshape(-1, d), dtype=torch.float32)
@@ -75,6 +76,8 @@ class LogisticFit:
         predicted = np.empty(loss.shape, dtype=np.int32)
         for at, block in design.blocks():
             z = (product(w, block) + b).view(t, c, k, -1)
+            if not z.sum().isfinite():
+                raise NonFiniteError("the features hold NaN or infinity.")
             y = torch.as_tensor(codes[:, at].astype(np.int64))[:, None].expand(t, c, -1)
             if k == 1:
                 z = z[:, :, 0]

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import xxhash
 
-from probekit.errors import UsageError
+from probekit.errors import NonFiniteError, UsageError
 from probekit.probes import ksparse, mass_mean, mlp
 from probekit.probes._path import Path
 from probekit.probes.calibration import temperature
@@ -213,6 +213,8 @@ def _fit(
             max_iter=p.max_iter,
         )
     x = np.asarray(p.x[rows], dtype=np.float32)
+    if not np.isfinite(x).all():
+        raise NonFiniteError("the features hold NaN or infinity; no probe can be fitted on them.")
     mean, sd = x.mean(0, dtype=np.float64), x.std(0, dtype=np.float64)
     scale = np.divide(1, sd, out=np.zeros_like(sd), where=sd > 1e-5 * np.abs(mean)).astype(np.float32)
     mean = mean.astype(np.float32)
@@ -248,7 +250,10 @@ class _Ridge:
         return self.fit.decrement
 
     def outcome(self, x: Any, rows: np.ndarray | None, y: np.ndarray) -> Outcome:
-        return None, self.fit.predict(x, rows)
+        predicted = self.fit.predict(x, rows)
+        if not np.isfinite(predicted).all():
+            raise NonFiniteError("the features hold NaN or infinity.")
+        return None, predicted
 
     def log_proba(self, x: Any, rows: np.ndarray | None) -> np.ndarray:
         raise UsageError("ridge regression gives no probabilities.")
@@ -283,7 +288,8 @@ class _Paths:
     def _blocks(self, x: Any, rows: np.ndarray | None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         rows = np.arange(x.shape[0]) if rows is None else rows
         for at in np.array_split(np.arange(len(rows)), -(-len(rows) // 4096)):
-            block = (np.asarray(x[rows[at]], dtype=np.float32) - self.mean) * self.scale
+            with np.errstate(invalid="ignore"):  # infinity times nothing: a path says so
+                block = (np.asarray(x[rows[at]], dtype=np.float32) - self.mean) * self.scale
             yield at, self._gather([path.log_proba(block) for _, path in self.members])
 
     def _gather(self, parts: list[np.ndarray]) -> np.ndarray:
