@@ -12,6 +12,7 @@ from probekit.activations import ActivationCache, cache_activations
 from probekit.cli import plot
 from probekit.cli.probe import probe_command
 from probekit.errors import CacheMismatch, UsageError
+from probekit.probes import Evaluated
 from probekit.rows import read_card, read_rows
 from probekit.studies.layers import probe
 from probekit.tasks.task import Example, Kind, Split, Task
@@ -65,32 +66,84 @@ def call(*words):
     return CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
 
 
+def gold(rows, name):
+    return rows[(rows["metric"] == name) & (rows["target"] == "gold")]
+
+
 def test_from_caches_to_rows_and_figures(caches, tmp_path):
     out = tmp_path / "rows.parquet"
-    result = call("probe", *caches["bert"], "--out", out, "--resamples", 50, "--seed", 2)
+    result = call("probe", *caches["bert"], "--out", out, "--resamples", 50, "--seed", 2, "--controls", 2)
     assert result.exit_code == 0
-    assert "majority" in result.output
-    assert "accuracy" in result.output
+    for word in ("majority", "bag-of-pieces", "length", "accuracy", "shuffled"):
+        assert word in result.output
     assert "unlabelled, left out: 1 in train, 1 in dev" in result.output
     rows = read_rows(out)
-    assert rows["layer_name"].tolist() == [n for n in ("", "0", "1", "2", "3") for _ in ("accuracy", "f1")]
-    assert rows["n"].tolist() == [79] * 10
-    best = rows[rows["metric"] == "accuracy"].set_index("layer_name")["value"]
-    assert best["0"] > best[""] + 0.2  # the mean of the embeddings holds the word
+    assert gold(rows, "f1")["layer_name"].tolist() == ["", "", "", "0", "1", "2", "3"]
+    assert set(rows["n"]) == {79}
+    assert set(rows["target"]) == {"gold", "shuffled-0", "shuffled-1", "shuffled"}
+    best = gold(rows, "accuracy")
+    by_layer = best[best["layer_name"] != ""].set_index("layer_name")["value"]
+    by_input = best[best["layer_name"] == ""].set_index("representation")["value"]
+    assert by_layer["0"] > by_input["none"] + 0.2  # the mean of the embeddings holds the word
+    assert by_input["bag-of-pieces"] > by_input["none"] + 0.2
+    noise = rows[(rows["metric"] == "accuracy") & (rows["target"] == "shuffled")]["value"]
+    assert noise.between(0.3, 0.7).all()
     card = read_card(out)
     with ActivationCache(caches["bert"][0]) as cache:
         assert card["caches"][0]["spec_id"] == cache.spec_id
     assert card["seeds"] == {"seed": 2}
-    again = probe(*caches["bert"], resamples=50, seed=2)
+    again = probe(*caches["bert"], resamples=50, seed=2, controls=2)
     assert again["value"].tolist() == rows["value"].tolist()
+    assert again["digest"].tolist() == rows["digest"].tolist()
 
     more = tmp_path / "more.csv"
-    assert call("probe", *caches["random"], "--out", more, "--resamples", 0).exit_code == 0
+    assert call("probe", *caches["random"], "--out", more, "--resamples", 0, "--controls", 0).exit_code == 0
     figures = [tmp_path / f"figure{suffix}" for suffix in (".pdf", ".png", ".svg")]
     result = call("plot", "layers", out, more, *(word for f in figures for word in ("--out", f)))
     assert result.output.split() == [str(f) for f in figures]
     assert b"%PDF" in figures[0].read_bytes()[:8]
     assert "random weights 3" in figures[2].read_text()
+
+
+def test_what_each_probe_said_of_each_example(caches, tmp_path):
+    out = tmp_path / "rows.parquet"
+    result = call("probe", *caches["bert"], "--out", out, "--resamples", 0, "--controls", 1, "--layers", "0,2")
+    beside = tmp_path / "rows.examples.parquet"
+    assert str(beside) in result.output.replace("\n", "")
+    found, rows = Evaluated.read(beside), read_rows(out)
+    with ActivationCache(caches["bert"][1]) as cache:
+        assert found.ids.tolist() == cache.ids[cache.labels >= 0].tolist()
+        labels = cache.labels[cache.labels >= 0]
+    at = int(np.flatnonzero((found.fits["layer_name"] == "2") & (found.fits["target"] == "gold"))[0])
+    np.testing.assert_array_equal(found.gold[at], labels)
+    row = gold(rows, "accuracy").set_index("layer_name").loc["2"]
+    assert row["value"] == pytest.approx((found.predicted[at] == labels).mean())
+
+
+def test_two_models_in_one_run(caches, tmp_path):
+    out = tmp_path / "rows.csv"
+    small = ("--resamples", 0, "--controls", 0, "--layers", "0,1")
+    assert call("probe", *caches["bert"], *caches["random"], "--out", out, *small).exit_code == 0
+    assert set(read_rows(out)["checkpoint"]) == {"", "random-3"}
+    assert len(read_card(out)["caches"]) == 4
+    with pytest.raises(UsageError, match="come in pairs"):
+        call("probe", *caches["bert"], caches["random"][0])
+
+
+def test_options_reach_the_protocol(caches, tmp_path):
+    out = tmp_path / "rows.csv"
+    words = ["--folds", 3, "--choose-by", "f1", "--balanced", "--calibrate", "--penalties", "0.01,1", "--controls", 1]
+    assert call("probe", *caches["bert"], "--out", out, "--resamples", 0, "--layers", 1, *words).exit_code == 0
+    rows = read_rows(out)
+    assert {"brier", "calibration-error-15"} < set(rows["metric"])
+    row = gold(rows, "f1").set_index("layer_name").loc["1"]
+    assert row["penalty"] in (0.01, 1)
+    assert row["held_out"] < 0  # minus f1
+    arguments = json.loads(out.with_suffix(".json").read_text())["arguments"]
+    assert (arguments["folds"], arguments["choose_by"], arguments["balanced"]) == (3, "f1", True)
+    other = ("--estimator", "mass-mean", "--held-out", 0.3, "--resamples", 0, "--controls", 0, "--layers", 1)
+    assert call("probe", *caches["bert"], "--out", out, *other).exit_code == 0
+    assert gold(read_rows(out), "f1").set_index("layer_name").loc["1", "estimator"] == "mass-mean"
 
 
 def test_default_figures(caches, tmp_path, monkeypatch):
@@ -101,16 +154,19 @@ def test_default_figures(caches, tmp_path, monkeypatch):
 
 
 def test_final_norm_has_a_row(caches):
-    rows = probe(*caches["gpt2"], resamples=0)
+    rows = probe(*caches["gpt2"], resamples=0, controls=0)
     assert rows["layer_name"].iloc[-1] == "final_norm"
 
 
 def test_words_of_a_token_cache(caches):
-    rows = probe(*caches["cats"], resamples=20)
-    values = rows[rows["metric"] == "span-f1"].set_index("layer_name")["value"]
-    assert values[""] == 0
-    assert values["0"] == 1.0  # layer 0 is the word's embedding and its place
+    rows = probe(*caches["cats"], resamples=20, controls=1)
+    values = gold(rows, "span-f1").set_index(["layer_name", "estimator"])["value"]
+    assert values["", "majority"] == 0
+    assert values["", "type-majority"] == 1.0
+    assert values["0", "logistic"] == 1.0  # layer 0 is the word's embedding and its place
     assert rows["n"].iloc[0] == 400
+    by_heart = rows[(rows["target"] == "control-task") & (rows["metric"] == "token-accuracy")].set_index("layer_name")
+    assert by_heart.loc["0", "value"] > 0.9  # 32 dimensions tell its forty words apart
     with pytest.raises(UsageError, match="no pooling to choose"):
         probe(*caches["cats"], pooling="mean")
 
@@ -124,3 +180,7 @@ def test_what_cannot_be_probed(caches, tmp_path):
         call("probe", *caches["bert"], "--penalties", "1,x")
     with pytest.raises(UsageError, match=r"\.parquet or \.csv"):
         call("probe", *caches["bert"], "--out", tmp_path / "rows.txt")
+    with pytest.raises(UsageError, match="--estimator is logistic"):
+        call("probe", *caches["bert"], "--estimator", "svm")
+    with pytest.raises(UsageError, match="choose_by"):
+        call("probe", *caches["bert"], "--choose-by", "acuracy")
