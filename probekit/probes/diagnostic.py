@@ -79,7 +79,7 @@ class Options:
     seed: int = 0
     resamples: int = 1000
     level: float = 0.95
-    max_iter: int = 2000
+    max_iter: int = 5000
     threads: int | None = None
 
     def __post_init__(self) -> None:

@@ -107,7 +107,7 @@ def fit_logistic(
     weights: np.ndarray | None = None,
     start: LogisticFit | None = None,
     tol: float | None = None,
-    max_iter: int = 2000,
+    max_iter: int = 5000,
     dtype: torch.dtype | None = None,
     device: str = "cpu",
 ) -> LogisticFit:
@@ -194,7 +194,7 @@ class LogisticPath(ClassifierMixin, BaseEstimator):
         standardise: bool = False,
         class_weight: str | Mapping[Any, float] | None = None,
         tol: float | None = None,
-        max_iter: int = 2000,
+        max_iter: int = 5000,
         device: str = "cpu",
     ) -> None:
         self.Cs = Cs

@@ -57,7 +57,7 @@ class Problem:
     estimator: Estimator
     settings: tuple[float, ...]
     balanced: bool = False
-    max_iter: int = 2000
+    max_iter: int = 5000
     calibrate: bool = False
     groups: np.ndarray | None = None
     seed: int = 0

@@ -23,8 +23,9 @@ from probekit.probes.design import Design, Moments, product
 
 __all__ = ["Solution", "solve"]
 
-MEMORY = 12  # pairs that L-BFGS remembers
-COLUMNS = 512  # weight vectors iterated together
+MEMORY = {"binary": 12, "multinomial": 30}  # pairs that L-BFGS remembers
+WIDE = 32  # weight vectors that fill a matrix product
+BUDGET = 1 << 28  # bytes for them, which bounds how many weight vectors are iterated together
 SLOW = (12, 20, 32, 50, 80, 120)  # iterations after which slow binary problems get Hessians of their own
 OWN = 12  # of them at a time
 Pair = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # of L-BFGS: s, y, 1/sᵀy
@@ -54,39 +55,46 @@ def solve(
     weights: torch.Tensor | None = None,
     start: tuple[torch.Tensor, torch.Tensor] | None = None,
     tol: float = 1e-4,
-    max_iter: int = 500,
+    max_iter: int = 5000,
 ) -> Solution:
     """Solve problem p: the labels codes[target[p]] with λ = penalty[p].
 
     codes : int (targets, m) below ``classes``, of the design's rows; two classes have one weight vector, for class 1
     sums : moments of those rows; weights : float (targets, m) of the rows, for None all 1
     start : weights (problems, 1 or classes, d) and intercepts to begin at. Without it problems of more than two classes
-        that do not fit into one batch begin at the solution of the next stronger penalty.
+        begin where the solutions at stronger penalties lead, wherever there are enough to fill a matrix product.
     """
     basis = _Basis.of(design, sums)
     data = _Data(design, basis, codes, classes, weights)
     k = 1 if classes == 2 else classes
     best = torch.zeros((len(target), k, basis.rank + 1), dtype=torch.float64, device=design.device)
     decrement, iterations = np.full(len(target), np.nan), np.zeros(len(target), dtype=int)
-    latest: dict[int, torch.Tensor] = {}
-    size, order = max(1, COLUMNS // k), np.argsort(target, kind="stable")
-    if k > 1 and len(order) > size:  # one penalty after another, each target from where the last one led
-        targets = len(np.unique(target))
-        size = targets if targets <= 2 * size else size
+    path: dict[int, list[tuple[float, torch.Tensor]]] = {}  # of each target: penalties and solutions so far
+    memory = MEMORY["binary" if k == 1 else "multinomial"]
+    size = max(1, BUDGET // (16 * memory * k * (basis.rank + 1)))
+    order = np.argsort(target, kind="stable")
+    if k > 1 and k * (targets := len(np.unique(target))) >= WIDE:
+        size = min(size, targets)  # one penalty after another, each target from where the last one led
         order = np.argsort(-penalty, kind="stable")
     for at in range(0, len(order), size):
         batch = order[at : at + size]
-        first = (
-            basis.inside(start[0][batch], start[1][batch])
-            if start is not None
-            else torch.stack([latest[t] for t in target[batch]])
-            if k > 1 and all(t in latest for t in target[batch])
-            else None
-        )
-        found = _minimise(data, target[batch], penalty[batch], first, tol, max_iter)
+        first = None
+        if start is not None:
+            first = basis.inside(start[0][batch], start[1][batch])
+        elif k > 1 and all(t in path for t in target[batch]):
+            first = torch.stack([_ahead(path[t], p) for t, p in zip(target[batch], penalty[batch], strict=True)])
+        found = _minimise(data, target[batch], penalty[batch], first, tol, max_iter, memory)
         best[batch], decrement[batch], iterations[batch] = found
-        latest |= dict(zip(target[batch], found[0], strict=True))
+        if k > 1:
+            for t, p, a in zip(target[batch], penalty[batch], found[0], strict=True):
+                path[t] = [*path.get(t, [])[-1:], (p, a)]
     return Solution(*basis.outside(best), decrement, iterations)
+
+
+def _ahead(path: list[tuple[float, torch.Tensor]], penalty: float) -> torch.Tensor:
+    """Where the next solution may lie: weights that still grow do so with the logarithm of C (Rosset et al. 2004)."""
+    (before, a), (last, b) = path[0], path[-1]
+    return b if before <= last or penalty >= last else b + (b - a) * (np.log(last / penalty) / np.log(before / last))
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +218,13 @@ class _Data:
 
 
 def _minimise(
-    data: _Data, target: np.ndarray, penalty: np.ndarray, start: torch.Tensor | None, tol: float, max_iter: int
+    data: _Data,
+    target: np.ndarray,
+    penalty: np.ndarray,
+    start: torch.Tensor | None,
+    tol: float,
+    max_iter: int,
+    memory: int,
 ) -> tuple[torch.Tensor, np.ndarray, np.ndarray]:
     """L-BFGS on a batch of problems: coordinates, decrements, iterations. Those that converge leave the batch."""
     device = data.design.device
@@ -268,7 +282,7 @@ def _minimise(
             direction = -precondition(g)
             falls = -_dot(g, direction)
         a, g, mean, pair = _step(data, a, g, mean, direction, falls, t, lam)
-        history = [*history[1 - MEMORY :], pair]
+        history = [*history[1 - memory :], pair]
         _, y, inverse = pair
         bend = _dot(y, precondition(y)) * inverse  # yᵀH⁻¹y / sᵀy: by how much the preconditioner is off
         scale = torch.where(bend > 0, 1 / bend.clamp_min(1e-300), 1.0)
