@@ -174,7 +174,7 @@ def agreement(job: Job) -> Found:
     codes = label_sets(job, len(known))
     for t, y in enumerate(codes):
         for c, C in ((c, C) for c, C in enumerate(job.more["Cs"]) if t == 0 or C <= 1):
-            mine = {name: m[t, c] for name, m in models.items() if t < len(m)}
+            mine = {name: m[t, c] for name, m in models.items() if t < len(m) and c < m.shape[1]}
             right = optimum(x, gram, y, C, known[t, c])
             z0, best_f = x @ right.w.T, right.objective
             for name, w in mine.items():
