@@ -63,12 +63,13 @@ def curve_summary(
 
 
 def best_layer(layers: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """The layer with the highest value, the lowest of equals, (R,); NaN where no layer has a value.
+    """The layer with the highest value, the lowest of equals, (R,); NaN where no layer has a value, or all the same.
 
     layers : (L,) numbers, ascending; values : (L, R), higher is better; NaN layers are left out
     """
     known = np.where(np.isnan(values), -np.inf, values)
-    return np.where(np.isnan(values).all(0), np.nan, layers[known.argmax(0)])
+    flat = (len(layers) > 1) & (np.fmax.reduce(values, axis=0) == np.fmin.reduce(values, axis=0))
+    return np.where(np.isnan(values).all(0) | flat, np.nan, layers[known.argmax(0)])
 
 
 def centre_of_gravity(layers: np.ndarray, values: np.ndarray) -> np.ndarray:

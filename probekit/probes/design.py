@@ -147,10 +147,12 @@ class Design:
         for start in range(0, n, size):
             at = slice(start, min(start + size, n))
             out = buffer[: at.stop - at.start]
-            part = self.x[at] if self.rows is None else self.x[self.rows[at]]
-            if hasattr(part, "toarray"):
-                part = part.toarray()
-            np.subtract(part, centre, out=out, casting="same_kind")
+            if self.rows is not None and isinstance(self.x, np.ndarray) and self.x.dtype == kind:
+                np.take(self.x, self.rows[at], axis=0, out=out, mode="clip")  # without a copy in between
+                out -= centre
+            else:
+                part = self.x[at] if self.rows is None else self.x[self.rows[at]]
+                np.subtract(part.toarray() if hasattr(part, "toarray") else part, centre, out=out, casting="same_kind")
             yield at, torch.from_numpy(out).to(self.device)
 
     def __call__(self, weights: torch.Tensor) -> torch.Tensor:
