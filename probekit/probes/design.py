@@ -15,11 +15,13 @@ import numpy as np
 import torch
 
 from probekit.errors import NonFiniteError, UsageError
+from probekit.runtime import resolve_device
 
-__all__ = ["Design", "Moments", "check_matrix", "middle", "moments", "precision", "product"]
+__all__ = ["Design", "Moments", "accelerator", "check_matrix", "middle", "moments", "precision", "product", "resident"]
 
 BLOCK = 1024  # rows of a block stay in the processor's cache between the two products of a gradient
 GRAM_BLOCK = 4096
+DEVICE_BLOCK = 1 << 16  # of an accelerator, which wants much work at a time
 CONSTANT = 1e-5  # of the mean: a smaller deviation is rounding noise
 
 
@@ -28,6 +30,22 @@ def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     if a.device.type == "cpu" and a.dtype == torch.float32 and torch.backends.mkldnn.is_available():
         return torch.ops.mkldnn._linear_pointwise(a, b, None, "none", [], "")
     return a @ b.T
+
+
+def accelerator(device: str) -> str:
+    """The torch device of a name; raises UsageError where it is not there, or has no float64 (MPS)."""
+    found = resolve_device(device)
+    if found.startswith("mps"):
+        raise UsageError("probes are solved partly in float64, which mps does not have; use device='cpu'.")
+    return found
+
+
+def resident(x: Any, device: str) -> Any:
+    """``x`` itself on the CPU; for an accelerator a tensor there, where it takes at most half of the free memory."""
+    if not device.startswith("cuda"):
+        return x
+    free = torch.cuda.mem_get_info(device)[0]
+    return torch.tensor(np.asarray(x), device=device) if 8 * x.shape[0] * x.shape[1] <= free else x
 
 
 def precision(rows: int, width: int) -> torch.dtype:
@@ -39,7 +57,8 @@ def precision(rows: int, width: int) -> torch.dtype:
 class Moments:
     """Sums over some rows, about ``centre`` (d,): their ``weight``, ``total`` (d,) and ``gram`` (d, d), float64.
 
-    Those of two sets of rows are added, those of a part are taken away: what folds and prefixes share.
+    Those of two sets of rows are added, those of a part are taken away: what folds and prefixes share. Both must come
+    from one call of :func:`moments`, and so have one centre.
     """
 
     centre: np.ndarray
@@ -90,7 +109,9 @@ def moments(
     """
     n, d = x.shape
     used = np.concatenate([np.arange(n) if rows is None else rows for rows in parts])
-    centre = middle(x, np.asarray(x[used[:: max(1, len(used) // 512)]], dtype=np.float64).mean(0))
+    sample = x[used[:: max(1, len(used) // 512)]]
+    centre = np.asarray(sample.cpu() if isinstance(sample, torch.Tensor) else sample, dtype=np.float64).mean(0)
+    centre = middle(x, centre)
     out = []
     for rows in parts:
         design = Design(x, rows, centre, dtype=dtype, device=device, block=GRAM_BLOCK)
@@ -118,7 +139,7 @@ def moments(
 class Design:
     """Some rows of a matrix as a linear model sees them: (x - centre) · scale.
 
-    x : (n, d) array, memory map, or anything with ``shape`` that gives rows by slice and by row numbers
+    x : (n, d) array, memory map, tensor on ``device``, or anything with ``shape`` that gives rows by slice and number
     rows : int (m,), which of them, None for all; centre, scale : (d,), a scale of None is 1 everywhere
     """
 
@@ -141,7 +162,14 @@ class Design:
     def blocks(self) -> Iterator[tuple[slice, torch.Tensor]]:
         """Which of the rows, and x - centre of them (b, d); the memory is used again for the next block."""
         n, kind = len(self), np.float64 if self.dtype == torch.float64 else np.float32
-        size = self.block if self.device == "cpu" else 64 * self.block
+        size = self.block if self.device == "cpu" else DEVICE_BLOCK
+        if isinstance(self.x, torch.Tensor):
+            mean = torch.as_tensor(self.centre, dtype=self.dtype, device=self.x.device)
+            rows = None if self.rows is None else torch.as_tensor(self.rows, device=self.x.device)
+            for start in range(0, n, size):
+                at = slice(start, min(start + size, n))
+                yield at, (self.x[at] if rows is None else self.x[rows[at]]).to(self.dtype) - mean
+            return
         buffer = np.empty((min(size, n), self.width), dtype=kind)
         centre = self.centre if _wide(self.x) else self.centre.astype(kind)
         for start in range(0, n, size):

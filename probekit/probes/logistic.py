@@ -14,9 +14,19 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from probekit.errors import NonFiniteError, UsageError
-from probekit.probes.design import Design, Moments, check_matrix, middle, moments, precision, product
+from probekit.probes.design import (
+    Design,
+    Moments,
+    accelerator,
+    check_matrix,
+    middle,
+    moments,
+    precision,
+    product,
+    resident,
+)
 from probekit.probes.solver import solve
-from probekit.runtime import resolve_device, torch_threads
+from probekit.runtime import torch_threads
 
 __all__ = ["CS", "LogisticFit", "LogisticPath", "balanced", "fit_logistic"]
 
@@ -125,6 +135,7 @@ def fit_logistic(
     if tol is None:
         tol = 1e-6 if dtype == torch.float64 else min(1e-4, 2e-9 * count)
     targets = len(codes)
+    x = resident(x, device)
     strength = np.broadcast_to(np.asarray(Cs, dtype=np.float64), (targets, np.shape(Cs)[-1]))
     with torch_threads(1):
         if sums is None:
@@ -239,7 +250,7 @@ class LogisticPath(ClassifierMixin, BaseEstimator):
             tol=self.tol,
             max_iter=self.max_iter,
             dtype=torch.float64 if X.dtype == np.float64 else None,
-            device=resolve_device(self.device),
+            device=accelerator(self.device),
         )
         self.coef_ = fit.weights
         self.intercept_ = fit.intercepts - np.einsum("tckd,d->tck", fit.weights, fit.centre)

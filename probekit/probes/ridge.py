@@ -12,8 +12,18 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from probekit.errors import UsageError
-from probekit.probes.design import Design, Moments, check_matrix, middle, moments, precision, product
-from probekit.runtime import resolve_device, torch_threads
+from probekit.probes.design import (
+    Design,
+    Moments,
+    accelerator,
+    check_matrix,
+    middle,
+    moments,
+    precision,
+    product,
+    resident,
+)
+from probekit.runtime import torch_threads
 
 __all__ = ["ALPHAS", "RidgeFit", "RidgePath", "fit_ridge"]
 
@@ -80,6 +90,7 @@ def fit_ridge(
     """
     count = x.shape[0] if rows is None else len(rows)
     dtype = dtype or precision(count, x.shape[1])
+    x = resident(x, device)
     strength = np.broadcast_to(np.asarray(alphas, dtype=np.float64), (len(y), np.shape(alphas)[-1]))
     with torch_threads(1):
         if sums is None:
@@ -193,7 +204,7 @@ class RidgePath(RegressorMixin, BaseEstimator):
             standardise=self.standardise,
             leave_one_out=True,
             dtype=torch.float64 if X.dtype == np.float64 else None,
-            device=resolve_device(self.device),
+            device=accelerator(self.device),
         )
         self.coef_ = fit.weights
         self.intercept_ = fit.intercepts - np.einsum("takd,d->tak", fit.weights, fit.centre)
