@@ -89,6 +89,10 @@ class Options:
             raise UsageError(f"held_out is a share between 0 and 1, not {self.held_out}.")
         if self.controls is not None and self.controls < 0:
             raise UsageError(f"controls are counted from 0, not {self.controls}.")
+        if self.estimator is not None and self.estimator not in list(Estimator):
+            raise UsageError(f"estimator is {', '.join(Estimator)}, not {self.estimator!r}.")
+        if self.resamples < 0 or not 0 < self.level < 1 or (self.threads is not None and self.threads < 1):
+            raise UsageError("resamples are 0 or more, a level lies between 0 and 1, and threads are 1 or more.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +260,8 @@ class _Job:
             y if isinstance(y, Labels) else Labels(np.asarray(y, dtype=None if classify else np.float64))
             for y in (y_train, y_dev)
         )
+        if classify and (kinds := [y.y.dtype for y in (train, dev) if y.y.dtype.kind not in "iu"]):
+            raise UsageError(f"classes are whole numbers from 0, -1 for unlabelled; these labels are {kinds[0]}.")
         rows, rows_dev = np.flatnonzero(train.known), np.flatnonzero(dev.known)
         if len(rows_dev) == 0 or len(rows) < 2:
             raise UsageError(f"{len(rows)} labelled rows in train and {len(rows_dev)} in dev: too few to probe.")

@@ -28,6 +28,7 @@ WIDE = 32  # weight vectors that fill a matrix product
 BUDGET = 1 << 28  # bytes for them, which bounds how many weight vectors are iterated together
 SLOW = (12, 20, 32, 50, 80, 120)  # iterations after which slow binary problems get Hessians of their own
 OWN = 12  # of them at a time
+RARE = 1e-9  # p(1 - p) of a class that no row has: its intercept would fall for ever, and is left where it is
 Pair = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # of L-BFGS: s, y, 1/sᵀy
 SAMPLE = 16  # rows drawn for such a Hessian, times the features
 
@@ -249,11 +250,13 @@ def _minimise(
     own: dict[int, torch.Tensor] = {}  # Cholesky factors by problem
 
     def precondition(v: torch.Tensor) -> torch.Tensor:
-        out = v / (mean[..., None] * curve + lam[:, None, None] * ridge).clamp_min(1e-300)
+        out = v / (mean[..., None].clamp_min(RARE) * curve + lam[:, None, None] * ridge).clamp_min(1e-300)
         for at, problem in enumerate(active.tolist()):
             if problem in own:
                 out[at, 0] = torch.cholesky_solve(v[at, 0, :, None], own[problem])[:, 0]
-        return out - out.mean(1, keepdim=True) if k > 1 else out  # what all classes share, only the penalty feels
+        if k > 1:  # what all classes share, only the penalty feels
+            out[..., :-1] -= out[..., :-1].mean(1, keepdim=True)
+        return out
 
     for iteration in range(max_iter + 1):
         steepest = precondition(g)
@@ -294,7 +297,7 @@ def _priors(data: _Data, which: np.ndarray, k: int, size: int) -> torch.Tensor:
     a = torch.zeros((len(which), k, size), dtype=torch.float64, device=data.design.device)
     for at, target in enumerate(which):
         weights = None if data.weights is None else data.weights[target].double()
-        share = torch.bincount(data.codes[target].long(), weights, data.classes).double().clamp_min(1e-6).log()
+        share = torch.bincount(data.codes[target].long(), weights, data.classes).double().clamp_min(1e-3 * RARE).log()
         a[at, :, -1] = share[1] - share[0] if k == 1 else share - share.mean()
     return a
 

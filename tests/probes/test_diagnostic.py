@@ -449,6 +449,14 @@ def test_bad_input():
         Options(held_out=1.0)
     with pytest.raises(UsageError, match="controls"):
         Options(controls=-1)
+    with pytest.raises(UsageError, match="estimator is logistic, .* not 'svm'"):
+        Options(estimator="svm")
+    for wrong in ({"level": 95}, {"resamples": -1}, {"threads": 0}):
+        with pytest.raises(UsageError, match="a level lies between 0 and 1"):
+            Options(**wrong)
+    for kind in (float, str, bool):
+        with pytest.raises(UsageError, match="classes are whole numbers from 0"):
+            run(x, y.astype(kind), x_dev, y_dev.astype(kind))
 
 
 def test_matthews_is_reported_as_scikit_learn_defines_it():
