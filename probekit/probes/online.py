@@ -107,17 +107,16 @@ def online_code(
     """
     codes, classes = checked_codes(x, Y, classes)
     order, ends = _portions(len(x), groups, fractions, np.random.default_rng(seed))
-    x, codes = x[order], codes[:, order]
     if not Cs or min(Cs) <= 0:
         raise UsageError(f"Cs are positive numbers, not {tuple(Cs)}.")
     bits = np.empty((len(codes), len(Cs), len(ends)))
     bits[:, :, 0] = ends[0] * np.log2(classes)
-    parts = [np.arange(a, b) for a, b in pairwise([0, *ends[:-1]])]
+    parts = [np.sort(order[a:b]) for a, b in pairwise([0, *ends])]
     converged = np.ones(bits.shape[:2], dtype=bool)
-    for i, sums in enumerate(accumulate(moments(x[: ends[-2]], parts)), 1):
-        sent, portion = int(ends[i - 1]), slice(ends[i - 1], ends[i])
-        weights, intercepts, reached = _fit(x[:sent], sums, codes[:, :sent], classes, Cs, len(x) / (2 * sent))
-        bits[:, :, i] = _bits(Design(x[portion], None, sums.mean), codes[:, portion], weights, intercepts, sent)
+    for i, sums in enumerate(accumulate(moments(x, parts[:-1])), 1):
+        sent, portion = np.sort(order[: ends[i - 1]]), parts[i]
+        weights, intercepts, reached = _fit(x, sent, sums, codes[:, sent], classes, Cs, len(x) / (2 * len(sent)))
+        bits[:, :, i] = _bits(Design(x, portion, sums.mean), codes[:, portion], weights, intercepts, len(sent))
         converged &= reached
     return OnlineCode(bits, ends, classes, tuple(float(c) for c in Cs), converged)
 
@@ -157,6 +156,7 @@ def _portions(
 
 def _fit(
     x: np.ndarray,
+    rows: np.ndarray,
     sums: Moments,
     codes: np.ndarray,
     classes: int,
@@ -175,8 +175,9 @@ def _fit(
     shape = (len(codes), len(Cs), classes)
     weights, intercepts = np.zeros((*shape, x.shape[1])), np.full(shape, -np.inf)
     converged = np.ones(shape[:2], dtype=bool)
-    dtype = precision(*x.shape)
-    x, sums, back = _narrowed(x, sums)
+    dtype, back, narrow = precision(len(rows), x.shape[1]), None, len(rows) <= x.shape[1]
+    if narrow:
+        x, sums, back = _narrowed(x[rows], sums)
     seen = np.stack([np.bincount(y, minlength=classes) for y in codes]) > 0
     for many in np.unique(seen.sum(1)):
         targets = np.flatnonzero(seen.sum(1) == many)
@@ -190,8 +191,9 @@ def _fit(
             np.take_along_axis(rank, codes[targets], axis=1),
             int(many),
             np.asarray(Cs) * (2 if many == 2 < classes else 1),
+            rows=None if narrow else rows,
             sums=sums,
-            standardise=back is None,
+            standardise=not narrow,
             tol=min(1e-3, slack * TOL[dtype]),
             dtype=dtype,
         )
@@ -202,15 +204,12 @@ def _fit(
     return weights, intercepts, converged
 
 
-def _narrowed(x: np.ndarray, sums: Moments) -> tuple[np.ndarray, Moments, np.ndarray | None]:
-    """Rows, their sums, and the matrix that leads weights back to x - mean; None where the rows are as given.
+def _narrowed(x: np.ndarray, sums: Moments) -> tuple[np.ndarray, Moments, np.ndarray]:
+    """Rows, their sums, and the matrix that leads weights back to x - mean, of rows that are fewer than features.
 
-    Rows that are fewer than features are standardised and given in a basis of their own span (no weight leaves it): as
-    wide as they are many, where the features' Gram matrix would be mostly null.
+    They are standardised and given in a basis of their own span (no weight leaves it): as wide as they are many, where
+    the features' Gram matrix would be mostly null.
     """
-    n, d = x.shape
-    if n > d:
-        return x, sums, None
     z = (x - sums.mean) * sums.inverse_deviation
     power, basis = np.linalg.eigh(z @ z.T)
     kept = power > 1e-10 * power[-1]
@@ -218,7 +217,7 @@ def _narrowed(x: np.ndarray, sums: Moments) -> tuple[np.ndarray, Moments, np.nda
     root, basis = np.sqrt(np.maximum(power[kept], 0)), basis[:, kept]
     back = sums.inverse_deviation[:, None] * (z.T @ (basis / np.maximum(root, 1e-150)))
     none = np.zeros(len(root))
-    return basis * root, Moments(none, n, none, np.diag(root**2)), back
+    return basis * root, Moments(none, len(x), none, np.diag(root**2)), back
 
 
 def _bits(portion: Design, codes: np.ndarray, weights: np.ndarray, intercepts: np.ndarray, sent: int) -> np.ndarray:
