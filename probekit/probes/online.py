@@ -107,7 +107,7 @@ def online_code(
     """
     codes, classes = checked_codes(x, Y, classes)
     order, ends = _portions(len(x), groups, fractions, np.random.default_rng(seed))
-    if not Cs or min(Cs) <= 0:
+    if not len(Cs) or min(Cs) <= 0:
         raise UsageError(f"Cs are positive numbers, not {tuple(Cs)}.")
     bits = np.empty((len(codes), len(Cs), len(ends)))
     bits[:, :, 0] = ends[0] * np.log2(classes)
