@@ -397,7 +397,7 @@ def test_digits():
     assert path.converged_.all()
     scaled = StandardScaler().fit_transform(x)
     for c, C in enumerate((0.01, 1.0)):
-        twin = LogisticRegression(C=C, solver="newton-cholesky", tol=1e-6).fit(scaled, y)
+        twin = LogisticRegression(C=C, solver="newton-cg", tol=1e-6).fit(scaled, y)
         np.testing.assert_allclose(
             path.predict_proba(x.astype(np.float32))[0, c], twin.predict_proba(scaled), atol=1e-3
         )
