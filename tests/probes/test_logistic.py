@@ -45,7 +45,7 @@ def case(name, classes, seed=0):
     elif name == "easy":
         x, y = base, labels(40 * base, classes, rng)
     elif name == "wide":
-        x = rng.normal(size=(60, 100))
+        x = rng.normal(size=(40, 60))
         y = labels(2 * x, classes, rng)
     elif name == "ten":
         x, y = rng.normal(size=(10, 3)), np.arange(10) % classes
@@ -73,7 +73,7 @@ def test_the_optimum_is_scikit_learns(name, classes):
     """Goals for C ≤ 1: 1e-4 nats, 1e-4 in logits, 2e-4 of predictions; the decrement said is the true one.
 
     Measured with n = 800: at most 2e-6 nats; the true decrement is 0.5 to 2.8 times the one said. In logits 1e-4 with
-    a tolerance of 1e-8; by default where p(1 - p) is small, or with ten rows, up to 4e-4 (1e-3 in 100 dimensions).
+    a tolerance of 1e-8; by default where p(1 - p) is small, or with ten rows, up to 4e-4 (1e-3 in 60 dimensions).
     """
     x, y = case(name, classes)
     loose, tight = LogisticPath(SMALL).fit(x, y), LogisticPath(SMALL, tol=1e-9).fit(x.astype(np.float64), y)
