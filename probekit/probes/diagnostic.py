@@ -113,6 +113,11 @@ class Labels:
     ids: np.ndarray | None = None
     seen: np.ndarray | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("groups", "types", "ids", "seen"):
+            if (value := getattr(self, name)) is not None and np.shape(value) != np.shape(self.y):
+                raise UsageError(f"{name} {np.shape(value)} do not go with {np.shape(self.y)} labels.")
+
     @property
     def known(self) -> np.ndarray:
         """Which rows are labelled, bool (n,)."""
@@ -291,7 +296,9 @@ class _Job:
         else:
             share = held_out(train.y, options.held_out, groups=train.groups, seed=options.seed, stratify=classify)
             fold = np.where(share, 0, -1)
-        most = max(int(train.y.max()), int(dev.y.max()), len(label_names) - 1) if classify else -1
+        most = max(int(train.y.max()), len(label_names) - 1) if classify else -1
+        if classify and int(dev.y.max()) > most:  # another class would change the fit, and dev has no say in that
+            raise UsageError(f"dev has the class {dev.y.max()}, train and label_names end at {most}; name all classes.")
         common = {"checkpoint": "", **about, "seed": options.seed, "n": len(rows_dev), **sizes}
         common.pop("target", None)
         ys = [np.concatenate(parts) for parts in (y, y_held)]
@@ -459,7 +466,7 @@ class _Job:
         plain = {"penalty": np.nan, "held_out": np.nan, "decrement": np.nan, "digest": ""}
         flags = {"penalty_at_edge": False, "converged": True}
         fits = pd.DataFrame([{**self.common, **plain, **flags, **fit} for one in found for fit in one.fits])
-        fits["layer_name"] = [str(fit["layer"] or "") for one in found for fit in one.fits]
+        fits["layer_name"] = ["" if fit["layer"] is None else str(fit["layer"]) for one in found for fit in one.fits]
         fits["layer"] = pd.array([int(n) if n.isdigit() else None for n in fits["layer_name"]], dtype="Int64")
         if "step" not in fits:
             fits["step"] = pd.array([None] * len(fits), dtype="Int64")

@@ -127,8 +127,9 @@ def fit_logistic(
     codes : int (targets, m) below ``classes``; Cs : (Cs,), or (targets, Cs) where targets differ
     sums : moments of those rows, computed for None; standardise : the penalty is on standardised features
     weights : float (targets, m) of the rows, None for all 1; start : models of the same targets and Cs to begin at
-    tol : Newton decrement; for None what keeps logits within about 1e-4 (root mean square) of the optimum's,
-        2e-9·m, at most 1e-4; in float64 1e-6. dtype : see ``precision``
+    tol : Newton decrement; for None 2e-9·m, at most 1e-4, which keeps logits within about 1e-4 (root mean square) of
+        the optimum's where p(1 - p) is not small; 1e-3 where labels are easy or rare; in float64 1e-6
+    dtype : see ``precision``
     """
     count = x.shape[0] if rows is None else len(rows)
     dtype = dtype or precision(count, x.shape[1])
@@ -186,11 +187,14 @@ class LogisticPath(ClassifierMixin, BaseEstimator):
         path.coef_[0, 2]          # of y at C = 1: (1, d), or (classes, d)
 
     Cs : penalties, inverse strength; one number for one
-    standardise : put the penalty on standardised features; ``coef_`` still belongs to the features as given
+    standardise : put the penalty on standardised features; ``coef_`` still belongs to the features as given. Means and
+        deviations are those of the rows, whatever their sample_weight
     class_weight : None; "balanced": n / (classes · count of the class); or a weight for each class by label
     tol : Newton decrement gᵀH⁻¹g at which a model has converged (twice the nats the objective can still fall by);
         None for 2e-9·n, at most 1e-4, and 1e-6 in float64
     device : where the products are computed, "cpu" or "cuda"
+
+    All targets are taken to be of the same ``classes_``: give targets of different classes to fits of their own.
 
     Attributes: ``classes_``; ``coef_`` float64 (targets, Cs, 1 or classes, d); ``intercept_`` (targets, Cs, 1 or
     classes); ``decrement_``, ``n_iter_`` and ``converged_`` (targets, Cs).

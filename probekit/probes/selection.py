@@ -181,7 +181,8 @@ class _Board:
 
     def edge(self, best: np.ndarray) -> np.ndarray:
         last = self.sum.shape[1] - 1
-        first, end = (total > np.sqrt(square) for total, square in self.ends)  # by more than a standard error
+        least = 1e-3 * self.sum[np.arange(len(best)), best]  # a thousandth of the loss, and more than a standard error
+        first, end = ((total > np.sqrt(square)) & (total > least) for total, square in self.ends)
         return (last > 0) & np.where(best == 0, first, (best == last) & end)
 
 
@@ -318,4 +319,6 @@ def grid(estimator: Estimator, given: Sequence[float] | None, width: int) -> tup
     settings = tuple(given) if given else tuple(own[estimator])
     if estimator is Estimator.K_SPARSE and max(settings) > width:
         raise UsageError(f"k-sparse probes of at most {width} dimensions can be fitted, not of {max(settings):g}.")
+    if estimator is Estimator.K_SPARSE and any(k % 1 for k in settings):
+        raise UsageError(f"numbers of dimensions are whole, unlike {settings}.")
     return tuple(sorted(settings, reverse=estimator not in (Estimator.LOGISTIC, Estimator.K_SPARSE)))

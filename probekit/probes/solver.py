@@ -330,7 +330,8 @@ def _step(
         new_g[over], new_mean[over] = data.gradient(new[over], t[over], lam[over])
     s, y = new - a, new_g - g
     sy = _dot(s, y)
-    return new, new_g, new_mean, (s, y, torch.where(sy > 1e-300, 1 / sy.clamp_min(1e-300), 0.0))
+    sound = sy > 1e-12 * (_dot(s, s) * _dot(y, y)).sqrt()  # else rounding is all there is
+    return new, new_g, new_mean, (s, y, torch.where(sound & (sy > 1e-300), 1 / sy.clamp_min(1e-300), 0.0))
 
 
 def _two_loops(

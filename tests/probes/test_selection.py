@@ -132,7 +132,8 @@ def test_a_criterion_is_handed_all_held_out_rows():
 
 def test_the_edge_is_one_only_if_it_is_clearly_better():
     x, y = toy()
-    assert select(problem(x, y, settings=(1e-6, 1e-5)), None).edge[0]
+    assert select(problem(x, y, settings=(1e-3, 1e-2)), None).edge[0]
+    assert not select(problem(x, y, settings=(1e-7, 1e-6)), None).edge[0]  # surely better, but by nothing
     assert not select(problem(x, y, settings=(1e-4, 1e-2, 1.0, 100.0, 1e4)), None).edge[0]
 
 
