@@ -251,7 +251,7 @@ def _minimise(
 
     def precondition(v: torch.Tensor) -> torch.Tensor:
         out = v / (mean[..., None].clamp_min(RARE) * curve + lam[:, None, None] * ridge).clamp_min(1e-300)
-        for at, problem in enumerate(active.tolist()):
+        for at, problem in enumerate(active.tolist() if own else ()):
             if problem in own:
                 out[at, 0] = torch.cholesky_solve(v[at, 0, :, None], own[problem])[:, 0]
         if k > 1:  # what all classes share, only the penalty feels
