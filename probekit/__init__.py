@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from probekit.demo import run_demo
     from probekit.errors import ProbekitError
     from probekit.models import load_encoder
-    from probekit.probes import LogisticPath, RidgePath
+    from probekit.probes import LogisticPath, RidgePath, compare
     from probekit.rows import read_rows, write_rows
     from probekit.studies.layers import probe
+    from probekit.studies.mdl import mdl
     from probekit.tasks import Example, Split, Task, load_task
 
 __all__ = [
@@ -34,8 +35,10 @@ __all__ = [
     "Task",
     "cache_activations",
     "certify",
+    "compare",
     "load_encoder",
     "load_task",
+    "mdl",
     "plots",
     "probe",
     "read_rows",
@@ -54,6 +57,8 @@ _HOME = {
     "load_encoder": "probekit.models",
     "LogisticPath": "probekit.probes",
     "RidgePath": "probekit.probes",
+    "compare": "probekit.probes",
+    "mdl": "probekit.studies.mdl",
     "read_rows": "probekit.rows",
     "write_rows": "probekit.rows",
     "probe": "probekit.studies.layers",

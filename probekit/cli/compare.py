@@ -70,8 +70,10 @@ def compare_command(
     other = None if second is None else Evaluated.read(second)
     rows = compare(Evaluated.read(first), other, **options, **chosen)
     head = rows.iloc[0]
-    title = f"{head['task']} {head['split']}, {head['of_metric']} minus {head['against']}, {head['n']:,} examples"
-    _show(rows, title, by="layer_name", more=("p", "p_adjusted"))
+    same = rows["against"].nunique() == 1
+    what = head["against"] if same else "what stands beside it"
+    title = f"{head['task']} {head['split']}, {head['of_metric']} minus {what}, {head['n']:,} examples"
+    _show(rows, title, by="layer_name", more=("p", "p_adjusted") if same else ("against", "p", "p_adjusted"))
     _write(rows, out, {**options, **{k: str(v) for k, v in chosen.items()}}, seed, monotonic() - began)
 
 
@@ -126,11 +128,12 @@ def _write(rows: pd.DataFrame, out: Path | None, arguments: dict[str, Any], seed
 
 
 def _show(rows: pd.DataFrame, title: str, *, by: str, more: tuple[str, ...] = ()) -> None:
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table()
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in ("curve", by.replace("_name", ""), "value"):
         table.add_column(name, justify="left" if name == "curve" else "right")
     table.add_column("95 % interval", justify="center", style="dim")
@@ -141,7 +144,11 @@ def _show(rows: pd.DataFrame, title: str, *, by: str, more: tuple[str, ...] = ()
         low, high = row["ci_low"], row["ci_high"]
         interval = "" if low != low else f"{low:.3f} – {high:.3f}"  # NaN
         value = "undetermined" if row["value"] != row["value"] else f"{row['value']:.3f}"
-        table.add_row(escape(curve), str(row[by]), value, interval, *(f"{row[name]:.4f}" for name in more))
+        table.add_row(escape(curve), str(row[by]), value, interval, *(_cell(row[name]) for name in more))
     console = Console()
     console.print(f"[bold]{escape(title)}[/]", highlight=False, soft_wrap=True)
     console.print(table)
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else str(value)

@@ -67,7 +67,7 @@ class Options:
     threads : layers fitted at a time, None for one a core; the numbers do not depend on it
     """
 
-    estimator: Estimator | None = None
+    estimator: Estimator | str | None = None
     penalties: tuple[float, ...] | None = None
     choose_by: str = LOG_LOSS
     folds: int = 5
@@ -91,6 +91,7 @@ class Options:
             raise UsageError(f"controls are counted from 0, not {self.controls}.")
         if self.estimator is not None and self.estimator not in list(Estimator):
             raise UsageError(f"estimator is {', '.join(Estimator)}, not {self.estimator!r}.")
+        object.__setattr__(self, "estimator", None if self.estimator is None else Estimator(self.estimator))
         if self.resamples < 0 or not 0 < self.level < 1 or (self.threads is not None and self.threads < 1):
             raise UsageError("resamples are 0 or more, a level lies between 0 and 1, and threads are 1 or more.")
 
@@ -217,8 +218,9 @@ def evaluate_layers(
         for done, one in enumerate(pool.map(lambda piece: piece(), work), 1):
             found.append(one)
             progress("probe", done, len(work))
-    _complain([fit for one in found for fit in one.fits], options)
-    return job.gather(found)
+    evaluated = job.gather(found)
+    _complain(evaluated, options)
+    return evaluated
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,12 +338,13 @@ class _Job:
         about: Mapping[str, Any],
     ) -> _Found:
         options = self.options
-        own = options.estimator or (Estimator.LOGISTIC if self.classes else Estimator.RIDGE)
+        plain = Estimator.LOGISTIC if self.classes else Estimator.RIDGE
+        own = plain if options.estimator is None else Estimator(options.estimator)
         if (own is Estimator.RIDGE) == bool(self.classes):
             raise UsageError(f"{own} probes do not go with {'classes' if self.classes else 'numbers'} as labels.")
         if about["layer"] is None:  # an input: whatever is fitted on the layers, the plain probe here
-            own = Estimator.LOGISTIC if self.classes else Estimator.RIDGE
-        given = options.penalties if own is (options.estimator or own) else None
+            own = plain
+        given = options.penalties if own == (options.estimator or own) else None
         y = self.y[: len(names)]
         problem = Problem(
             x,
@@ -506,13 +509,25 @@ def _first_bad(x: Any, rows: np.ndarray) -> int:
     return -1
 
 
-def _complain(fits: Sequence[Mapping[str, Any]], options: Options) -> None:
-    """One line for all layers: where the grid was too narrow, and where the solver did not get there."""
-    gold = [fit for fit in fits if fit["target"] == "gold"]
-    if edges := [f"{fit['layer']} ({fit['penalty']:g})" for fit in gold if fit.get("penalty_at_edge")]:
-        log.info("the best penalty is at the edge of the grid in layer %s; widen it.", ", ".join(edges))
-    if short := sorted({_called(fit) for fit in fits if not fit.get("converged", True)}):
+def _complain(found: Evaluated, options: Options) -> None:
+    """Lines for all layers: a narrow grid, a solver that did not get there, folds that gave answers away."""
+    layer = "layer " + found.fits["layer_name"].astype(str)
+    fits = found.fits.assign(name=np.where(found.fits["layer_name"] == "", found.fits["representation"], layer))
+    gold = fits[fits["target"] == "gold"]
+    if edges := [f"{fit.name} ({fit.penalty:g})" for fit in gold[gold["penalty_at_edge"]].itertuples(index=False)]:
+        log.info("the best penalty is at the edge of the grid in %s; widen it.", ", ".join(edges))
+    if short := sorted(set(fits.loc[~fits["converged"].astype(bool), "name"])):
         log.warning("not converged in %d iterations: %s.", options.max_iter, ", ".join(short))
+    if found.log_loss is not None and options.choose_by == LOG_LOSS:
+        loss = found.log_loss[gold.index].mean(1)
+        prior = found.log_loss[fits.index[fits["estimator"] == "majority"]].mean()
+        far = gold[(loss > 2 * gold["held_out"]) & (loss > prior)]
+        if len(far):
+            log.warning(
+                "what was evaluated is predicted worse than by the shares of the classes, while the folds promised "
+                "less than half the loss, in %s: do examples of train give each other away? See hold_out_domains.",
+                ", ".join(far["name"]),
+            )
 
 
 def pair_features(x: np.ndarray) -> np.ndarray:

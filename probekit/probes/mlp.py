@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MLP", "WEIGHT_DECAYS", "MLPPath", "Options", "path", "regression_path"]
 
-WEIGHT_DECAYS = (0.01, 0.1, 1.0, 10.0)
+WEIGHT_DECAYS = (0.1, 1.0, 10.0, 100.0)
 
 
 @dataclass(frozen=True, slots=True)

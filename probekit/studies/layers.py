@@ -43,8 +43,10 @@ def probe(
     train, dev : files or open caches of the same task, model and layers
     metrics : names known to ``probekit.tasks.metrics``, the task's own for None; the first one is the main one
     pooling : one of the caches' poolings, the first for None; layers : some of the layers, all for None
-    examples : a file (.parquet) for what each probe said of each example: what comparisons are computed from
-    options : fields of :class:`probekit.probes.Options`: estimator, penalties, controls, folds, seed, threads …
+    examples : a file (.parquet) for what each probe said of each example, which comparisons are computed from;
+        :func:`probe_examples` returns it without a file
+    options : fields of :class:`probekit.probes.Options`: estimator, penalties, controls, folds, seed, threads … An MLP
+        takes many times as long as the others.
     Returns rows (see ``probekit.rows``); the columns after ``n`` are those of ``probekit.probes.evaluate_layers``.
     Raises CacheMismatch where the caches do not belong together, NonFiniteError naming a layer with NaN, UsageError.
     """

@@ -466,3 +466,27 @@ def test_matthews_is_reported_as_scikit_learn_defines_it():
     row = fitted(rows[rows["metric"] == "matthews"]).iloc[0]
     assert row["value"] == pytest.approx(matthews_corrcoef(y_dev, found.predicted[-1]))
     assert row["ci_low"] < row["value"] < row["ci_high"]
+
+
+def test_an_estimator_may_be_named():
+    (x, y), (x_dev, y_dev) = toy(), toy(seed=1)
+    named, plain, other = (
+        fitted(run(x, y, x_dev, y_dev, options=Options(resamples=0, controls=0, estimator=estimator)))
+        for estimator in ("logistic", None, "mass-mean")
+    )
+    assert list(named["digest"]) == list(plain["digest"]) != [""] * len(plain)
+    assert set(named["estimator"]) == {"logistic"}
+    assert set(other["estimator"]) == {"mass-mean"}
+
+
+def test_folds_that_give_answers_away_are_told(caplog):
+    rng = np.random.default_rng(0)
+    template = rng.integers(20, size=400)
+    x = np.eye(20, dtype=np.float32)[template] + 0.01 * rng.normal(size=(400, 20)).astype(np.float32)
+    y = template % 2  # train's templates tell the label, dev's are others
+    x_dev, y_dev = np.roll(x, 1, axis=1), y
+    run(x, y, x_dev, y_dev, options=Options(resamples=0, controls=0))
+    assert "give each other away" in caplog.text
+    caplog.clear()
+    run(x, y, x, y, options=Options(resamples=0, controls=0))
+    assert "give each other away" not in caplog.text
