@@ -12,6 +12,7 @@ import platform
 import shlex
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -23,7 +24,7 @@ from probekit.errors import DataError, UsageError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["COLUMNS", "card_path", "evidence", "make_rows", "read_card", "read_rows", "write_rows"]
+__all__ = ["COLUMNS", "card_path", "check_out", "evidence", "make_rows", "read_card", "read_rows", "write_rows"]
 
 COLUMNS = (
     *("task", "split", "model", "checkpoint", "step", "layer", "representation", "estimator", "target"),
@@ -146,6 +147,22 @@ def _git_revision() -> str | None:
 def card_path(path: str | Path) -> Path:
     """Where the evidence card of the rows at ``path`` lies: ``ROWS.parquet`` → ``ROWS.json``."""
     return Path(path).with_suffix(".json")
+
+
+def check_out(path: Path | None) -> None:
+    """Raise UsageError, before the work is done, where no file of rows can be written at ``path``."""
+    if path is None:
+        return
+    if path.suffix not in (".parquet", ".csv"):
+        raise UsageError(f"rows are written as .parquet or .csv, not {path.name!r}.")
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder; name a file, such as {path / 'rows.parquet'}.")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise UsageError(f"nothing can be written in {path.parent} ({error.strerror}).") from None
 
 
 def write_rows(rows: pd.DataFrame, path: str | Path, card: Mapping[str, Any]) -> Path:

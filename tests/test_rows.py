@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from probekit.errors import DataError, UsageError
-from probekit.rows import COLUMNS, card_path, evidence, make_rows, read_card, read_rows, write_rows
+from probekit.rows import COLUMNS, card_path, check_out, evidence, make_rows, read_card, read_rows, write_rows
 
 
 def record(**change):
@@ -149,3 +149,17 @@ def test_wrong_files(rows, tmp_path):
             read_rows(tmp_path / name)
     with pytest.raises(UsageError, match="no file"):
         read_rows()
+
+
+def test_where_nothing_can_be_written_is_said_before_the_work(tmp_path):
+    check_out(None)
+    check_out(tmp_path / "new" / "rows.parquet")
+    (tmp_path / "rows.csv").mkdir()
+    for path, word in (
+        ("rows.csv", "is a folder"),
+        ("rows.txt", "parquet or .csv"),
+        ("new/file/rows.csv", "written in"),
+    ):
+        (tmp_path / "new" / "file").touch()
+        with pytest.raises(UsageError, match=word):
+            check_out(tmp_path / path)

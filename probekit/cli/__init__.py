@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         hint = f" See {context.command_path} --help." if context is not None else ""
         return _fail(f"{error.format_message().rstrip('.?')}.{hint}")
     except (KeyboardInterrupt, typer.Abort):
-        print("probekit: interrupted; run the same command again to go on.", file=sys.stderr)  # noqa: T201
+        print("probekit: interrupted; a cache goes on where it stopped when its command is run again.", file=sys.stderr)  # noqa: T201
         return INTERRUPTED
     except (ProbekitError, OSError) as error:
         if debug:

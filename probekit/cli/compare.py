@@ -20,7 +20,7 @@ Metric = Annotated[
     str | None, typer.Option("--metric", help="One of the table's, or log-loss; the table's first without it.")
 ]
 Resamples = Annotated[int, typer.Option("--resamples", min=100, help="Of the examples.")]
-Seed = Annotated[int, typer.Option("--seed", help="Of the resamples.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the resamples.")]
 Out = Annotated[
     Path | None, typer.Option("--out", help="Write the rows: .parquet or .csv, an evidence card (.json) beside it.")
 ]
@@ -52,6 +52,9 @@ def compare_command(
 ) -> None:
     """Paired differences on the same examples, with intervals and p-values corrected over the layers.
 
+    The interval is one layer's percentile bootstrap; p-values come from sign flips, which hold their level on small
+    samples, too. Near a bound the two may differ; p adjusted is the one to go by.
+
     Examples:
 
         probekit compare cola.examples.parquet --against shuffled --tails better
@@ -62,9 +65,10 @@ def compare_command(
     """
     from probekit.probes.compare import Correction, Tails, compare
     from probekit.probes.evaluated import Evaluated
+    from probekit.rows import check_out
 
     chosen = {"correction": _choice(Correction, correction), "tails": _choice(Tails, tails)}
-    _check(out)
+    check_out(out)
     began = monotonic()
     options: dict[str, Any] = {"against": against, "metric": metric, "resamples": resamples, "seed": seed}
     other = None if second is None else Evaluated.read(second)
@@ -96,8 +100,9 @@ def summary_command(
 
     from probekit.probes.curve import curve_summary
     from probekit.probes.evaluated import Evaluated
+    from probekit.rows import check_out
 
-    _check(out)
+    check_out(out)
     began = monotonic()
     options: dict[str, Any] = {"metric": metric, "resamples": resamples, "seed": seed}
     rows = pd.concat([curve_summary(Evaluated.read(path), **options) for path in tables], ignore_index=True)
@@ -112,11 +117,6 @@ def _choice(kind: type[StrEnum], word: str) -> Any:
         return kind(word)
     except ValueError:
         raise UsageError(f"there are {' and '.join(kind)}, not {word!r}.") from None
-
-
-def _check(out: Path | None) -> None:
-    if out is not None and out.suffix not in (".parquet", ".csv"):
-        raise UsageError(f"--out is a .parquet or .csv file, not {out.name!r}.")
 
 
 def _write(rows: pd.DataFrame, out: Path | None, arguments: dict[str, Any], seed: int, seconds: float) -> None:

@@ -48,11 +48,12 @@ def mdl_command(
     from probekit.activations import ActivationCache
     from probekit.cli.progress import bar
     from probekit.probes.mdl import Code
-    from probekit.rows import evidence, write_rows
+    from probekit.rows import check_out, evidence, write_rows
     from probekit.studies.mdl import mdl
 
-    if out is not None and out.suffix not in (".parquet", ".csv"):
-        raise UsageError(f"--out is a .parquet or .csv file, not {out.name!r}.")
+    check_out(out)
+    if controls < 0 or seed < 0:
+        raise UsageError(f"controls and a seed are 0 or more, not {controls} and {seed}.")
     if code not in tuple(Code):
         raise UsageError(f"--code is {' or '.join(Code)}, not {code!r}.")
     began = monotonic()

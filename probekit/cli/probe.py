@@ -68,6 +68,9 @@ def probe_command(
     hold_out_domains: Annotated[
         bool, typer.Option("--hold-out-domains", help="Hold out whole domains of train: templates, genres, documents.")
     ] = False,
+    hold_out_types: Annotated[
+        bool, typer.Option("--hold-out-types", help="Hold out whole word types of train.")
+    ] = False,
     balanced: Annotated[bool, typer.Option("--balanced", help="Give all classes the same weight in the fit.")] = False,
     controls: Annotated[
         int | None,
@@ -108,11 +111,10 @@ def probe_command(
     from probekit.activations import ActivationCache
     from probekit.cli.progress import bar
     from probekit.probes.selection import Estimator
-    from probekit.rows import evidence, write_rows
+    from probekit.rows import check_out, evidence, write_rows
     from probekit.studies.layers import probe_examples
 
-    if out is not None and out.suffix not in (".parquet", ".csv"):
-        raise UsageError(f"--out is a .parquet or .csv file, not {out.name!r}.")
+    check_out(out)
     if len(caches) % 2:
         raise UsageError(f"caches come in pairs, TRAIN.h5 DEV.h5; {len(caches)} were given.")
     if estimator is not None and estimator not in list(Estimator):
@@ -128,6 +130,7 @@ def probe_command(
         "folds": folds,
         "held_out": held_out,
         "hold_out_domains": hold_out_domains,
+        "hold_out_types": hold_out_types,
         "balanced": balanced,
         "controls": controls,
         "calibrate": calibrate,

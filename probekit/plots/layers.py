@@ -44,7 +44,7 @@ LINES: dict[str, tuple[str, dict[str, Any]]] = {
     "word-type": ("majority by word type", {"linestyle": (0, (3, 1.5)), "linewidth": 1.0}),
 }
 SAME = tuple(c for c in CURVE if c != "target")
-HOLLOW = "interval reaches a control"
+HOLLOW = "interval reaches noise"
 
 
 def layer_curve(
@@ -57,7 +57,7 @@ def layer_curve(
         ``final_norm`` stands after the last layer.
         Controls are grey bands: where noise falls, summed up over the draws (where rows hold single draws only, the
         band is their range); of models with random weights only where there are no others. Inputs without a layer and
-        constant predictions are horizontal lines. A marker is hollow where the layer's interval reaches a control of
+        constant predictions are horizontal lines. A marker is hollow where the layer's interval reaches noise of
         the same model: a look, not a test, which is what :func:`probekit.probes.compare.compare` is for.
     metric : the rows' first that is no difference, for None; "selectivity(accuracy)" has a line at zero
     summary : rows of ``curve_summary``, drawn in a strip under the curve: best layer, centre of gravity …
@@ -143,7 +143,7 @@ def _draw(ax: Axes, rows: pd.DataFrame, looks: Looks, *, ticks: int, summary: pd
 
 
 def _reaches(curve: pd.DataFrame, controls: pd.DataFrame, metric: str) -> np.ndarray:
-    """Whether each row's interval reaches a control, or lies on its worse side; bool (rows,), false without either."""
+    """Whether each row's interval reaches noise, or lies on its worse side; bool (rows,), false without either."""
     sign = -1 if lower_is_better(metric) else 1
     worst = curve["ci_high" if sign < 0 else "ci_low"] * sign
     if metric.endswith(")"):

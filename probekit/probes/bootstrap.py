@@ -162,7 +162,9 @@ def intervals(replicated: np.ndarray, *, level: float = 0.95, units: int | None 
         2015, section 5.3), which makes up for the narrowness of few units; of 400 it differs in the third digit.
     Replicates that are undefined are left out; (NaN, NaN) where fewer than half remain.
     """
-    if units is not None and units > 1:
+    if units is not None and units < 2:  # one thing drawn again is that thing
+        return np.full((len(replicated), 2), np.nan)
+    if units is not None:
         level = 1 - 2 * float(stats.norm.cdf(np.sqrt(units / (units - 1)) * stats.t.ppf((1 - level) / 2, units - 1)))
     ordered = np.sort(replicated, axis=1)  # NaN last
     known = np.isfinite(ordered).sum(1)

@@ -85,6 +85,8 @@ def probe(
     options = options or Options()
     check_match(train.spec, dev.spec)
     names = tuple(train.layers) if layers is None else tuple(str(name) for name in layers)
+    if not names:
+        raise UsageError(f"no layer was asked for; the caches hold {', '.join(train.layers)}.")
     if unknown := [name for name in names if name not in train.layers]:
         raise UsageError(f"there is no layer {', '.join(unknown)}; the caches hold {', '.join(train.layers)}.")
     words = train.spec["kind"] == "sequence-labelling"
@@ -118,6 +120,8 @@ def probe(
         if words or train.domains is None:
             raise UsageError(f"{train.spec['task']} has no domains of examples; leave hold_out_domains off.")
         labels[0] = replace(labels[0], groups=np.unique(train.domains, return_inverse=True)[1])
+        if dev.domains is not None:  # what resembles each other is drawn as a whole, too
+            labels[1] = replace(labels[1], groups=np.unique(dev.domains, return_inverse=True)[1])
     found = evaluate_layers(
         {name: partial(read, train, name) for name in names},
         labels[0],

@@ -139,14 +139,17 @@ def selectivity_interval(
 
     gold : (F, resamples), a metric of F fits on each resample of the examples
     controls : (k, F, resamples), of the k controls on the same resamples
-    The controls are drawn again as well, k of k, for which labels they happened to get is chance, too. Replicates where
-    a metric is undefined (NaN) are left out; (NaN, NaN) where fewer than half remain.
+    The controls are drawn again as well, k of k, for which labels they happened to get is chance, too; such draws have
+    (k - 1)/k of the variance, which is made up for. Replicates where a metric is undefined (NaN) are left out;
+    (NaN, NaN) where fewer than half remain.
     """
     k, fits, resamples = controls.shape
     if gold.shape != (fits, resamples):
         raise UsageError(f"replicates of gold {gold.shape} do not go with those of the controls {controls.shape}.")
     drawn = np.random.default_rng(seed).multinomial(k, np.full(k, 1 / k), size=resamples) / k
-    difference = gold - np.einsum("rk,kfr->fr", drawn, controls)
+    mean = controls.mean(0)
+    again = np.einsum("rk,kfr->fr", drawn, controls)
+    difference = gold - mean - (again - mean) * np.sqrt(k / max(k - 1, 1))
     bounds = np.full((fits, 2), np.nan)
     for bound, values in zip(bounds, difference, strict=True):
         if len(fine := values[np.isfinite(values)]) >= max(1, resamples / 2):

@@ -17,11 +17,23 @@ import torch
 from probekit.errors import NonFiniteError, UsageError
 from probekit.runtime import resolve_device
 
-__all__ = ["Design", "Moments", "accelerator", "check_matrix", "middle", "moments", "precision", "product", "resident"]
+__all__ = [
+    "Design",
+    "Moments",
+    "accelerator",
+    "check_matrix",
+    "middle",
+    "moments",
+    "narrowed",
+    "precision",
+    "product",
+    "resident",
+]
 
 BLOCK = 1024  # rows of a block stay in the processor's cache between the two products of a gradient
 GRAM_BLOCK = 4096
 DEVICE_BLOCK = 1 << 16  # of an accelerator, which wants much work at a time
+NOT_FINITE = "the features hold NaN or infinity; no probe can be fitted on them."
 CONSTANT = 1e-5  # of the mean: a smaller deviation is rounding noise
 
 
@@ -130,7 +142,7 @@ def moments(
             else:
                 gram += (block.T @ block).double().cpu().numpy()
         if not np.isfinite(total).all():
-            raise NonFiniteError("the features hold NaN or infinity; no probe can be fitted on them.")
+            raise NonFiniteError(NOT_FINITE)
         out.append(Moments(centre, weight, total, gram))
     return out
 
@@ -203,6 +215,35 @@ def middle(x: Any, mean: np.ndarray) -> np.ndarray:
 
 def _wide(x: Any) -> bool:
     return getattr(x, "dtype", None) == np.float64
+
+
+def narrowed(
+    x: Any, rows: np.ndarray | None, *, standardise: bool
+) -> tuple[np.ndarray, Moments, np.ndarray, np.ndarray]:
+    """Rows that are fewer than features, in a basis of their own span: as wide as they are many.
+
+    No weight leaves the span, and the basis is orthonormal, so a linear model with an L2 penalty is the same in it, and
+    work grows with the square of the rows, not of the features. Returns the rows float64 (m, r), their moments (about
+    0), the mean (d,), and the matrix (d, r) that leads weights back to x - mean.
+    Raises NonFiniteError where a feature is NaN or infinite.
+    """
+    part = x if rows is None else x[rows]
+    z = np.array(part.cpu() if isinstance(part, torch.Tensor) else part, dtype=np.float64)
+    if not np.isfinite(z).all():
+        raise NonFiniteError(NOT_FINITE)
+    mean = middle(x, z.mean(0))
+    scale = np.ones(z.shape[1])
+    if standardise:
+        sd = z.std(0)
+        scale = np.divide(1, sd, out=np.zeros_like(sd), where=sd > CONSTANT * np.abs(mean))
+    z = (z - z.mean(0)) * scale
+    power, basis = np.linalg.eigh(z @ z.T)
+    kept = power > 1e-10 * power[-1]
+    kept[-1] = True  # all features may be constant
+    root, basis = np.sqrt(np.maximum(power[kept], 0)), basis[:, kept]
+    back = scale[:, None] * (z.T @ (basis / np.maximum(root, 1e-150)))
+    none = np.zeros(len(root))
+    return basis * root, Moments(none, len(z), none, np.diag(root**2)), mean, back
 
 
 def check_matrix(x: Any, rows: int) -> None:

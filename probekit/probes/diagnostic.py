@@ -57,7 +57,8 @@ class Options:
     held_out : instead of folds, one share of train
     hold_out_domains : hold out whole domains of train (templates, documents, genres), for when examples of one domain
         resemble each other, so that its other examples would give an answer away
-    balanced : give all classes the same weight in the fit
+    hold_out_types : hold out whole word types, so that a word's label is not known by heart when the penalty is chosen
+    balanced : give all classes the same weight in the fit. Log losses are then those of balanced probabilities
     controls : how often labels are shuffled, and how many control tasks are made where words are labelled; None for 10
         (3 where words are labelled), 0 for none
     calibrate : also rows of calibration error and Brier score, before and after temperature scaling
@@ -73,6 +74,7 @@ class Options:
     folds: int = 5
     held_out: float | None = None
     hold_out_domains: bool = False
+    hold_out_types: bool = False
     balanced: bool = False
     controls: int | None = None
     calibrate: bool = False
@@ -83,8 +85,9 @@ class Options:
     threads: int | None = None
 
     def __post_init__(self) -> None:
-        if self.penalties is not None and not (self.penalties and all(0 < p < np.inf for p in self.penalties)):
-            raise UsageError(f"penalties are positive numbers, not {self.penalties}.")
+        numbers = self.penalties is None or not isinstance(self.penalties, str)
+        if not numbers or (self.penalties is not None and not all(0 < p < np.inf for p in self.penalties or (0,))):
+            raise UsageError(f"penalties are positive numbers, not {self.penalties!r}.")
         if self.held_out is not None and not 0 < self.held_out < 1:
             raise UsageError(f"held_out is a share between 0 and 1, not {self.held_out}.")
         if self.controls is not None and self.controls < 0:
@@ -92,6 +95,8 @@ class Options:
         if self.estimator is not None and self.estimator not in list(Estimator):
             raise UsageError(f"estimator is {', '.join(Estimator)}, not {self.estimator!r}.")
         object.__setattr__(self, "estimator", None if self.estimator is None else Estimator(self.estimator))
+        if self.seed < 0 or self.folds < 2 or self.folds % 1:
+            raise UsageError(f"a seed is 0 or more, folds are 2 or more, not {self.seed} and {self.folds}.")
         if self.resamples < 0 or not 0 < self.level < 1 or (self.threads is not None and self.threads < 1):
             raise UsageError("resamples are 0 or more, a level lies between 0 and 1, and threads are 1 or more.")
 
@@ -191,11 +196,12 @@ def evaluate_layers(
     about : the columns task, split, model, representation … of the rows
     label_names : of the classes
 
-    The columns of ``fits`` are those of rows, and: penalty (the setting chosen), held_out (its mean loss on the folds),
-    penalty_at_edge (the grid's first or last, and clearly better than its neighbour: widen the grid), converged (of
-    every fit that it rests on), decrement (Newton decrement reached), digest (of the coefficients), n_train, and
-    left_out_train, left_out_dev (unlabelled rows), seen_in_train (dev rows that train holds too); with ``calibrate``
-    also temperature, and calibration-error-15 and brier as they are and ", scaled" by the temperature.
+    The columns of ``fits`` are those of rows, and: penalty (the setting chosen), held_out (its mean loss on the
+    folds, or the metric that chose it, with the sign that makes small good), penalty_at_edge (the grid's first or
+    last, and clearly better than its neighbour: widen the grid), converged (of every fit that it rests on), decrement
+    (Newton decrement reached), digest (of the coefficients), n_train, left_out_train and left_out_dev (unlabelled
+    rows), seen_in_train (dev rows that train holds too); with ``calibrate`` also temperature, and
+    calibration-error-15 and brier as they are and ", scaled" by the temperature.
     Raises NonFiniteError naming a layer that holds NaN or infinity, UsageError for shapes, layers or labels that do
     not fit together.
     """
@@ -279,6 +285,13 @@ class _Job:
             "seen_in_train": None if dev.seen is None else int(dev.seen[rows_dev].sum()),
         }
         train, dev = train[rows], dev[rows_dev]
+        if classify and (strange := int((~np.isin(dev.y, train.y)).sum())):
+            log.warning("%d of dev have a label that train lacks; their log loss says little.", strange)
+        groups = train.groups
+        if options.hold_out_types:
+            if train.types is None:
+                raise UsageError("hold_out_types wants the word type of each row; these rows are no words.")
+            groups = train.types
         if len(np.unique(train.y)) < 2:
             raise UsageError("all labels in train are the same; there is nothing to tell apart.")
         names, y, y_held = ["gold"], [train.y[None]], [dev.y[None]]
@@ -294,9 +307,9 @@ class _Job:
             for parts, own in zip((y, y_held), both, strict=True):
                 parts.append(own)
         if options.held_out is None:
-            fold = folds(train.y, options.folds, groups=train.groups, seed=options.seed, stratify=classify)
+            fold = folds(train.y, options.folds, groups=groups, seed=options.seed, stratify=classify)
         else:
-            share = held_out(train.y, options.held_out, groups=train.groups, seed=options.seed, stratify=classify)
+            share = held_out(train.y, options.held_out, groups=groups, seed=options.seed, stratify=classify)
             fold = np.where(share, 0, -1)
         most = max(int(train.y.max()), len(label_names) - 1) if classify else -1
         if classify and int(dev.y.max()) > most:  # another class would change the fit, and dev has no say in that
@@ -418,17 +431,21 @@ class _Job:
         y, y_dev = self.y[0], self.y_dev[0]
         about = {"layer": None, "representation": "bag-of-pieces", "target": "gold"}
         if self.classes:
-            path = sparse_path(x[~held], y[~held], self.classes, SPARSE_CS)
-            losses = -np.take_along_axis(path.log_proba(x[held]), y[None, held, None], 2)[..., 0].clip(-50)
-            best = int(losses.mean(1).argmin())
-            last = sparse_path(x, y, self.classes, [SPARSE_CS[best]])
+            path = sparse_path(x[~held], y[~held], self.classes, SPARSE_CS, balanced=self.options.balanced)
+            log_p = path.log_proba(x[held]).clip(-50)
+            losses = -np.take_along_axis(log_p, y[None, held, None], 2)[..., 0]
+            score = losses.mean(1)
+            if self.options.choose_by != LOG_LOSS:
+                score = self._criterion(y[None, held], log_p.argmax(2)[None], losses[None])[0]
+            best = int(score.argmin())
+            last = sparse_path(x, y, self.classes, [SPARSE_CS[best]], balanced=self.options.balanced)
             log_p = last.log_proba(x_dev)[0].clip(-50)
             fit = {
                 **about,
                 "estimator": "logistic",
                 "penalty": SPARSE_CS[best],
                 "converged": bool(path.converged[best] and last.converged[0]),
-                "held_out": losses[best].mean(),
+                "held_out": score[best],
             }
             return _Found([fit], y_dev[None], log_p.argmax(1)[None], -log_p[np.arange(len(y_dev)), y_dev][None])
         alphas = ALPHAS[::-1]
@@ -486,7 +503,17 @@ class _Job:
             if self.classes
             else None,
             self.label_names,
+            self._prior(list(fits["target"]), np.concatenate([one.gold for one in found])),
         )
+
+    def _prior(self, targets: Sequence[str], gold: np.ndarray) -> np.ndarray | None:
+        """Log losses of the shares that each target's classes have in train, float32 (F, n)."""
+        if not self.classes or self.options.balanced:
+            return None
+        count = np.stack([np.bincount(y, minlength=self.classes) for y in self.y])
+        loss = -np.log(np.maximum(count, 0.5) / count.sum(1, keepdims=True)).astype(np.float32)
+        at = [self.names.index(name) for name in targets]
+        return np.take_along_axis(loss[at], gold, 1)
 
 
 def _matrix(vectors: Vectors, rows: int, name: str) -> Any:

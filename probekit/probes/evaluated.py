@@ -21,7 +21,7 @@ __all__ = ["Evaluated", "join"]
 
 FORMAT = "probekit-examples/1"
 KEY = b"probekit"
-VALUES = ("id", "group", "gold", "predicted", "log_loss")
+VALUES = ("id", "group", "gold", "predicted", "log_loss", "prior_loss")
 ROWS_AT_ONCE = 1 << 22
 
 
@@ -34,6 +34,8 @@ class Evaluated:
     ids : str (n,); groups : (n,), what is drawn as a whole, or None
     gold : (n,), or (F, n) where controls were asked for other labels; codes of classes, or numbers
     predicted : (F, n); log_loss : float32 (F, n), nats, or None
+    prior_loss : float32 (F, n), the log loss of the classes' shares in train, or None: (prior_loss - log_loss) / ln 2
+        is pointwise V-information in bits (Ethayarajh, Choi & Swayamdipta 2022, definition 4.1)
     metrics : names; the first is the main one. label_names : of the codes, where "span-f1" wants them
     Raises UsageError where shapes do not go together.
     """
@@ -46,10 +48,12 @@ class Evaluated:
     groups: np.ndarray | None = None
     log_loss: np.ndarray | None = None
     label_names: tuple[str, ...] = field(default=())
+    prior_loss: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         shape = (len(self.fits), len(self.ids))
-        wanted = {"predicted": (shape,), "log_loss": (shape,), "gold": (shape, shape[1:]), "groups": (shape[1:],)}
+        losses = dict.fromkeys(("log_loss", "prior_loss"), (shape,))
+        wanted = {**losses, "predicted": (shape,), "gold": (shape, shape[1:]), "groups": (shape[1:],)}
         for name, shapes in wanted.items():
             value = getattr(self, name)
             if value is not None and np.shape(value) not in shapes:
@@ -74,6 +78,7 @@ class Evaluated:
             self.groups,
             None if self.log_loss is None else self.log_loss[at],
             self.label_names,
+            None if self.prior_loss is None else self.prior_loss[at],
         )
 
     def sample(self) -> dict[str, Any]:
@@ -101,7 +106,7 @@ class Evaluated:
                 beside,
                 schema,
                 compression="zstd",
-                use_dictionary=[name for name in schema.names if name not in ("predicted", "log_loss")],
+                use_dictionary=[name for name in schema.names if name not in ("predicted", "log_loss", "prior_loss")],
                 dictionary_pagesize_limit=1 << 26,
                 data_page_size=1 << 23,
             ) as writer:
@@ -150,6 +155,7 @@ class Evaluated:
             first.get("group"),
             whole.get("log_loss"),
             tuple(about["label_names"]),
+            whole.get("prior_loss"),
         )
 
 
@@ -180,9 +186,9 @@ def join(*evaluated: Evaluated) -> Evaluated:
         if other.label_names != first.label_names:
             raise UsageError("the two name other labels; their codes do not mean the same.")
         gold = np.broadcast_to(other.gold, other.predicted.shape)[:, order]
-        loss = None if other.log_loss is None else other.log_loss[:, order]
-        parts.append((other.fits.assign(source=i), gold, other.predicted[:, order], loss))
-    fits, gold, predicted, loss = zip(*parts, strict=True)
+        losses = (None if v is None else v[:, order] for v in (other.log_loss, other.prior_loss))
+        parts.append((other.fits.assign(source=i), gold, other.predicted[:, order], *losses))
+    fits, gold, predicted, loss, prior = zip(*parts, strict=True)
     return Evaluated(
         pd.concat(fits, ignore_index=True),
         first.ids,
@@ -192,6 +198,7 @@ def join(*evaluated: Evaluated) -> Evaluated:
         first.groups,
         None if any(x is None for x in loss) else np.concatenate(loss),
         first.label_names,
+        None if any(x is None for x in prior) else np.concatenate(prior),
     )
 
 
@@ -242,7 +249,8 @@ def _long(e: Evaluated, start: int, stop: int) -> Any:
     if e.groups is not None:
         columns["group"] = pa.array(np.asarray(e.groups)[example])
     gold = np.broadcast_to(e.gold, e.predicted.shape)
-    for name, value in (("gold", gold), ("predicted", e.predicted), ("log_loss", e.log_loss)):
+    own = {name: getattr(e, name) for name in ("predicted", "log_loss", "prior_loss")}
+    for name, value in {"gold": gold, **own}.items():
         if value is not None:
             columns[name] = pa.array(np.ascontiguousarray(value[start:stop]).ravel())
     return pa.table(columns)

@@ -140,11 +140,13 @@ class SparsePath:
         )
 
 
-def sparse_path(x: sparse.csr_matrix, codes: np.ndarray, classes: int, Cs: Sequence[float] = SPARSE_CS) -> SparsePath:
+def sparse_path(
+    x: sparse.csr_matrix, codes: np.ndarray, classes: int, Cs: Sequence[float] = SPARSE_CS, *, balanced: bool = False
+) -> SparsePath:
     """Logistic regressions for each C, each starting from the one before; scikit-learn's, by Newton's method.
 
     x : csr (n, d), not standardised, which would fill it up; codes : int (n,), 0 … classes-1, or -1 for rows that are
-        left out. A class that does not occur gets probability 0 (-inf).
+        left out. A class that does not occur gets probability 0 (-inf). balanced : all classes weigh the same
     Seconds on one core for 8 values of C: 6 for SST-2 (67,349 texts, 11,570 pieces), 17 for 5,452 texts of 50 classes.
     Raises UsageError for fewer than two classes, and codes or penalties out of range.
     """
@@ -160,7 +162,8 @@ def sparse_path(x: sparse.csr_matrix, codes: np.ndarray, classes: int, Cs: Seque
     coef = np.zeros((len(Cs), classes, x.shape[1]))
     intercept = np.full((len(Cs), classes), -np.inf)
     converged = np.zeros(len(Cs), dtype=bool)
-    model = LogisticRegression(solver="newton-cg", warm_start=True, tol=1e-6, max_iter=200)
+    weight = "balanced" if balanced else None
+    model = LogisticRegression(solver="newton-cg", warm_start=True, tol=1e-6, max_iter=200, class_weight=weight)
     for s in np.argsort(Cs, kind="stable"):
         model.set_params(C=Cs[s]).fit(x, codes)
         w, b = model.coef_, model.intercept_

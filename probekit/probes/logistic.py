@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -21,6 +21,7 @@ from probekit.probes.design import (
     check_matrix,
     middle,
     moments,
+    narrowed,
     precision,
     product,
     resident,
@@ -136,8 +137,27 @@ def fit_logistic(
     if tol is None:
         tol = 1e-6 if dtype == torch.float64 else min(1e-4, 2e-9 * count)
     targets = len(codes)
-    x = resident(x, device)
     strength = np.broadcast_to(np.asarray(Cs, dtype=np.float64), (targets, np.shape(Cs)[-1]))
+    if count < x.shape[1]:
+        x, sums, mean, back = narrowed(x, rows, standardise=standardise)
+        fit = fit_logistic(
+            x,
+            codes,
+            classes,
+            Cs,
+            sums=sums,
+            standardise=False,
+            weights=weights,
+            tol=tol,
+            max_iter=max_iter,
+            dtype=dtype,
+            device=device,
+        )
+        return replace(fit, weights=fit.weights @ back.T, centre=mean)
+    if classes > 2:  # ±w/2 of two classes are penalised half as much as the one w of a binary regression
+        two = [len(np.unique(y)) == 2 for y in codes]
+        strength = strength / np.where(two, 2, 1)[:, None]
+    x = resident(x, device)
     with torch_threads(1):
         if sums is None:
             [sums] = moments(x, [rows], dtype=dtype, device=device)
@@ -153,7 +173,7 @@ def fit_logistic(
         found = solve(
             design,
             sums,
-            torch.tensor(codes, device=device),
+            torch.tensor(codes.astype(np.int8 if classes < 128 else np.int32), device=device),
             classes,
             np.repeat(np.arange(targets), strength.shape[1]),
             1 / strength.ravel(),
@@ -194,7 +214,7 @@ class LogisticPath(ClassifierMixin, BaseEstimator):
         None for 2e-9·n, at most 1e-4, and 1e-6 in float64
     device : where the products are computed, "cpu" or "cuda"
 
-    All targets are taken to be of the same ``classes_``: give targets of different classes to fits of their own.
+    A target that has two of more ``classes_`` gets the weights ±w/2 for them, w being the binary regression's.
 
     Attributes: ``classes_``; ``coef_`` float64 (targets, Cs, 1 or classes, d); ``intercept_`` (targets, Cs, 1 or
     classes); ``decrement_``, ``n_iter_`` and ``converged_`` (targets, Cs).
@@ -276,6 +296,13 @@ class LogisticPath(ClassifierMixin, BaseEstimator):
         z = self._logits(X)
         best = (z[:, :, 0] > 0).astype(int) if z.shape[2] == 1 else z.argmax(2)
         return self.classes_[best[0, 0] if self._single else best]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy. Raises UsageError for several Cs or targets, which have no one number."""
+        check_is_fitted(self)
+        if not self._single:
+            raise UsageError("a score wants one C and labels of shape (n,); give one C, or use predict.")
+        return float(super().score(X, y, sample_weight))
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of ``classes_``, (targets, Cs, n, classes)."""

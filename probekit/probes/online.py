@@ -175,9 +175,7 @@ def _fit(
     shape = (len(codes), len(Cs), classes)
     weights, intercepts = np.zeros((*shape, x.shape[1])), np.full(shape, -np.inf)
     converged = np.ones(shape[:2], dtype=bool)
-    dtype, back, narrow = precision(len(rows), x.shape[1]), None, len(rows) <= x.shape[1]
-    if narrow:
-        x, sums, back = _narrowed(x[rows], sums)
+    dtype = precision(len(rows), x.shape[1])
     seen = np.stack([np.bincount(y, minlength=classes) for y in codes]) > 0
     for many in np.unique(seen.sum(1)):
         targets = np.flatnonzero(seen.sum(1) == many)
@@ -191,33 +189,16 @@ def _fit(
             np.take_along_axis(rank, codes[targets], axis=1),
             int(many),
             np.asarray(Cs) * (2 if many == 2 < classes else 1),
-            rows=None if narrow else rows,
+            rows=rows,
             sums=sums,
-            standardise=not narrow,
             tol=min(1e-3, slack * TOL[dtype]),
             dtype=dtype,
         )
-        w, b = fit.weights if back is None else fit.weights @ back.T, fit.intercepts
+        w, b = fit.weights, fit.intercepts
         if many == 2:
             w, b = np.concatenate([-w, w], axis=2) / 2, np.concatenate([-b, b], axis=2) / 2
         weights[at], intercepts[at], converged[targets] = w, b, fit.converged
     return weights, intercepts, converged
-
-
-def _narrowed(x: np.ndarray, sums: Moments) -> tuple[np.ndarray, Moments, np.ndarray]:
-    """Rows, their sums, and the matrix that leads weights back to x - mean, of rows that are fewer than features.
-
-    They are standardised and given in a basis of their own span (no weight leaves it): as wide as they are many, where
-    the features' Gram matrix would be mostly null.
-    """
-    z = (x - sums.mean) * sums.inverse_deviation
-    power, basis = np.linalg.eigh(z @ z.T)
-    kept = power > 1e-10 * power[-1]
-    kept[-1] = True  # all features may be constant
-    root, basis = np.sqrt(np.maximum(power[kept], 0)), basis[:, kept]
-    back = sums.inverse_deviation[:, None] * (z.T @ (basis / np.maximum(root, 1e-150)))
-    none = np.zeros(len(root))
-    return basis * root, Moments(none, len(x), none, np.diag(root**2)), back
 
 
 def _bits(portion: Design, codes: np.ndarray, weights: np.ndarray, intercepts: np.ndarray, sent: int) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -19,6 +19,7 @@ from probekit.probes.design import (
     check_matrix,
     middle,
     moments,
+    narrowed,
     precision,
     product,
     resident,
@@ -90,8 +91,14 @@ def fit_ridge(
     """
     count = x.shape[0] if rows is None else len(rows)
     dtype = dtype or precision(count, x.shape[1])
-    x = resident(x, device)
     strength = np.broadcast_to(np.asarray(alphas, dtype=np.float64), (len(y), np.shape(alphas)[-1]))
+    if count < x.shape[1]:
+        x, sums, own, back = narrowed(x, rows, standardise=standardise)
+        fit = fit_ridge(
+            x, y, alphas, sums=sums, standardise=False, leave_one_out=leave_one_out, dtype=dtype, device=device
+        )
+        return replace(fit, weights=fit.weights @ back.T, centre=own)
+    x = resident(x, device)
     with torch_threads(1):
         if sums is None:
             [sums] = moments(x, [rows], dtype=dtype, device=device)
@@ -212,6 +219,13 @@ class RidgePath(RegressorMixin, BaseEstimator):
         self.alpha_ = alphas[fit.leave_one_out.argmin(1)]
         self._fit, self._single = fit, Y.ndim == 1 and len(alphas) == 1
         return self
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R². Raises UsageError for several alphas or targets, which have no one number."""
+        check_is_fitted(self)
+        if not self._single:
+            raise UsageError("a score wants one alpha and values of shape (n,); give one alpha, or use predict.")
+        return float(super().score(X, y, sample_weight))
 
     def predict(self, X: Any) -> np.ndarray:
         """(targets, alphas, n), and (n,) with one alpha and y of shape (n,)."""

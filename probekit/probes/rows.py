@@ -35,7 +35,8 @@ def probe_rows(
 
     metrics : name → function or object with ``function``, for names that the bootstrap does not know itself
     seen : bool (n,), examples that train holds too: ``value_unseen`` is the metric on the others
-    Where classes are predicted "v-information" is a metric, too, in bits.
+    Where classes are predicted "v-information" is a metric, too, in bits: H_V(Y) - H_V(Y|X), V being the probes of a
+    fit's kind (Xu et al. 2020). Balanced probes have none: their probabilities are not of the classes as they come.
     Targets "shuffled" and "control-task" sum up the draws "shuffled-0" …: value is their mean, and the interval holds
     the middle ``level`` of single draws on resampled examples: where noise falls. Metrics "above-shuffled(…)" and
     "selectivity(…)" are gold minus the mean of shuffled labels and control tasks (Hewitt & Liang 2019, section 2).
@@ -44,8 +45,8 @@ def probe_rows(
 
     scores = {name: getattr(metrics.get(name), "function", metrics.get(name)) for name in found.metrics}
     names = [(name, {**found.sample(), "metric": name, "score": score}) for name, score in scores.items()]
-    if found.log_loss is not None:
-        gain = _gain(found)
+    if found.log_loss is not None and found.prior_loss is not None:
+        gain = (found.prior_loss - found.log_loss) / np.log(2)
         names.append(("v-information", {**found.sample(), "metric": "log-loss", "log_loss": gain, "score": None}))
     measured = [c for c in found.fits.columns if c.startswith(tuple(MEASURES))]
     parts = []
@@ -67,19 +68,6 @@ def probe_rows(
     first = {name: at for at, name in enumerate(dict.fromkeys(found.fits["layer_name"]))}
     order = np.argsort([first[name] for name in rows["layer_name"]], kind="stable")
     return rows.iloc[order].reset_index(drop=True)
-
-
-def _gain(found: Evaluated) -> np.ndarray:
-    """By how many bits a fit's loss lies below that of the classes' shares in train, (F, n).
-
-    This is pointwise V-information (Ethayarajh, Choi & Swayamdipta 2022, definition 4.1); its mean is V-information (Xu
-    et al. 2020), V being the probes of a fit's kind: H_V(Y) - H_V(Y|X).
-    """
-    [at] = np.flatnonzero(found.fits["estimator"] == "majority")
-    gold = np.broadcast_to(found.gold, found.predicted.shape)
-    prior = np.full(int(gold.max()) + 1, np.nan)  # of a class that no gold label has: undefined
-    prior[gold[at]] = found.log_loss[at]  # type: ignore[index]
-    return (prior[gold] - found.log_loss) / np.log(2)
 
 
 def _some(sample: Mapping[str, Any], rows: np.ndarray) -> dict[str, Any]:

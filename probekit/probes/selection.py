@@ -68,7 +68,8 @@ class Chosen:
     """A probe of each target, fitted on all rows with its best setting.
 
     setting, held_out (the criterion there), decrement : (targets,); converged : of every fit it rests on
-    edge : whether the setting is the first or last and clearly better than its neighbour
+    edge : whether the setting is the first or last and clearly better than its neighbour (by a thousandth at least; of
+        log losses also by more than a standard error)
     digest : of the coefficients, hexadecimal
     temperature : (targets,), fitted on the last fold (Guo et al. 2017, section 4.2); 1 unless it was asked for
     """
@@ -108,7 +109,7 @@ def select(problem: Problem, criterion: Criterion | None) -> Chosen:
     settings = np.asarray(p.settings, dtype=float)
     sums: list[Moments] = []
     total = None
-    if linear:
+    if linear and len(p.rows) >= p.x.shape[1]:  # fewer rows have their own way
         sums = moments(p.x, [p.rows[p.fold == f] for f in (*folds, -1) if f >= 0 or (p.fold < 0).any()], dtype=dtype)
         total = sums[0]
         for other in sums[1:]:
@@ -116,7 +117,8 @@ def select(problem: Problem, criterion: Criterion | None) -> Chosen:
     shape = (len(p.y), len(settings))
     board, converged, fitted = _Board(shape), np.ones(shape, dtype=bool), None
     kept: list[tuple[np.ndarray, Outcome]] = []
-    for f in folds if len(settings) > 1 else ():
+    tried = len(settings) > 1 or (p.calibrate and p.classes > 0)
+    for f in folds if tried else ():
         held = p.fold == f
         rest = None if total is None else total - sums[f]
         fitted = _fit(p, ~held, settings, rest, None, dtype)
@@ -137,7 +139,7 @@ def select(problem: Problem, criterion: Criterion | None) -> Chosen:
         y = np.concatenate([p.y[:, held] for held, _ in kept], 1)
         score = criterion(y, *(np.concatenate([np.asarray(o[i]) for _, o in kept], 2) for i in (1, 0)))
     best: np.ndarray = np.zeros(len(p.y), dtype=np.int64)
-    if len(settings) > 1:
+    if tried:
         best = np.nan_to_num(score, nan=np.inf).argmin(1)
     heat = np.ones(len(p.y))
     if p.calibrate and p.classes and fitted is not None:
@@ -149,8 +151,8 @@ def select(problem: Problem, criterion: Criterion | None) -> Chosen:
     return Chosen(
         final,
         settings[best],
-        score[at, best] if len(settings) > 1 else np.full(len(p.y), np.nan),
-        board.edge(best),
+        score[at, best] if tried else np.full(len(p.y), np.nan),
+        board.edge(best) if criterion is None else _edge(score, best),
         converged[at, best] & final.converged[:, 0],
         final.decrement[:, 0],
         tuple(_digest(final, t) for t in range(len(p.y))),
@@ -184,6 +186,14 @@ class _Board:
         least = 1e-3 * self.sum[np.arange(len(best)), best]  # a thousandth of the loss, and more than a standard error
         first, end = ((total > np.sqrt(square)) & (total > least) for total, square in self.ends)
         return (last > 0) & np.where(best == 0, first, (best == last) & end)
+
+
+def _edge(score: np.ndarray, best: np.ndarray) -> np.ndarray:
+    """Whether the best of a criterion, small being good, is the first or last and a thousandth better than the next."""
+    at, last = np.arange(len(best)), score.shape[1] - 1
+    beside = np.clip(best + np.where(best == 0, 1, -1), 0, last)
+    gain = score[at, beside] - score[at, best]
+    return (last > 0) & ((best == 0) | (best == last)) & (gain > 1e-3 * np.abs(score[at, best]))
 
 
 def _fit(

@@ -74,7 +74,7 @@ def probe_examples(
             cache if isinstance(cache, ActivationCache) else stack.enter_context(ActivationCache(cache))
             for cache in (train, dev)
         )
-        names = a.spec["metrics"] if metrics is None else metrics
+        names = a.spec["metrics"] if metrics is None else [metrics] if isinstance(metrics, str) else metrics
         return probe_caches(
             a,
             b,

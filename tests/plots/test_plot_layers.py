@@ -133,7 +133,7 @@ def controlled(target="shuffled", draws=3, summed=True, band=(0.3, 0.5), **own):
 
 def test_controls_are_bands_and_their_draws_are_no_curves(ax):
     layer_curve(make_rows([*controlled(), *controlled("control-task", band=(0.0, 0.1))[4:]]), ax=ax)
-    assert labels(ax) == ["tiny", "interval reaches a control", "shuffled labels", "control task"]
+    assert labels(ax) == ["tiny", "interval reaches noise", "shuffled labels", "control task"]
     assert len([x for x in ax.lines if len(x.get_xdata()) == 4]) == 3  # the model, and the middle of each band
     shuffled, task = line(ax, "shuffled labels"), line(ax, "control task")
     assert band(shuffled, 2) == (0.3, 0.5)

@@ -136,7 +136,8 @@ def test_interval_of_selectivity():
     np.testing.assert_allclose([low, high], [[0.5, 0.0]] * 2, atol=1e-12)
     spread = constant + np.array([-1.0, 1.0])[:, None, None]  # the controls differ: their draw counts
     low, high = selectivity_interval(gold, spread)
-    np.testing.assert_allclose([low, high], [[-0.5, -1.0], [1.5, 1.0]], atol=1e-12)
+    wide = np.sqrt(2)  # two of two draws have half of the variance, which is made up for
+    np.testing.assert_allclose([low, high], [[0.5 - wide, -wide], [0.5 + wide, wide]], atol=1e-12)
     assert (selectivity_interval(gold, spread, level=0.3)[1] - [0.5, 0] < 0.1).all()
     gold[1, :3000] = np.nan
     assert np.isnan(selectivity_interval(gold, constant)[0]).tolist() == [False, True]

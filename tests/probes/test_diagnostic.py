@@ -490,3 +490,51 @@ def test_folds_that_give_answers_away_are_told(caplog):
     caplog.clear()
     run(x, y, x, y, options=Options(resamples=0, controls=0))
     assert "give each other away" not in caplog.text
+
+
+def test_v_information_of_a_control_is_held_against_its_own_classes():
+    """A control task has other shares of classes than the gold labels; of noise there is nothing to know."""
+    rng = np.random.default_rng(0)
+    x, x_dev = (rng.normal(size=(n, 8)).astype(np.float32) for n in (3000, 1500))
+    y, y_dev = ((rng.random(n) < 0.9).astype(int) for n in (3000, 1500))
+    few = np.array([0, 1])  # word types, so that a draw's shares differ from .9
+    types, types_dev = (few[rng.integers(2, size=n)] for n in (3000, 1500))
+    rows = run(x, Labels(y, types=types), x_dev, Labels(y_dev, types=types_dev), options=Options(resamples=200))
+    part = rows[(rows["metric"] == "v-information") & (rows["layer_name"] == "0")].set_index("target")["value"]
+    assert part.abs().max() < 0.02
+    for control in ("control-task-0", "control-task-1", "shuffled-0"):
+        assert abs(part[control]) < 0.02
+    balanced = run(x, y, x_dev, y_dev, options=Options(resamples=0, controls=0, balanced=True))
+    assert "v-information" not in set(balanced["metric"])
+
+
+def test_one_group_has_no_interval():
+    (x, y), (x_dev, y_dev) = toy(), toy(seed=1)
+    rows = fitted(run(x, y, x_dev, Labels(y_dev, np.zeros(len(y_dev), dtype=int))))
+    assert rows["ci_low"].isna().all()
+
+
+def test_calibration_is_measured_with_one_penalty_too():
+    (x, y), (x_dev, y_dev) = toy(n=200, d=60), toy(n=200, d=60, seed=1)
+    options = Options(resamples=0, controls=0, penalties=(100.0,), calibrate=True)
+    rows = fitted(run(x, y, x_dev, y_dev, options=options)).set_index("metric")["value"]
+    assert rows["calibration-error-15, scaled"] < rows["calibration-error-15"] - 0.05  # weights are far too sure
+
+
+def test_whole_word_types_are_held_out():
+    """Labels by word type are known by heart in mixed folds, and not by a fold of other types."""
+    rng = np.random.default_rng(0)
+    types = rng.integers(60, size=1200)
+    x = np.eye(60, dtype=np.float32)[types] + 0.05 * rng.normal(size=(1200, 60)).astype(np.float32)
+    y = rng.integers(2, size=60)[types]
+    labels = Labels(y, types=types)
+    held = [
+        fitted(run(x, labels, x, labels, options=Options(resamples=0, controls=0, hold_out_types=own)))[
+            "held_out"
+        ].iloc[0]
+        for own in (False, True)
+    ]
+    assert held[0] < 0.1
+    assert held[1] > 0.6
+    with pytest.raises(UsageError, match="word type"):
+        run(x, y, x, y, options=Options(hold_out_types=True))

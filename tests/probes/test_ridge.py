@@ -154,3 +154,10 @@ def test_bad_input():
 )
 def test_scikit_learns_manners(estimator, check):
     check(estimator)
+
+
+def test_one_number_wants_one_model():
+    x = np.random.default_rng(0).normal(size=(50, 3))
+    assert RidgePath(1.0).fit(x, x[:, 0]).score(x, x[:, 0]) > 0.9
+    with pytest.raises(UsageError, match="one alpha"):
+        RidgePath((1.0, 2.0)).fit(x, x[:, 0]).score(x, x[:, 0])
