@@ -50,7 +50,7 @@ def layers_command(
     """A metric by layer, one panel a task, one curve a model, over its controls.
 
     Grey bands are where shuffled labels and control tasks fall, horizontal lines what needs no model. A marker is
-    hollow where the layer's interval reaches a control.
+    hollow where the layer's interval reaches noise.
 
     Examples:
 
