@@ -5,6 +5,7 @@ What a probe reaches on these, a layer has to beat: it is known without any mode
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -165,7 +166,9 @@ def sparse_path(
     weight = "balanced" if balanced else None
     model = LogisticRegression(solver="newton-cg", warm_start=True, tol=1e-6, max_iter=200, class_weight=weight)
     for s in np.argsort(Cs, kind="stable"):
-        model.set_params(C=Cs[s]).fit(x, codes)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what does not converge is told by ``converged``
+            model.set_params(C=Cs[s]).fit(x, codes)
         w, b = model.coef_, model.intercept_
         binary = len(there) == 2  # one row of weights, for the second class
         coef[s, there] = np.vstack([0 * w, w]) if binary else w
