@@ -17,7 +17,7 @@ from probekit.errors import NonFiniteError, UsageError
 from probekit.probes.logistic import CS, LogisticPath, fit_logistic
 from probekit.runtime import torch_threads
 
-# of scikit-learn's newton-cg at tight tolerances, on some processors: the step is too small to tell, the answer is there
+# scikit-learn's newton-cg at tight tolerances, on some processors: the last step is too small to tell
 pytestmark = pytest.mark.filterwarnings("ignore:.*(Line Search failed|line search algorithm)")
 
 N, D = 800, 10
