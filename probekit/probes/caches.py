@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from probekit.errors import CacheMismatch, UsageError
-from probekit.probes.diagnostic import Inputs, Labels, Options, evaluate_layers, pair_features
+from probekit.probes.diagnostic import evaluate_layers, pair_features
 from probekit.probes.evaluated import Evaluated
 from probekit.probes.folds import duplicates
 from probekit.probes.inputs import Pieces, bag_of_pieces, keys, length, word_types
+from probekit.probes.options import Inputs, Labels, Options
 from probekit.probes.rows import probe_rows
 from probekit.runtime import Progress, no_progress
 

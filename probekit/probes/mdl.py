@@ -15,9 +15,10 @@ import numpy as np
 
 from probekit.errors import NonFiniteError, UsageError
 from probekit.probes.controls import control_task, shuffled
-from probekit.probes.diagnostic import Labels, Vectors
+from probekit.probes.diagnostic import Vectors
 from probekit.probes.logistic import CS
 from probekit.probes.online import FRACTIONS, OnlineCode, online_code
+from probekit.probes.options import Labels
 from probekit.probes.variational import VariationalCode, variational_code
 from probekit.rows import make_rows
 from probekit.runtime import Progress, no_progress, torch_threads

@@ -13,9 +13,10 @@ import numpy as np
 from probekit.activations import ActivationCache
 from probekit.errors import UsageError
 from probekit.probes.caches import about
-from probekit.probes.diagnostic import Labels, pair_features
+from probekit.probes.diagnostic import pair_features
 from probekit.probes.inputs import word_types
 from probekit.probes.mdl import Code, mdl_rows
+from probekit.probes.options import Labels
 from probekit.runtime import Progress, no_progress
 
 if TYPE_CHECKING:

@@ -12,9 +12,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from probekit.errors import NonFiniteError, UsageError
-from probekit.probes.diagnostic import Inputs, Labels, Options, evaluate_layers, layer_rows, pair_features
+from probekit.probes.diagnostic import evaluate_layers, layer_rows, pair_features
 from probekit.probes.folds import folds
 from probekit.probes.logistic import CS
+from probekit.probes.options import Inputs, Labels, Options
 from probekit.probes.ridge import ALPHAS
 from probekit.probes.selection import Estimator
 from probekit.tasks.metrics import metric

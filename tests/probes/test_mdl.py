@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 from probekit.activations import ActivationCache, cache_activations
 from probekit.cli.mdl import mdl_command
 from probekit.errors import NonFiniteError, UsageError
-from probekit.probes.diagnostic import Labels
 from probekit.probes.mdl import mdl_rows
 from probekit.probes.online import online_code
+from probekit.probes.options import Labels
 from probekit.probes.variational import variational_code
 from probekit.rows import read_card, read_rows
 from probekit.studies.mdl import mdl
