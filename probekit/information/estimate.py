@@ -1,0 +1,65 @@
+"""One estimate of mutual information: the number, what noise alone would give, and whether the two can be told apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+__all__ = ["Information"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Information:
+    """Mutual information between vectors and labels, in bits.
+
+    value : what is reported, 0 ≤ value ≤ min(entropy, log2 n); NaN where ``undetermined`` says why
+    raw : the estimator's own number, before anything is taken off or clipped
+    entropy : H(Y) of the labels, or of the bins that numbers were put in
+    n : examples that the number rests on
+    estimator : its name
+    null : (shuffles,) what the estimator gives for shuffled labels, on the scale of ``value`` but not clipped: about 0
+        for an adjusted estimator; empty where nothing was shuffled
+    null_mean : of ``raw`` under shuffled labels, in closed form where there is one; NaN where unknown
+    p : probability that shuffled labels give as much; NaN without shuffles
+    ci_low, ci_high : 95 % interval; NaN where not estimated
+    buckets : occupied buckets of the vectors; NaN where there are none
+    bins : bins that numbers were put in; 0 for classes, and for estimators that use numbers as they are
+    undetermined : why the estimate can not be told from noise or from its bound; "" where it can
+    warning : what is known to be wrong with such a number; "" where nothing is
+    view : how the vectors were looked at: directions, dimensions, settings
+    """
+
+    value: float
+    raw: float
+    entropy: float
+    n: int
+    estimator: str
+    null: np.ndarray = field(default_factory=lambda: np.empty(0))
+    null_mean: float = float("nan")
+    p: float = float("nan")
+    ci_low: float = float("nan")
+    ci_high: float = float("nan")
+    buckets: float = float("nan")
+    bins: int = 0
+    undetermined: str = ""
+    warning: str = ""
+    view: str = ""
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+    @property
+    def share(self) -> float:
+        """Of the labels' entropy that is known, value / entropy."""
+        return self.value / self.entropy if self.entropy else float("nan")
+
+    @property
+    def null_sd(self) -> float:
+        """Standard deviation of ``null``; NaN without shuffles."""
+        return float(self.null.std()) if len(self.null) else float("nan")
+
+
+def p_value(value: float, null: np.ndarray) -> float:
+    """(1 + number of null values that reach ``value``) / (1 + their number) (Phipson & Smyth 2010); NaN without any."""
+    return float((1 + (null >= value).sum()) / (1 + len(null))) if len(null) else float("nan")

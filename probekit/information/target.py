@@ -1,0 +1,127 @@
+"""What information is sought about: classes, or numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from probekit.errors import NonFiniteError, UsageError
+
+__all__ = ["SMALLEST", "Target", "target", "vectors"]
+
+SMALLEST = 20  # examples; with fewer no estimator here says anything
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Target:
+    """Labels of n examples.
+
+    codes : int64 (n,), class indices 0 … classes-1, all of which occur; None for numbers
+    numbers : float64 (n, m); None for classes
+    """
+
+    codes: np.ndarray | None = None
+    numbers: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.codes if self.codes is not None else self.numbers)  # type: ignore[arg-type]
+
+    @property
+    def classes(self) -> int:
+        """How many there are; 0 for numbers."""
+        return 0 if self.codes is None else int(self.codes.max()) + 1
+
+    @property
+    def entropy(self) -> float:
+        """H(Y) of classes in bits, from their shares; infinite for numbers."""
+        return np.inf if self.codes is None else entropy(np.bincount(self.codes))
+
+
+def entropy(counts: np.ndarray) -> float:
+    """Of a distribution given by counts, in bits; its plug-in value."""
+    p = counts[counts > 0] / counts.sum()
+    return float(-(p * np.log2(p)).sum()) + 0.0
+
+
+def target(y: Any, *, discrete: bool | None = None) -> Target:
+    """Labels as given to classes or numbers.
+
+    y : (n,) integers, booleans or strings are classes, by value; floats are numbers, unless all are whole, as in
+        scikit-learn. (n, k) one-hot rows (of 0 and 1, one 1 each) are classes; other (n, m) arrays are numbers.
+    discrete : True for classes and False for numbers, whatever the type
+    Raises UsageError for other shapes, one class only, or fewer than 20 labels, NonFiniteError for NaN and infinity.
+    """
+    try:
+        y = np.asarray(y)
+    except ValueError:
+        raise UsageError("labels are an array (n,) or (n, m); these are ragged.") from None
+    if y.dtype == object:
+        kinds = {type(v) for v in y.ravel()}
+        if kinds != {str}:
+            names = ", ".join(sorted(k.__name__ for k in kinds))
+            raise UsageError(f"labels are integers, booleans, strings or floats; these are objects of type {names}.")
+        y = y.astype(str)
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if y.ndim not in (1, 2) or y.size == 0:
+        raise UsageError(f"labels are an array (n,) or (n, m), not of shape {y.shape}.")
+    if len(y) < SMALLEST:
+        raise UsageError(f"mutual information needs at least {SMALLEST} examples; there are {len(y)}.")
+    if y.dtype.kind == "f":
+        if not np.isfinite(y).all():
+            row = int((~np.isfinite(y)).reshape(len(y), -1).any(1).argmax())
+            raise NonFiniteError(f"label {row} is NaN or infinite; leave unlabelled examples out.")
+    elif y.dtype.kind not in "biuUS":
+        raise UsageError(f"labels are integers, booleans, strings or floats, not {y.dtype}.")
+    if y.ndim == 2:
+        if discrete is not False and _one_hot(y):
+            y = y.argmax(1)
+        elif discrete or y.dtype.kind in "US":
+            raise UsageError(f"classes are (n,) or one-hot (n, k); shape {y.shape} is neither.")
+        else:
+            return _numbers(y)
+    if discrete is None:
+        discrete = y.dtype.kind != "f" or bool((y == np.rint(y)).all())
+    if not discrete:
+        if y.dtype.kind in "US":
+            raise UsageError("labels are strings, so they are classes, not numbers.")
+        return _numbers(y[:, None])
+    kinds_, codes = np.unique(y, return_inverse=True)
+    if len(kinds_) < 2:
+        raise UsageError(f"all {len(y)} labels are {kinds_[0]!r}: there is nothing to know about them.")
+    return Target(codes=codes.astype(np.int64).ravel())
+
+
+def _one_hot(y: np.ndarray) -> bool:
+    return y.dtype.kind in "biuf" and bool(((y == 0) | (y == 1)).all() and (y.sum(1) == 1).all())
+
+
+def _numbers(y: np.ndarray) -> Target:
+    y = y.astype(np.float64)
+    if (y == y[:1]).all():
+        raise UsageError(f"all {len(y)} labels are {y[0].tolist()}: there is nothing to know about them.")
+    return Target(numbers=y)
+
+
+def vectors(x: Any, rows: int) -> np.ndarray:
+    """``x`` as a matrix (n, d) of float32 or float64 beside ``rows`` labels; float16 and integers are widened.
+
+    Raises UsageError for other shapes and types. NaN and infinity are found where sums are computed.
+    """
+    try:
+        x = x if isinstance(x, np.ndarray) else np.asarray(x)
+    except ValueError:
+        raise UsageError("vectors are a matrix (n, d); these rows are not of one length.") from None
+    if x.ndim == 1:
+        x = x[:, None]
+    if x.ndim != 2 or 0 in x.shape:
+        raise UsageError(f"vectors are a matrix (n, d) with at least one column, not of shape {x.shape}.")
+    if x.dtype.kind not in "biuf":
+        raise UsageError(f"vectors are numbers, not {x.dtype}.")
+    if len(x) != rows:
+        raise UsageError(f"{len(x)} vectors do not go with {rows} labels.")
+    if x.dtype in (np.float32, np.float64):
+        return x
+    return x.astype(np.float32 if x.dtype == np.float16 else np.float64)
