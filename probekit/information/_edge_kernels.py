@@ -21,7 +21,7 @@ EXACT = 2.0**52  # whole numbers below are exact in float64
 def add_moments(x, start, stop, total, square):
     """Sum of x - x[0] and of its square over rows start … stop - 1 to total, square: float64 (d,)."""
     d = x.shape[1]
-    shift = x[0].astype(np.float64)
+    shift = x[0]
     full = start + (stop - start) // 4 * 4
     for i in range(start, full, 4):
         for c in range(d):
@@ -38,13 +38,13 @@ def add_moments(x, start, stop, total, square):
 @njit(nogil=True, cache=True, fastmath={"contract", "reassoc"})
 def project(x, weights, start, stop, out):
     """``out[k, i] = x[i] · weights[k]`` for rows start … stop - 1; four rows by three columns in the registers."""
-    columns, d = weights.shape
+    (columns, d), zero = weights.shape, weights.dtype.type(0)
     threes, fours = columns // 3 * 3, start + (stop - start) // 4 * 4
     for i in range(start, fours, 4):
         x0, x1, x2, x3 = x[i], x[i + 1], x[i + 2], x[i + 3]
         for k in range(0, threes, 3):
             w0, w1, w2 = weights[k], weights[k + 1], weights[k + 2]
-            a0 = a1 = a2 = b0 = b1 = b2 = c0 = c1 = c2 = d0 = d1 = d2 = 0.0
+            a0 = a1 = a2 = b0 = b1 = b2 = c0 = c1 = c2 = d0 = d1 = d2 = zero
             for c in range(d):
                 a0 += x0[c] * w0[c]
                 a1 += x0[c] * w1[c]
@@ -63,7 +63,7 @@ def project(x, weights, start, stop, out):
             out[k + 2, i], out[k + 2, i + 1], out[k + 2, i + 2], out[k + 2, i + 3] = a2, b2, c2, d2
         for k in range(threes, columns):
             w0 = weights[k]
-            a0 = b0 = c0 = d0 = 0.0
+            a0 = b0 = c0 = d0 = zero
             for c in range(d):
                 a0 += x0[c] * w0[c]
                 b0 += x1[c] * w0[c]
@@ -72,7 +72,7 @@ def project(x, weights, start, stop, out):
             out[k, i], out[k, i + 1], out[k, i + 2], out[k, i + 3] = a0, b0, c0, d0
     for i in range(fours, stop):
         for k in range(columns):
-            a0 = 0.0
+            a0 = zero
             for c in range(d):
                 a0 += x[i, c] * weights[k, c]
             out[k, i] = a0
@@ -113,160 +113,158 @@ def _slot(key, table):
 
 
 @njit(nogil=True, cache=True)
-def _grown(table, names, seen, n, room):
-    """The table and its names with room for ``room`` more keys, at most half full. seen : the n keys in it."""
-    size = len(table)
-    while size < 2 * (n + room):
-        size *= 2
-    if size == len(table):
-        return table, names
-    table, names = np.full(size, -1, np.int64), np.full(size, -1, np.int32)
-    for i in range(n):
-        at = _slot(seen[i], table)
-        table[at] = seen[i]
-        names[at] = i
-    return table, names
-
-
-@njit(nogil=True, cache=True)
-def _name(keys, table, names, direct, seen, n, ids):
-    """Replace keys by numbers 0, 1, … in order of appearance, the same for equal keys; returns how many there are.
-
-    direct : names are looked up at the key itself, not in the hash table. seen : the key of each number
-    """
-    for i in range(len(keys)):
-        key = np.int64(keys[i])
-        at = key if direct else _slot(key, table)
-        if names[at] < 0:
-            names[at] = n
-            seen[n] = key
-            n += 1
-            if not direct:
-                table[at] = key
-        ids[i] = names[at]
-    return n
-
-
-@njit(nogil=True, cache=True)
 def _tables(span, n):
-    """Whether keys below ``span`` are looked up directly, and an empty table and names."""
+    """Whether keys below ``span`` of n rows are looked up directly, and an empty table of keys and of their numbers."""
     direct = span <= 4 * n + 4096
-    size = int(span) if direct else 8192
+    size = np.int64(span) if direct else 8192
     return direct, np.full(1 if direct else size, -1, np.int64), np.full(size, -1, np.int32)
 
 
 @njit(nogil=True, cache=True)
-def distinct(keys, ids, seen):
-    """Number int64 ``keys`` >= 0 in order of appearance into ids; returns how many differ."""
-    n = 0
-    direct, table, names = _tables(2.0**62, len(keys))
-    for start in range(0, len(keys), BLOCK):
-        part = slice(start, min(start + BLOCK, len(keys)))
-        table, names = _grown(table, names, seen, n, BLOCK)
-        n = _name(keys[part], table, names, direct, seen, n, ids[part])
+def _grown(table, numbers, seen, n):
+    """The hash table and its numbers, with room for another block; at most half full. seen : the n keys in it."""
+    size = len(table)
+    while size < 2 * (n + BLOCK):
+        size *= 2
+    if size == len(table):
+        return table, numbers
+    table, numbers = np.full(size, -1, np.int64), np.full(size, -1, np.int32)
+    for i in range(n):
+        at = _slot(seen[i], table)
+        table[at] = seen[i]
+        numbers[at] = i
+    return table, numbers
+
+
+@njit(nogil=True, cache=True)
+def _number(keys, direct, table, numbers, seen, n):
+    """Replace keys by numbers in order of appearance, from n on where they are new; returns how many there are.
+
+    direct : a key's number is looked up at the key itself, not in the hash table. seen : the key of each number
+    """
+    for i in range(len(keys)):
+        key = np.int64(keys[i])
+        at = key if direct else _slot(key, table)
+        if numbers[at] < 0:
+            numbers[at] = n
+            seen[n] = key
+            n += 1
+            if not direct:
+                table[at] = key
+        keys[i] = numbers[at]
     return n
 
 
 @njit(nogil=True, cache=True)
-def _pack(keys, z, width, shift, low, span):
-    """Append the digits floor((z + shift) / width) - low, each below span, to the keys."""
-    for i in range(len(keys)):
-        keys[i] = keys[i] * span + (np.floor((z[i] + shift) / width) - low)
+def distinct(keys, span, seen):
+    """Replace whole ``keys`` by 0, 1, … in order of appearance, equal ones by the same; returns how many there are.
+
+    keys : int64 (n,), any but -1, or float64 (n,) of whole numbers; span : where they are 0 <= key < span, else infinite
+    seen : int64 (n,), receives the key of each number
+    """
+    direct, table, numbers = _tables(span, len(keys))
+    n = 0
+    for start in range(0, len(keys), BLOCK):
+        if not direct:
+            table, numbers = _grown(table, numbers, seen, n)
+        n = _number(keys[start : start + BLOCK], direct, table, numbers, seen, n)
+    return n
 
 
 @njit(nogil=True, cache=True)
-def _buckets(z, low, high, width, share, ids, seen, keys):
-    """Number the buckets of points, columns of z (r, n), into ids; returns how many there are, -1 for too many.
+def _pack(keys, z, width, shift, first, digits):
+    """Append the digit floor((z + shift) / width) - first, one of ``digits``, to the keys."""
+    for i in range(len(keys)):
+        keys[i] = keys[i] * digits + (np.floor((z[i] + shift) / width) - first)
 
-    Buckets are told apart exactly: the digits of a point are packed into one whole number below EXACT; where they do
-    not fit, what was packed so far is numbered and goes on as one digit.
+
+@njit(nogil=True, cache=True)
+def _buckets(z, low, high, width, stretch, share, keys, seen):
+    """Number the buckets of points, columns of z (r, n), for some members into keys, float64 (members, n).
+
+    Returns how many there are of each member, or -1 where a column alone has too many. They are told apart exactly:
+    the digits of a point are packed into one whole number below EXACT; where they do not fit, what is packed so far is
+    numbered and goes on as one digit. Blocks of points are packed for all members while they are near.
     """
-    r, n = z.shape
-    found, c0 = 1, 0
-    ids[:n] = 0
-    while c0 < r:
-        span, c1 = float(found), c0
-        while c1 < r:
-            shift = share * width[c1]
-            digits = np.floor((high[c1] + shift) / width[c1]) - np.floor((low[c1] + shift) / width[c1]) + 1
-            if not span * digits < EXACT:
-                break
-            span *= digits
-            c1 += 1
-        if c1 == c0:
-            return -1
-        direct, table, names = _tables(span, n)
-        count = 0
+    (r, n), count = z.shape, len(stretch)
+    found, begin, end, span = np.ones(count, np.int64), np.zeros(count, np.int64), np.zeros(count, np.int64), np.ones(count)
+    first, digits = np.empty((count, r)), np.empty((count, r))
+    for j in range(count):
+        for c in range(r):
+            w = width[c] * stretch[j]
+            first[j, c] = np.floor((low[c] + share[j] * w) / w)
+            digits[j, c] = np.floor((high[c] + share[j] * w) / w) - first[j, c] + 1
+            if not digits[j, c] * n < EXACT:
+                found[j], begin[j] = -1, r
+    keys[:] = 0
+    while begin.min() < r:
+        for j in range(count):
+            end[j], span[j] = begin[j], found[j]
+            while end[j] < r and span[j] * digits[j, end[j]] < EXACT:
+                span[j] *= digits[j, end[j]]
+                end[j] += 1
         for start in range(0, n, BLOCK):
             stop = min(start + BLOCK, n)
-            part = keys[: stop - start]
-            part[:] = ids[start:stop]
-            for c in range(c0, c1):
-                shift = share * width[c]
-                first = np.floor((low[c] + shift) / width[c])
-                digits = np.floor((high[c] + shift) / width[c]) - first + 1
-                _pack(part, z[c, start:stop], width[c], shift, first, digits)
-            if not direct:
-                table, names = _grown(table, names, seen, count, BLOCK)
-            count = _name(part, table, names, direct, seen, count, ids[start:stop])
-        found, c0 = count, c1
+            for j in range(count):
+                for c in range(begin[j], end[j]):
+                    w = width[c] * stretch[j]
+                    _pack(keys[j, start:stop], z[c, start:stop], w, share[j] * w, first[j, c], digits[j, c])
+        for j in range(count):
+            if begin[j] < r:
+                found[j] = distinct(keys[j], span[j], seen)
+        begin[:] = end
     return found
 
 
 @njit(nogil=True, cache=True)
-def _information(idx, idy, nx, ny, bound, seen, counts, cells):
+def _information(x, y, rows_x, rows_y, found_x, found_y, bound, seen, counts):
     """Σ (N_ij/N) max(min(log2(N_ij N / (N_i N_j)), bound), 0.001), and how many cells ij are occupied."""
-    n = len(cells)
-    direct, table, names = _tables(float(nx) * ny, n)
+    n = max(len(x), len(rows_x))
+    direct, table, numbers = _tables(float(found_x) * found_y, n)
     found, keys = 0, np.empty(BLOCK, np.int64)
     for start in range(0, n, BLOCK):
-        stop = min(start + BLOCK, n)
-        part = keys[: stop - start]
-        for i in range(start, stop):
-            part[i - start] = idx[i] * np.int64(ny) + idy[i]
+        part = keys[: min(BLOCK, n - start)]
+        for i in range(len(part)):
+            ix = rows_x[start + i] if len(rows_x) else start + i
+            iy = rows_y[start + i] if len(rows_y) else start + i
+            part[i] = np.int64(x[ix]) * found_y + np.int64(y[iy])
         if not direct:
-            table, names = _grown(table, names, seen, found, BLOCK)
-        found = _name(part, table, names, direct, seen, found, cells[start:stop])
-    counts[:found] = 0
-    for i in range(n):
-        counts[cells[i]] += 1
-    in_x, in_y = np.zeros(nx, np.int64), np.zeros(ny, np.int64)
+            table, numbers = _grown(table, numbers, seen, found)
+        before, found = found, _number(part, direct, table, numbers, seen, found)
+        counts[before:found] = 0
+        for cell in part:
+            counts[cell] += 1
+    in_x, in_y = np.zeros(found_x, np.int64), np.zeros(found_y, np.int64)
     for cell in range(found):
-        in_x[seen[cell] // ny] += counts[cell]
-        in_y[seen[cell] % ny] += counts[cell]
+        in_x[seen[cell] // found_y] += counts[cell]
+        in_y[seen[cell] % found_y] += counts[cell]
     total = 0.0
     for cell in range(found):
-        both, apart = counts[cell], float(in_x[seen[cell] // ny]) * in_y[seen[cell] % ny]
+        both, apart = counts[cell], float(in_x[seen[cell] // found_y]) * in_y[seen[cell] % found_y]
         total += both / n * max(min(math.log2(both * n / apart), bound), 0.001)
     return total, found
 
 
 @njit(nogil=True, cache=True)
-def _spread(ids, rows, out):
-    """Numbers of points to the rows that are them."""
-    for i in range(len(rows)):
-        out[i] = ids[rows[i]]
+def members(x, y, stretch, share, bound, values, buckets):
+    """Some members of the ensemble: their values, and how many buckets of x, of y and of both are occupied.
 
-
-@njit(nogil=True, cache=True)
-def members(x, y, stretch, share, bound, start, stop, values, buckets):
-    """Members start … stop - 1 of the ensemble: their value into values, occupied buckets into buckets[member].
-
-    x, y : (z float64 (r, m), lowest and highest of its columns, widths, all float64 (r,), number of each row's point
-        int32 (n,) or empty where the points are the rows)
-    stretch, share : of each member: factor of the widths, shift as a share of the width, float64 (L,)
-    buckets : int64 (L, 3), of x, of y and of both; -1 where they are too many to be told apart
+    x, y : (points float64 (r, m), lowest and highest of its columns and their widths float64 (r,), the point of each
+        row int32 (n,), empty where the points are the rows)
+    stretch, share : of each member: factor of the widths, shift as a share of the width, float64 (members,)
+    values : float64 (members,); buckets : int64 (members, 3), -1 where a column alone has too many
     """
-    zx, lowx, highx, widthx, rowx = x
-    zy, lowy, highy, widthy, rowy = y
-    n = max(zx.shape[1], len(rowx))
-    ids, idx, idy, cells = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32)
-    seen, counts, keys = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(BLOCK)
-    for j in range(start, stop):
-        nx = _buckets(zx, lowx, highx, widthx * stretch[j], share[j], ids if len(rowx) else idx, seen, keys)
-        _spread(ids, rowx, idx)
-        ny = _buckets(zy, lowy, highy, widthy * stretch[j], share[j], ids if len(rowy) else idy, seen, keys)
-        _spread(ids, rowy, idy)
-        buckets[j, 0], buckets[j, 1], buckets[j, 2] = nx, ny, -1
-        if nx > 0 and ny > 0:
-            values[j], buckets[j, 2] = _information(idx, idy, nx, ny, bound, seen, counts, cells)
+    points_x, low_x, high_x, width_x, rows_x = x
+    points_y, low_y, high_y, width_y, rows_y = y
+    n = max(points_x.shape[1], len(rows_x))
+    seen, counts = np.empty(n, np.int64), np.empty(n, np.int64)
+    keys_x, keys_y = np.empty((len(share), points_x.shape[1])), np.empty((len(share), points_y.shape[1]))
+    found_x = _buckets(points_x, low_x, high_x, width_x, stretch, share, keys_x, seen)
+    found_y = _buckets(points_y, low_y, high_y, width_y, stretch, share, keys_y, seen)
+    for j in range(len(share)):
+        both = -1
+        if found_x[j] > 0 and found_y[j] > 0:
+            values[j], both = _information(
+                keys_x[j], keys_y[j], rows_x, rows_y, found_x[j], found_y[j], bound, seen, counts
+            )
+        buckets[j, 0], buckets[j, 1], buckets[j, 2] = found_x[j], found_y[j], both

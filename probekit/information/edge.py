@@ -156,11 +156,10 @@ def edge_details(
         widths = [s.width(version, e if epsilon[0] else 0.0, g) for s, e, g in zip(sides, epsilon, scale, strict=True)]
         hashed = [s.hashed(w) for s, w in zip(sides, widths, strict=True)]
         values, buckets = np.empty(L), np.empty((L, 3), np.int64)
-        work = [partial(kernels.members, *hashed, stretch, share, float(U), j, j + 1, values, buckets) for j in range(L)]
-        if threads == 1 or n * sum(len(s.points) for s in sides) * L < ALONE:
-            kernels.members(*hashed, stretch, share, float(U), 0, L, values, buckets)
-        else:
-            _run(work, threads)
+        alone = threads == 1 or n * sum(len(s.points) for s in sides) * L < ALONE
+        size = min(5, L if alone else -(-L // threads))
+        parts = [slice(j, j + size) for j in range(0, L, size)]
+        _run([partial(kernels.members, *hashed, stretch[p], share[p], float(U), values[p], buckets[p]) for p in parts], 1 if alone else threads)
         if ensemble_estimation == Ensemble.MEDIAN:
             value = float(np.median(values))
         elif ensemble_estimation == Ensemble.AVERAGE:
@@ -208,11 +207,11 @@ def _sides(x, y, floor, rng, threads):
 
 def _distinct(v):
     keys = np.ascontiguousarray(v[:, 0].astype(np.float64) + 0.0).view(np.int64)
-    ids, seen = np.empty(len(v), np.int32), np.empty(len(v), np.int64)
-    count = kernels.distinct(keys, ids, seen)
+    seen = np.empty(len(v), np.int64)
+    count = kernels.distinct(keys, np.inf, seen)
     if count > len(v) // 4:
         return v, NO_ROWS
-    return seen[:count].view(np.float64)[:, None].astype(v.dtype), ids
+    return seen[:count].view(np.float64)[:, None].astype(v.dtype), keys.astype(np.int32)
 
 
 def _deviation(v, rows, threads):

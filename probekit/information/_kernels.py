@@ -1,0 +1,195 @@
+"""Loops of the hash estimator: column sums, buckets, joint counts, their expectation, and shuffled labels.
+
+They run without the interpreter's lock and use one thread; layers are what runs side by side.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+LANES = 32  # shuffled label sets that are counted at once
+
+
+@njit(cache=True, nogil=True)
+def column_sums(x, centre, total, squares):
+    """Add each column's sum and sum of squares about ``centre`` (d,) to ``total`` and ``squares``, float64."""
+    n, d = x.shape
+    for i in range(n):
+        for j in range(d):
+            v = x[i, j] - centre[j]
+            total[j] += v
+            squares[j] += v * v
+
+
+@njit(cache=True, nogil=True)
+def group_sums(x, centre, group, out):
+    """Add row i, less ``centre`` (d,), to row ``group[i]`` of ``out`` (groups, d), float64."""
+    n, d = x.shape
+    for i in range(n):
+        row = out[group[i]]
+        for j in range(d):
+            row[j] += x[i, j] - centre[j]
+
+
+@njit(cache=True, nogil=True)
+def grid(z, shift, out):
+    """The occupied cells of a unit grid, numbered from 0 in the order in which rows first fall into them.
+
+    z : (n, q), in widths, of moderate range; shift : (q,) in 0..1; out : int32 (n,). Returns how many there are.
+    """
+    n, q = z.shape
+    code = np.zeros(n, dtype=np.int64)
+    size = 1
+    for j in range(q):
+        low = high = np.floor(z[0, j] + shift[j])
+        for i in range(1, n):
+            cell = np.floor(z[i, j] + shift[j])
+            low, high = min(low, cell), max(high, cell)
+        for i in range(n):
+            code[i] += size * np.int64(np.floor(z[i, j] + shift[j]) - low)
+        size *= np.int64(high - low) + 1
+    seen = np.full(size, -1, dtype=np.int32)
+    count = 0
+    for i in range(n):
+        if seen[code[i]] < 0:
+            seen[code[i]] = count
+            count += 1
+        out[i] = seen[code[i]]
+    return count
+
+
+@njit(cache=True, nogil=True)
+def joint_counts(a, b, counts):
+    """Add one to ``counts[a[i], b[i]]`` for each i."""
+    for i in range(len(a)):
+        counts[a[i], b[i]] += 1
+
+
+@njit(cache=True, nogil=True)
+def expected_information(a, b, log_factorial):
+    """E[I] in nats of two labellings with these counts, when one of them is shuffled.
+
+    a, b : int64 counts that sum to the same n; log_factorial : float64, ln i! for i = 0 … n.
+    Joint counts are hypergeometric (Vinh, Epps & Bailey 2010, equation 24); equal counts are computed once, and terms
+    more than 14 standard deviations from the mean, whose probability is below 1e-40, are left out.
+    """
+    n, f = a.sum(), log_factorial
+    total = 0.0
+    for x, times_x in _distinct(a):
+        for y, times_y in _distinct(b):
+            mean = x * (y / n)
+            spread = 14 * np.sqrt(mean * (1 - x / n) * (1 - y / n)) + 40
+            low = max(1, x + y - n, np.int64(mean - spread))
+            high = min(x, y, np.int64(mean + spread) + 1)
+            fixed = f[x] + f[y] + f[n - x] + f[n - y] - f[n]
+            part = 0.0
+            for k in range(low, high + 1):
+                p = np.exp(fixed - f[k] - f[x - k] - f[y - k] - f[n - x - y + k])
+                part += p * k * np.log(k / mean)
+            total += times_x * times_y * part / n
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _distinct(counts):
+    """Pairs (value, how often) of the positive values."""
+    ordered = np.sort(counts)
+    out = [(np.int64(0), np.int64(0))][:0]
+    for v in ordered:
+        if v > 0 and len(out) and out[-1][0] == v:
+            out[-1] = (v, out[-1][1] + 1)
+        elif v > 0:
+            out.append((np.int64(v), np.int64(1)))
+    return out
+
+
+@njit(cache=True, nogil=True)
+def _mixed(state):
+    """The next state and 32 random bits of a splitmix64 generator (Steele, Lea & Flood 2014)."""
+    state += np.uint64(0x9E3779B97F4A7C15)
+    z = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return state, (z ^ (z >> np.uint64(31))) >> np.uint64(32)
+
+
+@njit(cache=True, nogil=True)
+def shuffle(values, state):
+    """Shuffle ``values`` in place (Fisher and Yates) from a state of the generator; a bias of at most n / 2^32."""
+    for i in range(len(values) - 1, 0, -1):
+        state, bits = _mixed(state)
+        j = np.int64((bits * np.uint64(i + 1)) >> np.uint64(32))
+        values[i], values[j] = values[j], values[i]
+
+
+@njit(cache=True, nogil=True)
+def shuffled_sums(buckets, occupied, types, lookup, columns, states, xlog, out):
+    """Add Σ c ln c over the joint counts of each grid and each shuffled label set to ``out`` (shuffles,).
+
+    buckets : int32 (grids, n), numbered below ``occupied`` (grids,)
+    types : int32 (n,), what each row is, shuffled from the state ``states[s]`` for label set s
+    lookup : int32 (grids, types), the label bucket of each type in each grid, below ``columns``
+    xlog : float64 (n + 1,), c ln c
+    """
+    grids, n = buckets.shape
+    if lookup.shape[1] == 2:
+        _shuffled_pairs(buckets, occupied, types, states, xlog, out)
+        return
+    draw = np.empty(n, dtype=np.int32)
+    counts = np.empty(occupied.max() * columns, dtype=np.int32)
+    for s in range(len(states)):
+        draw[:] = types
+        shuffle(draw, states[s])
+        for g in range(grids):
+            cells = counts[: occupied[g] * columns]
+            cells[:] = 0
+            own, look = buckets[g], lookup[g]
+            for i in range(n):
+                cells[own[i] * columns + look[draw[i]]] += 1
+            total = 0.0
+            for c in cells:
+                total += xlog[c]
+            out[s] += total
+
+
+@njit(cache=True, nogil=True)
+def _shuffled_pairs(buckets, occupied, types, states, xlog, out):
+    """:func:`shuffled_sums` for types 0 and 1, their own buckets: many shuffled label sets are counted side by side."""
+    grids, n = buckets.shape
+    draw = np.empty(n, dtype=np.int32)
+    ones = np.zeros((n, LANES), dtype=np.uint8)
+    size = np.empty(occupied.max(), dtype=np.int32)
+    counts = np.empty((occupied.max(), LANES), dtype=np.int32)
+    for start in range(0, len(states), LANES):
+        lanes = min(LANES, len(states) - start)
+        for lane in range(lanes):
+            draw[:] = types
+            shuffle(draw, states[start + lane])
+            for i in range(n):
+                ones[i, lane] = draw[i]
+        for g in range(grids):
+            size[:] = 0
+            counts[:] = 0
+            own = buckets[g]
+            for i in range(n):
+                size[own[i]] += 1
+                row, one = counts[own[i]], ones[i]
+                for lane in range(LANES):
+                    row[lane] += one[lane]
+            for b in range(occupied[g]):
+                for lane in range(lanes):
+                    c = counts[b, lane]
+                    out[start + lane] += xlog[c] + xlog[size[b] - c]
+
+
+@njit(cache=True, nogil=True)
+def log_ratios(a, b, counts, rows, columns, out):
+    """Add ln(n n_ab / (n_a n_b)) of each row's cell to ``out`` (n,)."""
+    n = len(a)
+    table = np.empty(counts.shape)
+    for i in range(counts.shape[0]):
+        for j in range(counts.shape[1]):
+            if counts[i, j]:
+                table[i, j] = np.log(counts[i, j] * (n / (rows[i] * columns[j])))
+    for i in range(n):
+        out[i] += table[a[i], b[i]]

@@ -1,0 +1,85 @@
+"""One call for all estimators of mutual information."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from probekit.errors import UsageError
+from probekit.information.estimate import Information
+from probekit.information.target import target, vectors
+
+__all__ = ["Estimator", "mutual_information"]
+
+
+class Estimator(StrEnum):
+    """Estimators of mutual information."""
+
+    EDGE = "edge"
+    EDGE_431 = "edge-4.3.1"
+    EDGE_431_FIRST = "edge-4.3.1-first-pass"
+    EDGE_420 = "edge-4.2.0"
+    EDGE_441 = "edge-4.4.1"
+    KNN = "knn"
+    KNN_RAW = "knn-raw"
+    LOGISTIC = "logistic"
+    MLP = "mlp"
+    RIDGE = "ridge"
+    PLUG_IN = "plug-in"
+    BINNING = "binning"
+    KERNEL_UPPER = "kernel-upper"
+    KERNEL_LOWER = "kernel-lower"
+
+
+def mutual_information(
+    x: Any, y: Any, estimator: Estimator | str = Estimator.EDGE, *, discrete: bool | None = None, **options: Any
+) -> Information:
+    """Mutual information between vectors and labels, in bits.
+
+        probekit.mutual_information(cache.layer(6), cache.labels)
+
+    x : (n, d) vectors; or (n,) integers, booleans or strings, each value of which is a bucket of its own
+    y : (n,) integers, booleans or strings are classes; (n,) or (n, m) floats are numbers, unless all are whole
+    estimator : "edge" is the calibrated default; "edge-4.3.1" … are the author's numbers; see :class:`Estimator`
+    discrete : True takes y for classes and False for numbers, whatever its type
+    options : of the estimator; all take ``shuffles``, how often labels are shuffled for p, and ``seed``
+    Returns an :class:`Information`. Raises UsageError for shapes and types that do not go, fewer than 20 examples,
+    labels that are all alike, and NonFiniteError for NaN and infinity.
+    """
+    if estimator not in list(Estimator):
+        raise UsageError(f"estimator is {', '.join(Estimator)}, not {estimator!r}.")
+    labels = target(y, discrete=discrete)
+    symbols = np.asarray(x) if getattr(x, "ndim", 0) != 2 else None
+    if symbols is not None and symbols.ndim == 1 and symbols.dtype.kind in "biuUS":
+        if estimator not in (Estimator.EDGE, Estimator.PLUG_IN):
+            raise UsageError(f"values that are no vectors are for {Estimator.PLUG_IN}, not {estimator}.")
+        estimator = Estimator.PLUG_IN
+        if len(symbols) != len(labels):
+            raise UsageError(f"{len(symbols)} values do not go with {len(labels)} labels.")
+        return _find(estimator)(symbols, labels, **options)
+    if estimator == Estimator.PLUG_IN:
+        raise UsageError("the plug-in estimate is of values (n,): integers, booleans or strings; these are vectors.")
+    return _find(Estimator(estimator))(vectors(x, len(labels)), labels, **options)
+
+
+def _find(estimator: Estimator) -> Callable[..., Information]:
+    """The function of an estimator; only its own module is imported."""
+    match estimator:
+        case Estimator.EDGE:
+            from probekit.information.calibrated import calibrated
+
+            return calibrated
+        case Estimator.PLUG_IN:
+            from probekit.information.calibrated import plug_in
+
+            return plug_in
+        case Estimator.KNN | Estimator.KNN_RAW:
+            from probekit.information.nearest_neighbour import nearest_neighbour
+
+            return nearest_neighbour if estimator is Estimator.KNN else partial(nearest_neighbour, components=None)
+        case _:
+            raise UsageError(f"{estimator} is not there yet.")

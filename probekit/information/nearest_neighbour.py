@@ -1,0 +1,293 @@
+"""Mutual information from distances to nearest neighbours: Ross (2014) for classes, Kraskov et al. (2004) for numbers.
+
+Without ties the number of points nearer than the k-th neighbour of one's own class is a rank in the list of one's
+neighbours. So the lists are made once, and shuffled labels only walk along them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from numba import njit
+from scipy.linalg import eigh
+from scipy.spatial import cKDTree
+from scipy.special import digamma
+from scipy.stats import t as student
+
+from probekit.errors import UsageError
+from probekit.information.estimate import Information, p_value
+from probekit.information.target import Target
+
+__all__ = ["nearest_neighbour", "principal_components"]
+
+JITTER = 1e-10  # of a standard deviation, added to break ties (Kraskov et al. 2004, section II)
+TREE = 16  # dimensions up to which a tree of points is faster than all distances
+BYTES = 1 << 26  # of neighbour lists that are held at a time
+RARE = 512  # neighbours that are listed at most with a tree; whoever needs more looks at all points
+HALVES = 100  # half-samples behind an interval
+MANY = 20  # dimensions from which distances hardly differ, so that little is seen
+
+
+def nearest_neighbour(
+    x: np.ndarray,
+    y: Target,
+    *,
+    neighbours: int = 3,
+    components: int | None = 4,
+    shuffles: int = 100,
+    seed: int = 0,
+) -> Information:
+    """Mutual information of vectors and labels by nearest neighbours, in bits.
+
+    x : float32 or float64 (n, d); y : classes, or numbers (n, m)
+    neighbours : k; more of them mean less spread and more bias
+    components : how many principal components of the standardised columns are looked at, each scaled to unit variance;
+        None for all standardised columns as they are
+    shuffles : of the labels, behind ``null`` and ``p``
+
+    Classes: ψ(n) + ψ(k) - ⟨ψ(n_y) + ψ(m)⟩, where m is the rank, among one's neighbours, of the k-th of one's own class
+    (Ross 2014, equation 2). Its mean over shuffled labels is 0, whatever n and the classes; a class of up to k examples
+    has the k it can have, and a single example of a class is left out. Numbers: estimator 1 of Kraskov, Stögbauer and
+    Grassberger (2004, equation 8), each column of y scaled to unit variance. Both use Euclidean distances.
+
+    The interval is that of the information in what is looked at, not of bias: ± t times the deviation of 100 estimates
+    from random halves, which for a mean equals that of the whole (delete-d jackknife, Shao & Wu 1989).
+    Raises NonFiniteError for NaN and infinity, UsageError for less than one neighbour or component.
+    """
+    if neighbours < 1 or (components is not None and components < 1):
+        raise UsageError(f"neighbours and components are 1 or more, not {neighbours} and {components}.")
+    n, rng = len(y), np.random.default_rng(seed)
+    points = principal_components(x, n if components is None else components, rotate=components is not None)
+    points += JITTER * rng.standard_normal(points.shape)
+    draws = np.tile(np.arange(n, dtype=np.int32), (1 + shuffles + HALVES, 1))
+    draws[1 : 1 + shuffles] = rng.permuted(draws[1 : 1 + shuffles], axis=1)
+    for half in draws[1 + shuffles :]:
+        half[rng.permutation(n)[n // 2 :]] = -1
+    alone = 0
+    if y.codes is not None:
+        alone = int((np.bincount(y.codes) < 2).sum())
+        bits = _ross(points, y.codes, draws, neighbours)
+    else:
+        bits = _kraskov(points, y.numbers, draws, min(neighbours, n // 2 - 1), rng)
+    raw, null = float(bits[0]), bits[1 : 1 + shuffles]
+    bound = min(y.entropy, math.log2(n))
+    margin = float(student.ppf(0.975, HALVES - 1) * np.nanstd(bits[1 + shuffles :], ddof=1))
+    unseen = float(np.quantile(null, 0.95)) if shuffles else 0.0
+    undetermined = ""
+    if unseen > bound / 2:
+        undetermined = f"shuffled labels reach {unseen:.2f} of {bound:.2f} bits; more examples are needed"
+    warnings = []
+    if alone:
+        warnings.append(f"{alone} classes of a single example are left out")
+    if points.shape[1] > MANY:
+        warnings.append(f"in {points.shape[1]} dimensions distances hardly differ; values come out low")
+    how = f"{points.shape[1]} principal components" if components is not None else f"{points.shape[1]} columns"
+    return Information(
+        value=float("nan") if undetermined else min(max(raw, 0.0), bound),
+        raw=raw,
+        entropy=y.entropy,
+        n=n,
+        estimator="nearest-neighbour",
+        null=null,
+        null_mean=0.0 if y.codes is not None else float(null.mean()) if shuffles else float("nan"),
+        p=p_value(raw, null),
+        ci_low=min(max(raw - margin, 0.0), bound),
+        ci_high=min(max(raw + margin, 0.0), bound),
+        undetermined=undetermined,
+        warning="; ".join(warnings),
+        view=f"{how}, {neighbours} neighbours",
+    )
+
+
+def principal_components(x: np.ndarray, count: int, *, rotate: bool = True) -> np.ndarray:
+    """The first principal components of the standardised columns, each of unit variance: float64 (n, at most count).
+
+    rotate : False for the standardised columns themselves
+    Constant columns, and components that rounding alone makes, are left out; where nothing is left, one column of 0.
+    """
+    import torch
+
+    from probekit.probes.design import Design, moments
+
+    [sums] = moments(x, dtype=torch.float64)
+    scale = sums.inverse_deviation
+    if rotate:
+        correlation = sums.scatter * scale * scale[:, None] / len(x)
+        d = len(scale)
+        power, vectors = eigh(correlation, subset_by_index=[max(0, d - count), d - 1])
+        kept = power > 1e-10 * max(d, 1)
+        turn = (scale[:, None] * vectors[:, kept] / np.sqrt(power[-1]))[:, ::-1].T
+    else:
+        turn = np.diag(scale)[scale > 0]
+    if not len(turn):
+        return np.zeros((len(x), 1))
+    return Design(x, None, sums.mean, dtype=torch.float64)(torch.from_numpy(turn.copy())).numpy().T.copy()
+
+
+def _ross(points: np.ndarray, codes: np.ndarray, draws: np.ndarray, k: int) -> np.ndarray:
+    """Bits for every draw."""
+    n, kinds = len(codes), int(codes.max()) + 1
+    labels = np.where(draws < 0, -1, codes[draws]).astype(np.int32)
+    counts = np.stack([np.bincount(own[own >= 0], minlength=kinds) for own in labels])
+    labels[np.take_along_axis(counts, np.maximum(labels, 0), 1) < 2] = -1
+    counts[counts < 2] = 0
+    wanted = np.minimum(k, np.maximum(counts - 1, 0))
+    psi = digamma(np.arange(1, n + 1))  # of 1 … n
+    own = np.where(counts > 0, psi[wanted - 1] - psi[counts - 1], 0.0)
+    total = counts.sum(1)
+    share = counts[0][counts[0] > 0].min(initial=n) / n
+    most = int((k + 5 * math.sqrt(k) + 10) / share)  # hardly any k-th neighbour of a class is further
+    nats = (counts * own).sum(1)
+    for first, nearest, _ in _lists(points, max(64, most)):
+        rank = np.zeros((len(draws), len(nearest)), np.int32)
+        _ranks(points, nearest, first, labels, wanted, rank)
+        nats -= np.where(rank > 0, psi[rank - 1], 0.0).sum(1)
+    return (psi[np.maximum(total, 1) - 1] + nats / np.maximum(total, 1)) / math.log(2)
+
+
+def _kraskov(
+    points: np.ndarray, numbers: np.ndarray | None, draws: np.ndarray, k: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Bits for every draw."""
+    assert numbers is not None
+    n = len(points)
+    scale = numbers.std(0)
+    y = (numbers - numbers.mean(0)) / np.where(scale > 0, scale, 1)
+    y += JITTER * rng.standard_normal(y.shape)
+    psi = digamma(np.arange(1, n + 1))
+    nats = np.zeros(len(draws))
+    tree = cKDTree(y)
+    halves = [cKDTree(y[own[own >= 0]]) if (own < 0).any() else tree for own in draws]
+    for first, nearest, distance in _lists(points, 128):
+        reach, inside = np.zeros((len(draws), len(nearest))), np.zeros((len(draws), len(nearest)), np.int64)
+        _reaches(points, y, nearest, distance, first, draws, k, reach, inside)
+        for i, (own, near, among) in enumerate(zip(draws[:, first : first + len(nearest)], reach, halves, strict=True)):
+            used = own >= 0
+            beside = among.query_ball_point(y[own[used]], np.nextafter(near[used], 0), return_length=True)
+            nats[i] -= (psi[inside[i, used]] + psi[beside - 1]).sum()  # beside counts the point itself
+    total = (draws >= 0).sum(1)
+    return (psi[k - 1] + psi[total - 1] + nats / total) / math.log(2)
+
+
+def _lists(points: np.ndarray, most: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Blocks of rows: the first one's number, neighbours int32 (b, K) from the nearest on, distances (b, K).
+
+    With a tree the nearest K of them, at least ``most`` or RARE; without all n - 1.
+    """
+    n, d = points.shape
+    count = min(n - 1, most, RARE) if d <= TREE else n - 1
+    size = max(1, BYTES // (24 * count))
+    if d <= TREE:
+        tree = cKDTree(points)
+        for first in range(0, n, size):
+            distance, nearest = tree.query(points[first : first + size], count + 1)
+            yield first, np.ascontiguousarray(nearest[:, 1:], np.int32), np.ascontiguousarray(distance[:, 1:])
+        return
+    square = (points**2).sum(1)
+    noise = np.random.default_rng(0)
+    for first in range(0, n, size):
+        own = slice(first, min(first + size, n))
+        distance = square[own, None] + square - 2 * points[own] @ points.T
+        # products round at about 1e-14 of the squares; equal points must come in random order
+        distance = np.maximum(distance, 0) + 1e-10 * square.mean() * noise.random(distance.shape)
+        rows = np.arange(own.stop - own.start)
+        distance[rows, rows + first] = -1
+        nearest = distance.argsort(1)[:, 1:]
+        yield first, nearest.astype(np.int32), np.sqrt(np.take_along_axis(distance, nearest, 1))
+
+
+@njit(nogil=True, cache=True)
+def _square(points, i, j):
+    total = 0.0
+    for c in range(points.shape[1]):
+        total += (points[i, c] - points[j, c]) ** 2
+    return total
+
+
+@njit(nogil=True, cache=True)
+def _insert(best, value):
+    """Keep the smallest values in ascending order."""
+    at = len(best) - 1
+    while at > 0 and best[at - 1] > value:
+        best[at] = best[at - 1]
+        at -= 1
+    best[at] = value
+
+
+@njit(nogil=True, cache=True)
+def _ranks(points, nearest, first, labels, wanted, rank):
+    """rank[t, r] : place of the k-th neighbour of the same label among the labelled neighbours of point first + r.
+
+    nearest : (b, K); labels : (T, n), -1 for points that are not there; wanted : k of each label (T, classes)
+    Where the list is too short, all points are looked at. rank stays 0 for points that are not there.
+    """
+    for t in range(len(labels)):
+        label = labels[t]
+        for r in range(len(nearest)):
+            own = label[first + r]
+            if own < 0:
+                continue
+            k, found, passed = wanted[t, own], 0, 0
+            for j in nearest[r]:
+                if label[j] >= 0:
+                    passed += 1
+                    if label[j] == own:
+                        found += 1
+                        if found == k:
+                            break
+            if found < k:
+                best = np.full(k, np.inf)
+                for j in range(len(label)):
+                    if label[j] == own and j != first + r:
+                        square = _square(points, first + r, j)
+                        if square < best[k - 1]:
+                            _insert(best, square)
+                passed = 1
+                for j in range(len(label)):
+                    if label[j] >= 0 and j != first + r and _square(points, first + r, j) < best[k - 1]:
+                        passed += 1
+            rank[t, r] = passed
+
+
+@njit(nogil=True, cache=True)
+def _reaches(points, y, nearest, distance, first, draws, k, reach, inside):
+    """reach[t, r] : the k-th smallest max(‖Δx‖, ‖Δy‖) of point first + r; inside : how many have a smaller ‖Δx‖.
+
+    draws : (T, n), which row of y goes with each point, -1 for points that are not there
+    """
+    best = np.empty(k)
+    for t in range(len(draws)):
+        draw = draws[t]
+        for r in range(len(nearest)):
+            i = first + r
+            if draw[i] < 0:
+                continue
+            best[:] = np.inf
+            settled = nearest.shape[1] == len(draw) - 1
+            for s in range(nearest.shape[1]):
+                if distance[r, s] >= best[k - 1]:
+                    settled = True
+                    break
+                other = draw[nearest[r, s]]
+                if other >= 0:
+                    far = max(distance[r, s], math.sqrt(_square(y, draw[i], other)))
+                    if far < best[k - 1]:
+                        _insert(best, far)
+            count = 0
+            if settled:
+                for s in range(nearest.shape[1]):
+                    if distance[r, s] >= best[k - 1]:
+                        break
+                    count += draw[nearest[r, s]] >= 0
+            else:
+                best[:] = np.inf
+                for j in range(len(draw)):
+                    if draw[j] >= 0 and j != i:
+                        far = math.sqrt(max(_square(points, i, j), _square(y, draw[i], draw[j])))
+                        if far < best[k - 1]:
+                            _insert(best, far)
+                for j in range(len(draw)):
+                    count += draw[j] >= 0 and j != i and math.sqrt(_square(points, i, j)) < best[k - 1]
+            reach[t, r], inside[t, r] = best[k - 1], count

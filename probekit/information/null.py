@@ -1,0 +1,114 @@
+"""What two bucketings know of each other, and what they would seem to know if labels were shuffled.
+
+The plug-in estimate of mutual information is never negative, and grows with the number of buckets. Its mean under
+shuffled labels is known exactly (Vinh, Epps & Bailey 2010, "Information theoretic measures for clusterings comparison",
+section 4), and is taken off here as in their adjusted mutual information. Shuffled labels use the buckets of the
+vectors again: only joint counts change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from scipy.special import gammaln
+
+from probekit.information import _kernels as kernels
+from probekit.information.target import entropy
+
+__all__ = ["Measured", "expected_information", "measure"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measured:
+    """The information that buckets of vectors and of labels share, in bits, averaged over grids.
+
+    raw : plug-in; null_mean : its exact mean over shuffled labels; entropy : H of the label buckets
+    null : (shuffles,) raw of shuffled labels
+    terms : (n,) log2 p(a, b) / (p(a) p(b)) of each row: their mean is ``raw``
+    buckets : occupied by vectors
+    """
+
+    raw: float
+    null_mean: float
+    entropy: float
+    null: np.ndarray
+    terms: np.ndarray
+    buckets: float
+
+    @property
+    def scale(self) -> float:
+        """entropy / (entropy - null_mean): what remains to be known, stretched to all of it."""
+        room = self.entropy - self.null_mean
+        return self.entropy / room if room > 1e-12 else 0.0
+
+    def adjust(self, raw: np.ndarray | float) -> np.ndarray | float:
+        """(raw - null_mean) / (entropy - null_mean) · entropy: 0 on average under noise, the entropy at its most."""
+        return (raw - self.null_mean) * self.scale
+
+    @property
+    def value(self) -> float:
+        """``raw``, adjusted."""
+        return float(self.adjust(self.raw))
+
+
+def measure(
+    buckets: np.ndarray, types: np.ndarray, lookup: np.ndarray | None = None, *, shuffles: int = 0, seed: int = 0
+) -> Measured:
+    """What is shared by ``buckets`` and the label buckets of ``types``, with ``shuffles`` shuffled label sets.
+
+    buckets : int32 (grids, n), from 0
+    types : int32 (n,): classes; or, where ``lookup`` is given, what each row is
+    lookup : int32 (grids, types), label bucket of each type in each grid; None where types are the buckets
+    seed : of the shuffled label sets, which are the same for all grids
+    """
+    grids, n = buckets.shape
+    if lookup is None:
+        lookup = np.broadcast_to(np.arange(types.max() + 1, dtype=np.int32), (grids, types.max() + 1))
+    lookup, types = np.ascontiguousarray(lookup), np.ascontiguousarray(types, dtype=np.int32)
+    columns, logs, xlog = int(lookup.max()) + 1, log_factorials(n), xlogx(n)
+    occupied = buckets.max(1).astype(np.int32) + 1
+    terms, margins, expected, heights = np.zeros(n), 0.0, 0.0, 0.0
+    for own, size, look in zip(buckets, occupied, lookup, strict=True):
+        labels = look[types]
+        counts = np.zeros((size, columns), dtype=np.int64)
+        kernels.joint_counts(own, labels, counts)
+        rows, cols = counts.sum(1), counts.sum(0)
+        kernels.log_ratios(own, labels, counts, rows, cols, terms)
+        margins += xlog[rows].sum() + xlog[cols].sum()
+        expected += kernels.expected_information(rows, cols, logs)
+        heights += entropy(cols)
+    null = np.zeros(shuffles)
+    if shuffles:
+        states = np.random.default_rng(seed).integers(2**64, size=shuffles, dtype=np.uint64)
+        kernels.shuffled_sums(buckets, occupied, types, lookup, columns, states, xlog, null)
+    bits = grids * np.log(2)
+    terms /= bits
+    return Measured(
+        raw=float(terms.mean()),
+        null_mean=expected / bits,
+        entropy=heights / grids,
+        null=((null - margins) / n) / bits + np.log2(n),
+        terms=terms,
+        buckets=float(occupied.mean()),
+    )
+
+
+def expected_information(a: np.ndarray, b: np.ndarray) -> float:
+    """Mean mutual information, in bits, of two labellings with class counts ``a`` and ``b``, one of them shuffled."""
+    a, b = (np.asarray(v, dtype=np.int64) for v in (a, b))
+    return float(kernels.expected_information(a, b, log_factorials(int(a.sum()))) / np.log(2))
+
+
+@lru_cache(maxsize=8)
+def log_factorials(n: int) -> np.ndarray:
+    """ln i! for i = 0 … n."""
+    return gammaln(np.arange(1.0, n + 2))
+
+
+@lru_cache(maxsize=8)
+def xlogx(n: int) -> np.ndarray:
+    """c ln c for c = 0 … n."""
+    c = np.arange(n + 1.0)
+    return c * np.log(np.maximum(c, 1))
