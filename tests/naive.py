@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import logsumexp
+from scipy.special import digamma, logsumexp
 
 
 class Logistic:
@@ -71,3 +71,31 @@ class Logistic:
     def parameters(self, coef, intercept):
         """Coefficients (k, d) and intercepts (k,) of the features as given, as parameters."""
         return np.hstack([coef, (intercept + coef @ self.mean)[:, None]])
+
+
+def ross(points, codes, k):
+    """Ross (2014), equation 2, in bits, by the definition: counts of points within the distance of the k-th of a class.
+
+    A class of up to k examples has as many as it can; single examples are left out.
+    """
+    alone = np.bincount(codes)[codes] < 2
+    points, codes = points[~alone], codes[~alone]
+    n, terms = len(codes), []
+    distance = np.sqrt(((points[:, None] - points) ** 2).sum(-1))
+    for i in range(n):
+        same = np.flatnonzero((codes == codes[i]) & (np.arange(n) != i))
+        own = min(k, len(same))
+        radius = np.sort(distance[i, same])[own - 1]
+        inside = (np.delete(distance[i], i) <= radius).sum()
+        terms.append(digamma(n) - digamma(len(same) + 1) + digamma(own) - digamma(inside))
+    return np.mean(terms) / np.log(2)
+
+
+def kraskov(points, y, k):
+    """Estimator 1 of Kraskov, Stögbauer & Grassberger (2004), equation 8, in bits, by the definition."""
+    n, terms = len(y), []
+    for i in range(n):
+        dx, dy = (np.sqrt(((np.delete(v, i, 0) - v[i]) ** 2).sum(1)) for v in (points, y))
+        reach = np.sort(np.maximum(dx, dy))[k - 1]
+        terms.append(digamma((dx < reach).sum() + 1) + digamma((dy < reach).sum() + 1))
+    return (digamma(k) + digamma(n) - np.mean(terms)) / np.log(2)
