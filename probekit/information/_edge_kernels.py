@@ -18,26 +18,37 @@ EXACT = 2.0**52  # whole numbers below are exact in float64
 
 
 @njit(nogil=True, cache=True)
-def add_moments(x, start, stop, total, square):
-    """Sum of x - x[0] and of its square over rows start … stop - 1 to total, square: float64 (d,)."""
-    d = x.shape[1]
-    shift = x[0]
-    full = start + (stop - start) // 4 * 4
-    for i in range(start, full, 4):
+def add_moments(x: np.ndarray, start: int, stop: int, total: np.ndarray, square: np.ndarray) -> None:
+    """Add x - x[0] and its square, over rows start … stop - 1, to total and square, float64 (d,); eight rows at a time.
+
+    Less a row the squares keep their digits however far the mean is from 0, and a constant column is exactly 0.
+    """
+    d, shift = x.shape[1], x[0]
+    eights = start + (stop - start) // 8 * 8
+    for i in range(start, eights, 8):
         for c in range(d):
-            p, q, r, s = x[i, c] - shift[c], x[i + 1, c] - shift[c], x[i + 2, c] - shift[c], x[i + 3, c] - shift[c]
-            total[c] += (p + q) + (r + s)
-            square[c] += (p * p + q * q) + (r * r + s * s)
-    for i in range(full, stop):
+            x0, x1, x2, x3 = x[i, c] - shift[c], x[i + 1, c] - shift[c], x[i + 2, c] - shift[c], x[i + 3, c] - shift[c]
+            x4, x5, x6, x7 = (
+                x[i + 4, c] - shift[c],
+                x[i + 5, c] - shift[c],
+                x[i + 6, c] - shift[c],
+                x[i + 7, c] - shift[c],
+            )
+            total[c] += ((x0 + x1) + (x2 + x3)) + ((x4 + x5) + (x6 + x7))
+            square[c] += ((x0 * x0 + x1 * x1) + (x2 * x2 + x3 * x3)) + ((x4 * x4 + x5 * x5) + (x6 * x6 + x7 * x7))
+    for i in range(eights, stop):
         for c in range(d):
-            p = x[i, c] - shift[c]
-            total[c] += p
-            square[c] += p * p
+            x0 = x[i, c] - shift[c]
+            total[c] += x0
+            square[c] += x0 * x0
 
 
 @njit(nogil=True, cache=True, fastmath={"contract", "reassoc"})
-def project(x, weights, start, stop, out):
-    """``out[k, i] = x[i] · weights[k]`` for rows start … stop - 1; four rows by three columns in the registers."""
+def project(x: np.ndarray, weights: np.ndarray, start: int, stop: int, out: np.ndarray) -> None:
+    """``out[k, i] = x[i] · weights[k]`` for rows start … stop - 1; four rows by three columns in the registers.
+
+    x (n, d) and weights (columns, d) of one dtype, which the sums have too; out : float64 (columns, n)
+    """
     (columns, d), zero = weights.shape, weights.dtype.type(0)
     threes, fours = columns // 3 * 3, start + (stop - start) // 4 * 4
     for i in range(start, fours, 4):
@@ -79,7 +90,7 @@ def project(x, weights, start, stop, out):
 
 
 @njit(nogil=True, cache=True)
-def neighbour_distance(values, queries, k):
+def neighbour_distance(values: np.ndarray, queries: np.ndarray, k: int) -> float:
     """Mean over queries of the distance to the k-th nearest of ``values``; both sorted, 1 <= k <= len(values).
 
     The k nearest of a query are the run of k values from the first a on whose values[a + k] is not nearer than
@@ -103,7 +114,7 @@ def neighbour_distance(values, queries, k):
 
 
 @njit(nogil=True, cache=True)
-def _slot(key, table):
+def _slot(key: int, table: np.ndarray) -> int:
     """Where ``key`` is in a hash table of keys (a power of two of them, -1 where free), or may be put."""
     mask = len(table) - 1
     at = (((key & 0x7FFFFFFF) * 0x2545F491 + (key >> 31) * 0x1B873593) >> 21) & mask
@@ -113,7 +124,7 @@ def _slot(key, table):
 
 
 @njit(nogil=True, cache=True)
-def _tables(span, n):
+def _tables(span: float, n: int) -> tuple[bool, np.ndarray, np.ndarray]:
     """Whether keys below ``span`` of n rows are looked up directly, and an empty table of keys and of their numbers."""
     direct = span <= 4 * n + 4096
     size = np.int64(span) if direct else 8192
@@ -121,7 +132,7 @@ def _tables(span, n):
 
 
 @njit(nogil=True, cache=True)
-def _grown(table, numbers, seen, n):
+def _grown(table: np.ndarray, numbers: np.ndarray, seen: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
     """The hash table and its numbers, with room for another block; at most half full. seen : the n keys in it."""
     size = len(table)
     while size < 2 * (n + BLOCK):
@@ -137,7 +148,7 @@ def _grown(table, numbers, seen, n):
 
 
 @njit(nogil=True, cache=True)
-def _number(keys, direct, table, numbers, seen, n):
+def _number(keys: np.ndarray, direct: bool, table: np.ndarray, numbers: np.ndarray, seen: np.ndarray, n: int) -> int:
     """Replace keys by numbers in order of appearance, from n on where they are new; returns how many there are.
 
     direct : a key's number is looked up at the key itself, not in the hash table. seen : the key of each number
@@ -156,10 +167,11 @@ def _number(keys, direct, table, numbers, seen, n):
 
 
 @njit(nogil=True, cache=True)
-def distinct(keys, span, seen):
+def distinct(keys: np.ndarray, span: float, seen: np.ndarray) -> int:
     """Replace whole ``keys`` by 0, 1, … in order of appearance, equal ones by the same; returns how many there are.
 
-    keys : int64 (n,), any but -1, or float64 (n,) of whole numbers; span : where they are 0 <= key < span, else infinite
+    keys : int64 (n,), any but -1, or float64 (n,) of whole numbers
+    span : above all keys, which are 0 or more then; else infinite
     seen : int64 (n,), receives the key of each number
     """
     direct, table, numbers = _tables(span, len(keys))
@@ -172,14 +184,23 @@ def distinct(keys, span, seen):
 
 
 @njit(nogil=True, cache=True)
-def _pack(keys, z, width, shift, first, digits):
+def _pack(keys: np.ndarray, z: np.ndarray, width: float, shift: float, first: float, digits: float) -> None:
     """Append the digit floor((z + shift) / width) - first, one of ``digits``, to the keys."""
     for i in range(len(keys)):
         keys[i] = keys[i] * digits + (np.floor((z[i] + shift) / width) - first)
 
 
 @njit(nogil=True, cache=True)
-def _buckets(z, low, high, width, stretch, share, keys, seen):
+def _buckets(
+    z: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    width: np.ndarray,
+    stretch: np.ndarray,
+    share: np.ndarray,
+    keys: np.ndarray,
+    seen: np.ndarray,
+) -> np.ndarray:
     """Number the buckets of points, columns of z (r, n), for some members into keys, float64 (members, n).
 
     Returns how many there are of each member, or -1 where a column alone has too many. They are told apart exactly:
@@ -187,13 +208,18 @@ def _buckets(z, low, high, width, stretch, share, keys, seen):
     numbered and goes on as one digit. Blocks of points are packed for all members while they are near.
     """
     (r, n), count = z.shape, len(stretch)
-    found, begin, end, span = np.ones(count, np.int64), np.zeros(count, np.int64), np.zeros(count, np.int64), np.ones(count)
+    found, begin, end, span = (
+        np.ones(count, np.int64),
+        np.zeros(count, np.int64),
+        np.zeros(count, np.int64),
+        np.ones(count),
+    )
     first, digits = np.empty((count, r)), np.empty((count, r))
     for j in range(count):
         for c in range(r):
             w = width[c] * stretch[j]
-            first[j, c] = np.floor((low[c] + share[j] * w) / w)
-            digits[j, c] = np.floor((high[c] + share[j] * w) / w) - first[j, c] + 1
+            first[j, c] = np.floor((low[c] + share[j, c] * w) / w)
+            digits[j, c] = np.floor((high[c] + share[j, c] * w) / w) - first[j, c] + 1
             if not digits[j, c] * n < EXACT:
                 found[j], begin[j] = -1, r
     keys[:] = 0
@@ -208,7 +234,7 @@ def _buckets(z, low, high, width, stretch, share, keys, seen):
             for j in range(count):
                 for c in range(begin[j], end[j]):
                     w = width[c] * stretch[j]
-                    _pack(keys[j, start:stop], z[c, start:stop], w, share[j] * w, first[j, c], digits[j, c])
+                    _pack(keys[j, start:stop], z[c, start:stop], w, share[j, c] * w, first[j, c], digits[j, c])
         for j in range(count):
             if begin[j] < r:
                 found[j] = distinct(keys[j], span[j], seen)
@@ -217,7 +243,17 @@ def _buckets(z, low, high, width, stretch, share, keys, seen):
 
 
 @njit(nogil=True, cache=True)
-def _information(x, y, rows_x, rows_y, found_x, found_y, bound, seen, counts):
+def _information(
+    x: np.ndarray,
+    y: np.ndarray,
+    rows_x: np.ndarray,
+    rows_y: np.ndarray,
+    found_x: int,
+    found_y: int,
+    bound: float,
+    seen: np.ndarray,
+    counts: np.ndarray,
+) -> tuple[float, int]:
     """Σ (N_ij/N) max(min(log2(N_ij N / (N_i N_j)), bound), 0.001), and how many cells ij are occupied."""
     n = max(len(x), len(rows_x))
     direct, table, numbers = _tables(float(found_x) * found_y, n)
@@ -246,22 +282,29 @@ def _information(x, y, rows_x, rows_y, found_x, found_y, bound, seen, counts):
 
 
 @njit(nogil=True, cache=True)
-def members(x, y, stretch, share, bound, values, buckets):
+def members(
+    x: tuple[np.ndarray, ...],
+    y: tuple[np.ndarray, ...],
+    stretch: np.ndarray,
+    bound: float,
+    values: np.ndarray,
+    buckets: np.ndarray,
+) -> None:
     """Some members of the ensemble: their values, and how many buckets of x, of y and of both are occupied.
 
-    x, y : (points float64 (r, m), lowest and highest of its columns and their widths float64 (r,), the point of each
-        row int32 (n,), empty where the points are the rows)
-    stretch, share : of each member: factor of the widths, shift as a share of the width, float64 (members,)
+    x, y : (points float64 (r, m), lowest and highest of its columns float64 (r,), the point of each row int32 (n,),
+        empty where the points are the rows, widths float64 (r,), shifts as shares of the widths float64 (members, r))
+    stretch : factors of the widths, float64 (members,)
     values : float64 (members,); buckets : int64 (members, 3), -1 where a column alone has too many
     """
-    points_x, low_x, high_x, width_x, rows_x = x
-    points_y, low_y, high_y, width_y, rows_y = y
-    n = max(points_x.shape[1], len(rows_x))
+    points_x, low_x, high_x, rows_x, width_x, share_x = x
+    points_y, low_y, high_y, rows_y, width_y, share_y = y
+    n, count = max(points_x.shape[1], len(rows_x)), len(stretch)
     seen, counts = np.empty(n, np.int64), np.empty(n, np.int64)
-    keys_x, keys_y = np.empty((len(share), points_x.shape[1])), np.empty((len(share), points_y.shape[1]))
-    found_x = _buckets(points_x, low_x, high_x, width_x, stretch, share, keys_x, seen)
-    found_y = _buckets(points_y, low_y, high_y, width_y, stretch, share, keys_y, seen)
-    for j in range(len(share)):
+    keys_x, keys_y = np.empty((count, points_x.shape[1])), np.empty((count, points_y.shape[1]))
+    found_x = _buckets(points_x, low_x, high_x, width_x, stretch, share_x, keys_x, seen)
+    found_y = _buckets(points_y, low_y, high_y, width_y, stretch, share_y, keys_y, seen)
+    for j in range(count):
         both = -1
         if found_x[j] > 0 and found_y[j] > 0:
             values[j], both = _information(

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from probekit.information.edge import edge_details
+from probekit.information.edge import EdgeSettings, edge, edge_details
 
 SHARED = Path(__file__).parents[2] / "../shared/goldens/edge"
 CASES = sorted(SHARED.glob("*.npz"))
@@ -40,10 +40,10 @@ def data(case, gens):
 def test_numbers_of_the_author(path, gens):
     case = np.load(path)
     x, y = data(case, gens)
-    settings = json.loads(str(case["settings"]))
-    found = edge_details(x, y, str(case["version"]).replace("_", "."), **settings)
+    settings = EdgeSettings(version=str(case["version"]).replace("_", "."), **json.loads(str(case["settings"])))
+    found = edge_details(x, y, settings)
     # weights came from a convex solver, good to seven digits; the scripts take deviations of float32 in float32
-    loose = settings["ensemble_estimation"] == "optimal_weights"
+    loose = settings.ensemble_estimation == "optimal_weights"
     tol, rel = (1e-4, 1e-6) if loose else (1e-9, 1e-7 if x.dtype == np.float32 else 1e-12)
     assert found.value == pytest.approx(float(case["out"]), abs=tol)
     assert len(found.passes) == 1 + ("I_vec1" in case)
@@ -61,4 +61,4 @@ def test_all_are_there():
 
 def test_another_setting_is_another_number(gens):
     case = np.load(SHARED / "corr2.npz")
-    assert abs(edge_details(case["X"], case["Y"], "4.2.0").value - float(case["out"])) > 0.01
+    assert abs(edge(case["X"], case["Y"], "4.2.0") - float(case["out"])) > 0.01
