@@ -18,8 +18,8 @@ from probekit.errors import NonFiniteError
 from probekit.information import _kernels as kernels
 from probekit.information.estimate import Information, p_value
 from probekit.information.null import Measured, measure
-from probekit.information.target import Target, entropy
-from probekit.information.views import COMPONENTS, Sample, Vectors, View, coordinates, principal_axes
+from probekit.information.target import Target
+from probekit.information.views import Vectors, View, coordinates, principal_axes, project, roots
 from probekit.probes.design import moments, narrowed
 
 __all__ = ["calibrated", "plug_in"]
@@ -28,13 +28,13 @@ GRIDS = 20
 GRIDS_TO_CHOOSE = 5
 SLICES = 5  # of numbers, that quadratic views take for classes
 HIDDEN = 0.5  # share of the entropy that noise may reach before an estimate is called undetermined
-CONSTANT = 1e-5
+ROOM = 0.1  # share of the entropy that must be left above what noise gives on average
+ROWS_A_COLUMN = 8  # of the covariance; more rows are thinned out
+CONSTANT = 1e-5  # of the mean: a smaller deviation is rounding noise
 Z95 = 1.959963984540054
 
 
-def calibrated(
-    x: np.ndarray, y: Target, *, grids: int = GRIDS, shuffles: int = 1000, seed: int = 0
-) -> Information:
+def calibrated(x: np.ndarray, y: Target, *, grids: int = GRIDS, shuffles: int = 1000, seed: int = 0) -> Information:
     """Mutual information of vectors and labels by calibrated hashing, in bits.
 
     x : float32 or float64 (n, d), array or memory map; a single column is cut as it is, all examples at once
@@ -67,7 +67,9 @@ def _choose(seen: Vectors, y: Target, inner: int, other: int, rng: np.random.Gen
     rows = seen.parts[other]
     labels = _Labels.of(y, rows)
     for view in seen.views((inner,), rows):
-        value = _measure(view, labels, rng, GRIDS_TO_CHOOSE, 0).value
+        found = _measure(view, labels, rng, GRIDS_TO_CHOOSE, 0)
+        # Twice n ln 2 times the null is about chi-squared, so this is its deviation: noisy views must tell more.
+        value = found.value - found.scale * np.sqrt(found.null_mean / (len(rows) * np.log(2)))
         if value > best:
             best, name = value, view.name
     return name
@@ -96,10 +98,9 @@ class _Labels:
 
     def lookup(self, view: View, shifts: np.ndarray) -> np.ndarray:
         """int32 (grids, n): the bucket of each row's label in each grid."""
-        grids = len(shifts)
         if self.ranks is not None:
             return np.floor(self.bins * self.ranks + shifts[:, -1:]).astype(np.int32)
-        return _cut(view.labels, shifts[:, -view.labels.shape[1] :], np.full(view.labels.shape[1], True))[:grids]
+        return _cut(view.labels, shifts[:, -view.labels.shape[1] :], np.ones(view.labels.shape[1], dtype=bool))
 
 
 def _cut(z: np.ndarray, shifts: np.ndarray, free: np.ndarray) -> np.ndarray:
@@ -134,7 +135,7 @@ def _report(parts: list[Measured], rows: list[np.ndarray], names: list[str], y: 
     top = min(h, np.log2(n))
     noise = float(np.quantile(null, 0.95)) if len(null) else 0.0
     undetermined = ""
-    if min(part.entropy - part.null_mean for part in parts) < 0.2 * h or not min(part.scale for part in parts):
+    if min(part.entropy - part.null_mean for part in parts) < ROOM * h:
         undetermined = f"there are too few examples ({n}) for the buckets: noise alone fills them"
     elif noise > HIDDEN * h:
         undetermined = f"shuffled labels reach {noise:.2f} of {h:.2f} bits"
@@ -171,37 +172,32 @@ def _columns(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _seen(x: np.ndarray, y: Target, centre: np.ndarray, scale: np.ndarray, rng: np.random.Generator) -> Vectors:
-    n, d = x.shape
-    key = (x @ scale.astype(x.dtype)).astype(np.float64)
-    if n < d:
-        z, _, _, _ = narrowed(x, None, standardise=True)
-        x, d = z, z.shape[1]
-        centre, scale = np.zeros(d), np.ones(d)
+    n = len(x)
+    key = project(x, centre, scale[:, None])[:, 0]
+    if n < x.shape[1]:
+        x = narrowed(x, None, standardise=True)[0]
+        centre, scale = np.zeros(x.shape[1]), np.ones(x.shape[1])
+    d = x.shape[1]
     parts = _quarters(key, y, rng)
     if y.codes is not None:
         features, codes, classes = None, y.codes, y.classes
+        group = np.empty(n, dtype=np.int64)
+        for part, rows in enumerate(parts):
+            group[rows] = part * classes + codes[rows]
+        sums = np.zeros((4 * classes, d))
+        kernels.group_sums(x, centre, group, sums)
+        sums = sums.reshape(4, classes, d)
+        held = np.bincount(group, minlength=4 * classes).reshape(4, classes).astype(np.float64)
     else:
-        features = _whitened(y.numbers)  # type: ignore[arg-type]
-        codes, classes = np.minimum((rankdata(features[:, 0]) - 0.5) * SLICES / n, SLICES - 1).astype(np.int64), SLICES
-    samples = []
-    for rows, sums in zip(parts, moments(x, parts), strict=True):
-        own = x[rows]
-        if features is None:
-            cross = np.zeros((classes, d))
-            kernels.group_sums(own, sums.centre, codes[rows], cross)
-            count = np.bincount(codes[rows], minlength=classes).astype(np.float64)
-        else:
-            f = features[rows]
-            cross, count = f.T @ own - np.outer(f.sum(0), sums.centre), f.sum(0)
-        samples.append(Sample(sums.weight, sums.total, sums.gram, scale, cross, count))
-    whole = samples[0] + samples[1] + samples[2] + samples[3]
-    axes = principal_axes(whole.covariance)
-    middle = sums.centre
-    components = np.empty((n, axes.shape[1]))
-    weights = (scale[:, None] * axes).astype(x.dtype)
-    for at in range(0, n, 4096):
-        components[at : at + 4096] = (x[at : at + 4096] - middle.astype(x.dtype)) @ weights
-    return Vectors(x, middle, scale, parts, samples, components, codes, classes, features)
+        features, classes = _whitened(y.numbers), SLICES  # type: ignore[arg-type]
+        codes = (rankdata(features[:, 0], method="ordinal") - 1) * SLICES // n
+        sums = np.stack([features[rows].T @ (x[rows] - centre) for rows in parts])
+        held = np.stack([features[rows].sum(0) for rows in parts])
+    enough = min(n, ROWS_A_COLUMN * d)
+    [every] = moments(x, [np.sort(np.concatenate(parts)[np.arange(enough) * n // enough])])
+    covariance = every.scatter / every.weight * np.outer(scale, scale)
+    components = project(x, centre, scale[:, None] * principal_axes(covariance))
+    return Vectors(x, centre, scale, tuple(roots(covariance)), components, parts, sums, held, codes, classes, features)
 
 
 def _quarters(key: np.ndarray, y: Target, rng: np.random.Generator) -> list[np.ndarray]:
@@ -241,4 +237,5 @@ def plug_in(x: np.ndarray, y: Target, *, grids: int = GRIDS, shuffles: int = 100
         view = replace(view, z=codes[:, None].astype(np.float64), free=np.array([False]))
     else:
         view = View("values", codes[:, None].astype(np.float64), np.array([False]))
-    return replace(_report([_measure(view, _Labels.of(y, rows), rng, grids, shuffles)], [rows], ["values"], y), estimator="plug-in")
+    found = _measure(view, _Labels.of(y, rows), rng, grids, shuffles)
+    return replace(_report([found], [rows], ["values"], y), estimator="plug-in")

@@ -2,8 +2,9 @@
 
 The candidates differ in what they see:
 
-- linear: discriminant directions (Fisher 1936; Rao 1948), or canonical ones for numbers (Hotelling 1936), the covariance
-  shrunk towards a sphere by several amounts. Little shrinkage sees signal of low variance, much shrinkage needs few rows.
+- linear: discriminant directions (Fisher 1936; Rao 1948), or canonical ones for numbers (Hotelling 1936), the
+  covariance shrunk towards a sphere by several amounts. Little shrinkage sees signal of low variance, much shrinkage
+  needs few rows.
 - quadratic: a Gaussian for each class on the first principal components (Friedman 1989). It sees what no direction
   shows: |x|, an exclusive or.
 - principal: the first principal components themselves.
@@ -22,7 +23,7 @@ from scipy.linalg import cholesky, solve_triangular
 from scipy.sparse.linalg import eigsh
 from scipy.stats import rankdata
 
-__all__ = ["Sample", "Vectors", "View", "coordinates", "linear_axes", "principal_axes"]
+__all__ = ["Vectors", "View", "coordinates", "principal_axes", "project", "roots"]
 
 SHRINKAGES = (0.03, 0.2, 0.6, 0.9, 0.99)
 COMPONENTS = 16
@@ -30,6 +31,7 @@ QUADRATIC = (4, 16)
 PRINCIPAL = (2, 4)
 DIMENSIONS = 4
 MARGINS = 3
+BLOCK = 1024
 FARTHEST = 6.0  # standard deviations: what lies farther out falls into the outermost buckets
 TINY = 1e-9
 
@@ -49,70 +51,25 @@ class View:
     labels: np.ndarray | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Sample:
-    """What directions are fitted to: sums over some rows, about a centre.
-
-    count : of rows; total (d,), gram (d, d) : Σ x, Σ x xᵀ; scale (d,) : what rows are multiplied with
-    sums (f, d), features (f,) : Σ f xᵀ and Σ f of the label features f: classes as 0 and 1, or whitened numbers
-    """
-
-    count: float
-    total: np.ndarray
-    gram: np.ndarray
-    scale: np.ndarray
-    sums: np.ndarray
-    features: np.ndarray
-
-    def __add__(self, other: Sample) -> Sample:
-        return Sample(
-            self.count + other.count,
-            self.total + other.total,
-            self.gram + other.gram,
-            self.scale,
-            self.sums + other.sums,
-            self.features + other.features,
-        )
-
-    @property
-    def mean(self) -> np.ndarray:
-        """(d,), of the scaled rows, less the centre."""
-        return self.total / self.count * self.scale
-
-    @property
-    def covariance(self) -> np.ndarray:
-        """(d, d), of the scaled rows."""
-        mean = self.total / self.count
-        return (self.gram / self.count - np.outer(mean, mean)) * np.outer(self.scale, self.scale)
-
-
-def linear_axes(
-    sample: Sample, shrinkages: Sequence[float], *, classes: bool
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """For each shrinkage: axes (d, q) on scaled rows, class means on them (f, q), axes of the label features (f, q).
-
-    Axes are ordered by what they tell apart and scaled so that the shrunken covariance within classes (that of all
-    rows for numbers) is 1. q is the number of classes less one; for numbers that of their columns, at most 4.
-    """
-    mean, covariance = sample.mean, sample.covariance
-    if classes:
-        held = np.maximum(sample.features, TINY)
-        means = np.where(sample.features[:, None] > 0, sample.sums * sample.scale / held[:, None] - mean, 0)
-        cross = np.sqrt(held / sample.count)[:, None] * means
-        covariance = covariance - cross.T @ cross
-    else:
-        cross = sample.sums * sample.scale / sample.count - np.outer(sample.features / sample.count, mean)
-        means = np.zeros_like(cross)
+def roots(covariance: np.ndarray) -> Iterator[np.ndarray]:
+    """The Cholesky factor, float32 (d, d), of a covariance matrix shrunk by each of SHRINKAGES."""
     variance = max(np.trace(covariance) / len(covariance), TINY)
-    most = min(len(mean), len(cross) - 1 if classes else min(len(cross), DIMENSIONS))
-    for shrinkage in shrinkages:
+    for shrinkage in SHRINKAGES:
         shrunk = (1 - shrinkage) * covariance
         shrunk[np.diag_indices_from(shrunk)] += shrinkage * variance
-        root = cholesky(shrunk, lower=True, overwrite_a=True, check_finite=False)
-        white = solve_triangular(root, cross.T, lower=True, check_finite=False)
-        u, _, v = np.linalg.svd(white, full_matrices=False)
-        axes = solve_triangular(root, u[:, :most], lower=True, trans="T", check_finite=False)
-        yield axes, means @ axes, v[:most].T
+        yield cholesky(shrunk.astype(np.float32), lower=True, overwrite_a=True, check_finite=False)
+
+
+def linear_axes(root: np.ndarray, cross: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The axes (d, q), q ≤ ``most``, on which vectors and label features share most, those of the features (f, q), and
+    the share of each axis's variance that the features account for (q,).
+
+    root : Cholesky factor of the vectors' covariance; cross : (f, d), their covariance with whitened label features
+    """
+    white = solve_triangular(root, cross.T.astype(np.float32), lower=True, check_finite=False)
+    u, s, v = np.linalg.svd(white, full_matrices=False)
+    axes = solve_triangular(root, u[:, :most], lower=True, trans="T", check_finite=False)
+    return axes.astype(np.float64), v[:most].T, s[:most].astype(np.float64) ** 2
 
 
 def principal_axes(covariance: np.ndarray) -> np.ndarray:
@@ -122,8 +79,8 @@ def principal_axes(covariance: np.ndarray) -> np.ndarray:
         axes = np.linalg.eigh(covariance)[1][:, ::-1][:, :COMPONENTS]
     else:
         start = np.diagonal(covariance) + np.linspace(1, 2, d)  # any vector will do, if it is always the same
-        power, axes = eigsh(covariance, k=COMPONENTS, v0=start, tol=1e-6)
-        axes = axes[:, np.argsort(-power)]
+        power, axes = eigsh(covariance.astype(np.float32), k=COMPONENTS, v0=start.astype(np.float32), tol=1e-3)
+        axes = axes[:, np.argsort(-power)].astype(np.float64)
     return axes * np.where(axes[np.abs(axes).argmax(0), np.arange(axes.shape[1])] < 0, -1, 1)
 
 
@@ -165,88 +122,104 @@ def _deviations(z: np.ndarray) -> np.ndarray:
     return np.clip((z - middle) / np.where(scale > 0, scale, 1), -FARTHEST, FARTHEST)
 
 
-def decision(name: str, scores: np.ndarray) -> View:
-    """A view of the two likeliest classes by their scores (n, classes), and thirds of the margin between the two."""
+def decisions(name: str, scores: np.ndarray) -> Iterator[View]:
+    """Views of the likeliest class by scores (n, classes), and of the likeliest two, each with thirds of the margin."""
     rows, classes = np.arange(len(scores)), scores.shape[1]
     scores = np.nan_to_num(scores, neginf=-1e30)
     two = np.argpartition(scores, classes - 2, axis=1)[:, -2:]  # the second, then the first
     margin = scores[rows, two[:, 1]] - scores[rows, two[:, 0]]
-    z = np.column_stack([two[:, 1] * classes + two[:, 0], MARGINS * rankdata(margin) / len(scores)])
-    return View(name, z.astype(np.float64), np.array([False, True]))
+    thirds = MARGINS * rankdata(margin) / len(scores)
+    for kind, code in (("likeliest class", two[:, 1]), ("two likeliest classes", two[:, 1] * classes + two[:, 0])):
+        z = np.column_stack([code, thirds]).astype(np.float64)
+        yield View(f"{name}, {kind}", z, np.array([False, True]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Vectors:
-    """Vectors and labels of all rows, as views of some rows are fitted to others.
+    """Vectors and labels of all rows, as views of some rows are fitted to the labels of others.
 
-    x : (n, d); centre, scale : (d,). parts : row numbers of each part; samples : their sums
-    components : (n, k), first principal components. codes : (n,), classes, or slices of numbers; classes : how many
+    Whatever takes no labels rests on all rows: means, covariance, principal components.
+
+    x : (n, d); centre, scale : (d,), mean and 1 / standard deviation. roots : of the shrunken covariances
+    components : (n, k), first principal components
+    parts : row numbers of each part. sums : (parts, f, d), Σ f (x - centre) over a part's rows, f being label features:
+    classes as 0 and 1, or whitened numbers; held : (parts, f), Σ f
+    codes : (n,), classes, or slices of numbers; classes : how many
     features : (n, m), whitened numbers; None for classes
     """
 
     x: np.ndarray
     centre: np.ndarray
     scale: np.ndarray
-    parts: list[np.ndarray]
-    samples: list[Sample]
+    roots: tuple[np.ndarray, ...]
     components: np.ndarray
+    parts: list[np.ndarray]
+    sums: np.ndarray
+    held: np.ndarray
     codes: np.ndarray
     classes: int
     features: np.ndarray | None = None
 
     def views(self, fit: Sequence[int], rows: np.ndarray, only: str | None = None) -> Iterator[View]:
-        """Every view that the parts ``fit`` give of ``rows``; or the one of that name."""
-        wanted = [s for s in SHRINKAGES if only is None or only.startswith(f"linear {s:g},")]
+        """Every view of ``rows`` that the labels of the parts ``fit`` give; or the one of that name."""
+        wanted = [at for at, s in enumerate(SHRINKAGES) if only is None or only.startswith(f"linear {s:g},")]
         if wanted:
             yield from (v for v in self._linear(fit, rows, wanted) if only in (None, v.name))
         points, numbers = self.components[rows], self.features is not None
         several = numbers and self.features.shape[1] > 1  # type: ignore[union-attr]
         for k in _up_to(points.shape[1], QUADRATIC):
             name = f"quadratic, {k} components"
-            if only in (None, name) and not several:
+            if (only is None or only.startswith(name)) and not several:
                 fitted = np.concatenate([self.parts[p] for p in fit])
                 scores = gaussian_scores(self.components[fitted, :k], self.codes[fitted], self.classes, points[:, :k])
-                yield self._by_scores(name, scores)
+                yield from (v for v in self._by_scores(name, scores) if only in (None, v.name))
         for k in _up_to(points.shape[1], PRINCIPAL):
             name = f"principal, {k} components"
             if only in (None, name):
                 labels = self.features[rows][:, :k] if several else None  # type: ignore[index]
                 yield coordinates(name, points[:, :k], labels, numbers=numbers)
 
-    def _by_scores(self, name: str, scores: np.ndarray) -> View:
+    def _by_scores(self, name: str, scores: np.ndarray) -> Iterator[View]:
         if self.features is not None:  # the mean slice
             weight = np.exp(scores - scores.max(1, keepdims=True))
-            return coordinates(name, (weight @ np.arange(self.classes) / weight.sum(1))[:, None], numbers=True)
-        if self.classes > 2:
-            return decision(name, scores)
-        return coordinates(name, np.clip(scores[:, 1:], -1e30, 1e30) - np.clip(scores[:, :1], -1e30, 1e30))
+            yield coordinates(name, (weight @ np.arange(self.classes) / weight.sum(1))[:, None], numbers=True)
+        elif self.classes > 2:
+            yield from decisions(name, scores)
+        else:
+            yield coordinates(name, np.clip(scores[:, 1:], -1e30, 1e30) - np.clip(scores[:, :1], -1e30, 1e30))
 
-    def _linear(self, fit: Sequence[int], rows: np.ndarray, shrinkages: Sequence[float]) -> Iterator[View]:
-        sample = self.samples[fit[0]]
-        for part in fit[1:]:
-            sample += self.samples[part]
-        numbers = self.features is not None
-        found = list(linear_axes(sample, shrinkages, classes=not numbers))
-        weights = np.hstack([axes for axes, _, _ in found])
-        scores = _project(self.x, rows, self.centre, self.scale[:, None] * weights) - sample.mean @ weights
-        for at, (shrinkage, (axes, means, theirs)) in enumerate(zip(shrinkages, found, strict=True)):
-            most = axes.shape[1]
-            z = scores[:, at * most : (at + 1) * most]
-            for q in range(1, min(most, DIMENSIONS) + 1):
+    def _linear(self, fit: Sequence[int], rows: np.ndarray, wanted: Sequence[int]) -> Iterator[View]:
+        sums, held = self.sums[list(fit)].sum(0) * self.scale, self.held[list(fit)].sum(0)
+        count, numbers = sum(len(self.parts[p]) for p in fit), self.features is not None
+        if numbers:
+            means, most = np.zeros_like(sums), min(len(sums), DIMENSIONS)
+            cross = sums / count
+        else:
+            middle = sums.sum(0) / count
+            means = np.where(held[:, None] > 0, sums / np.maximum(held, 1)[:, None] - middle, 0)
+            cross, most = np.sqrt(held / count)[:, None] * means, len(sums) - 1
+        found = [linear_axes(self.roots[at], cross, min(most, self.x.shape[1])) for at in wanted]
+        scores = project(self.x, self.centre, self.scale[:, None] * np.hstack([axes for axes, _, _ in found]), rows)
+        for at, z, (axes, theirs, share) in zip(wanted, np.split(scores, len(wanted), axis=1), found, strict=True):
+            name = f"linear {SHRINKAGES[at]:g}"
+            for q in range(1, min(axes.shape[1], DIMENSIONS) + 1):
                 labels = self.features[rows] @ theirs[:, :q] if numbers and len(theirs) > 1 else None  # type: ignore[index]
-                yield coordinates(f"linear {shrinkage:g}, {q} directions", z[:, :q], labels, numbers=numbers)
+                yield coordinates(f"{name}, {q} directions", z[:, :q], labels, numbers=numbers)
             if not numbers and self.classes > 2:
-                yield decision(f"linear {shrinkage:g}, decision", z @ means.T - 0.5 * (means**2).sum(1))
+                own = means @ axes / (1 - np.minimum(share, 0.95))  # within classes, axes vary by 1 - share
+                yield from decisions(name, z @ own.T - 0.5 * np.einsum("kq,kq->k", own, means @ axes))
 
 
 def _up_to(most: int, sizes: Sequence[int]) -> list[int]:
     return sorted({min(most, k) for k in sizes})
 
 
-def _project(x: np.ndarray, rows: np.ndarray, centre: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """(x[rows] - centre) @ weights, some rows at a time."""
-    out = np.empty((len(rows), weights.shape[1]))
+def project(x: np.ndarray, centre: np.ndarray, weights: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
+    """(x[rows] - centre) @ weights, some rows at a time, in the precision of x; float64 (rows, q)."""
+    n = len(x) if rows is None else len(rows)
+    out = np.empty((n, weights.shape[1]))
     centre, weights = centre.astype(x.dtype), weights.astype(x.dtype)
-    for at in range(0, len(rows), 4096):
-        out[at : at + 4096] = (x[rows[at : at + 4096]] - centre) @ weights
+    for at in range(0, n, BLOCK):
+        part = x[at : at + BLOCK] if rows is None else x[rows[at : at + BLOCK]]
+        out[at : at + BLOCK] = (part - centre) @ weights
     return out
