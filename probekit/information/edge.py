@@ -214,9 +214,8 @@ def edge_details(
         raise UsageError(f"threads are 1 or more, not {threads}.")
     with ThreadPoolExecutor(threads) as pool:
         alone = threads == 1 or len(x) * max(x.shape[1], 100) < SMALL
-        return _passes(
-            x, y, settings, rng if settings.stochastic else None, _alone if alone else partial(_shared, pool)
-        )
+        run = _alone if alone else partial(_shared, pool)
+        return _passes(x, y, settings, rng if settings.stochastic else None, run, threads)
 
 
 Run = Callable[[Sequence[Callable[[], Any]]], list[Any]]
@@ -248,7 +247,7 @@ def _matrices(x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _passes(
-    x: np.ndarray, y: np.ndarray, settings: EdgeSettings, rng: np.random.Generator | None, run: Run
+    x: np.ndarray, y: np.ndarray, settings: EdgeSettings, rng: np.random.Generator | None, run: Run, threads: int
 ) -> EdgeDetails:
     n, version, L = len(x), settings.version, int(settings.L_ensemble or 0)
     floor = settings.hashing == Hashing.FLOOR or (version == "4.4.1" and max(x.shape[1], y.shape[1]) <= 6)
@@ -265,7 +264,7 @@ def _passes(
         width = [side.width(version, e, g) for side, e, g in zip(sides, epsilon, gamma, strict=True)]
         share = [side.shares(L, rng) for side in sides]
         values, buckets = np.empty(L), np.empty((L, 3), dtype=np.int64)
-        size = min(TOGETHER, L)
+        size = min(TOGETHER, -(-L // threads))
         jobs = []
         for j in range(0, L, size):
             part = slice(j, j + size)
