@@ -58,7 +58,7 @@ def _options(
 
 
 def _register() -> None:
-    from probekit.cli import cache, certify, compare, demo, mdl, plot, probe, tasks
+    from probekit.cli import cache, certify, compare, demo, mdl, mi, plot, probe, tasks
 
     app.command("demo")(demo.demo_command)
     app.command("cache-activations")(cache.cache_command)
@@ -69,6 +69,7 @@ def _register() -> None:
     app.command("compare")(compare.compare_command)
     app.command("summary")(compare.summary_command)
     app.command("mdl")(mdl.mdl_command)
+    app.command("mi")(mi.mi_command)
     app.add_typer(plot.app, name="plot")
     app.add_typer(tasks.app, name="tasks")
 

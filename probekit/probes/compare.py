@@ -23,7 +23,7 @@ from probekit.rows import make_rows
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Correction", "Family", "Tails", "adjust", "compare", "curves", "main_metric", "paired"]
+__all__ = ["Correction", "Family", "Tails", "adjust", "compare", "curves", "holm", "main_metric", "paired"]
 
 CURVE = ("task", "split", "model", "checkpoint", "step", "representation", "estimator", "seed", "source")
 LOWER_IS_BETTER = ("rmse", "log-loss")
@@ -158,7 +158,7 @@ def paired(
     size, null = (np.abs(x) if sign == 0 else sign * x for x in (t, null))
     p = _share(null, size[:, None])
     step_down = correction is Correction.MAX_T
-    p_adjusted = adjust(size, null) if step_down else _holm(p)
+    p_adjusted = adjust(size, null) if step_down else holm(p)
     reach = np.quantile(np.abs(null).max(0), level) if step_down else np.nan
     error = again.std(1, ddof=1)
     joint = np.stack([value - error * _unbent(side * reach, difference) for side in (1, -1)], axis=1)
@@ -219,9 +219,11 @@ def adjust(t: np.ndarray, null: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(t), np.nan, out)
 
 
-def _holm(p: np.ndarray) -> np.ndarray:
+def holm(p: np.ndarray) -> np.ndarray:
+    """p-values (K,) corrected for there being K (Holm 1979); NaN, where nothing was tested, is not counted."""
     order = np.argsort(p, kind="stable")
-    steps = np.maximum.accumulate(np.minimum(1, p[order] * np.arange(len(p), 0, -1)))
+    left = np.isfinite(p).sum() - np.arange(len(p))
+    steps = np.maximum.accumulate(np.minimum(1, p[order] * left))
     out = np.empty_like(p)
     out[order] = steps
     return out

@@ -1,0 +1,75 @@
+"""From cache files to the rows of mutual information by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from probekit.activations import ActivationCache
+from probekit.errors import UsageError
+from probekit.information.dispatch import Estimator
+from probekit.information.layers import layer_information
+from probekit.probes.caches import about
+from probekit.runtime import Progress, no_progress
+from probekit.studies.reading import reading
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["mi"]
+
+WORDS = "words of one sentence depend on each other, so p and the interval promise too much"
+
+
+def mi(
+    *caches: str | Path | ActivationCache,
+    estimators: Estimator | str | Sequence[Estimator | str] = (Estimator.EDGE,),
+    pooling: str | None = None,
+    layers: Sequence[int | str] | None = None,
+    shuffles: int = 1000,
+    controls: int | None = None,
+    seed: int = 0,
+    threads: int | None = None,
+    progress: Progress = no_progress,
+) -> pd.DataFrame:
+    """Mutual information between each layer and the labels, in bits, beside where noise falls; one row a number.
+
+        rows = probekit.mi("cola.train.h5", "cola.train-random.h5", estimators=("edge", "edge-4.3.1"))
+        probekit.plots.layer_panels(rows)
+
+    caches : files or open caches; of several models, with random weights, of several splits or tasks. Each gives a
+        curve for each estimator, and is corrected for its layers alone.
+    estimators : names, see :class:`probekit.information.Estimator`. "edge" is the calibrated default, "edge-4.3.1"
+        gives the numbers of the published scripts.
+    pooling : one of the caches' poolings, the first for None. A token-labelled task is measured word by word; vectors
+        [u; v] of separately encoded pairs become [u; v; |u - v|; u * v]. layers : some of the layers, all for None
+    shuffles, controls, seed, threads : see :func:`probekit.information.layers.layer_information`, where the rows are
+        described
+    Raises UsageError for an unknown estimator, layer or pooling, NonFiniteError naming a layer with NaN.
+    """
+    import pandas as pd
+
+    if not caches:
+        raise UsageError("no cache was given.")
+    with ExitStack() as stack:
+        opened = [c if isinstance(c, ActivationCache) else stack.enter_context(ActivationCache(c)) for c in caches]
+        readings = [reading(cache, pooling, layers) for cache in opened]
+        found = [
+            layer_information(
+                one.layers,
+                one.labels,
+                about=about(cache.spec, one.representation),
+                estimators=estimators,
+                discrete=cache.spec["kind"] != "regression",
+                shuffles=shuffles,
+                controls=controls,
+                warning=WORDS if one.words else "",
+                seed=seed,
+                threads=threads,
+                progress=progress,
+            )
+            for cache, one in zip(opened, readings, strict=True)
+        ]
+    return pd.concat(found, ignore_index=True)
