@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # where torch's CPU build is wanted: make PIP_FLAGS="--extra-index-url https://download.pytorch.org/whl/cpu" demo
 PIP_FLAGS ?=
 
-.PHONY: demo test test-slow lint notebooks bench bench-probes clean
+.PHONY: demo test test-slow lint notebooks bench bench-probes bench-mi clean
 
 $(VENV)/.demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -40,6 +40,9 @@ bench: $(VENV)/.dev
 
 bench-probes: $(VENV)/.dev
 	$(BIN)/python benchmarks/probes.py
+
+bench-mi: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/mi_accuracy.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .coverage*
