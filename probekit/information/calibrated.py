@@ -8,6 +8,7 @@ under shuffled labels is known exactly and is taken off; nothing is clipped befo
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,9 +29,11 @@ GRIDS = 20
 GRIDS_TO_CHOOSE = 5
 SLICES = 5  # of numbers, that quadratic views take for classes
 HIDDEN = 0.5  # share of the entropy that noise may reach before an estimate is called undetermined
+FEWEST = 4  # examples a class, on average: one in each part
+HIGH = 0.5  # bits about numbers, above which bins cost 5 to 20 %
 ROOM = 0.1  # share of the entropy that must be left above what noise gives on average
 ROWS_A_COLUMN = 8  # of the covariance; more rows are thinned out
-CONSTANT = 1e-5  # of the mean: a smaller deviation is rounding noise
+REPEATED = 0.05  # share of vectors that may equal another one without a word
 Z95 = 1.959963984540054
 
 
@@ -44,21 +47,18 @@ def calibrated(x: np.ndarray, y: Target, *, grids: int = GRIDS, shuffles: int = 
     rng = np.random.default_rng(seed)
     centre, scale = _columns(x)
     if x.shape[1] == 1:
-        z = (x.astype(np.float64) - centre) * scale
-        labels = None if y.numbers is None or y.numbers.shape[1] == 1 else _whitened(y.numbers)
-        view = coordinates("as it is", z, labels, numbers=y.numbers is not None)
-        part = _measure(view, _Labels.of(y, np.arange(len(y))), rng, grids, shuffles)
-        return _report([part], [np.arange(len(y))], [view.name], y)
+        rows = np.arange(len(y))
+        labels = _whitened(y.numbers) if y.several else None  # type: ignore[arg-type]
+        view = coordinates("as it is", (x.astype(np.float64) - centre) * scale, labels, numbers=y.codes is None)
+        return _report([_measure(view, _Labels.of(y, rows), rng, grids, shuffles)], [view.name], y)
     seen = _seen(x, y, centre, scale, rng)
-    parts, rows, names = [], [], []
+    measured, names = [], []
     for inner, other, test in ((0, 1, (2, 3)), (2, 3, (0, 1))):
-        own = np.concatenate([seen.parts[p] for p in test])
-        chosen = _choose(seen, y, inner, other, rng)
-        [view] = seen.views((inner, other), own, chosen)
-        parts.append(_measure(view, _Labels.of(y, own), rng, grids, shuffles))
-        rows.append(own)
-        names.append(chosen)
-    return _report(parts, rows, names, y)
+        rows = np.concatenate([seen.parts[p] for p in test])
+        names.append(_choose(seen, y, inner, other, rng))
+        [view] = seen.views((inner, other), rows, names[-1])
+        measured.append(_measure(view, _Labels.of(y, rows), rng, grids, shuffles))
+    return _report(measured, names, y, repeated=seen.repeated)
 
 
 def _choose(seen: Vectors, y: Target, inner: int, other: int, rng: np.random.Generator) -> str:
@@ -69,7 +69,7 @@ def _choose(seen: Vectors, y: Target, inner: int, other: int, rng: np.random.Gen
     for view in seen.views((inner,), rows):
         found = _measure(view, labels, rng, GRIDS_TO_CHOOSE, 0)
         # Twice n ln 2 times the null is about chi-squared, so this is its deviation: noisy views must tell more.
-        value = found.value - found.scale * np.sqrt(found.null_mean / (len(rows) * np.log(2)))
+        value = found.value - found.scale * np.sqrt(max(found.null_mean, 0) / (len(rows) * np.log(2)))
         if value > best:
             best, name = value, view.name
     return name
@@ -123,23 +123,24 @@ def _measure(view: View, labels: _Labels, rng: np.random.Generator, grids: int, 
     return measure(buckets, np.arange(buckets.shape[1]), lookup, shuffles=shuffles, seed=seed)
 
 
-def _report(parts: list[Measured], rows: list[np.ndarray], names: list[str], y: Target) -> Information:
-    value = float(np.mean([part.value for part in parts]))
+def _report(parts: list[Measured], names: list[str], y: Target, *, repeated: float = 0.0) -> Information:
+    """What was measured on disjoint parts of the examples, as one estimate."""
+    value, null_mean, h = (float(np.mean([getattr(p, of) for p in parts])) for of in ("value", "null_mean", "entropy"))
     # The halves share their examples through the directions, so what noise gives in one goes with what it gives in the
     # other: draws are added in order of size, as if the two always went together, which no sum can exceed in spread.
     null = np.mean([np.sort(part.adjust(part.null)) for part in parts], axis=0)
-    n = sum(map(len, rows))
-    variance = sum((part.scale**2 * part.terms.var() * len(part.terms)) for part in parts) / n**2
+    n, top = len(y), min(h, np.log2(len(y)))
+    variance = sum(part.scale**2 * part.terms.var() * len(part.terms) for part in parts) / n**2
     spread = Z95 * np.sqrt(variance + (null.var() if len(null) else 0))
-    h = float(np.mean([part.entropy for part in parts]))
-    top = min(h, np.log2(n))
     noise = float(np.quantile(null, 0.95)) if len(null) else 0.0
     undetermined = ""
-    if min(part.entropy - part.null_mean for part in parts) < ROOM * h:
-        undetermined = f"there are too few examples ({n}) for the buckets: noise alone fills them"
+    if n < FEWEST * y.classes:
+        undetermined = f"{y.classes} classes of {n} examples: fewer than {FEWEST} a class"
+    elif any(part.top > 0 and part.top - part.null_mean < ROOM * part.top for part in parts):
+        undetermined = f"{n} examples are too few for the buckets: noise alone gives {null_mean:.2f} of {h:.2f} bits"
     elif noise > HIDDEN * h:
         undetermined = f"shuffled labels reach {noise:.2f} of {h:.2f} bits"
-    bins = 0 if y.codes is not None else 1
+    bins = 0 if y.codes is not None else round(float(np.mean([part.labels for part in parts])))
     return Information(
         value=float("nan") if undetermined else min(max(value, 0.0), top),
         raw=float(np.mean([part.raw for part in parts])),
@@ -147,15 +148,25 @@ def _report(parts: list[Measured], rows: list[np.ndarray], names: list[str], y: 
         n=n,
         estimator="edge",
         null=null,
-        null_mean=float(np.mean([part.null_mean for part in parts])),
+        null_mean=null_mean,
         p=p_value(value, null),
         ci_low=0.0 if undetermined else min(max(value - spread, 0.0), top),
         ci_high=top if undetermined else min(max(value + spread, 0.0), top),
         buckets=float(np.mean([part.buckets for part in parts])),
         bins=bins,
         undetermined=undetermined,
+        warning="; ".join(_warnings(value, y, repeated)),
         view="; ".join(dict.fromkeys(names)),
     )
+
+
+def _warnings(value: float, y: Target, repeated: float) -> Iterator[str]:
+    if repeated > REPEATED:
+        yield f"{repeated:.0%} of the vectors equal another one: interval and p take them for independent"
+    if y.several:
+        yield "of numbers in several columns at most four canonical directions are seen: the value comes out low"
+    elif y.codes is None and value > HIGH:
+        yield "numbers are cut into bins: high values come out low"
 
 
 def _columns(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -168,7 +179,8 @@ def _columns(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         raise NonFiniteError(f"the vectors hold NaN or infinity, in column {column} first.")
     mean = total / len(x)
     sd = np.sqrt(np.maximum(squares / len(x) - mean**2, 0))
-    return centre + mean, np.divide(1, sd, out=np.zeros_like(sd), where=sd > CONSTANT * np.abs(centre + mean))
+    rounding = 8 * np.finfo(x.dtype).eps * np.abs(centre + mean)
+    return centre + mean, np.divide(1, sd, out=np.zeros_like(sd), where=sd > rounding)
 
 
 def _seen(x: np.ndarray, y: Target, centre: np.ndarray, scale: np.ndarray, rng: np.random.Generator) -> Vectors:
@@ -178,15 +190,14 @@ def _seen(x: np.ndarray, y: Target, centre: np.ndarray, scale: np.ndarray, rng: 
         x = narrowed(x, None, standardise=True)[0]
         centre, scale = np.zeros(x.shape[1]), np.ones(x.shape[1])
     d = x.shape[1]
-    parts = _quarters(key, y, rng)
+    parts, repeated = _quarters(key, y, rng)
     if y.codes is not None:
         features, codes, classes = None, y.codes, y.classes
         group = np.empty(n, dtype=np.int64)
         for part, rows in enumerate(parts):
             group[rows] = part * classes + codes[rows]
-        sums = np.zeros((4 * classes, d))
-        kernels.group_sums(x, centre, group, sums)
-        sums = sums.reshape(4, classes, d)
+        sums = np.zeros((4, classes, d))
+        kernels.group_sums(x, centre, group, sums.reshape(-1, d))
         held = np.bincount(group, minlength=4 * classes).reshape(4, classes).astype(np.float64)
     else:
         features, classes = _whitened(y.numbers), SLICES  # type: ignore[arg-type]
@@ -197,23 +208,27 @@ def _seen(x: np.ndarray, y: Target, centre: np.ndarray, scale: np.ndarray, rng: 
     [every] = moments(x, [np.sort(np.concatenate(parts)[np.arange(enough) * n // enough])])
     covariance = every.scatter / every.weight * np.outer(scale, scale)
     components = project(x, centre, scale[:, None] * principal_axes(covariance))
-    return Vectors(x, centre, scale, tuple(roots(covariance)), components, parts, sums, held, codes, classes, features)
+    factors = tuple(roots(covariance))
+    return Vectors(x, centre, scale, factors, components, parts, sums, held, codes, classes, features, repeated)
 
 
-def _quarters(key: np.ndarray, y: Target, rng: np.random.Generator) -> list[np.ndarray]:
-    """Row numbers of four parts, alike in classes and in ``key`` (n,); equal rows fall into one part.
+def _quarters(key: np.ndarray, y: Target, rng: np.random.Generator) -> tuple[list[np.ndarray], float]:
+    """Row numbers of four parts that are alike in classes, and the share of rows that equal another one.
 
-    Rows are taken in the order of class and key, so that the parts do not depend on the order in which they came.
+    ``key`` (n,) names rows: chance is dealt out in its order, so that parts do not depend on the order in which rows
+    came, and rows of one key fall into one part, unless there are so few keys that each must fall into all. Nothing else
+    may depend on it: parts that resembled each other in x and y would share what chance made of the two.
     """
     n = len(key)
     codes = y.codes if y.codes is not None else np.zeros(n, dtype=np.int64)
-    order = np.lexsort((key, codes))
-    blocks = rng.permuted(np.tile(np.arange(4), (n // 4 + 1, 1)), axis=1).ravel()[:n]
-    new = np.ones(n, dtype=bool)
-    new[1:] = (np.diff(key[order]) != 0) | (np.diff(codes[order]) != 0)
-    if new.mean() > 0.8:  # else there are few kinds of rows, and each must fall into all parts
-        blocks = blocks[np.maximum.accumulate(np.where(new, np.arange(n), 0))]
-    return [order[blocks == p] for p in range(4)]
+    order = np.lexsort((codes, key))
+    dealt = np.lexsort((rng.random(n), codes[order]))
+    part = np.empty(n, dtype=np.int64)
+    part[dealt] = np.arange(n) % 4
+    new = np.append(True, np.diff(key[order]) != 0)
+    if new.mean() > 1 / 8:
+        part = part[np.maximum.accumulate(np.where(new, np.arange(n), 0))]
+    return [order[part == p] for p in range(4)], 1 - float(new.mean())
 
 
 def _whitened(numbers: np.ndarray) -> np.ndarray:
@@ -232,10 +247,11 @@ def plug_in(x: np.ndarray, y: Target, *, grids: int = GRIDS, shuffles: int = 100
     """
     codes = np.unique(x, return_inverse=True)[1].ravel()
     rng, rows = np.random.default_rng(seed), np.arange(len(y))
-    if y.numbers is not None and y.numbers.shape[1] > 1:
-        view = coordinates("values", np.zeros((len(y), 1)), _whitened(y.numbers))
-        view = replace(view, z=codes[:, None].astype(np.float64), free=np.array([False]))
-    else:
-        view = View("values", codes[:, None].astype(np.float64), np.array([False]))
+    labels = _whitened(y.numbers) if y.several else None  # type: ignore[arg-type]
+    view = replace(
+        coordinates("values", np.zeros((len(y), 1)), labels),
+        z=codes[:, None].astype(np.float64),
+        free=np.array([False]),
+    )
     found = _measure(view, _Labels.of(y, rows), rng, grids, shuffles)
-    return replace(_report([found], [rows], ["values"], y), estimator="plug-in")
+    return replace(_report([found], ["values"], y), estimator="plug-in")

@@ -1,4 +1,4 @@
-"""One estimate of mutual information: the number, what noise alone would give, and whether the two can be told apart."""
+"""One estimate of mutual information: the number, what noise alone gives, and whether the two can be told apart."""
 
 from __future__ import annotations
 
@@ -62,4 +62,4 @@ class Information:
 
 def p_value(value: float, null: np.ndarray) -> float:
     """(1 + number of null values that reach ``value``) / (1 + their number) (Phipson & Smyth 2010); NaN without any."""
-    return float((1 + (null >= value).sum()) / (1 + len(null))) if len(null) else float("nan")
+    return float((1 + (null >= value - 1e-12).sum()) / (1 + len(null))) if len(null) else float("nan")

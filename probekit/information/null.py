@@ -25,26 +25,29 @@ class Measured:
     """The information that buckets of vectors and of labels share, in bits, averaged over grids.
 
     raw : plug-in; null_mean : its exact mean over shuffled labels; entropy : H of the label buckets
+    top : the most that could be shared: the lesser of the entropies of labels and buckets
     null : (shuffles,) raw of shuffled labels
     terms : (n,) log2 p(a, b) / (p(a) p(b)) of each row: their mean is ``raw``
-    buckets : occupied by vectors
+    buckets, labels : how many are occupied
     """
 
     raw: float
     null_mean: float
     entropy: float
+    top: float
     null: np.ndarray
     terms: np.ndarray
     buckets: float
+    labels: float
 
     @property
     def scale(self) -> float:
-        """entropy / (entropy - null_mean): what remains to be known, stretched to all of it."""
-        room = self.entropy - self.null_mean
-        return self.entropy / room if room > 1e-12 else 0.0
+        """top / (top - null_mean): what remains to be known, stretched to all of it."""
+        room = self.top - self.null_mean
+        return self.top / room if room > 1e-12 else 0.0
 
     def adjust(self, raw: np.ndarray | float) -> np.ndarray | float:
-        """(raw - null_mean) / (entropy - null_mean) · entropy: 0 on average under noise, the entropy at its most."""
+        """(raw - null_mean) / (top - null_mean) · top: 0 on average under noise, ``top`` at its most."""
         return (raw - self.null_mean) * self.scale
 
     @property
@@ -69,7 +72,7 @@ def measure(
     lookup, types = np.ascontiguousarray(lookup), np.ascontiguousarray(types, dtype=np.int32)
     columns, logs, xlog = int(lookup.max()) + 1, log_factorials(n), xlogx(n)
     occupied = buckets.max(1).astype(np.int32) + 1
-    terms, margins, expected, heights = np.zeros(n), 0.0, 0.0, 0.0
+    terms, margins, expected, heights, tops, held = np.zeros(n), 0.0, 0.0, 0.0, 0.0, 0
     for own, size, look in zip(buckets, occupied, lookup, strict=True):
         labels = look[types]
         counts = np.zeros((size, columns), dtype=np.int64)
@@ -78,7 +81,8 @@ def measure(
         kernels.log_ratios(own, labels, counts, rows, cols, terms)
         margins += xlog[rows].sum() + xlog[cols].sum()
         expected += kernels.expected_information(rows, cols, logs)
-        heights += entropy(cols)
+        own_h, label_h = entropy(rows), entropy(cols)
+        heights, tops, held = heights + label_h, tops + min(own_h, label_h), held + int((cols > 0).sum())
     null = np.zeros(shuffles)
     if shuffles:
         states = np.random.default_rng(seed).integers(2**64, size=shuffles, dtype=np.uint64)
@@ -89,9 +93,11 @@ def measure(
         raw=float(terms.mean()),
         null_mean=expected / bits,
         entropy=heights / grids,
+        top=tops / grids,
         null=((null - margins) / n) / bits + np.log2(n),
         terms=terms,
         buckets=float(occupied.mean()),
+        labels=held / grids,
     )
 
 

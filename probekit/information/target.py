@@ -34,6 +34,11 @@ class Target:
         return 0 if self.codes is None else int(self.codes.max()) + 1
 
     @property
+    def several(self) -> bool:
+        """Whether these are numbers in more than one column."""
+        return self.numbers is not None and self.numbers.shape[1] > 1
+
+    @property
     def entropy(self) -> float:
         """H(Y) of classes in bits, from their shares; infinite for numbers."""
         return np.inf if self.codes is None else entropy(np.bincount(self.codes))
@@ -90,7 +95,7 @@ def target(y: Any, *, discrete: bool | None = None) -> Target:
         return _numbers(y[:, None])
     kinds_, codes = np.unique(y, return_inverse=True)
     if len(kinds_) < 2:
-        raise UsageError(f"all {len(y)} labels are {kinds_[0]!r}: there is nothing to know about them.")
+        raise UsageError(f"all {len(y)} labels are {kinds_[0].item()!r}: there is nothing to know about them.")
     return Target(codes=codes.astype(np.int64).ravel())
 
 

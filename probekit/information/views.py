@@ -145,7 +145,7 @@ class Vectors:
     parts : row numbers of each part. sums : (parts, f, d), Σ f (x - centre) over a part's rows, f being label features:
     classes as 0 and 1, or whitened numbers; held : (parts, f), Σ f
     codes : (n,), classes, or slices of numbers; classes : how many
-    features : (n, m), whitened numbers; None for classes
+    features : (n, m), whitened numbers; None for classes. repeated : share of rows that equal another one
     """
 
     x: np.ndarray
@@ -159,6 +159,7 @@ class Vectors:
     codes: np.ndarray
     classes: int
     features: np.ndarray | None = None
+    repeated: float = 0.0
 
     def views(self, fit: Sequence[int], rows: np.ndarray, only: str | None = None) -> Iterator[View]:
         """Every view of ``rows`` that the labels of the parts ``fit`` give; or the one of that name."""
