@@ -180,3 +180,97 @@ def edge(x, y, version="4.3.1", *, U=10, gamma=(1, 1), epsilon=(0, 0), epsilon_v
         value = np.median(members) if ensemble_estimation == "median" else (weights * members).sum()
         passes.append((value, members, widths, np.array([buckets for _, buckets in found])))
     return passes
+
+
+def logistic_bound(x, y, fold, Cs):
+    """H(Y) - CE in bits, nested: C for a fold is the best on each other fold, fitted without both."""
+
+    def losses(without, held, C):
+        rows = ~np.isin(fold, without)
+        mean, sd = x[rows].mean(0), x[rows].std(0)
+        z = (x - mean) / sd
+        twin = Logistic(z[rows], y[rows], y.max() + 1, C)
+        a = twin.solve()
+        logits = np.hstack([z[held] - twin.mean, np.ones((held.sum(), 1))]) @ a.T
+        if twin.k == 1:
+            return np.logaddexp(0, np.where(y[held] == 1, -logits[:, 0], logits[:, 0]))
+        return logsumexp(logits, axis=1) - logits[np.arange(held.sum()), y[held]]
+
+    total, folds = 0.0, range(fold.max() + 1)
+    for f in folds:
+        score = [sum(losses([f, g], fold == g, C).sum() for g in folds if g != f) for C in Cs]
+        total += losses([f], fold == f, Cs[int(np.argmin(score))]).sum()
+    p = np.bincount(y) / len(y)
+    return -(p * np.log2(p)).sum() - total / len(y) / np.log(2)
+
+
+def ridge_errors(x, y, fold, alphas):
+    """Cross-validated errors of ridge regression; alpha by leaving out one row after another of the other folds."""
+
+    def predict(x, y, x_new, alpha):
+        mean, sd = x.mean(0), x.std(0)
+        z, new = (x - mean) / sd, (x_new - mean) / sd
+        return new @ np.linalg.solve(z.T @ z + alpha * np.eye(z.shape[1]), z.T @ (y - y.mean())) + y.mean()
+
+    def left_out(x, y, alpha):  # the scale is that of all rows, as is the place where the rows are centred
+        z = np.hstack([(x - x.mean(0)) / x.std(0), np.ones((len(x), 1))])
+        ridge = np.diag(np.append(np.full(x.shape[1], alpha), 0))
+        hat = z @ np.linalg.solve(z.T @ z + ridge, z.T)
+        return np.mean(((y - hat @ y) / (1 - np.diagonal(hat))) ** 2)
+
+    out = np.empty(len(y))
+    for f in range(fold.max() + 1):
+        rows = fold != f
+        best = min(alphas, key=lambda alpha: left_out(x[rows], y[rows], alpha))
+        out[~rows] = y[~rows] - predict(x[rows], y[rows], x[~rows], best)
+    return out
+
+
+# Joint counts, the null of shuffled labels, and buckets
+
+
+def information(a, b):
+    """Plug-in mutual information of two labellings, bits, from dictionaries of counts."""
+    n = len(a)
+    of_a, of_b, of_both = Counter(a), Counter(b), Counter(zip(a, b, strict=True))
+    return sum(c / n * log2(c * n / (of_a[u] * of_b[v])) for (u, v), c in of_both.items())
+
+
+def label_entropy(a):
+    return -sum(c / len(a) * log2(c / len(a)) for c in Counter(a).values())
+
+
+def expected_information(a, b):
+    """Its mean over all ways to shuffle labels with counts a against labels with counts b."""
+    n = sum(a)
+    total = 0.0
+    for x in a:
+        for y in b:
+            for k in range(1, min(x, y) + 1):
+                total += hypergeom.pmf(k, n, x, y) * k / n * log2(n * k / (x * y))
+    return total
+
+
+def cells(z, shift):
+    """The cell of each point of a grid of width 1, numbered in the order of appearance."""
+    seen = {}
+    return [seen.setdefault(tuple(floor(v + s) for v, s in zip(row, shift, strict=True)), len(seen)) for row in z]
+
+
+def splitmix64(state):
+    """Random 64-bit words (Steele, Lea & Flood 2014, figure 16), with Python's integers."""
+    mask = 2**64 - 1
+    while True:
+        state = (state + 0x9E3779B97F4A7C15) & mask
+        z = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & mask
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
+        yield z ^ (z >> 31)
+
+
+def shuffled(values, state):
+    """Fisher and Yates, with the upper halves of the words."""
+    values, words = list(values), splitmix64(state)
+    for i in range(len(values) - 1, 0, -1):
+        j = (next(words) >> 32) * (i + 1) >> 32
+        values[i], values[j] = values[j], values[i]
+    return values

@@ -54,7 +54,8 @@ def nearest_neighbour(
 
     The interval is that of the information in what is looked at, not of bias: ± t times the deviation of 100 estimates
     from random halves, which for a mean equals that of the whole (delete-d jackknife, Shao & Wu 1989).
-    Raises NonFiniteError for NaN and infinity, UsageError for less than one neighbour or component.
+    Raises NonFiniteError for NaN and infinity, UsageError for less than one neighbour or component,
+    and for classes of one example only.
     """
     if neighbours < 1 or (components is not None and components < 1):
         raise UsageError(f"neighbours and components are 1 or more, not {neighbours} and {components}.")
@@ -68,6 +69,8 @@ def nearest_neighbour(
     alone = 0
     if y.codes is not None:
         alone = int((np.bincount(y.codes) < 2).sum())
+        if alone == y.classes:
+            raise UsageError("every label occurs once; nearest neighbours want classes of two examples or more.")
         bits = _ross(points, y.codes, draws, neighbours)
     else:
         bits = _kraskov(points, y.numbers, draws, min(neighbours, n // 2 - 1), rng)
@@ -91,12 +94,12 @@ def nearest_neighbour(
         raw=raw,
         entropy=y.entropy,
         n=n,
-        estimator="nearest-neighbour",
+        estimator="knn" if components is not None else "knn-raw",
         null=null,
         null_mean=0.0 if y.codes is not None else float(null.mean()) if shuffles else float("nan"),
         p=p_value(raw, null),
-        ci_low=min(max(raw - margin, 0.0), bound),
-        ci_high=min(max(raw + margin, 0.0), bound),
+        ci_low=0.0 if undetermined else min(max(raw - margin, 0.0), bound),
+        ci_high=bound if undetermined else min(max(raw + margin, 0.0), bound),
         undetermined=undetermined,
         warning="; ".join(warnings),
         view=f"{how}, {neighbours} neighbours",
@@ -204,7 +207,7 @@ def _lists(points: np.ndarray, most: int) -> Iterator[tuple[int, np.ndarray, np.
 
 
 @njit(nogil=True, cache=True)
-def _square(points, i, j):
+def _square(points: np.ndarray, i: int, j: int) -> float:
     total = 0.0
     for c in range(points.shape[1]):
         total += (points[i, c] - points[j, c]) ** 2
@@ -212,7 +215,7 @@ def _square(points, i, j):
 
 
 @njit(nogil=True, cache=True)
-def _insert(best, value):
+def _insert(best: np.ndarray, value: float) -> None:
     """Keep the smallest values in ascending order."""
     at = len(best) - 1
     while at > 0 and best[at - 1] > value:
@@ -222,7 +225,9 @@ def _insert(best, value):
 
 
 @njit(nogil=True, cache=True)
-def _ranks(points, nearest, first, labels, wanted, rank):
+def _ranks(
+    points: np.ndarray, nearest: np.ndarray, first: int, labels: np.ndarray, wanted: np.ndarray, rank: np.ndarray
+) -> None:
     """rank[t, r] : place of the k-th neighbour of the same label among the labelled neighbours of point first + r.
 
     nearest : (b, K); labels : (T, n), -1 for points that are not there; wanted : k of each label (T, classes)
@@ -257,7 +262,17 @@ def _ranks(points, nearest, first, labels, wanted, rank):
 
 
 @njit(nogil=True, cache=True)
-def _reaches(points, y, nearest, distance, first, draws, k, reach, inside):
+def _reaches(
+    points: np.ndarray,
+    y: np.ndarray,
+    nearest: np.ndarray,
+    distance: np.ndarray,
+    first: int,
+    draws: np.ndarray,
+    k: int,
+    reach: np.ndarray,
+    inside: np.ndarray,
+) -> None:
     """reach[t, r] : the k-th smallest max(‖Δx‖, ‖Δy‖) of point first + r; inside : how many have a smaller ‖Δx‖.
 
     draws : (T, n), which row of y goes with each point, -1 for points that are not there

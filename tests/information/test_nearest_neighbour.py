@@ -145,6 +145,8 @@ def test_bad_input_and_what_cannot_be_told(tmp_path):
     x, y = rng.normal(size=(40, 400)), np.arange(40) % 2
     with pytest.raises(UsageError, match="1 or more"):
         estimate(x, y, neighbours=0)
+    with pytest.raises(UsageError, match="occurs once"):
+        estimate(x, np.arange(40))
     drowned = estimate(x, rng.normal(size=40), shuffles=20)
     assert "drown" in drowned.undetermined
     assert np.isnan(drowned.value)

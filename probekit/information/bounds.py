@@ -1,0 +1,224 @@
+"""Lower bounds on mutual information from probes: H(Y) less the cross-entropy of what a probe says of unseen examples.
+
+For any q, I(X; Y) ≥ H(Y) + E log q(Y | X), with equality where q is the true conditional distribution (Barber & Agakov
+2003; Pimentel et al. 2020, section 3). Examples are held out in folds, and settings are chosen within the others.
+Labels are shuffled within folds: every fold keeps its share of each class, for gold and shuffled labels alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import combinations
+
+import numpy as np
+from scipy.special import ndtri
+from scipy.stats import rankdata
+
+from probekit.errors import NonFiniteError, UsageError
+from probekit.information.estimate import Information, p_value
+from probekit.information.target import Target
+
+__all__ = ["ALPHAS", "CS", "WEIGHT_DECAYS", "logistic_bound", "mlp_bound", "ridge_bound"]
+
+CS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+"""C of logistic regression, inverse strength on standardised columns, from which one is chosen."""
+ALPHAS = (1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6)
+"""Penalties of ridge regression on standardised columns, from which one is chosen."""
+WEIGHT_DECAYS = (10.0, 100.0)
+"""Of perceptrons, from which one is chosen."""
+NATS = 1e-2  # that a fit may be above its optimum, of all examples together
+Z95 = 1.96
+
+
+def logistic_bound(
+    x: np.ndarray, y: Target, *, shuffles: int = 100, seed: int = 0, folds: int = 5, Cs: Sequence[float] = CS
+) -> Information:
+    """H(Y) less the cross-validated cross-entropy of logistic regression, in bits: what a linear probe can tell.
+
+    x : float32 or float64 (n, d), standardised in the fit; y : classes
+    shuffles : of the labels, behind ``null`` and ``p``; all are fitted at once
+    folds : 3 or more. C for one of them is the best on each of the others, fitted without both.
+
+    H(Y) is that of the labels' shares, which is low rather than high, so that a bound remains one. Below 0 it is
+    reported as 0; ``raw`` keeps what it was. The interval is that of the bound, from the spread of the examples' own
+    terms; its lower end also is one for the information. A class of one example is never held out and adds nothing.
+    Raises UsageError for numbers, and fewer than 3 folds or too few examples for them; NonFiniteError for NaN and
+    infinity.
+    """
+    from probekit.probes.design import moments, precision
+    from probekit.probes.logistic import LogisticFit, fit_logistic
+
+    if folds < 3:
+        raise UsageError(f"folds are 3 or more, not {folds}: the penalty for one is chosen on each of the others.")
+    fold, labels = _classes(y, folds, shuffles, seed)
+    grid = np.sort(np.asarray(Cs, dtype=np.float64))
+    dtype = precision(len(y) * (folds - 2) // folds, x.shape[1])
+    parts = moments(x, [np.flatnonzero(fold == f) for f in range(-1, folds)], dtype=dtype)
+
+    def fit(without: tuple[int, ...], settings: np.ndarray) -> LogisticFit:
+        rows, sums = np.flatnonzero(~np.isin(fold, without)), parts[0]
+        for f in set(range(folds)) - set(without):
+            sums = sums + parts[1 + f]
+        return fit_logistic(x, labels[:, rows], y.classes, settings, rows=rows, sums=sums, tol=NATS, dtype=dtype)
+
+    score = np.zeros((folds, len(labels), len(grid)))
+    for pair in combinations(range(folds), 2) if len(grid) > 1 else ():
+        found, fitted = fit(pair, grid), ~np.isin(fold, pair)
+        unseen = np.stack([np.bincount(own[fitted], minlength=y.classes) == 0 for own in labels])
+        for f, other in (pair, pair[::-1]):
+            held = np.flatnonzero(fold == f)
+            loss = found.outcome(x, held, labels[:, held])[0]
+            loss[np.broadcast_to(np.take_along_axis(unseen, labels[:, held], 1)[:, None], loss.shape)] = 0
+            score[other] += loss.sum(2, dtype=np.float64)
+    losses = np.zeros(labels.shape)
+    for f in range(folds):
+        held = np.flatnonzero(fold == f)
+        own = fit((f,), grid[score[f].argmin(1)][:, None])
+        losses[:, held] = own.outcome(x, held, labels[:, held])[0][:, 0]
+    return _of_losses("logistic", y, labels, losses, fold, f"{folds} folds")
+
+
+def mlp_bound(
+    x: np.ndarray,
+    y: Target,
+    *,
+    shuffles: int = 19,
+    seed: int = 0,
+    folds: int = 5,
+    weight_decays: Sequence[float] = WEIGHT_DECAYS,
+) -> Information:
+    """H(Y) less the cross-validated cross-entropy of a perceptron of one hidden layer, in bits.
+
+    folds : 2 or more. The weight decay for one of them is the best on the part of the others that tells when to stop.
+    Everything else as in :func:`logistic_bound`. It is slow: 25 s for 1,000 × 768 with 19 shuffles, where logistic
+    regression takes 2 s.
+    """
+    from probekit.probes import mlp
+
+    fold, labels = _classes(y, folds, shuffles, seed)
+    _check(x)
+    losses, targets = np.zeros(labels.shape), np.arange(len(labels))
+    for f in range(folds):
+        rows, held = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
+        part = np.asarray(x[rows])
+        mean, sd = part.mean(0, dtype=np.float64), part.std(0, dtype=np.float64)
+        scale = np.divide(1, sd, out=np.zeros_like(sd), where=sd > 1e-5 * np.abs(mean))
+        path = mlp.path(
+            ((part - mean) * scale).astype(np.float32), labels[:, rows], y.classes, list(weight_decays), seed=seed
+        )
+        log_p = path.log_proba(((x[held] - mean) * scale).astype(np.float32))[targets, path.loss.argmin(1)]
+        losses[:, held] = -np.take_along_axis(log_p, labels[:, held, None], 2)[..., 0]
+    return _of_losses("mlp", y, labels, losses, fold, f"{folds} folds")
+
+
+def ridge_bound(
+    x: np.ndarray,
+    y: Target,
+    *,
+    shuffles: int = 100,
+    seed: int = 0,
+    folds: int = 5,
+    alphas: Sequence[float] = ALPHAS,
+) -> Information:
+    """½ log₂ |S| / |R| in bits, S the covariance of the numbers and R that of the cross-validated errors of ridge.
+
+    x : float32 or float64 (n, d), standardised in the fit; y : numbers (n, m), whose ranks become normal scores first
+    shuffles : of the labels; folds : 2 or more
+    alphas : penalties; for each fold that of least leave-one-out error on the others is taken
+
+    For one column it is -½ log₂(1 - R²), R² cross-validated, and a bound whatever the distribution, as long as values
+    do not repeat: scores have the entropy of a normal distribution, information does not change with them, and no
+    error of this variance has a larger entropy than a normal one. For several columns the scores are taken to be
+    jointly normal. Below 0 it is reported as 0; ``raw`` keeps what it was. The interval is that of the bound.
+    Raises UsageError for classes, and too few examples for the folds; NonFiniteError for NaN and infinity.
+    """
+    from probekit.probes.ridge import fit_ridge
+
+    if y.numbers is None:
+        raise UsageError("ridge bounds are for numbers; these labels are classes, for which there are logistic bounds.")
+    n, m = y.numbers.shape
+    scores = ndtri((rankdata(y.numbers, axis=0) - 0.5) / n)
+    fold = _folds(y, folds, seed)
+    order = _orders(fold, shuffles, seed)
+    targets = np.moveaxis(scores[order], 2, 1).reshape(-1, n)  # (targets · m, n)
+    errors = np.zeros(targets.shape)
+    for f in range(folds):
+        rows, held = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
+        found = fit_ridge(x, targets[:, rows], alphas, rows=rows, leave_one_out=True)
+        predicted = found.choose(found.leave_one_out.argmin(1)).predict(x, held)
+        if not np.isfinite(predicted).all():
+            raise NonFiniteError("the vectors hold NaN or infinity; leave such examples out.")
+        errors[:, held] = targets[:, held] - predicted[:, 0]
+    left = errors.reshape(-1, m, n)
+    centred = scores - scores.mean(0)
+    whole = centred.T @ centred / n
+    rest = left @ left.transpose(0, 2, 1) / n
+    bits = (np.linalg.slogdet(whole)[1] - np.linalg.slogdet(rest)[1]) / (2 * math.log(2))
+    # what each example adds: the difference of the normal log densities, whose quadratic parts are m on average
+    before = np.einsum("ij,ij->i", centred, np.linalg.solve(whole, centred.T).T)
+    after = np.einsum("ji,ji->i", left[0], np.linalg.solve(rest[0], left[0]))
+    terms = bits[0] + (before - after) / (2 * math.log(2))
+    shares = 1 - np.diagonal(rest[0]) / np.diagonal(whole)
+    named = ", ".join(f"{share:.2f}" for share in shares) if m <= 4 else f"{shares.mean():.2f} on average"
+    return _report("ridge", y, bits, terms, f"{folds} folds, R² {named}")
+
+
+def _classes(y: Target, folds: int, shuffles: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Fold of each example, and label sets int64 (1 + shuffles, n), the first as given."""
+    if y.codes is None:
+        raise UsageError("this bound is for classes; these labels are numbers, for which there are ridge bounds.")
+    fold = _folds(y, folds, seed)
+    return fold, y.codes[_orders(fold, shuffles, seed)]
+
+
+def _folds(y: Target, folds: int, seed: int) -> np.ndarray:
+    from probekit.probes.folds import folds as split
+
+    classes = y.codes is not None
+    return split(np.arange(len(y)) if y.codes is None else y.codes, folds, seed=seed, stratify=classes)
+
+
+def _orders(fold: np.ndarray, shuffles: int, seed: int) -> np.ndarray:
+    """The order of the examples, and ``shuffles`` ones that are shuffled within folds: int64 (1 + shuffles, n)."""
+    rng = np.random.default_rng(seed)
+    order = np.tile(np.arange(len(fold)), (1 + shuffles, 1))
+    for f in np.unique(fold):
+        at = np.flatnonzero(fold == f)
+        order[1:, at] = rng.permuted(order[1:, at], axis=1)
+    return order
+
+
+def _check(x: np.ndarray) -> None:
+    for start in range(0, len(x), 4096):
+        if not (fine := np.isfinite(x[start : start + 4096]).all(1)).all():
+            raise NonFiniteError(f"vector {start + int((~fine).argmax())} holds NaN or infinity; leave it out.")
+
+
+def _of_losses(
+    name: str, y: Target, labels: np.ndarray, losses: np.ndarray, fold: np.ndarray, view: str
+) -> Information:
+    """losses : nats (targets, n) of the labels; those of examples that were never held out do not count."""
+    surprise = -np.log2(np.bincount(labels[0]) / len(fold))  # the same for all label sets
+    terms = np.where(fold < 0, 0, surprise[labels] - losses / math.log(2))
+    return _report(name, y, terms.mean(1), terms[0], view)
+
+
+def _report(name: str, y: Target, bits: np.ndarray, terms: np.ndarray, view: str) -> Information:
+    """bits : (1 + shuffles,); terms : (n,), whose mean the first of them is."""
+    raw, null, n = float(bits[0]), bits[1:], len(terms)
+    bound = min(y.entropy, math.log2(n))
+    margin = Z95 * float(terms.std(ddof=1)) / math.sqrt(n)
+    return Information(
+        value=min(max(raw, 0.0), bound),
+        raw=raw,
+        entropy=y.entropy,
+        n=n,
+        estimator=name,
+        null=null,
+        null_mean=float(null.mean()) if len(null) else float("nan"),
+        p=p_value(raw, null),
+        ci_low=min(max(raw - margin, 0.0), bound),
+        ci_high=min(max(raw + margin, 0.0), bound),
+        view=view,
+    )
