@@ -41,6 +41,9 @@ bench: $(VENV)/.dev
 bench-probes: $(VENV)/.dev
 	$(BIN)/python benchmarks/probes.py
 
+bench-edge: $(VENV)/.dev
+	$(BIN)/python benchmarks/edge.py
+
 bench-mi: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/mi_accuracy.py
 

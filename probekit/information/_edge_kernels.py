@@ -191,7 +191,7 @@ def _pack(keys: np.ndarray, z: np.ndarray, width: float, shift: float, first: fl
 
 
 @njit(nogil=True, cache=True)
-def _buckets(
+def _packed(
     z: np.ndarray,
     low: np.ndarray,
     high: np.ndarray,
@@ -201,19 +201,14 @@ def _buckets(
     keys: np.ndarray,
     seen: np.ndarray,
 ) -> np.ndarray:
-    """Number the buckets of points, columns of z (r, n), for some members into keys, float64 (members, n).
+    """Buckets of points, columns of z (r, n), as whole keys >= 0 of some members, float64 (members, n).
 
-    Returns how many there are of each member, or -1 where a column alone has too many. They are told apart exactly:
-    the digits of a point are packed into one whole number below EXACT; where they do not fit, what is packed so far is
-    numbered and goes on as one digit. Blocks of points are packed for all members while they are near.
+    Returns what the keys of each member are below, at most EXACT, or -1 where a column alone has too many buckets.
+    Buckets are told apart exactly: the digits of a point are packed into one whole number; where they do not fit, what
+    is packed so far is numbered and goes on as one digit. A block of points is packed for all members while it is near.
     """
     (r, n), count = z.shape, len(stretch)
-    found, begin, end, span = (
-        np.ones(count, np.int64),
-        np.zeros(count, np.int64),
-        np.zeros(count, np.int64),
-        np.ones(count),
-    )
+    span, begin, end = np.ones(count), np.zeros(count, np.int64), np.zeros(count, np.int64)
     first, digits = np.empty((count, r)), np.empty((count, r))
     for j in range(count):
         for c in range(r):
@@ -221,11 +216,13 @@ def _buckets(
             first[j, c] = np.floor((low[c] + share[j, c] * w) / w)
             digits[j, c] = np.floor((high[c] + share[j, c] * w) / w) - first[j, c] + 1
             if not digits[j, c] * n < EXACT:
-                found[j], begin[j] = -1, r
+                span[j], end[j] = -1, r
     keys[:] = 0
-    while begin.min() < r:
+    while end.min() < r:
         for j in range(count):
-            end[j], span[j] = begin[j], found[j]
+            begin[j] = end[j]
+            if 0 < begin[j] < r:
+                span[j] = distinct(keys[j], span[j], seen)
             while end[j] < r and span[j] * digits[j, end[j]] < EXACT:
                 span[j] *= digits[j, end[j]]
                 end[j] += 1
@@ -235,28 +232,28 @@ def _buckets(
                 for c in range(begin[j], end[j]):
                     w = width[c] * stretch[j]
                     _pack(keys[j, start:stop], z[c, start:stop], w, share[j, c] * w, first[j, c], digits[j, c])
-        for j in range(count):
-            if begin[j] < r:
-                found[j] = distinct(keys[j], span[j], seen)
-        begin[:] = end
-    return found
+    return span
 
 
 @njit(nogil=True, cache=True)
 def _information(
     x: np.ndarray,
-    y: np.ndarray,
+    span: float,
     rows_x: np.ndarray,
-    rows_y: np.ndarray,
-    found_x: int,
+    y: np.ndarray,
     found_y: int,
+    rows_y: np.ndarray,
     bound: float,
     seen: np.ndarray,
     counts: np.ndarray,
-) -> tuple[float, int]:
-    """Σ (N_ij/N) max(min(log2(N_ij N / (N_i N_j)), bound), 0.001), and how many cells ij are occupied."""
+) -> tuple[float, int, int]:
+    """Σ (N_ij/N) max(min(log2(N_ij N / (N_i N_j)), bound), 0.001); occupied buckets i of x, and cells ij.
+
+    x : keys of its buckets, below span; y : numbers of its buckets. Only cells are looked up by row; the buckets of x
+    are those of the cells.
+    """
     n = max(len(x), len(rows_x))
-    direct, table, numbers = _tables(float(found_x) * found_y, n)
+    direct, table, numbers = _tables(span * found_y, n)
     found, keys = 0, np.empty(BLOCK, np.int64)
     for start in range(0, n, BLOCK):
         part = keys[: min(BLOCK, n - start)]
@@ -270,15 +267,17 @@ def _information(
         counts[before:found] = 0
         for cell in part:
             counts[cell] += 1
+    of_x = seen[:found] // found_y
+    found_x = distinct(of_x, span, np.empty(found, np.int64))
     in_x, in_y = np.zeros(found_x, np.int64), np.zeros(found_y, np.int64)
     for cell in range(found):
-        in_x[seen[cell] // found_y] += counts[cell]
+        in_x[of_x[cell]] += counts[cell]
         in_y[seen[cell] % found_y] += counts[cell]
     total = 0.0
     for cell in range(found):
-        both, apart = counts[cell], float(in_x[seen[cell] // found_y]) * in_y[seen[cell] % found_y]
+        both, apart = counts[cell], float(in_x[of_x[cell]]) * in_y[seen[cell] % found_y]
         total += both / n * max(min(math.log2(both * n / apart), bound), 0.001)
-    return total, found
+    return total, found_x, found
 
 
 @njit(nogil=True, cache=True)
@@ -302,12 +301,16 @@ def members(
     n, count = max(points_x.shape[1], len(rows_x)), len(stretch)
     seen, counts = np.empty(n, np.int64), np.empty(n, np.int64)
     keys_x, keys_y = np.empty((count, points_x.shape[1])), np.empty((count, points_y.shape[1]))
-    found_x = _buckets(points_x, low_x, high_x, width_x, stretch, share_x, keys_x, seen)
-    found_y = _buckets(points_y, low_y, high_y, width_y, stretch, share_y, keys_y, seen)
+    span_x = _packed(points_x, low_x, high_x, width_x, stretch, share_x, keys_x, seen)
+    span_y = _packed(points_y, low_y, high_y, width_y, stretch, share_y, keys_y, seen)
+    buckets[:] = -1
     for j in range(count):
-        both = -1
-        if found_x[j] > 0 and found_y[j] > 0:
-            values[j], both = _information(
-                keys_x[j], keys_y[j], rows_x, rows_y, found_x[j], found_y[j], bound, seen, counts
-            )
-        buckets[j, 0], buckets[j, 1], buckets[j, 2] = found_x[j], found_y[j], both
+        if span_x[j] < 0 or span_y[j] < 0:
+            continue
+        found_y = distinct(keys_y[j], span_y[j], seen)
+        if not span_x[j] * found_y < EXACT:
+            span_x[j] = distinct(keys_x[j], span_x[j], seen)
+        values[j], found_x, both = _information(
+            keys_x[j], span_x[j], rows_x, keys_y[j], found_y, rows_y, bound, seen, counts
+        )
+        buckets[j, 0], buckets[j, 1], buckets[j, 2] = found_x, found_y, both
