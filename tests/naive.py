@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from math import floor, log2
+
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import digamma, logsumexp
+from scipy.stats import hypergeom
 from sklearn.neighbors import NearestNeighbors
 
 
