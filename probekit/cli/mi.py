@@ -44,7 +44,7 @@ def mi_command(
             "--controls",
             min=0,
             help="Whole estimates of as many shuffled label sets; 10 without it where an estimator shuffles no labels "
-            "itself.",
+            "itself, for p it then takes 19 or more.",
         ),
     ] = None,
     pooling: Annotated[

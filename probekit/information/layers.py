@@ -31,6 +31,7 @@ __all__ = ["layer_information"]
 
 Vectors = Any | Callable[[], Any]
 CONTROLS = 10
+ENOUGH = 19  # shuffled label sets; fewer can not show p = 0.05
 
 
 def layer_information(
@@ -55,7 +56,8 @@ def layer_information(
     about : the columns task, split, model, representation … of the rows
     estimators : names, see :class:`Estimator`
     shuffles : of the labels, for p and for where noise falls; 0 for neither
-    controls : whole estimates of as many shuffled label sets; for None 10 where an estimator shuffles no labels itself
+    controls : whole estimates of as many shuffled label sets; for None 10 where an estimator shuffles no labels itself.
+        Its p then comes from them, where they are 19 at least
     warning : what is to be said of every number, such as that examples depend on each other
     threads : layers measured at a time, None for one a core; the numbers do not depend on it
 
@@ -118,9 +120,11 @@ class _Found:
 
     @property
     def p(self) -> float:
-        """The estimator's own, or from the draws."""
+        """The estimator's own, or from the draws where they are enough."""
         drawn = self.noise[np.isfinite(self.noise)]
-        return self.gold.p if len(self.gold.null) or np.isnan(self.gold.value) else p_value(self.gold.value, drawn)
+        if len(self.gold.null) or len(drawn) < ENOUGH or np.isnan(self.gold.value):
+            return self.gold.p
+        return p_value(self.gold.value, drawn)
 
     def records(self) -> Iterator[dict[str, Any]]:
         gold, noise = self.gold, self.noise
@@ -144,7 +148,8 @@ class _Found:
 
 def _columns(one: Information) -> dict[str, Any]:
     same = ("value", "ci_low", "ci_high", "n", "raw", "null_mean", "null_sd", "share", "entropy", "buckets", "bins")
-    return {name: getattr(one, name) for name in (*same, "undetermined", "warning", "view")}
+    columns = {name: getattr(one, name) for name in (*same, "undetermined", "warning", "view")}
+    return columns if np.isfinite(one.entropy) else {**columns, "share": np.nan}
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +169,7 @@ class _Job:
         known: np.ndarray = np.ones(len(y), dtype=bool)
         if y.dtype.kind in "fi":
             unknown = np.isnan(y) if y.dtype.kind == "f" else y < 0
-            known = ~unknown.reshape(len(y), -1).any(1)
+            known = ~np.any(unknown.reshape(len(y), -1), axis=1)
         target(y[known], discrete=discrete)  # what is wrong with labels is told before the work
         return cls(y[known], known, discrete, shuffles, controls, seed)
 

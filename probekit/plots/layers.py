@@ -1,8 +1,8 @@
-"""A metric by layer, one curve a model, over its controls: a panel of Figure 1 of Peters, Ruder & Smith (2019)."""
+"""A metric by layer, one curve a model, over its controls: Figures 1 and 2 of Peters, Ruder & Smith (2019)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,6 +45,9 @@ LINES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 SAME = tuple(c for c in CURVE if c != "target")
 HOLLOW = "interval reaches noise"
+UNDETERMINED = "undetermined, and what is possible"
+INFORMATION = "mutual-information"
+SMALL = 0.01  # bits
 
 
 def layer_curve(
@@ -57,8 +60,10 @@ def layer_curve(
         ``final_norm`` stands after the last layer.
         Controls are grey bands: where noise falls, summed up over the draws (where rows hold single draws only, the
         band is their range); of models with random weights only where there are no others. Inputs without a layer and
-        constant predictions are horizontal lines. A marker is hollow where the layer's interval reaches noise of
-        the same model: a look, not a test, which is what :func:`probekit.probes.compare.compare` is for.
+        constant predictions are horizontal lines. A marker is hollow where the layer's interval (its value, where it
+        has none) reaches noise of the same model: a look, not a test, which is what
+        :func:`probekit.probes.compare.compare` is for. A layer whose value is undetermined is an open diamond, dotted
+        over what is possible, beyond the top of the axes where that is far above all values.
     metric : the rows' first that is no difference, for None; "selectivity(accuracy)" has a line at zero
     summary : rows of ``curve_summary``, drawn in a strip under the curve: best layer, centre of gravity …
     ax : a new figure's for None. Nothing is shown or saved.
@@ -78,12 +83,25 @@ def layer_panels(
     """One :func:`layer_curve` a task, side by side in the order of the rows, under one legend; returns the Figure.
 
     metric : each task's first for None; summary : of any of the tasks
+    Estimators of mutual information, which differ in more than precision, have panels of their own beside each other,
+    on one scale.
     """
+    import pandas as pd
+
     rows = make_rows(rows)
-    figure, drawn = panels(rows, columns, 2.2 if summary is None else 2.9)
-    looks = Looks.of(_gold(rows))
+    if not rows.empty:
+        rows = pd.concat([_of_metric(part, metric) for _, part in rows.groupby("task", sort=False)])
+    rows = rows.assign(panel=rows["estimator"].where(rows["metric"] == INFORMATION, ""))
+    figure, drawn = panels(rows, columns, 2.2 if summary is None else 2.9, by="panel")
+    looks = Looks.of(_gold(rows), panel=("task", "panel"))
+    scales: dict[str, list[Axes]] = {}
     for ax, part in drawn:
-        _draw(ax, _of_metric(part, metric), looks, ticks=7, summary=summary)
+        _draw(ax, part, looks, ticks=7, summary=summary)
+        scales.setdefault(part["task"].iloc[0], []).append(ax)
+    for axes in (one for one in scales.values() if len(one) > 1):
+        low, high = zip(*(ax.get_ylim() for ax in axes), strict=True)
+        for ax in axes:
+            ax.set_ylim(min(low), max(high))
     return figure
 
 
@@ -133,19 +151,23 @@ def _draw(ax: Axes, rows: pd.DataFrame, looks: Looks, *, ticks: int, summary: pd
     for key, curve in curves(controls):
         if not (trained and is_random(key)):
             _draw_control(ax, curve, key["target"], scale)
+    _draw_undetermined(ax, [(looks.known(key)[1], curve) for key, curve in gold], scale)
     _draw_lines(ax, rows[rows["layer_name"] == ""])
     if metric.endswith(")"):
         ax.axhline(0, color=INK, linewidth=0.9, zorder=1)
-    dress(ax, rows, ylabel=metric_title(metric))
+    information, how = metric == INFORMATION, rows["estimator"].unique()
+    if information:  # from 0 on, and next to nothing is drawn as such
+        ax.update_datalim([(0, 0), (0, SMALL)])
+    dress(ax, rows, ylabel=metric_title(metric), how=how[0] if information and len(how) == 1 else "")
     scale.set(ax)
     if summary is not None:
         draw_summary(ax, make_rows(summary), rows, looks)
 
 
 def _reaches(curve: pd.DataFrame, controls: pd.DataFrame, metric: str) -> np.ndarray:
-    """Whether each row's interval reaches noise, or lies on its worse side; bool (rows,), false without either."""
+    """Whether each row's interval reaches noise, or lies on its worse side; bool (rows,), false without noise."""
     sign = -1 if lower_is_better(metric) else 1
-    worst = curve["ci_high" if sign < 0 else "ci_low"] * sign
+    worst = curve["ci_high" if sign < 0 else "ci_low"].fillna(curve["value"]).where(curve["value"].notna()) * sign
     if metric.endswith(")"):
         return (worst <= 0).to_numpy(dtype=bool)
     best = (controls["ci_low" if sign < 0 else "ci_high"] * sign).groupby(controls["layer_name"]).max()
@@ -165,17 +187,38 @@ def _draw_curve(
     through = curve["layer"].notna().to_numpy(dtype=bool)  # final_norm is no block: it stands apart
     ax.plot(x[through], y[through], label=label, zorder=zorder, **{**look, "markeredgecolor": colour})
     ax.plot(x[~through], y[~through], zorder=zorder, **points)
-    banded = through & np.isfinite(low) & (not dashed)  # a grey band would look like noise
+    known = np.isfinite(y)
+    banded = through & known & np.isfinite(low) & (not dashed)  # a grey band would look like noise
+    alone = ~banded | ~(np.roll(banded, 1) & (x != x[0]) | np.roll(banded, -1) & (x != x[-1]))
     edged: dict[str, Any] = {
         "facecolor": (colour, 0.15),
         "edgecolor": (colour, 0.5),
         "linewidth": 0.4,
     }  # in grey, unlike a control
-    ax.fill_between(x[banded], low[banded], high[banded], zorder=zorder - 2, **edged)
-    ax.vlines(x[~banded], low[~banded], high[~banded], color=colour, linewidth=0.8, zorder=zorder - 1)
+    ax.fill_between(x, low, high, where=banded, zorder=zorder - 2, **edged)
+    bars = known & alone
+    ax.vlines(x[bars], low[bars], high[bars], color=colour, linewidth=0.8, zorder=zorder - 1)
     if reaches.any():
         ax.plot(x[reaches], y[reaches], zorder=zorder + 0.5, **{**points, "markerfacecolor": "white"})
         ax.plot([], [], "o", color="#7F7F7F", markerfacecolor="white", markersize=4.5, zorder=3, label=HOLLOW)
+
+
+def _draw_undetermined(ax: Axes, gold: Sequence[tuple[Mapping[str, Any], pd.DataFrame]], scale: Scale) -> None:
+    """Layers without a value but with an interval; what is possible widens the axes only where there is no value."""
+    from matplotlib.collections import LineCollection
+
+    widen = not any(curve["value"].notna().any() for _, curve in gold)
+    for i, (look, curve) in enumerate(gold):
+        curve = curve[curve["value"].isna() & curve["ci_low"].notna()]
+        if curve.empty:
+            continue
+        x, low, high = scale.at(curve) + 0.1 * (i - (len(gold) - 1) / 2), curve["ci_low"], curve["ci_high"]
+        ends = np.stack([np.stack([x, low], 1), np.stack([x, high], 1)], 1)
+        dotted = LineCollection(list(ends), colors=look["color"], linestyles=":", linewidths=1.0, zorder=3)
+        ax.add_collection(dotted, autolim=widen)
+        diamond: dict[str, Any] = {"marker": "D", "markersize": 4, "markerfacecolor": "white", "zorder": 6}
+        ax.plot(x, low, color=look["color"], linestyle="none", **diamond)
+        ax.plot([], [], color="#7F7F7F", linestyle=":", label=UNDETERMINED, **{**diamond, "zorder": 2.9})
 
 
 def _draw_control(ax: Axes, curve: pd.DataFrame, kind: str, scale: Scale) -> None:

@@ -51,6 +51,7 @@ TITLES = {
     "brier": "Brier score",
     "codelength-bits": "Code length in bits",
     "v-information": "V-information in bits",
+    "mutual-information": "Mutual information (bits)",
 }
 LOWER_IS_BETTER = (
     "rmse",
@@ -97,9 +98,9 @@ class Looks:
     look: Mapping[str, Mapping[str, Any]]
 
     @classmethod
-    def of(cls, rows: pd.DataFrame, by: Sequence[str] = CURVE) -> Self:
-        """rows : of the curves alone, of all panels"""
-        apart = [c for c in by[1:] if (rows.groupby("task")[c].nunique(dropna=False) > 1).any()]
+    def of(cls, rows: pd.DataFrame, by: Sequence[str] = CURVE, panel: Sequence[str] = ("task",)) -> Self:
+        """rows : of the curves alone, of all panels; panel : the columns that tell panels apart"""
+        apart = [c for c in by[1:] if (rows.groupby(list(panel))[c].nunique(dropna=False) > 1).any()]
         self = cls((by[0], *apart), {})
         colours, greys = cycle(zip(COLOURS, MARKERS, strict=True)), cycle(GREYS)
         look: dict[str, Mapping[str, Any]] = {}
@@ -187,12 +188,12 @@ class Scale:
         ax.set_xlabel("layer", fontsize=9, color=INK)
 
 
-def dress(ax: Axes, rows: pd.DataFrame, *, ylabel: str) -> None:
-    """Axes as they are printed: title and size, faint horizontal lines, no box."""
+def dress(ax: Axes, rows: pd.DataFrame, *, ylabel: str, how: str = "") -> None:
+    """Axes as they are printed: title, ``how`` it was measured and size, faint horizontal lines, no box."""
     ax.set_ylabel(ylabel, fontsize=9, color=INK)
     title = str(rows["task"].iloc[0]).removeprefix("grammar:")
     ax.set_title(title, loc="left", pad=14, fontsize=10, fontweight="bold", color=INK)
-    said = f"{', '.join(rows['split'].unique())}, n = {rows['n'].max():,}"
+    said = ", ".join(filter(None, (how, *rows["split"].unique(), f"n = {rows['n'].max():,}")))
     ax.text(0, 1.025, said, transform=ax.transAxes, fontsize=7, color="#666666", va="bottom")
     ax.grid(axis="y", color=FAINT, linewidth=0.6)
     bare(ax)
@@ -247,28 +248,37 @@ def _legend_below(figure: Any, named: Mapping[str, Any]) -> None:
     figure.legend([named[x] for x in order], words, loc="outside lower center", ncols=columns, **SMALL)
 
 
-def panels(rows: pd.DataFrame, columns: int, height: float) -> tuple[Figure, Iterator[tuple[Axes, pd.DataFrame]]]:
-    """A figure, and an Axes with its rows for each task in turn; the legend follows when all are drawn."""
+def panels(
+    rows: pd.DataFrame, columns: int, height: float, by: str | None = None
+) -> tuple[Figure, Iterator[tuple[Axes, pd.DataFrame]]]:
+    """A figure, and an Axes with its rows for each task in turn; the legend follows when all are drawn.
+
+    by : a column each value of which has a panel of its own, those of one task side by side
+    """
     from matplotlib.figure import Figure
 
-    tasks = list(rows["task"].unique())
-    if not tasks:
+    if rows.empty:
         raise UsageError("there are no rows to draw.")
-    across = min(columns, len(tasks))
-    down = -(-len(tasks) // across)
+    parts = [part for _, part in rows.groupby("task", sort=False)]
+    if by is not None:
+        parts = [part[part[by] == v] for part in parts for v in rows[by].unique() if (part[by] == v).any()]
+        beside = int(rows.groupby("task")[by].nunique().max())
+        columns = max(columns // beside, 1) * beside
+    across = min(columns, len(parts))
+    down = -(-len(parts) // across)
     figure = Figure(figsize=(max(2.35 * across, 3.6), height * down + 0.1), layout="constrained")
     figure.get_layout_engine().set(w_pad=0.06, h_pad=0.06, wspace=0.04)  # type: ignore[union-attr,call-arg]
 
     def drawn() -> Iterator[tuple[Axes, pd.DataFrame]]:
         named: dict[str, Any] = {}
         for i, ax in enumerate(figure.subplots(down, across, squeeze=False).ravel()):
-            if i >= len(tasks):
+            if i >= len(parts):
                 ax.remove()
                 continue
-            yield ax, rows[rows["task"] == tasks[i]]
+            yield ax, parts[i]
             handles, labels = ax.get_legend_handles_labels()
             named |= dict(zip(labels, handles, strict=True))
-            if i + across < len(tasks):
+            if i + across < len(parts):
                 ax.set_xlabel("")
         _legend_below(figure, named)
 
