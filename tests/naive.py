@@ -278,3 +278,22 @@ def shuffled(values, state):
         j = (next(words) >> 32) * (i + 1) >> 32
         values[i], values[j] = values[j], values[i]
     return values
+
+
+def bin_patterns(x, bins, low, high):
+    """The bins of equal width that the columns of each row fall into, as tuples."""
+    found = []
+    for row in x:
+        cells = [int((v - a) / (b - a) * bins) if b > a else 0 for v, a, b in zip(row, low, high, strict=True)]
+        found.append(tuple(min(max(cell, 0), bins - 1) for cell in cells))
+    return found
+
+
+def kernel_information(x, y, variance):
+    """H(T) - H(T | Y) in bits, each a Kullback-Leibler bound on the entropy of a mixture of Gaussians."""
+
+    def entropy_of(x):
+        square = ((x[:, None] - x) ** 2).sum(-1)
+        return -np.mean(logsumexp(-square / (2 * variance), axis=1) - np.log(len(x)))
+
+    return (entropy_of(x) - sum((y == c).mean() * entropy_of(x[y == c]) for c in np.unique(y))) / np.log(2)
