@@ -1,0 +1,220 @@
+"""Curves of mutual information over toy layers whose information is known."""
+
+import threading
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.integrate import quad
+from scipy.stats import norm
+
+import probekit.information.layers as module
+from probekit.errors import NonFiniteError, UsageError
+from probekit.information import Information
+from probekit.information.layers import layer_information
+from probekit.rows import read_rows, write_rows
+
+ABOUT = {"task": "toy", "split": "train", "model": "tiny", "representation": "mean"}
+N, APART = 1500, 1.0
+
+
+def toy(n=N, seed=0):
+    """Labels 0 and 1, a layer of noise, and one whose first column is normal, ±APART by label."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(2, size=n)
+    noise = rng.normal(size=(n, 4))
+    signal = noise.copy()
+    signal[:, 0] += APART * (2 * y - 1)
+    return {"0": noise, "1": signal}, y
+
+
+def truth():
+    """I of the label and the first column, in bits: H of the column, a mixture, less that of one normal."""
+
+    def density(t):
+        return (norm.pdf(t - APART) + norm.pdf(t + APART)) / 2
+
+    h = quad(lambda t: -density(t) * np.log2(density(t)), -9, 9)[0]
+    return h - 0.5 * np.log2(2 * np.pi * np.e)
+
+
+def of(rows, target="gold", column="value"):
+    return rows[rows["target"] == target].set_index("layer_name")[column]
+
+
+@pytest.fixture(scope="module")
+def rows():
+    layers, y = toy()
+    return layer_information({**layers, "2": lambda: layers["1"]}, y, about=ABOUT, shuffles=199)
+
+
+def test_signal_is_measured_and_noise_is_not(rows):
+    assert truth() == pytest.approx(0.486, abs=1e-3)
+    assert of(rows)["1"] == pytest.approx(truth(), abs=0.06)  # three standard deviations at this n
+    assert of(rows, column="ci_low")["1"] < truth() < of(rows, column="ci_high")["1"]
+    assert of(rows)["0"] <= of(rows, "shuffled", "ci_high")["0"] + 0.01
+    assert of(rows, column="p_adjusted")["0"] > 0.05
+    assert of(rows, column="ci_low")["0"] == 0
+    np.testing.assert_allclose(of(rows, column="share"), of(rows) / of(rows, column="entropy"))
+    assert of(rows)["2"] == of(rows)["1"]  # a function that gives the layer
+    assert set(rows["unit"]) == {"bits"}
+    assert set(rows["metric"]) == {"mutual-information"}
+
+
+def test_where_noise_falls(rows):
+    assert (of(rows, "shuffled", "ci_low") == 0).all()
+    assert (of(rows, "shuffled", "value") > 0).all()  # values are reported from 0 on, so that their mean lies above it
+    assert (of(rows, "shuffled", "ci_high") < 0.03).all()
+    assert set(rows["shuffles"]) == {199}
+
+
+def test_p_is_corrected_over_the_layers_of_a_curve(rows):
+    """Holm (1979): the smallest times 3, the next times 2, and never less than the one before."""
+    p, adjusted = of(rows, column="p"), of(rows, column="p_adjusted")
+    assert p["1"] == p["2"] == 1 / 200
+    assert adjusted["1"] == adjusted["2"] == pytest.approx(3 / 200)
+    assert adjusted["0"] == p["0"]
+
+
+def test_shuffled_labels_are_at_zero():
+    layers, y = toy()
+    y = np.random.default_rng(5).permutation(y)
+    rows = layer_information(layers, y, about=ABOUT, shuffles=199)
+    assert (of(rows) < 0.02).all()
+    assert (of(rows, column="p_adjusted") > 0.05).all()
+
+
+def test_controls_are_whole_estimates_of_shuffled_labels():
+    layers, y = toy(400)
+    rows = layer_information(layers, y, about=ABOUT, shuffles=50, controls=4)
+    assert list(rows["target"].unique()) == ["gold", "shuffled-0", "shuffled-1", "shuffled-2", "shuffled-3", "shuffled"]
+    drawn = np.stack([of(rows, f"shuffled-{i}") for i in range(4)])
+    assert (drawn < 0.1).all()
+    np.testing.assert_allclose(of(rows, "shuffled"), drawn.mean(0))
+    np.testing.assert_allclose(of(rows, "shuffled", "ci_high"), np.quantile(drawn, 0.975, axis=0))
+    assert of(rows, column="p")["1"] == 1 / 51  # the estimator's own
+    fewer = layer_information(layers, y, about=ABOUT, shuffles=50, controls=2)
+    assert of(fewer, "shuffled-1").tolist() == of(rows, "shuffled-1").tolist()
+
+
+def fake(calls, **own):
+    """An estimator without a null: the difference of class means in the first column."""
+
+    def estimate(x, y, estimator, *, shuffles, seed, discrete):
+        calls.append((estimator, threading.current_thread().name))
+        value = float(abs(x[y == 1, 0].mean() - x[y == 0, 0].mean()) / 4)
+        return Information(value, value, 1.0, len(x), str(estimator), **own)
+
+    return estimate
+
+
+def test_estimators_without_a_null_are_held_against_shuffled_labels(monkeypatch):
+    calls, (layers, y) = [], toy(400)
+    monkeypatch.setattr(module, "mutual_information", fake(calls))
+    rows = layer_information(layers, y, about=ABOUT, estimators="knn")
+    assert len(calls) == 2 * (1 + 10)
+    assert of(rows)["1"] == pytest.approx(0.5, abs=0.06) != of(rows, "shuffled")["1"]
+    assert of(rows, "shuffled", "ci_high")["1"] < 0.1
+    assert of(rows, column="p").isna().all()  # of ten nothing below 0.05 could come
+    many = layer_information(layers, y, about=ABOUT, estimators="knn", controls=39)
+    assert of(many, column="p")["1"] == 1 / 40
+    assert of(many, column="null_sd")["1"] == pytest.approx(np.std([of(many, f"shuffled-{i}")["1"] for i in range(39)]))
+    none = layer_information(layers, y, about=ABOUT, estimators="knn", shuffles=0)
+    assert set(none["target"]) == {"gold"}
+
+
+def test_estimators_with_threads_of_their_own_run_one_after_another(monkeypatch):
+    calls, (layers, y) = [], toy(400)
+    monkeypatch.setattr(module, "mutual_information", fake(calls))
+    layer_information(layers, y, about=ABOUT, estimators=["edge-4.3.1", "knn"], shuffles=0, threads=2)
+    where = {name: {thread for one, thread in calls if one == name} for name in ("edge-4.3.1", "knn")}
+    assert where["edge-4.3.1"] == {threading.current_thread().name}
+    assert threading.current_thread().name not in where["knn"]
+
+
+def test_what_is_undetermined_has_no_value_and_says_why(monkeypatch, tmp_path):
+    own = {"undetermined": "noise alone fills the buckets", "ci_low": 0.0, "ci_high": 1.0, "null": np.array([0.2, 0.6])}
+    layers, y = toy(400)
+
+    def estimate(x, y, estimator, **_):
+        return Information(float("nan"), 0.7, 1.0, len(x), estimator, **own)
+
+    monkeypatch.setattr(module, "mutual_information", estimate)
+    rows = layer_information(layers, y, about=ABOUT)
+    rows = read_rows(write_rows(rows, tmp_path / "rows.parquet", {}))
+    gold = rows[rows["target"] == "gold"]
+    assert gold["value"].isna().all()
+    assert gold["undetermined"].tolist() == ["noise alone fills the buckets"] * 2
+    assert gold[["ci_low", "ci_high"]].to_numpy().tolist() == [[0.0, 1.0]] * 2
+    assert of(rows, "shuffled").tolist() == [0.4, 0.4]
+
+
+def test_the_numbers_do_not_depend_on_the_threads():
+    layers, y = toy(300)
+    one, three = (
+        layer_information(layers, y, about=ABOUT, shuffles=20, controls=1, threads=threads) for threads in (1, 3)
+    )
+    pd.testing.assert_frame_equal(one, three)
+
+
+@pytest.mark.parametrize("labels", ["classes", "numbers"])
+def test_unlabelled_rows_are_left_out_and_counted(labels):
+    layers, y = toy(300)
+    if labels == "numbers":
+        y = y + np.random.default_rng(1).normal(size=300)
+    hidden = y.copy()
+    hidden[:40] = np.nan if labels == "numbers" else -1
+    rows = layer_information(layers, hidden, about=ABOUT, shuffles=20)
+    rest = layer_information({name: x[40:] for name, x in layers.items()}, y[40:], about=ABOUT, shuffles=20)
+    assert set(rows["left_out"]) == {40}
+    assert set(rows["n"]) == {260}
+    pd.testing.assert_series_equal(rows["value"], rest["value"])
+
+
+def test_whole_numbers_may_be_numbers():
+    layers, y = toy(300)
+    assert (of(layer_information(layers, y * 2.0, about=ABOUT, shuffles=0), column="bins") == 0).all()
+    scores = np.random.default_rng(0).integers(6, size=300).astype(float)
+    told = layer_information(layers, scores, about=ABOUT, shuffles=0, discrete=False)
+    assert (of(told, column="bins") > 0).all()
+
+
+def test_what_is_said_of_all_numbers_is_in_all_rows():
+    layers, y = toy(300)
+    rows = layer_information(layers, y, about=ABOUT, shuffles=5, warning="words depend on each other")
+    assert set(rows["warning"]) == {"words depend on each other"}
+
+
+def test_progress_counts_layers_of_all_estimators():
+    layers, y = toy(200)
+    seen = []
+    layer_information(
+        layers, y, about=ABOUT, estimators=("edge", "knn"), shuffles=5, progress=lambda *one: seen.append(one)
+    )
+    assert seen == [("information", i, 4) for i in (1, 2, 3, 4)]
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_layer_with_nan_is_named(bad):
+    layers, y = toy(200)
+    layers["1"][17, 2] = bad
+    with pytest.raises(NonFiniteError, match="layer 1: .*NaN or infin"):
+        layer_information(layers, y, about=ABOUT, shuffles=5)
+
+
+def test_what_cannot_be_measured():
+    layers, y = toy(200)
+    with pytest.raises(UsageError, match="estimator is edge, .*, not 'edgy'"):
+        layer_information(layers, y, about=ABOUT, estimators=["edge", "edgy"])
+    with pytest.raises(UsageError, match=r"layer 1: vectors \(199, 4\) do not go with 200 labels"):
+        layer_information({**layers, "1": layers["1"][1:]}, y, about=ABOUT, shuffles=5)
+    with pytest.raises(UsageError, match="there is nothing to know"):
+        layer_information(layers, np.zeros(200, int), about=ABOUT)
+    with pytest.raises(UsageError, match="at least 20"):
+        layer_information(layers, np.where(np.arange(200) < 15, y, -1), about=ABOUT)
+    with pytest.raises(UsageError, match="no estimator was given"):
+        layer_information(layers, y, about=ABOUT, estimators=[])
+    with pytest.raises(UsageError, match="no layer was given"):
+        layer_information({}, y, about=ABOUT)
+    with pytest.raises(UsageError, match="0 or more"):
+        layer_information(layers, y, about=ABOUT, shuffles=-1)
