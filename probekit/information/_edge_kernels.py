@@ -114,55 +114,49 @@ def neighbour_distance(values: np.ndarray, queries: np.ndarray, k: int) -> float
 
 
 @njit(nogil=True, cache=True)
-def _slot(key: int, table: np.ndarray) -> int:
-    """Where ``key`` is in a hash table of keys (a power of two of them, -1 where free), or may be put."""
+def _slot(key: int, table: np.ndarray, seen: np.ndarray) -> int:
+    """Where the number of ``key`` is in a hash table (a power of two of them, -1 where free), or may be put."""
     mask = len(table) - 1
     at = (((key & 0x7FFFFFFF) * 0x2545F491 + (key >> 31) * 0x1B873593) >> 21) & mask
-    while table[at] != key and table[at] != -1:
+    while table[at] >= 0 and seen[table[at]] != key:
         at = (at + 1) & mask
     return at
 
 
 @njit(nogil=True, cache=True)
-def _tables(span: float, n: int) -> tuple[bool, np.ndarray, np.ndarray]:
-    """Whether keys below ``span`` of n rows are looked up directly, and an empty table of keys and of their numbers."""
+def _table(span: float, n: int) -> tuple[bool, np.ndarray]:
+    """Whether keys of n rows below ``span`` are looked up directly, not by their hash, and an empty table."""
     direct = span <= 4 * n + 4096
-    size = np.int64(span) if direct else 8192
-    return direct, np.full(1 if direct else size, -1, np.int64), np.full(size, -1, np.int32)
+    return direct, np.full(np.int64(span) if direct else 8192, -1, np.int32)
 
 
 @njit(nogil=True, cache=True)
-def _grown(table: np.ndarray, numbers: np.ndarray, seen: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """The hash table and its numbers, with room for another block; at most half full. seen : the n keys in it."""
+def _grown(table: np.ndarray, seen: np.ndarray, n: int) -> np.ndarray:
+    """The hash table, with room for another block beside the n keys in ``seen``; at most half full."""
     size = len(table)
     while size < 2 * (n + BLOCK):
         size *= 2
-    if size == len(table):
-        return table, numbers
-    table, numbers = np.full(size, -1, np.int64), np.full(size, -1, np.int32)
-    for i in range(n):
-        at = _slot(seen[i], table)
-        table[at] = seen[i]
-        numbers[at] = i
-    return table, numbers
+    if size > len(table):
+        table = np.full(size, -1, np.int32)
+        for i in range(n):
+            table[_slot(seen[i], table, seen)] = i
+    return table
 
 
 @njit(nogil=True, cache=True)
-def _number(keys: np.ndarray, direct: bool, table: np.ndarray, numbers: np.ndarray, seen: np.ndarray, n: int) -> int:
+def _number(keys: np.ndarray, direct: bool, table: np.ndarray, seen: np.ndarray, n: int) -> int:
     """Replace keys by numbers in order of appearance, from n on where they are new; returns how many there are.
 
-    direct : a key's number is looked up at the key itself, not in the hash table. seen : the key of each number
+    seen : the key of each number
     """
     for i in range(len(keys)):
         key = np.int64(keys[i])
-        at = key if direct else _slot(key, table)
-        if numbers[at] < 0:
-            numbers[at] = n
+        at = key if direct else _slot(key, table, seen)
+        if table[at] < 0:
+            table[at] = n
             seen[n] = key
             n += 1
-            if not direct:
-                table[at] = key
-        keys[i] = numbers[at]
+        keys[i] = table[at]
     return n
 
 
@@ -170,16 +164,15 @@ def _number(keys: np.ndarray, direct: bool, table: np.ndarray, numbers: np.ndarr
 def distinct(keys: np.ndarray, span: float, seen: np.ndarray) -> int:
     """Replace whole ``keys`` by 0, 1, … in order of appearance, equal ones by the same; returns how many there are.
 
-    keys : int64 (n,), any but -1, or float64 (n,) of whole numbers
-    span : above all keys, which are 0 or more then; else infinite
+    keys : int64 (n,), or float64 (n,) of whole numbers; span : above all keys, which are 0 or more then; else infinite
     seen : int64 (n,), receives the key of each number
     """
-    direct, table, numbers = _tables(span, len(keys))
+    direct, table = _table(span, len(keys))
     n = 0
     for start in range(0, len(keys), BLOCK):
         if not direct:
-            table, numbers = _grown(table, numbers, seen, n)
-        n = _number(keys[start : start + BLOCK], direct, table, numbers, seen, n)
+            table = _grown(table, seen, n)
+        n = _number(keys[start : start + BLOCK], direct, table, seen, n)
     return n
 
 
@@ -253,7 +246,7 @@ def _information(
     are those of the cells.
     """
     n = max(len(x), len(rows_x))
-    direct, table, numbers = _tables(span * found_y, n)
+    direct, table = _table(span * found_y, n)
     found, keys = 0, np.empty(BLOCK, np.int64)
     for start in range(0, n, BLOCK):
         part = keys[: min(BLOCK, n - start)]
@@ -262,8 +255,8 @@ def _information(
             iy = rows_y[start + i] if len(rows_y) else start + i
             part[i] = np.int64(x[ix]) * found_y + np.int64(y[iy])
         if not direct:
-            table, numbers = _grown(table, numbers, seen, found)
-        before, found = found, _number(part, direct, table, numbers, seen, found)
+            table = _grown(table, seen, found)
+        before, found = found, _number(part, direct, table, seen, found)
         counts[before:found] = 0
         for cell in part:
             counts[cell] += 1
