@@ -92,11 +92,12 @@ def test_public_names():
 
 
 MAIN = "from probekit.cli import main; main"
+HELP = [f"{MAIN}({words})" for words in (["--help"], ["cache-activations", "--help"], ["mi", "--help"])]
 
 
-@pytest.mark.parametrize("code", ["import probekit", f"{MAIN}(['--help'])", f"{MAIN}(['cache-activations', '--help'])"])
+@pytest.mark.parametrize("code", ["import probekit", *HELP])
 def test_what_is_cheap_stays_cheap(code):
-    heavy = "torch transformers datasets pandas sklearn scipy matplotlib h5py".split()
+    heavy = "torch transformers datasets pandas sklearn scipy matplotlib h5py numba".split()
     code += f"\nimport sys; print('LOADED', [m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "LOADED []" in done.stdout

@@ -31,7 +31,7 @@ Dpi = Annotated[int, typer.Option("--dpi", min=30, help="Of bitmaps.")]
 @app.command("layers")
 def layers_command(
     rows: Annotated[
-        list[Path], typer.Argument(metavar="ROWS…", help="Rows that probekit probe or mdl wrote (.parquet, .csv).")
+        list[Path], typer.Argument(metavar="ROWS…", help="Rows that probekit probe, mi or mdl wrote (.parquet, .csv).")
     ],
     out: Out = None,
     metric: Annotated[
@@ -50,7 +50,8 @@ def layers_command(
     """A metric by layer, one panel a task, one curve a model, over its controls.
 
     Grey bands are where shuffled labels and control tasks fall, horizontal lines what needs no model. A marker is
-    hollow where the layer's interval reaches noise.
+    hollow where the layer's interval reaches noise. Estimators of mutual information have panels of their own; an open
+    diamond is a layer whose information is undetermined, dotted over what is possible.
 
     Examples:
 

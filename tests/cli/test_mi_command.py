@@ -1,0 +1,166 @@
+"""``probekit mi``: from caches to rows, a table and a figure, with tiny models whose layers see every word."""
+
+import numpy as np
+import pytest
+from tiny import WORDS
+
+import probekit.information.layers as module
+from probekit.activations import ActivationCache, cache_activations
+from probekit.cli import main
+from probekit.information import mutual_information
+from probekit.rows import read_card, read_rows
+from probekit.studies.information import mi
+from probekit.tasks.task import Example, Kind, Split, Task
+
+PLAIN = [w for w in WORDS if w.isalpha() and w not in ("good", "cat")]
+
+
+def toy_task(kind):
+    """Is "good" in the sentence, or how often? Word by word: is this a cat? Of pairs: do both have it or neither?"""
+    rng = np.random.default_rng(0)
+
+    def sentence(good):
+        words = list(rng.choice(PLAIN, size=5))
+        for i in range(good):
+            words[i] = "good"
+        return words
+
+    def example(i):
+        if kind is Kind.SEQUENCE_LABELLING:
+            words = tuple(rng.choice(["cat", *PLAIN[:3]], size=5))
+            return Example(str(i), " ".join(words), tuple(int(w == "cat") for w in words), words=words)
+        if kind == "pairs":
+            a, b = rng.integers(2, size=2)
+            return Example(str(i), " ".join(sentence(a)), int(a == b), pair=" ".join(sentence(b)))
+        good = int(rng.integers(5 if kind is Kind.REGRESSION else 2))
+        label = float(good) if kind is Kind.REGRESSION else good if i else None
+        return Example(str(i), " ".join(sentence(good)), label)
+
+    train = Split("train", tuple(example(i) for i in range(240)))
+    metrics = {Kind.REGRESSION: ("pearson",), Kind.SEQUENCE_LABELLING: ("token-accuracy",)}.get(kind, ("accuracy",))
+    names = {Kind.REGRESSION: (), Kind.SEQUENCE_LABELLING: ("O", "B-CAT")}.get(kind, ("no", "yes"))
+    real = Kind.CLASSIFICATION if kind == "pairs" else kind
+    return Task(str(kind), real, {"train": train}, names, metrics)
+
+
+@pytest.fixture(scope="module")
+def caches(tiny_model, tmp_path_factory):
+    folder, bert = tmp_path_factory.mktemp("caches"), tiny_model("bert")
+    how = {
+        "plain": (Kind.CLASSIFICATION, {}),
+        "random": (Kind.CLASSIFICATION, {"random_weights": 3}),
+        "numbers": (Kind.REGRESSION, {}),
+        "pairs": ("pairs", {"pairs": "separate"}),
+        "words": (Kind.SEQUENCE_LABELLING, {"pooling": (), "tokens": "word-first"}),
+    }
+    made = {}
+    for name, (kind, options) in how.items():
+        with cache_activations(bert, toy_task(kind), "train", out=folder / f"{name}.h5", **options) as cache:
+            made[name] = cache.path
+    return made
+
+
+def values(rows, target="gold", column="value"):
+    return rows[rows["target"] == target].set_index("layer_name")[column]
+
+
+def test_from_caches_to_rows_a_table_and_a_figure(caches, tmp_path, capsys):
+    out = tmp_path / "rows.parquet"
+    asked = ["--shuffles", "99", "--estimator", "edge, knn", "--seed", "4", "--out", str(out)]
+    assert main(["mi", str(caches["plain"]), str(caches["random"]), *asked]) == 0
+    shown = capsys.readouterr().out
+    assert "classification train, " in shown
+    assert "random-3, mean, knn: 239 examples; the labels hold 1.000 bits" in shown
+    assert "noise, 97.5 %" in shown
+    assert shown.count("unlabelled, left out: 1") == 4
+    rows = read_rows(out)
+    assert rows.groupby(["checkpoint", "estimator", "target"], sort=False).size().tolist() == [4] * 8
+    one = rows[(rows["checkpoint"] == "") & (rows["estimator"] == "edge")]
+    assert values(one)["0"] > 0.5  # the mean of the embeddings holds the word
+    assert values(one, "shuffled", "ci_high")["0"] < 0.2
+    with ActivationCache(caches["plain"]) as cache:
+        known = cache.labels >= 0
+        alone = mutual_information(cache.layer(2)[known], cache.labels[known], shuffles=99, seed=4)
+    assert values(one)["2"] == pytest.approx(alone.value)
+    card = read_card(out)
+    assert len(card["caches"]) == 2
+    assert card["seeds"] == {"seed": 4}
+    assert card["arguments"]["estimators"] == ["edge", "knn"]
+    figure = tmp_path / "figure.svg"
+    assert main(["plot", "layers", str(out), "--out", str(figure)]) == 0
+    for words in ("Mutual information (bits)", "knn, train, n = 239", "shuffled labels", "random weights 3"):
+        assert words in figure.read_text()
+
+
+def test_shuffled_labels_are_at_zero(caches, monkeypatch):
+    with ActivationCache(caches["plain"]) as cache:
+        true = mi(cache, shuffles=99, layers=[0])
+        monkeypatch.setattr(ActivationCache, "labels", np.random.default_rng(1).permutation(cache.labels))
+        rows = mi(cache, shuffles=99, layers=[0])
+    assert values(true, column="p")["0"] == 0.01
+    assert values(rows)["0"] < 0.1 < values(true)["0"]
+    assert values(rows, column="p")["0"] > 0.05
+
+
+def test_pairs_are_seen_with_their_difference_and_product(caches):
+    rows = mi(caches["pairs"], layers=["1"], shuffles=49)
+    with ActivationCache(caches["pairs"]) as cache:
+        u, v = np.split(cache.layer(1), 2, axis=1)
+        both = np.hstack([u, v, np.abs(u - v), u * v])
+        alone = mutual_information(both, cache.labels, shuffles=49)
+    assert values(rows, column="raw")["1"] == pytest.approx(alone.raw)
+    assert values(rows, column="p")["1"] == alone.p
+
+
+def test_words_depend_on_each_other_and_rows_say_so(caches, capsys):
+    rows = mi(caches["words"], layers=[0], shuffles=19)
+    assert rows["n"].iloc[0] == 240 * 5
+    assert values(rows, column="share")["0"] > 0.8
+    assert values(rows, column="warning").str.contains("words of one sentence depend on each other").all()
+    assert main(["mi", str(caches["words"]), "--layers", "0", "--shuffles", "19"]) == 0
+    shown = capsys.readouterr().out
+    assert " *  " in shown
+    assert "words of one sentence depend" in shown
+
+
+def test_whole_scores_are_numbers(caches):
+    rows = mi(caches["numbers"], layers=[0], shuffles=19)
+    assert values(rows, column="bins")["0"] > 0
+    assert values(rows)["0"] > 0.5
+
+
+def test_marks_are_explained_under_the_table(caches, monkeypatch, capsys):
+    true = mutual_information
+
+    def estimate(x, y, **how):
+        one = true(x, y, **how)
+        blind = {"value": float("nan"), "undetermined": "noise alone fills the buckets", "ci_low": 0.0, "ci_high": 1.0}
+        if x[0, 0] == first:
+            for name, value in blind.items():
+                object.__setattr__(one, name, value)
+        return one
+
+    with ActivationCache(caches["random"]) as cache:
+        first = cache.layer(1)[cache.labels >= 0][0, 0]
+    monkeypatch.setattr(module, "mutual_information", estimate)
+    assert main(["mi", str(caches["random"]), "--shuffles", "19"]) == 0
+    shown = capsys.readouterr().out
+    [line] = [x for x in shown.splitlines() if x.split()[:1] == ["1"]]
+    assert line.split()[1:5] == ["?", "0.000", "–", "1.000"]
+    assert "?  undetermined: noise alone fills the buckets" in shown
+
+
+def test_what_cannot_be_measured_is_said_in_a_sentence(caches, tmp_path, capsys):
+    plain = str(caches["plain"])
+    for words, said in (
+        ([plain, "--estimator", "edgy"], "not 'edgy'"),
+        ([plain, "--layers", "9"], "there is no layer 9; the cache holds 0, 1, 2, 3"),
+        ([plain, "--pooling", "last"], "there is no pooling 'last'; the cache holds mean"),
+        ([str(caches["words"]), "--pooling", "mean"], "no pooling to choose"),
+        ([plain, "--out", str(tmp_path / "rows.txt")], ".parquet or .csv"),
+        ([plain, "--shuffles", "-1"], "--shuffles"),
+        ([str(tmp_path / "none.h5")], "there is no such file"),
+        ([], "CACHE.h5"),
+    ):
+        assert main(["mi", *words]) == 2
+        assert said in capsys.readouterr().err
