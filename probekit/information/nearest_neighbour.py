@@ -166,23 +166,38 @@ def _kraskov(
     y += JITTER * rng.standard_normal(y.shape)
     psi = digamma(np.arange(1, n + 1))
     nats = np.zeros(len(draws))
-    tree = cKDTree(y)
-    halves = [cKDTree(y[own[own >= 0]]) if (own < 0).any() else tree for own in draws]
-    for first, nearest, distance in _lists(points, 128):
+    whole = _Others(y)
+    others = [_Others(y[own[own >= 0]]) if (own < 0).any() else whole for own in draws]
+    for first, nearest, distance in _lists(points, RARE):
         reach, inside = np.zeros((len(draws), len(nearest))), np.zeros((len(draws), len(nearest)), np.int64)
         _reaches(points, y, nearest, distance, first, draws, k, reach, inside)
-        for i, (own, near, among) in enumerate(zip(draws[:, first : first + len(nearest)], reach, halves, strict=True)):
+        for i, (own, near, among) in enumerate(zip(draws[:, first : first + len(nearest)], reach, others, strict=True)):
             used = own >= 0
-            beside = among.query_ball_point(y[own[used]], np.nextafter(near[used], 0), return_length=True)
+            beside = among.count(y[own[used]], near[used])
             nats[i] -= (psi[inside[i, used]] + psi[beside - 1]).sum()  # beside counts the point itself
     total = (draws >= 0).sum(1)
     return (psi[k - 1] + psi[total - 1] + nats / total) / math.log(2)
 
 
+class _Others:
+    """Labels, to be asked how many lie nearer to some of them than a distance, which is another for each."""
+
+    def __init__(self, y: np.ndarray) -> None:
+        self.sorted = np.sort(y[:, 0]) if y.shape[1] == 1 else None
+        self.tree = cKDTree(y) if y.shape[1] > 1 else None
+
+    def count(self, y: np.ndarray, reach: np.ndarray) -> np.ndarray:
+        if self.tree is not None:
+            return self.tree.query_ball_point(y, np.nextafter(reach, 0), return_length=True)
+        found = np.empty(len(y), np.int64)
+        _nearer(self.sorted, y[:, 0].copy(), reach, found)
+        return found
+
+
 def _lists(points: np.ndarray, most: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """Blocks of rows: the first one's number, neighbours int32 (b, K) from the nearest on, distances (b, K).
 
-    With a tree the nearest K of them, at least ``most`` or RARE; without all n - 1.
+    With a tree the nearest ``most``, but at most RARE; without one all n - 1.
     """
     n, d = points.shape
     count = min(n - 1, most, RARE) if d <= TREE else n - 1
@@ -222,6 +237,27 @@ def _insert(best: np.ndarray, value: float) -> None:
         best[at] = best[at - 1]
         at -= 1
     best[at] = value
+
+
+@njit(nogil=True, cache=True)
+def _nearer(values: np.ndarray, y: np.ndarray, reach: np.ndarray, found: np.ndarray) -> None:
+    """found[i] : how many of the sorted values are nearer to y[i] than reach[i], by their difference as computed."""
+    for i in range(len(y)):
+        low, high = 0, len(values)
+        while low < high:
+            middle = (low + high) // 2
+            if y[i] - values[middle] >= reach[i]:
+                low = middle + 1
+            else:
+                high = middle
+        start, high = low, len(values)
+        while low < high:
+            middle = (low + high) // 2
+            if values[middle] - y[i] >= reach[i]:
+                high = middle
+            else:
+                low = middle + 1
+        found[i] = low - start
 
 
 @njit(nogil=True, cache=True)
