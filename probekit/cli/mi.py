@@ -36,8 +36,13 @@ def mi_command(
         ),
     ] = "edge",
     shuffles: Annotated[
-        int, typer.Option("--shuffles", min=0, help="Of the labels, for p and for where noise falls.")
-    ] = 1000,
+        int | None,
+        typer.Option(
+            "--shuffles",
+            min=0,
+            help="Of the labels, for p and for where noise falls; each estimator's own number without it.",
+        ),
+    ] = None,
     controls: Annotated[
         int | None,
         typer.Option(

@@ -9,7 +9,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +30,7 @@ __all__ = ["layer_information"]
 
 Vectors = Any | Callable[[], Any]
 CONTROLS = 10
+THREADED = "edge-"  # how the names of estimators begin that use several threads themselves, one layer at a time
 ENOUGH = 19  # shuffled label sets; fewer can not show p = 0.05
 
 
@@ -41,7 +41,7 @@ def layer_information(
     about: Mapping[str, Any],
     estimators: Estimator | str | Sequence[Estimator | str] = (Estimator.EDGE,),
     discrete: bool | None = None,
-    shuffles: int = 1000,
+    shuffles: int | None = None,
     controls: int | None = None,
     warning: str = "",
     seed: int = 0,
@@ -55,11 +55,13 @@ def layer_information(
         counted. discrete : whether they are classes, whatever their type
     about : the columns task, split, model, representation … of the rows
     estimators : names, see :class:`Estimator`
-    shuffles : of the labels, for p and for where noise falls; 0 for neither
+    shuffles : of the labels, for p and for where noise falls; each estimator's own number for None (1,000 of "edge",
+        fewer where they take long), 0 for neither
     controls : whole estimates of as many shuffled label sets; for None 10 where an estimator shuffles no labels itself.
         Its p then comes from them, where they are 19 at least
     warning : what is to be said of every number, such as that examples depend on each other
-    threads : layers measured at a time, None for one a core; the numbers do not depend on it
+    threads : layers measured at a time, None for one a core; the numbers do not depend on it. EDGE as published shares
+        each layer among them
 
     Rows: metric "mutual-information". Target "gold" holds the estimate with its 95 % interval. Where it is undetermined
     the value is NaN and the interval says what is possible. Target "shuffled" says where noise falls: the mean of
@@ -75,16 +77,15 @@ def layer_information(
         raise UsageError(f"no {'layer' if names else 'estimator'} was given.")
     if unknown := [name for name in names if name not in list(Estimator)]:
         raise UsageError(f"estimator is {', '.join(Estimator)}, not {unknown[0]!r}.")
-    if shuffles < 0 or seed < 0 or (controls or 0) < 0 or (threads is not None and threads < 1):
+    if min(shuffles or 0, controls or 0, seed) < 0 or (threads is not None and threads < 1):
         raise UsageError("shuffles, controls and a seed are 0 or more, threads are 1 or more.")
-    job = _Job.of(labels, discrete, shuffles, controls, seed)
+    job = _Job.of(labels, discrete, shuffles, controls, seed, threads)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     found: dict[tuple[str, str], _Found] = {}
     work = [(estimator, layer) for estimator in dict.fromkeys(map(str, names)) for layer in layers]
     with threadpool_limits(1), torch_threads(1), ThreadPoolExecutor(threads or cores) as pool:
-        # EDGE as published shares one estimate among threads of its own, and so stays out of the pool
         for run, threaded in ((pool.map, False), (map, True)):
-            own = [key for key in work if key[0].startswith("edge-") == threaded]
+            own = [key for key in work if key[0].startswith(THREADED) == threaded]
             for key, one in zip(own, run(lambda key: job.measure(key[0], key[1], layers[key[1]]), own), strict=True):
                 found[key] = one
                 progress("information", len(found), len(work))
@@ -159,19 +160,20 @@ class _Job:
     labels: np.ndarray
     known: np.ndarray
     discrete: bool | None
-    shuffles: int
+    shuffles: int | None
     controls: int | None
     seed: int
+    threads: int | None
 
     @classmethod
-    def of(cls, labels: Any, discrete: bool | None, shuffles: int, controls: int | None, seed: int) -> _Job:
+    def of(cls, labels: Any, discrete: bool | None, *more: Any) -> _Job:
         y = np.asarray(labels)
         known: np.ndarray = np.ones(len(y), dtype=bool)
         if y.dtype.kind in "fi":
             unknown = np.isnan(y) if y.dtype.kind == "f" else y < 0
             known = ~np.any(unknown.reshape(len(y), -1), axis=1)
         target(y[known], discrete=discrete)  # what is wrong with labels is told before the work
-        return cls(y[known], known, discrete, shuffles, controls, seed)
+        return cls(y[known], known, discrete, *more)
 
     @property
     def left_out(self) -> int:
@@ -183,13 +185,16 @@ class _Job:
         if x.ndim != 2 or len(x) != len(self.known):
             raise UsageError(f"layer {layer}: vectors {x.shape} do not go with {len(self.known)} labels.")
         x = x[self.known] if self.left_out else x
-        estimate = partial(mutual_information, x, estimator=estimator, discrete=self.discrete, seed=self.seed)
+        how: dict[str, Any] = {"estimator": estimator, "discrete": self.discrete, "seed": self.seed}
+        if estimator.startswith(THREADED):
+            how["threads"] = self.threads
+        times: dict[str, Any] = {} if self.shuffles is None else {"shuffles": self.shuffles}
         try:
-            gold = estimate(self.labels, shuffles=self.shuffles)
+            gold = mutual_information(x, self.labels, **how, **times)
             k = self.controls
             if k is None:
-                k = 0 if len(gold.null) or not self.shuffles else CONTROLS
+                k = 0 if len(gold.null) or self.shuffles == 0 else CONTROLS
             order = shuffled(np.arange(len(x)), k, (self.seed, 1))
-            return _Found(gold, [estimate(self.labels[rows], shuffles=0) for rows in order])
+            return _Found(gold, [mutual_information(x, self.labels[rows], **how, shuffles=0) for rows in order])
         except NonFiniteError as error:
             raise NonFiniteError(f"layer {layer}: {error}") from None

@@ -28,7 +28,7 @@ def mi(
     estimators: Estimator | str | Sequence[Estimator | str] = (Estimator.EDGE,),
     pooling: str | None = None,
     layers: Sequence[int | str] | None = None,
-    shuffles: int = 1000,
+    shuffles: int | None = None,
     controls: int | None = None,
     seed: int = 0,
     threads: int | None = None,
