@@ -52,8 +52,11 @@ def nearest_neighbour(
     has the k it can have, and a single example of a class is left out. Numbers: estimator 1 of Kraskov, Stögbauer and
     Grassberger (2004, equation 8), each column of y scaled to unit variance. Both use Euclidean distances.
 
-    The interval is that of the information in what is looked at, not of bias: ± t times the deviation of 100 estimates
-    from random halves, which for a mean equals that of the whole (delete-d jackknife, Shao & Wu 1989).
+    Signal outside of the components is not seen: of 0.91 bits along a direction of low variance of 768, they show 0.01
+    and all columns 0.48 (n = 1000), logistic regression 0.82 (:func:`probekit.information.bounds.logistic_bound`).
+
+    The interval is that of the information in what is looked at, and knows of no bias: ± t times the deviation of 100
+    estimates from random halves, which for a mean equals that of the whole (delete-d jackknife, Shao & Wu 1989).
     Raises NonFiniteError for NaN and infinity, UsageError for less than one neighbour or component,
     and for classes of one example only.
     """
