@@ -2,13 +2,13 @@
 
 It is of the family of EDGE (Noshad, Zeng & Hero 2018): vectors are hashed to buckets on shifted grids, and the plug-in
 estimate from joint counts is averaged over grids. It differs in what would otherwise mislead. Directions are found on
-one half of the examples and information is measured on the other, then the other way round; the mean of the estimate
-under shuffled labels is known exactly and is taken off; nothing is clipped before it is averaged.
+other examples than those that are hashed by them (six folds); the mean of the estimate under shuffled labels is known
+exactly and is taken off; nothing is clipped before it is averaged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,16 +20,17 @@ from probekit.information import _kernels as kernels
 from probekit.information.estimate import Information, p_value
 from probekit.information.null import Measured, measure
 from probekit.information.target import Target
-from probekit.information.views import Vectors, View, coordinates, principal_axes, project, roots
+from probekit.information.views import Points, Vectors, View, cut, pooled, principal_axes, project, roots
 from probekit.probes.design import moments, narrowed
 
 __all__ = ["calibrated", "plug_in"]
 
 GRIDS = 20
 GRIDS_TO_CHOOSE = 5
+FOLDS = 6  # half of which choose the view that the other half are seen by
 SLICES = 5  # of numbers, that quadratic views take for classes
 HIDDEN = 0.5  # share of the entropy that noise may reach before an estimate is called undetermined
-FEWEST = 4  # examples a class, on average: one in each part
+FEWEST = 4  # examples a class, on average
 HIGH = 0.5  # bits about numbers, above which bins cost 5 to 20 %
 ROOM = 0.1  # share of the entropy that must be left above what noise gives on average
 ROWS_A_COLUMN = 8  # of the covariance; more rows are thinned out
@@ -47,31 +48,40 @@ def calibrated(x: np.ndarray, y: Target, *, grids: int = GRIDS, shuffles: int = 
     rng = np.random.default_rng(seed)
     centre, scale = _columns(x)
     if x.shape[1] == 1:
-        rows = np.arange(len(y))
-        labels = _whitened(y.numbers) if y.several else None  # type: ignore[arg-type]
-        view = coordinates("as it is", (x.astype(np.float64) - centre) * scale, labels, numbers=y.codes is None)
-        return _report([_measure(view, _Labels.of(y, rows), rng, grids, shuffles)], [view.name], y)
+        z = (x.astype(np.float64) - centre) * scale
+        points = Points("as it is", "as it is", z, labels=_whitened(y.numbers) if y.several else None)  # type: ignore[arg-type]
+        return _report(_measure([points], _Labels.of(y), rng, grids, shuffles), points.name, y)
     seen = _seen(x, y, centre, scale, rng)
-    measured, names = [], []
-    for inner, other, test in ((0, 1, (2, 3)), (2, 3, (0, 1))):
-        rows = np.concatenate([seen.parts[p] for p in test])
-        names.append(_choose(seen, y, inner, other, rng))
-        [view] = seen.views((inner, other), rows, names[-1])
-        measured.append(_measure(view, _Labels.of(y, rows), rng, grids, shuffles))
-    return _report(measured, names, y, repeated=seen.repeated)
+    halves = range(FOLDS)[: FOLDS // 2], range(FOLDS)[FOLDS // 2 :]
+    shown: dict[str, list[Points]] = {}
+    rows: dict[str, list[np.ndarray]] = {}
+    for own, others in (halves, halves[::-1]):
+        chosen = _choose(seen, y, others, rng)
+        for fold in own:
+            [points] = seen.views([f for f in range(FOLDS) if f != fold], fold, chosen)
+            shown.setdefault(points.kind, []).append(points)
+            rows.setdefault(points.kind, []).append(seen.parts[fold])
+    views = [pooled(parts) for parts in shown.values()]
+    labels = _Labels.of(y, np.concatenate([part for parts in rows.values() for part in parts]))
+    found = _measure(views, labels, rng, grids, shuffles)
+    fitted = any("principal" not in kind for kind in shown)
+    return _report(found, "; ".join(v.name for v in views), y, doubled=fitted, repeated=seen.repeated)
 
 
-def _choose(seen: Vectors, y: Target, inner: int, other: int, rng: np.random.Generator) -> str:
-    """The view that tells most: fitted to one quarter of the examples, measured on another."""
+def _choose(seen: Vectors, y: Target, folds: Sequence[int], rng: np.random.Generator) -> str:
+    """The view that tells most about the labels of some folds, each seen by a fit to the others of them."""
+    shown: dict[str, list[Points]] = {}
+    for fold in folds:
+        for points in seen.views([f for f in folds if f != fold], fold):
+            shown.setdefault(points.name, []).append(points)
     best, name = -np.inf, ""
-    rows = seen.parts[other]
-    labels = _Labels.of(y, rows)
-    for view in seen.views((inner,), rows):
-        found = _measure(view, labels, rng, GRIDS_TO_CHOOSE, 0)
+    labels = _Labels.of(y, np.concatenate([seen.parts[fold] for fold in folds]))
+    for own, parts in shown.items():
+        found = _measure([pooled(parts)], labels, rng, GRIDS_TO_CHOOSE, 0)
         # Twice n ln 2 times the null is about chi-squared, so this is its deviation: noisy views must tell more.
-        value = found.value - found.scale * np.sqrt(max(found.null_mean, 0) / (len(rows) * np.log(2)))
+        value = found.value - found.scale * np.sqrt(max(found.null_mean, 0) / (len(found.terms) * np.log(2)))
         if value > best:
-            best, name = value, view.name
+            best, name = value, own
     return name
 
 
@@ -84,79 +94,91 @@ class _Labels:
     bins: int = 0
 
     @classmethod
-    def of(cls, y: Target, rows: np.ndarray) -> _Labels:
+    def of(cls, y: Target, rows: np.ndarray | slice = slice(None)) -> _Labels:
         if y.codes is not None:
             return cls(y.codes[rows])
         numbers = y.numbers[rows]  # type: ignore[index]
         if numbers.shape[1] > 1:
             return cls(None)
-        bins = max(2, round(2.5 * len(rows) ** 0.25))
+        bins = max(2, round(2.5 * len(numbers) ** 0.25))
         kinds, codes = np.unique(numbers[:, 0], return_inverse=True)
         if len(kinds) <= bins:
             return cls(codes.ravel(), bins=len(kinds))
-        return cls(None, (rankdata(numbers[:, 0]) - 0.5) / len(rows), bins)
+        return cls(None, (rankdata(numbers[:, 0]) - 0.5) / len(numbers), bins)
 
-    def lookup(self, view: View, shifts: np.ndarray) -> np.ndarray:
+    def columns(self, views: list[View]) -> int:
+        """How many are cut on a shifted grid."""
+        if self.codes is not None:
+            return 0
+        return 1 if self.ranks is not None else views[0].labels.shape[1]  # type: ignore[union-attr]
+
+    def lookup(self, views: list[View], shifts: np.ndarray) -> np.ndarray:
         """int32 (grids, n): the bucket of each row's label in each grid."""
         if self.ranks is not None:
-            return np.floor(self.bins * self.ranks + shifts[:, -1:]).astype(np.int32)
-        return _cut(view.labels, shifts[:, -view.labels.shape[1] :], np.ones(view.labels.shape[1], dtype=bool))
+            return np.floor(self.bins * self.ranks + shifts).astype(np.int32)
+        return _cells(views[0].labels, shifts)  # type: ignore[arg-type]
 
 
-def _cut(z: np.ndarray, shifts: np.ndarray, free: np.ndarray) -> np.ndarray:
-    """int32 (grids, n): buckets of points (n, q) on grids with these shifts (grids, q)."""
+def _cells(z: np.ndarray, shifts: np.ndarray) -> np.ndarray:
+    """int32 (grids, n): buckets of points (n, q) on unit grids with these shifts (grids, q)."""
     out = np.empty((len(shifts), len(z)), dtype=np.int32)
-    for shift, row in zip(np.where(free, shifts, 0.0), out, strict=True):
+    for shift, row in zip(shifts, out, strict=True):
         kernels.grid(z, shift, row)
     return out
 
 
-def _measure(view: View, labels: _Labels, rng: np.random.Generator, grids: int, shuffles: int) -> Measured:
-    q = view.z.shape[1]
-    theirs = 0 if labels.codes is not None else 1 if labels.ranks is not None else view.labels.shape[1]  # type: ignore[union-attr]
-    shifts = rng.random((grids, q + theirs))
+def _measure(shown: list[Points], labels: _Labels, rng: np.random.Generator, grids: int, shuffles: int) -> Measured:
+    """What the buckets of all points and the labels share; points of different kinds have buckets of their own."""
+    views = [cut(points, numbers=labels.codes is None) for points in shown]
     seed = int(rng.integers(2**63))
-    buckets = _cut(np.ascontiguousarray(view.z), shifts[:, :q], view.free)
+    buckets, used = [], np.zeros((grids, 1), dtype=np.int32)
+    for view in views:
+        own = _cells(np.ascontiguousarray(view.z), np.where(view.free, rng.random((grids, len(view.free))), 0.0))
+        buckets.append(own + used)
+        used = used + own.max(1, keepdims=True) + 1
+    every = np.concatenate(buckets, axis=1) if len(buckets) > 1 else buckets[0]
     if labels.codes is not None:
-        return measure(buckets, labels.codes, shuffles=shuffles, seed=seed)
-    lookup = labels.lookup(view, shifts)
-    return measure(buckets, np.arange(buckets.shape[1]), lookup, shuffles=shuffles, seed=seed)
+        return measure(every, labels.codes, shuffles=shuffles, seed=seed)
+    lookup = labels.lookup(views, rng.random((grids, labels.columns(views))))
+    return measure(every, np.arange(every.shape[1]), lookup, shuffles=shuffles, seed=seed)
 
 
-def _report(parts: list[Measured], names: list[str], y: Target, *, repeated: float = 0.0) -> Information:
-    """What was measured on disjoint parts of the examples, as one estimate."""
-    value, null_mean, h = (float(np.mean([getattr(p, of) for p in parts])) for of in ("value", "null_mean", "entropy"))
-    # The halves share their examples through the directions, so what noise gives in one goes with what it gives in the
-    # other: draws are added in order of size, as if the two always went together, which no sum can exceed in spread.
-    null = np.mean([np.sort(part.adjust(part.null)) for part in parts], axis=0)
-    n, top = len(y), min(h, np.log2(len(y)))
-    variance = sum(part.scale**2 * part.terms.var() * len(part.terms) for part in parts) / n**2
-    spread = Z95 * np.sqrt(variance + (null.var() if len(null) else 0))
+def _report(found: Measured, view: str, y: Target, *, doubled: bool = False, repeated: float = 0.0) -> Information:
+    """What was measured, as an estimate. ``doubled`` : views were fitted to the labels of other folds.
+
+    Each pair of examples then counts twice, in the fold of the one and in that of the other, while shuffled labels are
+    seen through directions that stay as they are: noise has at most twice the variance that they show.
+    """
+    value, h, n = found.value, found.entropy, len(y)
+    top = min(h, np.log2(n))
+    null = np.asarray(found.adjust(found.null)) * (np.sqrt(2) if doubled else 1.0)
+    spread = Z95 * np.sqrt(found.scale**2 * found.terms.var() / n + (null.var() if len(null) else 0))
     noise = float(np.quantile(null, 0.95)) if len(null) else 0.0
     undetermined = ""
     if n < FEWEST * y.classes:
         undetermined = f"{y.classes} classes of {n} examples: fewer than {FEWEST} a class"
-    elif any(part.top > 0 and part.top - part.null_mean < ROOM * part.top for part in parts):
-        undetermined = f"{n} examples are too few for the buckets: noise alone gives {null_mean:.2f} of {h:.2f} bits"
+    elif found.top > 0 and found.top - found.null_mean < ROOM * found.top:
+        undetermined = (
+            f"{n} examples are too few for the buckets: noise alone gives {found.null_mean:.2f} of {h:.2f} bits"
+        )
     elif noise > HIDDEN * h:
         undetermined = f"shuffled labels reach {noise:.2f} of {h:.2f} bits"
-    bins = 0 if y.codes is not None else round(float(np.mean([part.labels for part in parts])))
     return Information(
         value=float("nan") if undetermined else min(max(value, 0.0), top),
-        raw=float(np.mean([part.raw for part in parts])),
+        raw=found.raw,
         entropy=h,
         n=n,
         estimator="edge",
         null=null,
-        null_mean=null_mean,
+        null_mean=found.null_mean,
         p=p_value(value, null),
         ci_low=0.0 if undetermined else min(max(value - spread, 0.0), top),
         ci_high=top if undetermined else min(max(value + spread, 0.0), top),
-        buckets=float(np.mean([part.buckets for part in parts])),
-        bins=bins,
+        buckets=found.buckets,
+        bins=0 if y.codes is not None else round(found.labels),
         undetermined=undetermined,
         warning="; ".join(_warnings(value, y, repeated)),
-        view="; ".join(dict.fromkeys(names)),
+        view=view,
     )
 
 
@@ -164,7 +186,7 @@ def _warnings(value: float, y: Target, repeated: float) -> Iterator[str]:
     if repeated > REPEATED:
         yield f"{repeated:.0%} of the vectors equal another one: interval and p take them for independent"
     if y.several:
-        yield "of numbers in several columns at most four canonical directions are seen: the value comes out low"
+        yield "of numbers in several columns two canonical directions are seen: the value comes out low"
     elif y.codes is None and value > HIGH:
         yield "numbers are cut into bins: high values come out low"
 
@@ -190,15 +212,15 @@ def _seen(x: np.ndarray, y: Target, centre: np.ndarray, scale: np.ndarray, rng: 
         x = narrowed(x, None, standardise=True)[0]
         centre, scale = np.zeros(x.shape[1]), np.ones(x.shape[1])
     d = x.shape[1]
-    parts, repeated = _quarters(key, y, rng)
+    parts, repeated = _folds(key, y, rng)
     if y.codes is not None:
         features, codes, classes = None, y.codes, y.classes
         group = np.empty(n, dtype=np.int64)
         for part, rows in enumerate(parts):
             group[rows] = part * classes + codes[rows]
-        sums = np.zeros((4, classes, d))
+        sums = np.zeros((FOLDS, classes, d))
         kernels.group_sums(x, centre, group, sums.reshape(-1, d))
-        held = np.bincount(group, minlength=4 * classes).reshape(4, classes).astype(np.float64)
+        held = np.bincount(group, minlength=FOLDS * classes).reshape(FOLDS, classes).astype(np.float64)
     else:
         features, classes = _whitened(y.numbers), SLICES  # type: ignore[arg-type]
         codes = (rankdata(features[:, 0], method="ordinal") - 1) * SLICES // n
@@ -208,27 +230,30 @@ def _seen(x: np.ndarray, y: Target, centre: np.ndarray, scale: np.ndarray, rng: 
     [every] = moments(x, [np.sort(np.concatenate(parts)[np.arange(enough) * n // enough])])
     covariance = every.scatter / every.weight * np.outer(scale, scale)
     components = project(x, centre, scale[:, None] * principal_axes(covariance))
-    factors = tuple(roots(covariance))
-    return Vectors(x, centre, scale, factors, components, parts, sums, held, codes, classes, features, repeated)
+    covariance = covariance.astype(np.float32)
+    return Vectors(
+        x, centre, scale, covariance, tuple(roots(covariance)), components, parts, sums, held, codes, classes, features,
+        repeated,
+    )  # fmt: skip
 
 
-def _quarters(key: np.ndarray, y: Target, rng: np.random.Generator) -> tuple[list[np.ndarray], float]:
-    """Row numbers of four parts that are alike in classes, and the share of rows that equal another one.
+def _folds(key: np.ndarray, y: Target, rng: np.random.Generator) -> tuple[list[np.ndarray], float]:
+    """Row numbers of FOLDS parts that are alike in classes, and the share of rows that equal another one.
 
     ``key`` (n,) names rows: chance is dealt out in its order, so that parts do not depend on the order in which rows
-    came, and rows of one key fall into one part, unless there are so few keys that each must fall into all. Nothing else
-    may depend on it: parts that resembled each other in x and y would share what chance made of the two.
+    came, and rows of one key fall into one part, unless there are so few keys that each must fall into all. Nothing
+    else may depend on it: parts that resembled each other in x and y would share what chance made of the two.
     """
     n = len(key)
     codes = y.codes if y.codes is not None else np.zeros(n, dtype=np.int64)
     order = np.lexsort((codes, key))
     dealt = np.lexsort((rng.random(n), codes[order]))
     part = np.empty(n, dtype=np.int64)
-    part[dealt] = np.arange(n) % 4
+    part[dealt] = np.arange(n) % FOLDS
     new = np.append(True, np.diff(key[order]) != 0)
     if new.mean() > 1 / 8:
         part = part[np.maximum.accumulate(np.where(new, np.arange(n), 0))]
-    return [order[part == p] for p in range(4)], 1 - float(new.mean())
+    return [order[part == p] for p in range(FOLDS)], 1 - float(new.mean())
 
 
 def _whitened(numbers: np.ndarray) -> np.ndarray:
@@ -246,12 +271,7 @@ def plug_in(x: np.ndarray, y: Target, *, grids: int = GRIDS, shuffles: int = 100
     two discrete variables.
     """
     codes = np.unique(x, return_inverse=True)[1].ravel()
-    rng, rows = np.random.default_rng(seed), np.arange(len(y))
+    rng = np.random.default_rng(seed)
     labels = _whitened(y.numbers) if y.several else None  # type: ignore[arg-type]
-    view = replace(
-        coordinates("values", np.zeros((len(y), 1)), labels),
-        z=codes[:, None].astype(np.float64),
-        free=np.array([False]),
-    )
-    found = _measure(view, _Labels.of(y, rows), rng, grids, shuffles)
-    return replace(_report([found], ["values"], y), estimator="plug-in")
+    points = Points("values", "values", np.zeros((len(y), 1)), codes, None, labels)
+    return replace(_report(_measure([points], _Labels.of(y), rng, grids, shuffles), "values", y), estimator="plug-in")

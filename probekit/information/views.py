@@ -23,37 +23,102 @@ from scipy.linalg import cholesky, solve_triangular
 from scipy.sparse.linalg import eigsh
 from scipy.stats import rankdata
 
-__all__ = ["Vectors", "View", "coordinates", "principal_axes", "project", "roots"]
+__all__ = ["Points", "Vectors", "View", "cut", "pooled", "principal_axes", "project", "roots"]
 
 SHRINKAGES = (0.03, 0.2, 0.6, 0.9, 0.99)
 COMPONENTS = 16
 QUADRATIC = (4, 16)
 PRINCIPAL = (2, 4)
 DIMENSIONS = 4
+PAIRS = 2  # of canonical directions, for numbers in several columns
 MARGINS = 3
 BLOCK = 1024
 FARTHEST = 6.0  # standard deviations: what lies farther out falls into the outermost buckets
 TINY = 1e-9
+FAR = -1e9
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Points:
+    """What one view shows of some rows.
+
+    name : of the view, its settings too; kind : without what only scales it. Points of one kind can be pooled
+    z : (n, q) coordinates, q ≤ 4; code : int (n,), a decision between classes, or None
+    axes : (f, q), the coordinates in terms of the label features, which tell how those of two fits lie to each other;
+    None for coordinates that no labels were needed for
+    labels : (n, q') coordinates of numbers in several columns; None for other labels
+    """
+
+    name: str
+    kind: str
+    z: np.ndarray
+    code: np.ndarray | None = None
+    axes: np.ndarray | None = None
+    labels: np.ndarray | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
     """Points of some rows, to be cut by a unit grid.
 
-    name : what was looked at; z : (n, q), in widths of a bucket
-    free : bool (q,), columns on which the grid may be shifted; others are counted as they are
-    labels : (n, q'), of numbers in several columns, in widths, too; None for other labels
+    z : (n, q), in widths of a bucket; free : bool (q,), columns on which the grid is shifted, others are counted as
+    they are; labels : (n, q'), in widths, too, or None
     """
 
-    name: str
     z: np.ndarray
     free: np.ndarray
     labels: np.ndarray | None = None
 
 
+def pooled(parts: Sequence[Points]) -> Points:
+    """The points of one kind that several fits gave, turned to lie as those of the first do."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    turned = [_turned(p.z, p.axes, first.axes) for p in parts]
+    labels = None
+    if first.labels is not None:
+        labels = np.concatenate([_turned(p.labels, p.axes, first.axes) for p in parts])  # type: ignore[arg-type]
+    code = None if first.code is None else np.concatenate([p.code for p in parts])  # type: ignore[misc]
+    return Points(
+        "; ".join(dict.fromkeys(p.name for p in parts)), first.kind, np.concatenate(turned), code, None, labels
+    )
+
+
+def _turned(z: np.ndarray, axes: np.ndarray | None, onto: np.ndarray | None) -> np.ndarray:
+    """Coordinates (n, q), rotated as brings their axes (f, q) closest to others (Schönemann 1966)."""
+    if axes is None or onto is None:
+        return z
+    u, _, v = np.linalg.svd(axes.T @ onto)
+    return z @ (u @ v)
+
+
+def cut(points: Points, *, numbers: bool = False) -> View:
+    """Points as a view: buckets c n^(-1/(2 + q + q')) deviations wide, c = 3.5 for one coordinate, 2.5 for more.
+
+    q' counts the columns that labels are cut by, 0 for classes. A deviation is half of what the middle 68 % span, so
+    that outliers do not widen buckets. A decision is counted as it is, beside thirds of its margin.
+    """
+    n, q = points.z.shape
+    if points.code is not None:
+        z = np.column_stack([points.code, MARGINS * rankdata(points.z[:, 0]) / n])
+        return View(z.astype(np.float64), np.array([False, True]))
+    dimensions = q + (points.labels.shape[1] if points.labels is not None else int(numbers))
+    width = (3.5 if dimensions == 1 else 2.5) * n ** (-1 / (2 + dimensions))
+    labels = None if points.labels is None else _deviations(points.labels) / width
+    return View(_deviations(points.z) / width, np.ones(q, dtype=bool), labels)
+
+
+def _deviations(z: np.ndarray) -> np.ndarray:
+    low, middle, high = np.quantile(z, (0.16, 0.5, 0.84), axis=0)
+    scale = (high - low) / 2
+    scale = np.where(scale > TINY * np.abs(z).max(0), scale, z.std(0))
+    return np.clip((z - middle) / np.where(scale > 0, scale, 1), -FARTHEST, FARTHEST)
+
+
 def roots(covariance: np.ndarray) -> Iterator[np.ndarray]:
     """The Cholesky factor, float32 (d, d), of a covariance matrix shrunk by each of SHRINKAGES."""
-    variance = max(np.trace(covariance) / len(covariance), TINY)
+    variance = np.trace(covariance) / max((np.diagonal(covariance) > 0).sum(), 1) or 1.0  # constant columns have none
     for shrinkage in SHRINKAGES:
         shrunk = (1 - shrinkage) * covariance
         shrunk[np.diag_indices_from(shrunk)] += shrinkage * variance
@@ -87,9 +152,10 @@ def principal_axes(covariance: np.ndarray) -> np.ndarray:
 def gaussian_scores(fitted: np.ndarray, codes: np.ndarray, classes: int, points: np.ndarray) -> np.ndarray:
     """ln p(point | class), but for a constant, by a Gaussian fitted to each class's points (m, k): (n, classes).
 
-    A tenth of each covariance is the diagonal of all points' covariance. Classes of fewer than 2 points get -inf.
+    A tenth of each covariance is the diagonal of all points' covariance. Classes of fewer than 2 points are taken to be
+    far away.
     """
-    out = np.full((len(points), classes), -np.inf)
+    out = np.full((len(points), classes), FAR)
     common = np.diag(np.maximum(fitted.var(0), TINY))
     for c in range(classes):
         own = fitted[codes == c]
@@ -102,36 +168,13 @@ def gaussian_scores(fitted: np.ndarray, codes: np.ndarray, classes: int, points:
     return out
 
 
-def coordinates(name: str, z: np.ndarray, labels: np.ndarray | None = None, *, numbers: bool = False) -> View:
-    """A view of coordinates z (n, q): buckets c n^(-1/(2 + q + q')) deviations wide, c = 3.5 for one, 2.5 for more.
-
-    q' counts the columns that labels are cut by, 0 for classes. A deviation is half of what the middle 68 % span, so
-    that outliers do not widen the buckets.
-    """
-    dimensions = z.shape[1] + (labels.shape[1] if labels is not None else int(numbers))
-    width = (3.5 if dimensions == 1 else 2.5) * len(z) ** (-1 / (2 + dimensions))
-    cut = None if labels is None else _deviations(labels) / width
-    return View(name, _deviations(z) / width, np.ones(z.shape[1], dtype=bool), cut)
-
-
-def _deviations(z: np.ndarray) -> np.ndarray:
-    z = np.nan_to_num(z, posinf=1e30, neginf=-1e30)
-    low, middle, high = np.quantile(z, (0.16, 0.5, 0.84), axis=0)
-    scale = (high - low) / 2
-    scale = np.where(scale > TINY * np.abs(z).max(0), scale, z.std(0))
-    return np.clip((z - middle) / np.where(scale > 0, scale, 1), -FARTHEST, FARTHEST)
-
-
-def decisions(name: str, scores: np.ndarray) -> Iterator[View]:
-    """Views of the likeliest class by scores (n, classes), and of the likeliest two, each with thirds of the margin."""
+def decisions(name: str, scores: np.ndarray) -> Iterator[Points]:
+    """The likeliest class by scores (n, classes), and the likeliest two, each with the margin between the two."""
     rows, classes = np.arange(len(scores)), scores.shape[1]
-    scores = np.nan_to_num(scores, neginf=-1e30)
     two = np.argpartition(scores, classes - 2, axis=1)[:, -2:]  # the second, then the first
-    margin = scores[rows, two[:, 1]] - scores[rows, two[:, 0]]
-    thirds = MARGINS * rankdata(margin) / len(scores)
+    margin = (scores[rows, two[:, 1]] - scores[rows, two[:, 0]])[:, None]
     for kind, code in (("likeliest class", two[:, 1]), ("two likeliest classes", two[:, 1] * classes + two[:, 0])):
-        z = np.column_stack([code, thirds]).astype(np.float64)
-        yield View(f"{name}, {kind}", z, np.array([False, True]))
+        yield Points(f"{name}, {kind}", kind, margin, code)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,7 +183,8 @@ class Vectors:
 
     Whatever takes no labels rests on all rows: means, covariance, principal components.
 
-    x : (n, d); centre, scale : (d,), mean and 1 / standard deviation. roots : of the shrunken covariances
+    x : (n, d); centre, scale : (d,), mean and 1 / standard deviation. covariance : of the scaled rows; roots : of it,
+    shrunken
     components : (n, k), first principal components
     parts : row numbers of each part. sums : (parts, f, d), Σ f (x - centre) over a part's rows, f being label features:
     classes as 0 and 1, or whitened numbers; held : (parts, f), Σ f
@@ -151,6 +195,7 @@ class Vectors:
     x: np.ndarray
     centre: np.ndarray
     scale: np.ndarray
+    covariance: np.ndarray
     roots: tuple[np.ndarray, ...]
     components: np.ndarray
     parts: list[np.ndarray]
@@ -161,51 +206,54 @@ class Vectors:
     features: np.ndarray | None = None
     repeated: float = 0.0
 
-    def views(self, fit: Sequence[int], rows: np.ndarray, only: str | None = None) -> Iterator[View]:
-        """Every view of ``rows`` that the labels of the parts ``fit`` give; or the one of that name."""
+    def views(self, fit: Sequence[int], part: int, only: str | None = None) -> Iterator[Points]:
+        """What every view shows of a part's rows, fitted to the labels of the parts ``fit``; or the view of a name."""
+        rows = self.parts[part]
         wanted = [at for at, s in enumerate(SHRINKAGES) if only is None or only.startswith(f"linear {s:g},")]
         if wanted:
             yield from (v for v in self._linear(fit, rows, wanted) if only in (None, v.name))
-        points, numbers = self.components[rows], self.features is not None
-        several = numbers and self.features.shape[1] > 1  # type: ignore[union-attr]
+        points, several = self.components[rows], self.features is not None and self.features.shape[1] > 1
         for k in _up_to(points.shape[1], QUADRATIC):
-            name = f"quadratic, {k} components"
+            name = f"quadratic in {k}"
             if (only is None or only.startswith(name)) and not several:
                 fitted = np.concatenate([self.parts[p] for p in fit])
                 scores = gaussian_scores(self.components[fitted, :k], self.codes[fitted], self.classes, points[:, :k])
                 yield from (v for v in self._by_scores(name, scores) if only in (None, v.name))
         for k in _up_to(points.shape[1], PRINCIPAL):
-            name = f"principal, {k} components"
-            if only in (None, name):
-                labels = self.features[rows][:, :k] if several else None  # type: ignore[index]
-                yield coordinates(name, points[:, :k], labels, numbers=numbers)
+            name = f"{k} principal components"
+            if only in (None, name) and not several:
+                yield Points(name, name, points[:, :k])
 
-    def _by_scores(self, name: str, scores: np.ndarray) -> Iterator[View]:
+    def _by_scores(self, name: str, scores: np.ndarray) -> Iterator[Points]:
         if self.features is not None:  # the mean slice
             weight = np.exp(scores - scores.max(1, keepdims=True))
-            yield coordinates(name, (weight @ np.arange(self.classes) / weight.sum(1))[:, None], numbers=True)
+            yield Points(name, name, (weight @ np.arange(self.classes) / weight.sum(1))[:, None])
         elif self.classes > 2:
             yield from decisions(name, scores)
         else:
-            yield coordinates(name, np.clip(scores[:, 1:], -1e30, 1e30) - np.clip(scores[:, :1], -1e30, 1e30))
+            yield Points(name, name, scores[:, 1:] - scores[:, :1])
 
-    def _linear(self, fit: Sequence[int], rows: np.ndarray, wanted: Sequence[int]) -> Iterator[View]:
+    def _linear(self, fit: Sequence[int], rows: np.ndarray, wanted: Sequence[int]) -> Iterator[Points]:
         sums, held = self.sums[list(fit)].sum(0) * self.scale, self.held[list(fit)].sum(0)
         count, numbers = sum(len(self.parts[p]) for p in fit), self.features is not None
         if numbers:
-            means, most = np.zeros_like(sums), min(len(sums), DIMENSIONS)
-            cross = sums / count
+            means, cross, most = np.zeros_like(sums), sums / count, min(len(sums), PAIRS)
         else:
-            middle = sums.sum(0) / count
-            means = np.where(held[:, None] > 0, sums / np.maximum(held, 1)[:, None] - middle, 0)
+            means = np.where(held[:, None] > 0, sums / np.maximum(held, 1)[:, None] - sums.sum(0) / count, 0)
             cross, most = np.sqrt(held / count)[:, None] * means, len(sums) - 1
         found = [linear_axes(self.roots[at], cross, min(most, self.x.shape[1])) for at in wanted]
-        scores = project(self.x, self.centre, self.scale[:, None] * np.hstack([axes for axes, _, _ in found]), rows)
-        for at, z, (axes, theirs, share) in zip(wanted, np.split(scores, len(wanted), axis=1), found, strict=True):
+        weights = np.hstack([axes for axes, _, _ in found])
+        spread = np.sqrt(np.einsum("dq,dq->q", weights, self.covariance @ weights))
+        weights = weights / np.where(spread > 0, spread, 1)
+        scores = project(self.x, self.centre, self.scale[:, None] * weights, rows)
+        several = numbers and len(sums) > 1
+        for at, z, axes, (_, theirs, share) in zip(
+            wanted, np.split(scores, len(wanted), 1), np.split(weights, len(wanted), 1), found, strict=True
+        ):
             name = f"linear {SHRINKAGES[at]:g}"
-            for q in range(1, min(axes.shape[1], DIMENSIONS) + 1):
-                labels = self.features[rows] @ theirs[:, :q] if numbers and len(theirs) > 1 else None  # type: ignore[index]
-                yield coordinates(f"{name}, {q} directions", z[:, :q], labels, numbers=numbers)
+            for q in [min(axes.shape[1], PAIRS)] if several else range(1, min(axes.shape[1], DIMENSIONS) + 1):
+                labels = self.features[rows] @ theirs[:, :q] if several else None  # type: ignore[index]
+                yield Points(f"{name}, {q} directions", f"{q} directions", z[:, :q], None, theirs[:, :q], labels)
             if not numbers and self.classes > 2:
                 own = means @ axes / (1 - np.minimum(share, 0.95))  # within classes, axes vary by 1 - share
                 yield from decisions(name, z @ own.T - 0.5 * np.einsum("kq,kq->k", own, means @ axes))
