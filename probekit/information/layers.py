@@ -150,7 +150,11 @@ class _Found:
 def _columns(one: Information) -> dict[str, Any]:
     same = ("value", "ci_low", "ci_high", "n", "raw", "null_mean", "null_sd", "share", "entropy", "buckets", "bins")
     columns = {name: getattr(one, name) for name in (*same, "undetermined", "warning", "view")}
-    return columns if np.isfinite(one.entropy) else {**columns, "share": np.nan}
+    if np.isinf(one.entropy):
+        columns["share"] = np.nan
+    if one.undetermined and np.isnan(one.ci_low):
+        columns |= {"ci_low": 0.0, "ci_high": min(one.entropy, np.log2(one.n))}
+    return columns
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,8 +133,9 @@ def test_estimators_with_threads_of_their_own_run_one_after_another(monkeypatch)
     assert {(thread == here, threads) for name, thread, threads in calls if name == "knn"} == {(False, 1)}
 
 
-def test_what_is_undetermined_has_no_value_and_says_why(monkeypatch, tmp_path):
-    own = {"undetermined": "noise alone fills the buckets", "ci_low": 0.0, "ci_high": 1.0, "null": np.array([0.2, 0.6])}
+@pytest.mark.parametrize("interval", [{"ci_low": 0.0, "ci_high": 1.0}, {}])
+def test_what_is_undetermined_has_no_value_and_says_why(monkeypatch, tmp_path, interval):
+    own = {"undetermined": "noise alone fills the buckets", "null": np.array([0.2, 0.6]), **interval}
     layers, y = toy(400)
 
     def estimate(x, y, estimator, **_):

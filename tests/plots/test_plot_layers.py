@@ -227,6 +227,71 @@ def test_a_summary_hangs_under_its_curve(ax):
         layer_curve(make_rows(records("sst2")), summary=make_rows(statistics()), ax=Figure().subplots())
 
 
+def informed(task="cola", estimator="edge", values=(0.2, 0.4, None, 0.3), possible=0.9, **own):
+    """Mutual information at four layers, ±.05, undetermined where there is no value, and noise up to .02."""
+    head = records(task, metric="mutual-information", estimator=estimator, **own)[1]
+    out = []
+    for i, value in enumerate(values):
+        low, high = (0.0, possible) if value is None else (value - 0.05, value + 0.05)
+        out += [
+            head | {"layer": i, "value": value, "ci_low": low, "ci_high": high},
+            head | {"layer": i, "target": "shuffled", "value": 0.01, "ci_low": 0.0, "ci_high": 0.02},
+        ]
+    return out
+
+
+def test_undetermined_layers_are_diamonds_over_what_is_possible(ax):
+    layer_curve(make_rows(informed()), ax=ax)
+    assert ax.get_ylabel() == "Mutual information (bits)"
+    assert labels(ax) == ["tiny", "undetermined, and what is possible", "shuffled labels"]
+    [diamond] = [x for x in ax.lines if x.get_marker() == "D" and len(x.get_xdata())]
+    assert (diamond.get_xdata().tolist(), list(diamond.get_ydata())) == ([2], [0])
+    [dotted] = [x for x in ax.collections if hasattr(x, "get_segments") and x.get_linestyle()[0][1] is not None]
+    assert [s.tolist() for s in dotted.get_segments()] == [[[2, 0], [2, 0.9]]]
+    assert hollow(ax) == [2]  # the diamond; no interval reaches noise
+    assert 0.45 < ax.get_ylim()[1] < 0.6  # what is possible does not press the curve flat
+    np.testing.assert_array_equal(line(ax, "tiny").get_ydata(), [0.2, 0.4, np.nan, 0.3])
+    for path in ax.collections[0].get_paths():  # nor is the band drawn across
+        assert 2 not in path.vertices[:, 0]
+    alone = layer_curve(make_rows(informed(values=[None, None])), ax=Figure().subplots())
+    assert alone.get_ylim()[1] > 0.9
+
+
+def test_a_layer_between_undetermined_ones_keeps_its_interval(ax):
+    layer_curve(make_rows(informed(values=[None, 0.4, None, 0.3, 0.2])), ax=ax)
+    bars = [s.tolist() for x in ax.collections if hasattr(x, "get_segments") for s in x.get_segments()]
+    assert [[1, pytest.approx(0.35)], [1, pytest.approx(0.45)]] in bars
+    assert all(bar[0][0] != 3 for bar in bars)  # which is in the band
+
+
+def test_estimators_of_information_stand_side_by_side_on_one_scale():
+    faithful = informed(estimator="edge-4.3.1", values=(0.001,) * 4)
+    for row in faithful[::2]:
+        row |= {"ci_low": None, "ci_high": None}
+    other = [*informed("mrpc"), *informed("mrpc", checkpoint="random-0", values=(0.1,) * 4)]
+    figure = layer_panels(make_rows([*informed(), *other, *faithful]), columns=3)
+    assert [(x.get_title(loc="left"), x.texts[0].get_text()) for x in figure.axes] == [
+        ("cola", "edge, dev, n = 1,043"),
+        ("cola", "edge-4.3.1, dev, n = 1,043"),
+        ("mrpc", "edge, dev, n = 1,043"),
+    ]
+    calibrated, published, mrpc = figure.axes
+    assert calibrated.get_ylim() == published.get_ylim()
+    assert calibrated.get_position().y0 == published.get_position().y0 != mrpc.get_position().y0  # two in a row
+    np.testing.assert_array_equal(line(published, "tiny").get_ydata(), [0.001] * 4)
+    assert hollow(published) == [0, 1, 2, 3]  # values without an interval, within noise
+    assert labels(mrpc)[:2] == ["tiny", "tiny, random weights"]  # estimators are told by their panels
+    probes = layer_panels(make_rows([*records(), *records(estimator="mlp")]))
+    assert len(probes.axes) == 1  # of other metrics they are curves
+
+
+def test_next_to_nothing_is_drawn_as_such(ax):
+    layer_curve(make_rows(informed(values=(0.0001,) * 4)[::2]).assign(ci_low=None, ci_high=None), ax=ax)
+    low, high = ax.get_ylim()
+    assert low < 0
+    assert high >= 0.01
+
+
 def test_deep_models_have_few_ticks(ax):
     layer_curve(make_rows(records(depth=32)), ax=ax)
     assert [int(t.get_text()) for t in ax.get_xticklabels()] == list(range(0, 33, 3))
