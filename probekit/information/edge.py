@@ -10,28 +10,25 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from probekit.errors import NonFiniteError, UsageError
+from probekit.errors import UsageError
 from probekit.information import _edge_kernels as kernels
+from probekit.information._edge_sides import Run, alone, as_they_are, projected, shared
 from probekit.information.target import SMALLEST, vectors
 
 __all__ = ["EdgeDetails", "EdgePass", "EdgeSettings", "edge", "edge_details"]
 
-SEED = 3334  # of the scripts' legacy generator
-QUERIES = 500  # rows whose neighbours set the widths
-PIECE = 1 << 19  # numbers read by one piece of work; fixed, so that no sum depends on the threads
 SMALL = 1 << 21  # numbers hashed, below which a second thread costs more than it saves
 TOGETHER = 5  # members hashed in one go, at most: as often as their points are read once, and 8 bytes each a row
 SHRINK = {"4.2.0": 1.0, "4.3.1": 0.9, "4.4.1": 0.4}
-ROWS = np.empty(0, dtype=np.int32)
 
 
 class Bandwidths(StrEnum):
@@ -170,7 +167,7 @@ def edge(
         generator with seed 3334, of its own here, so that the global one is left alone
     threads : None for one a core; the number does not depend on it
 
-    What is known of this number, and kept (N = 1,000 … 20,000, 768 columns):
+    What is known of this number, and kept (n = 400 … 20,000, 768 columns):
 
     - Terms below 0.001 bits are raised to it, negative ones too. A binary channel of 0.390 bits gives 0.652; and the
       first pass gives 0.04 … 0.11 bits for random binary labels, more for more classes.
@@ -181,7 +178,8 @@ def edge(
       merged: classes rarer than the neighbours counted are, by their order.
     - Of ``epsilon`` only the first number is asked whether widths are given.
 
-    The calibrated estimate of :func:`probekit.mutual_information` avoids these.
+    The calibrated estimate of :func:`probekit.mutual_information` avoids these. Where the scripts fail or go on without
+    a word (NaN, a gamma of 0, fewer than 20 rows) this raises.
     Raises UsageError for settings, shapes and types that do not fit, and NonFiniteError for NaN and infinity.
     """
     settings = EdgeSettings(
@@ -213,20 +211,9 @@ def edge_details(
     if threads < 1:
         raise UsageError(f"threads are 1 or more, not {threads}.")
     with ThreadPoolExecutor(threads) as pool:
-        alone = threads == 1 or len(x) * max(x.shape[1], 100) < SMALL
-        run = _alone if alone else partial(_shared, pool)
+        few = threads == 1 or len(x) * max(x.shape[1], 100) < SMALL
+        run = alone if few else partial(shared, pool)
         return _passes(x, y, settings, rng if settings.stochastic else None, run, threads)
-
-
-Run = Callable[[Sequence[Callable[[], Any]]], list[Any]]
-
-
-def _alone(jobs: Sequence[Callable[[], Any]]) -> list[Any]:
-    return [job() for job in jobs]
-
-
-def _shared(pool: ThreadPoolExecutor, jobs: Sequence[Callable[[], Any]]) -> list[Any]:
-    return [done.result() for done in [pool.submit(job) for job in jobs]]
 
 
 def _matrices(x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -251,7 +238,7 @@ def _passes(
 ) -> EdgeDetails:
     n, version, L = len(x), settings.version, int(settings.L_ensemble or 0)
     floor = settings.hashing == Hashing.FLOOR or (version == "4.4.1" and max(x.shape[1], y.shape[1]) <= 6)
-    sides = [_floor(v, run) for v in (x, y)] if floor else _projected(x, y, rng, run)
+    sides = [as_they_are(v, run) for v in (x, y)] if floor else projected(x, y, rng, run)
     top = 1 + settings.eps_range_factor if settings.epsilon_vector == Bandwidths.RANGE else 1
     stretch = np.linspace(1, top, L)
     epsilon = settings.epsilon if settings.epsilon[0] else (None, None)
@@ -269,7 +256,7 @@ def _passes(
         for j in range(0, L, size):
             part = slice(j, j + size)
             given = [(*side.hashed, w, s[part]) for side, w, s in zip(sides, width, share, strict=True)]
-            jobs.append(partial(kernels.members, *given, stretch[part], settings.U, values[part], buckets[part]))
+            jobs.append(partial(kernels.members, *given, stretch[part], float(settings.U), values[part], buckets[part]))
         run(jobs)
         if buckets.min() < 0:
             raise UsageError(f"a column is cut into more than 2**52 / {n} buckets; give a larger gamma or epsilon.")
@@ -292,144 +279,12 @@ def _second(value: float) -> float:
     return 2 ** (-math.sqrt(2 * value) + 0.5 / value)
 
 
-@dataclass(frozen=True, slots=True)
-class _Side:
-    """What is hashed of x or of y.
-
-    points : float64 (columns, m), columns cut into buckets; low, high : of each
-    rows : int32 (n,), the point of each row; empty where points are the rows
-    dimension : columns as given; distance : to near neighbours by column, the width where none is given
-    """
-
-    points: np.ndarray
-    rows: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    dimension: int
-    distance: np.ndarray
-
-    @property
-    def hashed(self) -> tuple[np.ndarray, ...]:
-        return self.points, self.low, self.high, self.rows
-
-    def width(self, version: str, epsilon: float | None, gamma: float) -> np.ndarray:
-        """Bucket widths of the first member."""
-        columns = len(self.points)
-        if version != "4.4.1":
-            factor = 3.0 * columns
-        elif epsilon is None:
-            factor = 18 * columns / max(1 + math.log(self.dimension), 1)
-        else:
-            factor = 15.0 * columns
-        return (self.distance if epsilon is None else np.full(columns, float(epsilon))) * factor * gamma
-
-    def shares(self, L: int, rng: np.random.Generator | None) -> np.ndarray:
-        """Shifts of the members as shares of the widths, (L, columns): the same in all columns unless random."""
-        if rng is not None:
-            return rng.uniform(0, 0.1, (L, len(self.points)))
-        return np.repeat(np.arange(L)[:, None] / L, len(self.points), axis=1)
-
-
-def _projected(x: np.ndarray, y: np.ndarray, rng: np.random.Generator | None, run: Run) -> list[_Side]:
-    """Both sides by random projections of the columns divided by their standard deviations (ddof 0)."""
-    sides, start, most = [], 0, math.floor(math.log2(len(x) / 10))
-    columns = [min(v.shape[1], most) for v in (x, y)]
-    count = sum(v.shape[1] * r for v, r in zip((x, y), columns, strict=True))
-    normal = _normals(count) if rng is None else rng.standard_normal(count)
-    for v, r in zip((x, y), columns, strict=True):
-        n, d = v.shape
-        points, rows = _points(v)
-        with np.errstate(over="ignore", invalid="ignore"):
-            deviation = points[rows].std(axis=0) if len(rows) else _deviations(v, run)
-        _finite(v, deviation.sum())
-        deviation[deviation < 1e-4] = 1
-        weights = normal[start : start + d * r].reshape(d, r).T / (deviation * math.sqrt(d))
-        start += d * r
-        weights = np.ascontiguousarray(weights, dtype=points.dtype)
-        projected = np.empty((r, len(points)))
-        step = max(PIECE // d, 1)
-        run([
-            partial(kernels.project, points, weights, at, min(at + step, len(points)), projected)
-            for at in range(0, len(points), step)
-        ])  # fmt: skip
-        sides.append(_side(projected, rows, d, n, run))
-    return sides
-
-
-def _floor(v: np.ndarray, run: Run) -> _Side:
-    """One side by its columns as they are."""
-    points, rows = _points(v)
-    with np.errstate(over="ignore", invalid="ignore"):
-        _finite(v, v.sum())
-    return _side(np.ascontiguousarray(points.T, dtype=np.float64), rows, v.shape[1], len(v), run)
-
-
-def _points(v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The points of v (m, d) and the point of each row: of one column of few values those, else the rows themselves."""
-    if v.shape[1] > 1:
-        return v, ROWS
-    keys = (v[:, 0].astype(np.float64) + 0.0).view(np.int64)  # + 0.0: -0.0 is 0.0
-    seen = np.empty(len(v), dtype=np.int64)
-    found = kernels.distinct(keys, np.inf, seen)
-    if found > len(v) // 4:
-        return v, ROWS
-    return seen[:found].view(np.float64)[:, None], keys.astype(np.int32)
-
-
-def _deviations(v: np.ndarray, run: Run) -> np.ndarray:
-    """Standard deviation of each column (d,)."""
-    n, d = v.shape
-    starts = range(0, n, step := max(PIECE // d, 8))
-    sums = np.zeros((len(starts), 2, d))
-    run([partial(kernels.add_moments, v, at, min(at + step, n), *s) for at, s in zip(starts, sums, strict=True)])
-    total, square = sums.sum(axis=0) / n
-    return np.sqrt(np.maximum(square - total**2, 0))
-
-
-def _finite(v: np.ndarray, total: float) -> None:
-    """Raise where a sum over v is no number."""
-    if np.isfinite(total):
-        return
-    bad = np.argwhere(~np.isfinite(v))
-    if len(bad):
-        raise NonFiniteError(f"row {bad[0][0]}, column {bad[0][1]} is {v[tuple(bad[0])]}: mutual information needs "
-                             f"finite numbers ({len(bad):,} are not).")  # fmt: skip
-    raise UsageError(f"numbers up to {np.abs(v).max():.1g} have squares beyond {v.dtype}; scale them down.")
-
-
-def _side(points: np.ndarray, rows: np.ndarray, d: int, n: int, run: Run) -> _Side:
-    columns = len(points)
-    exponent = 2 / 3 + 0.17 * columns / (columns + 1)
-    k = math.floor(0.43 * n**exponent * math.exp(-1 / max(1e4, float(columns) ** 4)))
-    found = run([partial(_spacing, column, rows, k) for column in points])
-    low, high, distance = np.ascontiguousarray(np.transpose(found))
-    return _Side(points, rows, low, high, d, distance + 1e-4)
-
-
-def _spacing(column: np.ndarray, rows: np.ndarray, k: int) -> tuple[float, float, float]:
-    """Lowest and highest of a column, and the mean distance to the k-th neighbour of some rows."""
-    column = column[rows] if len(rows) else column
-    queries, column = column[_queries(len(column))], np.sort(column)
-    queries.sort()
-    return column[0], column[-1], kernels.neighbour_distance(column, queries, k)
-
-
-@lru_cache(maxsize=4)
-def _normals(count: int) -> np.ndarray:
-    return np.random.RandomState(SEED).standard_normal(count)
-
-
-@lru_cache(maxsize=16)
-def _queries(n: int) -> np.ndarray:
-    return np.random.RandomState(SEED).randint(0, n, QUERIES)
-
-
 def _optimal_weights(stretch: np.ndarray, n: int, d: int) -> np.ndarray:
     """Weights w of the members that minimise max(2 |w|, a·w / 2), with sum 1 and a = (stretch / n) ** (1 / 2d).
 
     They are the scripts' convex programme, whose further constraints, on powers of a, do not bind: w is equal weights
     where 2 |w| is the larger then (up to 16 members always), else on the line 1 / L + s (a - mean a) where both are
-    the same.
+    the same. d : columns of x; the recorded outputs tell so where y has fewer, and nothing where it has more.
     """
     a, L = (stretch / n) ** (0.5 / d), len(stretch)
     mean, spread = a.mean(), ((a - a.mean()) ** 2).sum()
