@@ -49,7 +49,7 @@ def mi_command(
             "--controls",
             min=0,
             help="Whole estimates of as many shuffled label sets; 10 without it where an estimator shuffles no labels "
-            "itself, for p it then takes 19 or more.",
+            "itself. Its p takes 19 or more.",
         ),
     ] = None,
     pooling: Annotated[
@@ -65,10 +65,10 @@ def mi_command(
 ) -> None:
     """Measure in bits what each layer of CACHE.h5 tells about the labels, and where noise falls.
 
-    The default, edge, finds directions on one half of the examples and measures on the other, and takes off what
-    shuffled labels give. Where an estimate can not be told from noise it is undetermined, and the reason is said.
-    p is corrected over the layers of a curve. Further caches, as of the same model with random weights, are curves of
-    their own in the same rows, and so are further estimators.
+    The default, edge, finds directions on some examples and measures on others, and takes off what shuffled labels
+    give. Where an estimate can not be told from noise it is undetermined, and the reason is said. p is corrected over
+    the layers of a curve. Further caches, as of the same model with random weights, are curves of their own in the same
+    rows, and so are further estimators.
 
     Examples:
 
