@@ -14,6 +14,7 @@ from itertools import combinations
 import numpy as np
 from scipy.special import ndtri
 from scipy.stats import rankdata
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from probekit.errors import NonFiniteError, UsageError
 from probekit.information.estimate import Information, p_value
@@ -31,6 +32,7 @@ NATS = 1e-2  # that a fit may be above its optimum, of all examples together
 Z95 = 1.96
 
 
+@threadpool_limits.wrap(limits=1)  # many small products: a second thread costs more than it saves
 def logistic_bound(
     x: np.ndarray, y: Target, *, shuffles: int = 100, seed: int = 0, folds: int = 5, Cs: Sequence[float] = CS
 ) -> Information:
@@ -112,6 +114,7 @@ def mlp_bound(
     return _of_losses("mlp", y, labels, losses, fold, f"{folds} folds")
 
 
+@threadpool_limits.wrap(limits=1)
 def ridge_bound(
     x: np.ndarray,
     y: Target,
