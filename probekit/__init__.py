@@ -18,9 +18,12 @@ if TYPE_CHECKING:
     from probekit.activations.certify import certify
     from probekit.demo import run_demo
     from probekit.errors import ProbekitError
+    from probekit.information import mutual_information
+    from probekit.information.edge import edge
     from probekit.models import load_encoder
     from probekit.probes import LogisticPath, RidgePath, compare
     from probekit.rows import read_rows, write_rows
+    from probekit.studies.information import mi
     from probekit.studies.layers import probe
     from probekit.studies.mdl import mdl
     from probekit.tasks import Example, Split, Task, load_task
@@ -36,9 +39,12 @@ __all__ = [
     "cache_activations",
     "certify",
     "compare",
+    "edge",
     "load_encoder",
     "load_task",
     "mdl",
+    "mi",
+    "mutual_information",
     "plots",
     "probe",
     "read_rows",
@@ -59,6 +65,9 @@ _HOME = {
     "RidgePath": "probekit.probes",
     "compare": "probekit.probes",
     "mdl": "probekit.studies.mdl",
+    "edge": "probekit.information.edge",
+    "mi": "probekit.studies.information",
+    "mutual_information": "probekit.information",
     "read_rows": "probekit.rows",
     "write_rows": "probekit.rows",
     "probe": "probekit.studies.layers",

@@ -18,7 +18,8 @@ __all__ = ["Run", "Side", "alone", "as_they_are", "projected", "shared"]
 
 SEED = 3334  # of the scripts' legacy generator
 QUERIES = 500  # rows whose neighbours set the widths
-PIECE = 1 << 19  # numbers read by one piece of work; fixed, so that no sum depends on the threads
+PIECE = 1 << 20  # numbers read by one piece of work; fixed, so that no sum depends on the threads
+LONG = 1 << 15  # rows of a column that is worth a thread
 ROWS = np.empty(0, dtype=np.int32)
 
 Run = Callable[[Sequence[Callable[[], Any]]], list[Any]]
@@ -142,7 +143,7 @@ def _side(points: np.ndarray, rows: np.ndarray, d: int, n: int, run: Run) -> Sid
     columns = len(points)
     exponent = 2 / 3 + 0.17 * columns / (columns + 1)
     k = math.floor(0.43 * n**exponent * math.exp(-1 / max(1e4, float(columns) ** 4)))
-    found = run([partial(_spacing, column, rows, k) for column in points])
+    found = (run if n > LONG else alone)([partial(_spacing, column, rows, k) for column in points])
     low, high, distance = np.ascontiguousarray(np.transpose(found))
     return Side(points, rows, low, high, d, distance + 1e-4)
 

@@ -12,7 +12,7 @@ LANES = 32  # shuffled label sets that are counted at once
 
 
 @njit(cache=True, nogil=True)
-def column_sums(x, centre, total, squares):
+def column_sums(x: np.ndarray, centre: np.ndarray, total: np.ndarray, squares: np.ndarray) -> None:
     """Add each column's sum and sum of squares about ``centre`` (d,) to ``total`` and ``squares``, float64."""
     n, d = x.shape
     for i in range(n):
@@ -23,7 +23,7 @@ def column_sums(x, centre, total, squares):
 
 
 @njit(cache=True, nogil=True)
-def group_sums(x, centre, group, out):
+def group_sums(x: np.ndarray, centre: np.ndarray, group: np.ndarray, out: np.ndarray) -> None:
     """Add row i, less ``centre`` (d,), to row ``group[i]`` of ``out`` (groups, d), float64."""
     n, d = x.shape
     for i in range(n):
@@ -33,14 +33,14 @@ def group_sums(x, centre, group, out):
 
 
 @njit(cache=True, nogil=True)
-def grid(z, shift, out):
+def grid(z: np.ndarray, shift: np.ndarray, out: np.ndarray) -> int:
     """The occupied cells of a unit grid, numbered from 0 in the order in which rows first fall into them.
 
     z : (n, q), in widths, of moderate range; shift : (q,) in 0..1; out : int32 (n,). Returns how many there are.
     """
     n, q = z.shape
     code = np.zeros(n, dtype=np.int64)
-    size = 1
+    size = np.int64(1)
     for j in range(q):
         low = high = np.floor(z[0, j] + shift[j])
         for i in range(1, n):
@@ -60,14 +60,14 @@ def grid(z, shift, out):
 
 
 @njit(cache=True, nogil=True)
-def joint_counts(a, b, counts):
+def joint_counts(a: np.ndarray, b: np.ndarray, counts: np.ndarray) -> None:
     """Add one to ``counts[a[i], b[i]]`` for each i."""
     for i in range(len(a)):
         counts[a[i], b[i]] += 1
 
 
 @njit(cache=True, nogil=True)
-def expected_information(a, b, log_factorial):
+def expected_information(a: np.ndarray, b: np.ndarray, log_factorial: np.ndarray) -> float:
     """E[I] in nats of two labellings with these counts, when one of them is shuffled.
 
     a, b : int64 counts that sum to the same n; log_factorial : float64, ln i! for i = 0 … n.
@@ -92,7 +92,7 @@ def expected_information(a, b, log_factorial):
 
 
 @njit(cache=True, nogil=True)
-def _distinct(counts):
+def _distinct(counts: np.ndarray) -> list[tuple[np.int64, np.int64]]:
     """Pairs (value, how often) of the positive values."""
     ordered = np.sort(counts)
     out = [(np.int64(0), np.int64(0))][:0]
@@ -105,7 +105,7 @@ def _distinct(counts):
 
 
 @njit(cache=True, nogil=True)
-def _mixed(state):
+def _mixed(state: np.uint64) -> tuple[np.uint64, np.uint64]:
     """The next state and 32 random bits of a splitmix64 generator (Steele, Lea & Flood 2014)."""
     state += np.uint64(0x9E3779B97F4A7C15)
     z = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -114,7 +114,7 @@ def _mixed(state):
 
 
 @njit(cache=True, nogil=True)
-def shuffle(values, state):
+def shuffle(values: np.ndarray, state: np.uint64) -> None:
     """Shuffle ``values`` in place (Fisher and Yates) from a state of the generator; a bias of at most n / 2^32."""
     for i in range(len(values) - 1, 0, -1):
         state, bits = _mixed(state)
@@ -123,7 +123,16 @@ def shuffle(values, state):
 
 
 @njit(cache=True, nogil=True)
-def shuffled_sums(buckets, occupied, types, lookup, columns, states, xlog, out):
+def shuffled_sums(
+    buckets: np.ndarray,
+    occupied: np.ndarray,
+    types: np.ndarray,
+    lookup: np.ndarray,
+    columns: int,
+    states: np.ndarray,
+    xlog: np.ndarray,
+    out: np.ndarray,
+) -> None:
     """Add Σ c ln c over the joint counts of each grid and each shuffled label set to ``out`` (shuffles,).
 
     buckets : int32 (grids, n), numbered below ``occupied`` (grids,)
@@ -153,7 +162,9 @@ def shuffled_sums(buckets, occupied, types, lookup, columns, states, xlog, out):
 
 
 @njit(cache=True, nogil=True)
-def _shuffled_pairs(buckets, occupied, types, states, xlog, out):
+def _shuffled_pairs(
+    buckets: np.ndarray, occupied: np.ndarray, types: np.ndarray, states: np.ndarray, xlog: np.ndarray, out: np.ndarray
+) -> None:
     """:func:`shuffled_sums` for types 0 and 1, their own buckets: many shuffled label sets are counted side by side."""
     grids, n = buckets.shape
     draw = np.empty(n, dtype=np.int32)
@@ -183,7 +194,9 @@ def _shuffled_pairs(buckets, occupied, types, states, xlog, out):
 
 
 @njit(cache=True, nogil=True)
-def log_ratios(a, b, counts, rows, columns, out):
+def log_ratios(
+    a: np.ndarray, b: np.ndarray, counts: np.ndarray, rows: np.ndarray, columns: np.ndarray, out: np.ndarray
+) -> None:
     """Add ln(n n_ab / (n_a n_b)) of each row's cell to ``out`` (n,)."""
     n = len(a)
     table = np.empty(counts.shape)

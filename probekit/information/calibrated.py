@@ -26,7 +26,7 @@ from probekit.probes.design import moments, narrowed
 __all__ = ["calibrated", "plug_in"]
 
 GRIDS = 20
-GRIDS_TO_CHOOSE = 5
+GRIDS_TO_CHOOSE = 3
 FOLDS = 6  # half of which choose the view that the other half are seen by
 SLICES = 5  # of numbers, that quadratic views take for classes
 HIDDEN = 0.5  # share of the entropy that noise may reach before an estimate is called undetermined
@@ -34,6 +34,7 @@ FEWEST = 4  # examples a class, on average
 HIGH = 0.5  # bits about numbers, above which bins cost 5 to 20 %
 ROOM = 0.1  # share of the entropy that must be left above what noise gives on average
 ROWS_A_COLUMN = 8  # of the covariance; more rows are thinned out
+DEAD = 1e-10  # of the largest deviation: a unit that only underflow moves
 REPEATED = 0.05  # share of vectors that may equal another one without a word
 Z95 = 1.959963984540054
 
@@ -47,6 +48,9 @@ def calibrated(x: np.ndarray, y: Target, *, grids: int = GRIDS, shuffles: int = 
     """
     rng = np.random.default_rng(seed)
     centre, scale = _columns(x)
+    if not scale.all():  # constant columns tell nothing
+        live = scale > 0 if scale.any() else np.arange(len(scale)) == 0
+        x, centre, scale = np.ascontiguousarray(x[:, live]), centre[live], scale[live]
     if x.shape[1] == 1:
         z = (x.astype(np.float64) - centre) * scale
         points = Points("as it is", "as it is", z, labels=_whitened(y.numbers) if y.several else None)  # type: ignore[arg-type]
@@ -78,8 +82,9 @@ def _choose(seen: Vectors, y: Target, folds: Sequence[int], rng: np.random.Gener
     labels = _Labels.of(y, np.concatenate([seen.parts[fold] for fold in folds]))
     for own, parts in shown.items():
         found = _measure([pooled(parts)], labels, rng, GRIDS_TO_CHOOSE, 0)
-        # Twice n ln 2 times the null is about chi-squared, so this is its deviation: noisy views must tell more.
-        value = found.value - found.scale * np.sqrt(max(found.null_mean, 0) / (len(found.terms) * np.log(2)))
+        # Twice n ln 2 times the null is about chi-squared, so two of its deviations are taken off: noisy views must
+        # tell more.
+        value = found.value - 2 * found.scale * np.sqrt(max(found.null_mean, 0) / (len(found.terms) * np.log(2)))
         if value > best:
             best, name = value, own
     return name
@@ -201,7 +206,7 @@ def _columns(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         raise NonFiniteError(f"the vectors hold NaN or infinity, in column {column} first.")
     mean = total / len(x)
     sd = np.sqrt(np.maximum(squares / len(x) - mean**2, 0))
-    rounding = 8 * np.finfo(x.dtype).eps * np.abs(centre + mean)
+    rounding = np.maximum(8 * np.finfo(x.dtype).eps * np.abs(centre + mean), DEAD * sd.max())
     return centre + mean, np.divide(1, sd, out=np.zeros_like(sd), where=sd > rounding)
 
 
@@ -251,8 +256,9 @@ def _folds(key: np.ndarray, y: Target, rng: np.random.Generator) -> tuple[list[n
     part = np.empty(n, dtype=np.int64)
     part[dealt] = np.arange(n) % FOLDS
     new = np.append(True, np.diff(key[order]) != 0)
-    if new.mean() > 1 / 8:
-        part = part[np.maximum.accumulate(np.where(new, np.arange(n), 0))]
+    together = part[np.maximum.accumulate(np.where(new, np.arange(n), 0))]
+    if np.bincount(together, minlength=FOLDS).min() > n // (2 * FOLDS) and new.mean() > 1 / 8:
+        part = together
     return [order[part == p] for p in range(FOLDS)], 1 - float(new.mean())
 
 
@@ -273,5 +279,5 @@ def plug_in(x: np.ndarray, y: Target, *, grids: int = GRIDS, shuffles: int = 100
     codes = np.unique(x, return_inverse=True)[1].ravel()
     rng = np.random.default_rng(seed)
     labels = _whitened(y.numbers) if y.several else None  # type: ignore[arg-type]
-    points = Points("values", "values", np.zeros((len(y), 1)), codes, None, labels)
+    points = Points("values", "values", np.zeros((len(y), 0)), codes, None, labels)
     return replace(_report(_measure([points], _Labels.of(y), rng, grids, shuffles), "values", y), estimator="plug-in")

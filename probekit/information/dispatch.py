@@ -100,14 +100,10 @@ def _find(estimator: Estimator) -> Callable[..., Information]:
             from probekit.information.binning import binning
 
             return binning
-        case Estimator.KERNEL_UPPER:
-            from probekit.information.kernel_density import kernel_upper
+        case Estimator.KERNEL_UPPER | Estimator.KERNEL_LOWER:
+            from probekit.information.kernel_density import kernel_density
 
-            return kernel_upper
-        case Estimator.KERNEL_LOWER:
-            from probekit.information.kernel_density import kernel_lower
-
-            return kernel_lower
+            return partial(kernel_density, bound=estimator.removeprefix("kernel-"))
         case _:
             return partial(published, estimator=estimator)
 
@@ -123,7 +119,7 @@ def published(
     from probekit.information.edge import EdgeSettings, edge_details
 
     version, first = estimator.removeprefix("edge-").removesuffix("-first-pass"), estimator.endswith("-first-pass")
-    labels = y.numbers if y.codes is None else y.codes[:, None].astype(np.float64)
+    labels: Any = y.numbers if y.codes is None else y.codes[:, None].astype(np.float64)
     if first:
         settings["normalize_epsilon"] = False
     threads = settings.pop("threads", None)

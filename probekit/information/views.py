@@ -16,7 +16,7 @@ them are what is counted.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
@@ -32,6 +32,7 @@ PRINCIPAL = (2, 4)
 DIMENSIONS = 4
 PAIRS = 2  # of canonical directions, for numbers in several columns
 MARGINS = 3
+FINENESS = (2, 4)
 BLOCK = 1024
 FARTHEST = 6.0  # standard deviations: what lies farther out falls into the outermost buckets
 TINY = 1e-9
@@ -47,6 +48,7 @@ class Points:
     axes : (f, q), the coordinates in terms of the label features, which tell how those of two fits lie to each other;
     None for coordinates that no labels were needed for
     labels : (n, q') coordinates of numbers in several columns; None for other labels
+    fineness : how many buckets are made of one
     """
 
     name: str
@@ -55,6 +57,13 @@ class Points:
     code: np.ndarray | None = None
     axes: np.ndarray | None = None
     labels: np.ndarray | None = None
+    fineness: int = 1
+
+    def finer(self) -> Iterator[Points]:
+        """These points, and one coordinate cut more finely, too: classes may take turns along it."""
+        yield self
+        for n in FINENESS if self.z.shape[1] == 1 and self.code is None else ():
+            yield replace(self, name=f"{self.name} / {n}", kind=f"{self.kind} / {n}", fineness=n)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,10 +88,9 @@ def pooled(parts: Sequence[Points]) -> Points:
     labels = None
     if first.labels is not None:
         labels = np.concatenate([_turned(p.labels, p.axes, first.axes) for p in parts])  # type: ignore[arg-type]
-    code = None if first.code is None else np.concatenate([p.code for p in parts])  # type: ignore[misc]
-    return Points(
-        "; ".join(dict.fromkeys(p.name for p in parts)), first.kind, np.concatenate(turned), code, None, labels
-    )
+    code = None if first.code is None else np.concatenate([p.code for p in parts])
+    name = "; ".join(dict.fromkeys(p.name for p in parts))
+    return Points(name, first.kind, np.concatenate(turned), code, None, labels, first.fineness)
 
 
 def _turned(z: np.ndarray, axes: np.ndarray | None, onto: np.ndarray | None) -> np.ndarray:
@@ -101,10 +109,10 @@ def cut(points: Points, *, numbers: bool = False) -> View:
     """
     n, q = points.z.shape
     if points.code is not None:
-        z = np.column_stack([points.code, MARGINS * rankdata(points.z[:, 0]) / n])
-        return View(z.astype(np.float64), np.array([False, True]))
+        thirds = [MARGINS * rankdata(margin) / n for margin in points.z.T]
+        return View(np.column_stack([points.code, *thirds]).astype(np.float64), np.array([False] + [True] * q))
     dimensions = q + (points.labels.shape[1] if points.labels is not None else int(numbers))
-    width = (3.5 if dimensions == 1 else 2.5) * n ** (-1 / (2 + dimensions))
+    width = (3.5 if dimensions == 1 else 2.5) * n ** (-1 / (2 + dimensions)) / points.fineness
     labels = None if points.labels is None else _deviations(points.labels) / width
     return View(_deviations(points.z) / width, np.ones(q, dtype=bool), labels)
 
@@ -169,12 +177,17 @@ def gaussian_scores(fitted: np.ndarray, codes: np.ndarray, classes: int, points:
 
 
 def decisions(name: str, scores: np.ndarray) -> Iterator[Points]:
-    """The likeliest class by scores (n, classes), and the likeliest two, each with the margin between the two."""
+    """The likeliest class by scores (n, classes); and with the margin to the next, and with the next one itself."""
     rows, classes = np.arange(len(scores)), scores.shape[1]
     two = np.argpartition(scores, classes - 2, axis=1)[:, -2:]  # the second, then the first
     margin = (scores[rows, two[:, 1]] - scores[rows, two[:, 0]])[:, None]
-    for kind, code in (("likeliest class", two[:, 1]), ("two likeliest classes", two[:, 1] * classes + two[:, 0])):
-        yield Points(f"{name}, {kind}", kind, margin, code)
+    both = two[:, 1] * classes + two[:, 0]
+    for kind, z, code in (
+        ("likeliest class", margin[:, :0], two[:, 1]),
+        ("likeliest class and margin", margin, two[:, 1]),
+        ("two likeliest classes and margin", margin, both),
+    ):
+        yield Points(f"{name}, {kind}", kind, z, code)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -231,7 +244,7 @@ class Vectors:
         elif self.classes > 2:
             yield from decisions(name, scores)
         else:
-            yield Points(name, name, scores[:, 1:] - scores[:, :1])
+            yield from Points(name, name, scores[:, 1:] - scores[:, :1]).finer()
 
     def _linear(self, fit: Sequence[int], rows: np.ndarray, wanted: Sequence[int]) -> Iterator[Points]:
         sums, held = self.sums[list(fit)].sum(0) * self.scale, self.held[list(fit)].sum(0)
@@ -253,7 +266,8 @@ class Vectors:
             name = f"linear {SHRINKAGES[at]:g}"
             for q in [min(axes.shape[1], PAIRS)] if several else range(1, min(axes.shape[1], DIMENSIONS) + 1):
                 labels = self.features[rows] @ theirs[:, :q] if several else None  # type: ignore[index]
-                yield Points(f"{name}, {q} directions", f"{q} directions", z[:, :q], None, theirs[:, :q], labels)
+                points = Points(f"{name}, {q} directions", f"{q} directions", z[:, :q], None, theirs[:, :q], labels)
+                yield from [points] if numbers else points.finer()
             if not numbers and self.classes > 2:
                 own = means @ axes / (1 - np.minimum(share, 0.95))  # within classes, axes vary by 1 - share
                 yield from decisions(name, z @ own.T - 0.5 * np.einsum("kq,kq->k", own, means @ axes))
