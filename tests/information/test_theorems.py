@@ -87,7 +87,7 @@ def test_the_order_of_columns_does_not_matter(sample):
 def test_units_and_origin_of_columns_do_not_matter(sample):
     x, y = sample
     rng = np.random.default_rng(3)
-    other = x * 2.0 ** rng.integers(-20, 20, x.shape[1])
+    other = x * 2.0 ** rng.integers(-8, 8, x.shape[1])  # ten orders of magnitude apart a column counts as constant
     assert estimate(other, y).value == pytest.approx(estimate(x, y).value, abs=ROUNDING)
     assert estimate(x + 100 * rng.standard_normal(x.shape[1]), y).value == pytest.approx(estimate(x, y).value, abs=0.02)
     bent = x.copy()
