@@ -9,6 +9,7 @@ import numpy as np
 from numba import njit
 
 LANES = 32  # shuffled label sets that are counted at once
+NEGLIGIBLE = 1e-30  # a probability
 
 
 @njit(cache=True, nogil=True)
@@ -67,26 +68,35 @@ def joint_counts(a: np.ndarray, b: np.ndarray, counts: np.ndarray) -> None:
 
 
 @njit(cache=True, nogil=True)
-def expected_information(a: np.ndarray, b: np.ndarray, log_factorial: np.ndarray) -> float:
+def expected_information(a: np.ndarray, b: np.ndarray, log_factorial: np.ndarray, xlog: np.ndarray) -> float:
     """E[I] in nats of two labellings with these counts, when one of them is shuffled.
 
-    a, b : int64 counts that sum to the same n; log_factorial : float64, ln i! for i = 0 … n.
-    Joint counts are hypergeometric (Vinh, Epps & Bailey 2010, equation 24); equal counts are computed once, and terms
-    more than 14 standard deviations from the mean, whose probability is below 1e-40, are left out.
+    a, b : int64 counts that sum to the same n; log_factorial, xlog : float64, ln i! and i ln i for i = 0 … n
+    Joint counts are hypergeometric (Vinh, Epps & Bailey 2010, equation 24). Equal counts are computed once; from the
+    mean on, each probability follows from the one before, until they no longer matter.
     """
     n, f = a.sum(), log_factorial
     total = 0.0
     for x, times_x in _distinct(a):
         for y, times_y in _distinct(b):
             mean = x * (y / n)
-            spread = 14 * np.sqrt(mean * (1 - x / n) * (1 - y / n)) + 40
-            low = max(1, x + y - n, np.int64(mean - spread))
-            high = min(x, y, np.int64(mean + spread) + 1)
+            log_mean = np.log(mean)
+            rest = n - x - y
+            start = min(max(np.int64(mean), 1, -rest), x, y)
             fixed = f[x] + f[y] + f[n - x] + f[n - y] - f[n]
-            part = 0.0
-            for k in range(low, high + 1):
-                p = np.exp(fixed - f[k] - f[x - k] - f[y - k] - f[n - x - y + k])
-                part += p * k * np.log(k / mean)
+            first = np.exp(fixed - f[start] - f[x - start] - f[y - start] - f[rest + start])
+            part, p = 0.0, first
+            for k in range(start, min(x, y) + 1):
+                part += p * (xlog[k] - k * log_mean)
+                p *= (x - k) * ((y - k) / ((k + 1) * (rest + k + 1.0)))
+                if p < NEGLIGIBLE:
+                    break
+            p = first
+            for k in range(start, max(1, -rest), -1):
+                p *= k * ((rest + k) / ((x - k + 1) * (y - k + 1.0)))
+                part += p * (xlog[k - 1] - (k - 1) * log_mean)
+                if p < NEGLIGIBLE:
+                    break
             total += times_x * times_y * part / n
     return total
 

@@ -80,7 +80,7 @@ def measure(
         rows, cols = counts.sum(1), counts.sum(0)
         kernels.log_ratios(own, labels, counts, rows, cols, terms)
         margins += xlog[rows].sum() + xlog[cols].sum()
-        expected += kernels.expected_information(rows, cols, logs)
+        expected += kernels.expected_information(rows, cols, logs, xlog)
         own_h, label_h = entropy(rows), entropy(cols)
         heights, tops, held = heights + label_h, tops + min(own_h, label_h), held + int((cols > 0).sum())
     null = np.zeros(shuffles)
@@ -104,7 +104,8 @@ def measure(
 def expected_information(a: np.ndarray, b: np.ndarray) -> float:
     """Mean mutual information, in bits, of two labellings with class counts ``a`` and ``b``, one of them shuffled."""
     a, b = (np.asarray(v, dtype=np.int64) for v in (a, b))
-    return float(kernels.expected_information(a, b, log_factorials(int(a.sum()))) / np.log(2))
+    n = int(a.sum())
+    return float(kernels.expected_information(a, b, log_factorials(n), xlogx(n)) / np.log(2))
 
 
 @lru_cache(maxsize=8)

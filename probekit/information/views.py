@@ -33,7 +33,7 @@ DIMENSIONS = 4
 PAIRS = 2  # of canonical directions, for numbers in several columns
 MARGINS = 3
 FINENESS = (2, 4)
-BLOCK = 1024
+BLOCK = 256  # rows, which stay in the processor's cache
 FARTHEST = 6.0  # standard deviations: what lies farther out falls into the outermost buckets
 TINY = 1e-9
 FAR = -1e9
@@ -278,11 +278,17 @@ def _up_to(most: int, sizes: Sequence[int]) -> list[int]:
 
 
 def project(x: np.ndarray, centre: np.ndarray, weights: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
-    """(x[rows] - centre) @ weights, some rows at a time, in the precision of x; float64 (rows, q)."""
+    """(x[rows] - centre) @ weights, a few rows at a time, in the precision of x; float64 (rows, q)."""
     n = len(x) if rows is None else len(rows)
     out = np.empty((n, weights.shape[1]))
     centre, weights = centre.astype(x.dtype), weights.astype(x.dtype)
+    buffer = np.empty((min(BLOCK, n), x.shape[1]), dtype=x.dtype)
     for at in range(0, n, BLOCK):
-        part = x[at : at + BLOCK] if rows is None else x[rows[at : at + BLOCK]]
-        out[at : at + BLOCK] = (part - centre) @ weights
+        part = buffer[: min(BLOCK, n - at)]
+        if rows is None:
+            np.subtract(x[at : at + BLOCK], centre, out=part)
+        else:
+            np.take(x, rows[at : at + BLOCK], axis=0, out=part, mode="clip")  # without a copy in between
+            part -= centre
+        out[at : at + BLOCK] = part @ weights
     return out
