@@ -23,6 +23,7 @@ demo: $(VENV)/.demo
 
 test: $(VENV)/.dev
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -m "not slow" -n auto --dist loadfile --cov --cov-report=term
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -n auto tests/information/test_null.py tests/information/test_edge.py
 
 test-slow: $(VENV)/.dev
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -m slow
@@ -43,6 +44,7 @@ bench-probes: $(VENV)/.dev
 
 bench-edge: $(VENV)/.dev
 	$(BIN)/python benchmarks/edge.py
+	$(BIN)/python benchmarks/mi_layers.py
 
 bench-mi: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/mi_accuracy.py

@@ -256,7 +256,7 @@ class Vectors:
             cross, most = np.sqrt(held / count)[:, None] * means, len(sums) - 1
         found = [linear_axes(self.roots[at], cross, min(most, self.x.shape[1])) for at in wanted]
         weights = np.hstack([axes for axes, _, _ in found])
-        spread = np.sqrt(np.einsum("dq,dq->q", weights, self.covariance @ weights))
+        spread = np.sqrt(np.maximum(np.einsum("dq,dq->q", weights, self.covariance @ weights), 0))
         weights = weights / np.where(spread > 0, spread, 1)
         scores = project(self.x, self.centre, self.scale[:, None] * weights, rows)
         several = numbers and len(sums) > 1
