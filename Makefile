@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # where torch's CPU build is wanted: make PIP_FLAGS="--extra-index-url https://download.pytorch.org/whl/cpu" demo
 PIP_FLAGS ?=
 
-.PHONY: demo test test-slow lint notebooks bench bench-probes bench-mi clean
+.PHONY: demo test test-slow lint notebooks bench bench-probes bench-edge bench-mi clean
 
 $(VENV)/.demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -69,7 +69,9 @@ def calibrated(x: np.ndarray, y: Target, *, grids: int = GRIDS, shuffles: int = 
     labels = _Labels.of(y, np.concatenate([part for parts in rows.values() for part in parts]))
     found = _measure(views, labels, rng, grids, shuffles)
     fitted = any("principal" not in kind for kind in shown)
-    return _report(found, "; ".join(v.name for v in views), y, doubled=fitted, repeated=seen.repeated)
+    sizes = [len(part) for parts in rows.values() for part in parts]
+    view = "; ".join(v.name for v in views)
+    return _report(found, view, y, folds=sizes, doubled=fitted, repeated=seen.repeated)
 
 
 def _choose(seen: Vectors, y: Target, folds: Sequence[int], rng: np.random.Generator) -> str:
@@ -148,8 +150,18 @@ def _measure(shown: list[Points], labels: _Labels, rng: np.random.Generator, gri
     return measure(every, np.arange(every.shape[1]), lookup, shuffles=shuffles, seed=seed)
 
 
-def _report(found: Measured, view: str, y: Target, *, doubled: bool = False, repeated: float = 0.0) -> Information:
-    """What was measured, as an estimate. ``doubled`` : views were fitted to the labels of other folds.
+def _report(
+    found: Measured,
+    view: str,
+    y: Target,
+    *,
+    folds: Sequence[int] = (),
+    doubled: bool = False,
+    repeated: float = 0.0,
+) -> Information:
+    """What was measured, as an estimate.
+
+    folds : how many rows each has, in the order of the terms. doubled : views were fitted to the labels of other folds.
 
     Each pair of examples then counts twice, in the fold of the one and in that of the other, while shuffled labels are
     seen through directions that stay as they are: noise has at most twice the variance that they show.
@@ -157,7 +169,11 @@ def _report(found: Measured, view: str, y: Target, *, doubled: bool = False, rep
     value, h, n = found.value, found.entropy, len(y)
     top = min(h, np.log2(n))
     null = np.asarray(found.adjust(found.null)) * (np.sqrt(2) if doubled else 1.0)
-    spread = Z95 * np.sqrt(found.scale**2 * found.terms.var() / n + (null.var() if len(null) else 0))
+    variance = found.terms.var() / n
+    if folds:  # directions differ between folds, views between halves
+        means = [own.mean() for own in np.split(found.terms, np.cumsum(folds)[:-1])]
+        variance = max(variance, np.var(means, ddof=1) / len(folds))
+    spread = Z95 * np.sqrt(found.scale**2 * variance + (null.var() if len(null) else 0))
     noise = float(np.quantile(null, 0.95)) if len(null) else 0.0
     undetermined = ""
     if n < FEWEST * y.classes:
