@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import cholesky, solve_triangular
+from scipy.linalg import cho_factor, cholesky, solve_triangular
 from scipy.sparse.linalg import eigsh
 from scipy.stats import rankdata
 
@@ -125,12 +125,12 @@ def _deviations(z: np.ndarray) -> np.ndarray:
 
 
 def roots(covariance: np.ndarray) -> Iterator[np.ndarray]:
-    """The Cholesky factor, float32 (d, d), of a covariance matrix shrunk by each of SHRINKAGES."""
+    """The Cholesky factor, float32 (d, d), of a covariance matrix shrunk by each of SHRINKAGES: its lower half."""
     variance = np.trace(covariance) / max((np.diagonal(covariance) > 0).sum(), 1) or 1.0  # constant columns have none
     for shrinkage in SHRINKAGES:
-        shrunk = (1 - shrinkage) * covariance
-        shrunk[np.diag_indices_from(shrunk)] += shrinkage * variance
-        yield cholesky(shrunk.astype(np.float32), lower=True, overwrite_a=True, check_finite=False)
+        shrunk = np.float32(1 - shrinkage) * covariance.T
+        shrunk[np.diag_indices_from(shrunk)] += np.float32(shrinkage * variance)
+        yield cho_factor(shrunk, lower=True, overwrite_a=True, check_finite=False)[0]
 
 
 def linear_axes(root: np.ndarray, cross: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -142,7 +142,7 @@ def linear_axes(root: np.ndarray, cross: np.ndarray, most: int) -> tuple[np.ndar
     white = solve_triangular(root, cross.T.astype(np.float32), lower=True, check_finite=False)
     u, s, v = np.linalg.svd(white, full_matrices=False)
     axes = solve_triangular(root, u[:, :most], lower=True, trans="T", check_finite=False)
-    return axes.astype(np.float64), v[:most].T, s[:most].astype(np.float64) ** 2
+    return axes, v[:most].T, s[:most] ** 2
 
 
 def principal_axes(covariance: np.ndarray) -> np.ndarray:
@@ -255,8 +255,8 @@ class Vectors:
             means = np.where(held[:, None] > 0, sums / np.maximum(held, 1)[:, None] - sums.sum(0) / count, 0)
             cross, most = np.sqrt(held / count)[:, None] * means, len(sums) - 1
         found = [linear_axes(self.roots[at], cross, min(most, self.x.shape[1])) for at in wanted]
-        weights = np.hstack([axes for axes, _, _ in found])
-        spread = np.sqrt(np.maximum(np.einsum("dq,dq->q", weights, self.covariance @ weights), 0))
+        weights = np.hstack([axes for axes, _, _ in found]).astype(np.float32)
+        spread = np.sqrt(np.maximum((weights * (self.covariance @ weights)).sum(0), 0))
         weights = weights / np.where(spread > 0, spread, 1)
         scores = project(self.x, self.centre, self.scale[:, None] * weights, rows)
         several = numbers and len(sums) > 1
