@@ -69,7 +69,7 @@ def calibrated(x: np.ndarray, y: Target, *, grids: int = GRIDS, shuffles: int = 
     labels = _Labels.of(y, np.concatenate([part for parts in rows.values() for part in parts]))
     found = _measure(views, labels, rng, grids, shuffles)
     fitted = any("principal" not in kind for kind in shown)
-    sizes = [len(part) for parts in rows.values() for part in parts]
+    sizes = [[len(part) for part in parts] for parts in rows.values()]
     view = "; ".join(v.name for v in views)
     return _report(found, view, y, folds=sizes, doubled=fitted, repeated=seen.repeated)
 
@@ -155,13 +155,14 @@ def _report(
     view: str,
     y: Target,
     *,
-    folds: Sequence[int] = (),
+    folds: Sequence[Sequence[int]] = (),
     doubled: bool = False,
     repeated: float = 0.0,
 ) -> Information:
     """What was measured, as an estimate.
 
-    folds : how many rows each has, in the order of the terms. doubled : views were fitted to the labels of other folds.
+    folds : of each kind of view, how many rows the folds have that it shows, in the order of the terms
+    doubled : views were fitted to the labels of other folds.
 
     Each pair of examples then counts twice, in the fold of the one and in that of the other, while shuffled labels are
     seen through directions that stay as they are: noise has at most twice the variance that they show.
@@ -170,9 +171,11 @@ def _report(
     top = min(h, np.log2(n))
     null = np.asarray(found.adjust(found.null)) * (np.sqrt(2) if doubled else 1.0)
     variance = found.terms.var() / n
-    if folds:  # directions differ between folds, views between halves
-        means = [own.mean() for own in np.split(found.terms, np.cumsum(folds)[:-1])]
-        variance = max(variance, np.var(means, ddof=1) / len(folds))
+    if folds:  # directions differ between folds, too
+        means = iter([own.mean() for own in np.split(found.terms, np.cumsum([m for kind in folds for m in kind])[:-1])])
+        between = [np.array([next(means) for _ in kind]) for kind in folds]
+        apart = sum(((of - of.mean()) ** 2).sum() for of in between) / sum(len(of) - 1 for of in between)
+        variance = max(variance, apart / sum(map(len, folds)))
     spread = Z95 * np.sqrt(found.scale**2 * variance + (null.var() if len(null) else 0))
     noise = float(np.quantile(null, 0.95)) if len(null) else 0.0
     undetermined = ""
