@@ -76,12 +76,18 @@ def test_more_and_less(distance):
     assert found.p == 0.01
 
 
-def test_signal_of_low_variance():
-    """A hundredth of the deviation of other directions: no principal component shows it."""
-    x, y = gaussians(1)
-    x = x @ turn(10).T * np.array([0.01, *[1] * 9]) @ turn(10)
+@pytest.mark.parametrize(
+    ("d", "deviation", "mean", "within", "view"),
+    [(10, 0.01, 0.486, 0.066, "quadratic"), (40, 0.2, 0.404, 0.078, "linear")],  # spread .022 and .026
+)
+def test_signal_of_low_variance(d, deviation, mean, within, view):
+    """A fraction of the deviation of other directions: the first principal components do not show it."""
+    x, y = gaussians(1, d=d)
+    x = x @ turn(d).T * np.array([deviation, *[1] * (d - 1)]) @ turn(d)
     found = estimate(x, y)
-    assert found.value == pytest.approx(0.486, abs=0.066)  # spread .022
+    assert found.value == pytest.approx(mean, abs=within)
+    assert found.p == 0.01
+    assert view in found.view
     assert mutual_information(x, y, "knn", shuffles=0).value < 0.05  # the control: four principal components
 
 
