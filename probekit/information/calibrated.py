@@ -27,6 +27,7 @@ __all__ = ["calibrated", "plug_in"]
 
 GRIDS = 20
 GRIDS_TO_CHOOSE = 3
+FINENESS = (2, 4)  # of one coordinate, that classes may take turns along
 FOLDS = 6  # half of which choose the view that the other half are seen by
 SLICES = 5  # of numbers, that quadratic views take for classes
 HIDDEN = 0.5  # share of the entropy that noise may reach before an estimate is called undetermined
@@ -60,9 +61,10 @@ def calibrated(x: np.ndarray, y: Target, *, grids: int = GRIDS, shuffles: int = 
     shown: dict[str, list[Points]] = {}
     rows: dict[str, list[np.ndarray]] = {}
     for own, others in (halves, halves[::-1]):
-        chosen = _choose(seen, y, others, rng)
+        chosen, fineness = _choose(seen, y, others, rng)
         for fold in own:
             [points] = seen.views([f for f in range(FOLDS) if f != fold], fold, chosen)
+            points = points.finer(fineness)
             shown.setdefault(points.kind, []).append(points)
             rows.setdefault(points.kind, []).append(seen.parts[fold])
     views = [pooled(parts) for parts in shown.values()]
@@ -74,22 +76,28 @@ def calibrated(x: np.ndarray, y: Target, *, grids: int = GRIDS, shuffles: int = 
     return _report(found, view, y, folds=sizes, doubled=fitted, repeated=seen.repeated)
 
 
-def _choose(seen: Vectors, y: Target, folds: Sequence[int], rng: np.random.Generator) -> str:
-    """The view that tells most about the labels of some folds, each seen by a fit to the others of them."""
+def _choose(seen: Vectors, y: Target, folds: Sequence[int], rng: np.random.Generator) -> tuple[str, int]:
+    """The view that tells most about the labels of some folds, each seen by a fit to the others of them, and how finely
+    it is best cut."""
     shown: dict[str, list[Points]] = {}
     for fold in folds:
         for points in seen.views([f for f in folds if f != fold], fold):
             shown.setdefault(points.name, []).append(points)
-    best, name = -np.inf, ""
     labels = _Labels.of(y, np.concatenate([seen.parts[fold] for fold in folds]))
-    for own, parts in shown.items():
-        found = _measure([pooled(parts)], labels, rng, GRIDS_TO_CHOOSE, 0)
+
+    def tells(points: Points) -> float:
+        found = _measure([points], labels, rng, GRIDS_TO_CHOOSE, 0)
         # Twice n ln 2 times the null is about chi-squared, so two of its deviations are taken off: noisy views must
         # tell more.
-        value = found.value - 2 * found.scale * np.sqrt(max(found.null_mean, 0) / (len(found.terms) * np.log(2)))
-        if value > best:
-            best, name = value, own
-    return name
+        return found.value - 2 * found.scale * np.sqrt(max(found.null_mean, 0) / (len(found.terms) * np.log(2)))
+
+    views = {name: pooled(parts) for name, parts in shown.items()}
+    told = {name: tells(points) for name, points in views.items()}
+    name = max(told, key=told.__getitem__)
+    if y.codes is None or views[name].code is not None or views[name].z.shape[1] > 1:
+        return name, 1
+    finer = {1: told[name], **{times: tells(views[name].finer(times)) for times in FINENESS}}
+    return name, max(finer, key=finer.__getitem__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

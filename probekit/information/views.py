@@ -32,7 +32,6 @@ PRINCIPAL = (2, 4)
 DIMENSIONS = 4
 PAIRS = 2  # of canonical directions, for numbers in several columns
 MARGINS = 3
-FINENESS = (2, 4)
 BLOCK = 256  # rows, which stay in the processor's cache
 FARTHEST = 6.0  # standard deviations: what lies farther out falls into the outermost buckets
 TINY = 1e-9
@@ -59,11 +58,10 @@ class Points:
     labels: np.ndarray | None = None
     fineness: int = 1
 
-    def finer(self) -> Iterator[Points]:
-        """These points, and one coordinate cut more finely, too: classes may take turns along it."""
-        yield self
-        for n in FINENESS if self.z.shape[1] == 1 and self.code is None else ():
-            yield replace(self, name=f"{self.name} / {n}", kind=f"{self.kind} / {n}", fineness=n)
+    def finer(self, fineness: int) -> Points:
+        """These points, to be cut more finely: classes may take turns along a coordinate."""
+        times = f" / {fineness}" if fineness > 1 else ""
+        return replace(self, name=self.name + times, kind=self.kind + times, fineness=fineness)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,7 +150,7 @@ def principal_axes(covariance: np.ndarray) -> np.ndarray:
         axes = np.linalg.eigh(covariance)[1][:, ::-1][:, :COMPONENTS]
     else:
         start = np.diagonal(covariance) + np.linspace(1, 2, d)  # any vector will do, if it is always the same
-        power, axes = eigsh(covariance.astype(np.float32), k=COMPONENTS, v0=start.astype(np.float32), tol=1e-3)
+        power, axes = eigsh(covariance.astype(np.float32), k=COMPONENTS, v0=start.astype(np.float32), tol=1e-2)
         axes = axes[:, np.argsort(-power)].astype(np.float64)
     return axes * np.where(axes[np.abs(axes).argmax(0), np.arange(axes.shape[1])] < 0, -1, 1)
 
@@ -244,7 +242,7 @@ class Vectors:
         elif self.classes > 2:
             yield from decisions(name, scores)
         else:
-            yield from Points(name, name, scores[:, 1:] - scores[:, :1]).finer()
+            yield Points(name, name, scores[:, 1:] - scores[:, :1])
 
     def _linear(self, fit: Sequence[int], rows: np.ndarray, wanted: Sequence[int]) -> Iterator[Points]:
         sums, held = self.sums[list(fit)].sum(0) * self.scale, self.held[list(fit)].sum(0)
@@ -266,8 +264,7 @@ class Vectors:
             name = f"linear {SHRINKAGES[at]:g}"
             for q in [min(axes.shape[1], PAIRS)] if several else range(1, min(axes.shape[1], DIMENSIONS) + 1):
                 labels = self.features[rows] @ theirs[:, :q] if several else None  # type: ignore[index]
-                points = Points(f"{name}, {q} directions", f"{q} directions", z[:, :q], None, theirs[:, :q], labels)
-                yield from [points] if numbers else points.finer()
+                yield Points(f"{name}, {q} directions", f"{q} directions", z[:, :q], None, theirs[:, :q], labels)
             if not numbers and self.classes > 2:
                 own = means @ axes / (1 - np.minimum(share, 0.95))  # within classes, axes vary by 1 - share
                 yield from decisions(name, z @ own.T - 0.5 * np.einsum("kq,kq->k", own, means @ axes))
