@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import Protocol
+from functools import lru_cache
+from typing import Any, Protocol
 
 from probekit.errors import UsageError
 
-__all__ = ["Dtype", "Progress", "no_progress", "resolve_device", "torch_threads"]
+__all__ = ["Dtype", "Progress", "blas_thread", "no_progress", "resolve_device", "torch_threads"]
 
 
 class Dtype(StrEnum):
@@ -45,6 +46,23 @@ def torch_threads(count: int) -> Iterator[int]:
         yield before
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def blas_thread() -> Iterator[None]:
+    """Let BLAS use one thread: several stall each other beside threads of ours, and sum in another order."""
+    with _controller().limit(limits=1, user_api="blas"):
+        yield
+
+
+@lru_cache(maxsize=1)
+def _controller() -> Any:
+    """What knows the loaded libraries, looked up once: that takes longer than much of the work."""
+    import numpy  # noqa: F401
+    import scipy.linalg  # noqa: F401
+    from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
+
+    return ThreadpoolController()
 
 
 def resolve_device(device: str = "auto") -> str:

@@ -216,7 +216,7 @@ def _report(
 
 def _warnings(value: float, y: Target, repeated: float) -> Iterator[str]:
     if repeated > REPEATED:
-        yield f"{repeated:.0%} of the vectors equal another one: interval and p take them for independent"
+        yield f"{repeated:.0%} of the vectors equal another one: where these are copies, value and p are too good"
     if y.several:
         yield "of numbers in several columns two canonical directions are seen: the value comes out low"
     elif y.codes is None and value > HIGH:

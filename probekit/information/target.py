@@ -9,7 +9,7 @@ import numpy as np
 
 from probekit.errors import NonFiniteError, UsageError
 
-__all__ = ["SMALLEST", "Target", "target", "vectors"]
+__all__ = ["SMALLEST", "Target", "symbols", "target", "vectors"]
 
 SMALLEST = 20  # examples; with fewer no estimator here says anything
 
@@ -108,6 +108,24 @@ def _numbers(y: np.ndarray) -> Target:
     if (y == y[:1]).all():
         raise UsageError(f"all {len(y)} labels are {y[0].tolist()}: there is nothing to know about them.")
     return Target(numbers=y)
+
+
+def symbols(x: Any, rows: int) -> np.ndarray | None:
+    """``x`` where it is (n,) integers, booleans or strings, each value of which is one of a kind; None where it is not.
+
+    Raises UsageError where there are not ``rows`` of them.
+    """
+    try:
+        x = np.asarray(x) if getattr(x, "ndim", 1) == 1 else None
+    except ValueError:  # ragged: no symbols, and no vectors either
+        return None
+    if x is not None and x.dtype == object and x.ndim == 1 and all(isinstance(v, str) for v in x):
+        x = x.astype(str)
+    if x is None or x.ndim != 1 or x.dtype.kind not in "biuUS":
+        return None
+    if len(x) != rows:
+        raise UsageError(f"{len(x)} values do not go with {rows} labels.")
+    return x
 
 
 def vectors(x: Any, rows: int) -> np.ndarray:

@@ -255,7 +255,7 @@ class Vectors:
         found = [linear_axes(self.roots[at], cross, min(most, self.x.shape[1])) for at in wanted]
         weights = np.hstack([axes for axes, _, _ in found]).astype(np.float32)
         spread = np.sqrt(np.maximum((weights * (self.covariance @ weights)).sum(0), 0))
-        weights = weights / np.where(spread > 0, spread, 1)
+        weights /= np.where(spread > 0, spread, 1)
         scores = project(self.x, self.centre, self.scale[:, None] * weights, rows)
         several = numbers and len(sums) > 1
         for at, z, axes, (_, theirs, share) in zip(
