@@ -4,7 +4,7 @@
     python benchmarks/mi_layers.py --quick   seconds: does it run? Not a measurement
 
 Layers are random numbers with signal in one direction, labels are binary, hashed on 20 grids; the rows are those of
-``probekit.mi``. Beside it, on the same layers: the product that covariances take (at most 8 rows a column, BLAS, one
+``probekit.mi``. Beside it, on the same layers: the product that covariances take (at most 4 rows a column, BLAS, one
 thread) and one sum over the vectors, which nothing can do without; and shuffled labels counted by NumPy's bincount, a
 few of them scaled up, for the buckets of one layer. The shortest of the repeats counts.
 """
@@ -84,7 +84,7 @@ def measure(case: Case, threads: int, repeats: int) -> list[float]:
     seconds = [best(lambda: run(1), repeats), best(lambda: run(threads), repeats)]
     memory = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**10
     x = layers["0"]
-    part = x[: 8 * case.d]
+    part = x[: 4 * case.d]
     floor = case.layers * (best(lambda: part.T @ part, 3) + best(x.sum, 3))
     return [*seconds, floor, counted(case, y, rng), case.layers * x.nbytes / 2**20, memory]
 

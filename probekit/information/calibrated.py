@@ -20,8 +20,7 @@ from probekit.information import _kernels as kernels
 from probekit.information.estimate import Information, p_value
 from probekit.information.null import Measured, measure
 from probekit.information.target import Target
-from probekit.information.views import Points, Vectors, View, cut, pooled, principal_axes, project, roots
-from probekit.probes.design import moments, narrowed
+from probekit.information.views import Points, Vectors, View, covariance, cut, pooled, principal_axes, project, roots
 
 __all__ = ["calibrated", "plug_in"]
 
@@ -34,7 +33,7 @@ HIDDEN = 0.5  # share of the entropy that noise may reach before an estimate is 
 FEWEST = 4  # examples a class, on average
 HIGH = 0.5  # bits about numbers, above which bins cost 5 to 20 %
 ROOM = 0.1  # share of the entropy that must be left above what noise gives on average
-ROWS_A_COLUMN = 8  # of the covariance; more rows are thinned out
+ROWS_A_COLUMN = 4  # of the covariance; more rows are thinned out
 DEAD = 1e-10  # of the largest deviation: a unit that only underflow moves
 REPEATED = 0.05  # share of vectors that may equal another one without a word
 Z95 = 1.959963984540054
@@ -241,7 +240,7 @@ def _seen(x: np.ndarray, y: Target, centre: np.ndarray, scale: np.ndarray, rng: 
     n = len(x)
     key = project(x, centre, scale[:, None])[:, 0]
     if n < x.shape[1]:
-        x = narrowed(x, None, standardise=True)[0]
+        x = _narrowed(x, centre, scale)
         centre, scale = np.zeros(x.shape[1]), np.ones(x.shape[1])
     d = x.shape[1]
     parts, repeated = _folds(key, y, rng)
@@ -259,14 +258,21 @@ def _seen(x: np.ndarray, y: Target, centre: np.ndarray, scale: np.ndarray, rng: 
         sums = np.stack([features[rows].T @ (x[rows] - centre) for rows in parts])
         held = np.stack([features[rows].sum(0) for rows in parts])
     enough = min(n, ROWS_A_COLUMN * d)
-    [every] = moments(x, [np.sort(np.concatenate(parts)[np.arange(enough) * n // enough])])
-    covariance = every.scatter / every.weight * np.outer(scale, scale)
-    components = project(x, centre, scale[:, None] * principal_axes(covariance))
-    covariance = covariance.astype(np.float32)
+    spread = covariance(x, centre, scale, np.sort(np.concatenate(parts)[np.arange(enough) * n // enough]))
+    components = project(x, centre, scale[:, None] * principal_axes(spread))
     return Vectors(
-        x, centre, scale, covariance, tuple(roots(covariance)), components, parts, sums, held, codes, classes, features,
+        x, centre, scale, spread, tuple(roots(spread)), components, parts, sums, held, codes, classes, features,
         repeated,
     )  # fmt: skip
+
+
+def _narrowed(x: np.ndarray, centre: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """Standardised rows that are fewer than columns, in a basis of their own span, float64 (n, r), r < n."""
+    z = (x - centre) * scale
+    power, basis = np.linalg.eigh(z @ z.T)
+    kept = power > 1e-10 * power[-1]
+    kept[-1] = True
+    return np.ascontiguousarray(basis[:, kept] * np.sqrt(np.maximum(power[kept], 0)))
 
 
 def _folds(key: np.ndarray, y: Target, rng: np.random.Generator) -> tuple[list[np.ndarray], float]:

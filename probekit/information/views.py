@@ -23,7 +23,7 @@ from scipy.linalg import cho_factor, cholesky, solve_triangular
 from scipy.sparse.linalg import eigsh
 from scipy.stats import rankdata
 
-__all__ = ["Points", "Vectors", "View", "cut", "pooled", "principal_axes", "project", "roots"]
+__all__ = ["Points", "Vectors", "View", "covariance", "cut", "pooled", "principal_axes", "project", "roots"]
 
 SHRINKAGES = (0.03, 0.2, 0.6, 0.9, 0.99)
 COMPONENTS = 16
@@ -33,6 +33,7 @@ DIMENSIONS = 4
 PAIRS = 2  # of canonical directions, for numbers in several columns
 MARGINS = 3
 BLOCK = 256  # rows, which stay in the processor's cache
+GRAM_BLOCK = 1536
 FARTHEST = 6.0  # standard deviations: what lies farther out falls into the outermost buckets
 TINY = 1e-9
 FAR = -1e9
@@ -147,10 +148,10 @@ def principal_axes(covariance: np.ndarray) -> np.ndarray:
     """The first axes (d, k), k ≤ 16, of a covariance matrix, the largest entry of each positive."""
     d = len(covariance)
     if d <= 4 * COMPONENTS:
-        axes = np.linalg.eigh(covariance)[1][:, ::-1][:, :COMPONENTS]
+        axes = np.linalg.eigh(covariance.astype(np.float64))[1][:, ::-1][:, :COMPONENTS]
     else:
         start = np.diagonal(covariance) + np.linspace(1, 2, d)  # any vector will do, if it is always the same
-        power, axes = eigsh(covariance.astype(np.float32), k=COMPONENTS, v0=start.astype(np.float32), tol=1e-2)
+        power, axes = eigsh(covariance, k=COMPONENTS, v0=start.astype(np.float32), tol=1e-2)
         axes = axes[:, np.argsort(-power)].astype(np.float64)
     return axes * np.where(axes[np.abs(axes).argmax(0), np.arange(axes.shape[1])] < 0, -1, 1)
 
@@ -274,18 +275,30 @@ def _up_to(most: int, sizes: Sequence[int]) -> list[int]:
     return sorted({min(most, k) for k in sizes})
 
 
-def project(x: np.ndarray, centre: np.ndarray, weights: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
-    """(x[rows] - centre) @ weights, a few rows at a time, in the precision of x; float64 (rows, q)."""
+def centred(x: np.ndarray, centre: np.ndarray, rows: np.ndarray | None, size: int) -> Iterator[np.ndarray]:
+    """x[rows] - centre, ``size`` rows at a time, in the precision of x; the memory is used again for the next rows."""
     n = len(x) if rows is None else len(rows)
-    out = np.empty((n, weights.shape[1]))
-    centre, weights = centre.astype(x.dtype), weights.astype(x.dtype)
-    buffer = np.empty((min(BLOCK, n), x.shape[1]), dtype=x.dtype)
-    for at in range(0, n, BLOCK):
-        part = buffer[: min(BLOCK, n - at)]
+    centre, buffer = centre.astype(x.dtype), np.empty((min(size, n), x.shape[1]), dtype=x.dtype)
+    for at in range(0, n, size):
+        part = buffer[: min(size, n - at)]
         if rows is None:
-            np.subtract(x[at : at + BLOCK], centre, out=part)
+            np.subtract(x[at : at + size], centre, out=part)
         else:
-            np.take(x, rows[at : at + BLOCK], axis=0, out=part, mode="clip")  # without a copy in between
+            np.take(x, rows[at : at + size], axis=0, out=part, mode="clip")  # without a copy in between
             part -= centre
-        out[at : at + BLOCK] = part @ weights
-    return out
+        yield part
+
+
+def project(x: np.ndarray, centre: np.ndarray, weights: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
+    """(x[rows] - centre) @ weights in the precision of x; float64 (rows, q)."""
+    weights = weights.astype(x.dtype)
+    return np.concatenate([part @ weights for part in centred(x, centre, rows, BLOCK)]).astype(np.float64)
+
+
+def covariance(x: np.ndarray, centre: np.ndarray, scale: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Of (x[rows] - centre) * scale about 0, float32 (d, d)."""
+    total, part = np.zeros((2, x.shape[1], x.shape[1]), dtype=np.float32)
+    for block in centred(x, centre, rows, GRAM_BLOCK):
+        scaled = np.multiply(block, scale, dtype=np.float32, casting="same_kind")
+        total += np.matmul(scaled.T, scaled, out=part)
+    return total / np.float32(len(rows))
