@@ -71,3 +71,14 @@ def test_probes_benchmark_knows_its_lines(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert "there is no line 12" in done.stderr
+
+
+@pytest.mark.slow  # half a minute each
+@pytest.mark.parametrize("name", ["edge", "mi_layers", "mi_accuracy"])
+def test_information_benchmarks_run(name: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, CACHE.with_name(f"{name}.py"), "--quick"],
+        capture_output=True, text=True, check=False, cwd=tmp_path, env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "|" in done.stdout

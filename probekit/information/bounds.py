@@ -93,8 +93,8 @@ def mlp_bound(
     """H(Y) less the cross-validated cross-entropy of a perceptron of one hidden layer, in bits.
 
     folds : 2 or more. The weight decay for one of them is the best on the part of the others that tells when to stop.
-    Everything else as in :func:`logistic_bound`. It is slow: 25 s for 1,000 × 768 with 19 shuffles, where logistic
-    regression takes 2 s.
+    Everything else as in :func:`logistic_bound`. It is slow: about half a minute for 1,000 × 768 with 19 shuffles,
+    where logistic regression takes seconds.
     """
     from probekit.probes import mlp
 

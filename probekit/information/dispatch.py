@@ -21,7 +21,17 @@ ONE_BUCKET = "the second pass left one bucket in most members: the value is the 
 
 
 class Estimator(StrEnum):
-    """Estimators of mutual information."""
+    """Estimators of mutual information.
+
+    edge : calibrated hashing, the default; of symbols it is plug-in
+    edge-4.3.1, edge-4.2.0, edge-4.4.1 : the numbers of the published scripts (Noshad, Zeng & Hero 2018);
+        edge-4.3.1-first-pass : before the second pass sets other widths
+    knn, knn-raw : nearest neighbours (Ross 2014; numbers: Kraskov et al. 2004), among four principal components or
+        all columns
+    logistic, mlp : lower bounds by classifiers; ridge : a lower bound about numbers
+    plug-in : of symbols, less what shuffled labels give
+    binning, kernel-upper, kernel-lower : for the record (Saxe et al. 2018; Kolchinsky & Tracey 2017)
+    """
 
     EDGE = "edge"
     EDGE_431 = "edge-4.3.1"
