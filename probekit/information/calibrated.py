@@ -8,7 +8,7 @@ exactly and is taken off; nothing is clipped before it is averaged.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,14 +20,26 @@ from probekit.information import _kernels as kernels
 from probekit.information.estimate import Information, p_value
 from probekit.information.null import Measured, measure
 from probekit.information.target import Target
-from probekit.information.views import Points, Vectors, View, covariance, cut, pooled, principal_axes, project, roots
+from probekit.information.views import (
+    Points,
+    Vectors,
+    View,
+    covariance,
+    cut,
+    linear_axes,
+    pooled,
+    principal_axes,
+    project,
+)
 
 __all__ = ["calibrated", "plug_in"]
 
 GRIDS = 20
 GRIDS_TO_CHOOSE = 3
 FINENESS = (2, 4)  # of one coordinate, that classes may take turns along
-FOLDS = 6  # half of which choose the view that the other half are seen by
+FOLDS = 6
+HALVES = (0, 1, 2), (3, 4, 5)  # each chooses the view that the other is seen by
+PAIRS = 2  # of canonical directions, for numbers in several columns
 SLICES = 5  # of numbers, that quadratic views take for classes
 HIDDEN = 0.5  # share of the entropy that noise may reach before an estimate is called undetermined
 FEWEST = 4  # examples a class, on average
@@ -37,6 +49,13 @@ ROWS_A_COLUMN = 4  # of the covariance; more rows are thinned out
 DEAD = 1e-10  # of the largest deviation: a unit that only underflow moves
 REPEATED = 0.05  # share of vectors that may equal another one without a word
 Z95 = 1.959963984540054
+
+
+def _without(fold: int, folds: Iterable[int]) -> tuple[int, ...]:
+    return tuple(f for f in folds if f != fold)
+
+
+FITS = [_without(fold, half) for half in HALVES for fold in half] + [_without(f, range(FOLDS)) for f in range(FOLDS)]
 
 
 def calibrated(x: np.ndarray, y: Target, *, grids: int = GRIDS, shuffles: int = 1000, seed: int = 0) -> Information:
@@ -56,13 +75,12 @@ def calibrated(x: np.ndarray, y: Target, *, grids: int = GRIDS, shuffles: int = 
         points = Points("as it is", "as it is", z, labels=_whitened(y.numbers) if y.several else None)  # type: ignore[arg-type]
         return _report(_measure([points], _Labels.of(y), rng, grids, shuffles), points.name, y)
     seen = _seen(x, y, centre, scale, rng)
-    halves = range(FOLDS)[: FOLDS // 2], range(FOLDS)[FOLDS // 2 :]
     shown: dict[str, list[Points]] = {}
     rows: dict[str, list[np.ndarray]] = {}
-    for own, others in (halves, halves[::-1]):
+    for own, others in (HALVES, HALVES[::-1]):
         chosen, fineness = _choose(seen, y, others, rng)
         for fold in own:
-            [points] = seen.views([f for f in range(FOLDS) if f != fold], fold, chosen)
+            [points] = seen.views(_without(fold, range(FOLDS)), fold, chosen)
             points = points.finer(fineness)
             shown.setdefault(points.kind, []).append(points)
             rows.setdefault(points.kind, []).append(seen.parts[fold])
@@ -80,7 +98,7 @@ def _choose(seen: Vectors, y: Target, folds: Sequence[int], rng: np.random.Gener
     it is best cut."""
     shown: dict[str, list[Points]] = {}
     for fold in folds:
-        for points in seen.views([f for f in folds if f != fold], fold):
+        for points in seen.views(_without(fold, folds), fold):
             shown.setdefault(points.name, []).append(points)
     labels = _Labels.of(y, np.concatenate([seen.parts[fold] for fold in folds]))
 
@@ -251,19 +269,27 @@ def _seen(x: np.ndarray, y: Target, centre: np.ndarray, scale: np.ndarray, rng: 
             group[rows] = part * classes + codes[rows]
         sums = np.zeros((FOLDS, classes, d))
         kernels.group_sums(x, centre, group, sums.reshape(-1, d))
-        held = np.bincount(group, minlength=FOLDS * classes).reshape(FOLDS, classes).astype(np.float64)
+        held = np.bincount(group, minlength=FOLDS * classes).reshape(FOLDS, classes, 1).astype(np.float64)
     else:
         features, classes = _whitened(y.numbers), SLICES  # type: ignore[arg-type]
         codes = (rankdata(features[:, 0], method="ordinal") - 1) * SLICES // n
         sums = np.stack([features[rows].T @ (x[rows] - centre) for rows in parts])
-        held = np.stack([features[rows].sum(0) for rows in parts])
+        held = np.zeros((FOLDS, 1, 1))
     enough = min(n, ROWS_A_COLUMN * d)
     spread = covariance(x, centre, scale, np.sort(np.concatenate(parts)[np.arange(enough) * n // enough]))
     components = project(x, centre, scale[:, None] * principal_axes(spread))
-    return Vectors(
-        x, centre, scale, spread, tuple(roots(spread)), components, parts, sums, held, codes, classes, features,
-        repeated,
-    )  # fmt: skip
+    means, cross = np.zeros((2, len(FITS), sums.shape[1], d), dtype=np.float32)
+    for m, c, fit in zip(means, cross, FITS, strict=True):
+        total, of = sums[list(fit)].sum(0) * scale, held[list(fit)].sum(0)
+        if features is None:
+            m[:] = np.where(of > 0, total / np.maximum(of, 1) - total.sum(0) / of.sum(), 0)
+            c[:] = np.sqrt(of / of.sum()) * m
+        else:
+            c[:] = total / sum(len(parts[p]) for p in fit)
+    most = min(d, sums.shape[1], PAIRS) if features is not None else min(d, classes - 1)
+    axes = zip(*linear_axes(spread, scale, cross, means, most), strict=True)  # by fit, then by shrinkage
+    told = dict(zip(FITS, axes, strict=True))
+    return Vectors(x, centre, components, parts, told, codes, classes, features, repeated)
 
 
 def _narrowed(x: np.ndarray, centre: np.ndarray, scale: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ them are what is counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,14 +23,23 @@ from scipy.linalg import cho_factor, cholesky, solve_triangular
 from scipy.sparse.linalg import eigsh
 from scipy.stats import rankdata
 
-__all__ = ["Points", "Vectors", "View", "covariance", "cut", "pooled", "principal_axes", "project", "roots"]
+__all__ = [
+    "Points",
+    "Vectors",
+    "View",
+    "covariance",
+    "cut",
+    "linear_axes",
+    "pooled",
+    "principal_axes",
+    "project",
+]
 
 SHRINKAGES = (0.03, 0.2, 0.6, 0.9, 0.99)
 COMPONENTS = 16
 QUADRATIC = (4, 16)
 PRINCIPAL = (2, 4)
 DIMENSIONS = 4
-PAIRS = 2  # of canonical directions, for numbers in several columns
 MARGINS = 3
 BLOCK = 256  # rows, which stay in the processor's cache
 GRAM_BLOCK = 1536
@@ -132,16 +141,40 @@ def roots(covariance: np.ndarray) -> Iterator[np.ndarray]:
         yield cho_factor(shrunk, lower=True, overwrite_a=True, check_finite=False)[0]
 
 
-def linear_axes(root: np.ndarray, cross: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The axes (d, q), q ≤ ``most``, on which vectors and label features share most, those of the features (f, q), and
-    the share of each axis's variance that the features account for (q,).
+@dataclass(frozen=True, slots=True, eq=False)
+class Axes:
+    """Directions that some rows' labels show, the most telling first.
 
-    root : Cholesky factor of the vectors' covariance; cross : (f, d), their covariance with whitened label features
+    weights : (d, q), on x - centre, of variance 1. labels : (f, q), what they are directions of, in label features
+    means, offsets : (f, q), (f,), by which z @ means.T - offsets are scores of classes
     """
-    white = solve_triangular(root, cross.T.astype(np.float32), lower=True, check_finite=False)
-    u, s, v = np.linalg.svd(white, full_matrices=False)
-    axes = solve_triangular(root, u[:, :most], lower=True, trans="T", check_finite=False)
-    return axes, v[:most].T, s[:most] ** 2
+
+    weights: np.ndarray
+    labels: np.ndarray
+    means: np.ndarray
+    offsets: np.ndarray
+
+
+def linear_axes(
+    covariance: np.ndarray, scale: np.ndarray, cross: np.ndarray, means: np.ndarray, most: int
+) -> Iterator[list[Axes]]:
+    """For each shrinkage of the covariance (d, d) of scaled vectors, the axes of every fit, at most ``most``.
+
+    scale : (d,), what vectors are multiplied with before
+    cross : (fits, f, d), covariance of vectors and whitened label features; means : (fits, f, d), of classes
+    """
+    for root in roots(covariance):
+        found = []
+        for c, m in zip(cross, means, strict=True):
+            white = solve_triangular(root, c.T, lower=True, check_finite=False)
+            u, s, v = np.linalg.svd(white, full_matrices=False)
+            axes = solve_triangular(root, u[:, :most], lower=True, trans="T", check_finite=False)
+            spread = np.sqrt(np.maximum((axes * (covariance @ axes)).sum(0), 0))
+            axes /= np.where(spread > 0, spread, 1)
+            centres = m @ axes
+            own = centres / (1 - np.minimum(s[:most] ** 2, 0.95))  # within classes, axes vary by 1 - share
+            found.append(Axes(scale[:, None] * axes, v[:most].T, own, 0.5 * (own * centres).sum(1)))
+        yield found
 
 
 def principal_axes(covariance: np.ndarray) -> np.ndarray:
@@ -195,24 +228,17 @@ class Vectors:
 
     Whatever takes no labels rests on all rows: means, covariance, principal components.
 
-    x : (n, d); centre, scale : (d,), mean and 1 / standard deviation. covariance : of the scaled rows; roots : of it,
-    shrunken
-    components : (n, k), first principal components
-    parts : row numbers of each part. sums : (parts, f, d), Σ f (x - centre) over a part's rows, f being label features:
-    classes as 0 and 1, or whitened numbers; held : (parts, f), Σ f
+    x : (n, d); centre : (d,), their mean. components : (n, k), first principal components
+    parts : row numbers of each part. axes : of a fit to some parts, for each shrinkage
     codes : (n,), classes, or slices of numbers; classes : how many
     features : (n, m), whitened numbers; None for classes. repeated : share of rows that equal another one
     """
 
     x: np.ndarray
     centre: np.ndarray
-    scale: np.ndarray
-    covariance: np.ndarray
-    roots: tuple[np.ndarray, ...]
     components: np.ndarray
     parts: list[np.ndarray]
-    sums: np.ndarray
-    held: np.ndarray
+    axes: Mapping[tuple[int, ...], Sequence[Axes]]
     codes: np.ndarray
     classes: int
     features: np.ndarray | None = None
@@ -246,29 +272,16 @@ class Vectors:
             yield Points(name, name, scores[:, 1:] - scores[:, :1])
 
     def _linear(self, fit: Sequence[int], rows: np.ndarray, wanted: Sequence[int]) -> Iterator[Points]:
-        sums, held = self.sums[list(fit)].sum(0) * self.scale, self.held[list(fit)].sum(0)
-        count, numbers = sum(len(self.parts[p]) for p in fit), self.features is not None
-        if numbers:
-            means, cross, most = np.zeros_like(sums), sums / count, min(len(sums), PAIRS)
-        else:
-            means = np.where(held[:, None] > 0, sums / np.maximum(held, 1)[:, None] - sums.sum(0) / count, 0)
-            cross, most = np.sqrt(held / count)[:, None] * means, len(sums) - 1
-        found = [linear_axes(self.roots[at], cross, min(most, self.x.shape[1])) for at in wanted]
-        weights = np.hstack([axes for axes, _, _ in found]).astype(np.float32)
-        spread = np.sqrt(np.maximum((weights * (self.covariance @ weights)).sum(0), 0))
-        weights /= np.where(spread > 0, spread, 1)
-        scores = project(self.x, self.centre, self.scale[:, None] * weights, rows)
-        several = numbers and len(sums) > 1
-        for at, z, axes, (_, theirs, share) in zip(
-            wanted, np.split(scores, len(wanted), 1), np.split(weights, len(wanted), 1), found, strict=True
-        ):
-            name = f"linear {SHRINKAGES[at]:g}"
-            for q in [min(axes.shape[1], PAIRS)] if several else range(1, min(axes.shape[1], DIMENSIONS) + 1):
-                labels = self.features[rows] @ theirs[:, :q] if several else None  # type: ignore[index]
-                yield Points(f"{name}, {q} directions", f"{q} directions", z[:, :q], None, theirs[:, :q], labels)
-            if not numbers and self.classes > 2:
-                own = means @ axes / (1 - np.minimum(share, 0.95))  # within classes, axes vary by 1 - share
-                yield from decisions(name, z @ own.T - 0.5 * np.einsum("kq,kq->k", own, means @ axes))
+        found = [self.axes[tuple(fit)][at] for at in wanted]
+        scores = project(self.x, self.centre, np.hstack([axes.weights for axes in found]), rows)
+        several = self.features is not None and self.features.shape[1] > 1
+        for at, z, axes in zip(wanted, np.split(scores, len(wanted), 1), found, strict=True):
+            name, most = f"linear {SHRINKAGES[at]:g}", min(z.shape[1], DIMENSIONS)
+            for q in [most] if several else range(1, most + 1):
+                labels = self.features[rows] @ axes.labels[:, :q] if several else None  # type: ignore[index]
+                yield Points(f"{name}, {q} directions", f"{q} directions", z[:, :q], None, axes.labels[:, :q], labels)
+            if self.features is None and self.classes > 2:
+                yield from decisions(name, z @ axes.means.T - axes.offsets)
 
 
 def _up_to(most: int, sizes: Sequence[int]) -> list[int]:
