@@ -48,8 +48,8 @@ def mi_command(
         typer.Option(
             "--controls",
             min=0,
-            help="Whole estimates of as many shuffled label sets; 10 without it where an estimator shuffles no labels "
-            "itself. Its p takes 19 or more.",
+            help="Whole estimates of as many shuffled label sets; 19 without it where an estimator shuffles no labels "
+            "itself, whose p takes as many at least.",
         ),
     ] = None,
     pooling: Annotated[

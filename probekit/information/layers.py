@@ -26,12 +26,40 @@ from probekit.runtime import Progress, no_progress, torch_threads
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["layer_information"]
+__all__ = ["check_estimators", "layer_information"]
 
 Vectors = Any | Callable[[], Any]
-CONTROLS = 10
+FOR_CLASSES, FOR_NUMBERS = (Estimator.LOGISTIC, Estimator.MLP), (Estimator.RIDGE,)
 THREADED = "edge-"  # how the names of estimators begin that use several threads themselves, one layer at a time
 ENOUGH = 19  # shuffled label sets; fewer can not show p = 0.05
+CONTROLS = ENOUGH
+
+
+def check_estimators(
+    estimators: Estimator | str | Sequence[Estimator | str], labels: Any, *, discrete: bool | None = None
+) -> tuple[str, ...]:
+    """Names of estimators that can measure ``labels``, each once; cheap, where measuring takes long.
+
+    labels, discrete : as :func:`layer_information` takes them
+    Raises UsageError for an unknown name, one that is of classes where labels are numbers or the other way round, and
+    for labels that no estimator takes.
+    """
+    names = [estimators] if isinstance(estimators, str) else list(estimators)
+    if not names:
+        raise UsageError("no estimator was given.")
+    if unknown := [name for name in names if name not in list(Estimator)]:
+        raise UsageError(f"estimator is {', '.join(Estimator)}, not {unknown[0]!r}.")
+    classes = target(_labelled(labels)[0], discrete=discrete).codes is not None
+    kinds = ("classes", FOR_CLASSES), ("numbers", FOR_NUMBERS)
+    (these, own), (those, others) = kinds if classes else kinds[::-1]
+    for name in names:
+        if name in others:
+            raise UsageError(
+                f"{name} is for {those}, and these labels are {these}; leave it out, or take {' or '.join(own)}."
+            )
+        if name == Estimator.PLUG_IN:
+            raise UsageError(f"{name} is for single values, and layers hold vectors; leave it out.")
+    return tuple(dict.fromkeys(map(str, names)))
 
 
 def layer_information(
@@ -57,8 +85,8 @@ def layer_information(
     estimators : names, see :class:`Estimator`
     shuffles : of the labels, for p and for where noise falls; each estimator's own number for None (1,000 of "edge",
         fewer where they take long), 0 for neither
-    controls : whole estimates of as many shuffled label sets; for None 10 where an estimator shuffles no labels itself.
-        Its p then comes from them, where they are 19 at least
+    controls : whole estimates of as many shuffled label sets; for None 19 where an estimator shuffles no labels itself.
+        Its p then comes from them, where they are 19 at least: 1 / 20 at best, before it is corrected over layers
     warning : what is to be said of every number, such as that examples depend on each other
     threads : layers measured at a time, None for one a core; the numbers do not depend on it. EDGE as published shares
         each layer among them
@@ -67,22 +95,20 @@ def layer_information(
     the value is NaN and the interval says what is possible. Target "shuffled" says where noise falls: the mean of
     reported values under shuffled labels, and their 2.5 and 97.5 % quantiles; "shuffled-0" … are its draws, where they
     are whole estimates. Own columns: unit ("bits"), raw, null_mean, null_sd, p, p_adjusted (over the layers of the
-    curve; Holm 1979), share (of the entropy), entropy, buckets, bins, undetermined, warning, view, shuffles (what noise
-    and p rest on) and left_out (unlabelled rows); see :class:`Information`.
+    curve; Holm 1979), share (of the entropy of classes), entropy, buckets, bins, undetermined, warning, view, shuffles
+    (what noise and p rest on) and left_out (unlabelled rows); see :class:`Information`.
     Raises NonFiniteError naming a layer that holds NaN or infinity, UsageError for names, shapes and labels that do not
     go.
     """
-    names = [estimators] if isinstance(estimators, str) else list(estimators)
-    if not names or not layers:
-        raise UsageError(f"no {'layer' if names else 'estimator'} was given.")
-    if unknown := [name for name in names if name not in list(Estimator)]:
-        raise UsageError(f"estimator is {', '.join(Estimator)}, not {unknown[0]!r}.")
+    names = check_estimators(estimators, labels, discrete=discrete)
+    if not layers:
+        raise UsageError("no layer was given.")
     if min(shuffles or 0, controls or 0, seed) < 0 or (threads is not None and threads < 1):
         raise UsageError("shuffles, controls and a seed are 0 or more, threads are 1 or more.")
     job = _Job.of(labels, discrete, shuffles, controls, seed, threads)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     found: dict[tuple[str, str], _Found] = {}
-    work = [(estimator, layer) for estimator in dict.fromkeys(map(str, names)) for layer in layers]
+    work = [(estimator, layer) for estimator in names for layer in layers]
     with threadpool_limits(1), torch_threads(1), ThreadPoolExecutor(threads or cores) as pool:
         for run, threaded in ((pool.map, False), (map, True)):
             own = [key for key in work if key[0].startswith(THREADED) == threaded]
@@ -94,7 +120,7 @@ def layer_information(
         **{"seed": seed, "left_out": job.left_out},
     }
     records = []
-    for estimator in dict.fromkeys(map(str, names)):
+    for estimator in names:
         curve = {layer: found[estimator, layer] for layer in layers}
         adjusted = dict(zip(layers, holm(np.array([one.p for one in curve.values()])), strict=True))
         for layer, one in curve.items():
@@ -103,6 +129,16 @@ def layer_information(
                 said = "; ".join(filter(None, (record.get("warning", ""), warning)))
                 records.append({**common, "layer": layer, "estimator": estimator, **record, **gold, "warning": said})
     return make_rows(records)
+
+
+def _labelled(labels: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The labels that are known, and which rows they are of, bool (n,)."""
+    y = np.asarray(labels)
+    known: np.ndarray = np.ones(len(y), dtype=bool)
+    if y.dtype.kind in "fi":
+        unknown = np.isnan(y) if y.dtype.kind == "f" else y < 0
+        known = ~np.any(unknown.reshape(len(y), -1), axis=1)
+    return y[known], known
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +186,7 @@ class _Found:
 def _columns(one: Information) -> dict[str, Any]:
     same = ("value", "ci_low", "ci_high", "n", "raw", "null_mean", "null_sd", "share", "entropy", "buckets", "bins")
     columns = {name: getattr(one, name) for name in (*same, "undetermined", "warning", "view")}
-    if np.isinf(one.entropy):
+    if one.bins or np.isinf(one.entropy):  # numbers: how much there is to know depends on n
         columns["share"] = np.nan
     if one.undetermined and np.isnan(one.ci_low):
         columns |= {"ci_low": 0.0, "ci_high": min(one.entropy, np.log2(one.n))}
@@ -170,14 +206,8 @@ class _Job:
     threads: int | None
 
     @classmethod
-    def of(cls, labels: Any, discrete: bool | None, *more: Any) -> _Job:
-        y = np.asarray(labels)
-        known: np.ndarray = np.ones(len(y), dtype=bool)
-        if y.dtype.kind in "fi":
-            unknown = np.isnan(y) if y.dtype.kind == "f" else y < 0
-            known = ~np.any(unknown.reshape(len(y), -1), axis=1)
-        target(y[known], discrete=discrete)  # what is wrong with labels is told before the work
-        return cls(y[known], known, discrete, *more)
+    def of(cls, labels: Any, *more: Any) -> _Job:
+        return cls(*_labelled(labels), *more)
 
     @property
     def left_out(self) -> int:

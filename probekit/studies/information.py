@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from probekit.activations import ActivationCache
 from probekit.errors import UsageError
 from probekit.information.dispatch import Estimator
-from probekit.information.layers import layer_information
+from probekit.information.layers import check_estimators, layer_information
 from probekit.probes.caches import about
 from probekit.runtime import Progress, no_progress
 from probekit.studies.reading import reading
@@ -40,14 +40,16 @@ def mi(
         probekit.plots.layer_panels(rows)
 
     caches : files or open caches; of several models, with random weights, of several splits or tasks. Each gives a
-        curve for each estimator, and is corrected for its layers alone.
+        curve for each estimator, and is corrected for its layers alone. No two may go by the same task, split, model,
+        checkpoint and pooling, for their rows could not be told apart.
     estimators : names, see :class:`probekit.information.Estimator`. "edge" is the calibrated default, "edge-4.3.1"
         gives the numbers of the published scripts.
     pooling : one of the caches' poolings, the first for None. A token-labelled task is measured word by word; vectors
         [u; v] of separately encoded pairs become [u; v; |u - v|; u * v]. layers : some of the layers, all for None
     shuffles, controls, seed, threads : see :func:`probekit.information.layers.layer_information`, where the rows are
         described
-    Raises UsageError for an unknown estimator, layer or pooling, NonFiniteError naming a layer with NaN.
+    Raises UsageError, before anything is measured, for an unknown estimator, layer or pooling, for an estimator that is
+        not for the labels of each cache, and for two caches of one curve; NonFiniteError naming a layer with NaN.
     """
     import pandas as pd
 
@@ -55,14 +57,20 @@ def mi(
         raise UsageError("no cache was given.")
     with ExitStack() as stack:
         opened = [c if isinstance(c, ActivationCache) else stack.enter_context(ActivationCache(c)) for c in caches]
-        readings = [reading(cache, pooling, layers) for cache in opened]
+        asked = []
+        for cache in opened:
+            with _naming(cache):
+                one, discrete = reading(cache, pooling, layers), cache.spec["kind"] != "regression"
+                check_estimators(estimators, one.labels, discrete=discrete)
+            asked.append((one, about(cache.spec, one.representation), discrete))
+        _told_apart(opened, [words for _, words, _ in asked])
         found = [
             layer_information(
                 one.layers,
                 one.labels,
-                about=about(cache.spec, one.representation),
+                about=words,
                 estimators=estimators,
-                discrete=cache.spec["kind"] != "regression",
+                discrete=discrete,
                 shuffles=shuffles,
                 controls=controls,
                 warning=WORDS if one.words else "",
@@ -70,6 +78,29 @@ def mi(
                 threads=threads,
                 progress=progress,
             )
-            for cache, one in zip(opened, readings, strict=True)
+            for one, words, discrete in asked
         ]
     return pd.concat(found, ignore_index=True)
+
+
+@contextmanager
+def _naming(cache: ActivationCache) -> Iterator[None]:
+    """Say which of several caches does not go."""
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(f"{cache.path}: {error}") from None
+
+
+def _told_apart(caches: Sequence[ActivationCache], words: Sequence[dict[str, Any]]) -> None:
+    """Raise UsageError for two caches whose rows could not be told apart."""
+    seen: dict[tuple[str, ...], Path] = {}
+    for cache, own in zip(caches, words, strict=True):
+        curve = tuple(own.values())
+        if curve in seen:
+            named = ", ".join(filter(None, curve))
+            raise UsageError(
+                f"{seen[curve]} and {cache.path} would be one curve, {named}: give one of them, or measure them in "
+                "runs of their own."
+            )
+        seen[curve] = cache.path

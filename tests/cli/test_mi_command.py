@@ -7,6 +7,7 @@ from tiny import WORDS
 import probekit.information.layers as module
 from probekit.activations import ActivationCache, cache_activations
 from probekit.cli import main
+from probekit.errors import UsageError
 from probekit.information import mutual_information
 from probekit.rows import read_card, read_rows
 from probekit.studies.information import mi
@@ -127,6 +128,22 @@ def test_whole_scores_are_numbers(caches):
     rows = mi(caches["numbers"], layers=[0], shuffles=19)
     assert values(rows, column="bins")["0"] > 0
     assert values(rows)["0"] > 0.5
+
+
+def test_what_does_not_go_is_said_of_all_caches_before_the_work(caches, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(module, "mutual_information", lambda *_, **__: pytest.fail("measured"))
+    plain, numbers, again = str(caches["plain"]), str(caches["numbers"]), tmp_path / "again.h5"
+    again.write_bytes(caches["plain"].read_bytes())
+    for words, said in (
+        ([numbers, plain, "--estimator", "edge,ridge"], "plain.h5: ridge is for numbers"),
+        ([plain, numbers, "--estimator", "edge,logistic"], "numbers.h5: logistic is for classes"),
+        ([plain, plain], "plain.h5 would be one curve, classification, train, "),
+        ([plain, numbers, str(again)], "again.h5 would be one curve"),
+    ):
+        assert main(["mi", *words]) == 2
+        assert said in capsys.readouterr().err.replace("\n", " ")
+    with ActivationCache(plain) as cache, pytest.raises(UsageError, match="would be one curve"):
+        mi(cache, cache)
 
 
 def test_marks_are_explained_under_the_table(caches, monkeypatch, capsys):

@@ -11,7 +11,7 @@ from scipy.stats import norm
 import probekit.information.layers as module
 from probekit.errors import NonFiniteError, UsageError
 from probekit.information import Information
-from probekit.information.layers import layer_information
+from probekit.information.layers import check_estimators, layer_information
 from probekit.rows import read_rows, write_rows
 
 ABOUT = {"task": "toy", "split": "train", "model": "tiny", "representation": "mean"}
@@ -113,10 +113,13 @@ def test_estimators_without_a_null_are_held_against_shuffled_labels(monkeypatch)
     calls, (layers, y) = [], toy(400)
     monkeypatch.setattr(module, "mutual_information", fake(calls))
     rows = layer_information(layers, y, about=ABOUT, estimators="knn")
-    assert len(calls) == 2 * (1 + 10)
+    assert len(calls) == 2 * (1 + 19)
     assert of(rows)["1"] == pytest.approx(0.5, abs=0.06) != of(rows, "shuffled")["1"]
     assert of(rows, "shuffled", "ci_high")["1"] < 0.1
-    assert of(rows, column="p").isna().all()  # of ten nothing below 0.05 could come
+    assert of(rows, column="p")["1"] == 1 / 20
+    assert of(rows, column="p_adjusted")["1"] == 2 / 20
+    few = layer_information(layers, y, about=ABOUT, estimators="knn", controls=18)
+    assert of(few, column="p").isna().all()  # nothing up to 0.05 could come of them
     many = layer_information(layers, y, about=ABOUT, estimators="knn", controls=39)
     assert of(many, column="p")["1"] == 1 / 40
     assert of(many, column="null_sd")["1"] == pytest.approx(np.std([of(many, f"shuffled-{i}")["1"] for i in range(39)]))
@@ -179,6 +182,9 @@ def test_whole_numbers_may_be_numbers():
     scores = np.random.default_rng(0).integers(6, size=300).astype(float)
     told = layer_information(layers, scores, about=ABOUT, shuffles=0, discrete=False)
     assert (of(told, column="bins") > 0).all()
+    assert of(told, column="share").isna().all()  # of the bins, which are the more the more examples there are
+    drawn = layer_information(layers, scores, about=ABOUT, shuffles=0, controls=1, discrete=False)
+    assert drawn["share"].isna().all()
 
 
 def test_what_is_said_of_all_numbers_is_in_all_rows():
@@ -216,6 +222,16 @@ def test_what_cannot_be_measured():
         layer_information(layers, np.where(np.arange(200) < 15, y, -1), about=ABOUT)
     with pytest.raises(UsageError, match="no estimator was given"):
         layer_information(layers, y, about=ABOUT, estimators=[])
+    scores = y + np.random.default_rng(0).normal(size=200)
+    for name, labels, said in (
+        ("ridge", y, "ridge is for numbers, and these labels are classes; leave it out, or take logistic or mlp"),
+        ("logistic", scores, "logistic is for classes, and these labels are numbers; leave it out, or take ridge"),
+        ("mlp", scores, "mlp is for classes"),
+        ("plug-in", y, "plug-in is for single values"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            layer_information({"0": lambda: pytest.fail("read")}, labels, about=ABOUT, estimators=["edge", name])
+    assert check_estimators(["ridge", "edge", "ridge"], scores) == ("ridge", "edge")
     with pytest.raises(UsageError, match="no layer was given"):
         layer_information({}, y, about=ABOUT)
     with pytest.raises(UsageError, match="0 or more"):
