@@ -44,7 +44,8 @@ LINES: dict[str, tuple[str, dict[str, Any]]] = {
     "word-type": ("majority by word type", {"linestyle": (0, (3, 1.5)), "linewidth": 1.0}),
 }
 SAME = tuple(c for c in CURVE if c != "target")
-HOLLOW = "interval reaches noise"
+HOLLOW, NOT_ABOVE = "interval reaches noise", "not above noise (p > 0.05)"
+LEVEL = 0.05
 UNDETERMINED = "undetermined, and what is possible"
 INFORMATION = "mutual-information"
 SMALL = 0.01  # bits
@@ -60,10 +61,11 @@ def layer_curve(
         ``final_norm`` stands after the last layer.
         Controls are grey bands: where noise falls, summed up over the draws (where rows hold single draws only, the
         band is their range); of models with random weights only where there are no others. Inputs without a layer and
-        constant predictions are horizontal lines. A marker is hollow where the layer's interval (its value, where it
-        has none) reaches noise of the same model: a look, not a test, which is what
-        :func:`probekit.probes.compare.compare` is for. A layer whose value is undetermined is an open diamond, dotted
-        over what is possible, beyond the top of the axes where that is far above all values.
+        constant predictions are horizontal lines. A marker is hollow where p_adjusted is above 0.05, if rows hold it
+        and rest on shuffles enough for less; otherwise where the layer's interval (its value, where it has none)
+        reaches noise of the same model: a look, not a test, which is what :func:`probekit.probes.compare.compare` is
+        for. A layer whose value is undetermined is an open diamond on the bottom line, dotted over what is possible,
+        beyond the top of the axes where that is far above all values.
     metric : the rows' first that is no difference, for None; "selectivity(accuracy)" has a line at zero
     summary : rows of ``curve_summary``, drawn in a strip under the curve: best layer, centre of gravity …
     ax : a new figure's for None. Nothing is shown or saved.
@@ -147,7 +149,7 @@ def _draw(ax: Axes, rows: pd.DataFrame, looks: Looks, *, ticks: int, summary: pd
             layer = curve["layer_name"][twice].iloc[0]
             raise UsageError(f"{label} has two values for layer {layer}; were the same rows given twice?")
         its = theirs.get(tuple(key[c] for c in SAME), controls.iloc[:0])
-        _draw_curve(ax, curve, label, scale.sized(look), scale, _reaches(curve, its, metric))
+        _draw_curve(ax, curve, label, scale.sized(look), scale, _hollow(curve, its, metric))
     for key, curve in curves(controls):
         if not (trained and is_random(key)):
             _draw_control(ax, curve, key["target"], scale)
@@ -164,6 +166,22 @@ def _draw(ax: Axes, rows: pd.DataFrame, looks: Looks, *, ticks: int, summary: pd
         draw_summary(ax, make_rows(summary), rows, looks)
 
 
+def _hollow(curve: pd.DataFrame, controls: pd.DataFrame, metric: str) -> dict[str, np.ndarray]:
+    """Which rows are not above noise, bool (rows,), by what says so: p, or a look at the interval where there is none.
+
+    p says nothing where as few shuffles as there are can not show it, however far from noise a value is.
+    """
+    tested: np.ndarray = np.zeros(len(curve), dtype=bool)
+    above, reaches = tested, _reaches(curve, controls, metric)
+    if "p_adjusted" in curve:
+        p = curve["p_adjusted"].astype("float64").to_numpy()
+        shuffles = curve["shuffles"].astype("float64").to_numpy() if "shuffles" in curve else np.inf
+        least = np.isfinite(p).sum() / (1 + shuffles)
+        tested = np.isfinite(p) & ~(least > LEVEL)
+        above = tested & (p > LEVEL) & curve["value"].notna().to_numpy(dtype=bool)
+    return {NOT_ABOVE: above, HOLLOW: reaches & ~tested}
+
+
 def _reaches(curve: pd.DataFrame, controls: pd.DataFrame, metric: str) -> np.ndarray:
     """Whether each row's interval reaches noise, or lies on its worse side; bool (rows,), false without noise."""
     sign = -1 if lower_is_better(metric) else 1
@@ -175,12 +193,12 @@ def _reaches(curve: pd.DataFrame, controls: pd.DataFrame, metric: str) -> np.nda
 
 
 def _draw_curve(
-    ax: Axes, curve: pd.DataFrame, label: str, look: Mapping[str, Any], scale: Scale, reaches: np.ndarray
+    ax: Axes, curve: pd.DataFrame, label: str, look: Mapping[str, Any], scale: Scale, hollow: Mapping[str, np.ndarray]
 ) -> None:
     dashed, colour = look["linestyle"] != "-", look["color"]
     points, zorder = {**look, "linestyle": "none", "markeredgecolor": colour}, 4 if dashed else 5
     order = np.argsort(scale.at(curve))
-    curve, reaches = curve.iloc[order], reaches[order]
+    curve = curve.iloc[order]
     x, y, low, high = (
         np.asarray(v, dtype=float) for v in (scale.at(curve), curve["value"], curve["ci_low"], curve["ci_high"])
     )
@@ -198,13 +216,17 @@ def _draw_curve(
     ax.fill_between(x, low, high, where=banded, zorder=zorder - 2, **edged)
     bars = known & alone
     ax.vlines(x[bars], low[bars], high[bars], color=colour, linewidth=0.8, zorder=zorder - 1)
-    if reaches.any():
-        ax.plot(x[reaches], y[reaches], zorder=zorder + 0.5, **{**points, "markerfacecolor": "white"})
-        ax.plot([], [], "o", color="#7F7F7F", markerfacecolor="white", markersize=4.5, zorder=3, label=HOLLOW)
+    for why, rows in hollow.items():
+        if (at := rows[order]).any():
+            ax.plot(x[at], y[at], zorder=zorder + 0.5, **{**points, "markerfacecolor": "white"})
+            ax.plot([], [], "o", color="#7F7F7F", markerfacecolor="white", markersize=4.5, zorder=3, label=why)
 
 
 def _draw_undetermined(ax: Axes, gold: Sequence[tuple[Mapping[str, Any], pd.DataFrame]], scale: Scale) -> None:
-    """Layers without a value but with an interval; what is possible widens the axes only where there is no value."""
+    """Layers without a value but with an interval; what is possible widens the axes only where there is no value.
+
+    Their diamonds stand on the bottom line, which is no value.
+    """
     from matplotlib.collections import LineCollection
 
     widen = not any(curve["value"].notna().any() for _, curve in gold)
@@ -217,7 +239,8 @@ def _draw_undetermined(ax: Axes, gold: Sequence[tuple[Mapping[str, Any], pd.Data
         dotted = LineCollection(list(ends), colors=look["color"], linestyles=":", linewidths=1.0, zorder=3)
         ax.add_collection(dotted, autolim=widen)
         diamond: dict[str, Any] = {"marker": "D", "markersize": 4, "markerfacecolor": "white", "zorder": 6}
-        ax.plot(x, low, color=look["color"], linestyle="none", **diamond)
+        bottom: dict[str, Any] = {"transform": ax.get_xaxis_transform(), "clip_on": False}
+        ax.plot(x, np.zeros(len(x)), color=look["color"], linestyle="none", **bottom, **diamond)
         ax.plot([], [], color="#7F7F7F", linestyle=":", label=UNDETERMINED, **{**diamond, "zorder": 2.9})
 
 

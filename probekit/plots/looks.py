@@ -242,10 +242,22 @@ def _legend_below(figure: Any, named: Mapping[str, Any]) -> None:
     words = [
         "majority class or mean of train" if len(order) < len(named) and x == "majority class" else x for x in order
     ]
-    wide = 0.5 + 0.056 * max(map(len, words), default=0)  # inches, of 8 points
-    columns = max(1, min(len(order), int(figure.get_figwidth() / wide)))
+    fits = [k for k in range(1, len(order) + 1) if _width(words, k) <= figure.get_figwidth()]
+    columns = max(fits, default=1)
+    figure.set_figwidth(max(figure.get_figwidth(), _width(words, columns) if words else 0))
     figure.set_figheight(figure.get_figheight() + 0.17 * -(-len(order) // columns))
     figure.legend([named[x] for x in order], words, loc="outside lower center", ncols=columns, **SMALL)
+
+
+def _width(words: Sequence[str], columns: int) -> float:
+    """Of a legend in inches; letters of bitmaps are up to a tenth wider than drawn ones."""
+    import numpy as np
+    from matplotlib.textpath import TextPath
+
+    size = SMALL["fontsize"]
+    wide = [1.1 * TextPath((0, 0), word, size=size).get_extents().width for word in words]
+    text = sum(max(column) for column in np.array_split(wide, columns))
+    return float(text + size * (columns * (SMALL["handlelength"] + 0.8) + 2.0 * (columns - 1) + 2)) / 72
 
 
 def panels(

@@ -5,6 +5,7 @@ import re
 import matplotlib as mpl
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from probekit.errors import UsageError
@@ -245,7 +246,11 @@ def test_undetermined_layers_are_diamonds_over_what_is_possible(ax):
     assert ax.get_ylabel() == "Mutual information (bits)"
     assert labels(ax) == ["tiny", "undetermined, and what is possible", "shuffled labels"]
     [diamond] = [x for x in ax.lines if x.get_marker() == "D" and len(x.get_xdata())]
-    assert (diamond.get_xdata().tolist(), list(diamond.get_ydata())) == ([2], [0])
+    [[x, y]] = diamond.get_transform().transform(diamond.get_xydata())
+    assert x == pytest.approx(ax.transData.transform((2, 0))[0])
+    assert y == pytest.approx(ax.transAxes.transform((0, 0))[1])
+    assert y < ax.transData.transform((2, 0))[1] - 4.5  # on the bottom line, clear of zero
+    assert not diamond.get_clip_on()
     [dotted] = [x for x in ax.collections if hasattr(x, "get_segments") and x.get_linestyle()[0][1] is not None]
     assert [s.tolist() for s in dotted.get_segments()] == [[[2, 0], [2, 0.9]]]
     assert hollow(ax) == [2]  # the diamond; no interval reaches noise
@@ -255,6 +260,27 @@ def test_undetermined_layers_are_diamonds_over_what_is_possible(ax):
         assert 2 not in path.vertices[:, 0]
     alone = layer_curve(make_rows(informed(values=[None, None])), ax=Figure().subplots())
     assert alone.get_ylim()[1] > 0.9
+
+
+def test_a_marker_is_hollow_where_p_is_large(ax):
+    """Whatever the interval reaches, but not where no p could be small."""
+    noise, far = (0.2, 0.4, None, 0.01), {"p_adjusted": 0.001, "shuffles": 1000}
+    rows = [row | far for row in informed(values=noise)]
+    layer_curve(make_rows(rows), ax=ax)
+    assert "not above noise (p > 0.05)" not in labels(ax)
+    assert hollow(ax) == [2]  # the diamond alone, though layer 3 lies within noise
+    rows[0] |= {"p_adjusted": 0.051}
+    rows[4] |= {"p_adjusted": 1.0}  # undetermined
+    layer_curve(make_rows(rows), ax=(tested := Figure().subplots()))
+    assert hollow(tested) == [0, 2]
+    assert "not above noise (p > 0.05)" in labels(tested)
+    assert "interval reaches noise" not in labels(tested)
+    few = [row | {"p_adjusted": 4 / 20, "shuffles": 19} for row in informed(values=(0.2, 0.4, 0.3, 0.01))]
+    layer_curve(make_rows(few), ax=(blind := Figure().subplots()))
+    assert hollow(blind) == [3]
+    assert "interval reaches noise" in labels(blind)
+    untested = [row | {"p_adjusted": None} for row in rows]
+    assert hollow(layer_curve(make_rows(untested), ax=Figure().subplots())) == [3, 2]
 
 
 def test_a_layer_between_undetermined_ones_keeps_its_interval(ax):
@@ -304,6 +330,24 @@ def test_an_axes_of_ones_own_gets_a_figure_with_a_legend():
         import matplotlib.pyplot as plt
 
         plt.close(ax.figure)
+
+
+@pytest.mark.parametrize("model", ["tiny", "a-model-of-a-rather-long-name-that-says-how-it-was-trained-and-on-what"])
+@pytest.mark.parametrize("dpi", [72, 100, 300])
+def test_a_legend_lies_within_its_figure(model, dpi):
+    rows = [
+        *informed(model=model),
+        *informed(model=model, checkpoint="random-0"),
+        *informed(model="other", values=(0.2, 0.01, 0.1, 0.2)),
+    ]
+    figure = layer_panels(make_rows(rows))
+    FigureCanvasAgg(figure)
+    figure.set_dpi(dpi)
+    figure.draw_without_rendering()
+    box, [legend] = figure.bbox, figure.legends
+    drawn = legend.get_window_extent()
+    assert box.x0 <= drawn.x0 < drawn.x1 <= box.x1
+    assert box.y0 <= drawn.y0 < drawn.y1 <= box.y1
 
 
 def test_what_cannot_be_drawn(ax):
