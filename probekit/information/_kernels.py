@@ -24,6 +24,29 @@ def column_sums(x: np.ndarray, centre: np.ndarray, total: np.ndarray, squares: n
 
 
 @njit(cache=True, nogil=True)
+def row_keys(x: np.ndarray, centre: np.ndarray, first: np.ndarray, second: np.ndarray, out: np.ndarray) -> None:
+    """(x - centre) @ first and @ second, float64 (2, n), summed in one order: equal rows have equal keys."""
+    n, d = x.shape
+    fours = d // 4 * 4
+    for i in range(n):
+        a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = 0.0
+        for j in range(0, fours, 4):
+            v0, v1 = x[i, j] - centre[j], x[i, j + 1] - centre[j + 1]
+            v2, v3 = x[i, j + 2] - centre[j + 2], x[i, j + 3] - centre[j + 3]
+            a0, a1, a2, a3 = a0 + v0 * first[j], a1 + v1 * first[j + 1], a2 + v2 * first[j + 2], a3 + v3 * first[j + 3]
+            b0, b1, b2, b3 = (
+                b0 + v0 * second[j],
+                b1 + v1 * second[j + 1],
+                b2 + v2 * second[j + 2],
+                b3 + v3 * second[j + 3],
+            )
+        for j in range(fours, d):
+            a0 += (x[i, j] - centre[j]) * first[j]
+            b0 += (x[i, j] - centre[j]) * second[j]
+        out[0, i], out[1, i] = a0 + a1 + a2 + a3, b0 + b1 + b2 + b3
+
+
+@njit(cache=True, nogil=True)
 def group_sums(x: np.ndarray, centre: np.ndarray, group: np.ndarray, out: np.ndarray) -> None:
     """Add row i, less ``centre`` (d,), to row ``group[i]`` of ``out`` (groups, d), float64."""
     n, d = x.shape
@@ -68,15 +91,17 @@ def joint_counts(a: np.ndarray, b: np.ndarray, counts: np.ndarray) -> None:
 
 
 @njit(cache=True, nogil=True)
-def expected_information(a: np.ndarray, b: np.ndarray, log_factorial: np.ndarray, xlog: np.ndarray) -> float:
-    """E[I] in nats of two labellings with these counts, when one of them is shuffled.
+def expected_information(
+    a: np.ndarray, b: np.ndarray, log_factorial: np.ndarray, xlog: np.ndarray
+) -> tuple[float, float]:
+    """E[I] in nats of two labellings with these counts when one is shuffled, and E[occupied joint cells].
 
     a, b : int64 counts that sum to the same n; log_factorial, xlog : float64, ln i! and i ln i for i = 0 … n
     Joint counts are hypergeometric (Vinh, Epps & Bailey 2010, equation 24). Equal counts are computed once; from the
     mean on, each probability follows from the one before, until they no longer matter.
     """
     n, f = a.sum(), log_factorial
-    total = 0.0
+    total = cells = 0.0
     for x, times_x in _distinct(a):
         for y, times_y in _distinct(b):
             mean = x * (y / n)
@@ -97,8 +122,10 @@ def expected_information(a: np.ndarray, b: np.ndarray, log_factorial: np.ndarray
                 part += p * (xlog[k - 1] - (k - 1) * log_mean)
                 if p < NEGLIGIBLE:
                     break
+            empty = np.exp(f[n - x] + f[n - y] - f[n] - f[rest]) if rest >= 0 else 0.0
             total += times_x * times_y * part / n
-    return total
+            cells += times_x * times_y * (1 - empty)
+    return total, cells
 
 
 @njit(cache=True, nogil=True)

@@ -43,10 +43,11 @@ PAIRS = 2  # of canonical directions, for numbers in several columns
 SLICES = 5  # of numbers, that quadratic views take for classes
 HIDDEN = 0.5  # share of the entropy that noise may reach before an estimate is called undetermined
 FEWEST = 4  # examples a class, on average
-HIGH = 0.5  # bits about numbers, above which bins cost 5 to 20 %
+HIGH = 0.2  # bits, above which bins and bias are worth a word
+UNSURE = 0.1  # share of the value that may be bias without a word
 ROOM = 0.1  # share of the entropy that must be left above what noise gives on average
 ROWS_A_COLUMN = 4  # of the covariance; more rows are thinned out
-DEAD = 1e-10  # of the largest deviation: a unit that only underflow moves
+DEAD = 1e-10  # of the median deviation: a unit that only underflow moves
 REPEATED = 0.05  # share of vectors that may equal another one without a word
 Z95 = 1.959963984540054
 
@@ -65,7 +66,7 @@ def calibrated(x: np.ndarray, y: Target, *, grids: int = GRIDS, shuffles: int = 
     grids : shifted grids that are averaged over; shuffles : of labels, for p and the null; seed : of all that is drawn
     Raises NonFiniteError where x holds NaN or infinity.
     """
-    rng = np.random.default_rng(seed)
+    rng, columns = np.random.default_rng(seed), x.shape[1]
     centre, scale = _columns(x)
     if not scale.all():  # constant columns tell nothing
         live = scale > 0 if scale.any() else np.arange(len(scale)) == 0
@@ -90,7 +91,7 @@ def calibrated(x: np.ndarray, y: Target, *, grids: int = GRIDS, shuffles: int = 
     fitted = any("principal" not in kind for kind in shown)
     sizes = [[len(part) for part in parts] for parts in rows.values()]
     view = "; ".join(v.name for v in views)
-    return _report(found, view, y, folds=sizes, doubled=fitted, repeated=seen.repeated)
+    return _report(found, view, y, folds=sizes, doubled=fitted, columns=columns, repeated=seen.repeated)
 
 
 def _choose(seen: Vectors, y: Target, folds: Sequence[int], rng: np.random.Generator) -> tuple[str, int]:
@@ -182,6 +183,7 @@ def _report(
     *,
     folds: Sequence[Sequence[int]] = (),
     doubled: bool = False,
+    columns: int = 0,
     repeated: float = 0.0,
 ) -> Information:
     """What was measured, as an estimate.
@@ -194,14 +196,15 @@ def _report(
     """
     value, h, n = found.value, found.entropy, len(y)
     top = min(h, np.log2(n))
-    null = np.asarray(found.adjust(found.null)) * (np.sqrt(2) if doubled else 1.0)
+    null = (found.null - found.null_mean) * (np.sqrt(2) if doubled else 1.0)
     variance = found.terms.var() / n
     if folds:  # directions differ between folds, too
         means = iter([own.mean() for own in np.split(found.terms, np.cumsum([m for kind in folds for m in kind])[:-1])])
         between = [np.array([next(means) for _ in kind]) for kind in folds]
         apart = sum(((of - of.mean()) ** 2).sum() for of in between) / sum(len(of) - 1 for of in between)
         variance = max(variance, apart / sum(map(len, folds)))
-    spread = Z95 * np.sqrt(found.scale**2 * variance + (null.var() if len(null) else 0))
+    spread = Z95 * np.sqrt(variance + (null.var() if len(null) else 0))
+    least = found.raw - found.null_mean  # all of the bias taken off, though dependence leaves less of it
     noise = float(np.quantile(null, 0.95)) if len(null) else 0.0
     undetermined = ""
     if n < FEWEST * y.classes:
@@ -220,24 +223,28 @@ def _report(
         estimator="edge",
         null=null,
         null_mean=found.null_mean,
-        p=p_value(value, null),
-        ci_low=0.0 if undetermined else min(max(value - spread, 0.0), top),
+        p=p_value(least, null),
+        ci_low=0.0 if undetermined else min(max(min(value, least) - spread, 0.0), top),
         ci_high=top if undetermined else min(max(value + spread, 0.0), top),
         buckets=found.buckets,
         bins=0 if y.codes is not None else round(found.labels),
         undetermined=undetermined,
-        warning="; ".join(_warnings(value, y, repeated)),
+        warning="; ".join(_warnings(value, least, y, columns, repeated)),
         view=view,
     )
 
 
-def _warnings(value: float, y: Target, repeated: float) -> Iterator[str]:
+def _warnings(value: float, least: float, y: Target, columns: int, repeated: float) -> Iterator[str]:
     if repeated > REPEATED:
         yield f"{repeated:.0%} of the vectors equal another one: where these are copies, value and p are too good"
+    if value - least > UNSURE * value and value > HIGH:
+        yield f"many buckets for so few examples: their bias is not well known, {least:.2f} bits are possible, too"
+    if len(y) < 2 * columns:
+        yield "fewer than two examples a column: what takes many columns together to see comes out low"
     if y.several:
         yield "of numbers in several columns two canonical directions are seen: the value comes out low"
     elif y.codes is None and value > HIGH:
-        yield "numbers are cut into bins: high values come out low"
+        yield "numbers are cut into bins: high values come out low; ridge does not cut"
 
 
 def _columns(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -247,16 +254,21 @@ def _columns(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     kernels.column_sums(x, centre, total, squares)
     if not (np.isfinite(total).all() and np.isfinite(squares).all()):
         column = int((~(np.isfinite(total) & np.isfinite(squares))).argmax())
-        raise NonFiniteError(f"the vectors hold NaN or infinity, in column {column} first.")
+        raise NonFiniteError(
+            f"the vectors hold NaN or infinity, in column {column} first, or numbers too large to square."
+        )
     mean = total / len(x)
     sd = np.sqrt(np.maximum(squares / len(x) - mean**2, 0))
-    rounding = np.maximum(8 * np.finfo(x.dtype).eps * np.abs(centre + mean), DEAD * sd.max())
+    rounding = 8 * np.finfo(x.dtype).eps * np.abs(centre + mean)
+    if (moving := sd > rounding).any():
+        rounding = np.maximum(rounding, DEAD * np.median(sd[moving]))
     return centre + mean, np.divide(1, sd, out=np.zeros_like(sd), where=sd > rounding)
 
 
 def _seen(x: np.ndarray, y: Target, centre: np.ndarray, scale: np.ndarray, rng: np.random.Generator) -> Vectors:
     n = len(x)
-    key = project(x, centre, scale[:, None])[:, 0]
+    key = np.empty((2, n))  # of which the second only parts what the first does not
+    kernels.row_keys(x, centre, scale, scale * np.random.default_rng(0).standard_normal(len(scale)), key)
     if n < x.shape[1]:
         x = _narrowed(x, centre, scale)
         centre, scale = np.zeros(x.shape[1]), np.ones(x.shape[1])
@@ -289,7 +301,7 @@ def _seen(x: np.ndarray, y: Target, centre: np.ndarray, scale: np.ndarray, rng: 
     most = min(d, sums.shape[1], PAIRS) if features is not None else min(d, classes - 1)
     axes = zip(*linear_axes(spread, scale, cross, means, most), strict=True)  # by fit, then by shrinkage
     told = dict(zip(FITS, axes, strict=True))
-    return Vectors(x, centre, components, parts, told, codes, classes, features, repeated)
+    return Vectors(x, centre, components, parts, told, codes, classes, features, y.several, repeated)
 
 
 def _narrowed(x: np.ndarray, centre: np.ndarray, scale: np.ndarray) -> np.ndarray:
@@ -304,17 +316,17 @@ def _narrowed(x: np.ndarray, centre: np.ndarray, scale: np.ndarray) -> np.ndarra
 def _folds(key: np.ndarray, y: Target, rng: np.random.Generator) -> tuple[list[np.ndarray], float]:
     """Row numbers of FOLDS parts that are alike in classes, and the share of rows that equal another one.
 
-    ``key`` (n,) names rows: chance is dealt out in its order, so that parts do not depend on the order in which rows
+    ``key`` (2, n) names rows: chance is dealt out in its order, so that parts do not depend on the order in which rows
     came, and rows of one key fall into one part, unless there are so few keys that each must fall into all. Nothing
     else may depend on it: parts that resembled each other in x and y would share what chance made of the two.
     """
-    n = len(key)
+    n = len(key[0])
     codes = y.codes if y.codes is not None else np.zeros(n, dtype=np.int64)
-    order = np.lexsort((codes, key))
+    order = np.lexsort(np.stack([codes, key[1], key[0]]))
     dealt = np.lexsort((rng.random(n), codes[order]))
     part = np.empty(n, dtype=np.int64)
     part[dealt] = np.arange(n) % FOLDS
-    new = np.append(True, np.diff(key[order]) != 0)
+    new = np.append(True, (np.diff(key[:, order]) != 0).any(0))
     together = part[np.maximum.accumulate(np.where(new, np.arange(n), 0))]
     if np.bincount(together, minlength=FOLDS).min() > n // (2 * FOLDS) and new.mean() > 1 / 8:
         part = together

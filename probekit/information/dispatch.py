@@ -62,14 +62,19 @@ def mutual_information(
     discrete : True takes y for classes and False for numbers, whatever its type
     options : of the estimator; all take ``shuffles``, how often labels are shuffled for p, and ``seed``
 
-    Examples are taken for independent of each other. "edge" does not depend on the order of examples or columns, nor on
-    where columns lie or how they are scaled, as long as deviations are not 1e10 apart; products of matrices are made on
-    one thread, so that numbers do not depend on how many there are.
+    Examples are taken for independent of each other: copies, and near ones, make value and p too good. "edge" does not
+    depend on the order of examples or columns, nor on where columns lie or how they are scaled, as long as deviations
+    are not 1e10 below the median. It does depend on ``seed``, which deals the folds: of weak signal p may differ much
+    between seeds, so fix one beforehand. Its interval is for what its views show, which may be less than all there is.
+    Products of matrices are made on one thread, so that numbers do not depend on how many there are.
     Returns an :class:`Information`. Raises UsageError for shapes and types that do not go, fewer than 20 examples,
     labels that are all alike, and NonFiniteError for NaN and infinity.
     """
     if estimator not in list(Estimator):
         raise UsageError(f"estimator is {', '.join(Estimator)}, not {estimator!r}.")
+    for name, least in (("shuffles", 0), ("seed", 0), ("grids", 1)):
+        if name in options and not (isinstance(options[name], int | np.integer) and options[name] >= least):
+            raise UsageError(f"{name} is a whole number from {least} on, not {options[name]!r}.")
     labels = target(y, discrete=discrete)
     values = symbols(x, len(labels))
     if values is not None:

@@ -26,6 +26,8 @@ class Measured:
 
     raw : plug-in; null_mean : its exact mean over shuffled labels; entropy : H of the label buckets
     top : the most that could be shared: the lesser of the entropies of labels and buckets
+    spread : of the joint cells that are occupied beyond those that each bucket and label must have, as a share of what
+    shuffled labels occupy: about 1 under noise, 0 where one determines the other
     null : (shuffles,) raw of shuffled labels
     terms : (n,) log2 p(a, b) / (p(a) p(b)) of each row: their mean is ``raw``
     buckets, labels : how many are occupied
@@ -35,6 +37,7 @@ class Measured:
     null_mean: float
     entropy: float
     top: float
+    spread: float
     null: np.ndarray
     terms: np.ndarray
     buckets: float
@@ -46,14 +49,19 @@ class Measured:
         room = self.top - self.null_mean
         return self.top / room if room > 1e-12 else 0.0
 
-    def adjust(self, raw: np.ndarray | float) -> np.ndarray | float:
-        """(raw - null_mean) / (top - null_mean) · top: 0 on average under noise, ``top`` at its most."""
-        return (raw - self.null_mean) * self.scale
+    @property
+    def stretched(self) -> float:
+        """(raw - null_mean) / (top - null_mean) · top, the adjusted mutual information: ``top`` at its most."""
+        return (self.raw - self.null_mean) * self.scale
 
     @property
     def value(self) -> float:
-        """``raw``, adjusted."""
-        return float(self.adjust(self.raw))
+        """``raw`` less its bias: all of ``null_mean`` under noise, the less, the fewer cells are occupied.
+
+        The bias of the plug-in estimate is about (cells - buckets - labels + 1) / 2n nats, of occupied ones (Miller
+        1955), so it shrinks as dependence empties cells; ``spread`` says how far.
+        """
+        return self.raw - self.null_mean * self.spread
 
 
 def measure(
@@ -73,6 +81,7 @@ def measure(
     columns, logs, xlog = int(lookup.max()) + 1, log_factorials(n), xlogx(n)
     occupied = buckets.max(1).astype(np.int32) + 1
     terms, margins, expected, heights, tops, held = np.zeros(n), 0.0, 0.0, 0.0, 0.0, 0
+    beyond = usual = 0.0
     for own, size, look in zip(buckets, occupied, lookup, strict=True):
         labels = look[types]
         counts = np.zeros((size, columns), dtype=np.int64)
@@ -80,9 +89,16 @@ def measure(
         rows, cols = counts.sum(1), counts.sum(0)
         kernels.log_ratios(own, labels, counts, rows, cols, terms)
         margins += xlog[rows].sum() + xlog[cols].sum()
-        expected += kernels.expected_information(rows, cols, logs, xlog)
-        own_h, label_h = entropy(rows), entropy(cols)
-        heights, tops, held = heights + label_h, tops + min(own_h, label_h), held + int((cols > 0).sum())
+        information, cells = kernels.expected_information(rows, cols, logs, xlog)
+        own_h, label_h, kinds = entropy(rows), entropy(cols), int((cols > 0).sum())
+        expected, heights, tops, held = (
+            expected + information,
+            heights + label_h,
+            tops + min(own_h, label_h),
+            held + kinds,
+        )
+        beyond += max((counts > 0).sum() - size - kinds + 1, 0)
+        usual += max(cells - size - kinds + 1, 0)
     null = np.zeros(shuffles)
     if shuffles:
         states = np.random.default_rng(seed).integers(2**64, size=shuffles, dtype=np.uint64)
@@ -94,6 +110,7 @@ def measure(
         null_mean=expected / bits,
         entropy=heights / grids,
         top=tops / grids,
+        spread=min(beyond / usual, 1.0) if usual > 1e-9 else 0.0,
         null=((null - margins) / n) / bits + np.log2(n),
         terms=terms,
         buckets=float(occupied.mean()),
@@ -105,7 +122,7 @@ def expected_information(a: np.ndarray, b: np.ndarray) -> float:
     """Mean mutual information, in bits, of two labellings with class counts ``a`` and ``b``, one of them shuffled."""
     a, b = (np.asarray(v, dtype=np.int64) for v in (a, b))
     n = int(a.sum())
-    return float(kernels.expected_information(a, b, log_factorials(n), xlogx(n)) / np.log(2))
+    return float(kernels.expected_information(a, b, log_factorials(n), xlogx(n))[0] / np.log(2))
 
 
 @lru_cache(maxsize=8)

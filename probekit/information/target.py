@@ -58,6 +58,7 @@ def target(y: Any, *, discrete: bool | None = None) -> Target:
     discrete : True for classes and False for numbers, whatever the type
     Raises UsageError for other shapes, one class only, or fewer than 20 labels, NonFiniteError for NaN and infinity.
     """
+    _unmasked(y, "labels")
     try:
         y = np.asarray(y)
     except ValueError:
@@ -99,6 +100,11 @@ def target(y: Any, *, discrete: bool | None = None) -> Target:
     return Target(codes=codes.astype(np.int64).ravel())
 
 
+def _unmasked(values: Any, what: str) -> None:
+    if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
+        raise UsageError(f"some {what} are masked; leave these examples out, or fill them.")
+
+
 def _one_hot(y: np.ndarray) -> bool:
     return y.dtype.kind in "biuf" and bool(((y == 0) | (y == 1)).all() and (y.sum(1) == 1).all())
 
@@ -133,10 +139,13 @@ def vectors(x: Any, rows: int) -> np.ndarray:
 
     Raises UsageError for other shapes and types. NaN and infinity are found where sums are computed.
     """
+    _unmasked(x, "vectors")
     try:
         x = x if isinstance(x, np.ndarray) else np.asarray(x)
     except ValueError:
         raise UsageError("vectors are a matrix (n, d); these rows are not of one length.") from None
+    except (TypeError, RuntimeError) as error:  # torch's word on bfloat16, gradients and devices
+        raise UsageError(f"vectors cannot be read as an array ({error}).") from None
     if x.ndim == 1:
         x = x[:, None]
     if x.ndim != 2 or 0 in x.shape:

@@ -168,6 +168,8 @@ def linear_axes(
         for c, m in zip(cross, means, strict=True):
             white = solve_triangular(root, c.T, lower=True, check_finite=False)
             u, s, v = np.linalg.svd(white, full_matrices=False)
+            sign = np.where(v @ np.cos(1.0 + np.arange(v.shape[1])) < 0, -1, 1).astype(np.float32)  # one of the two
+            u, v = u * sign, v * sign[:, None]
             axes = solve_triangular(root, u[:, :most], lower=True, trans="T", check_finite=False)
             spread = np.sqrt(np.maximum((axes * (covariance @ axes)).sum(0), 0))
             axes /= np.where(spread > 0, spread, 1)
@@ -231,7 +233,8 @@ class Vectors:
     x : (n, d); centre : (d,), their mean. components : (n, k), first principal components
     parts : row numbers of each part. axes : of a fit to some parts, for each shrinkage
     codes : (n,), classes, or slices of numbers; classes : how many
-    features : (n, m), whitened numbers; None for classes. repeated : share of rows that equal another one
+    features : (n, m), whitened numbers; None for classes. several : they were in several columns
+    repeated : share of rows that equal another one
     """
 
     x: np.ndarray
@@ -242,6 +245,7 @@ class Vectors:
     codes: np.ndarray
     classes: int
     features: np.ndarray | None = None
+    several: bool = False
     repeated: float = 0.0
 
     def views(self, fit: Sequence[int], part: int, only: str | None = None) -> Iterator[Points]:
@@ -250,16 +254,16 @@ class Vectors:
         wanted = [at for at, s in enumerate(SHRINKAGES) if only is None or only.startswith(f"linear {s:g},")]
         if wanted:
             yield from (v for v in self._linear(fit, rows, wanted) if only in (None, v.name))
-        points, several = self.components[rows], self.features is not None and self.features.shape[1] > 1
+        points = self.components[rows]
         for k in _up_to(points.shape[1], QUADRATIC):
             name = f"quadratic in {k}"
-            if (only is None or only.startswith(name)) and not several:
+            if (only is None or only.startswith(name)) and not self.several:
                 fitted = np.concatenate([self.parts[p] for p in fit])
                 scores = gaussian_scores(self.components[fitted, :k], self.codes[fitted], self.classes, points[:, :k])
                 yield from (v for v in self._by_scores(name, scores) if only in (None, v.name))
         for k in _up_to(points.shape[1], PRINCIPAL):
             name = f"{k} principal components"
-            if only in (None, name) and not several:
+            if only in (None, name) and not self.several:
                 yield Points(name, name, points[:, :k])
 
     def _by_scores(self, name: str, scores: np.ndarray) -> Iterator[Points]:
@@ -274,11 +278,10 @@ class Vectors:
     def _linear(self, fit: Sequence[int], rows: np.ndarray, wanted: Sequence[int]) -> Iterator[Points]:
         found = [self.axes[tuple(fit)][at] for at in wanted]
         scores = project(self.x, self.centre, np.hstack([axes.weights for axes in found]), rows)
-        several = self.features is not None and self.features.shape[1] > 1
         for at, z, axes in zip(wanted, np.split(scores, len(wanted), 1), found, strict=True):
             name, most = f"linear {SHRINKAGES[at]:g}", min(z.shape[1], DIMENSIONS)
-            for q in [most] if several else range(1, most + 1):
-                labels = self.features[rows] @ axes.labels[:, :q] if several else None  # type: ignore[index]
+            for q in [most] if self.several else range(1, most + 1):
+                labels = self.features[rows] @ axes.labels[:, :q] if self.several else None  # type: ignore[index]
                 yield Points(f"{name}, {q} directions", f"{q} directions", z[:, :q], None, axes.labels[:, :q], labels)
             if self.features is None and self.classes > 2:
                 yield from decisions(name, z @ axes.means.T - axes.offsets)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from probekit.information import _kernels as kernels
-from probekit.information.null import expected_information, measure
+from probekit.information.null import expected_information, log_factorials, measure, xlogx
 
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in scalar")  # wanted, where numba is off
 
@@ -127,3 +127,27 @@ def test_sums(n, d, seed):
     np.testing.assert_allclose(total, (x - centre).sum(0), atol=1e-12)
     np.testing.assert_allclose(squares, ((x - centre) ** 2).sum(0), atol=1e-12)
     np.testing.assert_allclose(groups, np.eye(3)[group].T @ (x - centre), atol=1e-12)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(1, 9), st.integers(1, 12), st.integers(0, 2**31))
+def test_row_keys(d, n, seed):
+    rng = np.random.default_rng(seed)
+    x, centre, first, second = rng.normal(3, 2, (n, d)), rng.normal(3, 2, d), rng.normal(size=d), rng.normal(size=d)
+    keys = np.empty((2, n))
+    kernels.row_keys(x, centre, first, second, keys)
+    np.testing.assert_allclose(keys, [(x - centre) @ first, (x - centre) @ second], atol=1e-9)
+
+
+def test_bias_shrinks_with_the_cells_that_dependence_empties():
+    """20 classes sent through a channel: of 400 cells some stay empty, and less than the null's mean is taken off."""
+    rng = np.random.default_rng(6)
+    a = rng.integers(0, 20, 2000).astype(np.int32)
+    same, noise = measure(a[None], a), measure(a[None], rng.integers(0, 20, 2000))
+    assert same.spread == 0
+    assert same.value == pytest.approx(same.entropy, abs=1e-12)
+    assert noise.spread == pytest.approx(1, abs=0.02)
+    assert abs(noise.value) < 0.03
+    cells = np.mean([len(set(zip(a, rng.permutation(a), strict=True))) for _ in range(300)])
+    expected = kernels.expected_information(*[np.bincount(a)] * 2, *(f(2000) for f in (log_factorials, xlogx)))[1]
+    assert expected == pytest.approx(cells, abs=0.5)  # the spread over shuffles is about 2
