@@ -332,15 +332,11 @@ def test_an_axes_of_ones_own_gets_a_figure_with_a_legend():
         plt.close(ax.figure)
 
 
-@pytest.mark.parametrize("model", ["tiny", "a-model-of-a-rather-long-name-that-says-how-it-was-trained-and-on-what"])
+@pytest.mark.parametrize("model", ["MiniLM", "a-model-of-a-rather-long-name-that-says-how-it-was-trained-and-on-what"])
 @pytest.mark.parametrize("dpi", [72, 100, 300])
 def test_a_legend_lies_within_its_figure(model, dpi):
-    rows = [
-        *informed(model=model),
-        *informed(model=model, checkpoint="random-0"),
-        *informed(model="other", values=(0.2, 0.01, 0.1, 0.2)),
-    ]
-    figure = layer_panels(make_rows(rows))
+    near = {"model": model, "values": (0.2, 0.01, 0.1, 0.2)}
+    figure = layer_panels(make_rows([*informed(**near), *informed(**near, checkpoint="random-0")]))
     FigureCanvasAgg(figure)
     figure.set_dpi(dpi)
     figure.draw_without_rendering()
