@@ -77,12 +77,12 @@ def adjusted_hash(
     z = project(np.asarray(x, dtype=np.float64), rng)
     buckets = np.stack([_codes(np.floor(z + rng.random(z.shape[1]))) for _ in range(GRIDS)])
     found = measure(buckets, _labels(y), shuffles=shuffles, seed=seed)
-    null = found.adjust(found.null)
+    null = (found.null - found.null_mean) * found.scale
     spread = 1.96 * np.sqrt(found.scale**2 * found.terms.var() / len(x) + null.var())
     bound = min(found.entropy, np.log2(len(x)))
-    low, value, high = (min(max(found.value + s, 0.0), bound) for s in (-spread, 0.0, spread))
+    low, value, high = (min(max(found.stretched + s, 0.0), bound) for s in (-spread, 0.0, spread))
     return Information(
-        value, found.raw, found.entropy, len(x), "", null, found.null_mean, p_value(found.value, null), low, high
+        value, found.raw, found.entropy, len(x), "", null, found.null_mean, p_value(found.stretched, null), low, high
     )
 
 

@@ -42,7 +42,7 @@ HALVES = (0, 1, 2), (3, 4, 5)  # each chooses the view that the other is seen by
 PAIRS = 2  # of canonical directions, for numbers in several columns
 SLICES = 5  # of numbers, that quadratic views take for classes
 HIDDEN = 0.5  # share of the entropy that noise may reach before an estimate is called undetermined
-FEWEST = 4  # examples a class, on average
+FEWEST = 4  # examples a class, on average: with fewer, classes that a fold holds are rare in what it is fitted to
 HIGH = 0.2  # bits, above which bins and bias are worth a word
 UNSURE = 0.1  # share of the value that may be bias without a word
 ROOM = 0.1  # share of the entropy that must be left above what noise gives on average
@@ -223,7 +223,7 @@ def _report(
         estimator="edge",
         null=null,
         null_mean=found.null_mean,
-        p=p_value(least, null),
+        p=p_value(least, null) if n >= FEWEST * y.classes else float("nan"),
         ci_low=0.0 if undetermined else min(max(min(value, least) - spread, 0.0), top),
         ci_high=top if undetermined else min(max(value + spread, 0.0), top),
         buckets=found.buckets,
