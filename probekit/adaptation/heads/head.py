@@ -1,0 +1,82 @@
+"""What every task model shares: hidden states in; logits, a loss and predictions out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from probekit.tasks.task import Kind
+
+__all__ = ["IGNORED", "Head", "States"]
+
+IGNORED = -100
+"""The label of what is no word, or a word without a label, as torch's cross-entropy and transformers count it."""
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """Hidden states of a batch of sequences of word pieces, padded on the right.
+
+    hidden : float (b, t, d); whatever at padding
+    mask : bool (b, t), what is no padding
+    special : bool (b, t), pieces that the tokenizer added ([CLS], <s> …); False at padding
+    words : int64 (b, w), the first piece of each word, -1 at padding; of token-labelled tasks only
+    second : the second sentences, where pairs were read apart
+    pooled : float (b, d), what the encoder's own pooler makes of the sequence, where it has one
+    """
+
+    hidden: Tensor
+    mask: Tensor
+    special: Tensor
+    words: Tensor | None = None
+    second: States | None = None
+    pooled: Tensor | None = None
+
+    def first_pieces(self) -> Tensor:
+        """Hidden states of the words' first pieces, (b, w, d); of piece 0 at padding (Peters et al. 2019, A.1)."""
+        return _at(self.hidden, _needed(self.words, "words"))
+
+    def word_mask(self) -> Tensor:
+        """bool (b, w), what is a word and no padding."""
+        return _needed(self.words, "words") >= 0
+
+
+class Head(nn.Module):
+    """A task model on top of hidden states.
+
+    kinds : what it can predict; pairs : whether it wants the sentences of a pair apart
+    """
+
+    kinds: ClassVar[frozenset[Kind]] = frozenset()
+    pairs: ClassVar[bool] = False
+
+    def forward(self, states: States) -> Tensor:
+        """Logits: (b, k); (b, 1) of a number; (b, w, k) of word tags."""
+        raise NotImplementedError
+
+    def loss(self, logits: Tensor, labels: Tensor, states: States) -> Tensor:
+        """Mean cross-entropy in nats of int64 labels, those that are ``IGNORED`` left out; mean squared error of numbers."""
+        if labels.is_floating_point():
+            return functional.mse_loss(logits.squeeze(-1), labels)
+        return functional.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED)
+
+    def predict(self, logits: Tensor, states: States) -> Tensor:
+        """Classes (b,), numbers (b,), or tags (b, w) with ``IGNORED`` at padding."""
+        if logits.shape[-1] == 1:
+            return logits.squeeze(-1)
+        classes = logits.argmax(-1)
+        return classes if states.words is None else classes.masked_fill(~states.word_mask(), IGNORED)
+
+
+def _at(hidden: Tensor, index: Tensor) -> Tensor:
+    return torch.gather(hidden, 1, index.clamp_min(0).unsqueeze(-1).expand(-1, -1, hidden.shape[-1]))
+
+
+def _needed(value: Tensor | None, name: str) -> Tensor:
+    if value is None:
+        raise ValueError(f"the states have no {name}; they belong to another kind of task.")
+    return value
