@@ -223,7 +223,8 @@ class ActivationCache:
             raise CacheCorrupt(f"{self.path}: {name} cannot be read ({error}); see probekit verify.") from error
         return decode(array) if ds.attrs.get("encoding") == "bfloat16" else array
 
-    def _name(self, layer: int | str) -> str:
+    def layer_name(self, layer: int | str) -> str:
+        """The name of a layer given by number (negative: counted from the last block) or name; UsageError for others."""
         name = str(layer)
         if name.startswith("-") and name[1:].isdigit():
             residual = [x for x in self.layers if x.isdigit()]
@@ -244,7 +245,7 @@ class ActivationCache:
         pooling = self.poolings[0] if pooling is None else str(pooling)
         if pooling not in self.poolings:
             raise UsageError(f"{self.path} has no pooling {pooling!r}; it has {', '.join(self.poolings)}.")
-        return self._read(f"/pooled/{pooling}/{self._name(layer)}")
+        return self._read(f"/pooled/{pooling}/{self.layer_name(layer)}")
 
     def tokens(self, layer: int | str) -> Ragged:
         """Token vectors of one layer: ``.tokens(3)[i]`` is (length of example i, d).
@@ -256,7 +257,7 @@ class ActivationCache:
             raise UsageError(f"{self.path} holds no token vectors; make a cache with --tokens.")
         start, length = self._read("/index/start"), self._read("/index/length")
         return Ragged(
-            self._read(f"/tokens/{self._name(layer)}"), start.reshape(-1, order="F"), length.reshape(-1, order="F")
+            self._read(f"/tokens/{self.layer_name(layer)}"), start.reshape(-1, order="F"), length.reshape(-1, order="F")
         )
 
     @property
@@ -285,6 +286,21 @@ class ActivationCache:
             raise UsageError(f"{self.path} has no index {name!r}; it has {', '.join(self._file['/index'])}.")
         return self._dataset(f"/index/{name}")[...]
 
+    def rows(self, name: str) -> Any:
+        """A dataset whose rows can be sliced without reading the others, as stored (bfloat16: uint16)."""
+        ds = self._dataset(name)
+        if ds.chunks is not None:
+            import hdf5plugin  # noqa: F401  registers zstd
+
+            return ds
+        return np.ndarray(ds.shape, ds.dtype, buffer=self._map, offset=ds.id.get_offset()) if ds.size else ds[...]
+
+    def special_rows(self) -> np.ndarray:
+        """bool (t,), which rows of /tokens are pieces that the tokenizer added; none where the rows are words."""
+        if self.spec["tokens"] == TokenLevel.PIECE:
+            return self._pieces("flags") & 1 > 0
+        return np.zeros(len(self.index("token_ids")), dtype=bool)
+
     def _words(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Token row, sentence and place in /word_labels of every word that was not cut off, in the task's order."""
         if self.spec["kind"] != "sequence-labelling":
@@ -307,6 +323,11 @@ class ActivationCache:
         """(w,) int64, the labels of the words that :meth:`layer_words` gives."""
         at = self._words()[2]
         return self._dataset("/word_labels")[...][at]
+
+    @property
+    def word_rows(self) -> np.ndarray:
+        """(w,) int64, the row of /tokens that :meth:`layer_words` takes for each word."""
+        return self._words()[0]
 
     @property
     def word_sentence(self) -> np.ndarray:

@@ -1,0 +1,51 @@
+"""Token vectors of a few examples at a time, from a cache that may be larger than memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from probekit.activations.cache import ActivationCache, decode
+from probekit.errors import UsageError
+
+__all__ = ["TokenReader"]
+
+
+class TokenReader:
+    """Reads the token vectors of some examples, all layers at once; nothing else is brought into memory.
+
+    What is read stays in the system's file cache as long as there is room, and nowhere else.
+
+    cache : with token vectors; layers : names or numbers, in the order wanted; all for None
+    start, length : int64 (n,) or, of pairs read apart, (n, 2): where each example's vectors lie
+    special : bool (t,), pieces that the tokenizer added; none where vectors are of words
+    """
+
+    def __init__(self, cache: ActivationCache, layers: Sequence[int | str] | None = None) -> None:
+        if not cache.spec["tokens"]:
+            raise UsageError(f"{cache.path} holds no token vectors; make a cache with --tokens.")
+        self.cache = cache
+        self.layers = tuple(cache.layer_name(x) for x in (cache.layers if layers is None else layers))
+        self.width = cache.width
+        self.start, self.length = cache.index("start"), cache.index("length")
+        self.special = cache.special_rows()
+        self._sources: list[Any] = [cache.rows(f"/tokens/{layer}") for layer in self.layers]
+        self._encoded = cache.spec["store"] == "bfloat16"
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one piece, all layers."""
+        return len(self.layers) * self.width * self._sources[0].dtype.itemsize
+
+    def gather(self, start: np.ndarray, length: np.ndarray) -> np.ndarray:
+        """Vectors of the token rows start[i] … start[i] + length[i], (layers, t, d), float32 or float16."""
+        source = self._sources[0]
+        out = np.empty((len(self.layers), int(length.sum()), self.width), source.dtype)
+        stop = np.cumsum(length)
+        spans = list(zip(start.tolist(), (start + length).tolist(), (stop - length).tolist(), stop.tolist(), strict=True))
+        for source, into in zip(self._sources, out, strict=True):
+            for a, b, to, end in spans:
+                into[to:end] = source[a:b]
+        return decode(out) if self._encoded else out
