@@ -1,1 +1,60 @@
 """Task models, one file each."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+from probekit.adaptation.heads.head import Head
+from probekit.adaptation.heads.linear import Linear
+from probekit.adaptation.heads.tagger import TagCRF, TagSoftmax
+from probekit.errors import UsageError
+from probekit.tasks.task import Kind
+
+__all__ = ["HEADS", "make_head"]
+
+HEADS: dict[str, type[Head]] = {"linear": Linear, "softmax": TagSoftmax, "crf": TagCRF}
+"""The task models by name."""
+
+
+def make_head(
+    name: str,
+    width: int,
+    outputs: int,
+    *,
+    kind: Kind,
+    label_names: Sequence[str] = (),
+    paired_apart: bool = False,
+    **options: Any,
+) -> Head:
+    """The head called ``name`` on hidden states of this width.
+
+    outputs : number of classes or tags; 1 for a number
+    label_names : of the classes or tags by index
+    paired_apart : whether the sentences of a pair are read apart (``States.second``)
+    options : those of the head's class
+    Raises UsageError for a name or an option that there is not, and for a head that does not fit the task.
+    """
+    fitting = [h for h, made in HEADS.items() if kind in made.kinds and _reads(made, apart=paired_apart)]
+    if name not in HEADS:
+        raise UsageError(f"there is no head {name!r}; for this task there are {', '.join(fitting)}.")
+    made, choose = HEADS[name], f"choose {' or '.join(fitting)}."
+    if kind not in made.kinds:
+        raise UsageError(f"the head {name!r} is for {' and '.join(sorted(made.kinds))}, not {kind}; {choose}")
+    if not _reads(made, apart=paired_apart):
+        wanted, came = ("pairs read apart", "one sequence") if made.pairs else ("one sequence", "pairs read apart")
+        raise UsageError(f"the head {name!r} reads {wanted}, not {came}; {choose}")
+    known = inspect.signature(made).parameters
+    settable = [option for option in list(known)[2:] if option not in ("label_names", "apart")]
+    if unknown := [option for option in options if option not in settable]:
+        raise UsageError(f"the head {name!r} has no option {unknown[0]!r}; it has {', '.join(settable)}.")
+    if "label_names" in known:
+        options["label_names"] = label_names
+    if "apart" in known:
+        options["apart"] = paired_apart
+    return made(width, outputs, **options)
+
+
+def _reads(head: type[Head], *, apart: bool) -> bool:
+    return head.pairs == apart or "apart" in inspect.signature(head).parameters

@@ -1,0 +1,69 @@
+"""A linear layer on a pooled vector: the plainest task model."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from probekit.activations.pooling import Pooling
+from probekit.adaptation.heads.head import Head, States
+from probekit.errors import UsageError
+from probekit.tasks.task import Kind
+
+__all__ = ["POOLINGS", "Linear", "pooled"]
+
+POOLINGS = ("pooler", *Pooling)
+"""The encoder's own pooler, and the poolings of a cache."""
+
+
+class Linear(Head):
+    """Dropout and a linear layer on one vector a sequence: the usual head for fine-tuning.
+
+    With ``pooling="max"`` it is the head of Peters, Ruder & Smith (2019) for sentence classification. Of a pair read
+    apart (``apart``) the vectors u, v of the sentences are joined as [u; v; |u - v|; u * v] (Conneau et al. 2017, 3.1).
+    """
+
+    kinds: ClassVar = frozenset({Kind.CLASSIFICATION, Kind.REGRESSION})
+
+    def __init__(
+        self, width: int, outputs: int, *, pooling: str = "mean", dropout: float = 0.1, apart: bool = False
+    ) -> None:
+        super().__init__()
+        if pooling not in POOLINGS:
+            raise UsageError(f"there is no pooling {pooling!r}; the poolings are {', '.join(POOLINGS)}.")
+        self.pooling, self.apart = pooling, apart
+        self.dropout = nn.Dropout(dropout)
+        self.output = nn.Linear(width * (4 if apart else 1), outputs)
+
+    def forward(self, states: States) -> Tensor:
+        vector = pooled(states, self.pooling)
+        if self.apart:
+            if states.second is None:
+                raise UsageError("this head was made for pairs read apart, and the second sentences are missing.")
+            other = pooled(states.second, self.pooling)
+            vector = torch.cat([vector, other, (vector - other).abs(), vector * other], -1)
+        return self.output(self.dropout(vector))
+
+
+def pooled(states: States, pooling: str) -> Tensor:
+    """One vector a sequence, (b, d); what each pooling takes is said in :class:`~probekit.activations.Pooling`.
+
+    Raises UsageError for ``pooler`` where the encoder has none.
+    """
+    if pooling == "pooler":
+        if states.pooled is None:
+            raise UsageError("this encoder has no pooler; choose another pooling: " + ", ".join(Pooling) + ".")
+        return states.pooled
+    hidden, mask = states.hidden, states.mask
+    if pooling == Pooling.FIRST:
+        return hidden[:, 0]
+    if pooling == Pooling.LAST:
+        return hidden[torch.arange(len(hidden), device=hidden.device), mask.sum(1).clamp_min(1) - 1]
+    kept = mask if pooling == Pooling.MEAN_ALL else mask & ~states.special
+    count = kept.sum(1, keepdim=True)
+    if pooling == Pooling.MAX:
+        highest = hidden.masked_fill(~kept.unsqueeze(-1), -torch.inf).amax(1)
+        return highest.masked_fill(count == 0, 0.0)
+    return hidden.masked_fill(~kept.unsqueeze(-1), 0.0).sum(1) / count.clamp_min(1)

@@ -1,0 +1,59 @@
+"""A tag for each word, from the hidden state of its first piece."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from probekit.adaptation.heads.crf import CRF, allowed_transitions, scheme_of
+from probekit.adaptation.heads.head import Head, States
+from probekit.tasks.task import Kind
+
+__all__ = ["TagCRF", "TagSoftmax"]
+
+
+class TagSoftmax(Head):
+    """Dropout and a linear layer on the first piece of each word (Devlin et al. 2019, 5.3)."""
+
+    kinds: ClassVar = frozenset({Kind.SEQUENCE_LABELLING})
+
+    def __init__(self, width: int, outputs: int, *, dropout: float = 0.1) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.output = nn.Linear(width, outputs)
+
+    def forward(self, states: States) -> Tensor:
+        return self.output(self.dropout(states.first_pieces()))
+
+
+class TagCRF(TagSoftmax):
+    """The same with a conditional random field on top.
+
+    The loss is the mean over sentences of -log p(tags); AllenNLP's is their sum. A path that is predicted keeps to
+    the scheme of the tags, told from their names; names that follow none, such as parts of speech, are not bound.
+
+    label_names : the tags by index; scheme : one of ``SCHEMES`` in their stead (IOB1 has the names of BIO)
+    """
+
+    def __init__(
+        self,
+        width: int,
+        outputs: int,
+        *,
+        label_names: Sequence[str],
+        dropout: float = 0.1,
+        scheme: str | None = None,
+        include_start_end_transitions: bool = True,
+    ) -> None:
+        super().__init__(width, outputs, dropout=dropout)
+        scheme = scheme or scheme_of(label_names)
+        allowed = None if scheme is None else allowed_transitions(scheme, label_names)
+        self.crf = CRF(outputs, allowed=allowed, include_start_end_transitions=include_start_end_transitions)
+
+    def loss(self, logits: Tensor, labels: Tensor, states: States) -> Tensor:
+        return self.crf.loss(logits, labels, states.word_mask())
+
+    def predict(self, logits: Tensor, states: States) -> Tensor:
+        return self.crf.viterbi(logits, states.word_mask())[0]
