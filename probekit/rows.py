@@ -24,7 +24,17 @@ from probekit.errors import DataError, UsageError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["COLUMNS", "card_path", "check_out", "evidence", "make_rows", "read_card", "read_rows", "write_rows"]
+__all__ = [
+    "COLUMNS",
+    "called",
+    "card_path",
+    "check_out",
+    "evidence",
+    "make_rows",
+    "read_card",
+    "read_rows",
+    "write_rows",
+]
 
 COLUMNS = (
     *("task", "split", "model", "checkpoint", "step", "layer", "representation", "estimator", "target"),
@@ -74,6 +84,12 @@ def make_rows(records: Iterable[Mapping[str, Any]] | pd.DataFrame) -> pd.DataFra
     if (upside_down := rows["ci_low"] > rows["ci_high"]).any():
         raise DataError(f"row {_first(upside_down)}: the interval is upside down (ci_low > ci_high).")
     return rows
+
+
+def called(row: Mapping[Any, Any] | pd.Series) -> str:
+    """What a row is of in words: model, checkpoint, step and representation, as far as it has them."""
+    step = "" if str(row["step"]) in ("<NA>", "nan", "None") else f"step {row['step']:,}"
+    return ", ".join(filter(None, (row["model"], row["checkpoint"], step, row["representation"])))
 
 
 def _layer_name(layer: Any) -> str:

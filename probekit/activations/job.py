@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -39,6 +40,9 @@ log = logging.getLogger(__name__)
 
 IDENTITY = ("revision", "weights_digest", "tokenizer_digest", "random_weights", "dtype", "device", "cut_at")
 """What determines an encoder's numbers, beside its name; ``Encoder.spec`` holds each of them."""
+
+TRAINED = ("checkpoint", "step")
+"""Further names of a model, where it is a checkpoint; like its name they are part of the spec_id."""
 
 
 def cache_activations(
@@ -80,9 +84,11 @@ def cache_activations(
     tokens : keep token vectors too: "piece" (or True), "word-first" or "word-mean"
     pairs : "joint" (one sequence) or "separate" (two, stored side by side)
     dtype : what the model computes in, a loaded encoder's own; store : what is stored, the same by default
-    model_name : its name in tables and file names; the hub id or the folder's name by default
+    model_name : its name in tables and file names; by default the hub id or the folder's name, or of a checkpoint of
+        training the name of the pretrained model, beside which the run and the step are kept
     random_weights : seed of a re-initialisation of the model, the control of Peters, Ruder & Smith (2019)
     on_truncate : "keep" counts the texts that the model cannot read whole, "error" refuses them
+    out : the file, or a folder (there already, or ending in "/") for a file of the default name; data_cache/ for None
     wait : called once where another process is writing the same cache, before waiting for it; None raises CacheBusy
     Raises UsageError, DataError, ModelError, TruncationError, NonFiniteError, CacheMismatch (the file holds something
     else; see ``overwrite``), CacheError (disk).
@@ -124,8 +130,9 @@ def cache_activations(
         if max_length is not None:
             raise UsageError("a loaded encoder has its maximal length already; give max_length to load_encoder.")
         want |= {"model": model_name or model.name, **{key: model.spec[key] for key in IDENTITY}}
+        want |= {key: model.spec[key] for key in TRAINED if key in model.spec}
     spec_id = digest(want)
-    path = Path(out) if out is not None else paths.cache_path(task.name, split, str(want["model"]), spec_id)
+    path = _path(out, want, spec_id)
 
     accepts: dict[str, Any] = {"on_truncate": on_truncate, "allow_nonfinite": allow_nonfinite}
     if not overwrite and (cache := _reuse(path, spec_id, want)) is not None:
@@ -162,6 +169,14 @@ def cache_activations(
                 journal_path(path).unlink(missing_ok=True)
             raise
     return ActivationCache(path)
+
+
+def _path(out: str | Path | None, want: Mapping[str, Any], spec_id: str) -> Path:
+    """The file: ``out``, or the default name, in ``out`` where that is a folder."""
+    if out is not None and not (Path(out).is_dir() or str(out).endswith(("/", os.sep))):
+        return Path(out)
+    names = [want["model"], *((want["checkpoint"], "step", str(want["step"])) if "step" in want else ())]
+    return paths.cache_path(want["task"], want["split"], "-".join(names), spec_id, Path(out or paths.DATA_CACHE))
 
 
 def _check(on_truncate: str, pairs: str, **counts: int | None) -> None:

@@ -34,8 +34,8 @@ def check_environment(partial: Partial, encoder: Encoder) -> None:
 
 def environment(encoder: Encoder) -> dict[str, Any]:
     """What the last bits of the numbers depend on: the path through the model, versions of libraries."""
-    told = {**encoder.spec, **encoder.versions}
-    return {k: told[k] for k in sorted(told) if k not in ("model", "revision", "threads", "self_check")}
+    told, names = {**encoder.spec, **encoder.versions}, ("model", "checkpoint", "step", "revision")
+    return {k: told[k] for k in sorted(told) if k not in (*names, "threads", "self_check")}
 
 
 def difference(old: Mapping[str, Any], want: Mapping[str, Any]) -> str:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from probekit.runtime import Progress
 
 __all__ = ["cache_command", "inspect_command", "verify_command"]
 
@@ -14,8 +19,17 @@ CacheFile = Annotated[Path, typer.Argument(metavar="CACHE.h5", help="An activati
 
 
 def cache_command(
-    model: Annotated[str, typer.Option("--model", help="Hub id, or a local folder with config.json and safetensors.")],
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model",
+            help="Hub id, or a local folder with config.json and safetensors; with a pattern (RUN/step-*) all of them.",
+        ),
+    ],
     task: Annotated[str, typer.Option("--task", help="Name of a task (see *probekit tasks*), or a TOML file.")],
+    more: Annotated[
+        list[str] | None, typer.Argument(metavar="[MODEL…]", help="Further models, cached one after another.")
+    ] = None,
     split: Annotated[str, typer.Option("--split", help="Split of the task.")] = "train",
     data_dir: Annotated[
         Path | None, typer.Option("--data-dir", help="Folder with the task's files; the hub without it.")
@@ -36,7 +50,13 @@ def cache_command(
     store: Annotated[str | None, typer.Option("--store", help="Numbers in the file; as --dtype without it.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", help="Only the first N examples.")] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="The file; data_cache/TASK.SPLIT.MODEL.DIGEST.h5 without it.")
+        str | None,
+        typer.Option(
+            "--out",
+            metavar="PATH",
+            help="The file, or a folder for files of the default name, TASK.SPLIT.MODEL.DIGEST.h5; data_cache/ "
+            "without it.",
+        ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a cache of other activations.")] = False,
     random_weights: Annotated[
@@ -58,49 +78,80 @@ def cache_command(
 ) -> None:
     """Run a model over a task and store every layer's activations.
 
-    The same command again opens a finished cache at once, and takes an interrupted one up where it stopped.
+    The same command again opens a finished cache at once, and takes an interrupted one up where it stopped. Checkpoints
+    of training are cached all at once, in the order of their steps; their rows tell the run and the step.
 
     Examples:
 
         probekit cache-activations --model bert-base-uncased --task sst2
 
-        probekit cache-activations --model ./run/checkpoint-900 --task mytask.toml --split dev --pooling mean,first
+        probekit cache-activations --model ./bert-of-mine --task mytask.toml --split dev --pooling mean,first
 
         probekit cache-activations --model gpt2 --task cola --data-dir ~/glue/CoLA --tokens --dtype bfloat16
 
         probekit cache-activations --model bert-base-uncased --task sst2 --random-weights 0
+
+        probekit cache-activations --model RUN/step-* --task cola --split dev
     """
     from probekit.activations import cache_activations
-    from probekit.cli.progress import bar
+    from probekit.cli.patterns import expand, natural
     from probekit.errors import UsageError
+    from probekit.tasks import load_task
 
     if token_level != "piece" and not tokens:
         raise UsageError(f"--token-level {token_level} is for token vectors; add --tokens.")
-    began = monotonic()
-    ran: dict[str, float] = {}
-    with bar() as progress:
+    models = sorted({found for word in (model, *(more or ())) for found in expand(word)}, key=natural)
+    several = len(models) > 1
+    if several and out is not None and not (out.endswith("/") or Path(out).is_dir()):
+        raise UsageError(
+            f"--out {out} is one file, and {len(models)} models are to be cached; give a folder ({out}/), or leave it "
+            "out."
+        )
+    read = load_task(task, data_dir=data_dir)
+    for i, one in enumerate(models, 1):
+        with _watching(f"{i}/{len(models)} " if several else "") as (watch, ran):
+            cache = cache_activations(
+                one, read, split, pooling=[] if pooling == "none" else pooling,
+                tokens=token_level if tokens else None, pairs=pairs, dtype=dtype, store=store, limit=limit, out=out,
+                overwrite=overwrite, random_weights=random_weights, workers=workers, device=device, revision=revision,
+                model_name=model_name, max_length=max_length, on_truncate=on_truncate, batch_tokens=batch_tokens,
+                allow_nonfinite=allow_nonfinite, compress=compress, compile=compile, wait=_waiting, progress=watch,
+            )  # fmt: skip
+        with cache:
+            (_line if several else _summary)(cache, ran)
 
-        def waiting() -> None:
-            typer.echo("probekit: another process is writing this cache; waiting for it.", err=True)
+
+def _waiting() -> None:
+    typer.echo("probekit: another process is writing this cache; waiting for it.", err=True)
+
+
+@contextmanager
+def _watching(which: str) -> Iterator[tuple[Progress, dict[str, float]]]:
+    """A progress bar, and what it saw: seconds in all and in the model ("model", where it ran), and its rates."""
+    from probekit.cli.progress import bar
+
+    began, ran = monotonic(), {"seconds": 0.0}
+    with bar() as progress:
 
         def watch(stage: str, done: int, total: int, /, **rates: float) -> None:
             if stage == "model":
                 ran.setdefault("began", monotonic())
-                ran.update(rates, ended=monotonic())
-            progress(stage, done, total, **rates)
+                ran.update(rates, model=max(monotonic() - ran["began"], 1e-9))
+            progress(which + stage, done, total, **rates)
 
-        cache = cache_activations(
-            model, task, split, data_dir=data_dir, pooling=[] if pooling == "none" else pooling,
-            tokens=token_level if tokens else None, pairs=pairs, dtype=dtype, store=store, limit=limit, out=out,
-            overwrite=overwrite, random_weights=random_weights, workers=workers, device=device, revision=revision,
-            model_name=model_name, max_length=max_length, on_truncate=on_truncate, batch_tokens=batch_tokens,
-            allow_nonfinite=allow_nonfinite, compress=compress, compile=compile, wait=waiting, progress=watch,
-        )  # fmt: skip
-    with cache:
-        _summary(cache, monotonic() - began, ran)
+        yield watch, ran
+    ran["seconds"] = monotonic() - began
 
 
-def _summary(cache: Any, seconds: float, ran: dict[str, float]) -> None:
+def _line(cache: Any, ran: dict[str, float]) -> None:
+    """One of several caches."""
+    counts, seconds = cache.spec["counts"], ran["seconds"]
+    cut = f", {counts['truncated']:,} cut off" if counts["truncated"] else ""
+    how = f"{seconds:.1f} s" if "model" in ran else "it was there already"
+    typer.echo(f"{cache.path}: {len(cache):,} examples{cut}, {len(cache.layers)} layers of width {cache.width}; {how}")
+
+
+def _summary(cache: Any, ran: dict[str, float]) -> None:
     counts, size = cache.spec["counts"], cache.path.stat().st_size
     typer.echo(str(cache.path))
     typer.echo(
@@ -116,12 +167,12 @@ def _summary(cache: Any, seconds: float, ran: dict[str, float]) -> None:
     ]
     if any(notes):
         typer.echo("; ".join(filter(None, notes)))
-    if not ran:
+    if "model" not in ran:
         typer.echo("it was there already")
         return
-    model = max(ran["ended"] - ran["began"], 1e-9)
+    model = ran["model"]
     typer.echo(
-        f"{seconds:.1f} s, of which {model:.1f} s in the model: {ran['examples']:,.0f} texts, "
+        f"{ran['seconds']:.1f} s, of which {model:.1f} s in the model: {ran['examples']:,.0f} texts, "
         f"{ran['examples'] / model:,.0f} a second; {ran['tokens']:,.0f} pieces, {ran['tokens'] / model:,.0f} a second"
     )
 
@@ -161,7 +212,8 @@ def inspect_command(
         rows = {
             "task": f"{s['task']} {s['split']} ({s['kind']}, metrics {', '.join(s['metrics'])})",
             "model": f"{s['model']}"
-            + (f", random weights {s['random_weights']}" if s.get("random_weights") is not None else ""),
+            + (f", random weights {s['random_weights']}" if s.get("random_weights") is not None else "")
+            + (f", {s['checkpoint']}, step {s['step']:,}" if "step" in s else ""),
             "examples": f"{len(cache):,} ({counts['unique']:,} distinct texts, {counts['pieces']:,} pieces, "
             f"{counts['truncated']:,} cut off, {counts['empty']:,} without content)",
             "layers": ", ".join(cache.layers),

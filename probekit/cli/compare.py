@@ -133,6 +133,8 @@ def _show(rows: pd.DataFrame, title: str, *, by: str, more: tuple[str, ...] = ()
     from rich.markup import escape
     from rich.table import Table
 
+    from probekit.rows import called
+
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in ("curve", by.replace("_name", ""), "value"):
         table.add_column(name, justify="left" if name == "curve" else "right")
@@ -140,7 +142,7 @@ def _show(rows: pd.DataFrame, title: str, *, by: str, more: tuple[str, ...] = ()
     for name in more:
         table.add_column(name.replace("_", " "), justify="right")
     for row in rows.to_dict("records"):
-        curve = ", ".join(str(row[name]) for name in ("task", "model", "checkpoint", "representation") if row[name])
+        curve = f"{row['task']}, {called(row)}"
         low, high = row["ci_low"], row["ci_high"]
         interval = "" if low != low else f"{low:.3f} – {high:.3f}"  # NaN
         value = "undetermined" if row["value"] != row["value"] else f"{row['value']:.3f}"

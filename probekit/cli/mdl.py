@@ -75,6 +75,8 @@ def _show(rows: pd.DataFrame) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    from probekit.rows import called
+
     head = rows.iloc[0]
     kind = rows["target"].str.replace(r"-\d+$", "", regex=True)
     controls = [name for name in kind.unique() if name != "gold"]
@@ -86,8 +88,7 @@ def _show(rows: pd.DataFrame) -> None:
         noise = part[part["metric"] == "compression"].groupby(kind)["value"].max()
         values = [f"{gold['codelength-bits']:,.0f}", f"{gold['bits-per-example']:.3f}", f"{gold['compression']:.3f}"]
         table.add_row(str(layer), *values, *(f"{noise[name]:.3f}" for name in controls))
-    what = ", ".join(filter(None, (head["model"], head["checkpoint"], head["representation"])))
-    title = f"{head['task']} {head['split']}, {what}: {head['n']:,} labels of {head['classes']} classes"
+    title = f"{head['task']} {head['split']}, {called(head)}: {head['n']:,} labels of {head['classes']} classes"
     console = Console()
     console.print(f"[bold]{escape(title)}[/]", highlight=False, soft_wrap=True)
     console.print(table)

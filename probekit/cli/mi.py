@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["mi_command"]
 
-CURVE = ("task", "split", "model", "checkpoint", "representation", "estimator")
+CURVE = ("task", "split", "model", "checkpoint", "step", "representation", "estimator")
 MARKS = {"undetermined": "?", "warning": "*"}
 
 
@@ -99,7 +99,7 @@ def mi_command(
         with bar() as progress:
             rows = mi(*opened, seed=seed, threads=threads, progress=progress, **arguments)  # type: ignore[arg-type]
         seconds = monotonic() - began
-        for _, curve in rows.groupby([*CURVE], sort=False):
+        for _, curve in rows.groupby([*CURVE], sort=False, dropna=False):
             _show(curve)
         if out is not None:
             card = evidence(caches=opened, arguments=arguments, seeds={"seed": seed}, durations={"mi": seconds})
@@ -117,11 +117,12 @@ def _show(rows: pd.DataFrame) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    from probekit.rows import called
+
     head = rows.iloc[0]
-    what = ", ".join(filter(None, (head["model"], head["checkpoint"], head["representation"])))
     bins = f" in {head['bins']:g} bins" if head["bins"] else ""
     entropy = f"; the labels hold {head['entropy']:.3f} bits{bins}" if isfinite(head["entropy"]) else ""
-    title = f"{head['task']} {head['split']}, {what}, {head['estimator']}: {head['n']:,} examples{entropy}"
+    title = f"{head['task']} {head['split']}, {called(head)}, {head['estimator']}: {head['n']:,} examples{entropy}"
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("layer", justify="right", no_wrap=True)
     table.add_column("bits", justify="right", no_wrap=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from math import isfinite
 from pathlib import Path
@@ -23,8 +23,11 @@ __all__ = ["probe_command"]
 
 def probe_command(
     caches: Annotated[
-        list[Path],
-        typer.Argument(metavar="TRAIN.h5 DEV.h5…", help="What is fitted and what is evaluated; several pairs at will."),
+        list[str],
+        typer.Argument(
+            metavar="TRAIN.h5 DEV.h5…",
+            help="What is fitted and what is evaluated; several pairs at will, or a pair of quoted patterns.",
+        ),
     ],
     out: Annotated[
         Path | None,
@@ -94,7 +97,7 @@ def probe_command(
     regression for numbers) is fitted again on all of train, and dev is looked at once. The same is done for shuffled
     labels, and for random labels by word type where words are labelled; a bag of word pieces and the length of the
     text are probed beside the layers. Further pairs of caches, as of the same model with random weights, go into the
-    same rows.
+    same rows. A pair of patterns in quotes stands for all pairs that they match, in the order of their steps.
 
     Examples:
 
@@ -105,6 +108,8 @@ def probe_command(
         probekit probe sst2.train.h5 sst2.dev.h5 --pooling first --penalties 0.001,0.01,0.1,1,10
 
         probekit probe pos.train.h5 pos.dev.h5 --estimator mlp --controls 1
+
+        probekit probe 'data_cache/cola.train.*step-*' 'data_cache/cola.dev.*step-*' --out trajectory.parquet
     """
     import pandas as pd
 
@@ -117,6 +122,7 @@ def probe_command(
     check_out(out)
     if len(caches) % 2:
         raise UsageError(f"caches come in pairs, TRAIN.h5 DEV.h5; {len(caches)} were given.")
+    paths = [path for train, dev in zip(caches[::2], caches[1::2], strict=True) for path in _pairs(train, dev)]
     if estimator is not None and estimator not in list(Estimator):
         raise UsageError(f"--estimator is {', '.join(Estimator)}, not {estimator!r}.")
     began = monotonic()
@@ -137,7 +143,7 @@ def probe_command(
         "resamples": resamples,
     }
     with ExitStack() as stack:
-        opened = [stack.enter_context(ActivationCache(path)) for path in caches]
+        opened = [stack.enter_context(ActivationCache(path)) for path in paths]
         found = []
         for train, dev in zip(opened[::2], opened[1::2], strict=True):
             with bar() as progress:
@@ -152,6 +158,17 @@ def probe_command(
         typer.echo(f"{write_rows(rows, out, card)}  ({len(rows)} rows, {seconds:.1f} s)")
         for path in _write_examples([examples for _, examples in found], out):
             typer.echo(path)
+
+
+def _pairs(train: str, dev: str) -> Iterator[str]:
+    """TRAIN, DEV, TRAIN, DEV … of what two patterns match, in natural order; a name stands for itself."""
+    from probekit.cli.patterns import expand
+
+    one, two = expand(train), expand(dev)
+    if len(one) != len(two):
+        raise UsageError(f"{train} stands for {len(one)} caches and {dev} for {len(two)}; each has one to go with it.")
+    for pair in zip(one, two, strict=True):
+        yield from pair
 
 
 def _write_examples(found: list[Evaluated], out: Path) -> list[Path]:
@@ -186,13 +203,13 @@ def _show(rows: pd.DataFrame) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    from probekit.rows import called
     from probekit.tasks.metrics import METRICS
 
     head = rows.iloc[-1]
     constant = rows["estimator"].isin(("majority", "mean")) & (rows["metric"] != "v-information")
     names: Sequence[str] = list(rows.loc[constant, "metric"].unique())
-    how = rows.loc[rows["layer_name"] != "", "representation"].iloc[0]
-    what = ", ".join(filter(None, (head["model"], head["checkpoint"], how)))
+    what = called(rows[rows["layer_name"] != ""].iloc[0])
     title = f"{head['task']} {head['split']}, {what}: {head['n']:,} evaluated, {head['n_train']:,} fitted"
     controls = [name for name in ("shuffled", "control-task") if (rows["target"] == name).any()]
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))

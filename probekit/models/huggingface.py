@@ -19,7 +19,7 @@ from torch import nn
 from probekit.errors import ModelError, UsageError
 from probekit.models.encoder import Batch, Sink, Text, Tokens
 from probekit.models.folder import resolve_model
-from probekit.models.identity import identify, model_name
+from probekit.models.identity import identify
 from probekit.models.linears import onednn_available, prepack
 from probekit.models.packed import OFFSET_TYPES, PACKED, PACKED_TYPES, groups_of, positions_of, uncompiled
 from probekit.models.stock import find_blocks, load_model
@@ -222,7 +222,7 @@ def load_encoder(
             cut=reader.truncation_side,
         ),
         folder,
-        name=model_name(model),
+        name=spec["model"],
         spec=spec,
         batch_tokens=batch_tokens or (1024 if where.type == "cpu" else 16384),
     )

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+from probekit.errors import ModelError
 from probekit.models.folder import config_digest, resolve_model, tokenizer_digest, weights_digest
 
-__all__ = ["identify", "model_name"]
+__all__ = ["CARD", "RUN_FORMAT", "identify", "model_name", "origin"]
+
+CARD, RUN_FORMAT = "probekit.json", "probekit-run/1"
+"""The file that training leaves in each model folder, and its format."""
 
 
 def model_name(model: str | Path) -> str:
@@ -16,16 +21,48 @@ def model_name(model: str | Path) -> str:
     return folder.resolve().name if folder.is_dir() else str(model)
 
 
+def origin(folder: Path) -> dict[str, Any]:
+    """Where a checkpoint comes from: "model" (the pretrained one), "checkpoint" (the run) and "step", from its card.
+
+    Empty where the folder has no card. Raises ModelError where the card is not what training writes.
+    """
+    path = folder / CARD
+    if not path.is_file():
+        return {}
+    try:
+        card = json.loads(path.read_text(encoding="utf-8"))
+        told = {key: card.get(key) for key in ("format", "model", "run", "step")}
+    except (OSError, ValueError, AttributeError) as error:
+        raise ModelError(f"{path} cannot be read as the card of a checkpoint ({error}). {_OTHERWISE}") from error
+    good = {
+        f"the format {RUN_FORMAT!r}": told["format"] == RUN_FORMAT,
+        "the name of a model": isinstance(told["model"], str) and told["model"],
+        "the name of a run": isinstance(told["run"], str) and told["run"],
+        "a step, 0 or more": type(told["step"]) is int and told["step"] >= 0,
+    }
+    for (key, value), (wanted, fine) in zip(told.items(), good.items(), strict=True):
+        if not fine:
+            raise ModelError(f"{path}: a checkpoint's card has {wanted}, here {key} is {value!r}. {_OTHERWISE}")
+    return {"model": told["model"], "checkpoint": told["run"], "step": told["step"]}
+
+
+_OTHERWISE = "Correct it, or take it away to read the folder as a model of its own."
+
+
 def identify(
     model: str | Path, *, revision: str | None = None, random_weights: int | None = None, name: str | None = None
 ) -> dict[str, Any]:
     """What determines a model's numbers: name, revision, digests of weights and tokenizer, seed of random weights.
 
+    Of a checkpoint also "checkpoint" and "step", from its card; random weights are of no checkpoint.
     Raises ModelError where the files are not there.
     """
     folder = resolve_model(model, revision)
+    card = origin(folder)
+    trained = {key: card[key] for key in ("checkpoint", "step") if card and random_weights is None}
     return {
-        "model": name or model_name(model),
+        "model": name or card.get("model") or model_name(model),
+        **trained,
         "revision": revision,
         "weights_digest": weights_digest(folder) if random_weights is None else config_digest(folder),
         "tokenizer_digest": tokenizer_digest(folder),

@@ -184,14 +184,17 @@ def check_match(train: Mapping[str, Any], dev: Mapping[str, Any]) -> None:
 
 
 def about(spec: Mapping[str, Any], representation: str) -> dict[str, Any]:
-    """The columns that say what was probed. A randomly initialised model has the checkpoint "random-SEED".
+    """The columns that say what was probed. A checkpoint of training is called by its run, and has a step.
 
-    A model that was read from a folder is called by the folder's name.
+    A randomly initialised model has the checkpoint "random-SEED". A model that was read from a folder is called by the
+    folder's name.
     """
+    random = spec["random_weights"]
     return {
         "task": spec["task"],
         "split": spec["split"],
         "model": PurePath(spec["model"]).name if PurePath(spec["model"]).is_absolute() else spec["model"],
-        "checkpoint": "" if spec["random_weights"] is None else f"random-{spec['random_weights']}",
+        "checkpoint": spec.get("checkpoint", "") if random is None else f"random-{random}",
+        "step": spec.get("step"),
         "representation": representation,
     }

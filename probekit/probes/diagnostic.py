@@ -385,8 +385,7 @@ class _Job:
         fits = pd.DataFrame([{**self.common, **plain, **flags, **fit} for one in found for fit in one.fits])
         fits["layer_name"] = ["" if fit["layer"] is None else str(fit["layer"]) for one in found for fit in one.fits]
         fits["layer"] = pd.array([int(n) if n.isdigit() else None for n in fits["layer_name"]], dtype="Int64")
-        if "step" not in fits:
-            fits["step"] = pd.array([None] * len(fits), dtype="Int64")
+        fits["step"] = pd.array([self.common.get("step")] * len(fits), dtype="Int64")
         n = len(self.rows_dev)
         names = tuple(self.metrics) + ((LOG_LOSS,) if self.classes and LOG_LOSS not in self.metrics else ())
         return Evaluated(

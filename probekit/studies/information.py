@@ -12,6 +12,7 @@ from probekit.errors import UsageError
 from probekit.information.dispatch import Estimator
 from probekit.information.layers import check_estimators, layer_information
 from probekit.probes.caches import about
+from probekit.rows import called
 from probekit.runtime import Progress, no_progress
 from probekit.studies.reading import reading
 
@@ -41,7 +42,7 @@ def mi(
 
     caches : files or open caches; of several models, with random weights, of several splits or tasks. Each gives a
         curve for each estimator, and is corrected for its layers alone. No two may go by the same task, split, model,
-        checkpoint and pooling, for their rows could not be told apart.
+        checkpoint, step and pooling, for their rows could not be told apart.
     estimators : names, see :class:`probekit.information.Estimator`. "edge" is the calibrated default, "edge-4.3.1"
         gives the numbers of the published scripts.
     pooling : one of the caches' poolings, the first for None. A token-labelled task is measured word by word; vectors
@@ -94,13 +95,12 @@ def _naming(cache: ActivationCache) -> Iterator[None]:
 
 def _told_apart(caches: Sequence[ActivationCache], words: Sequence[dict[str, Any]]) -> None:
     """Raise UsageError for two caches whose rows could not be told apart."""
-    seen: dict[tuple[str, ...], Path] = {}
+    seen: dict[tuple[Any, ...], Path] = {}
     for cache, own in zip(caches, words, strict=True):
         curve = tuple(own.values())
         if curve in seen:
-            named = ", ".join(filter(None, curve))
             raise UsageError(
-                f"{seen[curve]} and {cache.path} would be one curve, {named}: give one of them, or measure them in "
-                "runs of their own."
+                f"{seen[curve]} and {cache.path} would be one curve, {own['task']}, {own['split']}, {called(own)}: "
+                "give one of them, or measure them in runs of their own."
             )
         seen[curve] = cache.path

@@ -98,7 +98,6 @@ def test_a_damaged_cache_fails_verify_with_status_1(mine, tiny_bert, tmp_path, c
         (["--task", "grammar:acceptability", "--pooling", "sum"], "the poolings are mean, mean-all, first, last, max"),
         (["--task", "grammar:acceptability", "--token-level", "word-mean"], "add --tokens"),
         (["--task", "grammar:acceptability", "--max-length", "2"], "reads 3 to 40 pieces"),
-        (["--task", "grammar:acceptability", "--out", "."], ". is a folder; name a file"),
         (
             ["--task", "grammar:acceptability", "--dtype", "int8"],
             "dtype is 'int8'; it is one of float32, float16, bfloat16",
