@@ -6,6 +6,10 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
+from probekit.adaptation.heads.bcn import BCN
+from probekit.adaptation.heads.bi_attention import BiAttention
+from probekit.adaptation.heads.bilstm import BiLSTMCRF, BiLSTMSoftmax
+from probekit.adaptation.heads.esim import ESIM
 from probekit.adaptation.heads.head import Head
 from probekit.adaptation.heads.linear import Linear
 from probekit.adaptation.heads.tagger import TagCRF, TagSoftmax
@@ -14,7 +18,16 @@ from probekit.tasks.task import Kind
 
 __all__ = ["HEADS", "make_head"]
 
-HEADS: dict[str, type[Head]] = {"linear": Linear, "softmax": TagSoftmax, "crf": TagCRF}
+HEADS: dict[str, type[Head]] = {
+    "linear": Linear,
+    "bcn": BCN,
+    "esim": ESIM,
+    "bi-attention": BiAttention,
+    "softmax": TagSoftmax,
+    "crf": TagCRF,
+    "bilstm": BiLSTMSoftmax,
+    "bilstm-crf": BiLSTMCRF,
+}
 """The task models by name."""
 
 

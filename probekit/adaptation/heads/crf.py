@@ -73,6 +73,8 @@ class CRF(nn.Module):
     allowed : bool (k + 2, k + 2) of :func:`allowed_transitions`, or None
     """
 
+    allowed: Tensor
+
     def __init__(self, tags: int, *, allowed: Tensor | None = None, include_start_end_transitions: bool = True) -> None:
         super().__init__()
         self.transitions = nn.Parameter(nn.init.xavier_normal_(torch.empty(tags, tags)))

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from probekit.activations.pooling import Pooling
+from probekit.adaptation.heads.attention import second_of
 from probekit.adaptation.heads.head import Head, States
 from probekit.errors import UsageError
 from probekit.tasks.task import Kind
@@ -40,9 +41,7 @@ class Linear(Head):
     def forward(self, states: States) -> Tensor:
         vector = pooled(states, self.pooling)
         if self.apart:
-            if states.second is None:
-                raise UsageError("this head was made for pairs read apart, and the second sentences are missing.")
-            other = pooled(states.second, self.pooling)
+            other = pooled(second_of(states), self.pooling)
             vector = torch.cat([vector, other, (vector - other).abs(), vector * other], -1)
         return self.output(self.dropout(vector))
 

@@ -1,0 +1,96 @@
+"""The biattentive classification network (McCann et al. 2017, section 5) for one sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from probekit.adaptation.heads.attention import attend
+from probekit.adaptation.heads.bilstm import bilstm, run_packed
+from probekit.adaptation.heads.head import Head, States
+from probekit.errors import UsageError
+from probekit.tasks.task import Kind
+
+__all__ = ["BCN"]
+
+ALLENNLP = {
+    "_pre_encode_feedforward._linear_layers.0.": "pre_encode.",
+    "_encoder._module.": "encoder.",
+    "_integrator._module.": "integrator.",
+    "_self_attentive_pooling_projection.": "attention.",
+    "_output_layer._linear_layers.": "output.",
+}
+"""Prefixes of the names of parameters in AllenNLP, and ours."""
+
+POOL = 4
+"""Linear pieces of a maxout unit."""
+
+
+class BCN(Head):
+    """A ReLU layer, a BiLSTM, attention of the sequence to itself, a BiLSTM that integrates it, four poolings, maxout.
+
+    Reads one sequence (a pair joined), all its pieces. Where McCann et al. run two copies of the sequence through
+    it, one is enough, as in AllenNLP's version, whose published SST configuration the defaults are.
+
+    hidden_size : of the ReLU layer, each direction of the two LSTMs and the feed-forward output; or these four apart
+    output : "maxout" (three layers) or "feed-forward" (a ReLU layer and a linear one)
+    embedding_dropout, dropout, output_dropout : before and after the ReLU layer, of the pooled vector, and after each
+        of the output's layers but the last
+    extra : features of each piece that are joined to the integrator's states, such as the second mix of ELMo's layers
+    """
+
+    kinds: ClassVar = frozenset({Kind.CLASSIFICATION, Kind.REGRESSION})
+
+    def __init__(
+        self,
+        width: int,
+        outputs: int,
+        *,
+        hidden_size: int | Sequence[int] = 300,
+        output: str = "maxout",
+        embedding_dropout: float = 0.25,
+        dropout: float = 0.1,
+        output_dropout: Sequence[float] = (0.2, 0.3),
+        extra: int = 0,
+    ) -> None:
+        super().__init__()
+        if output not in ("maxout", "feed-forward"):
+            raise UsageError(f"the output of a BCN is 'maxout' or 'feed-forward', not {output!r}.")
+        relu, each, integrated, last = (hidden_size,) * 4 if isinstance(hidden_size, int) else hidden_size
+        self.maxout, self.output_dropout = output == "maxout", (*output_dropout, 0.0)
+        self.embedding_dropout, self.dropout = nn.Dropout(embedding_dropout), nn.Dropout(dropout)
+        self.pre_encode = nn.Linear(width, relu)
+        self.encoder = bilstm(relu, each)
+        self.integrator = bilstm(6 * each, integrated)
+        self.attention = nn.Linear(2 * integrated + extra, 1)
+        pooled = 4 * (2 * integrated + extra)
+        sizes = [pooled, 4 * integrated, 2 * integrated, outputs] if self.maxout else [pooled, last, outputs]
+        pieces = POOL if self.maxout else 1
+        self.output = nn.ModuleList(nn.Linear(a, pieces * b) for a, b in pairwise(sizes))
+
+    def forward(self, states: States, extra: Tensor | None = None) -> Tensor:
+        mask, drop = states.mask, self.embedding_dropout
+        encoded = run_packed(self.encoder, drop(self.pre_encode(drop(states.hidden)).relu()), mask)
+        context = attend(encoded @ encoded.transpose(1, 2), encoded, mask)
+        h = run_packed(self.integrator, torch.cat([encoded, encoded - context, encoded * context], -1), mask)
+        if extra is not None:
+            h = torch.cat([h, extra.masked_fill(~mask.unsqueeze(-1), 0.0)], -1)
+        padding = ~mask.unsqueeze(-1)
+        highest, lowest = h.masked_fill(padding, -torch.inf).amax(1), h.masked_fill(padding, torch.inf).amin(1)
+        mean = h.sum(1) / mask.sum(1, keepdim=True)
+        attended = attend(self.attention(h).transpose(1, 2), h, mask).squeeze(1)
+        vector = self.dropout(torch.cat([highest, lowest, mean, attended], -1))
+        for i, (layer, p) in enumerate(zip(self.output, self.output_dropout, strict=False)):
+            vector = layer(vector)
+            if self.maxout:
+                vector = vector.unflatten(-1, (-1, POOL)).amax(-1)
+            elif i == 0:
+                vector = vector.relu()
+            if i < len(self.output) - 1:
+                vector = functional.dropout(vector, p, self.training)
+        return vector

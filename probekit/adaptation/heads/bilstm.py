@@ -1,0 +1,91 @@
+"""Tags by a bidirectional LSTM over all word pieces; and the LSTM that other heads run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from probekit.adaptation.heads.head import States
+from probekit.adaptation.heads.tagger import TagCRF, TagSoftmax
+
+__all__ = ["BiLSTMCRF", "BiLSTMSoftmax", "bilstm", "run_packed"]
+
+ALLENNLP = {
+    "encoder._module.": "encoder.",
+    "tag_projection_layer._module.": "output.",
+    "crf.transitions": "crf.transitions",
+    "crf.start_transitions": "crf.start_transitions",
+    "crf.end_transitions": "crf.end_transitions",
+}
+"""Prefixes of the names of parameters in AllenNLP, and ours."""
+
+
+def bilstm(width: int, hidden_size: int, *, layers: int = 1, dropout: float = 0.0) -> nn.LSTM:
+    """A bidirectional LSTM with ``hidden_size`` units each way; dropout between its layers."""
+    dropout = dropout if layers > 1 else 0.0
+    return nn.LSTM(width, hidden_size, layers, batch_first=True, bidirectional=True, dropout=dropout)
+
+
+def run_packed(lstm: nn.LSTM, hidden: Tensor, mask: Tensor) -> Tensor:
+    """The states of an LSTM, (b, t, 2 h), with 0 at padding, which it does not see.
+
+    hidden : float (b, t, d), whatever at padding; mask : bool (b, t), with all padding on the right
+    """
+    length = mask.sum(1).clamp_min(1).cpu()  # an empty sequence cannot be packed
+    padding = ~mask.unsqueeze(-1)
+    packed = pack_padded_sequence(hidden.masked_fill(padding, 0.0), length, batch_first=True, enforce_sorted=False)
+    states, _ = pad_packed_sequence(lstm(packed)[0], batch_first=True, total_length=mask.shape[1])
+    return states.masked_fill(padding, 0.0)
+
+
+class BiLSTMSoftmax(TagSoftmax):
+    """A BiLSTM over all word pieces; a linear layer on its state at the first piece of each word.
+
+    As Peters, Ruder & Smith (2019, A.1) run it; sizes and dropout, which is before, between and after the layers of
+    the LSTM, as in AllenNLP's published tagger for CoNLL 2003.
+    """
+
+    def __init__(
+        self, width: int, outputs: int, *, hidden_size: int = 200, layers: int = 2, dropout: float = 0.5
+    ) -> None:
+        super().__init__(2 * hidden_size, outputs, dropout=dropout)
+        self.encoder = bilstm(width, hidden_size, layers=layers, dropout=dropout)
+
+    def forward(self, states: States) -> Tensor:
+        return super().forward(_encoded(self, states))
+
+
+class BiLSTMCRF(TagCRF):
+    """The same with a conditional random field on top (Lample et al. 2016)."""
+
+    def __init__(
+        self,
+        width: int,
+        outputs: int,
+        *,
+        label_names: Sequence[str],
+        hidden_size: int = 200,
+        layers: int = 2,
+        dropout: float = 0.5,
+        scheme: str | None = None,
+        include_start_end_transitions: bool = True,
+    ) -> None:
+        super().__init__(
+            2 * hidden_size,
+            outputs,
+            label_names=label_names,
+            dropout=dropout,
+            scheme=scheme,
+            include_start_end_transitions=include_start_end_transitions,
+        )
+        self.encoder = bilstm(width, hidden_size, layers=layers, dropout=dropout)
+
+    def forward(self, states: States) -> Tensor:
+        return super().forward(_encoded(self, states))
+
+
+def _encoded(head: BiLSTMSoftmax | BiLSTMCRF, states: States) -> States:
+    return replace(states, hidden=run_packed(head.encoder, head.dropout(states.hidden), states.mask))
