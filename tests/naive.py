@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise, product
 from math import floor, log2
 
 import numpy as np
@@ -297,3 +298,41 @@ def kernel_information(x, y, variance):
         return -np.mean(logsumexp(-square / (2 * variance), axis=1) - np.log(len(x)))
 
     return (entropy_of(x) - sum((y == c).mean() * entropy_of(x[y == c]) for c in np.unique(y))) / np.log(2)
+
+
+# Linear-chain conditional random field: every path, one after another
+
+
+def crf_paths(logits, transitions, start, end, tags=None):
+    """(path, score) of each way to tag a sentence, logits (t, k); with tags, those that have them (-100: any)."""
+    t, k = logits.shape
+    for path in product(range(k), repeat=t):
+        if tags is None or all(given in (-100, y) for given, y in zip(tags, path, strict=True)):
+            score = start[path[0]] + end[path[-1]] + sum(logits[i, y] for i, y in enumerate(path))
+            yield path, score + sum(transitions[a, b] for a, b in pairwise(path))
+
+
+def scheme_allows(scheme, tags):
+    """Whether entities open, go on and close as the scheme has it, reading a whole sentence from left to right."""
+    open_type = last_type = None  # of the entity that must go on; of the one that the last word is in
+    for tag in tags:
+        prefix, _, kind = tag.partition("-")
+        prefix = {
+            ("BIOES", "E"): "L",
+            ("BIOES", "S"): "U",
+            ("BMES", "M"): "I",
+            ("BMES", "E"): "L",
+            ("BMES", "S"): "U",
+        }.get((scheme, prefix), prefix)
+        if scheme == "BIO" and prefix == "I" and last_type != kind:
+            return False
+        if scheme == "IOB1" and prefix == "B" and last_type != kind:
+            return False
+        if scheme not in ("BIO", "IOB1"):
+            if open_type is not None and (prefix not in "IL" or kind != open_type):
+                return False
+            if open_type is None and prefix in "IL":
+                return False
+            open_type = kind if prefix in "BI" else None
+        last_type = None if prefix == "O" else kind
+    return open_type is None
