@@ -75,12 +75,13 @@ class BCN(Head):
 
     def forward(self, states: States, extra: Tensor | None = None) -> Tensor:
         mask, drop = states.mask, self.embedding_dropout
-        encoded = run_packed(self.encoder, drop(self.pre_encode(drop(states.hidden)).relu()), mask)
+        padding = ~mask.unsqueeze(-1)
+        hidden = drop(states.hidden.masked_fill(padding, 0.0))
+        encoded = run_packed(self.encoder, drop(self.pre_encode(hidden).relu()), mask)
         context = attend(encoded @ encoded.transpose(1, 2), encoded, mask)
         h = run_packed(self.integrator, torch.cat([encoded, encoded - context, encoded * context], -1), mask)
         if extra is not None:
-            h = torch.cat([h, extra.masked_fill(~mask.unsqueeze(-1), 0.0)], -1)
-        padding = ~mask.unsqueeze(-1)
+            h = torch.cat([h, extra.masked_fill(padding, 0.0)], -1)
         highest, lowest = h.masked_fill(padding, -torch.inf).amax(1), h.masked_fill(padding, torch.inf).amin(1)
         mean = h.sum(1) / mask.sum(1, keepdim=True)
         attended = attend(self.attention(h).transpose(1, 2), h, mask).squeeze(1)

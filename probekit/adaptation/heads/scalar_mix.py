@@ -41,8 +41,8 @@ class ScalarMix(nn.Module):
         weights, shift = self.gamma * self.scalar_parameters.softmax(0), None
         if self.layer_norm:
             numbers = hidden.flatten(1) if mask is None else hidden[:, mask].flatten(1)
-            variance, mean = torch.var_mean(numbers, 1, correction=0)
-            weights = weights / (variance + 1e-12).sqrt()
+            mean, square = numbers.mean(1), torch.linalg.vector_norm(numbers, dim=1).square() / numbers.shape[1]
+            weights = weights / ((square - mean.square()).clamp_min(0) + 1e-12).sqrt()  # var_mean: 50 times as slow
             shift = weights @ mean
         mixed = (weights @ hidden.flatten(1)).view(hidden.shape[1:])  # each layer is read once
         return mixed if shift is None else mixed - shift
