@@ -224,7 +224,7 @@ class ActivationCache:
         return decode(array) if ds.attrs.get("encoding") == "bfloat16" else array
 
     def layer_name(self, layer: int | str) -> str:
-        """The name of a layer given by number (negative: counted from the last block) or name; UsageError for others."""
+        """The name of a layer that is given by name or number (negative ones count from the last block)."""
         name = str(layer)
         if name.startswith("-") and name[1:].isdigit():
             residual = [x for x in self.layers if x.isdigit()]

@@ -22,13 +22,18 @@ class Data(Protocol):
 
     length : int64 (n,), pieces of each example; order : int64 (n,), the examples as they lie on the disk
     nbytes : of an average example; 0 where they are in memory
-    unread : words that have no vector, because the tokenizer left nothing of them, or cut them off
+    labels : of the examples, or of all words one after another; words : of token-labelled tasks, the first piece and
+        the label of each word of each example; unread : words that are not among them, because the tokenizer left
+        nothing of them or cut them off; truncated : texts that were cut off
     """
 
     length: np.ndarray
     order: np.ndarray
     nbytes: float
+    labels: np.ndarray
+    words: list[tuple[np.ndarray, np.ndarray]] | None
     unread: int
+    truncated: int
 
     def __len__(self) -> int: ...
 
@@ -114,7 +119,7 @@ def label_tensor(labels: np.ndarray) -> Tensor:
 
 
 def word_tensors(first_piece: Sequence[np.ndarray], labels: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
-    """First pieces of words, int64 (b, w) with -1 at padding, and their labels, ``IGNORED`` there and where unlabelled."""
+    """First pieces of words, int64 (b, w), -1 at padding, and their labels, ``IGNORED`` there and where unlabelled."""
     count = np.array([len(x) for x in first_piece], dtype=np.int64)
     tags = np.concatenate(labels) if len(labels) else np.zeros(0, np.int64)
     tags = np.where(tags < 0, IGNORED, tags)

@@ -11,7 +11,7 @@ import torch
 from probekit.activations import ActivationCache
 from probekit.activations.reader import TokenReader
 from probekit.adaptation.batches import label_tensor, padded, word_tensors
-from probekit.errors import DataError, UsageError
+from probekit.errors import UsageError
 
 __all__ = ["PooledData", "TokenData"]
 
@@ -24,21 +24,25 @@ class TokenData:
 
     def __init__(self, cache: ActivationCache, layers: Sequence[int | str] | None = None) -> None:
         self.cache, self.reader = cache, TokenReader(cache, layers)
+        self.layers = self.reader.layers
         n = len(cache)
         self.start, self.lengths = (x.reshape(n, -1) for x in (self.reader.start, self.reader.length))
         self.length = self.lengths.sum(1)
         if not self.lengths.all():
             empty = cache.ids[int(np.argmin(self.lengths.min(1)))]
-            raise UsageError(f"{cache.path}: the tokenizer left nothing of example {empty!r}; nothing can be read of it.")
+            raise UsageError(
+                f"{cache.path}: the tokenizer left nothing of example {empty!r}; nothing can be read of it."
+            )
         self.order = np.argsort(self.start[:, 0], kind="stable")
         self.nbytes = float(self.length.mean()) * self.reader.row_bytes
-        self.labels, self.unread = cache.labels, 0
+        self.labels, self.unread, self.truncated = cache.labels, 0, int(cache.truncated.sum())
         self.words: list[tuple[np.ndarray, np.ndarray]] | None = None
         if cache.spec["kind"] == "sequence-labelling":
             self._find_words()
 
     def _find_words(self) -> None:
         sentence, labels = self.cache.word_sentence, self.cache.word_labels
+        self.labels = labels
         at = self.cache.word_rows - self.start[sentence, 0]
         cuts = np.searchsorted(sentence, np.arange(1, len(self.cache)))
         self.words = list(zip(np.split(at, cuts), np.split(labels, cuts), strict=True))
@@ -66,8 +70,10 @@ class TokenData:
 
 
 class PooledData:
-    """The examples of a cache as one pooled vector a layer: for a linear layer on a pooled vector nothing more is needed,
-    since the mean (or first, last) of a mix is the mix of the means. As sequences of one piece each."""
+    """The examples of a cache as one pooled vector a layer, as if they were sequences of one piece.
+
+    For a linear layer on a pooled vector that is enough: the mean (first, last) of a mix is the mix of the means.
+    """
 
     def __init__(self, cache: ActivationCache, pooling: str, layers: Sequence[int | str] | None = None) -> None:
         self.cache = cache
@@ -77,7 +83,8 @@ class PooledData:
         self.sentences = int(cache.spec["sentences"])
         self.length, self.order = np.full(n, self.sentences, dtype=np.int64), np.arange(n)
         self.nbytes = float(len(self.layers) * self.sources[0].shape[1] * self.sources[0].dtype.itemsize)
-        self.labels, self.unread = cache.labels, 0
+        self.labels, self.unread, self.truncated = cache.labels, 0, int(cache.truncated.sum())
+        self.words: list[tuple[np.ndarray, np.ndarray]] | None = None
 
     def __len__(self) -> int:
         return len(self.length)
@@ -94,14 +101,3 @@ class PooledData:
             for part in hidden.chunk(self.sentences, dim=-1)
         )
         return {"labels": label_tensor(self.labels[at]), "first": first, **({"second": second[0]} if second else {})}
-
-
-def check_labelled(data: TokenData | PooledData) -> None:
-    """Raise DataError where examples of a cache have no label."""
-    missing = np.isnan(data.labels) if data.labels.dtype.kind == "f" else data.labels < 0
-    if data.cache.spec["kind"] != "sequence-labelling" and missing.any():
-        raise DataError(
-            f"{int(missing.sum())} of {len(data)} examples have no label, {data.cache.ids[int(np.argmax(missing))]!r} "
-            "first. Choose a labelled split.",
-            file=data.cache.path,
-        )

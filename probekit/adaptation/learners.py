@@ -1,4 +1,4 @@
-"""What is trained: an encoder with a head (fine-tuning), or layers mixed by learned scalars with a head (extraction)."""
+"""What is trained: an encoder with a head, or a mix of cached layers with a head."""
 
 from __future__ import annotations
 

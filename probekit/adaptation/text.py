@@ -20,22 +20,24 @@ __all__ = ["TextData"]
 class TextData:
     """The examples of a split as word pieces, all in memory (see :class:`probekit.adaptation.batches.Data`).
 
-    tokenizer : the encoder's; padding_id : the piece to pad with
+    tokenizer : the encoder's
     apart : read the sentences of pairs apart, as two sequences
     truncated : how many texts were cut off
     """
 
     nbytes = 0.0
 
-    def __init__(self, task: Task, split: Split, tokenizer: Tokenizer, *, padding_id: int, apart: bool) -> None:
-        self.padding_id, self.type_ids = padding_id, tokenizer.type_ids
+    def __init__(self, task: Task, split: Split, tokenizer: Tokenizer, *, apart: bool) -> None:
+        self.tokenizer = tokenizer
         texts = _texts(task.kind, split, apart)
         self.sequences = [_Pieces(tokenizer(list(some))) for some in texts]
         self.truncated = int(sum(s.tokens.truncated.sum() for s in self.sequences))
         self.length = np.sum([s.tokens.length for s in self.sequences], axis=0)
         if (self.length == 0).any():
             empty = split[int(np.argmin(self.length))]
-            raise UsageError(f"{task.name} {split.name}, example {empty.id!r}: the tokenizer leaves nothing of its text.")
+            raise UsageError(
+                f"{task.name} {split.name}, example {empty.id!r}: the tokenizer leaves nothing of its text."
+            )
         self.order = np.arange(len(split))
         self.labels = Task(task.name, task.kind, {split.name: split}).labels(split.name)
         self.unread = 0
@@ -59,11 +61,11 @@ class TextData:
         at, length = pieces.of(rows)
         t = pieces.tokens
         inputs = {
-            "input_ids": padded(t.token_ids[at].astype(np.int64), length, self.padding_id),
+            "input_ids": padded(t.token_ids[at].astype(np.int64), length, self.tokenizer.padding_id),
             "attention_mask": mask_of(length).long(),
             "special": padded(t.special[at], length, fill=False),
         }
-        if self.type_ids:
+        if self.tokenizer.type_ids:
             inputs["token_type_ids"] = padded(t.type_ids[at].astype(np.int64), length, 0)
         return inputs
 

@@ -26,7 +26,7 @@ from probekit.models.stock import find_blocks, load_model
 from probekit.models.tokens import NO_LIMIT, Tokenizer, load_tokenizer
 from probekit.runtime import Dtype, resolve_device, torch_threads
 
-__all__ = ["HuggingFaceEncoder", "Packing", "all_layers", "load_encoder", "relative_error"]
+__all__ = ["HuggingFaceEncoder", "Packing", "all_layers", "load_encoder", "relative_error", "text_reader"]
 
 log = logging.getLogger(__name__)
 Choice = TypeVar("Choice", bound=StrEnum)
@@ -201,10 +201,7 @@ def load_encoder(
     where = torch.device(resolve_device(device))
     folder = resolve_model(model, revision)
     net = load_model(folder, dtype=dtype, device=where, random_weights=random_weights)
-    reader = load_tokenizer(folder)
-    longest, least = _max_length(net.config, reader), reader.num_special_tokens_to_add() + 1
-    if max_length is not None and not least <= max_length <= longest:
-        raise UsageError(f"{model} reads {least} to {longest} pieces; a maximal length of {max_length} was asked for.")
+    tokenizer = text_reader(folder, net.config, max_length)
     spec = {
         **identify(model, revision=revision, random_weights=random_weights),
         "model_type": net.config.model_type,
@@ -215,12 +212,7 @@ def load_encoder(
     }
     encoder = HuggingFaceEncoder(
         net,
-        Tokenizer(
-            reader.backend_tokenizer,
-            max_length or longest,
-            type_ids=(getattr(net.config, "type_vocab_size", 0) or 0) > 1,
-            cut=reader.truncation_side,
-        ),
+        tokenizer,
         folder,
         name=spec["model"],
         spec=spec,
@@ -307,6 +299,25 @@ def _check_batches(encoder: HuggingFaceEncoder) -> list[Batch]:
         Batch(rng.integers(vocabulary, size=k), rng.integers(2, size=k).astype(np.uint8), np.array([k]))
         for k in sorted(min(k, encoder.max_length) for k in (1, 2, 5, 9, 9))
     ]
+
+
+def text_reader(folder: Path, config: Any, max_length: int | None = None) -> Tokenizer:
+    """The tokenizer of a model folder, cutting where the model of this ``config`` (or ``max_length``) does.
+
+    Raises UsageError for a maximal length that the model does not have.
+    """
+    reader = load_tokenizer(folder)
+    longest, least = _max_length(config, reader), reader.num_special_tokens_to_add() + 1
+    if max_length is not None and not least <= max_length <= longest:
+        raise UsageError(f"{folder} reads {least} to {longest} pieces; a maximal length of {max_length} was asked for.")
+    padding = getattr(config, "pad_token_id", None)
+    return Tokenizer(
+        reader.backend_tokenizer,
+        max_length or longest,
+        type_ids=(getattr(config, "type_vocab_size", 0) or 0) > 1,
+        cut=reader.truncation_side,
+        padding_id=(reader.pad_token_id or 0) if padding is None else padding,
+    )
 
 
 def _max_length(config: Any, tokenizer: Any) -> int:

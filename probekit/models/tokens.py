@@ -28,10 +28,13 @@ class Tokenizer:
     max_length : the most pieces of a sequence, special ones counted
     type_ids : whether the model wants to know the segment of a piece
     cut : the side that is cut off, "right" or "left"
+    padding_id : the piece that the model takes for padding, where others pad
     """
 
-    def __init__(self, backend: Any, max_length: int, *, type_ids: bool = False, cut: str = "right") -> None:
-        self.backend, self.max_length, self.type_ids = backend, max_length, type_ids
+    def __init__(
+        self, backend: Any, max_length: int, *, type_ids: bool = False, cut: str = "right", padding_id: int = 0
+    ) -> None:
+        self.backend, self.max_length, self.type_ids, self.padding_id = backend, max_length, type_ids, padding_id
         backend.no_padding()
         backend.no_truncation()
         if max_length < NO_LIMIT:

@@ -59,7 +59,7 @@ class Head(nn.Module):
         raise NotImplementedError
 
     def loss(self, logits: Tensor, labels: Tensor, states: States) -> Tensor:
-        """Mean cross-entropy in nats of int64 labels, those that are ``IGNORED`` left out; mean squared error of numbers."""
+        """Mean cross-entropy of int64 labels in nats, ``IGNORED`` ones left out; mean squared error of numbers."""
         if labels.is_floating_point():
             return functional.mse_loss(logits.squeeze(-1), labels)
         return functional.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED)

@@ -1,0 +1,111 @@
+"""Feature extraction: a task model on the layers of a frozen encoder, which were cached once and are not run again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from probekit.activations import ActivationCache
+from probekit.activations.pooling import Pooling
+from probekit.adaptation.cached import PooledData, TokenData
+from probekit.adaptation.heads.scalar_mix import ScalarMix
+from probekit.adaptation.learners import FeatureExtraction
+from probekit.adaptation.options import HeadOptions, Regime
+from probekit.adaptation.parts import Parts
+from probekit.adaptation.setup import Target, build_head, choose_head, describe, reads_apart
+from probekit.errors import CacheMismatch, UsageError
+
+__all__ = ["MODEL", "cache_wanted", "data_of", "prepare_feature_extraction"]
+
+MODEL = (
+    "model",
+    "revision",
+    "weights_digest",
+    "tokenizer_digest",
+    "random_weights",
+    "dtype",
+    "cut_at",
+    "layers",
+    "width",
+)
+"""What two caches must share to be read by one head: the same model, run the same way."""
+
+POOLED = frozenset({Pooling.MEAN, Pooling.MEAN_ALL, Pooling.FIRST, Pooling.LAST})
+"""Poolings that are linear: pooling the mix is mixing what is pooled."""
+
+
+def cache_wanted(options: HeadOptions, target: Target) -> dict[str, Any]:
+    """How ``cache_activations`` must be called so that the head finds what it reads."""
+    name = choose_head(options, target, Regime.FEATURE_EXTRACTION)
+    pairs = "separate" if reads_apart(options, name, target) else "joint"
+    pooling = _pooled(options, name)
+    return (
+        {"pooling": [pooling], "tokens": None, "pairs": pairs}
+        if pooling
+        else {"pooling": [], "tokens": True, "pairs": pairs}
+    )
+
+
+def prepare_feature_extraction(
+    train: ActivationCache, dev: ActivationCache, options: HeadOptions, *, layers: Sequence[int | str] | None = None
+) -> Parts:
+    """Scalar mix and head over the cached layers.
+
+    layers : those that are mixed; all for None
+    Raises CacheMismatch where the two caches do not belong together, UsageError where the head does not fit the task
+    or the caches lack what it reads.
+    """
+    target = Target.of_spec(train.spec)
+    if train.spec["data_digest"] == dev.spec["data_digest"]:
+        raise CacheMismatch(
+            f"both caches hold the same examples, {target.task} {train.spec['split']}; dev must be others."
+        )
+    for name in ("task", "kind", "pairs", "label_names", *MODEL):
+        _same(name, train, dev)
+    name = choose_head(options, target, Regime.FEATURE_EXTRACTION)
+    apart = train.spec["sentences"] == 2
+    pooling = options.pooling if options.pooling != "auto" else "mean"
+    if pooling == "pooler":
+        raise UsageError("a cache does not hold what the encoder's pooler gives; choose another pooling.")
+    head = build_head(options, name, target, train.width, apart=apart, pooling=pooling)
+
+    def read(cache: ActivationCache) -> TokenData | PooledData:
+        return data_of(cache, options, name, layers)
+
+    data = [read(cache) for cache in (train, dev)]
+    used = data[0].layers
+    learner = FeatureExtraction(ScalarMix(len(used), layer_norm=options.layer_norm), head)
+    trained = [(key, p) for key, p in learner.named_parameters()]
+    return Parts(
+        learner, data[0], data[1], target, [("head", trained)], None, "",
+        identity={key: train.spec.get(key) for key in MODEL},
+        head=describe(options, name, width=train.width, apart=apart, pooling=pooling), read=read, layers=used,
+    )  # fmt: skip
+
+
+def data_of(
+    cache: ActivationCache, options: HeadOptions, head: str, layers: Sequence[int | str] | None = None
+) -> TokenData | PooledData:
+    """What the head reads of a cache: pooled vectors where these are enough and there, tokens otherwise."""
+    pooling = _pooled(options, head)
+    if pooling in cache.poolings:
+        return PooledData(cache, str(pooling), layers)
+    if pooling and not cache.spec["tokens"]:
+        raise UsageError(
+            f"{cache.path} has neither token vectors nor the pooling {pooling}; it has {', '.join(cache.poolings)}. "
+            f"Make a cache with --pooling {pooling}, or with --tokens."
+        )
+    return TokenData(cache, layers)
+
+
+def _pooled(options: HeadOptions, head: str) -> str | None:
+    pooling = options.pooling if options.pooling != "auto" else "mean"
+    return pooling if head == "linear" and pooling in POOLED and not options.layer_norm else None
+
+
+def _same(name: str, train: ActivationCache, dev: ActivationCache) -> None:
+    if train.spec.get(name) != dev.spec.get(name):
+        raise CacheMismatch(
+            f"the two caches do not belong together: {name} is {train.spec.get(name)!r} in {train.path} and "
+            f"{dev.spec.get(name)!r} in {dev.path}."
+        )

@@ -1,0 +1,88 @@
+"""Fine-tuning: the encoder is trained with a small head on its last layer (Peters, Ruder & Smith 2019, section 3.1)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from probekit.adaptation.groups import layer_groups
+from probekit.adaptation.learners import FineTuning
+from probekit.adaptation.options import HeadOptions, Regime, TrainOptions
+from probekit.adaptation.parts import Parts
+from probekit.adaptation.setup import Target, build_head, choose_head, describe, reads_apart
+from probekit.adaptation.text import TextData
+from probekit.models.folder import resolve_model
+from probekit.models.huggingface import text_reader
+from probekit.models.identity import identify
+from probekit.models.stock import load_model
+from probekit.tasks.task import Split, Task
+
+__all__ = ["encoder_of", "prepare_fine_tuning"]
+
+
+def prepare_fine_tuning(
+    model: str | Path,
+    task: Task,
+    train: Split,
+    dev: Split,
+    head: HeadOptions,
+    options: TrainOptions,
+    *,
+    revision: str | None = None,
+    random_weights: int | None = None,
+    max_length: int | None = None,
+) -> Parts:
+    """The encoder with its head, and both splits as word pieces.
+
+    random_weights : train from scratch: seed of a re-initialisation
+    Raises ModelError and UsageError as loading does, and UsageError for a head that does not fit the task.
+    """
+    folder = resolve_model(model, revision)
+    target = Target.of_task(task, train.name)
+    name = choose_head(head, target, Regime.FINE_TUNE)
+    apart = reads_apart(head, name, target)
+    encoder = encoder_of(folder, random_weights)
+    pooling = _pooling(encoder) if head.pooling == "auto" else head.pooling
+    made = build_head(head, name, target, _width(encoder), apart=apart, pooling=pooling)
+    if options.gradient_checkpointing:
+        encoder.gradient_checkpointing_enable()
+    reader = text_reader(folder, encoder.config, max_length)
+
+    def read(split: Split) -> TextData:
+        return TextData(task, split, reader, apart=apart)
+
+    learner = FineTuning(encoder, made)
+    return Parts(
+        learner, read(train), read(dev), target, layer_groups(encoder, made), folder,
+        prefix="encoder." if _encoder_of_two(folder) else "",
+        identity=identify(model, revision=revision, random_weights=random_weights) | {"max_length": reader.max_length},
+        head=describe(head, name, width=_width(encoder), apart=apart, pooling=pooling), read=read,
+    )  # fmt: skip
+
+
+def encoder_of(folder: Path, random_weights: int | None = None) -> Any:
+    """The transformers model of a folder, in float32 and ready to be trained; of an encoder-decoder its encoder."""
+    encoder = load_model(folder, random_weights=random_weights)
+    encoder.requires_grad_(requires_grad=True)
+    return encoder
+
+
+def _pooling(encoder: Any) -> str:
+    if getattr(encoder, "pooler", None) is not None:
+        return "pooler"
+    return "last" if _causal(encoder) else "first"
+
+
+def _causal(encoder: Any) -> bool:
+    return any(getattr(module, "is_causal", False) for module in encoder.modules())
+
+
+def _width(encoder: Any) -> int:
+    return int(encoder.config.hidden_size)
+
+
+def _encoder_of_two(folder: Path) -> bool:
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    return bool(getattr(config, "is_encoder_decoder", False))

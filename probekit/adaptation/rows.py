@@ -1,0 +1,62 @@
+"""What a training logged, as rows: one measured number each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from probekit.rows import make_rows
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["rows_of"]
+
+
+def rows_of(
+    log: Sequence[Mapping[str, Any]],
+    about: Mapping[str, Any],
+    metrics: Sequence[str],
+    *,
+    splits: Sequence[str | None],
+    n: Mapping[str, int],
+    layers: Sequence[str] = (),
+    kept: int,
+    test: Mapping[str, float] | None = None,
+) -> pd.DataFrame:
+    """Rows of a training log, as :func:`probekit.rows.make_rows` makes them.
+
+    Each evaluation gives the metrics, and of feature extraction ``mix-weight`` by layer and ``mix-gamma``. The loss on
+    train is the mean since the entry before. ``kept`` marks the weights that the run ended with, ``epoch`` the passes
+    over train.
+
+    log : of :class:`probekit.adaptation.training.Fitted`; about : columns of all rows
+    metrics : names, the loss's last (``log-loss``, nats, or ``mean-squared-error``)
+    splits : names of train, dev and test; n : examples by split; test : metrics and ``loss`` of what was kept
+    """
+    train, dev, held_out = splits
+    records: list[dict[str, Any]] = []
+
+    def add(split: Any, entry: Mapping[str, Any], metric: str, value: float, layer: str | None = None) -> None:
+        place = {"step": entry["step"], "epoch": entry["epoch"], "kept": entry["step"] == kept}
+        records.append(
+            {**about, **place, "split": split, "layer": layer, "metric": metric, "value": value, "n": n[split]}
+        )
+
+    found = {entry["step"]: entry for entry in log if "eval_loss" in entry}
+    for entry in log:
+        if "loss" in entry:
+            add(train, entry, metrics[-1], entry["loss"])
+    for entry in found.values():
+        for name in metrics[:-1]:
+            add(dev, entry, name, entry[f"eval_{name}"])
+        add(dev, entry, metrics[-1], entry["eval_loss"])
+        for i, layer in enumerate(layers):
+            add(dev, entry, "mix-weight", entry[f"eval_mix_{i}"], layer)
+        if layers:
+            add(dev, entry, "mix-gamma", entry["eval_mix_gamma"])
+    if test is not None:
+        for name in metrics[:-1]:
+            add(held_out, found[kept], name, test[name])
+        add(held_out, found[kept], metrics[-1], test["loss"])
+    return make_rows(records)

@@ -1,0 +1,176 @@
+"""The folder of a run: its card, the model folders along the way, and who may write in it.
+
+RUN/                   a model folder of the trained encoder (fine-tuning), with the head and the card
+    probekit.json      the card: format, run, model, task, data digests, arguments, seed, metrics, versions
+    head.safetensors   weights of the head, and of the scalar mix
+    rows.parquet       dev metrics, losses and mix weights along training, as rows
+    step-10/ …         the same folder at earlier steps (--save-at)
+    .resume/           while the run lasts: what an interrupted run goes on from
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from probekit.errors import CacheBusy, ModelError, UsageError
+from probekit.models.identity import CARD, RUN_FORMAT
+
+__all__ = [
+    "RESUME",
+    "ROWS",
+    "begin",
+    "kept",
+    "load_weights",
+    "locked_run",
+    "publish",
+    "read_card",
+    "save_folder",
+    "write_card",
+]
+
+HEAD = "head.safetensors"
+WEIGHTS = "model.safetensors"
+RESUME = ".resume"
+ROWS = "rows.parquet"
+_COPIED = (
+    "config.json",
+    "tokenizer*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.*",
+    "merges.txt",
+    "*.model",
+)
+
+
+def read_card(folder: str | Path) -> dict[str, Any]:
+    """The card of a run or of one of its checkpoints; raises ModelError where there is none, or it is damaged."""
+    path = Path(folder) / CARD
+    if not path.is_file():
+        raise ModelError(f"{folder} is no run: it has no {CARD}; probekit train writes one.")
+    try:
+        card = json.loads(path.read_text(encoding="utf-8"))
+        if card["format"] != RUN_FORMAT:
+            raise ModelError(f"{path} is of format {card['format']!r}; this version reads {RUN_FORMAT!r}.")
+    except (ValueError, KeyError, TypeError) as error:
+        raise ModelError(f"{path} cannot be read as the card of a run ({error}); train it again.") from error
+    return dict(card)
+
+
+def write_card(folder: Path, card: Mapping[str, Any]) -> None:
+    """Write the card; it appears whole."""
+    beside = folder / f".{CARD}.{os.getpid()}"
+    beside.write_text(json.dumps(card, indent=2, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
+    beside.replace(folder / CARD)
+
+
+def save_folder(
+    folder: Path, state: Mapping[str, torch.Tensor], card: Mapping[str, Any], source: Path | None, *, prefix: str = ""
+) -> None:
+    """Write what was trained into ``folder``, which appears whole unless it is there already.
+
+    state : weights by name; those of the encoder begin with "encoder."
+    source : the pretrained model's folder, whose configuration and tokenizer go along; None where there is no encoder
+    prefix : of the encoder's weights in the file ("encoder." for the encoder of an encoder-decoder)
+    """
+    beside = folder.with_name(f".{folder.name}.{os.getpid()}")
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir(parents=True)
+    try:
+        if source is not None:
+            for file in {f for pattern in _COPIED for f in source.glob(pattern)}:
+                shutil.copyfile(file, beside / file.name)
+            encoder = {prefix + k.removeprefix("encoder."): v for k, v in state.items() if k.startswith("encoder.")}
+            save_file(_unshared(encoder), beside / WEIGHTS, metadata={"format": "pt"})
+        save_file(_unshared({k: v for k, v in state.items() if not k.startswith("encoder.")}), beside / HEAD)
+        write_card(beside, card)
+        if folder.exists():
+            for file in sorted(beside.iterdir(), key=lambda f: f.name == CARD):
+                file.replace(folder / file.name)
+        else:
+            beside.replace(folder)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def load_weights(folder: Path) -> dict[str, torch.Tensor]:
+    """The weights that :func:`save_folder` wrote, by the same names."""
+    if not (folder / HEAD).is_file():
+        raise ModelError(f"{folder} has no {HEAD}; was its training interrupted? Run its command again.")
+    state = load_file(folder / HEAD)
+    if (folder / WEIGHTS).is_file():
+        state |= {f"encoder.{name.removeprefix('encoder.')}": w for name, w in load_file(folder / WEIGHTS).items()}
+    return dict(state)
+
+
+def kept(out: Path) -> Path:
+    """Where the weights that are kept wait until the run is finished."""
+    return out / RESUME / "kept"
+
+
+def publish(out: Path, card: Mapping[str, Any]) -> None:
+    """Move the weights that were kept to where they belong, and the card last; then remove what was for going on."""
+    for file in kept(out).iterdir():
+        if file.name != CARD:
+            file.replace(out / file.name)
+    write_card(out, card)
+    shutil.rmtree(out / RESUME)
+
+
+def _unshared(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The same tensors on the CPU, none of which shares memory with another, as safetensors asks."""
+    seen: set[int] = set()
+    out = {}
+    for name, tensor in state.items():
+        here = tensor.detach().to("cpu").contiguous()
+        out[name] = here.clone() if here.data_ptr() in seen else here
+        seen.add(here.data_ptr())
+    return out
+
+
+def begin(out: Path, identity: Mapping[str, Any], *, overwrite: bool) -> dict[str, Any] | None:
+    """Make ``out`` ready for the run that ``identity`` describes, and return its card where it is finished already.
+
+    Raises UsageError where the folder holds another run, or something else.
+    """
+    if (out / CARD).is_file() and not overwrite:
+        card = read_card(out)
+        if different := [k for k in identity if card["identity"].get(k) != json.loads(json.dumps(identity[k]))]:
+            k = different[0]
+            raise UsageError(
+                f"{out} holds another run: {k} is {card['identity'].get(k)!r}, asked for {identity[k]!r}. "
+                "Give another --out, or --overwrite."
+            )
+        return card if card["complete"] else None
+    if out.exists() and any(f.name != ".lock" for f in out.iterdir()):
+        if not overwrite:
+            raise UsageError(f"{out} is a folder with other things in it; give another --out.")
+        if not (out / CARD).is_file():
+            raise UsageError(f"{out} holds no run, and is not deleted; give another --out.")
+        for file in out.iterdir():
+            if file.name != ".lock":
+                shutil.rmtree(file) if file.is_dir() else file.unlink()
+    return None
+
+
+@contextmanager
+def locked_run(out: Path) -> Iterator[None]:
+    """Hold the folder of a run; raises CacheBusy where another process does."""
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise CacheBusy(f"another process is training in {out}; wait for it, or give another --out.") from None
+        yield
+        (out / ".lock").unlink(missing_ok=True)

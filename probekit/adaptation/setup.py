@@ -1,0 +1,140 @@
+"""What both regimes need before they train: what is predicted, by which head, and how well it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from probekit.adaptation.batches import Data
+from probekit.adaptation.heads import HEADS, make_head
+from probekit.adaptation.heads.head import IGNORED, Head
+from probekit.adaptation.options import HeadOptions, Regime
+from probekit.errors import DataError, UsageError
+from probekit.tasks.metrics import metric
+from probekit.tasks.task import Kind, Task
+
+__all__ = ["Score", "Target", "build_head", "check_labels", "choose_head", "describe", "reads_apart", "scorer"]
+
+Score = Callable[[np.ndarray, np.ndarray], dict[str, float]]
+"""Metrics by name of predictions and labels, as heads give and take them; the task's own first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is predicted: the part of a Task that a cache knows, too."""
+
+    task: str
+    kind: Kind
+    label_names: tuple[str, ...]
+    metrics: tuple[str, ...]
+    paired: bool
+
+    @classmethod
+    def of_task(cls, task: Task, split: str) -> Target:
+        """The target of a task; whether it is of pairs is told from ``split``."""
+        return cls(task.name, task.kind, task.label_names, task.metrics, task.split(split).paired)
+
+    @classmethod
+    def of_spec(cls, spec: Mapping[str, Any]) -> Target:
+        """The target of an activation cache."""
+        names, metrics = tuple(spec["label_names"]), tuple(spec["metrics"])
+        return cls(spec["task"], Kind(spec["kind"]), names, metrics, spec["pairs"] is not None)
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers a head gives: one a class, or one."""
+        return 1 if self.kind is Kind.REGRESSION else len(self.label_names)
+
+    @property
+    def spans(self) -> bool:
+        """Whether the tags mark spans (B-…, I-…)."""
+        return self.kind is Kind.SEQUENCE_LABELLING and any(name.startswith("B-") for name in self.label_names)
+
+
+def choose_head(options: HeadOptions, target: Target, regime: Regime) -> str:
+    """The name of the head: the one asked for, or for "auto" the paper's (Peters, Ruder & Smith 2019, section 3.1)."""
+    if options.head != "auto":
+        return options.head
+    words = target.kind is Kind.SEQUENCE_LABELLING
+    if regime is Regime.FINE_TUNE:
+        return "softmax" if words else "linear"
+    if words:
+        return "bilstm-crf" if target.spans else "bilstm"
+    return "esim" if target.paired else "bcn"
+
+
+def reads_apart(options: HeadOptions, head: str, target: Target) -> bool:
+    """Whether the sentences of pairs are read apart."""
+    if options.pairs == "separate" and not target.paired:
+        raise UsageError(f"{target.task} has no pairs of sentences to read apart.")
+    wanted = head in HEADS and HEADS[head].pairs
+    return target.paired and (wanted if options.pairs == "auto" else options.pairs == "separate")
+
+
+def build_head(options: HeadOptions, name: str, target: Target, width: int, *, apart: bool, pooling: str) -> Head:
+    """The head of this name for this target; raises UsageError where the two do not fit."""
+    given: dict[str, Any] = {"hidden_size": options.hidden_size, "dropout": options.dropout}
+    if name == "linear":
+        given["pooling"] = pooling
+    elif options.pooling != "auto":
+        raise UsageError(f"pooling is for the linear head; the head is {name!r}.")
+    return make_head(
+        name, width, target.outputs, kind=target.kind, label_names=target.label_names, paired_apart=apart,
+        **{k: v for k, v in given.items() if v is not None},
+    )  # fmt: skip
+
+
+def describe(options: HeadOptions, name: str, *, width: int, apart: bool, pooling: str) -> dict[str, Any]:
+    """All that is needed to build a head again, JSON values."""
+    return {
+        "head": name,
+        "width": width,
+        "pairs_apart": apart,
+        "pooling": pooling if name == "linear" else None,
+        "hidden_size": options.hidden_size,
+        "dropout": options.dropout,
+        "layer_norm": options.layer_norm,
+    }
+
+
+def scorer(target: Target) -> Score:
+    """The task's metrics of predictions and labels, arrays as heads give and take them."""
+
+    def score(predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+        gold: Any = labels
+        guess: Any = predictions
+        if target.kind is Kind.SEQUENCE_LABELLING:
+            names, kept = np.array(target.label_names, dtype=object), labels != IGNORED
+            gold = [names[row[k]].tolist() for row, k in zip(labels, kept, strict=True)]
+            guess = [names[row[k]].tolist() for row, k in zip(predictions, kept, strict=True)]
+        return {name: metric(name).function(gold, guess) for name in target.metrics}
+
+    return score
+
+
+def check_labels(target: Target, train: Data, dev: Data) -> None:
+    """Raise DataError where examples have no label, or dev has labels that train lacks: no head could learn them."""
+    for name, data in (("train", train), ("dev", dev)):
+        labels = np.asarray(data.labels)
+        missing = np.isnan(labels) if labels.dtype.kind == "f" else labels < 0
+        if missing.any() and (target.kind is not Kind.SEQUENCE_LABELLING or missing.all()):
+            raise DataError(f"{int(missing.sum())} of {len(labels)} examples of {target.task}, {name}, have no label.")
+    if target.kind is Kind.REGRESSION:
+        return
+    strange = sorted(set(_classes(dev)) - set(_classes(train)))
+    if strange:
+        names = ", ".join(target.label_names[i] for i in strange)
+        raise DataError(
+            f"{target.task}: dev has labels that the training examples lack ({names}), which no head could learn. "
+            "Train on more examples, or take these out of dev."
+        )
+
+
+def _classes(data: Data) -> list[int]:
+    if data.words is None:
+        return [int(c) for c in np.unique(data.labels)]
+    found = np.unique(np.concatenate([labels for _, labels in data.words]))
+    return [int(c) for c in found if c >= 0]

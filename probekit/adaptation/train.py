@@ -1,0 +1,285 @@
+"""``probekit train``: from a task and a model to a run: the weights, the card, the metrics along the way."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from probekit.activations import ActivationCache, cache_activations
+from probekit.adaptation.features import MODEL, cache_wanted, prepare_feature_extraction
+from probekit.adaptation.finetune import prepare_fine_tuning
+from probekit.adaptation.options import HeadOptions, Regime, TrainOptions, options_of
+from probekit.adaptation.parts import Parts
+from probekit.adaptation.rows import rows_of
+from probekit.adaptation.run import ROWS, begin, kept, locked_run, publish, read_card, save_folder, write_card
+from probekit.adaptation.setup import Target, check_labels, scorer
+from probekit.adaptation.trained import evaluate, restore
+from probekit.adaptation.training import Fitted, Watcher, fit, own_randomness
+from probekit.errors import UsageError
+from probekit.models.identity import RUN_FORMAT, identify
+from probekit.paths import slug
+from probekit.rows import evidence, read_rows, write_rows
+from probekit.runtime import Progress, no_progress, resolve_device
+from probekit.tasks import load_task
+from probekit.tasks.metrics import metric
+from probekit.tasks.task import Kind, Task
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Run", "train", "train_on_caches"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A finished run.
+
+    path : its folder; card : what stands in its probekit.json; rows : metrics along training, as rows
+    """
+
+    path: Path
+    card: dict[str, Any]
+    rows: pd.DataFrame
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Metrics and loss on dev of the weights that were kept."""
+        return dict(self.card["metrics"])
+
+    @property
+    def test(self) -> dict[str, float] | None:
+        """The same on the test split, where that was asked for."""
+        return self.card["test"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What was asked for, beside data and model."""
+
+    regime: Regime
+    head: HeadOptions
+    options: TrainOptions
+    splits: tuple[str, str, str | None]
+    device: str
+    report_to: str
+    overwrite: bool
+    watcher: Watcher | None
+    progress: Progress
+
+    def identity(self) -> dict[str, Any]:
+        """What determines the numbers."""
+        return {"regime": self.regime, **asdict(self.head), **asdict(self.options), "splits": self.splits}
+
+
+def train(
+    task: str | Path | Task,
+    model: str | Path,
+    out: str | Path,
+    *,
+    regime: str = "fine-tune",
+    data_dir: str | Path | None = None,
+    splits: tuple[str, str] = ("train", "dev"),
+    test: str | None = None,
+    limit: int | None = None,
+    revision: str | None = None,
+    random_weights: int | None = None,
+    max_length: int | None = None,
+    caches: str | Path | None = None,
+    layers: Sequence[int | str] | None = None,
+    device: str = "auto",
+    report_to: str = "none",
+    overwrite: bool = False,
+    watcher: Watcher | None = None,
+    progress: Progress = no_progress,
+    **options: Any,
+) -> Run:
+    """Fine-tune a model on a task, or train a task model on its frozen, cached layers.
+
+    The same call again returns a finished run at once, and takes an interrupted one up after its last whole epoch; it
+    then ends with the numbers of an uninterrupted one.
+
+    task, data_dir, splits : what is learned, and the splits to learn from and to evaluate on
+    test : evaluate the weights that are kept on this split, too; limit : learn from the first examples only
+    model, revision, random_weights, max_length : the encoder, as ``load_encoder`` takes them
+    regime : "fine-tune" or "feature-extraction"
+    caches : folder for feature extraction's caches (data_cache/ for None); layers : those that are mixed
+    report_to : "tensorboard", "wandb" … (comma-separated), as transformers names them
+    watcher : told the metrics after each epoch
+    options : the fields of :class:`HeadOptions` and :class:`TrainOptions`
+    Raises UsageError, DataError, ModelError, NonFiniteError (the loss), CacheMismatch, CacheBusy.
+    """
+    chosen = _regime(regime)
+    head, how = options_of(chosen, options)
+    task = task if isinstance(task, Task) else load_task(str(task), data_dir=data_dir)
+    first, second = task.split(splits[0]).head(limit), task.split(splits[1])
+    third = None if test is None else task.split(test)
+    for part in (first, second, *([third] if third else [])):
+        if not len(part):
+            raise UsageError(f"{task.name} {part.name} has no examples; there is nothing to learn from.")
+    asked = _Asked(chosen, head, how, (*splits, test), device, report_to, overwrite, watcher, progress)
+    encoder: dict[str, Any] = {"revision": revision, "random_weights": random_weights, "max_length": max_length}
+    if chosen is Regime.FINE_TUNE:
+        if caches is not None or layers is not None:
+            raise UsageError("caches and layers are for feature extraction; fine-tuning runs the encoder itself.")
+        data = {"task": task.name, "data": [first.digest(), second.digest()], "max_length": max_length}
+        identity = data | {"model": identify(model, revision=revision, random_weights=random_weights)}
+        return _run(
+            lambda: prepare_fine_tuning(model, task, first, second, head, how, **encoder),
+            lambda: third, Path(out), asked, identity,
+        )  # fmt: skip
+    wanted = cache_wanted(head, Target.of_task(task, splits[0]))
+    with ExitStack() as stack:
+        made = [
+            stack.enter_context(
+                cache_activations(
+                    model, task, split, limit=limit if split == splits[0] else None, device=device, progress=progress,
+                    out=None if caches is None else Path(caches) / f"{slug(task.name)}.{slug(split)}.h5",
+                    **encoder, **wanted,
+                )
+            )
+            for split in (*splits, *([test] if test else []))
+        ]  # fmt: skip
+        return train_on_caches(
+            made[0], made[1], out, test=made[2] if test else None, layers=layers, device=device, report_to=report_to,
+            overwrite=overwrite, watcher=watcher, progress=progress, **options,
+        )  # fmt: skip
+
+
+def train_on_caches(
+    train: ActivationCache | str | Path,
+    dev: ActivationCache | str | Path,
+    out: str | Path,
+    *,
+    test: ActivationCache | str | Path | None = None,
+    layers: Sequence[int | str] | None = None,
+    device: str = "auto",
+    report_to: str = "none",
+    overwrite: bool = False,
+    watcher: Watcher | None = None,
+    progress: Progress = no_progress,
+    **options: Any,
+) -> Run:
+    """Feature extraction from caches that are there already; see :func:`train`."""
+    head, how = options_of(Regime.FEATURE_EXTRACTION, options)
+    with ExitStack() as stack:
+        one, two, three = (None if c is None else stack.enter_context(_opened(c)) for c in (train, dev, test))
+        assert one is not None
+        assert two is not None
+        splits = (one.spec["split"], two.spec["split"], None if three is None else three.spec["split"])
+        asked = _Asked(
+            Regime.FEATURE_EXTRACTION, head, how, splits, device, report_to, overwrite, watcher, progress
+        )  # fmt: skip
+        identity = {
+            "task": one.spec["task"],
+            "data": [c.spec["data_digest"] for c in (one, two)],
+            "model": {key: one.spec.get(key) for key in MODEL},
+            "layers": layers,
+        }
+        return _run(
+            lambda: prepare_feature_extraction(one, two, head, layers=layers), lambda: three, Path(out), asked, identity
+        )
+
+
+def _opened(cache: ActivationCache | str | Path) -> AbstractContextManager[ActivationCache]:
+    return nullcontext(cache) if isinstance(cache, ActivationCache) else ActivationCache(cache)
+
+
+def _regime(name: str) -> Regime:
+    try:
+        return Regime(name)
+    except ValueError:
+        raise UsageError(f"regime is {name!r}; it is one of {', '.join(Regime)}.") from None
+
+
+def _run(
+    prepare: Callable[[], Parts], test: Callable[[], Any], out: Path, asked: _Asked, identity: Mapping[str, Any]
+) -> Run:
+    """The run in ``out``: found finished, gone on with, or begun."""
+    identity = json.loads(json.dumps({**identity, **asked.identity()}))
+    with locked_run(out), own_randomness(asked.options.seed):
+        done = begin(out, identity, overwrite=asked.overwrite)
+        if done is not None:
+            return Run(out, done, read_rows(out / ROWS))
+        parts, device, options = prepare(), resolve_device(asked.device), asked.options
+        check_labels(parts.target, parts.train, parts.dev)
+        card = _card(parts, asked, identity, out)
+        write_card(out, card)
+        score, main = scorer(parts.target), metric(parts.target.metrics[0])
+
+        def save(folder: Path, step: int, metrics: Mapping[str, float]) -> None:
+            own = {"step": step, "metrics": dict(metrics), "complete": True}
+            save_folder(folder, parts.learner.state_dict(), card | own, parts.source, prefix=parts.prefix)
+
+        fitted = fit(
+            parts.learner, parts.train, parts.dev, score=score, metric=(main.name, main.higher_is_better),
+            groups=parts.groups, options=options, out=out, save=save, device=device, report_to=asked.report_to,
+            watcher=asked.watcher, progress=asked.progress,
+        )  # fmt: skip
+        source, tested = test(), None
+        held_out = None if source is None else parts.read(source)
+        if held_out is not None:
+            restore(parts.learner, kept(out))
+            tested = evaluate(parts.learner, held_out, score, batch_size=options.batch_size, device=device)
+        sizes = [len(data) for data in (parts.train, parts.dev, held_out) if data is not None]
+        counts = dict(zip((s for s in asked.splits if s), sizes, strict=True))
+        rows = _rows(card, parts, asked, fitted, counts, tested)
+        made = {key: card[key] for key in ("command", "versions", "git", "created", "seeds")}
+        write_rows(rows, out / ROWS, made | {"arguments": identity, "durations": {"training": fitted.seconds}})
+        done = card | {
+            "complete": True, "step": fitted.step, "total_steps": fitted.total, "metrics": fitted.metrics,
+            "test": tested, "seconds": round(fitted.seconds, 1),
+        }  # fmt: skip
+        publish(out, done)
+        return Run(out, read_card(out), rows)
+
+
+def _rows(
+    card: Mapping[str, Any], parts: Parts, asked: _Asked, fitted: Fitted, counts: Mapping[str, int],
+    tested: Mapping[str, float] | None,
+) -> pd.DataFrame:  # fmt: skip
+    about = {
+        "task": card["task"], "model": card["model"], "checkpoint": card["run"], "seed": asked.options.seed,
+        "representation": parts.head["pooling"] or "tokens", "estimator": f"{asked.regime} {parts.head['head']}",
+        "target": "gold",
+    }  # fmt: skip
+    loss = "mean-squared-error" if parts.target.kind is Kind.REGRESSION else "log-loss"
+    metrics = (*parts.target.metrics, loss)
+    return rows_of(
+        fitted.log, about, metrics, splits=asked.splits, n=counts, layers=parts.layers, kept=fitted.step, test=tested
+    )
+
+
+def _card(parts: Parts, asked: _Asked, identity: Mapping[str, Any], out: Path) -> dict[str, Any]:
+    """The card of a run that begins."""
+    made = evidence(seeds={"seed": asked.options.seed})
+    for split, data in zip(asked.splits, (parts.train, parts.dev), strict=False):
+        if data.unread:
+            log.warning(
+                "%d words of %s %s are cut off or unreadable; they are left out.", data.unread, parts.target.task, split
+            )
+    return {
+        "format": RUN_FORMAT,
+        "run": out.resolve().name,
+        "model": parts.identity["model"],
+        "step": 0,
+        "complete": False,
+        "task": parts.target.task,
+        "splits": [s for s in asked.splits if s],
+        "regime": asked.regime,
+        "target": asdict(parts.target),
+        "head": parts.head,
+        "layers": list(parts.layers),
+        "encoder": parts.identity,
+        "examples": [len(parts.train), len(parts.dev)],
+        "truncated": [parts.train.truncated, parts.dev.truncated],
+        "unread_words": [parts.train.unread, parts.dev.unread],
+        "identity": identity,
+        **{key: made[key] for key in ("seeds", "command", "versions", "git", "created")},
+    }

@@ -1,0 +1,136 @@
+"""Trained models again: loaded from a run, evaluated on data that they have not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from probekit.activations import ActivationCache
+from probekit.adaptation.batches import Batches, Data
+from probekit.adaptation.features import MODEL, data_of
+from probekit.adaptation.finetune import encoder_of
+from probekit.adaptation.heads.head import IGNORED
+from probekit.adaptation.heads.scalar_mix import ScalarMix
+from probekit.adaptation.learners import FeatureExtraction, FineTuning, Learner
+from probekit.adaptation.options import HeadOptions, Regime
+from probekit.adaptation.run import load_weights, read_card
+from probekit.adaptation.setup import Score, Target, build_head, scorer
+from probekit.adaptation.text import TextData
+from probekit.errors import CacheMismatch, ModelError, UsageError
+from probekit.models.huggingface import text_reader
+from probekit.runtime import resolve_device
+from probekit.tasks import load_task
+from probekit.tasks.task import Kind, Task
+
+__all__ = ["evaluate", "evaluate_run", "load_learner", "restore"]
+
+
+def evaluate(
+    learner: Learner, data: Data, score: Score, *, batch_size: int = 32, device: str = "cpu"
+) -> dict[str, float]:
+    """The metrics of ``score``, and the ``loss``, of a learner on some data."""
+    learner.to(device).eval()
+    predictions, labels, losses = [], [], 0.0
+    with torch.inference_mode():
+        for rows in Batches(data, batch_size, shuffle=False):
+            batch = _on(device, data.__getitems__(rows))
+            out = learner(**batch)
+            predictions.append(out["predictions"].cpu())
+            labels.append(batch["labels"].cpu())
+            losses += float(out["loss"]) * len(rows)
+    return {**score(_joined(predictions), _joined(labels)), "loss": losses / len(data)}
+
+
+def _on(device: str, batch: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: _on(device, v) if isinstance(v, Mapping) else v.to(device) for k, v in batch.items()}
+
+
+def _joined(parts: list[Tensor]) -> Any:
+    """All batches as one array; tags, (b, w), padded to the longest."""
+    if parts[0].ndim > 1:
+        wide = max(x.shape[1] for x in parts)
+        parts = [functional.pad(x, (0, wide - x.shape[1]), value=IGNORED) for x in parts]
+    return torch.cat(parts).numpy()
+
+
+def restore(learner: Learner, folder: Path) -> None:
+    """Give a learner the weights that a run left in ``folder``; raises ModelError where they do not fit."""
+    missing, strange = learner.load_state_dict(load_weights(folder), strict=False)
+    if strange or [name for name in missing if "position_ids" not in name]:
+        raise ModelError(f"{folder}: its weights do not fit the model on its card ({[*missing, *strange][:3]}).")
+
+
+def load_learner(folder: str | Path) -> tuple[Learner, dict[str, Any]]:
+    """What a run, or one of its checkpoints, has learned, ready to predict; and its card.
+
+    Raises ModelError where ``folder`` is no run, or one that was not finished.
+    """
+    folder = Path(folder)
+    card = read_card(folder)
+    if not card["complete"]:
+        raise ModelError(f"{folder} is a run that was not finished. Run its command again: {card['command']}")
+    head, target = card["head"], _target(card)
+    made = build_head(
+        HeadOptions(hidden_size=head["hidden_size"], dropout=head["dropout"]), head["head"], target, head["width"],
+        apart=head["pairs_apart"], pooling=head["pooling"],
+    )  # fmt: skip
+    learner: Learner
+    if card["regime"] == Regime.FINE_TUNE:
+        learner = FineTuning(encoder_of(folder), made)
+    else:
+        learner = FeatureExtraction(ScalarMix(len(card["layers"]), layer_norm=head["layer_norm"]), made)
+    restore(learner, folder)
+    return learner.eval(), card
+
+
+def evaluate_run(
+    folder: str | Path,
+    data: Task | ActivationCache | str | Path,
+    split: str = "test",
+    *,
+    data_dir: str | Path | None = None,
+    batch_size: int = 32,
+    device: str = "auto",
+) -> dict[str, float]:
+    """Metrics and loss of a run, or of one of its checkpoints, on other data of its task.
+
+    data : a task (name, TOML file or Task) for a fine-tuned model, and its ``split``; for feature extraction an
+        activation cache of the model whose layers the head was trained on
+    Raises CacheMismatch where the cache is another model's, UsageError where the labels are others.
+    """
+    learner, card = load_learner(folder)
+    target, head = _target(card), card["head"]
+    source: Data
+    if card["regime"] == Regime.FINE_TUNE:
+        if isinstance(data, ActivationCache):
+            raise UsageError(f"{folder} is a fine-tuned model, which reads text; give a task instead of a cache.")
+        task = data if isinstance(data, Task) else load_task(str(data), data_dir=data_dir)
+        there = Target.of_task(task, split)
+        reader = text_reader(Path(folder), learner.encoder.config, card["encoder"]["max_length"])  # type: ignore[union-attr]
+        source = TextData(task, task.split(split), reader, apart=head["pairs_apart"])
+    else:
+        if isinstance(data, Task):
+            raise UsageError(f"{folder} was trained on cached layers; give an activation cache instead of a task.")
+        cache = data if isinstance(data, ActivationCache) else ActivationCache(data)
+        there = Target.of_spec(cache.spec)
+        for key in MODEL:
+            if cache.spec.get(key) != card["encoder"].get(key):
+                raise CacheMismatch(
+                    f"{cache.path} holds other layers than the head of {folder} was trained on: {key} is "
+                    f"{cache.spec.get(key)!r}, wanted {card['encoder'].get(key)!r}. Make a cache of that model."
+                )
+        options = HeadOptions(pooling=head["pooling"] or "auto", layer_norm=head["layer_norm"])
+        source = data_of(cache, options, head["head"], card["layers"])
+    if (there.kind, there.label_names) != (target.kind, target.label_names):
+        raise UsageError(f"{folder} learned {target.task}, whose labels are not those of {there.task}.")
+    return evaluate(learner, source, scorer(target), batch_size=batch_size, device=resolve_device(device))
+
+
+def _target(card: Mapping[str, Any]) -> Target:
+    told = card["target"]
+    return Target(told["task"], Kind(told["kind"]), tuple(told["label_names"]), tuple(told["metrics"]), told["paired"])
