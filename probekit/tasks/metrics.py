@@ -125,11 +125,23 @@ def _sentences(y_true: Sequence[Sequence[Any]], y_pred: Sequence[Sequence[Any]])
 
 
 def _span_f1(y_true: Sequence[Sequence[str]], y_pred: Sequence[Sequence[str]]) -> float:
-    """Micro-averaged F1 of whole entities, as conlleval counts them (seqeval); 0 where there are none."""
+    """Micro-averaged F1 of whole entities, as conlleval counts them (seqeval, default mode); 0 where there are none.
+
+    BIO, IOB1, BIOES, BIOUL and BMES tags; broken sequences are read as they come: an I- that nothing began begins an
+    entity. AllenNLP's SpanBasedF1Measure is the same, but for what it is told to ignore, for the C- and R- types of
+    semantic roles, which it joins to what they continue, and for broken BIOUL, which it refuses.
+    """
     from seqeval.metrics import f1_score
 
     _sentences(y_true, y_pred)
-    return float(f1_score([list(s) for s in y_true], [list(s) for s in y_pred], zero_division=0))
+    gold, guess = ([[_bioes(tag) for tag in s] for s in y] for y in (y_true, y_pred))
+    return float(f1_score(gold, guess, zero_division=0))
+
+
+def _bioes(tag: str) -> str:
+    """The tag with the prefix that seqeval knows: last is end, unit is single, middle is inside."""
+    prefix, dash, entity = tag.partition("-")
+    return {"L": "E", "U": "S", "M": "I"}.get(prefix, prefix) + dash + entity
 
 
 def _token_accuracy(y_true: Any, y_pred: Any) -> float:

@@ -40,9 +40,11 @@ class ScalarMix(nn.Module):
         hidden = hidden.to(self.gamma.dtype)
         weights, shift = self.gamma * self.scalar_parameters.softmax(0), None
         if self.layer_norm:
-            numbers = hidden.flatten(1) if mask is None else hidden[:, mask].flatten(1)
-            mean, square = numbers.mean(1), torch.linalg.vector_norm(numbers, dim=1).square() / numbers.shape[1]
-            weights = weights / ((square - mean.square()).clamp_min(0) + 1e-12).sqrt()  # var_mean: 50 times as slow
+            pieces = hidden if mask is None else hidden[:, mask]
+            mean = pieces.flatten(1).mean(1)
+            square = torch.linalg.vector_norm(pieces, dim=-1).square().flatten(1).mean(1) / pieces.shape[-1]
+            # torch.var_mean, a single pass, takes tens of times as long on a CPU
+            weights = weights / ((square - mean.square()).clamp_min(0) + 1e-12).sqrt()
             shift = weights @ mean
         mixed = (weights @ hidden.flatten(1)).view(hidden.shape[1:])  # each layer is read once
         return mixed if shift is None else mixed - shift
