@@ -90,6 +90,45 @@ def differences_command(
     _save(difference_panels(read_rows(*rows), level=level, columns=columns), out, "differences", dpi)
 
 
+@app.command("trajectory")
+def trajectory_command(
+    rows: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="ROWS…", help="Rows that probekit probe or mi wrote of the checkpoints of runs (.parquet, .csv)."
+        ),
+    ],
+    out: Out = None,
+    metric: Annotated[
+        str | None,
+        typer.Option("--metric", help="Such as log-loss or selectivity(accuracy); the tasks' own without it."),
+    ] = None,
+    columns: Columns = 3,
+    dpi: Dpi = 300,
+) -> None:
+    """A metric by layer and training step as a heat map, one panel a task and run.
+
+    Step 0 is the pretrained model; rows of it that have no step stand there, where the run kept no step 0. A dot marks
+    the best layer of each step. Cells are hatched that are not above noise, as far as the rows hold shuffled labels.
+
+    Examples:
+
+        probekit cache-activations --model RUN/step-* --task cola --split train
+
+        probekit cache-activations --model RUN/step-* --task cola --split dev
+
+        probekit probe 'data_cache/cola.train.*-RUN-step-*' 'data_cache/cola.dev.*-RUN-step-*' --out steps.parquet
+
+        probekit plot trajectory steps.parquet --out trajectory.pdf
+
+        probekit plot trajectory steps.parquet pretrained.parquet --metric log-loss
+    """
+    from probekit.plots import trajectory_panels
+    from probekit.rows import read_rows
+
+    _save(trajectory_panels(read_rows(*rows), metric=metric, columns=columns), out, "trajectory", dpi)
+
+
 def _save(figure: Figure, out: list[Path] | None, name: str, dpi: int) -> None:
     from probekit.plots import save
 

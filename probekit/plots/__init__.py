@@ -3,5 +3,14 @@
 from probekit.plots.differences import difference_panels, layer_differences
 from probekit.plots.layers import layer_curve, layer_panels
 from probekit.plots.save import save
+from probekit.plots.trajectory import trajectory, trajectory_panels
 
-__all__ = ["difference_panels", "layer_curve", "layer_differences", "layer_panels", "save"]
+__all__ = [
+    "difference_panels",
+    "layer_curve",
+    "layer_differences",
+    "layer_panels",
+    "save",
+    "trajectory",
+    "trajectory_panels",
+]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["layer_curve", "layer_panels"]
+__all__ = ["INFORMATION", "SMALL", "controls_by_layer", "layer_curve", "layer_panels", "not_above_noise", "of_metric"]
 
 CONTROLS: dict[str, tuple[str, dict[str, Any]]] = {
     "shuffled": ("shuffled labels", {"facecolor": "#000000", "alpha": 0.12, "linewidth": 0}),
@@ -73,7 +73,7 @@ def layer_curve(
     """
     rows, own = make_rows(rows), ax is None
     ax = one_axes(rows, ax, 2.8 if summary is None else 3.5, ("layer_curve", "layer_panels"))
-    part = _of_metric(rows, metric)
+    part = of_metric(rows, metric)
     _draw(ax, part, Looks.of(_gold(rows)), ticks=13, summary=summary)
     legend(ax, below=own)
     return ax
@@ -92,7 +92,7 @@ def layer_panels(
 
     rows = make_rows(rows)
     if not rows.empty:
-        rows = pd.concat([_of_metric(part, metric) for _, part in rows.groupby("task", sort=False)])
+        rows = pd.concat([of_metric(part, metric) for _, part in rows.groupby("task", sort=False)])
     rows = rows.assign(panel=rows["estimator"].where(rows["metric"] == INFORMATION, ""))
     figure, drawn = panels(rows, columns, 2.2 if summary is None else 2.9, by="panel")
     looks = Looks.of(_gold(rows), panel=("task", "panel"))
@@ -107,7 +107,8 @@ def layer_panels(
     return figure
 
 
-def _of_metric(rows: pd.DataFrame, metric: str | None) -> pd.DataFrame:
+def of_metric(rows: pd.DataFrame, metric: str | None) -> pd.DataFrame:
+    """The rows of one metric, the first that is no difference for None; raises UsageError where there is none."""
     task, there = rows["task"].iloc[0], rows.loc[rows["layer_name"] != "", "metric"].unique()
     if not len(there):
         raise UsageError(f"the rows of {task} are of no layers; there is no curve to draw.")
@@ -124,7 +125,7 @@ def _gold(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[(rows["layer_name"] != "") & (rows["target"] == "gold")]
 
 
-def _controls(rows: pd.DataFrame) -> pd.DataFrame:
+def controls_by_layer(rows: pd.DataFrame) -> pd.DataFrame:
     """The controls by layer: their summaries, and mean and range of the draws that no row sums up."""
     import pandas as pd
 
@@ -140,7 +141,7 @@ def _controls(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _draw(ax: Axes, rows: pd.DataFrame, looks: Looks, *, ticks: int, summary: pd.DataFrame | None) -> None:
     metric, scale = str(rows["metric"].iloc[0]), Scale.of(rows, ticks)
-    controls, gold = _controls(rows), list(curves(_gold(rows)))
+    controls, gold = controls_by_layer(rows), list(curves(_gold(rows)))
     theirs = {tuple(key.values()): part for key, part in curves(controls, SAME)}
     trained = [key for key, _ in gold if not is_random(key)]
     for key, curve in sorted(gold, key=lambda pair: is_random(pair[0])):
@@ -149,7 +150,7 @@ def _draw(ax: Axes, rows: pd.DataFrame, looks: Looks, *, ticks: int, summary: pd
             layer = curve["layer_name"][twice].iloc[0]
             raise UsageError(f"{label} has two values for layer {layer}; were the same rows given twice?")
         its = theirs.get(tuple(key[c] for c in SAME), controls.iloc[:0])
-        _draw_curve(ax, curve, label, scale.sized(look), scale, _hollow(curve, its, metric))
+        _draw_curve(ax, curve, label, scale.sized(look), scale, not_above_noise(curve, its, metric))
     for key, curve in curves(controls):
         if not (trained and is_random(key)):
             _draw_control(ax, curve, key["target"], scale)
@@ -166,7 +167,7 @@ def _draw(ax: Axes, rows: pd.DataFrame, looks: Looks, *, ticks: int, summary: pd
         draw_summary(ax, make_rows(summary), rows, looks)
 
 
-def _hollow(curve: pd.DataFrame, controls: pd.DataFrame, metric: str) -> dict[str, np.ndarray]:
+def not_above_noise(curve: pd.DataFrame, controls: pd.DataFrame, metric: str) -> dict[str, np.ndarray]:
     """Which rows are not above noise, bool (rows,), by what says so: p, or a look at the interval where there is none.
 
     p says nothing where as few shuffles as there are can not show it, however far from noise a value is.

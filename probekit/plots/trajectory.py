@@ -1,0 +1,240 @@
+"""A metric by layer and training step, as a heat map: what fine-tuning does to what each layer knows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from probekit.errors import UsageError
+from probekit.plots.layers import INFORMATION, SMALL, controls_by_layer, not_above_noise, of_metric
+from probekit.plots.looks import (
+    CURVE,
+    INK,
+    Looks,
+    bare,
+    curves,
+    dress,
+    legend,
+    lower_is_better,
+    metric_title,
+    one_axes,
+    panels,
+)
+from probekit.rows import make_rows
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["trajectory", "trajectory_panels"]
+
+RUN = tuple(c for c in CURVE if c not in ("step", "target"))
+COLOURS = "viridis"  # perceptually uniform, ordered in grey, told apart with every kind of colour vision
+HATCHES = ("///", 3 * "\\")
+POINT: dict[str, Any] = {"linestyle": "none", "color": INK, "markerfacecolor": "white", "zorder": 4}
+
+
+def trajectory(rows: pd.DataFrame, *, metric: str | None = None, ax: Axes | None = None) -> Axes:
+    """Draw ``metric`` by layer and training step into ``ax`` as a heat map; returns the Axes.
+
+    rows : of one task and one run, as :func:`probekit.probe` and :func:`probekit.mi` make them of the checkpoints that
+        a run left. Steps are columns of equal width, whether they are evenly or logarithmically spaced; layers are
+        rows, the embeddings at the bottom, ``final_norm`` on top. Step 0 is the pretrained model: rows of the same
+        model that have neither checkpoint nor step stand there, where the run kept no step 0.
+        Light is good: the colours of a metric that should be low are turned round. A dot marks the best layer of a
+        step. Cells that are not above noise are hatched, by the rule of :func:`layer_curve`, each step by its own
+        controls; those whose value is undetermined are white with a diamond, those that no row is of are white.
+    metric : the rows' first that is no difference, for None
+    ax : a new figure's for None. A colour bar takes some of its width; a legend is drawn under a new figure only.
+        Nothing is shown or saved.
+    Raises UsageError where the rows hold no steps, several tasks or runs, no such metric, or two values for one cell.
+    """
+    rows, own = make_rows(rows), ax is None
+    ax = one_axes(rows, ax, 2.8, ("trajectory", "trajectory_panels"))
+    found = _runs(of_metric(rows, metric))
+    if (many := found["panel"].unique()).size > 1:
+        raise UsageError(f"trajectory draws one run, these are {'; '.join(many)}: see trajectory_panels.")
+    _draw(ax, found, _limits(found), room=40)
+    if own:
+        legend(ax, below=True)
+    return ax
+
+
+def trajectory_panels(rows: pd.DataFrame, *, metric: str | None = None, columns: int = 3) -> Figure:
+    """One :func:`trajectory` a task and run, side by side in the order of the rows; returns the Figure.
+
+    metric : each task's first for None. Maps of one task share their colours; so do several estimators, poolings …
+    of one run, which have maps of their own.
+    """
+    import pandas as pd
+
+    rows = make_rows(rows)
+    found = [_runs(of_metric(part, metric)) for _, part in rows.groupby("task", sort=False)]
+    figure, drawn = panels(pd.concat(found) if found else rows, columns, 2.4, by="panel")
+    alone = sum(part["panel"].nunique() for part in found) == 1
+    figure.set_figwidth(4.2 if alone else figure.get_figwidth() * 2.9 / 2.35)
+    limits = {part["task"].iloc[0]: _limits(part) for part in found}
+    for ax, part in drawn:
+        _draw(ax, part, limits[part["task"].iloc[0]], room=40 if alone else 24)
+    return figure
+
+
+def _runs(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of one task by layer that belong to runs, each with its pretrained model as step 0, and a column "panel"
+    that names the run."""
+    import pandas as pd
+
+    rows = rows[rows["layer_name"] != ""]
+    trained = rows[rows["step"].notna() & (rows["target"] == "gold")]
+    if trained.empty:
+        raise UsageError(
+            f"the rows of {rows['task'].iloc[0]} have no training steps. Cache the checkpoints of a run "
+            "(probekit cache-activations --model RUN/step-*) and measure those."
+        )
+    plain = rows[rows["step"].isna() & (rows["checkpoint"] == "")].assign(step=0)
+    pretrained = {tuple(key.values()): part for key, part in curves(plain, RUN)}
+    how = ("estimator",) if rows["metric"].iloc[0] == INFORMATION else ()
+    tell = dict.fromkeys(("model", "checkpoint", *Looks.of(trained, RUN).tell, *how))
+    found = []
+    for key, run in curves(rows[rows["step"].notna()], RUN):
+        before = pretrained.get(tuple((key | {"checkpoint": ""}).values()))
+        if key["checkpoint"] and before is not None and not (run["step"] == 0).any():
+            run = pd.concat([before, run])
+        found.append(run.assign(panel=Looks(tuple(tell), {}).label(key)))
+    return pd.concat([run for run in found if (run["target"] == "gold").any()])
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """One map. Arrays (layers, steps); what no row is of is NaN.
+
+    noise : by what says so, the cells that are not above noise, bool
+    undetermined : bool, cells that have an interval but no value
+    """
+
+    layers: list[str]
+    steps: list[int]
+    value: np.ndarray
+    noise: dict[str, np.ndarray]
+    undetermined: np.ndarray
+
+    @classmethod
+    def of(cls, rows: pd.DataFrame) -> Self:
+        gold, controls = rows[rows["target"] == "gold"], controls_by_layer(rows)
+        if (twice := gold.duplicated(["step", "layer_name"])).any():
+            layer, step = gold.loc[twice, ["layer_name", "step"]].iloc[0]
+            raise UsageError(
+                f"{rows['panel'].iloc[0]} has two values for layer {layer} at step {step}; were the same rows given "
+                "twice?"
+            )
+        layers = list(gold.sort_values("layer", na_position="last")["layer_name"].unique())
+        steps = sorted(map(int, gold["step"].unique()))
+        value = np.full((len(layers), len(steps)), np.nan)
+        undetermined: np.ndarray = np.zeros(value.shape, dtype=bool)
+        noise: dict[str, np.ndarray] = {}
+        for j, step in enumerate(steps):
+            curve = gold[gold["step"] == step]
+            i = [layers.index(name) for name in curve["layer_name"]]
+            value[i, j] = curve["value"]
+            undetermined[i, j] = curve["value"].isna() & curve["ci_low"].notna()
+            of_step = controls[controls["step"] == step]
+            for why, cells in not_above_noise(curve, of_step, str(rows["metric"].iloc[0])).items():
+                noise.setdefault(why, np.zeros(value.shape, dtype=bool))[i, j] = cells
+        return cls(layers, steps, value, noise, undetermined)
+
+    @property
+    def edges(self) -> np.ndarray:
+        """Between layers on their axis, (layers + 1,); ``final_norm`` is drawn high enough to be seen over many."""
+        norm = self.layers[-1] == "final_norm"
+        return np.cumsum([-0.5, *[1] * (len(self.layers) - norm), *[max(1, len(self.layers) / 8)] * norm])
+
+    @property
+    def at(self) -> np.ndarray:
+        """The middle of each layer on the axis, (layers,)."""
+        return (self.edges[1:] + self.edges[:-1]) / 2
+
+    def best(self, sign: int) -> tuple[list[int], list[int]]:
+        """Step and layer of the best cell of each column, where one is above noise."""
+        above = np.isfinite(self.value) & ~np.logical_or.reduce([*self.noise.values(), self.undetermined])
+        scored = np.where(above, sign * self.value, -np.inf)
+        at = [(j, int(scored[:, j].argmax())) for j in range(len(self.steps)) if above[:, j].any()]
+        return [j for j, _ in at], [i for _, i in at]
+
+
+def _limits(rows: pd.DataFrame) -> tuple[float, float]:
+    """The ends of the colour scale."""
+    value = rows.loc[rows["target"] == "gold", "value"].dropna()
+    if value.empty or rows["metric"].iloc[0] == INFORMATION:
+        return min((0.0, *value)), max((SMALL, *value))
+    return value.min(), value.max()
+
+
+def _draw(ax: Axes, rows: pd.DataFrame, limits: tuple[float, float], *, room: int) -> None:
+    """room : for the labels of steps, in characters"""
+    import matplotlib as mpl
+
+    grid, metric = _Grid.of(rows), str(rows["metric"].iloc[0])
+    width = len(grid.steps)
+    worse = lower_is_better(metric)
+    colours = mpl.colormaps[COLOURS + "_r" * worse].with_extremes(bad="white")
+    edges = np.arange(width + 1) - 0.5, grid.edges
+    mesh = ax.pcolormesh(*edges, np.ma.masked_invalid(grid.value), cmap=colours, vmin=limits[0], vmax=limits[1])
+    mesh.set(edgecolor="face", linewidth=0.2)  # no seams in vector formats
+    _hatch(ax, grid)
+    j, i = grid.best(-1 if worse else 1)
+    ax.plot(j, grid.at[i], "o", markersize=3, markeredgewidth=0.5, label="best layer of the step", **POINT)
+    if grid.undetermined.any():
+        layers, steps = grid.undetermined.nonzero()
+        ax.plot(steps, grid.at[layers], "D", markersize=3.5, markeredgewidth=0.7, label="undetermined", **POINT)
+    apart: dict[str, Any] = {"color": "white", "linewidth": 2, "zorder": 2.5}
+    if grid.steps[0] == 0 and width > 1:
+        ax.axvline(0.5, **apart)
+    if grid.layers[-1] == "final_norm":
+        ax.axhline(grid.edges[-2], **apart)
+    dress(ax, rows, ylabel="layer", how=rows["panel"].iloc[0])
+    for text in ax.texts:  # what stands over the colour bar, too, is no reason to make the map narrower
+        text.set_in_layout(False)
+    ax.grid(visible=False)
+    ax.set_xlabel("training step", fontsize=9, color=INK)
+    ax.set(xlim=edges[0][[0, -1]], ylim=edges[1][[0, -1]])
+    ax.set_xticks(*_ticks([f"{step:,}" for step in grid.steps], room))
+    at, names = _ticks([name for name in grid.layers if name != "final_norm"], 40, wide=2)
+    norm = ["norm"] * (grid.layers[-1] == "final_norm")
+    ax.set_yticks(grid.at[at + [-1] * len(norm)], names + norm)
+    bar = ax.figure.colorbar(mesh, ax=ax, pad=0.03, aspect=18)
+    bar.outline.set_visible(False)
+    bar.set_label(metric_title(metric), fontsize=8, color=INK)
+    bare(bar.ax, ())
+
+
+def _hatch(ax: Axes, grid: _Grid) -> None:
+    from matplotlib.collections import PatchCollection
+    from matplotlib.patches import Rectangle
+
+    for (why, cells), hatch in zip(grid.noise.items(), HATCHES, strict=True):
+        if not cells.any():
+            continue
+        squares = [
+            Rectangle((j - 0.5, grid.edges[i]), 1, grid.edges[i + 1] - grid.edges[i])
+            for i, j in zip(*cells.nonzero(), strict=True)
+        ]
+        look: dict[str, Any] = {"edgecolor": ("white", 0.6), "hatch": hatch, "linewidth": 0}
+        ax.add_collection(PatchCollection(squares, facecolor="none", zorder=2, **look))
+        ax.add_patch(Rectangle((0, 0), 0, 0, facecolor="#555555", label=why, **look))  # for the legend
+
+
+def _ticks(labels: Sequence[str], room: int, wide: int = 0) -> tuple[list[int], list[str]]:
+    """Every so many of the labels, from the first on, that none touches the next in ``room`` characters.
+
+    wide : of each label, in characters; its own width without it
+    """
+    width = np.array([wide or len(label) for label in labels])
+    for every in range(1, len(labels) + 1):
+        some = width[::every]
+        if np.all((some[1:] + some[:-1]) / 2 + 1 <= room * every / len(labels)):
+            break
+    return list(range(0, len(labels), every)), list(labels[::every])

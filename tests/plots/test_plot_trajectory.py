@@ -1,0 +1,189 @@
+"""Heat maps of training: what stands in the cells is what stands in the rows."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.collections import PatchCollection, QuadMesh
+from matplotlib.figure import Figure
+
+from probekit.cli import main
+from probekit.errors import UsageError
+from probekit.plots import save, trajectory, trajectory_panels
+from probekit.rows import make_rows, write_rows
+
+STEPS = (0, 10, 20, 100)
+
+
+def record(layer, step, value, target="gold", wide=0.05, **own):
+    return {
+        "task": "cola", "split": "dev", "model": "tiny", "checkpoint": "" if step is None else "run", "step": step,
+        "layer": layer, "representation": "mean", "estimator": "logistic", "target": target, "metric": "matthews",
+        "value": value, "ci_low": value - wide, "ci_high": value + wide, "seed": 0, "n": 1043,
+    } | own  # fmt: skip
+
+
+def grid(steps=STEPS, layers=(0, 1, 2), seed=0, **own):
+    """Rows of random values, with the array (layers, steps) of them."""
+    values = np.random.default_rng(seed).uniform(0.2, 0.9, (len(layers), len(steps)))
+    rows = [record(a, s, values[i, j], **own) for i, a in enumerate(layers) for j, s in enumerate(steps)]
+    return rows, values
+
+
+def draw(records, ax=None, **more):
+    return trajectory(make_rows(records), ax=ax or Figure().subplots(), **more)
+
+
+def cells(ax):
+    [mesh] = [c for c in ax.collections if isinstance(c, QuadMesh)]
+    return mesh.get_array().reshape(mesh.get_coordinates().shape[0] - 1, -1)
+
+
+def dots(ax, label="best layer of the step"):
+    [line] = [x for x in ax.lines if x.get_label() == label]
+    return [tuple(map(float, at)) for at in line.get_xydata()]
+
+
+def hatched(ax):
+    """Step and layer of the hatched cells, by the hatch."""
+    found = {}
+    for one in ax.collections:
+        if isinstance(one, PatchCollection):
+            middle = [tuple(np.round(p.vertices[:4].mean(0), 9).tolist()) for p in one.get_paths()]
+            found[one.get_hatch()] = set(middle)
+    return found
+
+
+def names(ax):
+    return [t.get_text() for t in ax.get_xticklabels()], [t.get_text() for t in ax.get_yticklabels()]
+
+
+def test_layers_go_up_and_steps_to_the_right():
+    rows, values = grid()
+    ax = Figure().subplots()
+    shuffled = [rows[i] for i in np.random.default_rng(1).permutation(len(rows))]
+    assert draw(shuffled, ax) is ax
+    np.testing.assert_array_equal(cells(ax), values)
+    assert names(ax) == (["0", "10", "20", "100"], ["0", "1", "2"])
+    assert ax.get_ylim() == (-0.5, 2.5)  # layer 0 at the bottom
+    assert ax.get_xlim() == (-0.5, 3.5)
+    assert dots(ax) == [(j, values[:, j].argmax()) for j in range(4)]
+    [bar] = [a for a in ax.figure.axes if a is not ax]
+    assert bar.get_ylabel() == "Matthews correlation"
+    assert bar.get_ylim() == pytest.approx((values.min(), values.max()))
+    assert ax.get_title(loc="left") == "cola"
+    assert ax.texts[0].get_text() == "tiny, run, dev, n = 1,043"
+    assert hatched(ax) == {}
+
+
+def test_the_pretrained_model_is_step_0():
+    later, values = grid((10, 20))
+    before, pretrained = grid((None,), seed=5)
+    ax = draw(later + before)
+    np.testing.assert_array_equal(cells(ax), np.hstack([pretrained, values]))
+    assert names(ax)[0] == ["0", "10", "20"]
+    np.testing.assert_array_equal(cells(draw(later)), values)
+    every, own = grid()
+    np.testing.assert_array_equal(cells(draw(every + before)), own)  # the run's own step 0 is the same model
+    for other in ({"model": "huge"}, {"representation": "max"}, {"checkpoint": "random-0"}):
+        np.testing.assert_array_equal(cells(draw(later + grid((None,), **other)[0])), values)
+    named_by_step, alone = grid((10, 20), checkpoint="")  # revisions: the last one is no beginning
+    np.testing.assert_array_equal(cells(draw(named_by_step + before)), alone)
+
+
+def test_what_no_row_is_of_is_blank_and_final_norm_is_on_top():
+    rows, values = grid(layers=(0, 6, "final_norm"))
+    ax = draw(rows[1:])
+    got = cells(ax)
+    assert got.mask.tolist() == [[True, False, False, False], [False] * 4, [False] * 4]
+    np.testing.assert_array_equal(got[1:], values[1:])
+    assert names(ax)[1] == ["0", "6", "norm"]
+    assert len(ax.lines) == 3  # dots, and lines that set step 0 and the norm apart
+    assert ax.lines[2].get_ydata()[0] == 1.5
+
+
+def test_light_is_good():
+    def colour(metric, value):
+        mesh = draw(grid(metric=metric)[0]).collections[0]
+        return mesh.cmap(mesh.norm(value))
+
+    assert colour("matthews", 0.9) == colour("log-loss", 0.1)
+    assert sum(colour("matthews", 0.9)[:3]) > sum(colour("matthews", 0.1)[:3])
+    rows, values = grid(metric="log-loss")
+    assert dots(draw(rows)) == [(j, values[:, j].argmin()) for j in range(4)]
+
+
+def test_cells_that_reach_noise_are_hatched_each_step_by_its_own_controls():
+    rows = [record(layer, step, 0.3 + 0.1 * layer) for layer in (0, 1) for step in (0, 10)]
+    noise = [record(layer, step, 0.0, "shuffled", wide) for layer in (0, 1) for step, wide in ((0, 0.26), (10, 0.4))]
+    ax = draw(rows + noise)
+    assert hatched(ax) == {3 * "\\": {(0, 0), (1, 0), (1, 1)}}
+    assert dots(ax) == [(0, 1)]  # where all is noise nothing is best
+    draws = [r | {"target": f"shuffled-{i}"} for i, r in enumerate(noise)]
+    assert hatched(draw(rows + draws)) == {}  # draws of 0 reach nothing
+
+
+def test_information_is_hatched_by_its_p_and_a_diamond_is_undetermined():
+    own = {"metric": "mutual-information", "estimator": "edge", "shuffles": 1000}
+    p = {0: 0.4, 1: 0.01}
+    rows = [record(layer, step, 0.2 + layer, p_adjusted=p[layer], **own) for layer in (0, 1) for step in (0, 10)]
+    rows[-1] |= {"value": np.nan, "ci_low": 0.0, "ci_high": 1.0, "p_adjusted": np.nan}
+    ax = draw(rows)
+    assert hatched(ax) == {"///": {(0, 0), (1, 0)}}
+    assert dots(ax, "undetermined") == [(1, 1)]
+    assert cells(ax).mask.tolist() == [[False, False], [False, True]]
+    assert dots(ax) == [(0, 1)]
+    assert "edge" in ax.texts[0].get_text()
+    assert ax.figure.axes[-1].get_ylim()[0] == 0
+    assert ax.figure.axes[-1].get_ylabel() == "Mutual information (bits)"
+    unknown = draw([r | {"value": np.nan, "ci_low": 0.0, "ci_high": 1.0, "p_adjusted": np.nan} for r in rows])
+    assert cells(unknown).mask.all()
+
+
+def test_what_can_not_be_drawn_is_told():
+    rows, _ = grid()
+    with pytest.raises(UsageError, match="no training steps.*cache-activations --model RUN/step"):
+        draw(grid((None,))[0])
+    with pytest.raises(UsageError, match="tiny, run has two values for layer 0 at step 10"):
+        draw([*rows, rows[1] | {"value": 0.5, "ci_low": 0.4, "ci_high": 0.6}])
+    with pytest.raises(UsageError, match="tiny, run; tiny, again: see trajectory_panels"):
+        draw(rows + grid(checkpoint="again")[0])
+    with pytest.raises(UsageError, match="draws one task"):
+        draw(rows + grid(task="sst2")[0])
+    with pytest.raises(UsageError, match="cola has no rows of 'f1'"):
+        draw(rows, metric="f1")
+    with pytest.raises(UsageError, match="no rows to draw"):
+        trajectory_panels(make_rows([]))
+
+
+def test_panels_of_runs_and_tasks(tmp_path):
+    rows, values = grid()
+    again, others = grid(checkpoint="again", seed=1)
+    far, wide = grid(task="sst2", metric="accuracy", steps=(0, 1000, 2000, 50000), layers=range(25), seed=2)
+    figure = trajectory_panels(make_rows(rows + again + far))
+    maps = [ax for ax in figure.axes if ax.get_xlabel() or ax.get_title(loc="left")]
+    assert [ax.get_title(loc="left") for ax in maps] == ["cola", "cola", "sst2"]
+    for ax, held in zip(maps, (values, others, wide), strict=True):
+        np.testing.assert_array_equal(cells(ax), held)
+    one, two, three = (next(c for c in ax.collections if isinstance(c, QuadMesh)).get_clim() for ax in maps)
+    assert one == two == (min(values.min(), others.min()), max(values.max(), others.max()))
+    assert three == (wide.min(), wide.max())
+    figure.canvas.draw()
+    for ax in maps:
+        boxes = [t.get_window_extent() for t in (*ax.get_xticklabels(), *ax.get_yticklabels())]
+        assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+        assert ax.get_window_extent().width > 0.5 * figure.bbox.width / 3
+    assert [t.get_text() for t in figure.legends[0].get_texts()] == ["best layer of the step"]
+    save(figure, [tmp_path / f"a{suffix}" for suffix in (".pdf", ".svg", ".eps", ".png")], dpi=50)
+
+
+def test_the_command(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name, rows in {"run": grid()[0], "plain": grid((None,))[0]}.items():
+        write_rows(make_rows(rows), f"{name}.parquet", {})
+    assert main(["plot", "trajectory", "run.parquet", "plain.parquet"]) == 0
+    assert capsys.readouterr().out.split() == ["figures/trajectory.pdf", "figures/trajectory.png"]
+    assert main(["plot", "trajectory", "run.parquet", "--out", "a.svg"]) == 0
+    assert "training step" in Path("a.svg").read_text()
+    assert main(["plot", "trajectory", "plain.parquet"]) == 2
+    assert "have no training steps" in capsys.readouterr().err
