@@ -13,6 +13,7 @@ from probekit.activations.pooling import Pooling, Segments, pool
 from probekit.adaptation.heads import HEADS, make_head
 from probekit.adaptation.heads.bcn import BCN
 from probekit.adaptation.heads.bi_attention import BiAttention
+from probekit.adaptation.heads.bilstm import bilstm, run, run_packed, run_turned
 from probekit.adaptation.heads.head import IGNORED, States
 from probekit.adaptation.heads.linear import Linear, pooled
 from probekit.adaptation.heads.scalar_mix import ScalarMix
@@ -164,6 +165,30 @@ def test_all_pieces_are_read_and_the_first_of_each_word_is_taken(name):
     assert not torch.equal(head(replace(states, hidden=hidden))[0], logits[0])
     flat = make_head("softmax", D, 3, kind=Kind.SEQUENCE_LABELLING).eval()
     assert torch.equal(flat(replace(states, hidden=hidden))[0], flat(states)[0])
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_both_ways_to_run_an_lstm(layers):
+    """Packed by torch, and turned round: the same states and gradients."""
+    torch.manual_seed(0)
+    states = sentences()
+    lstm, found = bilstm(D, 5, layers=layers), []
+    for run_it in (run_packed, run_turned):
+        hidden = states.hidden.nan_to_num().requires_grad_()
+        kept = run_it(lstm, hidden, states.mask)[states.mask]
+        kept.square().sum().backward()
+        found.append([kept, hidden.grad[states.mask], *(p.grad.clone() for p in lstm.parameters())])
+        lstm.zero_grad()
+    for packed, turned in zip(*found, strict=True):
+        torch.testing.assert_close(packed, turned)
+
+
+def test_much_padding_is_packed():
+    """What is fast depends on the padding; what comes out does not."""
+    lstm, states = bilstm(D, 5), sentences()
+    wide = padded(states, 20)
+    torch.testing.assert_close(run(lstm, wide.hidden, wide.mask)[:, :7], run(lstm, states.hidden, states.mask))
+    assert not run(lstm, wide.hidden, wide.mask)[~wide.mask].any()
 
 
 @pytest.mark.parametrize("how", Pooling)

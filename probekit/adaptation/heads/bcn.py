@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from probekit.adaptation.heads.attention import attend
-from probekit.adaptation.heads.bilstm import bilstm, run_packed
+from probekit.adaptation.heads.bilstm import bilstm, run
 from probekit.adaptation.heads.head import Head, States
 from probekit.errors import UsageError
 from probekit.tasks.task import Kind
@@ -77,9 +77,9 @@ class BCN(Head):
         mask, drop = states.mask, self.embedding_dropout
         padding = ~mask.unsqueeze(-1)
         hidden = drop(states.hidden.masked_fill(padding, 0.0))
-        encoded = run_packed(self.encoder, drop(self.pre_encode(hidden).relu()), mask)
+        encoded = run(self.encoder, drop(self.pre_encode(hidden).relu()), mask)
         context = attend(encoded @ encoded.transpose(1, 2), encoded, mask)
-        h = run_packed(self.integrator, torch.cat([encoded, encoded - context, encoded * context], -1), mask)
+        h = run(self.integrator, torch.cat([encoded, encoded - context, encoded * context], -1), mask)
         if extra is not None:
             h = torch.cat([h, extra.masked_fill(padding, 0.0)], -1)
         highest, lowest = h.masked_fill(padding, -torch.inf).amax(1), h.masked_fill(padding, torch.inf).amin(1)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from probekit.adaptation.heads.head import States
 from probekit.adaptation.heads.tagger import TagCRF, TagSoftmax
 
-__all__ = ["BiLSTMCRF", "BiLSTMSoftmax", "bilstm", "run_packed"]
+__all__ = ["BiLSTMCRF", "BiLSTMSoftmax", "bilstm", "run", "run_packed", "run_turned"]
 
 ALLENNLP = {
     "encoder._module.": "encoder.",
@@ -29,16 +31,44 @@ def bilstm(width: int, hidden_size: int, *, layers: int = 1, dropout: float = 0.
     return nn.LSTM(width, hidden_size, layers, batch_first=True, bidirectional=True, dropout=dropout)
 
 
-def run_packed(lstm: nn.LSTM, hidden: Tensor, mask: Tensor) -> Tensor:
-    """The states of an LSTM, (b, t, 2 h), with 0 at padding, which it does not see.
+def run(lstm: nn.LSTM, hidden: Tensor, mask: Tensor) -> Tensor:
+    """The states of a bidirectional LSTM, (b, t, 2 h), with 0 at padding, which it does not see.
 
     hidden : float (b, t, d), whatever at padding; mask : bool (b, t), with all padding on the right
     """
-    length = mask.sum(1).clamp_min(1).cpu()  # an empty sequence cannot be packed
     padding = ~mask.unsqueeze(-1)
-    packed = pack_padded_sequence(hidden.masked_fill(padding, 0.0), length, batch_first=True, enforce_sorted=False)
-    states, _ = pad_packed_sequence(lstm(packed)[0], batch_first=True, total_length=mask.shape[1])
-    return states.masked_fill(padding, 0.0)
+    hidden = hidden.masked_fill(padding, 0.0)
+    # packed, as cuDNN wants it; on a CPU that takes up to twice as long, unless nearly half of a batch is padding
+    packed = hidden.is_cuda or mask.float().mean() < 0.55
+    return (run_packed if packed else run_turned)(lstm, hidden, mask).masked_fill(padding, 0.0)
+
+
+def run_packed(lstm: nn.LSTM, hidden: Tensor, mask: Tensor) -> Tensor:
+    """The states as torch runs sequences of different lengths, (b, t, 2 h)."""
+    length = mask.sum(1).clamp_min(1).cpu()  # an empty sequence cannot be packed
+    packed = pack_padded_sequence(hidden, length, batch_first=True, enforce_sorted=False)
+    return pad_packed_sequence(lstm(packed)[0], batch_first=True, total_length=mask.shape[1])[0]
+
+
+def run_turned(lstm: nn.LSTM, hidden: Tensor, mask: Tensor) -> Tensor:
+    """The same, whatever at padding: each direction reads whole rows, turned round so that padding comes last.
+
+    So oneDNN can do it, which does not know of lengths.
+    """
+    place, zero = torch.arange(mask.shape[1], device=mask.device), hidden.new_zeros(1, len(hidden), lstm.hidden_size)
+    turn = torch.where(mask, mask.sum(1, keepdim=True) - 1 - place, place).unsqueeze(-1)
+    for layer in range(lstm.num_layers):
+        if layer:
+            hidden = functional.dropout(hidden, lstm.dropout, lstm.training)
+        ways = []
+        for back, weights in enumerate(lstm.all_weights[2 * layer : 2 * layer + 2]):
+            rows = hidden.gather(1, turn.expand_as(hidden)) if back else hidden
+            states = torch.lstm(rows, (zero, zero), tuple(weights), True, 1, 0.0, torch.is_grad_enabled(), False, True)[
+                0
+            ]  # noqa: FBT003
+            ways.append(states.gather(1, turn.expand_as(states)) if back else states)
+        hidden = torch.cat(ways, -1)
+    return hidden
 
 
 class BiLSTMSoftmax(TagSoftmax):
@@ -88,4 +118,4 @@ class BiLSTMCRF(TagCRF):
 
 
 def _encoded(head: BiLSTMSoftmax | BiLSTMCRF, states: States) -> States:
-    return replace(states, hidden=run_packed(head.encoder, head.dropout(states.hidden), states.mask))
+    return replace(states, hidden=run(head.encoder, head.dropout(states.hidden), states.mask))

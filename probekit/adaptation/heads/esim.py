@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from probekit.adaptation.heads.attention import cross_attend, mean_and_max, same_dropout, second_of
-from probekit.adaptation.heads.bilstm import bilstm, run_packed
+from probekit.adaptation.heads.bilstm import bilstm, run
 from probekit.adaptation.heads.head import Head, States
 from probekit.tasks.task import Kind
 
@@ -70,5 +70,5 @@ class ESIM(Head):
         dropped = [same_dropout(s, self.dropout.p, training=self.training) for s in sentences]
         hidden = torch.cat([pad(s, (0, 0, 0, length - s.shape[1])) for s in dropped])
         mask = torch.cat([pad(m, (0, length - m.shape[1])) for m in masks])
-        both = run_packed(lstm, hidden, mask).split([len(m) for m in masks])
+        both = run(lstm, hidden, mask).split([len(m) for m in masks])
         return [s[:, : m.shape[1]] for s, m in zip(both, masks, strict=True)]
