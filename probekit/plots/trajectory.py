@@ -185,8 +185,9 @@ def _draw(ax: Axes, rows: pd.DataFrame, limits: tuple[float, float], *, room: in
     mesh = ax.pcolormesh(*edges, np.ma.masked_invalid(grid.value), cmap=colours, vmin=limits[0], vmax=limits[1])
     mesh.set(edgecolor="face", linewidth=0.2)  # no seams in vector formats
     _hatch(ax, grid)
+    best = "largest weight of the step" if metric == "mix-weight" else "best layer of the step"
     j, i = grid.best(-1 if worse else 1)
-    ax.plot(j, grid.at[i], "o", markersize=3, markeredgewidth=0.5, label="best layer of the step", **POINT)
+    ax.plot(j, grid.at[i], "o", markersize=3, markeredgewidth=0.5, label=best, **POINT)
     if grid.undetermined.any():
         layers, steps = grid.undetermined.nonzero()
         ax.plot(steps, grid.at[layers], "D", markersize=3.5, markeredgewidth=0.7, label="undetermined", **POINT)

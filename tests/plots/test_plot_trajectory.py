@@ -140,6 +140,11 @@ def test_information_is_hatched_by_its_p_and_a_diamond_is_undetermined():
     assert cells(unknown).mask.all()
 
 
+def test_weights_of_a_mix_have_a_largest_not_a_best():
+    rows, values = grid(metric="mix-weight")
+    assert dots(draw(rows), "largest weight of the step") == [(j, values[:, j].argmax()) for j in range(4)]
+
+
 def test_what_can_not_be_drawn_is_told():
     rows, _ = grid()
     with pytest.raises(UsageError, match="no training steps.*cache-activations --model RUN/step"):
