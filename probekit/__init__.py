@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from probekit import plots
     from probekit.activations import ActivationCache, cache_activations, verify
     from probekit.activations.certify import certify
+    from probekit.adaptation.train import train
     from probekit.demo import run_demo
     from probekit.errors import ProbekitError
     from probekit.information import mutual_information
@@ -49,6 +50,7 @@ __all__ = [
     "probe",
     "read_rows",
     "run_demo",
+    "train",
     "verify",
     "write_rows",
 ]
@@ -58,6 +60,7 @@ _HOME = {
     "cache_activations": "probekit.activations",
     "verify": "probekit.activations",
     "certify": "probekit.activations.certify",
+    "train": "probekit.adaptation.train",
     "run_demo": "probekit.demo",
     "ProbekitError": "probekit.errors",
     "load_encoder": "probekit.models",

@@ -26,6 +26,8 @@ from probekit.adaptation.run import RESUME, kept
 from probekit.adaptation.schedules import build
 from probekit.adaptation.setup import Score
 from probekit.errors import NonFiniteError, UsageError
+from probekit.models.linears import onednn_available, train_with_onednn
+from probekit.models.stock import quiet_transformers
 from probekit.runtime import Dtype, Progress, no_progress
 
 __all__ = ["Fitted", "Watcher", "fit", "own_randomness", "save_steps"]
@@ -121,9 +123,12 @@ def fit(
         callbacks=[watch, *([thaw] if thaw else [])],
     )  # fmt: skip
     trainer.remove_callback(PrinterCallback)
+    if device == "cpu" and onednn_available(torch.float32):
+        train_with_onednn(learner)
     log, last = _unfinished(out / RESUME)
     watch.recall(log)
-    result = trainer.train(resume_from_checkpoint=last)
+    with quiet_transformers():
+        result = trainer.train(resume_from_checkpoint=last)
     if options.keep is Keep.LAST:
         watch.keep(trainer.state.global_step, watch.metrics)
     return Fitted(
@@ -237,7 +242,9 @@ def _evaluated(entry: Mapping[str, Any]) -> dict[str, float]:
     """The metrics of an entry of the log, without the Trainer's prefix and its timings."""
     drop = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
     found = {k.removeprefix("eval_"): float(v) for k, v in entry.items() if k.startswith("eval_")}
-    return {k: v for k, v in found.items() if k not in drop}
+    last = ("loss",)  # the task's metric comes first
+    chosen = [*(k for k in found if k not in (*drop, *last) and not k.startswith("mix_")), *last]
+    return {k: found[k] for k in chosen}
 
 
 def _scoring(score: Score, learner: Learner) -> Callable[[EvalPrediction], dict[str, float]]:
@@ -259,7 +266,7 @@ def _optimizer(groups: list[LayerGroup], options: TrainOptions) -> torch.optim.O
         groups, lr=float(options.learning_rate or 0), weight_decay=float(options.weight_decay or 0),
         layer_factor=options.layer_factor,
     )  # fmt: skip
-    return BertAdamW(made) if options.optimizer is Optimizer.BERT_ADAMW else torch.optim.AdamW(made)
+    return BertAdamW(made) if options.optimizer is Optimizer.BERT_ADAMW else torch.optim.AdamW(made, fused=True)
 
 
 def _arguments(
@@ -296,7 +303,7 @@ def _same(batch: Any) -> Any:
 
 @contextmanager
 def own_randomness(seed: int) -> Iterator[None]:
-    """Begin with ``seed``; leave the generators of Python, numpy and torch, all of which the Trainer sets, as they were."""
+    """Begin with ``seed``; leave the generators of Python, numpy and torch, which the Trainer sets, as they were."""
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
     with torch.random.fork_rng():
         torch.manual_seed(seed)

@@ -58,7 +58,7 @@ def _options(
 
 
 def _register() -> None:
-    from probekit.cli import cache, certify, compare, demo, mdl, mi, plot, probe, tasks
+    from probekit.cli import cache, certify, compare, demo, mdl, mi, plot, probe, tasks, train
 
     app.command("demo")(demo.demo_command)
     app.command("cache-activations")(cache.cache_command)
@@ -70,6 +70,8 @@ def _register() -> None:
     app.command("summary")(compare.summary_command)
     app.command("mdl")(mdl.mdl_command)
     app.command("mi")(mi.mi_command)
+    app.command("train")(train.train_command)
+    app.command("evaluate")(train.evaluate_command)
     app.add_typer(plot.app, name="plot")
     app.add_typer(tasks.app, name="tasks")
 
@@ -95,7 +97,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         hint = f" See {context.command_path} --help." if context is not None else ""
         return _fail(f"{error.format_message().rstrip('.?')}.{hint}")
     except (KeyboardInterrupt, typer.Abort):
-        print("probekit: interrupted; a cache goes on where it stopped when its command is run again.", file=sys.stderr)  # noqa: T201
+        word = "interrupted; the same command again goes on where it stopped (caches, training, searches)."
+        print(f"probekit: {word}", file=sys.stderr)  # noqa: T201
         return INTERRUPTED
     except (ProbekitError, OSError) as error:
         if debug:

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
-__all__ = ["PrepackedLinear", "onednn_available", "prepack"]
+__all__ = ["PrepackedLinear", "TrainedLinear", "onednn_available", "prepack", "train_with_onednn"]
 
 
 class PrepackedLinear(nn.Module):
@@ -33,6 +33,47 @@ class PrepackedLinear(nn.Module):
 
     def _product(self, x: torch.Tensor) -> torch.Tensor:
         return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
+
+
+class TrainedLinear(nn.Linear):
+    """A linear layer that computes its products, and those of its gradients, with oneDNN: same weights, same names."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        if torch.is_autocast_enabled("cpu"):  # bfloat16 goes to oneDNN anyway
+            return super().forward(input)
+        product: torch.Tensor = _Product.apply(input.reshape(-1, self.in_features), self.weight, self.bias)
+        return product.view(*input.shape[:-1], self.out_features)
+
+
+class _Product(torch.autograd.Function):
+    """x (n, in) @ weight.T (in, out) + bias."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        ctx.save_for_backward(x, weight)
+        return _product(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        (gradient,) = gradients
+        (x, weight), wanted = ctx.saved_tensors, ctx.needs_input_grad
+        return (
+            _product(gradient, weight.T) if wanted[0] else None,
+            _product(gradient.T, x.T) if wanted[1] else None,
+            gradient.sum(0) if wanted[2] else None,
+        )
+
+
+def _product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    return torch.ops.mkldnn._linear_pointwise(x.contiguous(), weight.contiguous(), bias, "none", [], "")
+
+
+def train_with_onednn(model: nn.Module) -> int:
+    """Let every linear layer of ``model`` compute with oneDNN while it is trained, in place; returns how many."""
+    found = [module for module in model.modules() if type(module) is nn.Linear]
+    for module in found:
+        module.__class__ = TrainedLinear
+    return len(found)
 
 
 class OneByOne(nn.Module):

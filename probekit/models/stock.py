@@ -16,7 +16,7 @@ from probekit.models.folder import weight_files
 from probekit.models.tokens import first_line
 from probekit.runtime import Dtype
 
-__all__ = ["find_blocks", "load_model"]
+__all__ = ["find_blocks", "load_model", "quiet_transformers"]
 
 
 def load_model(
@@ -36,7 +36,7 @@ def load_model(
     options: dict[str, Any] = {} if attention is None else {"attn_implementation": attention}
     files = weight_files(folder) if random_weights is None else []
     try:
-        with _quiet(), torch.random.fork_rng(devices=[]):
+        with quiet_transformers(), torch.random.fork_rng(devices=[]):
             config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
             if random_weights is None:
                 model, missing = _read(folder, config, dtype, options)
@@ -91,7 +91,7 @@ def _read(folder: Path, config: Any, dtype: Dtype, options: dict[str, Any]) -> t
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet_transformers() -> Iterator[None]:
     """No progress bar and no warnings of transformers: what matters is raised."""
     from transformers.utils import logging as theirs
 

@@ -196,4 +196,4 @@ def test_ctrl_c_says_how_to_go_on(monkeypatch, capsys):
 
     monkeypatch.setattr(activations, "verify", interrupted)
     assert run("verify", "x.h5") == 130
-    assert "interrupted; a cache goes on where it stopped when its command is run again" in capsys.readouterr().err
+    assert "interrupted; the same command again goes on where it stopped" in capsys.readouterr().err
