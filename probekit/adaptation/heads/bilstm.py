@@ -38,8 +38,8 @@ def run(lstm: nn.LSTM, hidden: Tensor, mask: Tensor) -> Tensor:
     """
     padding = ~mask.unsqueeze(-1)
     hidden = hidden.masked_fill(padding, 0.0)
-    # packed, as cuDNN wants it; on a CPU that takes up to twice as long, unless nearly half of a batch is padding
-    packed = hidden.is_cuda or mask.float().mean() < 0.55
+    # packed, as cuDNN wants it; on a CPU that takes up to twice as long, unless half of a batch is padding
+    packed = hidden.is_cuda or mask.float().mean() < 0.5
     return (run_packed if packed else run_turned)(lstm, hidden, mask).masked_fill(padding, 0.0)
 
 
@@ -57,15 +57,14 @@ def run_turned(lstm: nn.LSTM, hidden: Tensor, mask: Tensor) -> Tensor:
     """
     place, zero = torch.arange(mask.shape[1], device=mask.device), hidden.new_zeros(1, len(hidden), lstm.hidden_size)
     turn = torch.where(mask, mask.sum(1, keepdim=True) - 1 - place, place).unsqueeze(-1)
+    how = (True, 1, 0.0, torch.is_grad_enabled(), False, True)  # biases, layers, dropout, train, both ways, batch first
     for layer in range(lstm.num_layers):
         if layer:
             hidden = functional.dropout(hidden, lstm.dropout, lstm.training)
         ways = []
         for back, weights in enumerate(lstm.all_weights[2 * layer : 2 * layer + 2]):
             rows = hidden.gather(1, turn.expand_as(hidden)) if back else hidden
-            states = torch.lstm(rows, (zero, zero), tuple(weights), True, 1, 0.0, torch.is_grad_enabled(), False, True)[
-                0
-            ]  # noqa: FBT003
+            states = torch.lstm(rows, (zero, zero), tuple(weights), *how)[0]
             ways.append(states.gather(1, turn.expand_as(states)) if back else states)
         hidden = torch.cat(ways, -1)
     return hidden
