@@ -44,7 +44,9 @@ class TokenReader:
         source = self._sources[0]
         out = np.empty((len(self.layers), int(length.sum()), self.width), source.dtype)
         stop = np.cumsum(length)
-        spans = list(zip(start.tolist(), (start + length).tolist(), (stop - length).tolist(), stop.tolist(), strict=True))
+        spans = list(
+            zip(start.tolist(), (start + length).tolist(), (stop - length).tolist(), stop.tolist(), strict=True)
+        )
         for source, into in zip(self._sources, out, strict=True):
             for a, b, to, end in spans:
                 into[to:end] = source[a:b]

@@ -31,6 +31,7 @@ def prepare_fine_tuning(
     revision: str | None = None,
     random_weights: int | None = None,
     max_length: int | None = None,
+    model_name: str | None = None,
 ) -> Parts:
     """The encoder with its head, and both splits as word pieces.
 
@@ -52,10 +53,11 @@ def prepare_fine_tuning(
         return TextData(task, split, reader, apart=apart)
 
     learner = FineTuning(encoder, made)
+    about = identify(model, revision=revision, random_weights=random_weights, name=model_name)
     return Parts(
         learner, read(train), read(dev), target, layer_groups(encoder, made), folder,
         prefix="encoder." if _encoder_of_two(folder) else "",
-        identity=identify(model, revision=revision, random_weights=random_weights) | {"max_length": reader.max_length},
+        identity=about | {"max_length": reader.max_length},
         head=describe(head, name, width=_width(encoder), apart=apart, pooling=pooling), read=read,
     )  # fmt: skip
 

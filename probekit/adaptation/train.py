@@ -91,6 +91,7 @@ def train(
     revision: str | None = None,
     random_weights: int | None = None,
     max_length: int | None = None,
+    model_name: str | None = None,
     caches: str | Path | None = None,
     layers: Sequence[int | str] | None = None,
     device: str = "auto",
@@ -108,6 +109,7 @@ def train(
     task, data_dir, splits : what is learned, and the splits to learn from and to evaluate on
     test : evaluate the weights that are kept on this split, too; limit : learn from the first examples only
     model, revision, random_weights, max_length : the encoder, as ``load_encoder`` takes them
+    model_name : its name in tables; the hub id or the folder's name for None
     regime : "fine-tune" or "feature-extraction"
     caches : folder for feature extraction's caches (data_cache/ for None); layers : those that are mixed
     report_to : "tensorboard", "wandb" … (comma-separated), as transformers names them
@@ -124,14 +126,15 @@ def train(
         if not len(part):
             raise UsageError(f"{task.name} {part.name} has no examples; there is nothing to learn from.")
     asked = _Asked(chosen, head, how, (*splits, test), device, report_to, overwrite, watcher, progress)
-    encoder: dict[str, Any] = {"revision": revision, "random_weights": random_weights, "max_length": max_length}
+    encoder: dict[str, Any] = {"revision": revision, "random_weights": random_weights}
+    limits: dict[str, Any] = {"max_length": max_length, "model_name": model_name}
     if chosen is Regime.FINE_TUNE:
         if caches is not None or layers is not None:
             raise UsageError("caches and layers are for feature extraction; fine-tuning runs the encoder itself.")
         data = {"task": task.name, "data": [first.digest(), second.digest()], "max_length": max_length}
-        identity = data | {"model": identify(model, revision=revision, random_weights=random_weights)}
+        identity = data | {"model": identify(model, **encoder, name=model_name)}
         return _run(
-            lambda: prepare_fine_tuning(model, task, first, second, head, how, **encoder),
+            lambda: prepare_fine_tuning(model, task, first, second, head, how, **encoder, **limits),
             lambda: third, Path(out), asked, identity,
         )  # fmt: skip
     wanted = cache_wanted(head, Target.of_task(task, splits[0]))
@@ -141,7 +144,7 @@ def train(
                 cache_activations(
                     model, task, split, limit=limit if split == splits[0] else None, device=device, progress=progress,
                     out=None if caches is None else Path(caches) / f"{slug(task.name)}.{slug(split)}.h5",
-                    **encoder, **wanted,
+                    **encoder, **limits, **wanted,
                 )
             )
             for split in (*splits, *([test] if test else []))

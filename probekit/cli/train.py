@@ -76,6 +76,7 @@ def train_command(
         int | None, _option("random-weights", "Control: begin with a re-initialised encoder.", metavar="SEED")
     ] = None,
     max_length: Annotated[int | None, _option("max-length", "Most pieces of a sequence.")] = None,
+    model_name: Annotated[str | None, _option("model-name", "Name in tables.")] = None,
     revision: Annotated[str | None, _option("revision", "Branch, tag or commit of a hub model.")] = None,
     caches: Annotated[
         Path | None, _option("caches", "Folder for the caches of feature extraction; data_cache/ without it.")
@@ -105,11 +106,12 @@ def train_command(
     from probekit.adaptation.train import train as run
     from probekit.cli.progress import bar
 
+    mixed = None if layers is None else [part.strip() for part in layers.split(",")]
     with bar() as progress:
         done = run(
             task, model, out, regime=regime, data_dir=data_dir, splits=(train, dev), test=test, limit=limit,
-            revision=revision, random_weights=random_weights, max_length=max_length, caches=caches,
-            layers=None if layers is None else [part.strip() for part in layers.split(",")], device=device,
+            revision=revision, random_weights=random_weights, max_length=max_length, model_name=model_name,
+            caches=caches, layers=mixed, device=device,
             report_to=report_to, overwrite=overwrite, progress=progress, head=head, pooling=pooling, pairs=pairs,
             hidden_size=hidden_size, dropout=dropout, layer_norm=layer_norm, epochs=epochs, batch_size=batch_size,
             accumulation=accumulation, learning_rate=learning_rate, weight_decay=weight_decay, optimizer=optimizer,

@@ -71,7 +71,7 @@ def layer_curve(
     ax : a new figure's for None. Nothing is shown or saved.
     Raises UsageError where the rows hold several tasks, no such metric, or two values for one point.
     """
-    rows, own = make_rows(rows), ax is None
+    rows, own = _kept(make_rows(rows)), ax is None
     ax = one_axes(rows, ax, 2.8 if summary is None else 3.5, ("layer_curve", "layer_panels"))
     part = of_metric(rows, metric)
     _draw(ax, part, Looks.of(_gold(rows)), ticks=13, summary=summary)
@@ -90,7 +90,7 @@ def layer_panels(
     """
     import pandas as pd
 
-    rows = make_rows(rows)
+    rows = _kept(make_rows(rows))
     if not rows.empty:
         rows = pd.concat([of_metric(part, metric) for _, part in rows.groupby("task", sort=False)])
     rows = rows.assign(panel=rows["estimator"].where(rows["metric"] == INFORMATION, ""))
@@ -105,6 +105,11 @@ def layer_panels(
         for ax in axes:
             ax.set_ylim(min(low), max(high))
     return figure
+
+
+def _kept(rows: pd.DataFrame) -> pd.DataFrame:
+    """Of a training's rows, those of the weights that it ended with."""
+    return rows[rows["kept"].fillna(value=True).astype(bool)] if "kept" in rows else rows
 
 
 def of_metric(rows: pd.DataFrame, metric: str | None) -> pd.DataFrame:
