@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -10,7 +11,7 @@ from typing import Any, Protocol
 
 from probekit.errors import UsageError
 
-__all__ = ["Dtype", "Progress", "blas_thread", "no_progress", "resolve_device", "torch_threads"]
+__all__ = ["Dtype", "Progress", "blas_thread", "no_progress", "processes", "resolve_device", "torch_threads"]
 
 
 class Dtype(StrEnum):
@@ -30,6 +31,11 @@ class Progress(Protocol):
 
 def no_progress(stage: str, done: int, total: int, /, **rates: float) -> None:
     """Progress that nobody watches."""
+
+
+def processes() -> tuple[int, int]:
+    """This process's rank and the number of processes, as torchrun tells them; (0, 1) for a process alone."""
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
 @contextmanager

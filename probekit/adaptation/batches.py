@@ -56,6 +56,7 @@ class Batches(Sampler[list[int]]):
         self, data: Data, size: int, *, seed: int = 0, shuffle: bool = True, group: bool = True, window: int = 2 << 30
     ) -> None:
         self.data, self.size, self.seed, self.shuffle, self.group = data, size, seed, shuffle, group
+        self.batch_size, self.drop_last = size, False  # accelerate asks, to deal batches out to processes
         self.window = max(size, int(window / data.nbytes)) if data.nbytes else len(data)
         self.epoch = 0
 

@@ -24,6 +24,7 @@ from safetensors.torch import load_file, save_file
 
 from probekit.errors import CacheBusy, ModelError, UsageError
 from probekit.models.identity import CARD, RUN_FORMAT
+from probekit.runtime import processes
 
 __all__ = [
     "RESUME",
@@ -69,6 +70,8 @@ def read_card(folder: str | Path) -> dict[str, Any]:
 
 def write_card(folder: Path, card: Mapping[str, Any]) -> None:
     """Write the card; it appears whole."""
+    if processes()[0]:
+        return
     beside = folder / f".{CARD}.{os.getpid()}"
     beside.write_text(json.dumps(card, indent=2, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
     beside.replace(folder / CARD)
@@ -83,6 +86,8 @@ def save_folder(
     source : the pretrained model's folder, whose configuration and tokenizer go along; None where there is no encoder
     prefix : of the encoder's weights in the file ("encoder." for the encoder of an encoder-decoder)
     """
+    if processes()[0]:
+        return
     beside = folder.with_name(f".{folder.name}.{os.getpid()}")
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir(parents=True)
@@ -103,13 +108,14 @@ def save_folder(
         shutil.rmtree(beside, ignore_errors=True)
 
 
-def load_weights(folder: Path) -> dict[str, torch.Tensor]:
-    """The weights that :func:`save_folder` wrote, by the same names."""
+def load_weights(folder: Path, *, encoder: bool = True) -> dict[str, torch.Tensor]:
+    """The weights that :func:`save_folder` wrote, by the same names; those of the encoder if wanted."""
     if not (folder / HEAD).is_file():
         raise ModelError(f"{folder} has no {HEAD}; was its training interrupted? Run its command again.")
     state = load_file(folder / HEAD)
-    if (folder / WEIGHTS).is_file():
-        state |= {f"encoder.{name.removeprefix('encoder.')}": w for name, w in load_file(folder / WEIGHTS).items()}
+    if encoder and (folder / WEIGHTS).is_file():
+        prefix = read_card(folder)["prefix"]
+        state |= {f"encoder.{name.removeprefix(prefix)}": w for name, w in load_file(folder / WEIGHTS).items()}
     return dict(state)
 
 
@@ -120,11 +126,14 @@ def kept(out: Path) -> Path:
 
 def publish(out: Path, card: Mapping[str, Any]) -> None:
     """Move the weights that were kept to where they belong, and the card last; then remove what was for going on."""
-    for file in kept(out).iterdir():
-        if file.name != CARD:
-            file.replace(out / file.name)
-    write_card(out, card)
-    shutil.rmtree(out / RESUME)
+    if not processes()[0]:
+        for file in kept(out).iterdir():
+            if file.name != CARD:
+                file.replace(out / file.name)
+        write_card(out, card)
+        shutil.rmtree(out / RESUME)
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()
 
 
 def _unshared(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -152,6 +161,8 @@ def begin(out: Path, identity: Mapping[str, Any], *, overwrite: bool) -> dict[st
                 "Give another --out, or --overwrite."
             )
         return card if card["complete"] else None
+    if processes()[0]:
+        return None
     if out.exists() and any(f.name != ".lock" for f in out.iterdir()):
         if not overwrite:
             raise UsageError(f"{out} is a folder with other things in it; give another --out.")
@@ -165,8 +176,11 @@ def begin(out: Path, identity: Mapping[str, Any], *, overwrite: bool) -> dict[st
 
 @contextmanager
 def locked_run(out: Path) -> Iterator[None]:
-    """Hold the folder of a run; raises CacheBusy where another process does."""
+    """Hold the folder of a run; raises CacheBusy where another process does. Of torchrun's processes the first does."""
     out.mkdir(parents=True, exist_ok=True)
+    if processes()[0]:
+        yield
+        return
     with (out / ".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -24,7 +24,7 @@ from probekit.errors import UsageError
 from probekit.models.identity import RUN_FORMAT, identify
 from probekit.paths import slug
 from probekit.rows import evidence, read_rows, write_rows
-from probekit.runtime import Progress, no_progress, resolve_device
+from probekit.runtime import Progress, no_progress, processes, resolve_device
 from probekit.tasks import load_task
 from probekit.tasks.metrics import metric
 from probekit.tasks.task import Kind, Task
@@ -234,7 +234,8 @@ def _run(
         counts = dict(zip((s for s in asked.splits if s), sizes, strict=True))
         rows = _rows(card, parts, asked, fitted, counts, tested)
         made = {key: card[key] for key in ("command", "versions", "git", "created", "seeds")}
-        write_rows(rows, out / ROWS, made | {"arguments": identity, "durations": {"training": fitted.seconds}})
+        if not processes()[0]:
+            write_rows(rows, out / ROWS, made | {"arguments": identity, "durations": {"training": fitted.seconds}})
         done = card | {
             "complete": True, "step": fitted.step, "total_steps": fitted.total, "metrics": fitted.metrics,
             "test": tested, "seconds": round(fitted.seconds, 1),
@@ -276,6 +277,7 @@ def _card(parts: Parts, asked: _Asked, identity: Mapping[str, Any], out: Path) -
         "task": parts.target.task,
         "splits": [s for s in asked.splits if s],
         "regime": asked.regime,
+        "prefix": parts.prefix,
         "target": asdict(parts.target),
         "head": parts.head,
         "layers": list(parts.layers),

@@ -58,10 +58,13 @@ def _joined(parts: list[Tensor]) -> Any:
     return torch.cat(parts).numpy()
 
 
-def restore(learner: Learner, folder: Path) -> None:
-    """Give a learner the weights that a run left in ``folder``; raises ModelError where they do not fit."""
-    missing, strange = learner.load_state_dict(load_weights(folder), strict=False)
-    if strange or [name for name in missing if "position_ids" not in name]:
+def restore(learner: Learner, folder: Path, *, encoder: bool = True) -> None:
+    """Give a learner the weights that a run left in ``folder``; raises ModelError where they do not fit.
+
+    encoder : whether the encoder's as well; load_learner has them already
+    """
+    missing, strange = learner.load_state_dict(load_weights(folder, encoder=encoder), strict=False)
+    if strange or [name for name in missing if encoder or not name.startswith("encoder.")]:
         raise ModelError(f"{folder}: its weights do not fit the model on its card ({[*missing, *strange][:3]}).")
 
 
@@ -84,7 +87,7 @@ def load_learner(folder: str | Path) -> tuple[Learner, dict[str, Any]]:
         learner = FineTuning(encoder_of(folder), made)
     else:
         learner = FeatureExtraction(ScalarMix(len(card["layers"]), layer_norm=head["layer_norm"]), made)
-    restore(learner, folder)
+    restore(learner, folder, encoder=False)
     return learner.eval(), card
 
 

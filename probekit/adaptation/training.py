@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from probekit.adaptation.setup import Score
 from probekit.errors import NonFiniteError, UsageError
 from probekit.models.linears import onednn_available, train_with_onednn
 from probekit.models.stock import quiet_transformers
-from probekit.runtime import Dtype, Progress, no_progress
+from probekit.runtime import Dtype, Progress, no_progress, processes
 
 __all__ = ["Fitted", "Watcher", "fit", "own_randomness", "save_steps"]
 
@@ -99,7 +100,8 @@ def fit(
     Raises NonFiniteError with the step and its learning rate where the loss is no number.
     """
     epochs = int(options.epochs or 1)
-    steps_per_epoch = -(-len(Batches(train, options.batch_size, window=options.window)) // options.accumulation)
+    batches = len(Batches(train, options.batch_size, window=options.window))
+    steps_per_epoch = ceil(ceil(batches / processes()[1]) / options.accumulation)
     total = epochs * steps_per_epoch
     optimizer = _optimizer(groups, options)
     scheduler, thaw = build(
@@ -131,6 +133,7 @@ def fit(
         result = trainer.train(resume_from_checkpoint=last)
     if options.keep is Keep.LAST:
         watch.keep(trainer.state.global_step, watch.metrics)
+    trainer.accelerator.wait_for_everyone()
     return Fitted(
         trainer.state.log_history, watch.kept[0], trainer.state.global_step, watch.kept[1],
         float(result.metrics["train_runtime"]),
@@ -293,6 +296,7 @@ def _arguments(
         remove_unused_columns=False,
         label_names=["labels"],
         dataloader_pin_memory=False,
+        ddp_find_unused_parameters=processes()[1] > 1,  # an unused pooler, frozen layers
         report_to=report_to,
     )
 
