@@ -134,6 +134,19 @@ def test_padding_and_company_change_nothing():
     torch.testing.assert_close(crf.viterbi(wide, more)[0][:, :4], crf.viterbi(logits, mask)[0])
 
 
+def test_a_word_without_a_piece_is_one_of_which_nothing_is_known():
+    crf, logits, mask = some(5, (4, 3), 3)
+    gap, tags = mask.clone(), torch.tensor([[0, IGNORED, 2, 1], [1, 1, 0, IGNORED]])
+    gap[0, 1] = False
+    blank = logits.clone()
+    blank[0, 1] = 0
+    assert torch.equal(crf.log_likelihood(logits, tags, gap), crf.log_likelihood(blank, tags, mask))
+    paths, score = crf.viterbi(logits, gap)
+    wanted, best = crf.viterbi(blank, mask)
+    assert torch.equal(paths, wanted.where(gap, IGNORED))
+    assert torch.equal(score, best)
+
+
 def test_scores_far_apart():
     """Scores of hundreds of nats neither overflow nor lose the best path."""
     crf, logits, mask = some(1, (5,), 3, scale=150.0)

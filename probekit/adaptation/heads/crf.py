@@ -113,7 +113,7 @@ class CRF(nn.Module):
     def loss(self, logits: Tensor, tags: Tensor, mask: Tensor) -> Tensor:
         """Mean of -log-likelihood over the sentences that have a tag; 0 where none has."""
         tagged = (mask & (tags != IGNORED)).any(1)
-        return -self.log_likelihood(logits, tags, mask).where(tagged, 0.0).sum() / tagged.sum().clamp_min(1)
+        return -self.log_likelihood(logits, tags, mask).sum() / tagged.sum().clamp_min(1)  # that of the others is 0
 
     @torch.no_grad()
     def viterbi(self, logits: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
