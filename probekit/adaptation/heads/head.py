@@ -62,7 +62,9 @@ class Head(nn.Module):
         """Mean cross-entropy of int64 labels in nats, ``IGNORED`` ones left out; mean squared error of numbers."""
         if labels.is_floating_point():
             return functional.mse_loss(logits.squeeze(-1), labels)
-        return functional.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED)
+        gold = labels.flatten()
+        total = functional.cross_entropy(logits.flatten(0, -2), gold, ignore_index=IGNORED, reduction="sum")
+        return total / (gold != IGNORED).sum().clamp_min(1)  # of no labels at all 0
 
     def predict(self, logits: Tensor, states: States) -> Tensor:
         """Classes (b,), numbers (b,), or tags (b, w) with ``IGNORED`` at padding."""
