@@ -1,0 +1,354 @@
+"""Hyper-parameter search through its front doors: a tiny model, a task that can be learned."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import optuna
+import pandas as pd
+import pytest
+import torch
+import typer
+from typer.testing import CliRunner
+
+from probekit.adaptation import search as module
+from probekit.adaptation.options import Regime, options_of
+from probekit.adaptation.search import search
+from probekit.adaptation.space import read_space, shipped_spaces
+from probekit.cli.search import search_command
+from probekit.errors import CacheBusy, DataError, NonFiniteError, UsageError
+from probekit.rows import read_rows
+from probekit.tasks import load_task
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory):
+    """Is it good or bad? Told by one word: a few steps are enough, at a good learning rate."""
+    folder = tmp_path_factory.mktemp("task")
+    nouns = "cat dog bird child teacher house garden".split()
+    verbs = ["great", "terrible"]
+    lines = [
+        f"the {n} was {w} {e}\t{'good' if w == 'great' else 'bad'}"
+        for n in nouns
+        for w in verbs
+        for e in "! ? .".split()
+    ]
+    for name, part in {"train": lines[:30], "dev": lines[30:36], "test": lines[36:]}.items():
+        (folder / f"{name}.tsv").write_text("text\tlabel\n" + "\n".join(part) + "\n")
+    splits = "\n".join(f'{name} = "{name}.tsv"' for name in ("train", "dev", "test"))
+    (folder / "task.toml").write_text(f'name = "toy"\nlabels = ["bad", "good"]\n[splits]\n{splits}\n')
+    return folder / "task.toml"
+
+
+@pytest.fixture(scope="module")
+def model(tiny_model):
+    return tiny_model("minilm")
+
+
+@pytest.fixture
+def write(tmp_path, task, model):
+    def write(space: str, keys: str = "") -> Path:
+        path = tmp_path / "space.toml"
+        path.write_text(f"task = {str(task)!r}\nmodel = {str(model)!r}\n{keys}\n[space]\n{space}\n")
+        return path
+
+    return write
+
+
+RANGE = "learning_rate = { low = 1e-4, high = 1e-2, log = true }\nepochs = [1, 2]\nbatch_size = 10"
+
+
+def told(trials: pd.DataFrame) -> pd.DataFrame:
+    return trials.drop(columns="seconds")
+
+
+def test_from_the_space_to_the_rows(write, tmp_path, task):
+    app = typer.Typer()
+    app.command()(search_command)
+    arguments = [str(write(RANGE, "trials = 3")), "--out", str(tmp_path / "out"), "--seeds", "2", "--device", "cpu"]
+    shown = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert shown.exit_code == 0
+    assert "3 trials, 0 of them pruned" in shown.output
+    assert "toy test accuracy" in shown.output
+
+    trials = pd.read_parquet(tmp_path / "out/trials.parquet")
+    assert trials["trial"].tolist() == [0, 1, 2]
+    assert trials["learning_rate"].between(1e-4, 1e-2).all()
+    assert [len(values) for values in trials["by_epoch"]] == trials["epochs"].tolist()
+    best = trials.loc[trials["value"].idxmax()]
+    rows = read_rows(tmp_path / "out/rows.parquet")
+    runs, means = rows[rows["seed"].notna()], rows[rows["seed"].isna()]
+    dev = runs[(runs["split"] == "dev") & (runs["metric"] == "accuracy")].set_index("seed")["value"]
+    assert dev[0] == best["value"]  # the search's seed is the first: the same training, the same number
+    for _, mean in means.iterrows():
+        values = runs[(runs["split"] == mean["split"]) & (runs["metric"] == mean["metric"])]["value"]
+        assert (mean["runs"], len(values)) == (2, 2)
+        assert mean["value"] == pytest.approx(values.mean())
+        assert mean["sd"] == pytest.approx(values.std())
+    assert set(zip(means["split"], means["metric"], strict=True)) >= {("dev", "accuracy"), ("test", "accuracy")}
+    assert set(runs.loc[runs["split"] == "test", "n"]) == {len(load_task(str(task)).split("test"))}
+    assert not (tmp_path / "out/trials").exists()
+
+    again = search(read_space(tmp_path / "out/best.toml"), tmp_path / "again", device="cpu")
+    pd.testing.assert_frame_equal(
+        again.rows[["split", "metric", "value", "seed"]], rows[["split", "metric", "value", "seed"]]
+    )
+
+
+def test_all_lists_are_tried_once_each(write, tmp_path, monkeypatch):
+    _faked(lambda rate, epoch: 0.5, monkeypatch)
+    space = read_space(
+        write("learning_rate = [1e-3, 1e-4]\nbatch_size = [10, 15]\nepochs = 1", 'trials = 9\nseeds = 1\ntest = ""')
+    )
+    found = search(space, tmp_path / "out", device="cpu")
+    tried = set(zip(found.trials["learning_rate"], found.trials["batch_size"], strict=True))
+    assert len(found.trials) == 4
+    assert tried == {(1e-3, 10), (1e-3, 15), (1e-4, 10), (1e-4, 15)}
+    assert set(found.rows["split"]) == {"dev"}
+
+
+@pytest.mark.slow
+def test_two_workers_train_what_one_does(write, tmp_path):
+    space = read_space(
+        write("learning_rate = [1e-3, 3e-3, 1e-2]\nbatch_size = 10\nepochs = 2", "trials = 3\nseeds = 2\nprune = false")
+    )
+    one = search(space, tmp_path / "one", device="cpu")
+    two = search(space, tmp_path / "two", device="cpu", workers=2)
+    key = "learning_rate"
+    pd.testing.assert_frame_equal(
+        told(one.trials).drop(columns="trial").sort_values(key, ignore_index=True),
+        told(two.trials).drop(columns="trial").sort_values(key, ignore_index=True),
+    )
+    assert one.rows["value"].tolist() == pytest.approx(two.rows["value"].tolist())
+
+
+KILLED = """
+import sys
+from probekit.adaptation.search import search
+from probekit.adaptation.space import read_space
+if __name__ == "__main__":
+    search(read_space(sys.argv[1]), sys.argv[2], workers=int(sys.argv[3]), device="cpu")
+"""
+
+
+def test_an_interrupted_search_ends_as_it_would_have(write, tmp_path, monkeypatch):
+    space = read_space(write(RANGE.replace("[1, 2]", "3"), "trials = 3\nseeds = 1"))
+    report, told_ = optuna.Trial.report, []
+
+    def interrupted(trial, value, step):
+        report(trial, value, step)
+        told_.append(step)
+        if len(told_) == 5:  # trial 1, after its second epoch
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(optuna.Trial, "report", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            search(space, tmp_path / "out", device="cpu")
+    assert sorted(_values(tmp_path / "out")) == [(0, 1), (0, 2), (0, 3), (1, 1), (1, 2)]
+    resumed, whole = (search(space, tmp_path / folder, device="cpu") for folder in ("out", "whole"))
+    pd.testing.assert_frame_equal(told(resumed.trials), told(whole.trials))
+    pd.testing.assert_frame_equal(resumed.rows, whole.rows)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_killed_search_goes_on(write, tmp_path, workers):
+    space = write(RANGE.replace("[1, 2]", "6"), "trials = 3\nseeds = 1")
+    script, out = tmp_path / "script.py", tmp_path / "out"
+    script.write_text(KILLED)
+    command = [sys.executable, str(script), str(space), str(out), str(workers)]
+    process = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, start_new_session=True)
+    try:
+        until = time.monotonic() + 120
+        while len(_values(out)) < 2:  # in the midst of a trial
+            assert process.poll() is None
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    finally:
+        if process.poll() is None:
+            process.kill()
+    before = _values(out)
+    assert 2 <= len(before) < 18
+    assert (out / "trials").is_dir()
+    until = time.monotonic() + 60
+    while True:  # the workers end with their search, a moment later
+        try:
+            resumed = search(read_space(space), out, device="cpu", workers=workers)
+            break
+        except CacheBusy:
+            assert time.monotonic() < until
+    assert len(resumed.trials) == 3
+    assert before.items() <= _values(out).items()
+
+
+def _values(out: Path) -> dict[tuple[int, int], float]:
+    """What the storage knows of each trial and epoch; read without Optuna, which would make the tables."""
+    try:
+        with closing(sqlite3.connect(f"file:{out / 'trials.db'}?mode=ro", uri=True)) as database:
+            return {
+                (trial, step): value
+                for trial, step, value in database.execute(
+                    "SELECT number, step, intermediate_value "
+                    "FROM trial_intermediate_values JOIN trials USING (trial_id)"
+                )
+            }
+    except sqlite3.OperationalError:  # not there yet
+        return {}
+
+
+def test_a_finished_search_returns_at_once_and_takes_more_trials(write, tmp_path, monkeypatch):
+    keys = "trials = 2\nseeds = 1"
+    first = search(read_space(write(RANGE, keys)), tmp_path / "out", device="cpu")
+    trained = []
+    train = module.train
+    monkeypatch.setattr(module, "train", lambda *a, **k: trained.append(a[2].parent.name) or train(*a, **k))
+    again = search(read_space(write(RANGE, keys)), tmp_path / "out", device="cpu")
+    assert not {"trials"} & set(trained)
+    pd.testing.assert_frame_equal(first.rows, again.rows)
+    more = search(read_space(write(RANGE, "trials = 3\nseeds = 1")), tmp_path / "out", device="cpu")
+    assert trained.count("trials") == 1
+    pd.testing.assert_frame_equal(told(more.trials)[:2], told(first.trials))
+    with pytest.raises(UsageError, match="holds another search: limit is None, asked for 20"):
+        search(read_space(write(RANGE, keys), {"limit": 20}), tmp_path / "out", device="cpu")
+
+
+def _faked(metric_of, monkeypatch):
+    """Training that costs nothing: ``metric_of(learning_rate, epoch)`` is what it reaches."""
+
+    def train(task, model, out, *, watcher=None, **options):
+        values = [metric_of(options["learning_rate"], epoch) for epoch in range(1, options["epochs"] + 1)]
+        for epoch, value in enumerate(values, start=1):
+            if watcher is not None:
+                watcher(epoch, {"accuracy": value, "loss": 0.0})
+        columns = {"task": "toy", "model": "m", "split": "dev", "layer": None, "representation": "", "estimator": ""}
+        row = columns | {"target": "gold", "metric": "accuracy", "value": max(values), "n": 6, "seed": options["seed"]}
+        frame = module.make_rows([row | {"kept": True, "epoch": 1}])
+        return module.Run(Path(out), {"metrics": {"accuracy": max(values)}}, frame)
+
+    monkeypatch.setattr(module, "train", train)
+
+
+@pytest.mark.parametrize(("order", "prune", "pruned"), [(1, "true", 0), (-1, "true", 2), (-1, "false", 0)])
+def test_a_trial_below_the_median_is_pruned(write, tmp_path, monkeypatch, order, prune, pruned):
+    """Of settings that get better none is pruned; of those that get worse all from the sixth on, after one epoch."""
+    _faked(lambda rate, epoch: rate * epoch, monkeypatch)
+    rates = [0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.07][::order]
+    keys = f'trials = 7\nseeds = 1\ntest = ""\nprune = {prune}'
+    trials = search(read_space(write(f"learning_rate = {rates}\nepochs = 3", keys)), tmp_path / "out").trials
+    assert trials["learning_rate"].tolist() == rates
+    assert trials["state"].tolist() == ["complete"] * (7 - pruned) + ["pruned"] * pruned
+    assert trials["epochs_done"].tolist() == [3] * (7 - pruned) + [1] * pruned
+
+
+def test_a_loss_that_is_no_number_ends_a_trial_not_the_search(write, tmp_path, monkeypatch):
+    def metric_of(rate, epoch):
+        if rate > 0.015:
+            raise NonFiniteError("the loss is nan at step 3")
+        return 0.7
+
+    _faked(metric_of, monkeypatch)
+    keys = 'trials = 2\nseeds = 1\ntest = ""'
+    found = search(read_space(write("learning_rate = [0.01, 0.02]\nepochs = 1", keys)), tmp_path / "out")
+    assert found.best["learning_rate"] == 0.01
+    assert found.trials.set_index("learning_rate")["error"].to_dict() == {0.01: "", 0.02: "the loss is nan at step 3"}
+    with pytest.raises(UsageError, match="none of 1 trials ended with a number: the loss is nan at step 3"):
+        search(read_space(write("learning_rate = 0.02\nepochs = 1", keys.replace("2", "1"))), tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("test", "message"),
+    [("dev", "chosen by; name another split"), ("later", "no split 'later'"), ("none", "toy none has no labels")],
+)
+def test_a_split_that_cannot_be_evaluated(write, tmp_path, task, test, message):
+    bare = tmp_path / "bare.toml"
+    (tmp_path / "none.tsv").write_text("text\nthe cat\n")
+    space = read_space(write(RANGE), {"test": test, "task": str(bare)})
+    lines = (
+        task.read_text()
+        .replace('"train.tsv"', f'"{task.parent}/train.tsv"')
+        .replace('"dev.tsv"', f'"{task.parent}/dev.tsv"')
+    )
+    (tmp_path / "none.tsv").write_text("text\tlabel\nthe cat\t\n")
+    bare.write_text(lines.replace('test = "test.tsv"', f'none = "{tmp_path}/none.tsv"'))
+    with pytest.raises(UsageError, match=message):
+        search(space, tmp_path / "out", device="cpu")
+
+
+# the file -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("keys", "space", "message"),
+    [
+        ("trails = 3", RANGE, "unknown key 'trails'; did you mean 'trials'"),
+        ("learning_rate = 0.1", RANGE, "learning_rate is an option of training; move it below"),
+        ("trials = 0", RANGE, "trials is 0; it must be greater than or equal to 1"),
+        ('seeds = "three"', RANGE, "seeds is 'three'; it must be a valid integer"),
+        ('regime = "tune"', RANGE, "regime is 'tune'; it is one of fine-tune, feature-extraction"),
+        ("", "", "is empty; name an option"),
+        ("", "learning_rat = [1e-3]", "no option 'learning_rat' of training; did you mean learning_rate"),
+        ("", "seed = [1, 2]", "seed is set for the whole search"),
+        ("", "learning_rate = { low = 1e-3, high = 1e-4 }", "from 0.001 to 0.0001; low must be below high"),
+        ("", "weight_decay = { low = 0, high = 0.1, log = true }", "above 0 where log = true"),
+        ("", "learning_rate = { low = 1e-4, hihg = 1e-3 }", "learning_rate: says no high"),
+        ("", "learning_rate = { low = 1e-4, high = 1e-3, lgg = true }", "unknown key 'lgg'; did you mean 'log'"),
+        ("", "dropout = { low = 0.5, high = 1.5 }", "dropout is 1.5; it must be from 0 to below 1"),
+        ("", "epochs = { low = 1.5, high = 3 }", "epochs takes a whole number, not 1.5"),
+        ("", "epochs = [1, '2']", "epochs takes a whole number, not '2'"),
+        ("", "batch_size = []", "batch_size is .*; give a list of different choices"),
+        ("", "batch_size = [8, 8]", "give a list of different choices"),
+        ("", "schedule = { low = 1, high = 2 }", "schedule is no number and has no range"),
+        ("", "schedule = ['linear', 'cosin']", "schedule is 'cosin'; it is one of"),
+        ("", "group = 1", "group takes true or false, not 1"),
+        ("", "epochs = [1,", "is not valid TOML"),
+    ],
+)
+def test_what_is_wrong_with_a_file(write, keys, space, message):
+    with pytest.raises(DataError, match=message) as caught:
+        read_space(write(space, keys))
+    assert "space.toml" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_names_and_what_they_lack(tmp_path):
+    with pytest.raises(UsageError, match="there is no space 'paper/tune'; .* paper/fine-tune or"):
+        read_space("paper/tune")
+    with pytest.raises(DataError, match="says no task; add task = …, or give --task"):
+        read_space("paper/fine-tune", {"model": "bert"})
+    with pytest.raises(DataError, match="cannot be read"):
+        read_space(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize("name", ["paper/feature-extraction", "paper/fine-tune", "paper/fine-tune-layerwise"])
+def test_spaces_that_ship(name):
+    assert name in shipped_spaces()
+    space = read_space(name, {"task": "mrpc", "model": "bert-base-uncased"})
+    generator = optuna.samplers.RandomSampler(seed=0)
+    study = optuna.create_study(sampler=generator)
+    for _ in range(20):
+        options_of(Regime(space.regime), space.fixed | study.ask(space.distributions).params)
+
+
+def test_a_layerwise_setting_of_the_paper_trains(write, tmp_path, task, model):
+    """Gradual unfreezing with the slanted triangle and the factor of 0.4, from the file to the run."""
+    space = read_space("paper/fine-tune-layerwise", {"task": str(task), "model": str(model), "trials": 1, "seeds": 1})
+    chosen = {
+        "learning_rate": 1e-3,
+        "epochs": 4,
+        "schedule": "slanted-triangular",
+        "unfreezing": "gradual",
+        "layer_factor": 0.4,
+    }
+    found = search(space.model_copy(update={"space": space.fixed | chosen}), tmp_path / "out", device="cpu")
+    assert found.best["unfreezing"] == "gradual"
+    assert torch.isfinite(torch.tensor(found.rows["value"].tolist())).all()
