@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import save_model
+from safetensors.torch import load_model, save_model
 from torch.utils.data import DataLoader
 from transformers import EvalPrediction, Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
@@ -118,8 +118,11 @@ def fit(
         watcher,
         progress,
     )
+    log, last = _unfinished(out / RESUME)
+    first = last is None and 0 in watch.saved
+    arguments = _arguments(options, epochs, steps_per_epoch, out, device, report_to, first)
     trainer = _Trainer(
-        model=learner, args=_arguments(options, epochs, steps_per_epoch, out, device, report_to), options=options,
+        model=learner, args=arguments, options=options,
         train_dataset=train, eval_dataset=dev, optimizers=(optimizer, scheduler),
         compute_metrics=_scoring(score, learner),
         callbacks=[watch, *([thaw] if thaw else [])],
@@ -127,17 +130,18 @@ def fit(
     trainer.remove_callback(PrinterCallback)
     if device == "cpu" and onednn_available(torch.float32):
         train_with_onednn(learner)
-    log, last = _unfinished(out / RESUME)
     watch.recall(log)
-    with quiet_transformers():
-        result = trainer.train(resume_from_checkpoint=last)
+    if last is not None and watch.out_of_patience:  # it was interrupted after its last epoch
+        load_model(learner, Path(last) / "model.safetensors")
+        step, seconds = int(log[-1]["step"]), 0.0
+    else:
+        with quiet_transformers():
+            seconds = float(trainer.train(resume_from_checkpoint=last).metrics["train_runtime"])
+        log, step = trainer.state.log_history, trainer.state.global_step
     if options.keep is Keep.LAST:
-        watch.keep(trainer.state.global_step, watch.metrics)
+        watch.keep(step, watch.metrics)
     trainer.accelerator.wait_for_everyone()
-    return Fitted(
-        trainer.state.log_history, watch.kept[0], trainer.state.global_step, watch.kept[1],
-        float(result.metrics["train_runtime"]),
-    )  # fmt: skip
+    return Fitted(log, watch.kept[0], step, watch.kept[1], seconds)
 
 
 class _Trainer(Trainer):
@@ -210,12 +214,19 @@ class _Watch(TrainerCallback):
         self.since += 1
         return False
 
+    @property
+    def out_of_patience(self) -> bool:
+        """Whether the metric has not been better for too long."""
+        return self.options.patience is not None and self.since >= self.options.patience
+
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         step = state.global_step
         self.progress(
             "training", step, state.max_steps, examples=step * self.options.batch_size * self.options.accumulation
         )
-        control.should_evaluate = step in self.saved or step % self.steps_per_epoch == 0
+        ends = step % self.steps_per_epoch == 0
+        control.should_evaluate = step in self.saved or ends
+        control.should_log |= ends  # what a resumed run would not know of is told
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **_: Any) -> None:
         step, found = state.global_step, _evaluated(metrics)
@@ -225,8 +236,7 @@ class _Watch(TrainerCallback):
             return
         if self._better(step, found) and self.options.keep is Keep.BEST:
             self.keep(step, found)
-        if self.options.patience is not None and self.since >= self.options.patience:
-            control.should_training_stop = True
+        control.should_training_stop |= self.out_of_patience
         if self.watcher is not None:
             self.watcher(step // self.steps_per_epoch, found)
 
@@ -273,7 +283,7 @@ def _optimizer(groups: list[LayerGroup], options: TrainOptions) -> torch.optim.O
 
 
 def _arguments(
-    options: TrainOptions, epochs: int, steps_per_epoch: int, out: Path, device: str, report_to: str
+    options: TrainOptions, epochs: int, steps_per_epoch: int, out: Path, device: str, report_to: str, first: bool
 ) -> TrainingArguments:
     return TrainingArguments(
         output_dir=str(out / RESUME),
@@ -287,7 +297,7 @@ def _arguments(
         use_cpu=device == "cpu",
         seed=options.seed,
         eval_strategy="no",  # _Watch says when
-        eval_on_start=0 in save_steps(options.save_at, steps_per_epoch, epochs * steps_per_epoch),
+        eval_on_start=first,
         save_strategy="epoch",
         save_total_limit=1,
         logging_steps=max(1, steps_per_epoch // 10),
