@@ -284,6 +284,17 @@ def test_a_split_that_cannot_be_evaluated(write, tmp_path, task, test, message):
         search(space, tmp_path / "out", device="cpu")
 
 
+def test_feature_extraction_caches_once(write, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # caches go to data_cache/
+    space = write(
+        "head = 'linear'\nlearning_rate = [1e-2, 1e-1]\nepochs = 2", 'regime = "feature-extraction"\nseeds = 1'
+    )
+    found = search(read_space(space), "out", device="cpu")
+    assert len(found.trials) == 2
+    assert set(found.rows["estimator"]) == {"feature-extraction linear"}
+    assert len(list(Path("data_cache").glob("*.h5"))) == 3
+
+
 # the file -------------------------------------------------------------------------------------------------------------
 
 
