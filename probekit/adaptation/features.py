@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from probekit.activations import ActivationCache
-from probekit.activations.pooling import Pooling
+from probekit.activations.pooling import Pooling, TokenLevel
 from probekit.adaptation.cached import PooledData, TokenData
 from probekit.adaptation.heads.scalar_mix import ScalarMix
 from probekit.adaptation.learners import FeatureExtraction
@@ -38,6 +40,9 @@ def cache_wanted(options: HeadOptions, target: Target) -> dict[str, Any]:
     """How ``cache_activations`` must be called so that the head finds what it reads."""
     name = choose_head(options, target, Regime.FEATURE_EXTRACTION)
     pairs = "separate" if reads_apart(options, name, target) else "joint"
+    apart = pairs == "separate"
+    with torch.device("meta"):  # what does not fit is told before anything is cached
+        build_head(options, name, target, 1, apart=apart, pooling=_pooling(options))
     pooling = _pooled(options, name)
     return (
         {"pooling": [pooling], "tokens": None, "pairs": pairs}
@@ -64,21 +69,22 @@ def prepare_feature_extraction(
         _same(name, train, dev)
     name = choose_head(options, target, Regime.FEATURE_EXTRACTION)
     apart = train.spec["sentences"] == 2
-    pooling = options.pooling if options.pooling != "auto" else "mean"
-    if pooling == "pooler":
-        raise UsageError("a cache does not hold what the encoder's pooler gives; choose another pooling.")
+    pooling = _pooling(options)
     head = build_head(options, name, target, train.width, apart=apart, pooling=pooling)
 
     def read(cache: ActivationCache) -> TokenData | PooledData:
         return data_of(cache, options, name, layers)
 
     data = [read(cache) for cache in (train, dev)]
+    read_tokens = isinstance(data[0], TokenData) or isinstance(data[1], TokenData)
+    if read_tokens:
+        _same("tokens", train, dev)
     used = data[0].layers
     learner = FeatureExtraction(ScalarMix(len(used), layer_norm=options.layer_norm), head)
     trained = [(key, p) for key, p in learner.named_parameters()]
     return Parts(
         learner, data[0], data[1], target, [("head", trained)], None, "",
-        identity={key: train.spec.get(key) for key in MODEL},
+        identity={key: train.spec.get(key) for key in (*MODEL, "pairs", *(["tokens"] if read_tokens else []))},
         head=describe(options, name, width=train.width, apart=apart, pooling=pooling), read=read, layers=used,
     )  # fmt: skip
 
@@ -90,16 +96,23 @@ def data_of(
     pooling = _pooled(options, head)
     if pooling in cache.poolings:
         return PooledData(cache, str(pooling), layers)
-    if pooling and not cache.spec["tokens"]:
+    if pooling and cache.spec["tokens"] != TokenLevel.PIECE:
         raise UsageError(
-            f"{cache.path} has neither token vectors nor the pooling {pooling}; it has {', '.join(cache.poolings)}. "
+            f"{cache.path} has neither vectors of pieces nor the pooling {pooling}; "
+            f"it has {', '.join(cache.poolings) or 'vectors of words'}. "
             f"Make a cache with --pooling {pooling}, or with --tokens."
         )
     return TokenData(cache, layers)
 
 
+def _pooling(options: HeadOptions) -> str:
+    if options.pooling == "pooler":
+        raise UsageError("a cache does not hold what the encoder's pooler gives; choose another pooling.")
+    return options.pooling if options.pooling != "auto" else "mean"
+
+
 def _pooled(options: HeadOptions, head: str) -> str | None:
-    pooling = options.pooling if options.pooling != "auto" else "mean"
+    pooling = _pooling(options)
     return pooling if head == "linear" and pooling in POOLED and not options.layer_norm else None
 
 

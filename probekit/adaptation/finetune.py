@@ -46,7 +46,8 @@ def prepare_fine_tuning(
     pooling = _pooling(encoder) if head.pooling == "auto" else head.pooling
     made = build_head(head, name, target, _width(encoder), apart=apart, pooling=pooling)
     if options.gradient_checkpointing:
-        encoder.gradient_checkpointing_enable()
+        newer = getattr(encoder, "activation_checkpointing_enable", None)  # its name from transformers 5 on
+        (newer or encoder.gradient_checkpointing_enable)()
     reader = text_reader(folder, encoder.config, max_length)
 
     def read(split: Split) -> TextData:

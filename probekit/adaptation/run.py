@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from probekit.errors import CacheBusy, ModelError, UsageError
@@ -99,11 +100,15 @@ def save_folder(
             save_file(_unshared(encoder), beside / WEIGHTS, metadata={"format": "pt"})
         save_file(_unshared({k: v for k, v in state.items() if not k.startswith("encoder.")}), beside / HEAD)
         write_card(beside, card)
+        for file in beside.iterdir():
+            file.chmod((beside / CARD).stat().st_mode)  # safetensors lets nobody else read its files
         if folder.exists():
             for file in sorted(beside.iterdir(), key=lambda f: f.name == CARD):
                 file.replace(folder / file.name)
         else:
             beside.replace(folder)
+    except SafetensorError as error:
+        raise OSError(f"{folder} cannot be written: {error}") from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)
 
@@ -125,9 +130,13 @@ def kept(out: Path) -> Path:
 
 
 def publish(out: Path, card: Mapping[str, Any]) -> None:
-    """Move the weights that were kept to where they belong, and the card last; then remove what was for going on."""
+    """Move the weights that were kept to where they belong, and the card last; then remove what was for going on.
+
+    Where that is interrupted, ``begin`` does the rest. Logs of TensorBoard, "runs", stay.
+    """
     if not processes()[0]:
-        for file in kept(out).iterdir():
+        write_card(kept(out), card)
+        for file in (*kept(out).iterdir(), *(out / RESUME).glob("runs")):
             if file.name != CARD:
                 file.replace(out / file.name)
         write_card(out, card)
@@ -160,6 +169,13 @@ def begin(out: Path, identity: Mapping[str, Any], *, overwrite: bool) -> dict[st
                 f"{out} holds another run: {k} is {card['identity'].get(k)!r}, asked for {identity[k]!r}. "
                 "Give another --out, or --overwrite."
             )
+        if processes()[0]:
+            return card if card["complete"] else None
+        if not card["complete"] and (kept(out) / CARD).is_file() and "total_steps" in (last := read_card(kept(out))):
+            publish(out, last)
+            return last
+        for left in (out / RESUME,) if card["complete"] else out.glob(".step-*"):
+            shutil.rmtree(left, ignore_errors=True)
         return card if card["complete"] else None
     if processes()[0]:
         return None
@@ -184,7 +200,13 @@ def locked_run(out: Path) -> Iterator[None]:
     with (out / ".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not os.path.samestat(os.fstat(lock.fileno()), (out / ".lock").stat()):
+                raise BlockingIOError  # it was the lock of a process that has ended meanwhile
         except OSError:
             raise CacheBusy(f"another process is training in {out}; wait for it, or give another --out.") from None
-        yield
-        (out / ".lock").unlink(missing_ok=True)
+        try:
+            yield
+        finally:
+            (out / ".lock").unlink(missing_ok=True)
+            if not any(out.iterdir()):
+                out.rmdir()

@@ -16,7 +16,17 @@ from probekit.errors import DataError, UsageError
 from probekit.tasks.metrics import metric
 from probekit.tasks.task import Kind, Task
 
-__all__ = ["Score", "Target", "build_head", "check_labels", "choose_head", "describe", "reads_apart", "scorer"]
+__all__ = [
+    "Score",
+    "Target",
+    "build_head",
+    "check_labelled",
+    "check_labels",
+    "choose_head",
+    "describe",
+    "reads_apart",
+    "scorer",
+]
 
 Score = Callable[[np.ndarray, np.ndarray], dict[str, float]]
 """Metrics by name of predictions and labels, as heads give and take them; the task's own first."""
@@ -115,13 +125,11 @@ def scorer(target: Target) -> Score:
     return score
 
 
-def check_labels(target: Target, train: Data, dev: Data) -> None:
+def check_labels(target: Target, train: Data, dev: Data, test: Data | None = None) -> None:
     """Raise DataError where examples have no label, or dev has labels that train lacks: no head could learn them."""
-    for name, data in (("train", train), ("dev", dev)):
-        labels = np.asarray(data.labels)
-        missing = np.isnan(labels) if labels.dtype.kind == "f" else labels < 0
-        if missing.any() and (target.kind is not Kind.SEQUENCE_LABELLING or missing.all()):
-            raise DataError(f"{int(missing.sum())} of {len(labels)} examples of {target.task}, {name}, have no label.")
+    for name, data in (("train", train), ("dev", dev), ("test", test)):
+        if data is not None:
+            check_labelled(target, name, data)
     if target.kind is Kind.REGRESSION:
         return
     strange = sorted(set(_classes(dev)) - set(_classes(train)))
@@ -131,6 +139,14 @@ def check_labels(target: Target, train: Data, dev: Data) -> None:
             f"{target.task}: dev has labels that the training examples lack ({names}), which no head could learn. "
             "Train on more examples, or take these out of dev."
         )
+
+
+def check_labelled(target: Target, split: str, data: Data) -> None:
+    """Raise DataError where examples have no label, or no word of any has one."""
+    labels = np.asarray(data.labels)
+    missing = np.isnan(labels) if labels.dtype.kind == "f" else labels < 0
+    if missing.any() and (target.kind is not Kind.SEQUENCE_LABELLING or missing.all()):
+        raise DataError(f"{int(missing.sum())} of {len(labels)} examples of {target.task}, {split}, have no label.")
 
 
 def _classes(data: Data) -> list[int]:

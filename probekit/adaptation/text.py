@@ -32,9 +32,10 @@ class TextData:
         texts = _texts(task.kind, split, apart)
         self.sequences = [_Pieces(tokenizer(list(some))) for some in texts]
         self.truncated = int(sum(s.tokens.truncated.sum() for s in self.sequences))
-        self.length = np.sum([s.tokens.length for s in self.sequences], axis=0)
-        if (self.length == 0).any():
-            empty = split[int(np.argmin(self.length))]
+        lengths = np.stack([s.tokens.length for s in self.sequences])
+        self.length = lengths.sum(0)
+        if not lengths.all():
+            empty = split[int(np.argmin(lengths.min(0)))]
             raise UsageError(
                 f"{task.name} {split.name}, example {empty.id!r}: the tokenizer leaves nothing of its text."
             )

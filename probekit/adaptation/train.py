@@ -24,7 +24,7 @@ from probekit.errors import UsageError
 from probekit.models.identity import RUN_FORMAT, identify
 from probekit.paths import slug
 from probekit.rows import evidence, read_rows, write_rows
-from probekit.runtime import Progress, no_progress, processes, resolve_device
+from probekit.runtime import Dtype, Progress, no_progress, processes, resolve_device
 from probekit.tasks import load_task
 from probekit.tasks.metrics import metric
 from probekit.tasks.task import Kind, Task
@@ -118,6 +118,10 @@ def train(
     Raises UsageError, DataError, ModelError, NonFiniteError (the loss), CacheMismatch, CacheBusy.
     """
     chosen = _regime(regime)
+    if splits[0] == splits[1]:
+        raise UsageError(f"the split to evaluate on is {splits[1]!r}, which is what is learned from; choose another.")
+    if limit is not None and limit < 1:
+        raise UsageError(f"limit is {limit}; it must be 1 or more.")
     head, how = options_of(chosen, options)
     task = task if isinstance(task, Task) else load_task(str(task), data_dir=data_dir)
     first, second = task.split(splits[0]).head(limit), task.split(splits[1])
@@ -183,6 +187,7 @@ def train_on_caches(
             "task": one.spec["task"],
             "data": [c.spec["data_digest"] for c in (one, two)],
             "model": {key: one.spec.get(key) for key in MODEL},
+            "cache": {key: one.spec.get(key) for key in ("pairs", "tokens", "store")},
             "layers": layers,
         }
         return _run(
@@ -210,8 +215,13 @@ def _run(
         done = begin(out, identity, overwrite=asked.overwrite)
         if done is not None:
             return Run(out, done, read_rows(out / ROWS))
-        parts, device, options = prepare(), resolve_device(asked.device), asked.options
-        check_labels(parts.target, parts.train, parts.dev)
+        options, device = asked.options, resolve_device(asked.device)
+        if options.dtype is Dtype.FLOAT16 and not device.startswith("cuda"):
+            raise UsageError(f"float16 is for training on a GPU, not on {device}; choose bfloat16 or float32.")
+        parts = prepare()
+        source = test()
+        held_out = None if source is None else parts.read(source)
+        check_labels(parts.target, parts.train, parts.dev, held_out)
         card = _card(parts, asked, identity, out)
         write_card(out, card)
         score, main = scorer(parts.target), metric(parts.target.metrics[0])
@@ -225,8 +235,7 @@ def _run(
             groups=parts.groups, options=options, out=out, save=save, device=device, report_to=asked.report_to,
             watcher=asked.watcher, progress=asked.progress,
         )  # fmt: skip
-        source, tested = test(), None
-        held_out = None if source is None else parts.read(source)
+        tested = None
         if held_out is not None:
             restore(parts.learner, kept(out))
             tested = evaluate(parts.learner, held_out, score, batch_size=options.batch_size, device=device)

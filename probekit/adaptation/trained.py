@@ -19,7 +19,7 @@ from probekit.adaptation.heads.scalar_mix import ScalarMix
 from probekit.adaptation.learners import FeatureExtraction, FineTuning, Learner
 from probekit.adaptation.options import HeadOptions, Regime
 from probekit.adaptation.run import load_weights, read_card
-from probekit.adaptation.setup import Score, Target, build_head, scorer
+from probekit.adaptation.setup import Score, Target, build_head, check_labelled, scorer
 from probekit.adaptation.text import TextData
 from probekit.errors import CacheMismatch, ModelError, UsageError
 from probekit.models.huggingface import text_reader
@@ -121,7 +121,7 @@ def evaluate_run(
             raise UsageError(f"{folder} was trained on cached layers; give an activation cache instead of a task.")
         cache = data if isinstance(data, ActivationCache) else ActivationCache(data)
         there = Target.of_spec(cache.spec)
-        for key in MODEL:
+        for key in (key for key in (*MODEL, "pairs", "tokens") if key in card["encoder"]):
             if cache.spec.get(key) != card["encoder"].get(key):
                 raise CacheMismatch(
                     f"{cache.path} holds other layers than the head of {folder} was trained on: {key} is "
@@ -131,6 +131,7 @@ def evaluate_run(
         source = data_of(cache, options, head["head"], card["layers"])
     if (there.kind, there.label_names) != (target.kind, target.label_names):
         raise UsageError(f"{folder} learned {target.task}, whose labels are not those of {there.task}.")
+    check_labelled(target, split, source)
     return evaluate(learner, source, scorer(target), batch_size=batch_size, device=resolve_device(device))
 
 

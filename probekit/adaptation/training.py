@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from torch.utils.data import DataLoader
 from transformers import EvalPrediction, Trainer, TrainerCallback, TrainingArguments
+from transformers.integrations import get_reporting_integration_callbacks
 from transformers.trainer_callback import PrinterCallback
 
 from probekit.adaptation.batches import Batches, Data
@@ -120,12 +122,12 @@ def fit(
     )
     log, last = _unfinished(out / RESUME)
     first = last is None and 0 in watch.saved
-    arguments = _arguments(options, epochs, steps_per_epoch, out, device, report_to, first)
+    arguments = _arguments(options, epochs, steps_per_epoch, out, device, first)
     trainer = _Trainer(
         model=learner, args=arguments, options=options,
         train_dataset=train, eval_dataset=dev, optimizers=(optimizer, scheduler),
         compute_metrics=_scoring(score, learner),
-        callbacks=[watch, *([thaw] if thaw else [])],
+        callbacks=[watch, *([thaw] if thaw else []), *_reporters(report_to)],
     )  # fmt: skip
     trainer.remove_callback(PrinterCallback)
     if device == "cpu" and onednn_available(torch.float32):
@@ -154,8 +156,10 @@ class _Trainer(Trainer):
     def _loader(self, data: Data, size: int, *, shuffle: bool) -> DataLoader:
         options = self.options
         batches = Batches(data, size, seed=options.seed, shuffle=shuffle, group=options.group, window=options.window)
-        pin = self.args.device.type == "cuda"
-        loader: DataLoader = DataLoader(data, batch_sampler=batches, collate_fn=_same, pin_memory=pin)  # type: ignore[arg-type]
+        loader: DataLoader = DataLoader(
+            data, batch_sampler=batches, collate_fn=_same, pin_memory=self.args.device.type == "cuda",  # type: ignore[arg-type]
+            generator=torch.Generator(),  # torch's own is for dropout: an evaluation more must change nothing
+        )  # fmt: skip
         return self.accelerator.prepare(loader)
 
     def get_train_dataloader(self) -> DataLoader:
@@ -167,12 +171,15 @@ class _Trainer(Trainer):
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         loss: torch.Tensor = super().training_step(*args, **kwargs)
         if not torch.isfinite(loss):
-            rate = self._get_learning_rate()
-            raise NonFiniteError(
-                f"the loss is {float(loss)} at step {self.state.global_step + 1} of {self.state.max_steps}, at a "
-                f"learning rate of {rate:.3g}. Try a lower --learning-rate, more --warmup, or --dtype float32."
-            )
+            rate = _rate(self.optimizer)
+            raise _no_number("the loss", float(loss), self.state.global_step + 1, self.state, rate)
         return loss
+
+    def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+        try:
+            super()._save_checkpoint(*args, **kwargs)
+        except (SafetensorError, RuntimeError) as error:  # what safetensors and torch make of a full disk
+            raise OSError(f"{self.args.output_dir}: what a run goes on from cannot be written: {error}") from error
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         folder = Path(output_dir or str(self.args.output_dir))
@@ -192,6 +199,7 @@ class _Watch(TrainerCallback):
         self.kept: tuple[int, dict[str, float]] = (0, {})
         self.best = -np.inf
         self.since = 0
+        self.rate = 0.0  # of the last update; the schedule is ahead of it
         self.metrics: dict[str, float] = {}
 
     def recall(self, log: list[dict[str, Any]]) -> None:
@@ -219,6 +227,9 @@ class _Watch(TrainerCallback):
         """Whether the metric has not been better for too long."""
         return self.options.patience is not None and self.since >= self.options.patience
 
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, optimizer: Any = None, **_: Any) -> None:
+        self.rate = _rate(optimizer)
+
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         step = state.global_step
         self.progress(
@@ -230,6 +241,8 @@ class _Watch(TrainerCallback):
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **_: Any) -> None:
         step, found = state.global_step, _evaluated(metrics)
+        if not np.isfinite(found["loss"]):
+            raise _no_number("the loss on dev", found["loss"], step, state, self.rate)
         if step in self.saved:
             self.save(self.out / f"step-{step}", step, found)
         if not step or step % self.steps_per_epoch:
@@ -239,6 +252,17 @@ class _Watch(TrainerCallback):
         control.should_training_stop |= self.out_of_patience
         if self.watcher is not None:
             self.watcher(step // self.steps_per_epoch, found)
+
+
+def _rate(optimizer: Any) -> float:
+    return max(group["lr"] for group in optimizer.param_groups)
+
+
+def _no_number(what: str, value: float, step: int, state: Any, rate: float) -> NonFiniteError:
+    return NonFiniteError(
+        f"{what} is {value} at step {step} of {state.max_steps}, at a learning rate of {rate:.3g}. "
+        "Try a lower --learning-rate, more --warmup, or --dtype float32."
+    )
 
 
 def _unfinished(folder: Path) -> tuple[list[dict[str, Any]], str | None]:
@@ -283,7 +307,7 @@ def _optimizer(groups: list[LayerGroup], options: TrainOptions) -> torch.optim.O
 
 
 def _arguments(
-    options: TrainOptions, epochs: int, steps_per_epoch: int, out: Path, device: str, report_to: str, first: bool
+    options: TrainOptions, epochs: int, steps_per_epoch: int, out: Path, device: str, first: bool
 ) -> TrainingArguments:
     return TrainingArguments(
         output_dir=str(out / RESUME),
@@ -307,8 +331,17 @@ def _arguments(
         label_names=["labels"],
         dataloader_pin_memory=False,
         ddp_find_unused_parameters=processes()[1] > 1,  # an unused pooler, frozen layers
-        report_to=report_to,
+        report_to="none",  # _reporters
     )
+
+
+def _reporters(names: str) -> list[TrainerCallback]:
+    """transformers' own callbacks of these names; raises UsageError where one is unknown or not installed."""
+    chosen = [name.strip() for name in names.split(",") if name.strip() not in ("", "none")]
+    try:
+        return [made() for made in get_reporting_integration_callbacks(chosen)]
+    except (ValueError, RuntimeError) as error:
+        raise UsageError(f"report_to is {names!r}: {error}") from error
 
 
 def _same(batch: Any) -> Any:

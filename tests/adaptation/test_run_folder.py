@@ -1,0 +1,282 @@
+"""The folder of a run: whole or not there, one run each, nothing of anybody else's touched."""
+
+import multiprocessing
+import os
+import resource
+import signal
+import stat
+from pathlib import Path
+
+import pytest
+from lessons import SHORT, count, praise, same_weights, weights
+
+import probekit.adaptation.train as module
+from probekit.activations import cache_activations
+from probekit.adaptation.run import RESUME, load_weights, locked_run, read_card, save_folder
+from probekit.adaptation.train import train, train_on_caches
+from probekit.errors import CacheBusy, ModelError, UsageError
+from probekit.rows import read_rows
+
+
+class Stop(Exception):
+    pass
+
+
+def stop(*_, **__):
+    raise Stop
+
+
+@pytest.fixture(scope="module")
+def finished(tiny_bert, tmp_path_factory):
+    """A run that is not changed by any test."""
+    return train(praise(), tiny_bert, tmp_path_factory.mktemp("finished") / "run", save_at="3", **SHORT)
+
+
+@pytest.fixture
+def interrupted(tiny_bert, tmp_path):
+    """A run that was interrupted in its first epoch."""
+    with pytest.raises(Stop):
+        train(praise(), tiny_bert, tmp_path / "run", watcher=stop, **SHORT)
+    return tmp_path / "run"
+
+
+def contents(folder):
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def test_what_a_run_leaves(finished, tiny_bert):
+    model = {"config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors", "head.safetensors"}
+    assert {p.name for p in finished.path.iterdir()} == model | {"probekit.json", "rows.parquet", "rows.json", "step-3"}
+    assert {p.name for p in (finished.path / "step-3").iterdir()} == model | {"probekit.json"}
+    old = os.umask(0)
+    os.umask(old)
+    for file in (p for p in finished.path.rglob("*") if p.is_file()):
+        assert stat.S_IMODE(file.stat().st_mode) == 0o666 & ~old, file  # those whom the folder lets in can read it
+    card = read_card(finished.path)
+    assert card == finished.card
+    assert (card["format"], card["complete"], card["run"], card["model"]) == (
+        "probekit-run/1",
+        True,
+        "run",
+        tiny_bert.name,
+    )
+    assert card["step"] in (5, 10)
+    assert card["total_steps"] == 10
+    assert card["examples"] == [40, 21]
+    assert card["identity"]["data"] == [praise().split(s).digest() for s in ("train", "dev")]
+    step = read_card(finished.path / "step-3")
+    assert (step["step"], step["complete"], step["run"]) == (3, True, "run")
+    assert finished.rows.equals(read_rows(finished.path / "rows.parquet"))
+    dev = finished.rows[(finished.rows["split"] == "dev") & finished.rows["kept"]].set_index("metric")["value"]
+    assert dev["accuracy"] == finished.metrics["accuracy"]
+    assert dev["log-loss"] == finished.metrics["loss"]
+
+
+def test_the_same_again_returns_at_once(finished, tiny_bert, monkeypatch):
+    before = contents(finished.path)
+    monkeypatch.setattr(module, "prepare_fine_tuning", stop)
+    again = train(praise(), tiny_bert, finished.path, save_at="3", **SHORT)
+    assert again.card == finished.card
+    assert again.rows.equals(finished.rows)
+    assert contents(finished.path) == before
+
+
+def test_the_same_features_again(tiny_bert, tmp_path, monkeypatch):
+    options = SHORT | {"regime": "feature-extraction", "head": "linear", "caches": tmp_path / "caches"}
+    first = train(praise(), tiny_bert, tmp_path / "run", **options)
+    monkeypatch.setattr(module, "prepare_feature_extraction", stop)
+    monkeypatch.setattr("probekit.models.huggingface.load_model", stop)
+    again = train(praise(), tiny_bert, tmp_path / "run", **options)
+    assert again.card == first.card
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("learning_rate", 0.5),
+        ("seed", 7),
+        ("head", "bcn"),
+        ("keep", "last"),
+        ("dropout", 0.5),
+        ("max_length", 5),
+        ("random_weights", 1),
+        ("limit", 10),
+        ("test", "test"),
+    ],
+)
+def test_another_run_in_its_folder(option, value, finished, tiny_bert):
+    before = contents(finished.path)
+    name = {"max_length": "max_length", "random_weights": "model", "limit": "data", "test": "splits"}.get(
+        option, option
+    )
+    with pytest.raises(UsageError, match=rf"holds another run: {name} is .*Give another --out, or --overwrite"):
+        train(praise(), tiny_bert, finished.path, **SHORT | {"save_at": "3", option: value})
+    assert contents(finished.path) == before
+
+
+def test_caches_read_otherwise_are_another_run(tiny_bert, tmp_path):
+    def caches(**how):
+        return [
+            cache_activations(tiny_bert, count(), s, out=tmp_path / f"{s}-{'-'.join(how)}.h5", **how).path
+            for s in ("train", "dev")
+        ]
+
+    options = SHORT | {"head": "linear"}
+    train_on_caches(*caches(), tmp_path / "run", **options)
+    with pytest.raises(
+        UsageError, match=r"holds another run: cache is .*'tokens': None.*asked for .*'tokens': 'piece'"
+    ):
+        train_on_caches(*caches(tokens=True), tmp_path / "run", **options)
+
+
+def test_overwrite(interrupted, tiny_bert):
+    before = train(praise(), tiny_bert, interrupted, **SHORT)
+    (interrupted / "step-99").mkdir()
+    after = train(praise(), tiny_bert, interrupted, overwrite=True, **SHORT | {"seed": 1})
+    assert after.card["seeds"] == {"seed": 1}
+    assert not list(interrupted.glob("step-*"))
+    assert not after.rows.equals(before.rows)
+
+
+def test_a_folder_with_other_things(tiny_bert, tmp_path, capsys):
+    (tmp_path / "thesis.txt").write_text("mine")
+    for overwrite in (False, True):
+        with pytest.raises(
+            UsageError, match="is a folder with other things in it" if not overwrite else "holds no run"
+        ):
+            train(praise(), tiny_bert, tmp_path, overwrite=overwrite, **SHORT)
+    assert contents(tmp_path) == {"thesis.txt": b"mine"}
+
+
+def test_a_refusal_leaves_no_folder(tiny_bert, tmp_path):
+    with pytest.raises(UsageError, match="the head 'softmax' is for"):
+        train(praise(), tiny_bert, tmp_path / "run", head="softmax", **SHORT)
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_does_not_fit_is_told_before_anything_is_cached(tiny_bert, tmp_path):
+    for head, more in (("esim", {}), ("crf", {}), ("linear", {"pooling": "pooler"}), ("linear", {"hidden_size": 3})):
+        with pytest.raises(UsageError):
+            train(
+                praise(), tiny_bert, tmp_path / "run", regime="feature-extraction", caches=tmp_path / "caches",
+                head=head, **SHORT | more,
+            )  # fmt: skip
+    assert not (tmp_path / "caches").exists()
+
+
+def hold(out, ready, enough):
+    with locked_run(Path(out)):
+        ready.set()
+        enough.wait(60)
+
+
+def test_two_at_once(tiny_bert, tmp_path):
+    context = multiprocessing.get_context("fork")
+    ready, enough = context.Event(), context.Event()
+    other = context.Process(target=hold, args=(tmp_path / "run", ready, enough))
+    other.start()
+    assert ready.wait(60)
+    with pytest.raises(CacheBusy, match="another process is training in"):
+        train(praise(), tiny_bert, tmp_path / "run", **SHORT)
+    enough.set()
+    other.join()
+    assert train(praise(), tiny_bert, tmp_path / "run", **SHORT | {"epochs": 1}).card["complete"]
+
+
+def test_a_damaged_checkpoint_is_not_gone_on_from(interrupted, tiny_bert, finished, tmp_path):
+    with pytest.raises(Stop):  # after the second epoch, so that there is a checkpoint of the first
+        train(praise(), tiny_bert, interrupted, watcher=lambda epoch, _: epoch == 2 and stop(), **SHORT)
+    (state,) = interrupted.glob(f"{RESUME}/checkpoint-5/trainer_state.json")
+    state.write_bytes(state.read_bytes()[:100])
+    done = train(praise(), tiny_bert, interrupted, **SHORT)
+    assert same_weights(done.path, finished.path)
+    assert done.metrics == finished.metrics
+
+
+def test_a_damaged_card(finished, tmp_path, tiny_bert):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "probekit.json").write_text((finished.path / "probekit.json").read_text()[:50])
+    with pytest.raises(ModelError, match="cannot be read as the card of a run"):
+        train(praise(), tiny_bert, folder, **SHORT)
+    with pytest.raises(ModelError, match=r"is no run: it has no probekit.json"):
+        read_card(tmp_path)
+
+
+def test_publishing_is_finished_where_it_was_interrupted(tiny_bert, tmp_path, monkeypatch, finished):
+    options = SHORT | {"save_at": "3", "test": "test"}
+    real = Path.replace
+
+    def publish(out, card):
+        monkeypatch.setattr(Path, "replace", once)
+        publish_really(out, card)
+
+    def once(self, target):
+        done = real(self, target)
+        if self.parent.name == "kept" and self.suffix == ".safetensors":
+            raise Stop
+        return done
+
+    publish_really = module.publish
+    monkeypatch.setattr(module, "publish", publish)
+    with pytest.raises(Stop):
+        train(praise(), tiny_bert, tmp_path / "run", **options)
+    monkeypatch.undo()
+    assert not read_card(tmp_path / "run")["complete"]
+    monkeypatch.setattr(module, "prepare_fine_tuning", stop)  # it is not trained, nor loaded, again
+    done = train(praise(), tiny_bert, tmp_path / "run", **options)
+    assert same_weights(done.path, finished.path)
+    assert done.metrics == finished.metrics
+    assert done.test is not None
+    assert not (done.path / RESUME).exists()
+
+
+def test_what_a_killed_process_was_writing_is_swept_away(interrupted, tiny_bert):
+    (interrupted / ".step-3.12345").mkdir()
+    (interrupted / ".step-3.12345" / "model.safetensors").write_bytes(b"half")
+    done = train(praise(), tiny_bert, interrupted, **SHORT)
+    assert not [p for p in done.path.iterdir() if p.name.startswith(".")]
+
+
+@pytest.mark.parametrize("at", ["checkpoint", "kept"])
+def test_a_full_disk_leaves_nothing_half_written(at, tiny_bert, tmp_path, monkeypatch, finished, capsys):
+    """The size that files may have stands for the disk: safetensors and torch meet the error where it really comes."""
+    size = (finished.path / "model.safetensors").stat().st_size
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    old = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    largest = {"kept": size // 2, "checkpoint": size + 5000}[at]  # the optimiser's state is twice the weights
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest, limits[1]))
+    try:
+        with pytest.raises(OSError, match="cannot be written"):
+            train(praise(), tiny_bert, tmp_path / "run", **SHORT | {"save_at": "3"})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, old)
+    left = {p.name for p in (tmp_path / "run").iterdir()}
+    assert left == {"probekit.json", RESUME} | ({"step-3"} if at == "checkpoint" else set())
+    assert not list((tmp_path / "run").glob(f"{RESUME}/.*"))
+    done = train(praise(), tiny_bert, tmp_path / "run", **SHORT | {"save_at": "3"})
+    assert same_weights(done.path, finished.path)
+
+
+def test_tensors_come_back_by_their_names(tiny_model, tmp_path):
+    import torch
+
+    shared = torch.arange(6.0).view(2, 3)
+    state = {
+        "encoder.a": shared,
+        "encoder.b": shared,
+        "encoder.t": shared.T,
+        "head.w": torch.ones(2),
+        "mix.g": torch.zeros(1),
+    }
+    card = {"format": "probekit-run/1", "prefix": "encoder."}
+    save_folder(tmp_path / "x", state, card, tiny_model("t5"), prefix="encoder.")
+    found = load_weights(tmp_path / "x")
+    assert found.keys() == state.keys()
+    assert all(torch.equal(found[k], v) for k, v in state.items())
+    assert {k for k in weights(tmp_path / "x") if k.startswith("model")} == {
+        f"model.safetensors:encoder.{x}" for x in "abt"
+    }
+    with pytest.raises(ModelError, match=r"has no head.safetensors"):
+        load_weights(tiny_model("t5"))
