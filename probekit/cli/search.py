@@ -74,7 +74,8 @@ def _show(found: Search) -> None:
     from rich.table import Table
 
     pruned = int((found.trials["state"] == "pruned").sum())
-    table = Table(title=f"{len(found.trials)} trials, {pruned} of them pruned; the best:", title_justify="left")
+    typer.echo(f"{len(found.trials)} trials, {pruned} of them pruned; the best on dev:")
+    table = Table()
     for column in ("option", "value"):
         table.add_column(column)
     for name, value in sorted(found.best.items()):
