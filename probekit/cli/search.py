@@ -22,7 +22,7 @@ def search_command(
             "paper/feature-extraction.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", help="Folder of the search; the same command goes on in it.")],
+    out: Annotated[Path | None, typer.Option("--out", help="Folder of the search; searches/SPACE without it.")] = None,
     task: Annotated[str | None, typer.Option("--task", help="Instead of the file's.")] = None,
     model: Annotated[str | None, typer.Option("--model", help="Instead of the file's.")] = None,
     data_dir: Annotated[Path | None, typer.Option("--data-dir", help="Folder of the task's files.")] = None,
@@ -52,7 +52,7 @@ def search_command(
         batch_size = [16, 32]
         schedule = "slanted-triangular"
 
-    In --out it leaves trials.parquet, best.toml, rows.parquet and the runs of the best.
+    The same command again goes on. The folder holds trials.parquet, best.toml, rows.parquet and the runs of the best.
     """
     from probekit.adaptation.search import search
     from probekit.adaptation.space import read_space
@@ -64,7 +64,9 @@ def search_command(
     }  # fmt: skip
     asked = read_space(space, given)
     with bar() as progress:
-        found = search(asked, out, workers=workers, device=device, progress=progress)
+        found = search(
+            asked, out or Path("searches") / Path(space).stem, workers=workers, device=device, progress=progress
+        )
     _show(found)
 
 
