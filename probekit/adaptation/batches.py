@@ -90,7 +90,7 @@ class Batches(Sampler[list[int]]):
         return [order[i : i + self.size] for i in range(0, len(order), self.size)]
 
     def _windows(self, rng: np.random.Generator | None = None) -> Iterator[np.ndarray]:
-        """The examples of each window: sixteen runs of consecutive ones, drawn at random."""
+        """The examples of each window: some sixteen runs of consecutive ones, drawn at random."""
         order = self.data.order
         if not self.shuffle or self.window >= len(order):
             yield order
@@ -98,8 +98,9 @@ class Batches(Sampler[list[int]]):
         run = self.size * max(1, self.window // 16 // self.size)  # whole batches: every epoch has as many
         runs = [order[i : i + run] for i in range(0, len(order), run)]
         drawn = range(len(runs)) if rng is None else rng.permutation(len(runs))
-        for i in range(0, len(runs), 16):
-            yield np.concatenate([runs[j] for j in drawn[i : i + 16]])
+        count = max(1, self.window // run)
+        for i in range(0, len(runs), count):
+            yield np.concatenate([runs[j] for j in drawn[i : i + count]])
 
 
 def padded(values: np.ndarray, length: np.ndarray, fill: Any) -> Tensor:

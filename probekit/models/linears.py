@@ -39,7 +39,7 @@ class TrainedLinear(nn.Linear):
     """A linear layer that computes its products, and those of its gradients, with oneDNN: same weights, same names."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        if torch.is_autocast_enabled("cpu"):  # bfloat16 goes to oneDNN anyway
+        if torch.is_autocast_enabled("cpu") or not input.numel():  # bfloat16 goes to oneDNN anyway
             return super().forward(input)
         product: torch.Tensor = _Product.apply(input.reshape(-1, self.in_features), self.weight, self.bias)
         return product.view(*input.shape[:-1], self.out_features)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ from safetensors.numpy import load_file
 from tiny import WORDS
 
 from probekit.tasks.task import Example, Kind, Split, Task
+
+gc.freeze()  # accelerate collects garbage before each training, half a second with all that is imported here
 
 PLAIN = [w for w in WORDS if w.isalpha() and w not in ("good", "bad", "cat", "dog")]
 SHORT: dict[str, Any] = {"epochs": 2, "batch_size": 8, "device": "cpu"}
@@ -22,7 +25,7 @@ def sentence(rng: np.random.Generator, word: str | None, longest: int = 9) -> st
 
 
 def praise(train: int = 40, dev: int = 21, seed: int = 0) -> Task:
-    """Is it good or bad? Three kinds of answer, one example unlabelled in the split ``open``."""
+    """Is it good or bad?"""
 
     def make(i: int, rng: np.random.Generator) -> Example:
         return Example(str(i), sentence(rng, ("bad", "good")[i % 2]), i % 2)
