@@ -112,6 +112,8 @@ class TrainOptions:
         _check(self.weight_decay is None or self.weight_decay >= 0, "weight_decay", self.weight_decay, "0 or more")
         _check(self.max_grad_norm >= 0, "max_grad_norm", self.max_grad_norm, "0 or more")
         _check(0 <= self.warmup < 1, "warmup", self.warmup, "from 0 to below 1")
+        _check(0 <= self.cut < 1, "cut", self.cut, "from 0 to below 1")
+        _check(self.ratio >= 1, "ratio", self.ratio, "1 or more")
         _check(0 < self.layer_factor <= 1, "layer_factor", self.layer_factor, "above 0, at most 1")
 
 
