@@ -93,6 +93,8 @@ def data_of(
     cache: ActivationCache, options: HeadOptions, head: str, layers: Sequence[int | str] | None = None
 ) -> TokenData | PooledData:
     """What the head reads of a cache: pooled vectors where these are enough and there, tokens otherwise."""
+    if layers is not None and not layers:
+        raise UsageError(f"no layers are chosen to be mixed; {cache.path} has {', '.join(cache.layers)}.")
     pooling = _pooled(options, head)
     if pooling in cache.poolings:
         return PooledData(cache, str(pooling), layers)
