@@ -78,10 +78,11 @@ def load_learner(folder: str | Path) -> tuple[Learner, dict[str, Any]]:
     if not card["complete"]:
         raise ModelError(f"{folder} is a run that was not finished. Run its command again: {card['command']}")
     head, target = card["head"], _target(card)
-    made = build_head(
-        HeadOptions(hidden_size=head["hidden_size"], dropout=head["dropout"]), head["head"], target, head["width"],
-        apart=head["pairs_apart"], pooling=head["pooling"],
-    )  # fmt: skip
+    with torch.random.fork_rng(devices=[]):  # new heads are drawn at random, and then overwritten
+        made = build_head(
+            HeadOptions(hidden_size=head["hidden_size"], dropout=head["dropout"]), head["head"], target,
+            head["width"], apart=head["pairs_apart"], pooling=head["pooling"],
+        )  # fmt: skip
     learner: Learner
     if card["regime"] == Regime.FINE_TUNE:
         learner = FineTuning(encoder_of(folder), made)

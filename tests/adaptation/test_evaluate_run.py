@@ -1,0 +1,163 @@
+"""What a run has learned, evaluated again: the numbers on its card, and on those of its checkpoints."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+from lessons import SHORT, count, pairs, praise, tags
+
+from probekit.activations import ActivationCache, cache_activations
+from probekit.adaptation.run import read_card
+from probekit.adaptation.train import train
+from probekit.adaptation.trained import evaluate_run, load_learner
+from probekit.errors import CacheMismatch, DataError, ModelError, UsageError
+from probekit.tasks.task import Split, Task
+
+SMALL = SHORT | {"learning_rate": 1e-3, "save_at": "0,4"}
+
+
+def agree(found, told):
+    assert list(found) == list(told)
+    assert found == pytest.approx(told, rel=1e-5, abs=1e-6)  # the Trainer evaluates with oneDNN's products
+
+
+@pytest.mark.parametrize(
+    ("family", "task", "options"),
+    [
+        ("bert", praise(), {}),
+        ("t5", count(), {"pooling": "max"}),
+        ("gpt2", pairs(), {"pairs": "separate"}),
+        ("roberta", tags(), {"head": "crf", "max_length": 7}),
+        pytest.param("deberta-v2", pairs(), {}, marks=pytest.mark.slow),
+        pytest.param("bert", tags(), {"head": "bilstm-crf", "hidden_size": 5}, marks=pytest.mark.slow),
+        pytest.param("bert", pairs(), {"head": "bi-attention"}, marks=pytest.mark.slow),
+    ],
+    ids=["linear", "number", "pairs", "crf", "joint", "bilstm-crf", "bi-attention"],
+)
+def test_a_fine_tuned_model(family, task, options, tiny_model, tmp_path):
+    run = train(task, tiny_model(family), tmp_path / "run", test="test", **SMALL | options)
+    agree(evaluate_run(run.path, task, "dev", device="cpu"), run.metrics)
+    agree(evaluate_run(run.path, task, "dev", device="cpu", batch_size=5), run.metrics)
+    agree(evaluate_run(run.path, task, device="cpu"), run.test)
+    for step in (0, 4):
+        folder = run.path / f"step-{step}"
+        agree(
+            evaluate_run(folder, task, "dev", device="cpu"),
+            json.loads((folder / "probekit.json").read_text())["metrics"],
+        )
+
+
+@pytest.mark.parametrize(
+    ("task", "options"),
+    [
+        (praise(), {"head": "linear"}),
+        (tags(), {"head": "bilstm-crf", "hidden_size": 5, "layers": [1, 3]}),
+        (pairs(), {"head": "esim", "hidden_size": 5, "layer_norm": False}),
+        pytest.param(praise(), {"head": "bcn", "hidden_size": 5}, marks=pytest.mark.slow),
+    ],
+    ids=["linear", "bilstm-crf", "esim", "bcn"],
+)
+def test_a_head_on_cached_layers(task, options, tiny_bert, tmp_path):
+    run = train(
+        task, tiny_bert, tmp_path / "run", regime="feature-extraction", caches=tmp_path / "caches", **SMALL | options
+    )
+    dev = tmp_path / "caches" / f"{task.name}.dev.h5"
+    agree(evaluate_run(run.path, dev, device="cpu"), run.metrics)
+    with ActivationCache(dev) as cache:
+        step = run.path / "step-4"
+        agree(evaluate_run(step, cache, device="cpu"), read_card(step)["metrics"])
+        assert len(cache.labels) == 21  # it stays open
+
+
+@pytest.fixture(scope="module")
+def runs(tiny_bert, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    options = SHORT | {"epochs": 1}
+    fine = train(praise(), tiny_bert, folder / "fine", **options)
+    features = train(
+        pairs(), tiny_bert, folder / "features", regime="feature-extraction", caches=folder, head="esim",
+        hidden_size=4, **options,
+    )  # fmt: skip
+    pooled = train(
+        praise(), tiny_bert, folder / "pooled", regime="feature-extraction", caches=folder, head="linear", **options
+    )
+    return fine.path, features.path, pooled.path
+
+
+def test_what_it_is_ready_to_do(runs):
+    learner, card = load_learner(runs[0])
+    assert not learner.training
+    assert card["regime"] == "fine-tune"
+    with torch.no_grad():
+        ids = torch.tensor([[2, 7, 3]])
+        batch = {
+            "input_ids": ids,
+            "attention_mask": torch.ones_like(ids),
+            "special": torch.zeros(1, 3, dtype=torch.bool),
+        }
+        out = learner(torch.tensor([0]), batch | {"token_type_ids": torch.zeros_like(ids)})
+    assert out["predictions"].tolist() in ([0], [1])
+
+
+def test_what_does_not_belong_together(runs, tiny_bert, tiny_gpt2, tmp_path):
+    fine, features, pooled = runs
+
+    def cache(task, model=tiny_bert, **how):
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.h5"
+        cache_activations(model, task, "dev", out=path, **how).close()
+        return path
+
+    with (
+        pytest.raises(UsageError, match="reads text; give a task instead of a cache"),
+        ActivationCache(cache(praise())) as c,
+    ):
+        evaluate_run(fine, c)
+    with pytest.raises(UsageError, match="give an activation cache instead of a task"):
+        evaluate_run(features, pairs())
+    with pytest.raises(CacheMismatch, match=r"model is 'gpt20', wanted 'bert0'"):
+        evaluate_run(pooled, cache(praise(), tiny_gpt2))
+    with pytest.raises(CacheMismatch, match=r"cut_at is 5, wanted None"):
+        evaluate_run(pooled, cache(praise(), max_length=5))
+    with pytest.raises(CacheMismatch, match=r"pairs is 'joint', wanted 'separate'"):
+        evaluate_run(features, cache(pairs(), tokens=True))
+    with pytest.raises(UsageError, match="has neither vectors of pieces nor the pooling mean"):
+        evaluate_run(pooled, cache(praise(), pooling=["first"]))
+    t = praise()
+    other = Task(t.name, t.kind, t.splits, ("good", "bad"), t.metrics)
+    for run, data in ((fine, other), (pooled, cache(other))):
+        with pytest.raises(UsageError, match="learned praise, whose labels are not those of praise"):
+            evaluate_run(run, data, "dev")
+    with pytest.raises(UsageError, match="whose labels are not those of count"):
+        evaluate_run(fine, count(), "dev")
+    with pytest.raises(UsageError, match="praise has no split 'exam'"):
+        evaluate_run(fine, praise(), "exam")
+    open_ = Split("dev", tuple(replace(e, label=None) for e in t.split("dev")))
+    unlabelled = Task(t.name, t.kind, {**t.splits, "dev": open_}, t.label_names, t.metrics)
+    for run, data in ((fine, unlabelled), (pooled, cache(unlabelled))):
+        with pytest.raises(DataError, match="21 of 21 examples of praise, dev, have no label"):
+            evaluate_run(run, data, "dev")
+
+
+def test_what_is_no_run(runs, tiny_bert, tmp_path):
+    with pytest.raises(ModelError, match=r"is no run: it has no probekit.json"):
+        load_learner(tiny_bert)
+    folder = shutil.copytree(runs[0], tmp_path / "run")
+    card = json.loads((folder / "probekit.json").read_text())
+    (folder / "probekit.json").write_text(json.dumps(card | {"complete": False}))
+    with pytest.raises(ModelError, match="was not finished. Run its command again"):
+        load_learner(folder)
+    (folder / "probekit.json").write_text(json.dumps(card | {"head": card["head"] | {"head": "bcn", "hidden_size": 5}}))
+    with pytest.raises(ModelError, match="its weights do not fit the model on its card"):
+        load_learner(folder)
+    (folder / "probekit.json").write_text(json.dumps(card))
+    (folder / "head.safetensors").unlink()
+    with pytest.raises(ModelError, match=r"has no head.safetensors"):
+        load_learner(folder)
+
+
+def test_the_generators_are_left_alone(runs):
+    before = torch.get_rng_state()
+    evaluate_run(runs[0], praise(), "dev", device="cpu")
+    assert torch.equal(before, torch.get_rng_state())
