@@ -1,0 +1,222 @@
+"""How many examples a second fine-tuning gets through, beside a bare transformers Trainer with the same settings.
+
+    python benchmarks/fine_tuning.py             on MRPC of the shared data sets
+    python benchmarks/fine_tuning.py --grammar   on the built-in grammar:paraphrase
+    python benchmarks/fine_tuning.py --quick     a look at whether everything runs, not a measurement
+
+The bare Trainer has AutoModelForSequenceClassification, DataCollatorWithPadding and texts that were tokenised
+beforehand; ours is what `probekit train` runs. Both have the same texts, batch size, number of steps, dropout, fused
+AdamW, clipping and linear schedule, and as many threads. "without oneDNN" is ours with torch's own matrix products;
+"grouped" puts texts of like length together, which neither of the sides that are compared does.
+
+Each side runs in a process of its own; the sides take turns, and the best of the rounds counts. The clock runs from
+the end of the fifth step to that of the last; evaluation and saving are outside. CPU seconds are those of all threads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from cache import SHARED, Goal, show_goals, table
+from feature_extraction import clocks
+from measures import memory
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    DataCollatorWithPadding,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
+from transformers.trainer_callback import PrinterCallback
+from transformers.utils import logging
+
+from probekit.adaptation.finetune import prepare_fine_tuning
+from probekit.adaptation.options import DEFAULTS, HeadOptions, Regime, TrainOptions
+from probekit.adaptation.setup import scorer
+from probekit.adaptation.training import fit, own_randomness
+from probekit.tasks import Task, load_task
+from probekit.tasks.metrics import metric
+
+WARM = 5  # steps before the clock runs
+
+
+@dataclass(frozen=True)
+class Job:
+    """One side, in a process of its own."""
+
+    side: str
+    model: str
+    work: str
+    data: str | None
+    rows: int
+    batch_size: int
+
+    def task(self) -> Task:
+        return load_task("grammar:paraphrase" if self.data is None else "mrpc", data_dir=self.data)
+
+
+def ours(job: Job, step: Callable[..., None], *, group: bool = False) -> int:
+    """Train as `probekit train` does; returns how many word pieces were read, padding left out."""
+    task = job.task()
+    train, dev = task.split("train").head(job.rows), task.split("dev").head(job.batch_size)
+    options = TrainOptions(**DEFAULTS[Regime.FINE_TUNE] | {"epochs": 1, "batch_size": job.batch_size, "group": group})
+    with own_randomness(0), tempfile.TemporaryDirectory(dir=job.work) as out:
+        parts = prepare_fine_tuning(job.model, task, train, dev, HeadOptions(), options)
+        main = metric(parts.target.metrics[0])
+        fit(
+            parts.learner, parts.train, parts.dev, score=scorer(parts.target), options=options, groups=parts.groups,
+            metric=(main.name, main.higher_is_better), out=Path(out), save=lambda *_: None, progress=step,
+        )  # fmt: skip
+    return int(parts.train.length.sum())
+
+
+def plain(job: Job, step: Callable[..., None]) -> int:
+    """The same with torch's own matrix products."""
+    with patch("probekit.adaptation.training.onednn_available", return_value=False):
+        return ours(job, step)
+
+
+def bare(job: Job, step: Callable[..., None], *, sampling: str = "random") -> int:
+    """Train as transformers' examples do."""
+
+    class Steps(TrainerCallback):
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            step()
+
+    task = job.task()
+    train = task.split("train").head(job.rows)
+    tokenizer = AutoTokenizer.from_pretrained(job.model)
+    limit = AutoConfig.from_pretrained(job.model).max_position_embeddings
+    texts = tokenizer([e.text for e in train], [e.pair for e in train], truncation=True, max_length=limit)
+    labels = task.labels("train")
+    data = [{k: v[i] for k, v in texts.items()} | {"label": int(labels[i])} for i in range(len(train))]
+    defaults = DEFAULTS[Regime.FINE_TUNE]
+    torch.manual_seed(0)
+    model = AutoModelForSequenceClassification.from_pretrained(job.model, num_labels=len(task.label_names))
+    with tempfile.TemporaryDirectory(dir=job.work) as out:
+        args = TrainingArguments(
+            output_dir=out, num_train_epochs=1, per_device_train_batch_size=job.batch_size, optim="adamw_torch_fused",
+            learning_rate=defaults["learning_rate"], weight_decay=defaults["weight_decay"], warmup_steps=0.1,
+            lr_scheduler_type="linear", max_grad_norm=1.0, train_sampling_strategy=sampling, use_cpu=True, seed=0,
+            save_strategy="no", eval_strategy="no", logging_steps=max(1, len(data) // job.batch_size // 10),
+            disable_tqdm=True, report_to="none", dataloader_pin_memory=False,
+        )  # fmt: skip
+        trainer = Trainer(
+            model=model, args=args, train_dataset=data, data_collator=DataCollatorWithPadding(tokenizer),
+            callbacks=[Steps()],
+        )  # fmt: skip
+        trainer.remove_callback(PrinterCallback)
+        trainer.train()
+    return int(np.sum([len(x) for x in texts["input_ids"]]))
+
+
+SIDES: dict[str, Callable[..., int]] = {
+    "bare Trainer": bare,
+    "probekit": ours,
+    "probekit, without oneDNN": plain,
+    "bare Trainer, grouped": lambda job, step: bare(job, step, sampling="group_by_length"),
+    "probekit, grouped": lambda job, step: ours(job, step, group=True),
+}
+
+
+def here(job: Job) -> dict[str, float]:
+    """Examples a second of one side, by the wall and by CPU time, word pieces, and peak memory."""
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    ends: list[tuple[float, float]] = []
+    pieces = SIDES[job.side](job, lambda *_, **__: ends.append(clocks()))
+    last = len(ends) - 1 if job.rows % job.batch_size == 0 else len(ends) - 2  # the last whole batch
+    wall, cpu = (b - a for a, b in zip(ends[min(WARM, last) - 1], ends[last], strict=True))
+    examples = (last - min(WARM, last) + 1) * job.batch_size
+    return {
+        "wall": examples / wall, "cpu": examples / cpu, "steps": len(ends), "pieces": pieces, "peak": memory("VmHWM")
+    }  # fmt: skip
+
+
+def apart(job: Job) -> dict[str, float]:
+    """What :func:`here` measures, in a process of its own."""
+    command = [sys.executable, __file__, "--job", json.dumps(asdict(job))]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{job.side} failed with status {done.returncode}.")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def show(found: dict[str, list[dict[str, float]]]) -> None:
+    most = {side: {of: max(one[of] for one in rounds) for of in ("wall", "cpu")} for side, rounds in found.items()}
+    base = most["bare Trainer"]
+    rows = [["side", "examples/s", "examples/CPU-s", "÷ bare", "÷ bare, CPU", "peak MB"]]
+    for side, rates in most.items():
+        ratios = (f"{rates[of] / base[of]:.3f}" for of in ("wall", "cpu"))
+        peak = max(one["peak"] for one in found[side])
+        rows.append([side, f"{rates['wall']:.1f}", f"{rates['cpu']:.1f}", *ratios, f"{peak:,.0f}"])
+    print("\n" + table(rows))
+    goals = []
+    for side in ("probekit", "probekit, without oneDNN"):
+        for of, name in (("wall", "examples/s"), ("cpu", "examples/CPU-s")):
+            goals.append(Goal(f"{side} / bare Trainer, {name}", most[side][of] / base[of], least=0.97))
+    gain = {of: most["probekit, grouped"][of] / most["probekit"][of] for of in ("wall", "cpu")}
+    goals.append(
+        Goal("grouped / not grouped, examples/CPU-s", gain["cpu"], least=1.0, remark=f"wall {gain['wall']:.3f}")
+    )
+    show_goals(goals)
+
+
+def main() -> None:
+    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--model", help="folder of a model; MiniLM of the extra demo by default")
+    parser.add_argument("--data-dir", default=str(SHARED / "mrpc"), help="folder of MRPC")
+    parser.add_argument("--grammar", action="store_true", help="grammar:paraphrase instead")
+    parser.add_argument("--rows", type=int, default=1024)
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=threads, help="all of the processor's by default")
+    parser.add_argument("--quick", action="store_true", help="56 rows, batches of 8, one round: does it run?")
+    parser.add_argument("--work", type=Path, help="folder for what is written; a temporary one by default")
+    parser.add_argument("--json", type=Path, help="all measurements go here too")
+    parser.add_argument("--job", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.job:
+        print(json.dumps(here(Job(**json.loads(args.job)))))
+        return
+    if not args.grammar and not Path(args.data_dir).is_dir():
+        raise SystemExit(f"skipped: MRPC is not at {args.data_dir}; give --data-dir, or --grammar.")
+    if args.model is None:
+        from probekit.demo import minilm_folder
+
+        args.model = str(minilm_folder())
+    rows, size, rounds = (56, 8, 1) if args.quick else (args.rows, args.batch_size, args.rounds)
+    os.environ["OMP_NUM_THREADS"] = str(args.threads)
+    found: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
+    with tempfile.TemporaryDirectory(prefix="probekit-benchmark-", dir=args.work) as work:
+        job = Job("", args.model, work, None if args.grammar else args.data_dir, rows, size)
+        for turn in range(rounds):
+            for side in SIDES:
+                print(f"round {turn + 1}: {side}", file=sys.stderr, flush=True)
+                found[side].append(apart(replace(job, side=side)))
+    one = found["probekit"][0]
+    assert len({(r["steps"], r["pieces"]) for rounds in found.values() for r in rounds}) == 1, "not the same work"
+    print(f"{rows:,} texts of {one['pieces'] / rows:.0f} pieces, {one['steps']} steps, {args.threads} threads.")
+    show(found)
+    if args.json:
+        args.json.write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()

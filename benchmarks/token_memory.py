@@ -1,0 +1,172 @@
+"""Whether training on a token cache that does not fit into memory takes as much memory as on a small one.
+
+    python benchmarks/token_memory.py            a cache of 1.5 GB in 700 MB, a few minutes
+    python benchmarks/token_memory.py --quick    a look at whether everything runs, not a measurement
+
+MiniLM's layers of long tagged texts, made of built-in sentences, are cached; a CRF on their mix is trained for two
+epochs by `probekit.adaptation.train.train_on_caches`, on a tenth of the texts, on all of them without a limit, and on
+all of them in a memory control group of its own, whose limit counts the file cache, too (this needs root and Linux).
+Before each run the caches are dropped from the system's file cache, so that it is this run that pays for it. The
+control, which must be killed, reads the whole cache into memory under the same limit. Anonymous memory (RssAnon) is
+what the process itself holds, without the files that it maps; it is looked at every 10 ms.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cache import Goal, show_goals, table
+from feature_extraction import SPANS, chunks
+
+from probekit import ActivationCache, cache_activations
+from probekit.adaptation.train import train_on_caches
+from probekit.tasks import Example, Kind, Split, Task
+
+V1, V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
+
+
+def long_texts(rows: int, sentences: int = 8) -> Task:
+    """Tagged texts of built-in sentences, drawn at random, all different."""
+    source, rng = chunks(), np.random.default_rng(0)
+
+    def drawn(split: str, i: int) -> Example:
+        parts = [source.split(split)[int(j)] for j in rng.integers(0, len(source.split(split)), sentences)]
+        words = tuple(word for part in parts for word in part.words or ())
+        tags = tuple(tag for part in parts for tag in part.label)  # type: ignore[union-attr]
+        return Example(id=f"{split}-{i}", text=" ".join(words), words=words, label=tags)
+
+    splits = {name: Split(name, [drawn(name, i) for i in range(n)]) for name, n in (("train", rows), ("dev", 64))}
+    return Task("long-chunks", Kind.SEQUENCE_LABELLING, splits, label_names=SPANS, metrics=("span-f1",))
+
+
+@contextmanager
+def limited(mb: int | None) -> Iterator[Path | None]:
+    """A memory control group of at most so many MB; none for None."""
+    if mb is None:
+        yield None
+        return
+    root, name = (V1, "memory.limit_in_bytes") if V1.is_dir() else (V2, "memory.max")
+    group = root / f"probekit-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / name).write_text(str(mb << 20))
+    except OSError as error:
+        with suppress(OSError):
+            group.rmdir()
+        raise SystemExit(f"skipped: no memory control group can be made here ({error}).") from None
+    try:
+        yield group
+    finally:
+        for _ in range(50):  # until the last process is reaped
+            with suppress(OSError):
+                group.rmdir()
+                break
+            time.sleep(0.1)
+
+
+def run(what: str, files: Sequence[Path], work: Path, mb: int | None) -> dict[str, Any]:
+    """Run ``what`` in a process of its own, under the limit: status, peak of its anonymous memory, what it prints."""
+    for file in files:
+        descriptor = os.open(file, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(descriptor)
+    with limited(mb) as group, tempfile.TemporaryDirectory(dir=work) as out:
+        own = [sys.executable, __file__, "--run", what, *map(str, files), "--work", out]
+        joined = ["sh", "-c", f'echo $$ > "{group}/cgroup.procs" && exec "$@"', "sh"] if group else []
+        with subprocess.Popen([*joined, *own], stdout=subprocess.PIPE, text=True) as child:
+            peak = 0
+            while child.poll() is None:
+                with suppress(OSError):
+                    lines = Path(f"/proc/{child.pid}/status").read_text().splitlines()
+                    peak = max([peak, *(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))])
+                time.sleep(0.01)
+            printed = child.stdout.read() if child.stdout else ""
+        found = {"status": child.returncode, "anonymous": peak / 1024}
+        return found | (json.loads(printed.splitlines()[-1]) if child.returncode == 0 else {})
+
+
+def train(caches: list[Path], out: Path, window: int) -> dict[str, float]:
+    """Train for two epochs; seconds of it, and GB that were read from the disk."""
+    done = train_on_caches(
+        caches[0], caches[1], out / "run", head="crf", epochs=2, batch_size=32, window=window << 20, device="cpu"
+    )
+    lines = Path("/proc/self/io").read_text().splitlines()
+    read = next(int(line.split()[1]) for line in lines if line.startswith("read_bytes"))
+    return {"seconds": done.card["seconds"], "read": read / 1e9, "loss": done.metrics["loss"]}
+
+
+def load(caches: list[Path]) -> dict[str, float]:
+    """The control: hold all layers."""
+    with ActivationCache(caches[0]) as cache:
+        held = [np.array(cache.tokens(layer).values) for layer in cache.layers]
+    return {"held": sum(x.nbytes for x in held) / 1e9}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--model", help="folder of a model; MiniLM of the extra demo by default")
+    parser.add_argument("--rows", type=int, default=2200)
+    parser.add_argument("--limit", type=int, default=700, help="MB")
+    parser.add_argument("--window", type=int, default=128, help="MB that are shuffled as one")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--quick", action="store_true", help="160 rows: does it run?")
+    parser.add_argument("--work", type=Path, help="folder on the disk in question; a temporary one by default")
+    parser.add_argument("--run", nargs="+", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.run:
+        caches = [Path(x) for x in args.run[1:]]
+        print(json.dumps(load(caches) if args.run[0] == "load" else train(caches, args.work, args.window)))
+        return
+    if args.model is None:
+        from probekit.demo import minilm_folder
+
+        args.model = str(minilm_folder())
+    rows = 160 if args.quick else args.rows
+    os.environ |= {"OMP_NUM_THREADS": str(args.threads), "HF_HUB_OFFLINE": "1"}
+    with tempfile.TemporaryDirectory(prefix="probekit-benchmark-", dir=args.work) as folder:
+        work, task = Path(folder), long_texts(rows)
+        for name, split, n in (("small", "train", rows // 10), ("large", "train", None), ("dev", "dev", None)):
+            print(f"caching: {name}", file=sys.stderr, flush=True)
+            out = work / f"{name}.h5"
+            cache_activations(args.model, task, split, limit=n, pooling=[], tokens=True, out=out).close()
+        small, large, dev = (work / f"{name}.h5" for name in ("small", "large", "dev"))
+        runs = {}
+        for name, what, file, mb in (
+            ("a tenth, no limit", "train", small, None),
+            ("a tenth, limited", "train", small, args.limit),
+            ("all, no limit", "train", large, None),
+            ("all, limited", "train", large, args.limit),
+            ("control: all held, limited", "load", large, args.limit),
+        ):
+            print(name, file=sys.stderr, flush=True)
+            runs[name] = run(what, [file, dev], work, mb) | {"size": file.stat().st_size / 1e9, "limit": mb}
+    columns = {"read": ".2f", "seconds": ".1f", "loss": ".6f"}
+    shown = [["run", "cache, GB", "limit, MB", "status", "peak anonymous MB", "GB from disk", "s", "dev loss"]]
+    for name, one in runs.items():
+        shown.append([
+            name, f"{one['size']:.2f}", str(one["limit"] or "none"), str(one["status"]), f"{one['anonymous']:.0f}",
+            *(f"{one[k]:{form}}" if k in one else "" for k, form in columns.items()),
+        ])  # fmt: skip
+    print("\n" + table(shown))
+    found = [Goal("status of training under the limit", runs["all, limited"]["status"], most=0)]
+    for how in ("limited", "no limit"):
+        more = runs[f"all, {how}"]["anonymous"] - runs[f"a tenth, {how}"]["anonymous"]
+        found.append(Goal(f"peak anonymous MB, all - a tenth, {how}", more, most=16))
+    killed = runs["control: all held, limited"]["status"]
+    show_goals([*found, Goal("status of the control: killed", killed, most=-9)])
+
+
+if __name__ == "__main__":
+    main()
