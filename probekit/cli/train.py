@@ -105,6 +105,7 @@ def train_command(
     """  # noqa: E501
     from probekit.adaptation.train import train as run
     from probekit.cli.progress import bar
+    from probekit.runtime import processes
 
     mixed = None if layers is None else [part.strip() for part in layers.split(",")]
     with bar() as progress:
@@ -119,6 +120,8 @@ def train_command(
             max_grad_norm=max_grad_norm, dtype=dtype, group=group, gradient_checkpointing=gradient_checkpointing,
             keep=keep, patience=patience, save_at=save_at, seed=seed,
         )  # fmt: skip
+    if processes()[0]:  # of torchrun's processes the first speaks
+        return
     card = done.card
     typer.echo(str(done.path))
     typer.echo(f"{card['task']}, {card['model']}, {card['regime']} with the head {card['head']['head']}")
