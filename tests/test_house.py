@@ -92,7 +92,9 @@ def test_public_names():
 
 
 MAIN = "from probekit.cli import main; main"
-HELP = [f"{MAIN}({words})" for words in (["--help"], ["cache-activations", "--help"], ["mi", "--help"])]
+HELP = [
+    f"{MAIN}({words})" for words in (["--help"], ["cache-activations", "--help"], ["mi", "--help"], ["train", "--help"])
+]
 
 
 @pytest.mark.parametrize("code", ["import probekit", *HELP])

@@ -163,6 +163,8 @@ def evaluate_command(
     card = read_card(run)
     if cache is None and card["regime"] != "fine-tune":
         raise UsageError(f"{run} was trained on cached layers; give a cache of the same model with --cache.")
+    if cache is not None and card["regime"] == "fine-tune":
+        raise UsageError(f"{run} is a fine-tuned model, which reads text; give --task instead of --cache.")
     data = cache if cache is not None else task or card["task"]
     metrics = evaluate_run(run, data, split, data_dir=data_dir, batch_size=batch_size, device=device)
     typer.echo(_numbers(metrics))

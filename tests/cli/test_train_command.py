@@ -1,0 +1,163 @@
+"""``probekit train`` and ``probekit evaluate``: what they print, leave and refuse."""
+
+import re
+
+import pytest
+
+from probekit.adaptation.run import read_card
+from probekit.cli import main
+from probekit.rows import read_card as evidence_of
+from probekit.rows import read_rows
+
+QUICK = ["--epochs", "1", "--limit", "24", "--device", "cpu", "--batch-size", "8"]
+
+
+def run(*words):
+    return main(["train", *map(str, words), *QUICK])
+
+
+@pytest.fixture
+def told(capsys):
+    """What a command printed: its lines, and what it said of errors."""
+
+    def read():
+        out, err = capsys.readouterr()
+        return out.splitlines(), err
+
+    return read
+
+
+def test_fine_tuning_and_evaluating(tiny_bert, tmp_path, told):
+    out = tmp_path / "run"
+    words = ["--task", "grammar:sentiment", "--model", tiny_bert, "--out", out, "--save-at", "2", "--test", "dev"]
+    assert run(*words) == 0
+    lines, _ = told()
+    assert lines[0] == str(out)
+    assert lines[1] == f"grammar:sentiment, {tiny_bert.name}, fine-tune with the head linear"
+    assert re.fullmatch(r"dev: accuracy \d\.\d{4}, loss \d\.\d{4} \(step 3 of 3, kept: best\)", lines[2])
+    assert lines[3].split(" (")[0] == lines[2].split(" (")[0]  # tested on dev, too
+    assert re.fullmatch(r"\d+\.\d s of training and evaluation", lines[4])
+    card = read_card(out)
+    assert card["identity"]["batch_size"] == 8
+    assert card["examples"] == [24, card["examples"][1]]
+    assert evidence_of(out / "rows.parquet")["arguments"]["epochs"] == 1
+    assert run(*words) == 0
+    assert told()[0] == lines
+    for folder in (out, out / "step-2"):
+        assert main(["evaluate", str(folder), "--split", "dev", "--device", "cpu"]) == 0
+        (line,), _ = told()
+        assert line == ", ".join(f"{k} {v:.4f}" for k, v in read_card(folder)["metrics"].items())
+
+
+def test_the_checkpoints_are_models_of_every_command(tiny_bert, tmp_path, told):
+    out = tmp_path / "run"
+    task = ["--task", "grammar:sentiment"]
+    assert run(*task, "--model", tiny_bert, "--out", out, "--save-at", "log-spaced") == 0
+    steps = sorted(out.glob("step-*"))
+    assert [s.name for s in steps] == ["step-0", "step-1", "step-2", "step-3"]
+    told()
+    for step in steps[::3]:
+        cached = ["cache-activations", "--model", str(step), *task, "--split", "dev", "--limit", "9"]
+        assert main([*cached, "--out", str(tmp_path / f"{step.name}.h5"), "--device", "cpu"]) == 0
+        assert main(["verify", str(tmp_path / f"{step.name}.h5")]) == 0
+
+
+def test_feature_extraction(tiny_bert, tmp_path, told):
+    out = tmp_path / "run"
+    words = ["--task", "grammar:similarity", "--model", tiny_bert, "--out", out, "--caches", tmp_path / "caches"]
+    words += ["--regime", "feature-extraction", "--head", "linear", "--layers", "0, -1"]
+    assert run(*words) == 0
+    lines, _ = told()
+    assert lines[1].endswith("feature-extraction with the head linear")
+    assert re.fullmatch(r"layers: 0 0\.\d{3}, 3 0\.\d{3}", lines[3])
+    assert run(*words) == 0
+    assert told()[0] == lines
+    assert set(read_rows(out / "rows.parquet")["layer_name"]) == {"", "0", "3"}
+    cache = tmp_path / "caches" / "grammar-similarity.dev.h5"
+    assert cache.exists()
+    assert main(["evaluate", str(out), "--cache", str(cache), "--device", "cpu"]) == 0
+    (line,), _ = told()
+    assert line == ", ".join(f"{k} {v:.4f}" for k, v in read_card(out)["metrics"].items())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--task", "grammar:nonsense"], "unknown task 'grammar:nonsense'"),
+        (["--head", "crf"], "the head 'crf' is for sequence-labelling"),
+        (["--regime", "both"], "regime is 'both'; it is one of fine-tune, feature-extraction"),
+        (["--optimizer", "sgd"], "optimizer is 'sgd'; it is one of adamw, bert-adamw"),
+        (["--save-at", "soon"], "save_at is 'soon'"),
+        (["--test", "exam"], "has no split 'exam'; it has train, dev"),
+        (["--learning-rate", "fast"], "Invalid value for '--learning-rate'"),
+        (["--layers", "0"], "caches and layers are for feature extraction"),
+        (["--dtype", "float16"], "float16 is for training on a GPU"),
+        (["--learning-rate", "1e9", "--epochs", "4", "--warmup", "0"], "the loss is nan at step"),
+        (["--model", "/nowhere/at/all"], "is not a folder"),
+        (["--report-to", "nobody"], "nobody is not supported"),
+    ],
+    ids=lambda x: x[0][2:] if isinstance(x, list) else "",
+)
+def test_errors_are_one_line(words, message, tiny_bert, tmp_path, told):
+    given = {"--task": "grammar:sentiment", "--model": str(tiny_bert), "--out": str(tmp_path / "run")}
+    given |= dict(zip(QUICK[::2], QUICK[1::2], strict=True))
+    given |= dict(zip(words[::2], words[1::2], strict=True))
+    assert main(["train", *(x for pair in given.items() for x in pair)]) == 2
+    lines, err = told()
+    assert lines == []
+    assert err.count("\n") == 1
+    assert message in err
+    assert not list(tmp_path.glob("run/*.safetensors"))
+
+
+def test_what_is_missing(told):
+    assert main(["train", "--task", "cola"]) == 2
+    assert "Missing option '--model'" in told()[1]
+
+
+def test_another_run_in_the_folder(tiny_bert, tmp_path, told):
+    words = ["--task", "grammar:sentiment", "--model", tiny_bert, "--out", tmp_path / "run"]
+    assert run(*words) == 0
+    assert run(*words, "--seed", "1") == 2
+    assert "holds another run: seed is 0, asked for 1. Give another --out, or --overwrite." in told()[1]
+    assert run(*words, "--seed", "1", "--overwrite") == 0
+    assert read_card(tmp_path / "run")["seeds"] == {"seed": 1}
+
+
+def test_interrupted_from_the_keyboard(tiny_bert, tmp_path, told, monkeypatch):
+    from probekit.adaptation.learners import FineTuning
+
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    words = ["--task", "grammar:sentiment", "--model", tiny_bert, "--out", tmp_path / "run"]
+    with monkeypatch.context() as patch:
+        patch.setattr(FineTuning, "states", stop)
+        assert run(*words) == 130
+    assert "the same command again goes on" in told()[1]
+    assert run(*words) == 0
+
+
+def test_what_cannot_be_evaluated(tiny_bert, tmp_path, told):
+    assert main(["evaluate", str(tiny_bert)]) == 2
+    assert "is no run: it has no probekit.json" in told()[1]
+    out, caches = tmp_path / "run", tmp_path / "caches"
+    words = ["--task", "grammar:sentiment", "--model", tiny_bert]
+    extract = ["--regime", "feature-extraction", "--head", "linear", "--caches", caches]
+    assert run(*words, "--out", out, *extract) == 0
+    assert main(["evaluate", str(out), "--split", "dev"]) == 2
+    assert "give a cache of the same model with --cache" in told()[1]
+    assert run(*words, "--out", tmp_path / "fine") == 0
+    told()
+    assert main(["evaluate", str(tmp_path / "fine"), "--cache", str(caches / "grammar-sentiment.dev.h5")]) == 2
+    assert "reads text; give --task instead of --cache" in told()[1]
+    assert main(["evaluate", str(tmp_path / "fine")]) == 2
+    assert "has no split 'test'; it has train, dev" in told()[1]
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate"])
+def test_help_has_examples(command, capsys):
+    assert main([command, "--help"]) == 0
+    out = capsys.readouterr().out
+    assert "Examples" in out
+    assert f"probekit {command} " in out
