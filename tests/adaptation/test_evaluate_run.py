@@ -27,7 +27,7 @@ def agree(found, told):
     ("family", "task", "options"),
     [
         ("bert", praise(), {}),
-        ("t5", count(), {"pooling": "max"}),
+        pytest.param("t5", count(), {"pooling": "max"}, marks=pytest.mark.slow),
         ("gpt2", pairs(), {"pairs": "separate"}),
         ("roberta", tags(), {"head": "crf", "max_length": 7}),
         pytest.param("deberta-v2", pairs(), {}, marks=pytest.mark.slow),

@@ -36,7 +36,7 @@ def caches(tiny_model, tmp_path_factory):
     ("task", "options", "metric", "least"),
     [
         (praise(160, 80), {"head": "linear", "learning_rate": 3e-2}, "accuracy", 0.75),
-        (count(160, 80), {"head": "linear", "learning_rate": 3e-2}, "pearson", 0.6),
+        pytest.param(count(160, 80), {"head": "linear", "learning_rate": 3e-2}, "pearson", 0.6, marks=pytest.mark.slow),
         pytest.param(praise(160, 80), {"head": "bcn", "hidden_size": 8}, "accuracy", 0.75, marks=pytest.mark.slow),
         (tags(160, 60), {"head": "bilstm-crf", "hidden_size": 8, "learning_rate": 1e-2}, "span-f1", 0.6),
     ],

@@ -86,13 +86,13 @@ def whole(tiny_bert, tmp_path_factory):
     return make
 
 
-MIDDLE = ("plain", "ulmfit", "features")  # the others after an epoch only, but for the slow tests
+QUICK = {("plain", "in the middle"), ("features", "in the middle"), ("patience", "after an epoch")}
 
 
 @pytest.mark.parametrize(
     ("way", "where"),
     [
-        pytest.param(way, where, marks=[pytest.mark.slow] if (where == "in the middle") != (way in MIDDLE) else [])
+        pytest.param(way, where, marks=[] if (way, where) in QUICK else [pytest.mark.slow])
         for way in WAYS
         for where in ("in the middle", "after an epoch")
     ],

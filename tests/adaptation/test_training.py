@@ -151,6 +151,7 @@ def test_what_is_empty_cut_off_or_unlabelled_is_counted(tiny_bert, tmp_path, cap
     assert empty.card["examples"] == [40, 21]
 
 
+@pytest.mark.slow
 def test_sentences_of_which_no_word_is_left(tiny_bert, tmp_path):
     for head in ("softmax", "crf", "bilstm"):
         task = changed(tags(), "train", words=("​",), label=(1,), text="​")
@@ -197,7 +198,7 @@ def test_gradients_of_accumulated_batches(tiny_bert):
     assert all((whole[k] - halves[k]).abs().max() < 1e-5 * largest for k in whole)
 
 
-@pytest.mark.parametrize("unfreezing", ["all", "top"])
+@pytest.mark.parametrize("unfreezing", [pytest.param("all", marks=pytest.mark.slow), "top"])
 def test_gradient_checkpointing(unfreezing, tiny_bert, tmp_path):
     options = ONE | {"unfreezing": unfreezing}
     plain = train(praise(), tiny_bert, tmp_path / "plain", **options)
@@ -235,6 +236,7 @@ def test_rows_say_what_the_loss_was(tiny_bert, tmp_path):
     assert run.metrics["accuracy"] == best["value"].max()
 
 
+@pytest.mark.slow
 def test_the_best_is_kept_or_the_last(tiny_bert, tmp_path):
     options = SHORT | {"epochs": 4, "learning_rate": 1e-3, "save_at": "epochs"}
     best = train(count(), tiny_bert, tmp_path / "best", **options)
