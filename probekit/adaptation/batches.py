@@ -22,14 +22,16 @@ class Data(Protocol):
 
     length : int64 (n,), pieces of each example; order : int64 (n,), the examples as they lie on the disk
     nbytes : of an average example; 0 where they are in memory
-    labels : of the examples, or of all words one after another; words : of token-labelled tasks, the first piece and
-        the label of each word of each example; unread : words that are not among them, because the tokenizer left
-        nothing of them or cut them off; truncated : texts that were cut off
+    ids : str (n,); labels : of the examples, or of all words one after another
+    words : of token-labelled tasks, the first piece and the label of each word of each example
+    unread : words that are not among them, because the tokenizer left nothing of them or cut them off
+    truncated : texts that were cut off
     """
 
     length: np.ndarray
     order: np.ndarray
     nbytes: float
+    ids: np.ndarray
     labels: np.ndarray
     words: list[tuple[np.ndarray, np.ndarray]] | None
     unread: int

@@ -35,6 +35,7 @@ class TokenData:
             )
         self.order = np.argsort(self.start[:, 0], kind="stable")
         self.nbytes = float(self.length.mean()) * self.reader.row_bytes
+        self.ids = cache.ids
         self.labels, self.unread, self.truncated = cache.labels, 0, int(cache.truncated.sum())
         self.words: list[tuple[np.ndarray, np.ndarray]] | None = None
         if cache.spec["kind"] == "sequence-labelling":
@@ -83,6 +84,7 @@ class PooledData:
         self.sentences = int(cache.spec["sentences"])
         self.length, self.order = np.full(n, self.sentences, dtype=np.int64), np.arange(n)
         self.nbytes = float(len(self.layers) * self.sources[0].shape[1] * self.sources[0].dtype.itemsize)
+        self.ids = cache.ids
         self.labels, self.unread, self.truncated = cache.labels, 0, int(cache.truncated.sum())
         self.words: list[tuple[np.ndarray, np.ndarray]] | None = None
 

@@ -123,6 +123,10 @@ DEFAULTS: dict[Regime, dict[str, Any]] = {
 }
 
 
+LINEAR, LINEAR_RATE = ("linear", "softmax", "crf"), 1e-2
+"""Heads without a hidden layer, which learn too little of frozen layers at a rate of 1e-3: the mix stays even."""
+
+
 def options_of(regime: Regime, given: dict[str, Any]) -> tuple[HeadOptions, TrainOptions]:
     """Both kinds of options from one mapping, the regime's defaults filled in; UsageError for an unknown name."""
     names = {kind: {f.name for f in fields(kind)} for kind in (HeadOptions, TrainOptions)}
@@ -132,6 +136,8 @@ def options_of(regime: Regime, given: dict[str, Any]) -> tuple[HeadOptions, Trai
             close = difflib.get_close_matches(name, known, n=2) or known
             raise UsageError(f"there is no option {name!r} of training; did you mean {' or '.join(close)}?")
     set_ = {k: v for k, v in given.items() if v is not None}
+    if regime is Regime.FEATURE_EXTRACTION and given.get("head") in LINEAR:
+        set_ = {"learning_rate": LINEAR_RATE} | set_
     head = HeadOptions(**{k: v for k, v in set_.items() if k in names[HeadOptions]})
     return head, TrainOptions(**DEFAULTS[regime] | {k: v for k, v in set_.items() if k in names[TrainOptions]})
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from probekit.adaptation.examples import Said
 from probekit.rows import make_rows
 
 if TYPE_CHECKING:
@@ -22,26 +23,29 @@ def rows_of(
     n: Mapping[str, int],
     layers: Sequence[str] = (),
     kept: int,
-    test: Mapping[str, float] | None = None,
+    said: Mapping[str, Said],
 ) -> pd.DataFrame:
     """Rows of a training log, as :func:`probekit.rows.make_rows` makes them.
 
     Each evaluation gives the metrics, and of feature extraction ``mix-weight`` by layer and ``mix-gamma``. The loss on
-    train is the mean since the entry before. ``kept`` marks the weights that the run ended with, ``epoch`` the passes
-    over train.
+    train is the mean since the entry before. ``kept`` marks the weights that the run ended with, whose metrics have
+    intervals; ``epoch`` counts the passes over train.
 
     log : of :class:`probekit.adaptation.training.Fitted`; about : columns of all rows
     metrics : names, the loss's last (``log-loss``, nats, or ``mean-squared-error``)
-    splits : names of train, dev and test; n : examples by split; test : metrics and ``loss`` of what was kept
+    splits : names of train, dev and test; n : examples by split; said : of what was kept, by split
     """
     train, dev, held_out = splits
     records: list[dict[str, Any]] = []
 
-    def add(split: Any, entry: Mapping[str, Any], metric: str, value: float, layer: str | None = None) -> None:
+    def add(split: Any, entry: Mapping[str, Any], metric: str, value: float, **more: Any) -> None:
         place = {"step": entry["step"], "epoch": entry["epoch"], "kept": entry["step"] == kept}
         records.append(
-            {**about, **place, "split": split, "layer": layer, "metric": metric, "value": value, "n": n[split]}
+            {**about, **place, "split": split, "layer": None, "metric": metric, "value": value, "n": n[split], **more}
         )
+
+    def final(split: Any, name: str) -> dict[str, float]:
+        return dict(zip(("ci_low", "ci_high"), said[split].interval(name), strict=True))
 
     found = {entry["step"]: entry for entry in log if "eval_loss" in entry}
     for entry in log:
@@ -49,14 +53,15 @@ def rows_of(
             add(train, entry, metrics[-1], entry["loss"])
     for entry in found.values():
         for name in metrics[:-1]:
-            add(dev, entry, name, entry[f"eval_{name}"])
+            add(dev, entry, name, entry[f"eval_{name}"], **(final(dev, name) if entry["step"] == kept else {}))
         add(dev, entry, metrics[-1], entry["eval_loss"])
         for i, layer in enumerate(layers):
-            add(dev, entry, "mix-weight", entry[f"eval_mix_{i}"], layer)
+            add(dev, entry, "mix-weight", entry[f"eval_mix_{i}"], layer=layer)
         if layers:
             add(dev, entry, "mix-gamma", entry["eval_mix_gamma"])
-    if test is not None:
+    if held_out is not None:
+        test = said[held_out].metrics
         for name in metrics[:-1]:
-            add(held_out, found[kept], name, test[name])
+            add(held_out, found[kept], name, test[name], **final(held_out, name))
         add(held_out, found[kept], metrics[-1], test["loss"])
     return make_rows(records)

@@ -4,6 +4,7 @@ RUN/                   a model folder of the trained encoder (fine-tuning), with
     probekit.json      the card: format, run, model, task, data digests, arguments, seed, metrics, versions
     head.safetensors   weights of the head, and of the scalar mix
     rows.parquet       dev metrics, losses and mix weights along training, as rows
+        dev.examples.parquet   what the kept weights say of each example of dev (and of test)
     step-10/ …         the same folder at earlier steps (--save-at)
     .resume/           while the run lasts: what an interrupted run goes on from
 """
@@ -163,10 +164,11 @@ def begin(out: Path, identity: Mapping[str, Any], *, overwrite: bool) -> dict[st
     """
     if (out / CARD).is_file() and not overwrite:
         card = read_card(out)
-        if different := [k for k in identity if card["identity"].get(k) != json.loads(json.dumps(identity[k]))]:
+        told = card.get("identity", {})
+        if different := [k for k in identity if told.get(k) != identity[k]]:
             k = different[0]
             raise UsageError(
-                f"{out} holds another run: {k} is {card['identity'].get(k)!r}, asked for {identity[k]!r}. "
+                f"{out} holds another run: {k} is {told.get(k)!r}, asked for {identity[k]!r}. "
                 "Give another --out, or --overwrite."
             )
         if processes()[0]:

@@ -40,6 +40,7 @@ class TextData:
                 f"{task.name} {split.name}, example {empty.id!r}: the tokenizer leaves nothing of its text."
             )
         self.order = np.arange(len(split))
+        self.ids = np.array([e.id for e in split], dtype=object)
         self.labels = Task(task.name, task.kind, {split.name: split}).labels(split.name)
         self.unread = 0
         self.words: list[tuple[np.ndarray, np.ndarray]] | None = None

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from probekit.activations import ActivationCache, cache_activations
+from probekit.adaptation.cached import PooledData, TokenData
+from probekit.adaptation.examples import say
 from probekit.adaptation.features import MODEL, cache_wanted, prepare_feature_extraction
 from probekit.adaptation.finetune import prepare_fine_tuning
 from probekit.adaptation.options import HeadOptions, Regime, TrainOptions, options_of
@@ -18,8 +20,8 @@ from probekit.adaptation.parts import Parts
 from probekit.adaptation.rows import rows_of
 from probekit.adaptation.run import ROWS, begin, kept, locked_run, publish, read_card, save_folder, write_card
 from probekit.adaptation.setup import Target, check_labels, scorer
-from probekit.adaptation.trained import evaluate, restore
-from probekit.adaptation.training import Fitted, Watcher, fit, own_randomness
+from probekit.adaptation.trained import restore
+from probekit.adaptation.training import Watcher, fit, own_randomness
 from probekit.errors import UsageError
 from probekit.models.identity import RUN_FORMAT, identify
 from probekit.paths import slug
@@ -147,7 +149,7 @@ def train(
             stack.enter_context(
                 cache_activations(
                     model, task, split, limit=limit if split == splits[0] else None, device=device, progress=progress,
-                    out=None if caches is None else Path(caches) / f"{slug(task.name)}.{slug(split)}.h5",
+                    out=None if caches is None else f"{caches}/",
                     **encoder, **limits, **wanted,
                 )
             )
@@ -235,38 +237,47 @@ def _run(
             groups=parts.groups, options=options, out=out, save=save, device=device, report_to=asked.report_to,
             watcher=asked.watcher, progress=asked.progress,
         )  # fmt: skip
-        tested = None
-        if held_out is not None:
-            restore(parts.learner, kept(out))
-            tested = evaluate(parts.learner, held_out, score, batch_size=options.batch_size, device=device)
-        sizes = [len(data) for data in (parts.train, parts.dev, held_out) if data is not None]
-        counts = dict(zip((s for s in asked.splits if s), sizes, strict=True))
-        rows = _rows(card, parts, asked, fitted, counts, tested)
+        restore(parts.learner, kept(out))
+        data = dict(zip(asked.splits, (parts.train, parts.dev, held_out), strict=True))
+        said = {
+            str(split): say(parts.learner, one, parts.target, batch_size=options.batch_size, device=device)
+            for split, one in data.items()
+            if one is not None and one is not parts.train
+        }
+        about = _about(card, parts, asked)
+        rows = rows_of(
+            fitted.log, about, (*parts.target.metrics, _loss(parts.target)), splits=asked.splits, layers=parts.layers,
+            n={str(split): len(one) for split, one in data.items() if one is not None}, kept=fitted.step, said=said,
+        )  # fmt: skip
         made = {key: card[key] for key in ("command", "versions", "git", "created", "seeds")}
         if not processes()[0]:
+            for split, one in said.items():
+                table = one.table({**about, "split": split, "step": fitted.step})
+                table.write(out / f"{slug(split)}.examples.parquet")
             write_rows(rows, out / ROWS, made | {"arguments": identity, "durations": {"training": fitted.seconds}})
         done = card | {
             "complete": True, "step": fitted.step, "total_steps": fitted.total, "metrics": fitted.metrics,
-            "test": tested, "seconds": round(fitted.seconds, 1),
+            "test": said[asked.splits[2]].metrics if asked.splits[2] else None, "seconds": round(fitted.seconds, 1),
         }  # fmt: skip
         publish(out, done)
         return Run(out, read_card(out), rows)
 
 
-def _rows(
-    card: Mapping[str, Any], parts: Parts, asked: _Asked, fitted: Fitted, counts: Mapping[str, int],
-    tested: Mapping[str, float] | None,
-) -> pd.DataFrame:  # fmt: skip
-    about = {
-        "task": card["task"], "model": card["model"], "checkpoint": card["run"], "seed": asked.options.seed,
-        "representation": parts.head["pooling"] or "tokens", "estimator": f"{asked.regime} {parts.head['head']}",
+def _about(card: Mapping[str, Any], parts: Parts, asked: _Asked) -> dict[str, Any]:
+    """The columns of all rows of a run."""
+    return {
+        "task": card["task"],
+        "model": card["model"],
+        "checkpoint": card["run"],
+        "representation": parts.head["pooling"] or "tokens",
+        "estimator": f"{asked.regime} {parts.head['head']}",
         "target": "gold",
-    }  # fmt: skip
-    loss = "mean-squared-error" if parts.target.kind is Kind.REGRESSION else "log-loss"
-    metrics = (*parts.target.metrics, loss)
-    return rows_of(
-        fitted.log, about, metrics, splits=asked.splits, n=counts, layers=parts.layers, kept=fitted.step, test=tested
-    )
+        "seed": asked.options.seed,
+    }
+
+
+def _loss(target: Target) -> str:
+    return "mean-squared-error" if target.kind is Kind.REGRESSION else "log-loss"
 
 
 def _card(parts: Parts, asked: _Asked, identity: Mapping[str, Any], out: Path) -> dict[str, Any]:
@@ -290,6 +301,9 @@ def _card(parts: Parts, asked: _Asked, identity: Mapping[str, Any], out: Path) -
         "target": asdict(parts.target),
         "head": parts.head,
         "layers": list(parts.layers),
+        "caches": [
+            str(data.cache.path) for data in (parts.train, parts.dev) if isinstance(data, (PooledData, TokenData))
+        ],
         "encoder": parts.identity,
         "examples": [len(parts.train), len(parts.dev)],
         "truncated": [parts.train.truncated, parts.dev.truncated],

@@ -7,19 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.nn import functional
 
 from probekit.activations import ActivationCache
-from probekit.adaptation.batches import Batches, Data
+from probekit.adaptation.batches import Data
+from probekit.adaptation.examples import say
 from probekit.adaptation.features import MODEL, data_of
 from probekit.adaptation.finetune import encoder_of
-from probekit.adaptation.heads.head import IGNORED
 from probekit.adaptation.heads.scalar_mix import ScalarMix
 from probekit.adaptation.learners import FeatureExtraction, FineTuning, Learner
 from probekit.adaptation.options import HeadOptions, Regime
 from probekit.adaptation.run import load_weights, read_card
-from probekit.adaptation.setup import Score, Target, build_head, check_labelled, scorer
+from probekit.adaptation.setup import Target, build_head, check_labelled
 from probekit.adaptation.text import TextData
 from probekit.errors import CacheMismatch, ModelError, UsageError
 from probekit.models.huggingface import text_reader
@@ -27,35 +25,7 @@ from probekit.runtime import resolve_device
 from probekit.tasks import load_task
 from probekit.tasks.task import Kind, Task
 
-__all__ = ["evaluate", "evaluate_run", "load_learner", "restore"]
-
-
-def evaluate(
-    learner: Learner, data: Data, score: Score, *, batch_size: int = 32, device: str = "cpu"
-) -> dict[str, float]:
-    """The metrics of ``score``, and the ``loss``, of a learner on some data."""
-    learner.to(device).eval()
-    predictions, labels, losses = [], [], 0.0
-    with torch.inference_mode():
-        for rows in Batches(data, batch_size, shuffle=False):
-            batch = _on(device, data.__getitems__(rows))
-            out = learner(**batch)
-            predictions.append(out["predictions"].cpu())
-            labels.append(batch["labels"].cpu())
-            losses += float(out["loss"]) * len(rows)
-    return {**score(_joined(predictions), _joined(labels)), "loss": losses / len(data)}
-
-
-def _on(device: str, batch: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: _on(device, v) if isinstance(v, Mapping) else v.to(device) for k, v in batch.items()}
-
-
-def _joined(parts: list[Tensor]) -> Any:
-    """All batches as one array; tags, (b, w), padded to the longest."""
-    if parts[0].ndim > 1:
-        wide = max(x.shape[1] for x in parts)
-        parts = [functional.pad(x, (0, wide - x.shape[1]), value=IGNORED) for x in parts]
-    return torch.cat(parts).numpy()
+__all__ = ["evaluate_run", "load_learner", "restore"]
 
 
 def restore(learner: Learner, folder: Path, *, encoder: bool = True) -> None:
@@ -109,6 +79,9 @@ def evaluate_run(
     """
     learner, card = load_learner(folder)
     target, head = _target(card), card["head"]
+    if card["regime"] != Regime.FINE_TUNE and isinstance(data, (str, Path)):
+        with ActivationCache(data) as cache:
+            return evaluate_run(folder, cache, batch_size=batch_size, device=device)
     source: Data
     if card["regime"] == Regime.FINE_TUNE:
         if isinstance(data, ActivationCache):
@@ -118,22 +91,21 @@ def evaluate_run(
         reader = text_reader(Path(folder), learner.encoder.config, card["encoder"]["max_length"])  # type: ignore[union-attr]
         source = TextData(task, task.split(split), reader, apart=head["pairs_apart"])
     else:
-        if isinstance(data, Task):
+        if not isinstance(data, ActivationCache):
             raise UsageError(f"{folder} was trained on cached layers; give an activation cache instead of a task.")
-        cache = data if isinstance(data, ActivationCache) else ActivationCache(data)
-        there = Target.of_spec(cache.spec)
+        there = Target.of_spec(data.spec)
         for key in (key for key in (*MODEL, "pairs", "tokens") if key in card["encoder"]):
-            if cache.spec.get(key) != card["encoder"].get(key):
+            if data.spec.get(key) != card["encoder"].get(key):
                 raise CacheMismatch(
-                    f"{cache.path} holds other layers than the head of {folder} was trained on: {key} is "
-                    f"{cache.spec.get(key)!r}, wanted {card['encoder'].get(key)!r}. Make a cache of that model."
+                    f"{data.path} holds other layers than the head of {folder} was trained on: {key} is "
+                    f"{data.spec.get(key)!r}, wanted {card['encoder'].get(key)!r}. Make a cache of that model."
                 )
         options = HeadOptions(pooling=head["pooling"] or "auto", layer_norm=head["layer_norm"])
-        source = data_of(cache, options, head["head"], card["layers"])
+        source = data_of(data, options, head["head"], card["layers"])
     if (there.kind, there.label_names) != (target.kind, target.label_names):
         raise UsageError(f"{folder} learned {target.task}, whose labels are not those of {there.task}.")
     check_labelled(target, split, source)
-    return evaluate(learner, source, scorer(target), batch_size=batch_size, device=resolve_device(device))
+    return say(learner, source, target, batch_size=batch_size, device=resolve_device(device)).metrics
 
 
 def _target(card: Mapping[str, Any]) -> Target:
