@@ -82,3 +82,24 @@ def test_information_benchmarks_run(name: str, tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "|" in done.stdout
+
+
+@pytest.mark.slow  # half a minute each
+@pytest.mark.parametrize("name", ["feature_extraction", "fine_tuning"])
+def test_training_benchmarks_run(name: str, tmp_path: Path) -> None:
+    options = ["--quick", "--grammar", "--threads", "1", "--work", tmp_path, "--json", tmp_path / "out.json"]
+    done = subprocess.run(
+        [sys.executable, CACHE.with_name(f"{name}.py"), *options, "--model", tiny_model("bert", tmp_path / "model")],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    out = json.loads((tmp_path / "out.json").read_text())
+    if name == "feature_extraction":
+        assert set(out) == {"linear, pooled", "linear, tokens", "crf"}
+        for sides in out.values():
+            curves = [sides[side][0]["losses"] for side in ("cache", "encoder", "prepacked")]
+            assert len(set(curves[0])) > 1  # it learns
+            assert curves[1] == pytest.approx(curves[0], abs=1e-4)
+            assert curves[2] == pytest.approx(curves[0], abs=1e-4)
+    else:
+        assert all(one["wall"] > 0 for rounds in out.values() for one in rounds)
