@@ -93,7 +93,7 @@ def evaluate_run(
     else:
         if not isinstance(data, ActivationCache):
             raise UsageError(f"{folder} was trained on cached layers; give an activation cache instead of a task.")
-        there = Target.of_spec(data.spec)
+        there, split = Target.of_spec(data.spec), data.spec["split"]
         for key in (key for key in (*MODEL, "pairs", "tokens") if key in card["encoder"]):
             if data.spec.get(key) != card["encoder"].get(key):
                 raise CacheMismatch(

@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -63,7 +64,7 @@ def test_a_head_on_cached_layers(task, options, tiny_bert, tmp_path):
     run = train(
         task, tiny_bert, tmp_path / "run", regime="feature-extraction", caches=tmp_path / "caches", **SMALL | options
     )
-    dev = tmp_path / "caches" / f"{task.name}.dev.h5"
+    dev = Path(run.card["caches"][1])
     agree(evaluate_run(run.path, dev, device="cpu"), run.metrics)
     with ActivationCache(dev) as cache:
         step = run.path / "step-4"

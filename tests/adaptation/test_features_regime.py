@@ -54,7 +54,7 @@ def test_the_papers_heads_are_the_default(tiny_bert, tmp_path):
             task, tiny_bert, tmp_path / head, caches=tmp_path / "caches", hidden_size=4, **SMALL | {"epochs": 1}
         )
         assert run.card["head"]["head"] == head
-        with ActivationCache(tmp_path / "caches" / f"{task.name}.train.h5") as cache:
+        with ActivationCache(run.card["caches"][0]) as cache:
             assert cache.spec["tokens"] == "piece"
             assert cache.poolings == ()
             assert cache.spec["sentences"] == (2 if head == "esim" else 1)

@@ -46,7 +46,13 @@ def contents(folder):
 
 def test_what_a_run_leaves(finished, tiny_bert):
     model = {"config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors", "head.safetensors"}
-    assert {p.name for p in finished.path.iterdir()} == model | {"probekit.json", "rows.parquet", "rows.json", "step-3"}
+    assert {p.name for p in finished.path.iterdir()} == model | {
+        "probekit.json",
+        "rows.parquet",
+        "rows.json",
+        "dev.examples.parquet",
+        "step-3",
+    }
     assert {p.name for p in (finished.path / "step-3").iterdir()} == model | {"probekit.json"}
     old = os.umask(0)
     os.umask(old)

@@ -1,6 +1,7 @@
 """``probekit train`` and ``probekit evaluate``: what they print, leave and refuse."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -73,8 +74,8 @@ def test_feature_extraction(tiny_bert, tmp_path, told):
     assert run(*words) == 0
     assert told()[0] == lines
     assert set(read_rows(out / "rows.parquet")["layer_name"]) == {"", "0", "3"}
-    cache = tmp_path / "caches" / "grammar-similarity.dev.h5"
-    assert cache.exists()
+    cache = Path(read_card(out)["caches"][1])
+    assert cache.parent == tmp_path / "caches"
     assert main(["evaluate", str(out), "--cache", str(cache), "--device", "cpu"]) == 0
     (line,), _ = told()
     assert line == ", ".join(f"{k} {v:.4f}" for k, v in read_card(out)["metrics"].items())
@@ -149,7 +150,7 @@ def test_what_cannot_be_evaluated(tiny_bert, tmp_path, told):
     assert "give a cache of the same model with --cache" in told()[1]
     assert run(*words, "--out", tmp_path / "fine") == 0
     told()
-    assert main(["evaluate", str(tmp_path / "fine"), "--cache", str(caches / "grammar-sentiment.dev.h5")]) == 2
+    assert main(["evaluate", str(tmp_path / "fine"), "--cache", read_card(out)["caches"][1]]) == 2
     assert "reads text; give --task instead of --cache" in told()[1]
     assert main(["evaluate", str(tmp_path / "fine")]) == 2
     assert "has no split 'test'; it has train, dev" in told()[1]
