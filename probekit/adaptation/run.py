@@ -160,12 +160,16 @@ def _unshared(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 def begin(out: Path, identity: Mapping[str, Any], *, overwrite: bool) -> dict[str, Any] | None:
     """Make ``out`` ready for the run that ``identity`` describes, and return its card where it is finished already.
 
-    Raises UsageError where the folder holds another run, or something else.
+    Another run that is of no more use, because it ended before its first checkpoint or its loss was no number, is
+    replaced. Raises UsageError where the folder holds any other run, or something else.
     """
     if (out / CARD).is_file() and not overwrite:
         card = read_card(out)
         told = card.get("identity", {})
         if different := [k for k in identity if told.get(k) != identity[k]]:
+            if _spent(out, card):
+                _clear(out)
+                return None
             k = different[0]
             raise UsageError(
                 f"{out} holds another run: {k} is {told.get(k)!r}, asked for {identity[k]!r}. "
@@ -190,6 +194,21 @@ def begin(out: Path, identity: Mapping[str, Any], *, overwrite: bool) -> dict[st
             if file.name != ".lock":
                 shutil.rmtree(file) if file.is_dir() else file.unlink()
     return None
+
+
+def _spent(out: Path, card: Mapping[str, Any]) -> bool:
+    """Whether an unfinished run has left nothing of worth: it failed, or cannot go on and has no checkpoints."""
+    left = [*out.glob(f"{RESUME}/checkpoint-*/trainer_state.json"), *out.glob("step-*")]
+    return not card["complete"] and ("failed" in card or not left)
+
+
+def _clear(out: Path) -> None:
+    """Remove an unfinished run, and nothing else that may lie in its folder; its card last."""
+    if processes()[0]:
+        return
+    for left in (out / RESUME, *out.glob("step-*"), *out.glob(".step-*")):
+        shutil.rmtree(left, ignore_errors=True)
+    (out / CARD).unlink()
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from probekit.adaptation.run import ROWS, begin, kept, locked_run, publish, read
 from probekit.adaptation.setup import Target, check_labels, scorer
 from probekit.adaptation.trained import restore
 from probekit.adaptation.training import Watcher, fit, own_randomness
-from probekit.errors import UsageError
+from probekit.errors import NonFiniteError, UsageError
 from probekit.models.identity import RUN_FORMAT, identify
 from probekit.paths import slug
 from probekit.rows import evidence, read_rows, write_rows
@@ -232,11 +232,15 @@ def _run(
             own = {"step": step, "metrics": dict(metrics), "complete": True}
             save_folder(folder, parts.learner.state_dict(), card | own, parts.source, prefix=parts.prefix)
 
-        fitted = fit(
-            parts.learner, parts.train, parts.dev, score=score, metric=(main.name, main.higher_is_better),
-            groups=parts.groups, options=options, out=out, save=save, device=device, report_to=asked.report_to,
-            watcher=asked.watcher, progress=asked.progress,
-        )  # fmt: skip
+        try:
+            fitted = fit(
+                parts.learner, parts.train, parts.dev, score=score, metric=(main.name, main.higher_is_better),
+                groups=parts.groups, options=options, out=out, save=save, device=device, report_to=asked.report_to,
+                watcher=asked.watcher, progress=asked.progress,
+            )  # fmt: skip
+        except NonFiniteError as error:
+            write_card(out, card | {"failed": str(error)})  # other options may take its place
+            raise
         restore(parts.learner, kept(out))
         data = dict(zip(asked.splits, (parts.train, parts.dev, held_out), strict=True))
         said = {

@@ -14,7 +14,7 @@ import probekit.adaptation.train as module
 from probekit.activations import cache_activations
 from probekit.adaptation.run import RESUME, load_weights, locked_run, read_card, save_folder
 from probekit.adaptation.train import train, train_on_caches
-from probekit.errors import CacheBusy, ModelError, UsageError
+from probekit.errors import CacheBusy, ModelError, NonFiniteError, UsageError
 from probekit.rows import read_rows
 
 
@@ -142,6 +142,34 @@ def test_overwrite(interrupted, tiny_bert):
     assert after.card["seeds"] == {"seed": 1}
     assert not list(interrupted.glob("step-*"))
     assert not after.rows.equals(before.rows)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ({"save_at": "99"}, UsageError),
+        ({"report_to": "nobody"}, UsageError),
+        ({"learning_rate": 1e9, "warmup": 0.0, "epochs": 4, "save_at": "0,1"}, NonFiniteError),
+    ],
+    ids=["save-at", "report-to", "no-number"],
+)
+def test_a_run_that_failed_makes_room_for_its_correction(wrong, error, finished, tiny_bert, tmp_path):
+    with pytest.raises(error):
+        train(praise(), tiny_bert, tmp_path / "run", **SHORT | wrong)
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+    done = train(praise(), tiny_bert, tmp_path / "run", **SHORT | {"save_at": "3"})
+    assert same_weights(done.path, finished.path)
+    assert "failed" not in done.card
+    assert {p.name for p in done.path.iterdir()} == {p.name for p in finished.path.iterdir()} | {"notes.txt"}
+
+
+def test_a_run_that_can_go_on_is_not_replaced(interrupted, tiny_bert):
+    with pytest.raises(Stop):  # after the second epoch, so that there is a checkpoint of the first
+        train(praise(), tiny_bert, interrupted, watcher=lambda epoch, _: epoch == 2 and stop(), **SHORT)
+    before = contents(interrupted)
+    with pytest.raises(UsageError, match="holds another run: seed is 0, asked for 1"):
+        train(praise(), tiny_bert, interrupted, **SHORT | {"seed": 1})
+    assert contents(interrupted) == before
 
 
 def test_a_folder_with_other_things(tiny_bert, tmp_path, capsys):
