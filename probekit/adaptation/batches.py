@@ -46,7 +46,7 @@ class Data(Protocol):
 class Batches(Sampler[list[int]]):
     """Batches of example numbers, in an order that seed and epoch determine.
 
-    size : examples a batch; the last of an epoch may be smaller
+    size : examples a batch; the last of an epoch may be smaller, and it alone
     shuffle : draw the order anew in each epoch; without it, the longest first (so that a lack of memory shows at once)
     group : put examples of like length together (within 50 batches' worth), in batches that come in random order
     window : bytes that are shuffled as one. Data on disk that are larger are read in pieces of consecutive examples,
@@ -70,6 +70,16 @@ class Batches(Sampler[list[int]]):
         self.epoch = epoch
 
     def __iter__(self) -> Iterator[list[int]]:
+        short: list[int] | None = None
+        for rows in self._batches():
+            if len(rows) < self.size:
+                short = rows  # comes last: accelerate, which deals batches out to processes, takes that for granted
+            else:
+                yield rows
+        if short is not None:
+            yield short
+
+    def _batches(self) -> Iterator[list[int]]:
         if not self.shuffle:
             order = np.argsort(-self.data.length, kind="stable")
             yield from (part.tolist() for part in self._cut(order))

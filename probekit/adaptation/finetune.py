@@ -45,6 +45,8 @@ def prepare_fine_tuning(
     encoder = encoder_of(folder, random_weights)
     pooling = _pooling(encoder) if head.pooling == "auto" else head.pooling
     made = build_head(head, name, target, _width(encoder), apart=apart, pooling=pooling)
+    if (name, pooling) != ("linear", "pooler") and getattr(encoder, "pooler", None) is not None:
+        encoder.pooler.requires_grad_(requires_grad=False)  # nothing reads it
     if options.gradient_checkpointing:
         newer = getattr(encoder, "activation_checkpointing_enable", None)  # its name from transformers 5 on
         (newer or encoder.gradient_checkpointing_enable)()

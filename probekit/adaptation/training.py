@@ -28,6 +28,7 @@ from probekit.adaptation.options import Keep, Optimizer, TrainOptions
 from probekit.adaptation.run import RESUME, kept
 from probekit.adaptation.schedules import build
 from probekit.adaptation.setup import Score
+from probekit.adaptation.unfreezing import Unfreezing
 from probekit.errors import NonFiniteError, UsageError
 from probekit.models.linears import onednn_available, train_with_onednn
 from probekit.models.stock import quiet_transformers
@@ -155,6 +156,7 @@ class _Trainer(Trainer):
     def __init__(self, *, options: TrainOptions, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.options = options
+        self._bad = torch.tensor(torch.inf, device=self.args.device)  # the first step whose loss was no number
 
     def _loader(self, data: Data, size: int, *, shuffle: bool) -> DataLoader:
         options = self.options
@@ -173,12 +175,18 @@ class _Trainer(Trainer):
 
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         loss: torch.Tensor = super().training_step(*args, **kwargs)
-        if not torch.isfinite(loss):
-            rate = _rate(self.optimizer)
-            raise _no_number("the loss", float(loss), self.state.global_step + 1, self.state, rate)
+        step = self.state.global_step + 1
+        self._bad = torch.minimum(self._bad, torch.where(torch.isfinite(loss), torch.inf, step))
+        if loss.device.type == "cpu" or step % self.args.logging_steps == 0:  # elsewhere to ask is to wait
+            self._check()
         return loss
 
+    def _check(self) -> None:
+        if torch.isfinite(self._bad):
+            raise _no_number("the loss", "no number", int(self._bad), self.state, _rate(self.optimizer))
+
     def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+        self._check()
         try:
             super()._save_checkpoint(*args, **kwargs)
         except (SafetensorError, RuntimeError) as error:  # what safetensors and torch make of a full disk
@@ -235,9 +243,8 @@ class _Watch(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         step = state.global_step
-        self.progress(
-            "training", step, state.max_steps, examples=step * self.options.batch_size * self.options.accumulation
-        )
+        each = self.options.batch_size * self.options.accumulation * processes()[1]
+        self.progress("training", step, state.max_steps, examples=step * each)
         ends = step % self.steps_per_epoch == 0
         control.should_evaluate = step in self.saved or ends
         control.should_log |= ends  # what a resumed run would not know of is told
@@ -261,7 +268,7 @@ def _rate(optimizer: Any) -> float:
     return max(group["lr"] for group in optimizer.param_groups)
 
 
-def _no_number(what: str, value: float, step: int, state: Any, rate: float) -> NonFiniteError:
+def _no_number(what: str, value: float | str, step: int, state: Any, rate: float) -> NonFiniteError:
     return NonFiniteError(
         f"{what} is {value} at step {step} of {state.max_steps}, at a learning rate of {rate:.3g}. "
         "Try a lower --learning-rate, more --warmup, or --dtype float32."
@@ -333,7 +340,7 @@ def _arguments(
         remove_unused_columns=False,
         label_names=["labels"],
         dataloader_pin_memory=False,
-        ddp_find_unused_parameters=processes()[1] > 1,  # an unused pooler, frozen layers
+        ddp_find_unused_parameters=processes()[1] > 1 and options.unfreezing is not Unfreezing.ALL,
         report_to="none",  # _reporters
     )
 

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from accelerate.data_loader import BatchSamplerShard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -43,8 +44,19 @@ def test_every_example_once_and_as_many_batches_in_every_epoch(n, size, window, 
         assert sorted(i for rows in found for i in rows) == list(range(n))
         assert max(map(len, found)) <= size
         assert len(found) == len(batches)
-        assert sum(len(rows) < size for rows in found) <= 1  # one window alone has a rest
+        assert all(len(rows) == size for rows in found[:-1])
         assert len(found) == -(-n // size)
+
+
+@pytest.mark.parametrize("nbytes", [0.0, 10.0])
+@pytest.mark.parametrize("processes", [2, 3])
+def test_accelerate_deals_every_example_out_to_some_process_in_every_epoch(nbytes, processes):
+    batches = Batches(data(113, nbytes=nbytes), 8, window=300)
+    for number in range(8):
+        batches.set_epoch(number)
+        shards = [list(BatchSamplerShard(batches, processes, rank)) for rank in range(processes)]
+        assert {len(shard) for shard in shards} == {-(-len(batches) // processes)}
+        assert {i for shard in shards for rows in shard for i in rows} == set(range(113))
 
 
 @pytest.mark.parametrize("nbytes", [0.0, 10.0])
