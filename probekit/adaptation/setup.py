@@ -126,7 +126,10 @@ def scorer(target: Target) -> Score:
 
 
 def check_labels(target: Target, train: Data, dev: Data, test: Data | None = None) -> None:
-    """Raise DataError where examples have no label, or dev has labels that train lacks: no head could learn them."""
+    """Raise DataError where no head could learn: examples have no label, dev has others than train, all have the same.
+
+    With two classes at least, a head gives one number only where it predicts a number.
+    """
     for name, data in (("train", train), ("dev", dev), ("test", test)):
         if data is not None:
             check_labelled(target, name, data)
@@ -138,6 +141,11 @@ def check_labels(target: Target, train: Data, dev: Data, test: Data | None = Non
         raise DataError(
             f"{target.task}: dev has labels that the training examples lack ({names}), which no head could learn. "
             "Train on more examples, or take these out of dev."
+        )
+    if len(found := _classes(train)) < 2:
+        raise DataError(
+            f"{target.task}: all training examples have one class, {target.label_names[found[0]]}; there is nothing to "
+            "learn. Train on more or other examples."
         )
 
 
