@@ -74,6 +74,7 @@ class _Asked:
     overwrite: bool
     watcher: Watcher | None
     progress: Progress
+    source: dict[str, str | None] | None = None  # where the task is found again
 
     def identity(self) -> dict[str, Any]:
         """What determines the numbers."""
@@ -125,13 +126,14 @@ def train(
     if limit is not None and limit < 1:
         raise UsageError(f"limit is {limit}; it must be 1 or more.")
     head, how = options_of(chosen, options)
+    source = None if isinstance(task, Task) else _source(str(task), data_dir)
     task = task if isinstance(task, Task) else load_task(str(task), data_dir=data_dir)
     first, second = task.split(splits[0]).head(limit), task.split(splits[1])
     third = None if test is None else task.split(test)
     for part in (first, second, *([third] if third else [])):
         if not len(part):
             raise UsageError(f"{task.name} {part.name} has no examples; there is nothing to learn from.")
-    asked = _Asked(chosen, head, how, (*splits, test), device, report_to, overwrite, watcher, progress)
+    asked = _Asked(chosen, head, how, (*splits, test), device, report_to, overwrite, watcher, progress, source)
     encoder: dict[str, Any] = {"revision": revision, "random_weights": random_weights}
     limits: dict[str, Any] = {"max_length": max_length, "model_name": model_name}
     if chosen is Regime.FINE_TUNE:
@@ -195,6 +197,14 @@ def train_on_caches(
         return _run(
             lambda: prepare_feature_extraction(one, two, head, layers=layers), lambda: three, Path(out), asked, identity
         )
+
+
+def _source(task: str, data_dir: str | Path | None) -> dict[str, str | None]:
+    """What ``load_task`` needs to find the task again, from any folder."""
+    return {
+        "task": str(Path(task).expanduser().resolve()) if task.endswith(".toml") else task,
+        "data_dir": None if data_dir is None else str(Path(data_dir).expanduser().resolve()),
+    }
 
 
 def _opened(cache: ActivationCache | str | Path) -> AbstractContextManager[ActivationCache]:
@@ -299,6 +309,7 @@ def _card(parts: Parts, asked: _Asked, identity: Mapping[str, Any], out: Path) -
         "step": 0,
         "complete": False,
         "task": parts.target.task,
+        "source": asked.source,
         "splits": [s for s in asked.splits if s],
         "regime": asked.regime,
         "prefix": parts.prefix,

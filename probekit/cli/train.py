@@ -165,8 +165,10 @@ def evaluate_command(
         raise UsageError(f"{run} was trained on cached layers; give a cache of the same model with --cache.")
     if cache is not None and card["regime"] == "fine-tune":
         raise UsageError(f"{run} is a fine-tuned model, which reads text; give --task instead of --cache.")
-    data = cache if cache is not None else task or card["task"]
-    metrics = evaluate_run(run, data, split, data_dir=data_dir, batch_size=batch_size, device=device)
+    source = {"task": card["task"], "data_dir": None} | (card.get("source") or {})  # none of a Task made in Python
+    if task is None:
+        task, data_dir = source["task"], data_dir or source["data_dir"]
+    metrics = evaluate_run(run, cache or task, split, data_dir=data_dir, batch_size=batch_size, device=device)
     typer.echo(_numbers(metrics))
 
 

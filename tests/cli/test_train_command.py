@@ -50,6 +50,28 @@ def test_fine_tuning_and_evaluating(tiny_bert, tmp_path, told):
         assert line == ", ".join(f"{k} {v:.4f}" for k, v in read_card(folder)["metrics"].items())
 
 
+@pytest.mark.parametrize("apart", [False, True], ids=["beside", "data-dir"])
+def test_a_task_of_ones_own_is_found_again(apart, tiny_bert, tmp_path, told, monkeypatch):
+    files = tmp_path / "files" if apart else tmp_path
+    files.mkdir(exist_ok=True)
+    for split, n in (("train", 24), ("dev", 9), ("exam", 8)):
+        lines = [f"{('bad', 'good')[i % 2]} cat\t{i % 2}" for i in range(n)]
+        (files / f"{split}.tsv").write_text("\n".join(["text\tlabel", *lines]))
+    (tmp_path / "mine.toml").write_text('[splits]\ntrain = "train.tsv"\ndev = "dev.tsv"\nexam = "exam.tsv"\n')
+    monkeypatch.chdir(tmp_path)
+    where = ["--data-dir", "files"] if apart else []
+    assert run("--task", "mine.toml", *where, "--model", tiny_bert, "--out", "run", "--test", "exam") == 0
+    assert read_card("run")["task"] == "mine"
+    monkeypatch.chdir("/")
+    told()
+    assert main(["evaluate", str(tmp_path / "run"), "--split", "exam", "--device", "cpu"]) == 0
+    assert f"accuracy {read_card(tmp_path / 'run')['test']['accuracy']:.4f}" in told()[0][0]
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "exam.tsv").write_text("text\tlabel\n")
+    assert main(["evaluate", str(tmp_path / "run"), "--split", "exam", "--data-dir", str(tmp_path / "other")]) == 2
+    assert str(tmp_path / "other") in told()[1]
+
+
 def test_the_checkpoints_are_models_of_every_command(tiny_bert, tmp_path, told):
     out = tmp_path / "run"
     task = ["--task", "grammar:sentiment"]
