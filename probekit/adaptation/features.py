@@ -21,6 +21,8 @@ __all__ = ["MODEL", "cache_wanted", "data_of", "prepare_feature_extraction"]
 
 MODEL = (
     "model",
+    "checkpoint",
+    "step",
     "revision",
     "weights_digest",
     "tokenizer_digest",
@@ -30,7 +32,7 @@ MODEL = (
     "layers",
     "width",
 )
-"""What two caches must share to be read by one head: the same model, run the same way."""
+"""What two caches must share to be read by one head: the same model, at the same step of training, run the same way."""
 
 POOLED = frozenset({Pooling.MEAN, Pooling.MEAN_ALL, Pooling.FIRST, Pooling.LAST})
 """Poolings that are linear: pooling the mix is mixing what is pooled."""

@@ -112,7 +112,8 @@ def train(
     task, data_dir, splits : what is learned, and the splits to learn from and to evaluate on
     test : evaluate the weights that are kept on this split, too; limit : learn from the first examples only
     model, revision, random_weights, max_length : the encoder, as ``load_encoder`` takes them
-    model_name : its name in tables; the hub id or the folder's name for None
+    model_name : its name in tables; the hub id or the folder's name for None. To that of a checkpoint of another run
+        its run and step are added: "bert@cola-step-4"
     regime : "fine-tune" or "feature-extraction"
     caches : folder for feature extraction's caches (data_cache/ for None); layers : those that are mixed
     report_to : "tensorboard", "wandb" … (comma-separated), as transformers names them
@@ -294,6 +295,12 @@ def _loss(target: Target) -> str:
     return "mean-squared-error" if target.kind is Kind.REGRESSION else "log-loss"
 
 
+def _called(encoder: Mapping[str, Any]) -> str:
+    """The name of the model that a run began with: "bert@cola-step-4" of a checkpoint, for it is not the pretrained."""
+    name, run = encoder["model"], encoder.get("checkpoint")
+    return name if run is None else f"{name}@{run}-step-{encoder['step']}"
+
+
 def _card(parts: Parts, asked: _Asked, identity: Mapping[str, Any], out: Path) -> dict[str, Any]:
     """The card of a run that begins."""
     made = evidence(seeds={"seed": asked.options.seed})
@@ -305,7 +312,7 @@ def _card(parts: Parts, asked: _Asked, identity: Mapping[str, Any], out: Path) -
     return {
         "format": RUN_FORMAT,
         "run": out.resolve().name,
-        "model": parts.identity["model"],
+        "model": _called(parts.identity),
         "step": 0,
         "complete": False,
         "task": parts.target.task,

@@ -194,3 +194,25 @@ def test_open_caches_stay_open(caches, tmp_path):
         assert len(b.labels) == 21
     assert run.test is not None
     assert run.test["loss"] == pytest.approx(run.metrics["loss"], abs=1e-6)
+
+
+@pytest.mark.parametrize("regime", ["feature-extraction", "fine-tune"])
+def test_a_checkpoint_is_not_taken_for_the_pretrained_model(regime, tiny_bert, tmp_path):
+    quick = SHORT | {"epochs": 1}
+    tuned = train(praise(), tiny_bert, tmp_path / "cola", save_at="4", **quick).path / "step-4"
+    options = quick | {"regime": regime, "head": "linear"}
+    options |= {"caches": tmp_path / "caches"} if regime == "feature-extraction" else {}
+    plain = train(praise(), tiny_bert, tmp_path / "plain", **options)
+    again = train(praise(), tuned, tmp_path / "again", **options)
+    name = tiny_bert.name
+    assert set(plain.rows["model"]) == {name}
+    assert set(again.rows["model"]) == {again.card["model"]} == {f"{name}@cola-step-4"}
+    assert (again.card["encoder"]["checkpoint"], again.card["encoder"]["step"]) == ("cola", 4)
+    assert plain.card["encoder"].get("checkpoint") is None
+    if regime == "fine-tune":  # a checkpoint of a checkpoint
+        cache = cache_activations(again.path, praise(), "dev", out=f"{tmp_path}/", pooling="mean")
+        assert (cache.spec["model"], cache.spec["checkpoint"]) == (f"{name}@cola-step-4", "again")
+    else:
+        one, two = plain.card["caches"][0], again.card["caches"][1]
+        with pytest.raises(CacheMismatch, match="do not belong together: checkpoint is None in .* and 'cola' in"):
+            train_on_caches(one, two, tmp_path / "mixed", head="linear", **quick)
