@@ -20,7 +20,7 @@ def rows_of(
     metrics: Sequence[str],
     *,
     splits: Sequence[str | None],
-    n: Mapping[str, int],
+    sizes: Mapping[str, Mapping[str, int]],
     layers: Sequence[str] = (),
     kept: int,
     said: Mapping[str, Said],
@@ -33,7 +33,9 @@ def rows_of(
 
     log : of :class:`probekit.adaptation.training.Fitted`; about : columns of all rows
     metrics : names, the loss's last (``log-loss``, nats, or ``mean-squared-error``)
-    splits : names of train, dev and test; n : examples by split; said : of what was kept, by split
+    splits : names of train, dev and test; said : of what was kept, by split
+    sizes : by split ``n``, the examples, and ``unread_words``, of which there was no piece to tag: the metrics of word
+        tags are over the other words, so that they compare with published numbers only where it is 0
     """
     train, dev, held_out = splits
     records: list[dict[str, Any]] = []
@@ -41,7 +43,7 @@ def rows_of(
     def add(split: Any, entry: Mapping[str, Any], metric: str, value: float, **more: Any) -> None:
         place = {"step": entry["step"], "epoch": entry["epoch"], "kept": entry["step"] == kept}
         records.append(
-            {**about, **place, "split": split, "layer": None, "metric": metric, "value": value, "n": n[split], **more}
+            {**about, **place, "split": split, "layer": None, "metric": metric, "value": value, **sizes[split], **more}
         )
 
     def final(split: Any, name: str) -> dict[str, float]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from probekit.activations import ActivationCache, cache_activations
+from probekit.adaptation.batches import Data
 from probekit.adaptation.cached import PooledData, TokenData
 from probekit.adaptation.examples import say
 from probekit.adaptation.features import MODEL, cache_wanted, prepare_feature_extraction
@@ -235,6 +236,11 @@ def _run(
         source = test()
         held_out = None if source is None else parts.read(source)
         check_labels(parts.target, parts.train, parts.dev, held_out)
+        data = {
+            s: d for s, d in zip(asked.splits, (parts.train, parts.dev, held_out), strict=True) if s and d is not None
+        }
+        for split in data:
+            _warn(parts.target.task, split, data[split])
         card = _card(parts, asked, identity, out)
         write_card(out, card)
         score, main = scorer(parts.target), metric(parts.target.metrics[0])
@@ -253,16 +259,16 @@ def _run(
             write_card(out, card | {"failed": str(error)})  # other options may take its place
             raise
         restore(parts.learner, kept(out))
-        data = dict(zip(asked.splits, (parts.train, parts.dev, held_out), strict=True))
         said = {
-            str(split): say(parts.learner, one, parts.target, batch_size=options.batch_size, device=device)
+            split: say(parts.learner, one, parts.target, batch_size=options.batch_size, device=device)
             for split, one in data.items()
-            if one is not None and one is not parts.train
+            if one is not parts.train
         }
         about = _about(card, parts, asked)
         rows = rows_of(
             fitted.log, about, (*parts.target.metrics, _loss(parts.target)), splits=asked.splits, layers=parts.layers,
-            n={str(split): len(one) for split, one in data.items() if one is not None}, kept=fitted.step, said=said,
+            sizes={split: {"n": len(one), "unread_words": one.unread} for split, one in data.items()},
+            kept=fitted.step, said=said,
         )  # fmt: skip
         made = {key: card[key] for key in ("command", "versions", "git", "created", "seeds")}
         if not processes()[0]:
@@ -295,6 +301,16 @@ def _loss(target: Target) -> str:
     return "mean-squared-error" if target.kind is Kind.REGRESSION else "log-loss"
 
 
+def _warn(task: str, split: str, data: Data) -> None:
+    """Tell what of a split is not read."""
+    if data.truncated:
+        log.warning(
+            "%d texts of %s %s are longer than what is read; their ends are cut off.", data.truncated, task, split
+        )
+    if data.unread:
+        log.warning("%d words of %s %s are cut off or unreadable; they are left out.", data.unread, task, split)
+
+
 def _called(encoder: Mapping[str, Any]) -> str:
     """The name of the model that a run began with: "bert@cola-step-4" of a checkpoint, for it is not the pretrained."""
     name, run = encoder["model"], encoder.get("checkpoint")
@@ -304,11 +320,6 @@ def _called(encoder: Mapping[str, Any]) -> str:
 def _card(parts: Parts, asked: _Asked, identity: Mapping[str, Any], out: Path) -> dict[str, Any]:
     """The card of a run that begins."""
     made = evidence(seeds={"seed": asked.options.seed})
-    for split, data in zip(asked.splits, (parts.train, parts.dev), strict=False):
-        if data.unread:
-            log.warning(
-                "%d words of %s %s are cut off or unreadable; they are left out.", data.unread, parts.target.task, split
-            )
     return {
         "format": RUN_FORMAT,
         "run": out.resolve().name,

@@ -1,5 +1,8 @@
 """Fine-tuning, through the front door: what is learned, what stays frozen, and what each family leaves."""
 
+import logging
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -13,6 +16,7 @@ from probekit.adaptation.trained import load_learner
 from probekit.models import load_encoder
 from probekit.models.encoder import Batch
 from probekit.models.huggingface import all_layers
+from probekit.tasks.task import Kind
 
 STEEP = {"epochs": 8, "batch_size": 8, "learning_rate": 2e-3, "device": "cpu", "warmup": 0.1}
 
@@ -193,3 +197,25 @@ def test_checkpoints_share_their_layers(tiny_bert, tmp_path):
         with ActivationCache(out) as cache:
             assert cache.layers == ("0", "1", "2", "3")
             assert cache.spec["step"] == step
+
+
+@pytest.mark.parametrize("regime", ["fine-tune", "feature-extraction"])
+def test_what_is_cut_off_is_told(regime, tiny_bert, tmp_path, caplog):
+    options = SHORT | {"epochs": 1, "regime": regime, "test": "test", "max_length": 5}
+    options |= {"caches": tmp_path / "caches"} if regime == "feature-extraction" else {"save_at": "0"}
+    for task, head in ((tags(), "softmax"), (praise(), "linear")):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, logger="probekit.adaptation"):
+            rows = train(task, tiny_bert, tmp_path / task.name, head=head, **options).rows
+        if task.kind == Kind.CLASSIFICATION:
+            assert set(rows["unread_words"]) == {0}
+            for split in ("train", "dev", "test"):
+                assert len(re.findall(rf"\d+ texts of praise {split} are longer than", caplog.text)) == 1
+            assert "words of" not in caplog.text
+            continue
+        for split in ("train", "dev", "test"):
+            words = [len(e.words) for e in task.split(split)]  # three pieces stay between [CLS] and [SEP]
+            unread = sum(max(0, n - 3) for n in words)
+            assert set(rows.loc[rows["split"] == split, "unread_words"]) == {unread} != {0}
+            assert f"{sum(n > 3 for n in words)} texts of tags {split} are longer than what is read" in caplog.text
+            assert f"{unread} words of tags {split} are cut off or unreadable" in caplog.text
