@@ -76,7 +76,8 @@ def search(
     tree-structured Parzen estimator draws them. The same call goes on with an interrupted search, in the midst of its
     trials, and with one worker ends as it would have; a finished one returns at once; more ``trials`` are added.
 
-    workers : processes that train at the same time, sharing the machine's threads
+    workers : processes that train at the same time, sharing the machine's threads, and where ``device`` is "auto" or
+        "cuda" its GPUs
     Raises UsageError (another search is in ``out``, there is no such split, no trial came to an end), and what
     :func:`probekit.adaptation.train.train` raises of settings that fit neither task nor model.
     """
@@ -87,7 +88,7 @@ def search(
     identity = _identity(space, task)
     with locked_run(out), _quiet():
         study = _study(space, out, identity, higher_is_better=main.higher_is_better)
-        with _pool(workers) as pool:
+        with _pool(workers, device) as pool:
             _run_trials(study, space, out, pool, workers, device, progress)
             best = _best(study)
             table = _table(study, space)
@@ -228,12 +229,13 @@ def _trial(
 
 def _train(
     space: Space, params: Mapping[str, Any], out: Path, *, seed: int, device: str,
-    test: str | None = None, watcher: Callable[[int, Mapping[str, float]], None] | None = None,
+    test: str | None = None, run_name: str | None = None,
+    watcher: Callable[[int, Mapping[str, float]], None] | None = None,
 ) -> Run:  # fmt: skip
     return train(
         space.task, space.model, out, regime=space.regime, data_dir=space.data_dir, splits=(space.train, space.dev),
-        test=test, limit=space.limit, revision=space.revision, max_length=space.max_length, device=device,
-        watcher=watcher, seed=seed, **space.fixed | dict(params),
+        test=test, run_name=run_name, limit=space.limit, revision=space.revision, max_length=space.max_length,
+        device=device, watcher=watcher, seed=seed, **space.fixed | dict(params),
     )  # fmt: skip
 
 
@@ -256,7 +258,8 @@ def _run_best(space: Space, best: FrozenTrial, out: Path, pool: Executor, device
 
 
 def _one_of_best(space: Space, params: dict[str, Any], out: Path, seed: int, device: str) -> Run:
-    return _train(space, params, out, seed=seed, device=device, test=space.test or None)
+    name = "-".join(out.resolve().parts[-3:])  # "mrpc-best-7-seed-0"; other searches, too, have a seed-0
+    return _train(space, params, out, seed=seed, device=device, test=space.test or None, run_name=name)
 
 
 def _rows(runs: list[Run], task: Task, space: Space) -> pd.DataFrame:
@@ -319,14 +322,16 @@ class _Here(Executor):
 
 
 @contextmanager
-def _pool(workers: int) -> Iterator[Executor]:
+def _pool(workers: int, device: str = "auto") -> Iterator[Executor]:
     if workers == 1:
         yield _Here()
         return
+    gpus = _gpus() if device in ("auto", "cuda") else []
     threads = max(1, torch.get_num_threads() // workers)
     context = multiprocessing.get_context("spawn")  # a forked process cannot use CUDA, nor torch's threads
+    begun = (threads, gpus, context.Value("i", 0))
     try:
-        with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker, initargs=(threads,)) as pool:
+        with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker, initargs=begun) as pool:
             try:
                 yield pool
             except BaseException:
@@ -338,9 +343,24 @@ def _pool(workers: int) -> Iterator[Executor]:
         ) from error
 
 
-def _begin_worker(threads: int) -> None:
-    """Share the threads, and end with the search, so that no worker goes on writing after it was killed."""
+def _gpus() -> list[str]:
+    """The GPUs that this process sees, as CUDA_VISIBLE_DEVICES names them."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return (named.split(",") if named else [str(i) for i in range(torch.cuda.device_count())])[
+        : torch.cuda.device_count()
+    ]
+
+
+def _begin_worker(threads: int, gpus: list[str], begun: Any) -> None:
+    """Share threads and GPUs, and end with the search, so that no worker goes on writing after it was killed.
+
+    begun : how many workers have begun, shared by them
+    """
     torch.set_num_threads(threads)
+    with begun.get_lock():
+        number, begun.value = begun.value, begun.value + 1
+    if gpus:  # CUDA has not begun in this process, and will see one GPU
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpus[number % len(gpus)]
     parent = multiprocessing.parent_process()
 
     def follow() -> None:

@@ -75,6 +75,7 @@ class _Asked:
     overwrite: bool
     watcher: Watcher | None
     progress: Progress
+    run_name: str | None
     source: dict[str, str | None] | None = None  # where the task is found again
 
     def identity(self) -> dict[str, Any]:
@@ -96,6 +97,7 @@ def train(
     random_weights: int | None = None,
     max_length: int | None = None,
     model_name: str | None = None,
+    run_name: str | None = None,
     caches: str | Path | None = None,
     layers: Sequence[int | str] | None = None,
     device: str = "auto",
@@ -116,6 +118,7 @@ def train(
     model_name : its name in tables; the hub id or the folder's name for None. To that of a checkpoint of another run
         its run and step are added: "bert@cola-step-4"
     regime : "fine-tune" or "feature-extraction"
+    run_name : the run's name in tables, its rows' ``checkpoint``; the name of its folder for None
     caches : folder for feature extraction's caches (data_cache/ for None); layers : those that are mixed
     report_to : "tensorboard", "wandb" … (comma-separated), as transformers names them
     watcher : told the metrics after each epoch
@@ -135,7 +138,9 @@ def train(
     for part in (first, second, *([third] if third else [])):
         if not len(part):
             raise UsageError(f"{task.name} {part.name} has no examples; there is nothing to learn from.")
-    asked = _Asked(chosen, head, how, (*splits, test), device, report_to, overwrite, watcher, progress, source)
+    asked = _Asked(
+        chosen, head, how, (*splits, test), device, report_to, overwrite, watcher, progress, run_name, source
+    )  # fmt: skip
     encoder: dict[str, Any] = {"revision": revision, "random_weights": random_weights}
     limits: dict[str, Any] = {"max_length": max_length, "model_name": model_name}
     if chosen is Regime.FINE_TUNE:
@@ -160,8 +165,8 @@ def train(
             for split in (*splits, *([test] if test else []))
         ]  # fmt: skip
         return train_on_caches(
-            made[0], made[1], out, test=made[2] if test else None, layers=layers, device=device, report_to=report_to,
-            overwrite=overwrite, watcher=watcher, progress=progress, **options,
+            made[0], made[1], out, test=made[2] if test else None, layers=layers, run_name=run_name, device=device,
+            report_to=report_to, overwrite=overwrite, watcher=watcher, progress=progress, **options,
         )  # fmt: skip
 
 
@@ -172,6 +177,7 @@ def train_on_caches(
     *,
     test: ActivationCache | str | Path | None = None,
     layers: Sequence[int | str] | None = None,
+    run_name: str | None = None,
     device: str = "auto",
     report_to: str = "none",
     overwrite: bool = False,
@@ -187,7 +193,7 @@ def train_on_caches(
         assert two is not None
         splits = (one.spec["split"], two.spec["split"], None if three is None else three.spec["split"])
         asked = _Asked(
-            Regime.FEATURE_EXTRACTION, head, how, splits, device, report_to, overwrite, watcher, progress
+            Regime.FEATURE_EXTRACTION, head, how, splits, device, report_to, overwrite, watcher, progress, run_name
         )  # fmt: skip
         identity = {
             "task": one.spec["task"],
@@ -322,7 +328,7 @@ def _card(parts: Parts, asked: _Asked, identity: Mapping[str, Any], out: Path) -
     made = evidence(seeds={"seed": asked.options.seed})
     return {
         "format": RUN_FORMAT,
-        "run": out.resolve().name,
+        "run": asked.run_name or out.resolve().name,
         "model": _called(parts.identity),
         "step": 0,
         "complete": False,

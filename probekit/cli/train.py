@@ -77,6 +77,7 @@ def train_command(
     ] = None,
     max_length: Annotated[int | None, _option("max-length", "Most pieces of a sequence.")] = None,
     model_name: Annotated[str | None, _option("model-name", "Name in tables.")] = None,
+    run_name: Annotated[str | None, _option("run-name", "Name of the run in tables; its folder's without it.")] = None,
     revision: Annotated[str | None, _option("revision", "Branch, tag or commit of a hub model.")] = None,
     caches: Annotated[
         Path | None, _option("caches", "Folder for the caches of feature extraction; data_cache/ without it.")
@@ -112,7 +113,7 @@ def train_command(
         done = run(
             task, model, out, regime=regime, data_dir=data_dir, splits=(train, dev), test=test, limit=limit,
             revision=revision, random_weights=random_weights, max_length=max_length, model_name=model_name,
-            caches=caches, layers=mixed, device=device,
+            run_name=run_name, caches=caches, layers=mixed, device=device,
             report_to=report_to, overwrite=overwrite, progress=progress, head=head, pooling=pooling, pairs=pairs,
             hidden_size=hidden_size, dropout=dropout, layer_norm=layer_norm, epochs=epochs, batch_size=batch_size,
             accumulation=accumulation, learning_rate=learning_rate, weight_decay=weight_decay, optimizer=optimizer,

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 from probekit.adaptation import search as module
 from probekit.adaptation.options import Regime, options_of
+from probekit.adaptation.run import read_card
 from probekit.adaptation.search import search
 from probekit.adaptation.space import read_space, shipped_spaces
 from probekit.cli.search import search_command
@@ -127,6 +128,40 @@ def test_two_workers_train_what_one_does(write, tmp_path):
         told(two.trials).drop(columns="trial").sort_values(key, ignore_index=True),
     )
     assert one.rows["value"].tolist() == pytest.approx(two.rows["value"].tolist())
+    for name, found in (("one", one), ("two", two)):
+        (best,) = found.path.glob("best-*/")
+        runs = [f"{name}-{best.name}-seed-{seed}" for seed in (0, 1)]
+        assert set(found.rows["checkpoint"]) == {*runs, ""}
+        assert [read_card(best / f"seed-{seed}")["run"] for seed in (0, 1)] == runs
+
+
+def _sees(folder: Path) -> tuple[int, str | None]:
+    """The process and the GPUs that it sees, once three processes have come so far."""
+    (folder / str(os.getpid())).touch()
+    until = time.monotonic() + 60
+    while len(list(folder.iterdir())) < 3 and time.monotonic() < until:
+        time.sleep(0.02)
+    return os.getpid(), os.environ.get("CUDA_VISIBLE_DEVICES")
+
+
+@pytest.mark.parametrize(
+    ("visible", "device", "seen"),
+    [
+        (None, "auto", ["0", "0", "1"]),
+        ("3,GPU-5", "cuda", ["3", "3", "GPU-5"]),
+        ("3,GPU-5", "cuda:1", ["3,GPU-5"] * 3),
+    ],
+    ids=["auto", "cuda", "one"],
+)
+def test_gpus_are_dealt_out_to_workers(visible, device, seen, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    with module._pool(3, device) as pool:
+        found = dict(future.result() for future in [pool.submit(_sees, tmp_path) for _ in range(3)])
+    assert len(found) == 3
+    assert sorted(found.values()) == seen
 
 
 KILLED = """
@@ -260,7 +295,10 @@ def test_a_loss_that_is_no_number_ends_a_trial_not_the_search(write, tmp_path, m
     keys = 'trials = 2\nseeds = 1\ntest = ""'
     found = search(read_space(write("learning_rate = [0.01, 0.02]\nepochs = 1", keys)), tmp_path / "out")
     assert found.best["learning_rate"] == 0.01
-    assert found.trials.set_index("learning_rate")["error"].to_dict() == {0.01: "", 0.02: "the loss is nan at step 3"}
+    assert found.trials.set_index("learning_rate")["error"].to_dict() == {
+        0.01: "",
+        0.02: "the loss is nan at step 3",
+    }
     with pytest.raises(UsageError, match="none of 1 trials ended with a number: the loss is nan at step 3"):
         search(read_space(write("learning_rate = 0.02\nepochs = 1", keys.replace("2", "1"))), tmp_path / "none")
 

@@ -147,6 +147,16 @@ def test_another_run_in_the_folder(tiny_bert, tmp_path, told):
     assert read_card(tmp_path / "run")["seeds"] == {"seed": 1}
 
 
+def test_a_run_has_the_name_that_it_is_given(tiny_bert, tmp_path):
+    caches = ["--regime", "feature-extraction", "--head", "linear", "--caches", tmp_path / "caches"]
+    for regime, more in (("fine", []), ("features", caches)):
+        out = tmp_path / regime / "run"
+        words = ["--task", "grammar:sentiment", "--model", tiny_bert, "--out", out, *more]
+        assert run(*words, "--run-name", regime) == 0
+        assert read_card(out)["run"] == regime
+        assert set(read_rows(out / "rows.parquet")["checkpoint"]) == {regime}
+
+
 def test_interrupted_from_the_keyboard(tiny_bert, tmp_path, told, monkeypatch):
     from probekit.adaptation.learners import FineTuning
 
