@@ -10,7 +10,7 @@ import torch
 
 from probekit.activations import ActivationCache
 from probekit.adaptation.batches import Data
-from probekit.adaptation.examples import say
+from probekit.adaptation.examples import Said, say
 from probekit.adaptation.features import MODEL, data_of
 from probekit.adaptation.finetune import encoder_of
 from probekit.adaptation.heads.scalar_mix import ScalarMix
@@ -25,7 +25,7 @@ from probekit.runtime import resolve_device
 from probekit.tasks import load_task
 from probekit.tasks.task import Kind, Task
 
-__all__ = ["evaluate_run", "load_learner", "restore"]
+__all__ = ["evaluate_run", "load_learner", "restore", "say_of_run"]
 
 
 def restore(learner: Learner, folder: Path, *, encoder: bool = True) -> None:
@@ -71,7 +71,20 @@ def evaluate_run(
     batch_size: int = 32,
     device: str = "auto",
 ) -> dict[str, float]:
-    """Metrics and loss of a run, or of one of its checkpoints, on other data of its task.
+    """Metrics and loss of a run, or of one of its checkpoints, on other data of its task: see :func:`say_of_run`."""
+    return say_of_run(folder, data, split, data_dir=data_dir, batch_size=batch_size, device=device).metrics
+
+
+def say_of_run(
+    folder: str | Path,
+    data: Task | ActivationCache | str | Path,
+    split: str = "test",
+    *,
+    data_dir: str | Path | None = None,
+    batch_size: int = 32,
+    device: str = "auto",
+) -> Said:
+    """What a run, or one of its checkpoints, says of each example of other data of its task.
 
     data : a task (name, TOML file or Task) for a fine-tuned model, and its ``split``; for feature extraction an
         activation cache of the model whose layers the head was trained on
@@ -81,7 +94,7 @@ def evaluate_run(
     target, head = _target(card), card["head"]
     if card["regime"] != Regime.FINE_TUNE and isinstance(data, (str, Path)):
         with ActivationCache(data) as cache:
-            return evaluate_run(folder, cache, batch_size=batch_size, device=device)
+            return say_of_run(folder, cache, batch_size=batch_size, device=device)
     source: Data
     if card["regime"] == Regime.FINE_TUNE:
         if isinstance(data, ActivationCache):
@@ -105,7 +118,7 @@ def evaluate_run(
     if (there.kind, there.label_names) != (target.kind, target.label_names):
         raise UsageError(f"{folder} learned {target.task}, whose labels are not those of {there.task}.")
     check_labelled(target, split, source)
-    return say(learner, source, target, batch_size=batch_size, device=resolve_device(device)).metrics
+    return say(learner, source, target, batch_size=batch_size, device=resolve_device(device))
 
 
 def _target(card: Mapping[str, Any]) -> Target:

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from probekit.adaptation.heads import HEADS
+from probekit.adaptation.options import Regime, options_of
 from probekit.adaptation.run import read_card
 from probekit.cli import main
 from probekit.rows import read_card as evidence_of
@@ -46,8 +48,14 @@ def test_fine_tuning_and_evaluating(tiny_bert, tmp_path, told):
     assert told()[0] == lines
     for folder in (out, out / "step-2"):
         assert main(["evaluate", str(folder), "--split", "dev", "--device", "cpu"]) == 0
-        (line,), _ = told()
-        assert line == ", ".join(f"{k} {v:.4f}" for k, v in read_card(folder)["metrics"].items())
+        (line, interval), _ = told()
+        numbers = ", ".join(f"{k} {v:.4f}" for k, v in read_card(folder)["metrics"].items())
+        assert line == f"{card['examples'][1]:,} examples: {numbers}"
+        assert interval.startswith("accuracy: 95 % interval ")
+    rows = read_rows(out / "rows.parquet")
+    (row,) = rows[(rows["split"] == "dev") & rows["kept"] & (rows["metric"] == "accuracy")].to_dict("records")[:1]
+    assert main(["evaluate", str(out), "--split", "dev", "--device", "cpu"]) == 0
+    assert told()[0][1] == f"accuracy: 95 % interval {row['ci_low']:.4f} to {row['ci_high']:.4f}"
 
 
 @pytest.mark.parametrize("apart", [False, True], ids=["beside", "data-dir"])
@@ -99,8 +107,9 @@ def test_feature_extraction(tiny_bert, tmp_path, told):
     cache = Path(read_card(out)["caches"][1])
     assert cache.parent == tmp_path / "caches"
     assert main(["evaluate", str(out), "--cache", str(cache), "--device", "cpu"]) == 0
-    (line,), _ = told()
-    assert line == ", ".join(f"{k} {v:.4f}" for k, v in read_card(out)["metrics"].items())
+    (line, *intervals), _ = told()
+    assert line.endswith(" examples: " + ", ".join(f"{k} {v:.4f}" for k, v in read_card(out)["metrics"].items()))
+    assert [text.partition(":")[0] for text in intervals] == list(read_card(out)["metrics"])[:-1]
 
 
 @pytest.mark.parametrize(
@@ -186,6 +195,20 @@ def test_what_cannot_be_evaluated(tiny_bert, tmp_path, told):
     assert "reads text; give --task instead of --cache" in told()[1]
     assert main(["evaluate", str(tmp_path / "fine")]) == 2
     assert "has no split 'test'; it has train, dev" in told()[1]
+
+
+def test_help_tells_the_rates_that_are_used(capsys):
+    assert main(["train", "--help"]) == 0
+    words = " ".join(re.findall(r"[\w.,:;-]+", capsys.readouterr().out))
+
+    def rate(regime, **given):
+        return options_of(Regime(regime), given)[1].learning_rate
+
+    assert "5e-5 for fine-tuning; 1e-3 for feature extraction, 1e-2 with the heads linear, softmax and crf" in words
+    for head in HEADS:
+        assert rate("fine-tune", head=head) == 5e-5
+        assert rate("feature-extraction", head=head) == (1e-2 if head in ("linear", "softmax", "crf") else 1e-3)
+    assert rate("feature-extraction", head="linear", learning_rate=0.5) == 0.5
 
 
 @pytest.mark.parametrize("command", ["train", "evaluate"])
