@@ -125,7 +125,8 @@ def fit(
     first = last is None and 0 in watch.saved
     arguments = _arguments(options, epochs, steps_per_epoch, out, device, first)
     if device.startswith("cuda") and processes()[1] == 1:
-        torch.cuda.set_device(device)
+        if ":" in device:
+            torch.cuda.set_device(device)
         arguments._n_gpu = 1  # the Trainer would split batches among all GPUs, which those of cached layers do not bear
     trainer = _Trainer(
         model=learner, args=arguments, options=options,
