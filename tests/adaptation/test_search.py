@@ -190,7 +190,7 @@ def test_an_interrupted_search_ends_as_it_would_have(write, tmp_path, monkeypatc
     assert sorted(_values(tmp_path / "out")) == [(0, 1), (0, 2), (0, 3), (1, 1), (1, 2)]
     resumed, whole = (search(space, tmp_path / folder, device="cpu") for folder in ("out", "whole"))
     pd.testing.assert_frame_equal(told(resumed.trials), told(whole.trials))
-    pd.testing.assert_frame_equal(resumed.rows, whole.rows)
+    pd.testing.assert_frame_equal(resumed.rows.drop(columns="checkpoint"), whole.rows.drop(columns="checkpoint"))
 
 
 @pytest.mark.slow
