@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -79,8 +78,3 @@ class FeatureExtraction(Learner):
         out = mixed.new_zeros(*mask.shape, mixed.shape[-1])
         out[mask] = mixed
         return States(out, mask, special, inputs.get("words"))
-
-
-def head_and_mix(learner: Learner) -> dict[str, Any]:
-    """The weights that are not the encoder's, by name."""
-    return {k: v.detach().cpu() for k, v in learner.state_dict().items() if not k.startswith("encoder.")}
