@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Batch", "Encoder", "Sink", "Text", "Tokens"]
+__all__ = ["Batch", "Encoder", "Sink", "Text", "Tokens", "join"]
 
 Text = str | tuple[str, str] | tuple[tuple[str, ...]]
 """What is read as one sequence: a sentence, a pair read jointly, or (in a tuple of one) the words of a sentence."""
@@ -34,6 +34,7 @@ class Tokens:
     char_start, char_end : int32 (t,), characters of the sentence (or the given word) that the piece covers;
         0, 0 for special pieces
     truncated : bool (s,), whether something of the text was cut off
+    characters : int16 (v, 50), where the vocabulary is open (ELMo): the distinct words, which ``token_ids`` number
     """
 
     token_ids: np.ndarray
@@ -44,6 +45,7 @@ class Tokens:
     char_start: np.ndarray
     char_end: np.ndarray
     truncated: np.ndarray
+    characters: np.ndarray | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +54,14 @@ class Batch:
 
     token_ids : int32 (t,)
     type_ids : uint8 (t,)
-    length : int64 (s,), ascending, none of them 0, summing to t
+    length : int64 (s,), ascending, none of them 0, summing to t; for a stateful encoder in any order, with zeros
+    characters : int16 (v, 50), what ``token_ids`` number where the vocabulary is open; see :class:`Tokens`
     """
 
     token_ids: np.ndarray
     type_ids: np.ndarray
     length: np.ndarray
+    characters: np.ndarray | None = None
 
 
 class Encoder(Protocol):
@@ -69,7 +73,10 @@ class Encoder(Protocol):
     versions : what else is worth knowing (library versions, certificate), JSON values
     layers : names of what ``encode`` emits, in order: "0" … "L", then "final_norm" where there is one.
         Layer 0 is what enters block 1, layer l the residual stream after block l.
-    width : d
+    width : d, of the widest layer
+    widths : d of each layer, where they differ (Skip-thoughts); the attribute may be missing
+    stateful : sentences in a batch of an encoder that carries its state from batch to batch, which are then run in
+        order; 0 for all others, where the attribute may be missing
     max_length : the most pieces of a sequence, special ones counted
     mixed_lengths : whether one batch may hold sequences of different lengths (packed); if not, all are equal
     batch_tokens : pieces a batch should hold for good speed
@@ -89,3 +96,17 @@ class Encoder(Protocol):
 
     def encode(self, batch: Batch, sink: Sink) -> None:
         """Run the model and hand each layer's hidden states, (t, width) in the batch's order, to ``sink``."""
+
+
+def join(parts: Sequence[Tokens]) -> Tokens:
+    """The sequences of all parts, one part after another; words of an open vocabulary are numbered anew."""
+    columns = {f.name: [getattr(p, f.name) for p in parts] for f in fields(Tokens)}
+    tables = columns.pop("characters")
+    if any(table is not None for table in tables):
+        seen: dict[bytes, int] = {}
+        numbers = [np.array([seen.setdefault(row.tobytes(), len(seen)) for row in table], np.int32) for table in tables]
+        columns["token_ids"] = [new[old] for new, old in zip(numbers, columns["token_ids"], strict=True)]
+        wide = tables[0].shape[1]
+        table = np.frombuffer(b"".join(seen), np.int16).reshape(-1, wide)
+        return Tokens(**{name: np.concatenate(x) for name, x in columns.items()}, characters=table)
+    return Tokens(**{name: np.concatenate(x) for name, x in columns.items()})

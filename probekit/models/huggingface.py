@@ -23,7 +23,8 @@ from probekit.models.identity import identify
 from probekit.models.linears import onednn_available, prepack
 from probekit.models.packed import OFFSET_TYPES, PACKED, PACKED_TYPES, groups_of, positions_of, uncompiled
 from probekit.models.stock import find_blocks, load_model
-from probekit.models.tokens import NO_LIMIT, Tokenizer, load_tokenizer
+from probekit.models.tokens import Tokenizer, load_tokenizer
+from probekit.models.words import NO_LIMIT
 from probekit.runtime import Dtype, resolve_device, torch_threads
 
 __all__ = ["HuggingFaceEncoder", "Packing", "all_layers", "load_encoder", "relative_error", "text_reader"]

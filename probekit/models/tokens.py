@@ -12,11 +12,9 @@ import numpy as np
 from probekit.errors import ModelError, UsageError
 from probekit.models.encoder import Text, Tokens
 from probekit.models.folder import tokenizer_digest
+from probekit.models.words import NO_LIMIT
 
-__all__ = ["NO_LIMIT", "Tokenizer", "load_tokenizer"]
-
-NO_LIMIT = 1 << 30
-"""Pieces that a sequence may have where neither tokenizer nor model sets a limit."""
+__all__ = ["Tokenizer", "load_tokenizer"]
 
 _CHUNK = 2048
 

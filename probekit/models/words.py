@@ -1,0 +1,90 @@
+"""Sentences to words, for the encoders that were trained on words of the Penn Treebank's kind: ELMo, Skip-thoughts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import chain
+
+import numpy as np
+
+from probekit.errors import UsageError
+from probekit.models.encoder import Text
+
+__all__ = ["NO_LIMIT", "Splitting", "Words", "read_words"]
+
+NO_LIMIT = 1 << 30
+"""Words or pieces that a sequence may have where nothing sets a limit."""
+
+
+class Splitting(StrEnum):
+    """How plain text is cut into words; words that are given as such are left as they are."""
+
+    TREEBANK = "treebank"  # as NLTK's word tokenizer does: "does", "n't", "like", "it", "."
+    BLANKS = "blanks"  # at white space only: text that is tokenised already
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Words of some texts, one after another: t words in s texts.
+
+    words : (t,) strings; length, truncated : int64 and bool (s,)
+    word_index, char_start, char_end : int32 (t,); see :class:`probekit.models.encoder.Tokens`
+    """
+
+    words: list[str]
+    length: np.ndarray
+    word_index: np.ndarray
+    char_start: np.ndarray
+    char_end: np.ndarray
+    truncated: np.ndarray
+
+
+def read_words(texts: Sequence[Text], splitting: Splitting, max_length: int = NO_LIMIT) -> Words:
+    """The words of each text, at most ``max_length`` of each; raises UsageError for what is not a text."""
+    found = [_spans(text, splitting) for text in texts]
+    length = np.array([min(len(words), max_length) for words, _ in found], dtype=np.int64)
+    words = [word for (words, _), n in zip(found, length, strict=True) for word in words[:n]]
+    bounds = chain.from_iterable(spans[:n] for (_, spans), n in zip(found, length, strict=True))
+    start_end = np.fromiter(chain.from_iterable(bounds), np.int32, 2 * len(words)).reshape(-1, 2)
+    start = np.repeat(np.cumsum(length) - length, length)
+    return Words(
+        words,
+        length,
+        (np.arange(len(words)) - start).astype(np.int32),
+        start_end[:, 0].copy(),
+        start_end[:, 1].copy(),
+        np.array([len(words) > n for (words, _), n in zip(found, length, strict=True)], dtype=bool),
+    )
+
+
+def _spans(text: Text, splitting: Splitting) -> tuple[Sequence[str], Sequence[tuple[int, int]]]:
+    """The words of one text, and where each begins and ends: in the text, or (given words) in itself."""
+    if isinstance(text, str):
+        spans = list(_treebank(text) if splitting is Splitting.TREEBANK else _blanks(text))
+        return [text[a:b] for a, b in spans], spans
+    if isinstance(text, tuple) and len(text) == 2:
+        raise UsageError(f"this encoder reads one sentence at a time, not the pair {text!r:.120}; read pairs separate.")
+    if not isinstance(text, tuple) or len(text) != 1:
+        raise UsageError(f"a text cannot be read: wanted a string, or words in a tuple of one, got {text!r:.120}.")
+    words = text[0]
+    if isinstance(words, str) or not all(isinstance(word, str) for word in words):
+        raise UsageError(f"a list of words was wanted, got {words!r:.120}; give a sentence as a plain string.")
+    if len(words) == 1 and words[0].strip().count(" ") > 1:
+        raise UsageError(
+            f"a list of words was wanted, and its only word is a sentence, {words[0]!r:.120}; give its words, or the "
+            "sentence as a plain string."
+        )
+    return words, [(0, len(word)) for word in words]
+
+
+def _treebank(text: str) -> Iterator[tuple[int, int]]:
+    from nltk.tokenize import NLTKWordTokenizer
+
+    return NLTKWordTokenizer().span_tokenize(text)
+
+
+def _blanks(text: str) -> Iterator[tuple[int, int]]:
+    return (match.span() for match in re.finditer(r"\S+", text))
