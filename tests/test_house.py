@@ -60,6 +60,7 @@ def test_imports_point_down(path):
 
 
 def test_only_the_cache_room_knows_hdf5():
+    """But for the published weights of ELMo, which are HDF5."""
     for path in FILES:
         names = {getattr(n, "module", None) for n in ast.walk(ast.parse(path.read_text(encoding="utf-8")))}
         names |= {
@@ -68,7 +69,7 @@ def test_only_the_cache_room_knows_hdf5():
             if isinstance(n, ast.Import)
             for alias in n.names
         }
-        assert "h5py" not in names or path.parent.name == "activations", path
+        assert "h5py" not in names or path.parent.name == "activations" or path.name == "elmo_files.py", path
 
 
 def test_nothing_is_unpickled_or_run():

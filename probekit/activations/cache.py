@@ -56,9 +56,9 @@ class Extent:
         """The dataset as a memory map."""
         return np.memmap(path, dtype=self.dtype, mode=mode, offset=self.offset, shape=self.shape)
 
-    def vectors(self, path: Path, width: int, mode: Any = "r") -> np.memmap:
-        """The dataset as a memory map of vectors, (rows, width), whatever number of them stands in one row."""
-        return self.map(path, mode).reshape(-1, width)  # type: ignore[return-value]
+    def vectors(self, path: Path, each: int, mode: Any = "r") -> np.memmap:
+        """The dataset as a memory map of vectors, of which ``each`` stand in one row."""
+        return self.map(path, mode).reshape(self.shape[0] * each, -1)  # type: ignore[return-value]
 
 
 def datasets(group: h5py.Group, prefix: str = "") -> Iterator[tuple[str, h5py.Dataset]]:

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probekit.errors import ModelError, UsageError
-from probekit.models.encoder import Batch, Encoder, Text, Tokens
+from probekit.models.encoder import Batch, Encoder, Text, Tokens, begin_states
 from probekit.runtime import Dtype, torch_threads
 
 if TYPE_CHECKING:
     import torch
 
+    from probekit.models.elmo_encoder import ElmoEncoder
     from probekit.models.huggingface import HuggingFaceEncoder
 
 __all__ = ["TEXTS", "Certificate", "Line", "certify", "quick_certificate"]
@@ -92,34 +93,43 @@ class Certificate:
         return asdict(self) | {"passed": self.passed, "verdict": self.verdict}
 
 
-def certify(model: str | Path | HuggingFaceEncoder, texts: Sequence[Text] | None = None, **options: Any) -> Certificate:
+def certify(model: str | Path | Encoder, texts: Sequence[Text] | None = None, **options: Any) -> Certificate:
     """Measure what the hidden states of ``model`` depend on.
 
     model : hub id or folder, loaded with ``options`` as for :func:`probekit.models.load_encoder`; or a loaded encoder
     texts : what to measure on; those without any piece are left out
 
-    Loads the stock model twice beside the encoder. Raises ModelError where the model cannot be loaded, UsageError
+    Loads the stock model, of transformers twice, beside the encoder. Of ELMo a line says how far vectors go apart when
+    the state is carried from sentence to sentence. Raises ModelError where the model cannot be loaded, UsageError
     where no text has a piece.
     """
-    from probekit.models.huggingface import TOLERANCE, HuggingFaceEncoder, load_encoder
+    from probekit.models.elmo_encoder import ElmoEncoder
+    from probekit.models.huggingface import TOLERANCE, HuggingFaceEncoder
+    from probekit.models.loading import load_encoder
+    from probekit.models.published import reads_apart
 
-    encoder = model if isinstance(model, HuggingFaceEncoder) else load_encoder(model, **options)
-    alone = _alone(encoder.tokenize(TEXTS if texts is None else texts))
+    encoder = load_encoder(model, **options) if isinstance(model, (str, Path)) else model
+    texts = TEXTS if texts is None else texts
+    if reads_apart(encoder.spec.get("model_type", "")):
+        texts = [
+            sentence for text in texts for sentence in (text if isinstance(text, tuple) and len(text) == 2 else [text])
+        ]
+    alone = _alone(encoder.tokenize(texts))
     if not alone:
-        raise UsageError(
-            f"none of the {len(TEXTS if texts is None else texts)} texts has a piece that {encoder.name} reads."
-        )
+        raise UsageError(f"none of the {len(texts)} texts has a piece that {encoder.name} reads.")
     tolerance = TOLERANCE[Dtype(encoder.spec["dtype"])]
     right = [_layers(encoder, one) for one in alone]
-    kept = _own_layers(encoder)
-    names, ours = [encoder.layers[i] for i in kept], [hidden[kept] for hidden in right]
-    own = [encoder.own_hidden_states(one) for one in alone]
     lines = [
         _batch_line(encoder, alone, right, tolerance),
         *_nonfinite_line(encoder.layers, right),
-        _line("layers", "ours and hidden_states of the same run", names, ours, own, 0.0, "how layers are counted"),
-        *_stock_lines(encoder, alone, names, ours, tolerance),
+        *_layers_line(encoder, alone, right),
     ]
+    if isinstance(encoder, HuggingFaceEncoder):
+        kept = _own_layers(encoder)
+        names, ours = [encoder.layers[i] for i in kept], [hidden[kept] for hidden in right]
+        lines += _stock_lines(encoder, alone, names, ours, tolerance)
+    if isinstance(encoder, ElmoEncoder):
+        lines += _elmo_lines(encoder, alone, right, tolerance)
     pieces = sum(int(one.length[0]) for one in alone)
     return Certificate(encoder.name, dict(encoder.spec), dict(encoder.versions), len(alone), pieces, tuple(lines))
 
@@ -138,16 +148,48 @@ def quick_certificate(encoder: Encoder, texts: Sequence[Text] | None = None, *, 
     right = [_layers(encoder, one) for one in alone]
     tolerance = TOLERANCE[Dtype(encoder.spec.get("dtype", "float32"))]
     lines = [_batch_line(encoder, alone, right, tolerance), *_nonfinite_line(encoder.layers, right)]
-    if hasattr(encoder, "own_hidden_states"):
-        kept = _own_layers(encoder)
-        names, ours = [encoder.layers[i] for i in kept], [hidden[kept] for hidden in right]
-        own = [encoder.own_hidden_states(one) for one in alone]
-        lines.append(
-            _line("layers", "ours and hidden_states of the same run", names, ours, own, 0.0, "how layers are counted")
-        )
+    lines += _layers_line(encoder, alone, right)
     certificate = Certificate(encoder.name, {}, {}, len(alone), sum(int(b.length[0]) for b in alone), tuple(lines))
     told: dict[str, Any] = {line.check: {"relative": line.relative, "verdict": line.verdict} for line in lines}
     return told | {"texts": len(alone), "passed": certificate.passed, "verdict": certificate.verdict}
+
+
+def _layers_line(encoder: Encoder, alone: list[Batch], right: list[torch.Tensor]) -> list[Line]:
+    """Against the ``hidden_states`` that the same model returns, where it does."""
+    if not hasattr(encoder, "own_hidden_states"):
+        return []
+    kept = _own_layers(encoder)
+    names, ours = [encoder.layers[i] for i in kept], [hidden[kept] for hidden in right]
+    own = [encoder.own_hidden_states(one) for one in alone]
+    what = "ours and hidden_states of the same run"
+    return [_line("layers", what, names, ours, own, 0.0, "how layers are counted")]
+
+
+def _elmo_lines(
+    encoder: ElmoEncoder, alone: list[Batch], right: list[torch.Tensor], tolerance: float
+) -> Iterator[Line]:
+    """Against the model as it is loaded, a text alone and padded; and with the state of the texts before it."""
+    import torch
+
+    from probekit.models.elmo_encoder import run_padded
+    from probekit.models.stock import load_model
+
+    random, device = encoder.spec["random_weights"], encoder.model.device
+    stock = load_model(encoder.folder, dtype=Dtype(encoder.spec["dtype"]), device=device, random_weights=random)
+    names, longest = list(encoder.layers), int(alone[-1].length[0])
+    truth = [run_padded(stock, one).cpu() for one in alone]
+    padded = [run_padded(stock, one, longest).cpu() for one in alone]
+    yield _line(
+        "stock", "ours and the stock model, one text at a time", names, right, truth, tolerance, "the fast path"
+    )
+    what = "stock model: alone and padded on the right"
+    yield _line("padding right", what, names, padded, truth, tolerance, "right padding", ours=False)
+    state, carried = None, []
+    for one in alone:
+        layers, inner, state = encoder.read(one, state)
+        carried.append(torch.stack([layer[inner].cpu() for layer in layers]))
+    what = "each text with an empty state and with that of the texts before it"
+    yield _line("state", what, names, carried, right, tolerance, "what was read before (stateful)", ours=False)
 
 
 def _nonfinite_line(layers: Sequence[str], hidden: list[torch.Tensor]) -> list[Line]:
@@ -264,9 +306,11 @@ def _line(
 def _layers(encoder: Encoder, batch: Batch) -> torch.Tensor:
     import torch
 
+    begin_states(encoder)
     layers: list[torch.Tensor] = []
     encoder.encode(batch, lambda _, hidden: layers.append(hidden.to("cpu", copy=True)))
-    return torch.stack(layers)
+    wide = max(hidden.shape[-1] for hidden in layers)
+    return torch.stack([torch.nn.functional.pad(hidden, (0, wide - hidden.shape[-1])) for hidden in layers])
 
 
 def _own_layers(encoder: Encoder) -> list[int]:
@@ -284,13 +328,15 @@ def _alone(tokens: Tokens) -> list[Batch]:
     order = [int(i) for i in np.argsort(tokens.length, kind="stable") if tokens.length[i]]
     rows = [slice(start[i], start[i] + tokens.length[i]) for i in order]
     return [
-        Batch(tokens.token_ids[r], tokens.type_ids[r], tokens.length[[i]]) for i, r in zip(order, rows, strict=True)
+        Batch(tokens.token_ids[r], tokens.type_ids[r], tokens.length[[i]], tokens.characters)
+        for i, r in zip(order, rows, strict=True)
     ]
 
 
 def _join(batches: Sequence[Batch]) -> Batch:
-    return Batch(*(np.concatenate([getattr(b, f) for b in batches]) for f in ("token_ids", "type_ids", "length")))
+    ids, types, length = (np.concatenate([getattr(b, f) for b in batches]) for f in ("token_ids", "type_ids", "length"))
+    return Batch(ids, types, length, batches[0].characters)
 
 
 def _reverse(one: Batch) -> Batch:
-    return Batch(one.token_ids[::-1], one.type_ids[::-1], one.length)
+    return Batch(one.token_ids[::-1], one.type_ids[::-1], one.length, one.characters)

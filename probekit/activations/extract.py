@@ -20,10 +20,10 @@ import xxhash
 from probekit.activations.cache import xxh3
 from probekit.activations.journal import Journal, sync, writing
 from probekit.activations.partial import Partial
-from probekit.activations.plan import Block, batches
+from probekit.activations.plan import Block, batches, batches_in_order
 from probekit.activations.pooling import Pooling, Segments, TokenLevel, pool, pool_words, word_segments
 from probekit.errors import ModelError, NonFiniteError
-from probekit.models.encoder import Batch, Encoder
+from probekit.models.encoder import Batch, Encoder, begin_states
 from probekit.runtime import torch_threads
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def run_blocks(
     disk fails; ModelError where memory does not suffice.
     """
     budget = batch_tokens or encoder.batch_tokens
+    stateful = begin_states(encoder)
     with _lanes(encoder) as (lanes, count), _Output(partial, journal, budget, count, not allow_nonfinite) as output:
         running: deque[tuple[Future[None], _Work]] = deque()
 
@@ -66,7 +67,13 @@ def run_blocks(
                 else:
                     settle(len(running) - 1)
             block = output.begin(b)
-            for part in batches(partial.length[block.first : block.last], budget, mixed=encoder.mixed_lengths):
+            length = partial.length[block.first : block.last]
+            parts = (
+                batches_in_order(len(length), partial.sentences, stateful)
+                if stateful
+                else batches(length, budget, mixed=encoder.mixed_lengths)
+            )
+            for part in parts:
                 work = output.work(block, part)
                 running.append((lanes.submit(work.run, encoder), work))
                 settle(count)
@@ -80,20 +87,21 @@ def _lanes(encoder: Encoder) -> Iterator[tuple[ThreadPoolExecutor, int]]:
     """Threads that run batches, and how many there are."""
     import torch
 
-    count = torch.get_num_threads() if encoder.spec.get("device", "cpu") == "cpu" else 1
+    alone = encoder.spec.get("device", "cpu") != "cpu" or getattr(encoder, "stateful", 0)
+    count = 1 if alone else torch.get_num_threads()
     with torch_threads(1), ThreadPoolExecutor(count, "probekit-lane", lambda: torch.set_num_threads(1)) as lanes:
         yield lanes, count
 
 
 @dataclass
 class _Open:
-    """A block at work: its pooled rows, (poolings, layers, slots, d), in a buffer that is used again, and the running
-    digests of its token rows."""
+    """A block at work: its pooled rows, (slots, d) of each pooling and layer, in buffers that are used again, and the
+    running digests of its token rows."""
 
     number: int
     block: Block
-    buffer: torch.Tensor
-    pooled: torch.Tensor
+    buffers: list[list[torch.Tensor]]
+    pooled: list[list[torch.Tensor]]
     hashes: Sequence[Any]
 
     @property
@@ -115,7 +123,7 @@ class _Work:
     first: int  # unique sequence
     special: np.ndarray
     word_index: np.ndarray
-    buffer: torch.Tensor | None = None
+    buffer: list[torch.Tensor] | None = None
     token_row: int = 0
     rows: int = 0
     segments: Segments | None = None
@@ -138,18 +146,20 @@ class _Work:
             raise ModelError(
                 f"out of memory with {len(self.batch.token_ids)} pieces in a batch; use a smaller --batch-tokens."
             ) from error
-        rows = torch.from_numpy(self.output.first_slot[self.first : self.first + self.sequences])
+        rows = torch.from_numpy(self.output.first_slot[self.first + np.flatnonzero(self.batch.length)])
         rows -= self.open.block.slot_first
         for k, layers in enumerate(self.pooled):
-            exact = torch.stack(layers).cpu()
+            if not layers:
+                continue
+            exact = torch.cat(layers, 1).cpu()
             vectors = exact.to(self.output.store)
-            if self.output.check and not bool((good := torch.isfinite(vectors).all(-1)).all()):
-                layer, sequence = (int(x[0]) for x in np.nonzero(~good.numpy()))
-                self.complain(sequence, layer, overflow=bool(exact[layer, sequence].isfinite().all()))
-            self.open.pooled[k].index_copy_(1, rows, vectors)
+            if self.output.check and not bool(torch.isfinite(vectors).all()):
+                self.find_nonfinite(exact, vectors)
+            for into, some in zip(self.open.pooled[k], vectors.split(self.output.widths, 1), strict=True):
+                into.index_copy_(0, rows, some)
         if self.bounds:
             self.check_tokens(torch.stack(self.bounds).float().cpu())
-        if self.buffer is not None and self.buffer.is_pinned():
+        if self.buffer is not None and self.buffer[0].is_pinned():
             torch.cuda.synchronize()
         self.pooled, self.bounds = [], []
 
@@ -157,9 +167,11 @@ class _Work:
         """Take the hidden states (t, d) of layer i."""
         import torch
 
-        out = self.output
+        if not len(hidden):
+            return  # empty sentences, which a stateful encoder reads, too
+        out, length = self.output, self.batch.length
         exact = hidden if hidden.dtype is out.store and not out.poolings else hidden.float()
-        self.segments = self.segments or Segments.of(self.batch.length, self.special, hidden.device)
+        self.segments = self.segments or Segments.of(length[length > 0], self.special, hidden.device)
         for vectors, p in zip(self.pooled, out.poolings, strict=True):
             vectors.append(pool(exact, self.segments, p))
         if self.buffer is not None:
@@ -167,7 +179,7 @@ class _Work:
                 exact = pool_words(exact, self.batch.length, self.word_index, out.level)
             if out.check and exact.numel():
                 self.bounds.append(torch.stack(torch.aminmax(exact)))
-            self.buffer[i, : self.rows].copy_(exact, non_blocking=exact.is_cuda)
+            self.buffer[i][: self.rows].copy_(exact, non_blocking=exact.is_cuda)
 
     def check_tokens(self, bounds: torch.Tensor) -> None:
         """Raise NonFiniteError where the extremes (layers, 2) of the token rows cannot be stored."""
@@ -175,11 +187,21 @@ class _Work:
         if good.all() or self.buffer is None:
             return
         layer = int(np.argmin(good))
-        row = int(np.argmin(self.buffer[layer, : self.rows].isfinite().all(-1).numpy()))
+        row = int(np.argmin(self.buffer[layer][: self.rows].isfinite().all(-1).numpy()))
         if self.output.level is not TokenLevel.PIECE:
             row = int(word_segments(self.batch.length, self.word_index)[0][row])
         sequence = int(np.searchsorted(np.cumsum(self.batch.length), row, side="right"))
         self.complain(sequence, layer, overflow=bool(bounds[layer].isfinite().all()))
+
+    def find_nonfinite(self, exact: torch.Tensor, vectors: torch.Tensor) -> None:
+        """Raise NonFiniteError naming the first layer, and its first sequence, of pooled vectors (s, all layers' d)."""
+        for layer, (some, given) in enumerate(
+            zip(vectors.split(self.output.widths, 1), exact.split(self.output.widths, 1), strict=True)
+        ):
+            if not bool((good := some.isfinite().all(1)).all()):
+                bad = int(np.argmin(good.numpy()))
+                sequence = int(np.flatnonzero(self.batch.length)[bad])
+                self.complain(sequence, layer, overflow=bool(given[bad].isfinite().all()))
 
     def complain(self, sequence: int, layer: int, *, overflow: bool) -> None:
         partial = self.output.partial
@@ -209,18 +231,19 @@ class _Output:
         self.poolings = tuple(Pooling(p) for p in spec["pooling"])
         self.level = TokenLevel(spec["tokens"]) if spec["tokens"] else None
         self.layers: Sequence[str] = spec["layers"]
-        self.width = int(spec["width"])
+        self.widths: list[int] = spec.get("widths") or [int(spec["width"])] * len(self.layers)
+        open_vocabulary = "/pieces/characters" in partial.extents
+        self.characters = partial.array("/pieces/characters") if open_vocabulary else None
         self.first_slot = np.empty(len(partial.length), dtype=np.int64)
         own = np.flatnonzero(partial.own)
         self.first_slot[partial.row_to_unique[own]] = own
         longest = max(budget, int(partial.length.max(initial=0)))
-        shape = (len(self.layers), longest, self.width)
-        self.free: deque[tuple[torch.Tensor, Future[None] | None]] = deque()
+        self.free: deque[tuple[list[torch.Tensor], Future[None] | None]] = deque()
         pin = spec.get("device") == "cuda"
         for _ in range(lanes + 1 if self.level else 0):
-            self.free.append((torch.empty(shape, dtype=self.store, pin_memory=pin), None))
+            self.free.append(([torch.empty(longest, d, dtype=self.store, pin_memory=pin) for d in self.widths], None))
         self.most_slots = max(b.slot_last - b.slot_first for b in partial.blocks)
-        self.spare: deque[torch.Tensor] = deque()
+        self.spare: deque[list[list[torch.Tensor]]] = deque()
         self.pending: deque[Future[None]] = deque()
         self.blocks: deque[Future[None]] = deque()
         self.unfinished = 0  # blocks that are begun and not yet in the journal
@@ -245,11 +268,14 @@ class _Output:
         self.unfinished += 1
         block = self.partial.blocks[b]
         rows = block.slot_last - block.slot_first
-        shape = (len(self.poolings), len(self.layers), self.most_slots, self.width)
-        buffer = self.spare.pop() if self.spare else torch.empty(shape, dtype=self.store)
-        pooled = buffer[:, :, :rows].zero_()
+        buffers = (
+            self.spare.pop()
+            if self.spare
+            else [[torch.empty(self.most_slots, d, dtype=self.store) for d in self.widths] for _ in self.poolings]
+        )
+        pooled = [[one[:rows].zero_() for one in layers] for layers in buffers]
         self.token_row = int(self.partial.token_start[b])
-        return _Open(b, block, buffer, pooled, [xxhash.xxh3_64() for _ in (self.layers if self.level else ())])
+        return _Open(b, block, buffers, pooled, [xxhash.xxh3_64() for _ in (self.layers if self.level else ())])
 
     def work(self, block: _Open, part: slice) -> _Work:
         """The batch of some of a block's sequences; waits for a buffer where token rows are kept."""
@@ -260,6 +286,7 @@ class _Output:
             partial.array("/pieces/token_ids", a, b),
             flags >> 1,
             partial.length[first:last].astype(np.int64),
+            self.characters,
         )
         special = (flags & 1).astype(bool)
         words = partial.array("/pieces/word_index", a, b) if self.level else special
@@ -275,7 +302,8 @@ class _Output:
 
     def last(self, block: _Open) -> _Work:
         """The mark after a block's last batch; it counts the sequences that have no piece."""
-        empty = int(np.count_nonzero(self.partial.length[block.first : block.last] == 0))
+        count = np.count_nonzero(self.partial.length[block.first : block.last] == 0)
+        empty = 0 if self.partial.spec.get("stateful") else int(count)
         none = np.empty(0, dtype=np.int32)
         return _Work(self, block, Batch(none, none, np.zeros(empty, dtype=np.int64)), 0, none, none, ends_block=True)
 
@@ -305,9 +333,9 @@ class _Output:
     def _write_tokens(self, work: _Work) -> None:
         assert work.buffer is not None
         for i, layer in enumerate(self.layers):
-            data = _bytes(work.buffer[i, : work.rows])
+            data = _bytes(work.buffer[i][: work.rows])
             work.open.hashes[i].update(data.data)
-            self._write(f"/tokens/{layer}", work.token_row, data)
+            self._write(f"/tokens/{layer}", work.token_row, i, data)
 
     def _write_block(self, done: _Open) -> None:
         block = done.block
@@ -315,19 +343,19 @@ class _Output:
         digests = {f"/tokens/{x}": h.intdigest() for x, h in zip(self.layers, done.hashes, strict=False)}
         for k, p in enumerate(self.poolings):
             for i, layer in enumerate(self.layers):
-                data = _bytes(done.pooled[k, i])
+                data = _bytes(done.pooled[k][i])
                 mine = data if own.all() else data.reshape(len(own), -1)[own]
                 digests[name := f"/pooled/{p}/{layer}"] = xxh3(mine)
-                self._write(name, block.slot_first, data)
-        self.spare.append(done.buffer)
+                self._write(name, block.slot_first, i, data)
+        self.spare.append(done.buffers)
         sync(self.fd)
         self.journal.append(done.number, [digests[s.name] for s in self.partial.streams])
 
-    def _write(self, name: str, row: int, data: np.ndarray) -> None:
-        """Write whole vectors from vector number ``row`` on."""
+    def _write(self, name: str, row: int, layer: int, data: np.ndarray) -> None:
+        """Write whole vectors of a layer from vector number ``row`` on."""
         if (extent := self.partial.extents.get(name)) is None:
             return  # nothing at all is kept of this dataset
-        at, view = extent.offset + row * self.width * extent.dtype.itemsize, data.reshape(-1).data
+        at, view = extent.offset + row * self.widths[layer] * extent.dtype.itemsize, data.reshape(-1).data
         while view:
             written = os.pwrite(self.fd, view, at)
             at, view = at + written, view[written:]

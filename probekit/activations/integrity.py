@@ -60,7 +60,7 @@ def _verdict(cache: ActivationCache, f: h5py.File, progress: Progress) -> Verdic
                 problems.append("the file's structure or attributes were changed after it was written")
             continue
         try:
-            data = _vectors(f, name, start, stop, cache.width)
+            data = _vectors(f, name, start, stop, int(cache.spec["sentences"]))
         except DAMAGE as error:
             problems.append(f"{name}, rows {start} to {stop - 1}: cannot be read ({error})")
             continue
@@ -73,14 +73,14 @@ def _verdict(cache: ActivationCache, f: h5py.File, progress: Progress) -> Verdic
     return Verdict(tuple(problems), len(table), nbytes)
 
 
-def _vectors(f: h5py.File, name: str, start: int, stop: int, width: int) -> np.ndarray:
-    """Rows start … stop - 1 of a dataset; of pooled ones vectors, of which a row may hold two."""
+def _vectors(f: h5py.File, name: str, start: int, stop: int, k: int) -> np.ndarray:
+    """Rows start … stop - 1 of a dataset; of pooled ones vectors, of which a row holds k."""
     ds = f[name]
     if ds.chunks is not None:
         import hdf5plugin  # noqa: F401  registers zstd
-    if name.startswith("/pooled/") and (k := ds.shape[1] // width) > 1:
+    if name.startswith("/pooled/") and k > 1:
         first = start // k
-        rows = ds[first : -(-stop // k)].reshape(-1, width)
+        rows = ds[first : -(-stop // k)].reshape(-1, ds.shape[1] // k)
         return rows[start - first * k : stop - first * k]
     return ds[start:stop] if ds.shape else ds[...]
 
@@ -94,7 +94,7 @@ def _duplicates(f: h5py.File, cache: ActivationCache, slots: np.ndarray, own: np
     source[slots[own]] = np.flatnonzero(own)
 
     def rows(name: str, at: np.ndarray) -> np.ndarray:
-        k = f[name].shape[1] // cache.width
+        k = int(cache.spec["sentences"])
         unique, back = np.unique(at // k, return_inverse=True)
         return f[name][unique].reshape(len(unique), k, -1)[back, at % k].view(np.uint8)
 

@@ -31,6 +31,7 @@ from probekit.errors import (
     UsageError,
 )
 from probekit.models.encoder import Encoder
+from probekit.models.published import default_pooling, reads_apart
 from probekit.runtime import Dtype, Progress, no_progress
 from probekit.tasks.task import Task
 
@@ -51,9 +52,9 @@ def cache_activations(
     split: str = "train",
     *,
     data_dir: str | Path | None = None,
-    pooling: str | Sequence[str] = ("mean",),
+    pooling: str | Sequence[str] | None = None,
     tokens: str | bool | None = None,
-    pairs: str = "joint",
+    pairs: str = "auto",
     dtype: str = "float32",
     store: str | None = None,
     device: str = "auto",
@@ -61,6 +62,7 @@ def cache_activations(
     revision: str | None = None,
     model_name: str | None = None,
     max_length: int | None = None,
+    stateful: int = 0,
     limit: int | None = None,
     on_truncate: str = "keep",
     allow_nonfinite: bool = False,
@@ -80,13 +82,18 @@ def cache_activations(
 
     model : hub id, local folder, or a loaded Encoder (then in this process only)
     task : name of a task, a TOML file, or a Task; split, data_dir, limit : which of its examples
-    pooling : any of mean, mean-all, first, last, max; empty for none
+    pooling : any of mean, mean-all, first, last, max; empty for none. None takes the mean, of Skip-thoughts the last,
+        which is its sentence vector
     tokens : keep token vectors too: "piece" (or True), "word-first" or "word-mean"
-    pairs : "joint" (one sequence) or "separate" (two, stored side by side)
+    pairs : "joint" (one sequence) or "separate" (two, stored side by side); "auto" is joint, but separate of ELMo and
+        Skip-thoughts, which read one sentence at a time
     dtype : what the model computes in, a loaded encoder's own; store : what is stored, the same by default
     model_name : its name in tables and file names; by default the hub id or the folder's name, or of a checkpoint of
         training the name of the pretrained model, beside which the run and the step are kept
     random_weights : seed of a re-initialisation of the model, the control of Peters, Ruder & Smith (2019)
+    stateful : of ELMo, 0 to begin every sentence with an empty state, or the number of examples in a batch whose state
+        the next batch begins with, as in the original; then in one process and one thread, and from the start again
+        after an interruption
     on_truncate : "keep" counts the texts that the model cannot read whole, "error" refuses them
     out : the file, or a folder (there already, or ending in "/") for a file of the default name; data_cache/ for None
     wait : called once where another process is writing the same cache, before waiting for it; None raises CacheBusy
@@ -97,6 +104,7 @@ def cache_activations(
 
     _check(on_truncate, pairs, workers=workers, limit=limit, batch_tokens=batch_tokens)
     task = task if isinstance(task, Task) else load_task(str(task), data_dir=data_dir)
+    kind = _kind(model, revision)
     part = task.split(split).head(limit)
     if not len(part):
         raise UsageError(f"{task.name} {split} has no examples; there is nothing to run.")
@@ -107,9 +115,9 @@ def cache_activations(
         "data_digest": digest({"examples": part.digest(), "labels": list(task.label_names)}),
         "n": len(part),
         "kind": str(task.kind),
-        "pairs": pairs if part.paired else None,
+        "pairs": (pairs := _pairs(pairs, kind)) if part.paired else None,
         "sentences": 2 if part.paired and pairs == "separate" else 1,
-        "pooling": [str(p) for p in poolings(pooling)],
+        "pooling": [str(p) for p in poolings(default_pooling(kind) if pooling is None else pooling)],
         "tokens": _level(tokens),
         "store": _choice(Dtype, store or dtype, "store"),
     }
@@ -121,16 +129,22 @@ def cache_activations(
         from probekit.runtime import resolve_device
 
         where = resolve_device(device)
-        loading = Loading(str(model), revision, dtype, where, random_weights, max_length, compile)
+        loading = Loading(str(model), revision, dtype, where, random_weights, max_length, compile, stateful)
         want |= identify(model, revision=revision, random_weights=random_weights, name=model_name)
         want |= {"dtype": dtype, "device": where.partition(":")[0], "cut_at": max_length}
     else:
         if workers > 1:
             raise UsageError("several workers each load the model; give its name or folder, not a loaded encoder.")
-        if max_length is not None:
-            raise UsageError("a loaded encoder has its maximal length already; give max_length to load_encoder.")
+        if max_length is not None or stateful:
+            name = "max_length" if max_length is not None else "stateful"
+            raise UsageError(f"a loaded encoder has that already; give {name} to load_encoder.")
+        stateful = int(model.spec.get("stateful", 0))
         want |= {"model": model_name or model.name, **{key: model.spec[key] for key in IDENTITY}}
         want |= {key: model.spec[key] for key in TRAINED if key in model.spec}
+    if stateful:
+        if workers > 1:
+            raise UsageError("a state goes from batch to batch in one process; leave --workers or --stateful out.")
+        want["stateful"] = stateful
     spec_id = digest(want)
     path = _path(out, want, spec_id)
 
@@ -154,6 +168,8 @@ def cache_activations(
             done = _resume(partial, spec_id, want, Journal(fd), progress)
             _accept(partial.file, partial.spec, **accepts)
             todo = [b for b in range(len(partial.blocks)) if b not in done]
+            if stateful and todo:  # what comes later depends on a state that is not kept
+                todo = list(range(len(partial.blocks)))
             how: dict[str, Any] = {"batch_tokens": batch_tokens, "allow_nonfinite": allow_nonfinite}
             how["on_batch"] = _Meter(partial, [partial.blocks[b] for b in todo], progress)
             if todo and workers > 1 and loading:
@@ -182,11 +198,27 @@ def _path(out: str | Path | None, want: Mapping[str, Any], spec_id: str) -> Path
 def _check(on_truncate: str, pairs: str, **counts: int | None) -> None:
     if on_truncate not in ("keep", "error"):
         raise UsageError(f"on_truncate is {on_truncate!r}; it is keep or error.")
-    if pairs not in ("joint", "separate"):
-        raise UsageError(f"pairs is {pairs!r}; it is joint or separate.")
+    if pairs not in ("auto", "joint", "separate"):
+        raise UsageError(f"pairs is {pairs!r}; it is auto, joint or separate.")
     for name, value in counts.items():
         if value is not None and value < 1:
             raise UsageError(f"{name} is {value}; it must be 1 or more.")
+
+
+def _kind(model: str | Path | Encoder, revision: str | None) -> str:
+    """The model type."""
+    if isinstance(model, (str, Path)):
+        from probekit.models.folder import model_type, resolve_model
+
+        return model_type(resolve_model(model, revision))
+    return str(model.spec.get("model_type", ""))
+
+
+def _pairs(asked: str, kind: str) -> str:
+    """How the sentences of pairs are read by a model of this type."""
+    if asked == "joint" and reads_apart(kind):
+        raise UsageError(f"{kind} reads one sentence at a time; leave --pairs out, or give --pairs separate.")
+    return ("separate" if reads_apart(kind) else "joint") if asked == "auto" else asked
 
 
 def digest(want: Mapping[str, Any]) -> str:

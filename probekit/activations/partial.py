@@ -75,7 +75,12 @@ class Partial:
     row_to_unique: np.ndarray
     own: np.ndarray
 
-    def array(self, name: str, start: int, stop: int) -> np.ndarray:
+    @property
+    def sentences(self) -> int:
+        """Vectors in a row of pooled ones: 1, or 2 of pairs read apart."""
+        return int(self.spec["sentences"])
+
+    def array(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
         """Rows of a static dataset, mapped."""
         return self.extents[name].map(self.file)[start:stop]
 
@@ -234,7 +239,7 @@ def digest_blocks(partial: Partial, b: int) -> list[int]:
 def digest_rows(extent: Extent, partial: Partial, stream: Stream, b: int) -> int:
     """xxh3 of one stream's part of block b; of pooled rows those that no other block's text gives."""
     start, stop = partial.range(stream, b)
-    rows = extent.vectors(partial.file, int(partial.spec["width"]))[start:stop]
+    rows = extent.vectors(partial.file, partial.sentences if stream.pooled else 1)[start:stop]
     if stream.pooled and not partial.own[start:stop].all():
         rows = rows[partial.own[start:stop]]
     return xxh3(rows)
@@ -310,10 +315,9 @@ def _copy_duplicates(partial: Partial) -> None:
     first = np.flatnonzero(partial.own)
     source = np.empty(len(first), dtype=np.int64)
     source[partial.row_to_unique[first]] = first
-    width = int(partial.spec["width"])
     for s in partial.streams:
         if s.pooled:
-            rows = partial.extents[s.name].vectors(partial.file, width, mode="r+")
+            rows = partial.extents[s.name].vectors(partial.file, partial.sentences, mode="r+")
             for some in np.array_split(again, len(again) // 8192 + 1):
                 rows[some] = rows[source[partial.row_to_unique[some]]]
             rows.flush()

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from probekit.models.encoder import Text
 
-__all__ = ["Block", "Plan", "batches", "make_plan", "unique_texts"]
+__all__ = ["Block", "Plan", "batches", "batches_in_order", "make_plan", "plan_in_order", "unique_texts"]
 
 LEAST_TOKENS = 32_768  # a smaller block costs speed: its batches mix more lengths, and it waits for the disk
 MOST_TOKENS = 262_144
@@ -87,6 +88,39 @@ def make_plan(length: np.ndarray, text_of_slot: np.ndarray, slot_bytes: int) -> 
     position = np.empty(s, dtype=np.int64)
     position[order] = np.arange(s)
     return Plan(order, position[text_of_slot], blocks)
+
+
+def plan_in_order(length: np.ndarray, sentences: int, size: int, slot_bytes: int) -> Plan:
+    """The plan of an encoder whose state goes from batch to batch: every text is run, in order, none for another.
+
+    length : int (slots,); sentences : 1, or 2 of pairs read apart, where the first sentences of a batch come before its
+    second ones; size : examples in a batch. Blocks are of whole batches.
+    """
+    n = len(length) // sentences
+    order = np.concatenate(
+        [np.arange(a, min(a + size, n)) * sentences + s for a in range(0, n, size) for s in range(sentences)]
+    )
+    budget = max(LEAST_TOKENS, int(length.sum()) // BLOCKS)
+    most = max(1, MOST_BYTES // max(1, slot_bytes * sentences * size)) * size * sentences
+    step = size * sentences
+    tokens = np.add.reduceat(length[order], np.arange(0, len(order), step))
+    cuts, held = [0], 0
+    for k, count in enumerate(tokens):
+        if k * step > cuts[-1] and (held + count > budget or k * step - cuts[-1] >= most):
+            cuts.append(k * step)
+            held = 0
+        held += int(count)
+    cuts.append(len(order))
+    position = np.empty(len(order), dtype=np.int64)
+    position[order] = np.arange(len(order))
+    return Plan(order, position, tuple(Block(a, b, a, b) for a, b in pairwise(cuts)))
+
+
+def batches_in_order(count: int, sentences: int, size: int) -> Iterator[slice]:
+    """Batches of a block of ``count`` sequences from :func:`plan_in_order`."""
+    for start in range(0, count, size * sentences):
+        each = min(size * sentences, count - start) // sentences
+        yield from (slice(start + s * each, start + (s + 1) * each) for s in range(sentences))
 
 
 def batches(length: np.ndarray, budget: int, *, mixed: bool) -> Iterator[slice]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,10 @@ import numpy as np
 from probekit.activations.certify import quick_certificate
 from probekit.activations.journal import Journal
 from probekit.activations.partial import Partial, Stream, attributes, create
-from probekit.activations.plan import make_plan, unique_texts
+from probekit.activations.plan import make_plan, plan_in_order, unique_texts
 from probekit.activations.pooling import TokenLevel, word_segments
 from probekit.errors import CacheMismatch, TruncationError
-from probekit.models.encoder import Encoder, Text, Tokens
+from probekit.models.encoder import Encoder, Text, Tokens, join
 from probekit.runtime import Progress
 from probekit.tasks.task import Example, Kind, Split, Task
 
@@ -30,6 +31,11 @@ def check_environment(partial: Partial, encoder: Encoder) -> None:
             f"{partial.file} was begun in another environment: {difference(then, now)}. "
             "Go on there, or begin again with --overwrite."
         )
+
+
+def widths_of(encoder: Encoder) -> tuple[int, ...]:
+    """d of each layer."""
+    return tuple(getattr(encoder, "widths", None) or (encoder.width,) * len(encoder.layers))
 
 
 def environment(encoder: Encoder) -> dict[str, Any]:
@@ -59,7 +65,10 @@ def prepare(
 ) -> None:
     """Make the partial file of the cache ``path``; raises TruncationError where texts may not be cut."""
     sentences = int(want["sentences"])
-    texts, text_of_slot = unique_texts(_texts(part, task.kind, want["pairs"]))
+    texts, stateful = _texts(part, task.kind, want["pairs"]), int(want.get("stateful", 0))
+    text_of_slot = np.arange(len(texts))
+    if not stateful:
+        texts, text_of_slot = unique_texts(texts)
     tokens = _tokenize(encoder, texts, progress)
     cut = tokens.truncated[text_of_slot].reshape(-1, sentences).any(1)
     if cut.any() and on_truncate == "error":
@@ -68,9 +77,14 @@ def prepare(
             f"{int(cut.sum())} of {len(part)} examples are longer than the {encoder.max_length} pieces that "
             f"{encoder.name} reads, example {first.id!r} first. Use --on-truncate keep to cut them off."
         )
-    layers, width = encoder.layers, encoder.width
+    layers, widths = encoder.layers, widths_of(encoder)
     itemsize = 4 if want["store"] == "float32" else 2
-    plan = make_plan(tokens.length, text_of_slot, len(want["pooling"]) * len(layers) * width * itemsize)
+    slot_bytes = len(want["pooling"]) * sum(widths) * itemsize
+    plan = (
+        plan_in_order(tokens.length, sentences, stateful, slot_bytes)
+        if stateful
+        else make_plan(tokens.length, text_of_slot, slot_bytes)
+    )
     tokens = _permute(tokens, plan.order)
     row_to_unique = plan.row_to_unique.reshape(-1, sentences)
     row_to_unique = row_to_unique[:, 0] if sentences == 1 else row_to_unique
@@ -79,11 +93,11 @@ def prepare(
     streams = [
         Stream(f"/pooled/{p}/{layer}", (len(part), sentences * width), pooled=True)
         for p in want["pooling"]
-        for layer in layers
+        for layer, width in zip(layers, widths, strict=True)
     ]
     streams += [
         Stream(f"/tokens/{layer}", (int(token_start[-1]), width), pooled=False)
-        for layer in layers
+        for layer, width in zip(layers, widths, strict=True)
         if want["tokens"] and token_start[-1]
     ]
     kept = (tokens.special == 0).astype(np.int64)
@@ -92,7 +106,8 @@ def prepare(
         **want,
         "spec_id": spec_id,
         "layers": list(layers),
-        "width": width,
+        "width": encoder.width,
+        **({"widths": list(widths)} if len(set(widths)) > 1 else {}),
         "counts": {
             "sequences": len(text_of_slot),
             "unique": len(texts),
@@ -142,7 +157,7 @@ def _tokenize(encoder: Encoder, texts: Sequence[Text], progress: Progress, step:
         progress("tokenising", start, len(texts))
         parts.append(encoder.tokenize(texts[start : start + step]))
     progress("tokenising", len(texts), len(texts))
-    return Tokens(*(np.concatenate([getattr(p, f) for p in parts]) for f in Tokens.__dataclass_fields__))
+    return join(parts)
 
 
 def _permute(tokens: Tokens, order: np.ndarray) -> Tokens:
@@ -154,7 +169,7 @@ def _permute(tokens: Tokens, order: np.ndarray) -> Tokens:
         f: getattr(tokens, f)[rows]
         for f in ("token_ids", "special", "type_ids", "word_index", "char_start", "char_end")
     }
-    return Tokens(length=length[order], truncated=tokens.truncated[order], **by_piece)
+    return replace(tokens, length=length[order], truncated=tokens.truncated[order], **by_piece)
 
 
 def _ranges(start: np.ndarray, length: np.ndarray) -> np.ndarray:
@@ -177,6 +192,8 @@ def _static(
         **{f"/pieces/{name}": a for name, a in by_piece.items()},
         "/index/row_to_unique": row_to_unique,
     }
+    if tokens.characters is not None:
+        static["/pieces/characters"] = tokens.characters
     if any(e.domain is not None for e in part):
         static["/domains"] = _strings([e.domain or "" for e in part])
     labels = Task(task.name, task.kind, {part.name: part}).labels(part.name)

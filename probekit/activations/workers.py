@@ -39,6 +39,7 @@ class Loading:
     random_weights: int | None = None
     max_length: int | None = None
     compile: bool = False
+    stateful: int = 0
 
 
 def load(loading: Loading | None) -> Encoder:

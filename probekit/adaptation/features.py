@@ -29,6 +29,7 @@ MODEL = (
     "random_weights",
     "dtype",
     "cut_at",
+    "stateful",
     "layers",
     "width",
 )

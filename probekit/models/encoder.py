@@ -11,7 +11,7 @@ import numpy as np
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Batch", "Encoder", "Sink", "Text", "Tokens", "join"]
+__all__ = ["Batch", "Encoder", "Sink", "Text", "Tokens", "begin_states", "join"]
 
 Text = str | tuple[str, str] | tuple[tuple[str, ...]]
 """What is read as one sequence: a sentence, a pair read jointly, or (in a tuple of one) the words of a sentence."""
@@ -110,3 +110,11 @@ def join(parts: Sequence[Tokens]) -> Tokens:
         table = np.frombuffer(b"".join(seen), np.int16).reshape(-1, wide)
         return Tokens(**{name: np.concatenate(x) for name, x in columns.items()}, characters=table)
     return Tokens(**{name: np.concatenate(x) for name, x in columns.items()})
+
+
+def begin_states(encoder: Encoder) -> int:
+    """Let a stateful encoder forget what it has read; returns how many sentences its batches have, 0 of all others."""
+    stateful = int(getattr(encoder, "stateful", 0))
+    if stateful:
+        encoder.state = None  # type: ignore[attr-defined]
+    return stateful

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import xxhash
 
-from probekit.errors import ModelError
+from probekit.errors import ModelError, UsageError
+from probekit.models.published import published
 
-__all__ = ["config_digest", "resolve_model", "tokenizer_digest", "weight_files", "weights_digest"]
+__all__ = [
+    "config_digest",
+    "file_digest",
+    "model_type",
+    "new_folder",
+    "resolve_model",
+    "tokenizer_digest",
+    "weight_files",
+    "weights_digest",
+]
 
 _WANTED = ("*.json", "*.safetensors", "*.txt", "*.model")
 _TOKENIZER_FILES = (
@@ -28,10 +41,11 @@ _TOKENIZER_FILES = (
 def resolve_model(model: str | Path, revision: str | None = None) -> Path:
     """The local folder of ``model``: the folder itself, or the hub's snapshot of a model id, fetched where needed.
 
-    Only JSON, text, vocabulary and safetensors files are fetched, never code or pickles.
+    Only JSON, text, vocabulary and safetensors files are fetched, never code or pickles. The published files of an
+    older encoder, such as ``elmo:OPTIONS,WEIGHTS``, are converted (see :mod:`probekit.models.published`).
     Raises ModelError where there is neither such a folder nor such a model, or a file that is needed is missing.
     """
-    folder = Path(model).expanduser()
+    folder = published(str(model)) or Path(model).expanduser()
     if not folder.is_dir():
         if folder.exists() or folder.is_absolute() or str(model).startswith("."):
             raise ModelError(f"{model} is not a folder; wanted a hub id or a folder with config.json and safetensors.")
@@ -41,14 +55,46 @@ def resolve_model(model: str | Path, revision: str | None = None) -> Path:
     return folder
 
 
+def model_type(folder: Path) -> str:
+    """What config.json says the model is: "bert", "elmo" …; empty where it does not say."""
+    try:
+        return str(json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type", ""))
+    except (OSError, ValueError, AttributeError) as error:
+        raise ModelError(f"{folder} cannot be loaded as a model: config.json cannot be read ({error}).") from error
+
+
+@contextmanager
+def new_folder(out: Path) -> Iterator[Path]:
+    """A folder to write into, which becomes ``out`` at the end; raises UsageError where that is there already."""
+    if out.exists():
+        raise UsageError(f"{out} is there already; give another folder.")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    beside = out.with_name(f".{out.name}.{os.getpid()}")
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir()
+    try:
+        yield beside
+        for file in beside.iterdir():
+            file.chmod(0o666 & ~_umask())  # safetensors lets nobody else read its files
+        beside.rename(out)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
 def weights_digest(folder: Path) -> str:
     """xxh3 digest (32 hex digits) of config.json and the bytes of the safetensors files."""
-    return _digest([folder / "config.json", *weight_files(folder)])
+    return file_digest([folder / "config.json", *weight_files(folder)])
 
 
 def config_digest(folder: Path) -> str:
     """xxh3 digest (32 hex digits) of config.json alone: all that determines a re-initialised model beside its seed."""
-    return _digest([folder / "config.json"])
+    return file_digest([folder / "config.json"])
 
 
 def tokenizer_digest(folder: Path) -> str:
@@ -56,7 +102,7 @@ def tokenizer_digest(folder: Path) -> str:
     files = sorted({file for pattern in _TOKENIZER_FILES for file in folder.glob(pattern)})
     if not files:
         raise ModelError(f"{folder} has no tokenizer (tokenizer.json, or a vocabulary); save it beside the model.")
-    return _digest(files)
+    return file_digest(files)
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -98,7 +144,8 @@ def _check_complete(file: Path) -> None:
         raise ModelError(f"{file} is damaged or cut short ({error}); fetch it again.") from error
 
 
-def _digest(files: Iterable[Path]) -> str:
+def file_digest(files: Iterable[Path]) -> str:
+    """xxh3 digest (32 hex digits) of the names, sizes and bytes of files."""
     state = xxhash.xxh3_128()
     for file in files:
         state.update(f"{file.name}\0{file.stat().st_size}\0".encode())

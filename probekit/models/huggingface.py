@@ -17,7 +17,7 @@ import transformers
 from torch import nn
 
 from probekit.errors import ModelError, UsageError
-from probekit.models.encoder import Batch, Sink, Text, Tokens
+from probekit.models.encoder import Batch, Encoder, Sink, Text, Tokens
 from probekit.models.folder import resolve_model
 from probekit.models.identity import identify
 from probekit.models.linears import onednn_available, prepack
@@ -27,7 +27,7 @@ from probekit.models.tokens import Tokenizer, load_tokenizer
 from probekit.models.words import NO_LIMIT
 from probekit.runtime import Dtype, resolve_device, torch_threads
 
-__all__ = ["HuggingFaceEncoder", "Packing", "all_layers", "load_encoder", "relative_error", "text_reader"]
+__all__ = ["HuggingFaceEncoder", "Packing", "all_layers", "load_transformer", "relative_error", "text_reader"]
 
 log = logging.getLogger(__name__)
 Choice = TypeVar("Choice", bound=StrEnum)
@@ -51,7 +51,7 @@ class Packing(StrEnum):
 
 
 class HuggingFaceEncoder:
-    """An Encoder (see :mod:`probekit.models.encoder`) around a transformers model; made by :func:`load_encoder`.
+    """An Encoder (see :mod:`probekit.models.encoder`) around a transformers model; made by :func:`load_transformer`.
 
     model : the transformers model, whose config says how it is run
     tokenizer : texts to word pieces
@@ -172,7 +172,7 @@ class HuggingFaceEncoder:
 
 
 @torch_threads(1)
-def load_encoder(
+def load_transformer(
     model: str | Path,
     *,
     dtype: Dtype | str = Dtype.FLOAT32,
@@ -185,18 +185,9 @@ def load_encoder(
     compile: bool = False,
     batch_tokens: int | None = None,
 ) -> HuggingFaceEncoder:
-    """Load a model with its tokenizer, from a local folder or the hub.
+    """A model of transformers with its tokenizer, from a local folder or the hub.
 
-    random_weights : re-initialise the model with this seed instead of reading weights (the control of the paper)
-    max_length : cut sequences at fewer pieces than the model could read
-    packing : how sequences share a forward pass; AUTO takes the fast path where the architecture is known and a
-        self-check against the stock forward, one sequence at a time, agrees
-    onednn : on a CPU, lay the weights of linear layers out for oneDNN where it is available
-    compile : run each block through ``torch.compile`` (and not oneDNN); bits then depend on the batch
-    batch_tokens : pieces a batch should hold; None takes what was measured to be fast
-
-    Raises ModelError where the model or its tokenizer cannot be loaded, or weights are missing;
-    UsageError for an unknown dtype, device or packing, or a maximal length that the model does not have.
+    Arguments and errors are those of :func:`probekit.models.loading.load_encoder`.
     """
     dtype, packing = _choice(Dtype, dtype), _choice(Packing, packing)
     where = torch.device(resolve_device(device))
@@ -252,7 +243,7 @@ def load_encoder(
     return encoder
 
 
-def all_layers(encoder: HuggingFaceEncoder, batch: Batch) -> torch.Tensor:
+def all_layers(encoder: Encoder, batch: Batch) -> torch.Tensor:
     """Every layer of a batch on the CPU: (layers, t, width)."""
     layers: list[torch.Tensor] = []
     encoder.encode(batch, lambda _, hidden: layers.append(hidden.to("cpu", copy=True)))

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib.metadata import version
 from itertools import chain
+from pathlib import Path
 
 import numpy as np
 
-from probekit.errors import UsageError
+from probekit.errors import ModelError, UsageError
 from probekit.models.encoder import Text
 
-__all__ = ["NO_LIMIT", "Splitting", "Words", "read_words"]
+__all__ = ["NO_LIMIT", "Splitting", "Words", "read_splitting", "read_words", "versions"]
 
 NO_LIMIT = 1 << 30
 """Words or pieces that a sequence may have where nothing sets a limit."""
@@ -24,6 +27,23 @@ class Splitting(StrEnum):
 
     TREEBANK = "treebank"  # as NLTK's word tokenizer does: "does", "n't", "like", "it", "."
     BLANKS = "blanks"  # at white space only: text that is tokenised already
+
+
+def read_splitting(folder: Path) -> Splitting:
+    """How a converted model cuts plain text: what its tokenizer_config.json says; ModelError where it does not."""
+    path = folder / "tokenizer_config.json"
+    try:
+        return Splitting(json.loads(path.read_text(encoding="utf-8"))["words"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelError(
+            f'{path} does not say how words are told ({error}); wanted {{"words": ...}} with one of '
+            f"{', '.join(Splitting)}, as probekit convert writes it."
+        ) from error
+
+
+def versions(splitting: Splitting) -> dict[str, str]:
+    """The software that the words depend on."""
+    return {"nltk": version("nltk")} if splitting is Splitting.TREEBANK else {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ __all__ = ["Cache", "probe"]
 
 SAME = (
     *("task", "kind", "label_names", "random_weights", "weights_digest", "tokenizer_digest"),
-    *("cut_at", "dtype", "store", "layers", "width", "pairs"),
+    *("cut_at", "stateful", "dtype", "store", "layers", "width", "pairs"),
 )
 
 

@@ -1,0 +1,76 @@
+"""Words as ELMo reads them: the bytes of their UTF-8, between marks of where they begin and end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from probekit.models.encoder import Text, Tokens
+from probekit.models.words import NO_LIMIT, Splitting, read_splitting, read_words
+
+__all__ = ["BEGIN", "END", "MAX_CHARACTERS", "PADDING", "CharacterReader", "character_ids", "character_reader"]
+
+MAX_CHARACTERS = 50
+"""Characters of a word, its two marks counted; a word of more than 48 bytes is cut."""
+
+PADDING = 261
+"""What fills up a word's characters."""
+
+_WORD_BEGINS, _WORD_ENDS = 258, 259
+
+
+def character_ids(words: Sequence[str]) -> np.ndarray:
+    """Characters of words, int16 (n, 50).
+
+    A byte is itself, then come 256 and 257 (a sentence begins, ends: the only characters of ``BEGIN`` and ``END``), 258
+    and 259 (a word begins, ends) and 260 (padding); all are one more, since 0 is for what is no word (Peters et al.
+    2018; the numbers are those of bilm-tf and AllenNLP). Surrogates, which UTF-8 has no bytes for, are left out.
+    """
+    return _rows([word.encode("utf-8", "ignore")[: MAX_CHARACTERS - 2] for word in words])
+
+
+def _rows(words: Sequence[bytes | Sequence[int]]) -> np.ndarray:
+    out = np.full((len(words), MAX_CHARACTERS), PADDING - 1, dtype=np.int16)
+    out[:, 0] = _WORD_BEGINS
+    for row, word in zip(out, words, strict=True):
+        row[1 : len(word) + 1] = np.frombuffer(word, np.uint8) if isinstance(word, bytes) else word
+        row[len(word) + 1] = _WORD_ENDS
+    return out + np.int16(1)
+
+
+BEGIN, END = _rows([[256], [257]])
+"""The characters of what stands before and after a sentence, ``<S>`` and ``</S>``."""
+
+
+class CharacterReader:
+    """Texts to words and their characters: what ELMo has for a tokenizer.
+
+    splitting : how plain text is cut into words; max_length : the most words of a sentence
+    """
+
+    type_ids = False
+    padding_id = 0
+
+    def __init__(self, splitting: Splitting = Splitting.TREEBANK, max_length: int = NO_LIMIT) -> None:
+        self.splitting, self.max_length = splitting, max_length
+
+    def __call__(self, texts: Sequence[Text]) -> Tokens:
+        """The words of each text, numbered in the order in which they first occur, and the characters of each.
+
+        Raises UsageError for what is not a text.
+        """
+        found = read_words(texts, self.splitting, self.max_length)
+        seen: dict[str, int] = {}
+        ids = np.fromiter((seen.setdefault(word, len(seen)) for word in found.words), np.int32, len(found.words))
+        t = len(ids)
+        return Tokens(
+            ids, found.length, np.zeros(t, np.bool_), np.zeros(t, np.uint8), found.word_index,
+            found.char_start, found.char_end, found.truncated, character_ids(list(seen)),
+        )  # fmt: skip
+
+
+def character_reader(folder: Path, max_length: int | None = None) -> CharacterReader:
+    """The reader of a model folder; raises ModelError where its tokenizer_config.json is none of ours."""
+    return CharacterReader(read_splitting(folder), NO_LIMIT if max_length is None else max_length)

@@ -1,0 +1,175 @@
+"""ELMo as an Encoder: each distinct word's characters are read once, the LSTMs run on sentences of every length."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from torch import Tensor
+
+from probekit.errors import ModelError
+from probekit.models.characters import BEGIN, END, PADDING, CharacterReader, character_ids, character_reader
+from probekit.models.elmo import ElmoModel, ElmoState
+from probekit.models.encoder import Batch, Sink, Text, Tokens
+from probekit.models.folder import resolve_model
+from probekit.models.huggingface import TOLERANCE, all_layers, relative_error
+from probekit.models.identity import identify
+from probekit.models.linears import onednn_available, prepack
+from probekit.models.stock import load_model
+from probekit.models.words import versions
+from probekit.runtime import Dtype, resolve_device, torch_threads
+
+__all__ = ["ElmoEncoder", "WordTable", "load_elmo", "run_padded"]
+
+
+class WordTable:
+    """Vectors of words by their characters, computed once for as long as there is room; threads may share it.
+
+    capacity : words that are kept; where there are more, it is begun anew
+    """
+
+    def __init__(self, model: ElmoModel, capacity: int = 65_536, chunk: int = 256) -> None:
+        self.model, self.capacity, self.chunk = model, capacity, chunk
+        self.known: dict[bytes, Tensor] = {}
+        self.lock = threading.Lock()
+
+    def __call__(self, characters: np.ndarray) -> Tensor:
+        """Vectors (n, d) of distinct words, by their characters int16 (n, 50)."""
+        keys = [row.tobytes() for row in characters]
+        with self.lock:
+            found = {key: self.known[key] for key in keys if key in self.known}
+        new = np.array([i for i, key in enumerate(keys) if key not in found], dtype=np.int64)
+        new = new[np.argsort((characters[new] != PADDING).sum(1), kind="stable")]  # short words with short ones
+        for start in range(0, len(new), self.chunk):
+            some = new[start : start + self.chunk]
+            read = torch.from_numpy(characters[some]).to(self.model.device)
+            found |= zip((keys[i] for i in some), self.model.embeddings(read), strict=True)
+        with self.lock:
+            if len(self.known) + len(new) > self.capacity:
+                self.known.clear()
+            self.known |= {keys[i]: found[keys[i]] for i in new[: self.capacity]}
+        return torch.stack([found[key] for key in keys])
+
+
+class ElmoEncoder:
+    """An Encoder (see :mod:`probekit.models.encoder`) around an :class:`~probekit.models.elmo.ElmoModel`.
+
+    Its pieces are words; what begins and ends a sentence is added before the LSTMs and taken away behind them.
+    stateful : sentences in a batch, whose state the next batch begins with, row by row, as in the original; 0 to begin
+        every sentence with an empty state
+    """
+
+    mixed_lengths = True
+
+    def __init__(
+        self, model: ElmoModel, tokenizer: CharacterReader, folder: Path, *, name: str, spec: dict[str, Any],
+        batch_tokens: int, stateful: int = 0,
+    ) -> None:  # fmt: skip
+        self.model, self.tokenizer, self.folder = model, tokenizer, folder
+        self.name, self.batch_tokens, self.stateful = name, batch_tokens, stateful
+        self.max_length, self.width = tokenizer.max_length, int(model.config.hidden_size)
+        self.layers = tuple(map(str, range(len(model.layers) + 1)))
+        self.spec = spec | {"layers": list(self.layers), "width": self.width, "max_length": self.max_length}
+        self.versions: dict[str, Any] = {
+            "torch": str(torch.__version__), "transformers": transformers.__version__, **versions(tokenizer.splitting)
+        }  # fmt: skip
+        self.table = WordTable(model)
+        self.state: ElmoState | None = None
+
+    def tokenize(self, texts: Sequence[Text]) -> Tokens:
+        """Words of each text and their characters; raises UsageError for what is not a text."""
+        return self.tokenizer(texts)
+
+    def encode(self, batch: Batch, sink: Sink) -> None:
+        """Run the model and call ``sink(i, hidden)`` for each layer, (t, 2 d), rows of words only."""
+        layers, inner, left = self.read(batch, self.state)
+        if self.stateful:
+            self.state = left
+        for i, layer in enumerate(layers):
+            sink(i, layer[inner])
+
+    @torch.inference_mode()
+    def read(self, batch: Batch, state: ElmoState | None) -> tuple[list[Tensor], Tensor, ElmoState]:
+        """What :meth:`ElmoModel.run <probekit.models.elmo.ElmoModel.run>` returns of a batch, from this state on."""
+        assert batch.characters is not None
+        distinct, ids = np.unique(batch.token_ids, return_inverse=True)
+        words = self.table(np.concatenate([BEGIN[None], END[None], batch.characters[distinct]]))
+        return self.model.run(words, torch.from_numpy(ids).to(words.device), batch.length, state)
+
+    @torch.inference_mode()
+    def own_hidden_states(self, batch: Batch) -> Tensor:
+        """What the model itself returns as ``hidden_states`` of a batch, on the CPU: (layers, t, 2 d)."""
+        return run_padded(self.model, batch).to("cpu")
+
+
+@torch.inference_mode()
+def run_padded(model: ElmoModel, batch: Batch, longest: int = 0) -> Tensor:
+    """Every layer of a batch, padded on the right (to ``longest`` words at least), by the model's own forward.
+
+    Returns (layers, t, 2 d), rows of words.
+    """
+    assert batch.characters is not None
+    mask = np.arange(max(longest, int(batch.length.max(initial=0)))) < batch.length[:, None]
+    ids = np.zeros(mask.shape, dtype=np.int64)
+    ids[mask] = batch.token_ids
+    own = model(
+        *(torch.from_numpy(x).to(model.device) for x in (ids, mask)),
+        characters=torch.from_numpy(batch.characters).to(model.device), output_hidden_states=True,
+    ).hidden_states  # fmt: skip
+    return torch.stack([layer[torch.from_numpy(mask)] for layer in own])
+
+
+@torch_threads(1)
+def load_elmo(
+    model: str | Path,
+    *,
+    dtype: Dtype | str = Dtype.FLOAT32,
+    device: str = "auto",
+    random_weights: int | None = None,
+    revision: str | None = None,
+    max_length: int | None = None,
+    onednn: bool = True,
+    batch_tokens: int | None = None,
+    stateful: int = 0,
+) -> ElmoEncoder:
+    """ELMo from a model folder or its published files; arguments and errors as of ``load_encoder``."""
+    dtype, where = Dtype(dtype), torch.device(resolve_device(device))
+    folder = resolve_model(model, revision)
+    net = load_model(folder, dtype=dtype, device=where, random_weights=random_weights)
+    spec = {
+        **identify(model, revision=revision, random_weights=random_weights),
+        "model_type": net.config.model_type,
+        "class": type(net).__name__,
+        "dtype": str(dtype),
+        "device": where.type,
+        "cut_at": max_length,
+        **({"stateful": stateful} if stateful else {}),
+    }
+    encoder = ElmoEncoder(
+        net, character_reader(folder, max_length), folder, name=spec["model"], spec=spec, stateful=stateful,
+        batch_tokens=batch_tokens or (2048 if where.type == "cpu" else 16384),
+    )  # fmt: skip
+    check = _check_batch()
+    truth = run_padded(net, check).to("cpu")
+    fast = onednn and where.type == "cpu" and onednn_available(net.dtype) and bool(prepack(net))
+    encoder.spec["path"] = "packed+onednn" if fast else "packed"
+    encoder.versions["self_check"] = error = relative_error(all_layers(encoder, check), truth)
+    encoder.state = None
+    if error > TOLERANCE[dtype]:
+        raise ModelError(
+            f"{model}: the prepared model ({encoder.spec['path']}) is {error:.1e} off its own forward (allowed: "
+            f"{TOLERANCE[dtype]:.0e}); load it with onednn=False."
+        )
+    return encoder
+
+
+def _check_batch() -> Batch:
+    """Three sentences of different lengths, one word of which recurs."""
+    words, length = ["a", "bc", "déf", "ghij", "a" * 60, "a"], np.array([1, 2, 3])
+    ids = np.array([0, 1, 0, 2, 3, 4], dtype=np.int32)
+    return Batch(ids, np.zeros(6, np.uint8), length, character_ids(words[:5]))

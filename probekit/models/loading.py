@@ -1,0 +1,67 @@
+"""Any model that probekit reads, by its folder, hub id or published files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from probekit.errors import UsageError
+from probekit.models.encoder import Encoder
+from probekit.models.folder import model_type, resolve_model
+from probekit.models.huggingface import Packing, load_transformer
+from probekit.models.published import ELMO, SKIP_THOUGHTS
+from probekit.runtime import Dtype
+
+__all__ = ["load_encoder"]
+
+
+def load_encoder(
+    model: str | Path,
+    *,
+    dtype: Dtype | str = Dtype.FLOAT32,
+    device: str = "auto",
+    random_weights: int | None = None,
+    revision: str | None = None,
+    max_length: int | None = None,
+    packing: Packing | str = Packing.AUTO,
+    onednn: bool = True,
+    compile: bool = False,
+    batch_tokens: int | None = None,
+    stateful: int = 0,
+) -> Encoder:
+    """Load a model with its tokenizer.
+
+    model : hub id, local folder, ``elmo:OPTIONS,WEIGHTS`` or ``skip-thoughts:FOLDER``
+    random_weights : re-initialise the model with this seed instead of reading weights (the control of the paper)
+    max_length : cut sequences at fewer pieces than the model could read
+    packing : how sequences share a forward pass; AUTO takes the fast path where the architecture is known and a
+        self-check against the stock forward, one sequence at a time, agrees
+    onednn : on a CPU, lay the weights of linear layers out for oneDNN where it is available
+    compile : run each block through ``torch.compile`` (and not oneDNN); bits then depend on the batch
+    batch_tokens : pieces a batch should hold; None takes what was measured to be fast
+    stateful : of ELMo, sentences in a batch whose state the next batch begins with, as the original does; 0 for none
+
+    Raises ModelError where the model or its tokenizer cannot be loaded, or weights are missing;
+    UsageError for an unknown dtype, device or packing, a maximal length that the model does not have, or an option that
+    is for other models.
+    """
+    folder = resolve_model(model, revision)
+    kind = model_type(folder)
+    if kind != ELMO and stateful:
+        raise UsageError(f"stateful is for ELMo, whose LSTMs can carry their state on; {model} is of type {kind!r}.")
+    if kind not in (ELMO, SKIP_THOUGHTS):
+        return load_transformer(
+            model, dtype=dtype, device=device, random_weights=random_weights, revision=revision, max_length=max_length,
+            packing=packing, onednn=onednn, compile=compile, batch_tokens=batch_tokens,
+        )  # fmt: skip
+    if Packing(packing) is Packing.GROUPED or compile:
+        what = "compile" if compile else "packing='grouped'"
+        raise UsageError(f"{what} is for transformers; {model} is of type {kind!r}, which is run packed as it is.")
+    from probekit.models.elmo_encoder import load_elmo
+    from probekit.models.skip_thoughts import load_skip_thoughts
+
+    how: dict[str, Any] = {
+        "dtype": dtype, "device": device, "random_weights": random_weights, "revision": revision,
+        "max_length": max_length, "onednn": onednn, "batch_tokens": batch_tokens,
+    }  # fmt: skip
+    return load_elmo(model, stateful=stateful, **how) if kind == ELMO else load_skip_thoughts(model, **how)
