@@ -58,7 +58,7 @@ def _options(
 
 
 def _register() -> None:
-    from probekit.cli import cache, certify, compare, demo, mdl, mi, plot, probe, search, tasks, train
+    from probekit.cli import cache, certify, compare, convert, demo, mdl, mi, plot, probe, search, tasks, train
 
     app.command("demo")(demo.demo_command)
     app.command("cache-activations")(cache.cache_command)
@@ -73,6 +73,7 @@ def _register() -> None:
     app.command("train")(train.train_command)
     app.command("evaluate")(train.evaluate_command)
     app.command("search")(search.search_command)
+    app.add_typer(convert.app, name="convert")
     app.add_typer(plot.app, name="plot")
     app.add_typer(tasks.app, name="tasks")
 

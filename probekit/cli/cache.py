@@ -23,7 +23,8 @@ def cache_command(
         str,
         typer.Option(
             "--model",
-            help="Hub id, or a local folder with config.json and safetensors; with a pattern (RUN/step-*) all of them.",
+            help="Hub id, or a local folder with config.json and safetensors; with a pattern (RUN/step-*) all of them; "
+            "elmo:OPTIONS,WEIGHTS or skip-thoughts:FOLDER for published files.",
         ),
     ],
     task: Annotated[str, typer.Option("--task", help="Name of a task (see *probekit tasks*), or a TOML file.")],
@@ -35,15 +36,24 @@ def cache_command(
         Path | None, typer.Option("--data-dir", help="Folder with the task's files; the hub without it.")
     ] = None,
     pooling: Annotated[
-        str, typer.Option("--pooling", help="One or several of mean, mean-all, first, last, max, with commas; or none.")
-    ] = "mean",
+        str | None,
+        typer.Option(
+            "--pooling",
+            help="One or several of mean, mean-all, first, last, max, with commas; or none. Without it mean (of "
+            "Skip-thoughts last).",
+        ),
+    ] = None,
     tokens: Annotated[bool, typer.Option("--tokens", help="Keep the vector of every token as well.")] = False,
     token_level: Annotated[
         str, typer.Option("--token-level", help="With --tokens: piece, word-first (first piece) or word-mean.")
     ] = "piece",
     pairs: Annotated[
-        str, typer.Option("--pairs", help="Sentence pairs: joint (one sequence) or separate (two).")
-    ] = "joint",
+        str,
+        typer.Option(
+            "--pairs",
+            help="Sentence pairs: joint (one sequence), separate (two), or auto: joint where the model can.",
+        ),
+    ] = "auto",
     dtype: Annotated[
         str, typer.Option("--dtype", help="The model computes in float32, float16 or bfloat16.")
     ] = "float32",
@@ -68,6 +78,13 @@ def cache_command(
     revision: Annotated[str | None, typer.Option("--revision", help="Branch, tag or commit of a hub model.")] = None,
     model_name: Annotated[str | None, typer.Option("--model-name", help="Name in tables and file names.")] = None,
     max_length: Annotated[int | None, typer.Option("--max-length", help="Most pieces of a sequence.")] = None,
+    stateful: Annotated[
+        bool,
+        typer.Option("--stateful", help="ELMo: carry the LSTMs' state from batch to batch, as the original does."),
+    ] = False,
+    batch_size: Annotated[
+        int, typer.Option("--batch-size", help="Examples in a batch with --stateful; 64 is AllenNLP's default.")
+    ] = 64,
     on_truncate: Annotated[
         str, typer.Option("--on-truncate", help="Texts that are too long: keep (cut, count) or error.")
     ] = "keep",
@@ -92,6 +109,8 @@ def cache_command(
         probekit cache-activations --model bert-base-uncased --task sst2 --random-weights 0
 
         probekit cache-activations --model RUN/step-* --task cola --split dev
+
+        probekit cache-activations --model elmo:options.json,weights.hdf5 --task cola
     """
     from probekit.activations import cache_activations
     from probekit.cli.patterns import expand, natural
@@ -111,7 +130,7 @@ def cache_command(
     for i, one in enumerate(models, 1):
         with _watching(f"{i}/{len(models)} " if several else "") as (watch, ran):
             cache = cache_activations(
-                one, read, split, pooling=[] if pooling == "none" else pooling,
+                one, read, split, pooling=[] if pooling == "none" else pooling, stateful=batch_size if stateful else 0,
                 tokens=token_level if tokens else None, pairs=pairs, dtype=dtype, store=store, limit=limit, out=out,
                 overwrite=overwrite, random_weights=random_weights, workers=workers, device=device, revision=revision,
                 model_name=model_name, max_length=max_length, on_truncate=on_truncate, batch_tokens=batch_tokens,

@@ -20,6 +20,7 @@ from probekit.models.folder import resolve_model
 from probekit.models.huggingface import TOLERANCE, all_layers, relative_error
 from probekit.models.identity import identify
 from probekit.models.linears import onednn_available, prepack
+from probekit.models.lstm import ProjectedLSTM
 from probekit.models.stock import load_model
 from probekit.models.words import versions
 from probekit.runtime import Dtype, resolve_device, torch_threads
@@ -160,6 +161,8 @@ def load_elmo(
     encoder.spec["path"] = "packed+onednn" if fast else "packed"
     encoder.versions["self_check"] = error = relative_error(all_layers(encoder, check), truth)
     encoder.state = None
+    for cell in (module for module in net.modules() if isinstance(module, ProjectedLSTM)):
+        cell.fused = where.type == "cuda"
     if error > TOLERANCE[dtype]:
         raise ModelError(
             f"{model}: the prepared model ({encoder.spec['path']}) is {error:.1e} off its own forward (allowed: "

@@ -2,17 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from probekit.errors import UsageError
-from probekit.models.encoder import Encoder
+from probekit.models.encoder import Encoder, Text, Tokens
 from probekit.models.folder import model_type, resolve_model
 from probekit.models.huggingface import Packing, load_transformer
+from probekit.models.huggingface import text_reader as piece_reader
 from probekit.models.published import ELMO, SKIP_THOUGHTS
 from probekit.runtime import Dtype
 
-__all__ = ["load_encoder"]
+__all__ = ["TextReader", "load_encoder", "text_reader"]
+
+
+class TextReader(Protocol):
+    """What turns texts into what a model reads: word pieces, or words.
+
+    max_length : the most pieces of a sequence; type_ids : whether the model wants to know the segment of a piece
+    padding_id : what stands at padding, where others pad
+    """
+
+    max_length: int
+    type_ids: bool
+    padding_id: int
+
+    def __call__(self, texts: Sequence[Text]) -> Tokens:
+        """The pieces of each text; raises UsageError for what is not a text."""
+
+
+def text_reader(folder: Path, config: Any, max_length: int | None = None) -> TextReader:
+    """The reader of a model folder, cutting where the model of this ``config`` (or ``max_length``) does.
+
+    Raises ModelError where the folder lacks what is needed to read a text, UsageError for a maximal length that the
+    model does not have.
+    """
+    if config.model_type == ELMO:
+        from probekit.models.characters import character_reader
+
+        return character_reader(folder, max_length)
+    if config.model_type == SKIP_THOUGHTS:
+        from probekit.models.skip_thoughts_encoder import word_reader
+
+        return word_reader(folder, config, max_length)
+    return piece_reader(folder, config, max_length)
 
 
 def load_encoder(
@@ -58,7 +92,7 @@ def load_encoder(
         what = "compile" if compile else "packing='grouped'"
         raise UsageError(f"{what} is for transformers; {model} is of type {kind!r}, which is run packed as it is.")
     from probekit.models.elmo_encoder import load_elmo
-    from probekit.models.skip_thoughts import load_skip_thoughts
+    from probekit.models.skip_thoughts_encoder import load_skip_thoughts
 
     how: dict[str, Any] = {
         "dtype": dtype, "device": device, "random_weights": random_weights, "revision": revision,

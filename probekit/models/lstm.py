@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 __all__ = ["ProjectedLSTM", "Steps"]
 
@@ -48,13 +49,16 @@ class ProjectedLSTM(nn.Module):
 
     input : (4 cells, inputs) with the bias; recurrent : (4 cells, outputs); projection : (outputs, cells)
     cell_clip, proj_clip : limits to the absolute values of c and h, which are carried on cut; None for no limit
+    fused : try torch.nn.LSTM first, which knows no limits but is one kernel on a GPU. Where a limit is reached, which
+        is found out afterwards, its outputs are thrown away and it is not tried again: what reaches a limit once will
+        do so often. Its last bits may differ. On a CPU torch.nn.LSTM with a projection is no faster
     """
 
     def __init__(
         self, inputs: int, outputs: int, cells: int, *, cell_clip: float | None = None, proj_clip: float | None = None
     ) -> None:
         super().__init__()
-        self.cells, self.cell_clip, self.proj_clip = cells, cell_clip, proj_clip
+        self.cells, self.cell_clip, self.proj_clip, self.fused = cells, cell_clip, proj_clip, False
         self.input = nn.Linear(inputs, 4 * cells)
         self.recurrent = nn.Linear(outputs, 4 * cells, bias=False)
         self.projection = nn.Linear(cells, outputs, bias=False)
@@ -64,6 +68,11 @@ class ProjectedLSTM(nn.Module):
 
         x : (t, inputs), step by step; sizes : see :class:`Steps`; h (s, outputs), c (s, cells) : longest sequence first
         """
+        if self.fused:
+            found = self._by_library(x, sizes, h, c)
+            if found is not None:
+                return found
+            self.fused = False
         gates, outputs, ended = self.input(x), [], []
         for given in gates.split(list(sizes)):
             if len(given) < len(h):
@@ -75,7 +84,37 @@ class ProjectedLSTM(nn.Module):
             outputs.append(h)
         ended.append((h, c))
         h, c = (torch.cat(parts[::-1]) for parts in zip(*ended, strict=True))
-        return torch.cat(outputs) if outputs else x.new_zeros(0, self.projection.weight.shape[0]), h, c
+        return torch.cat(outputs), h, c
+
+    def _by_library(
+        self, x: Tensor, sizes: Sequence[int], h: Tensor, c: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor] | None:
+        """The same by torch.nn.LSTM; None where a limit would have been reached."""
+        lstm = self._library()
+        packed = PackedSequence(x, torch.tensor(sizes))
+        out, (last_h, last_c) = lstm(packed, (h[None], c[None]))
+        steps = out.data.split(list(sizes))
+        before = torch.cat([h, *(step[:n] for step, n in zip(steps, sizes[1:], strict=False))])
+        i, f, g, _ = (self.input(x) + self.recurrent(before)).chunk(4, -1)  # all steps at once: what c was is not told
+        new, kept, largest = i.sigmoid() * g.tanh(), f.sigmoid(), c.abs().amax()
+        for add, keep in zip(new.split(list(sizes)), kept.split(list(sizes)), strict=True):
+            c = keep * c[: len(keep)] + add
+            largest = torch.maximum(largest, c.abs().amax())
+        held = self.cell_clip is None or bool(largest <= self.cell_clip)
+        held = held and (self.proj_clip is None or bool(out.data.abs().amax() <= self.proj_clip))
+        return (out.data, last_h[0], last_c[0]) if held else None
+
+    def _library(self) -> nn.LSTM:
+        """torch.nn.LSTM with these weights; a copy, made once."""
+        if "_copy" not in self.__dict__:  # no submodule: its weights are not saved
+            outputs, cells = self.projection.weight.shape
+            lstm = nn.LSTM(self.input.in_features, cells, proj_size=outputs).to(self.input.weight)
+            weights = [self.input.weight, self.recurrent.weight, self.input.bias, None, self.projection.weight]
+            with torch.no_grad():
+                for own, given in zip(lstm.all_weights[0], weights, strict=True):
+                    own.zero_() if given is None else own.copy_(given)
+            self.__dict__["_copy"] = lstm.requires_grad_(requires_grad=False)
+        return self.__dict__["_copy"]
 
 
 def _clipped(x: Tensor, limit: float | None) -> Tensor:
