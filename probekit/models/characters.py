@@ -19,16 +19,18 @@ PADDING = 261
 """What fills up a word's characters."""
 
 _WORD_BEGINS, _WORD_ENDS = 258, 259
+_ENDS = {"<S>": [256], "</S>": [257]}
 
 
 def character_ids(words: Sequence[str]) -> np.ndarray:
     """Characters of words, int16 (n, 50).
 
-    A byte is itself, then come 256 and 257 (a sentence begins, ends: the only characters of ``BEGIN`` and ``END``), 258
-    and 259 (a word begins, ends) and 260 (padding); all are one more, since 0 is for what is no word (Peters et al.
-    2018; the numbers are those of bilm-tf and AllenNLP). Surrogates, which UTF-8 has no bytes for, are left out.
+    A byte is itself, then come 256 and 257 (a sentence begins, ends: the only characters of the words ``<S>`` and
+    ``</S>``), 258 and 259 (a word begins, ends) and 260 (padding); all are one more, since 0 is for what is no word
+    (Peters et al. 2018; the numbers are those of bilm-tf and AllenNLP). Surrogates, which UTF-8 has no bytes for, are
+    left out.
     """
-    return _rows([word.encode("utf-8", "ignore")[: MAX_CHARACTERS - 2] for word in words])
+    return _rows([_ENDS.get(word) or word.encode("utf-8", "ignore")[: MAX_CHARACTERS - 2] for word in words])
 
 
 def _rows(words: Sequence[bytes | Sequence[int]]) -> np.ndarray:
@@ -40,7 +42,7 @@ def _rows(words: Sequence[bytes | Sequence[int]]) -> np.ndarray:
     return out + np.int16(1)
 
 
-BEGIN, END = _rows([[256], [257]])
+BEGIN, END = _rows(list(_ENDS.values()))
 """The characters of what stands before and after a sentence, ``<S>`` and ``</S>``."""
 
 
