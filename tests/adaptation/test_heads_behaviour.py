@@ -56,7 +56,7 @@ def batch(name, kind, *, apart=False):
     if kind is Kind.SEQUENCE_LABELLING:
         labels = (torch.arange(states.words.numel()).view(states.words.shape) % 3).where(states.words >= 0, IGNORED)
     else:
-        labels = torch.tensor([0.5, -1.0, 2.0, 0.0]) if kind is Kind.REGRESSION else torch.tensor([0, 2, 1, 1])
+        labels = torch.tensor([0.5, 1.0, 2.0, 0.0]) if kind is Kind.REGRESSION else torch.tensor([0, 2, 1, 1])
     return made, states, labels
 
 

@@ -12,17 +12,20 @@ from probekit.adaptation.heads.bilstm import BiLSTMCRF, BiLSTMSoftmax
 from probekit.adaptation.heads.esim import ESIM
 from probekit.adaptation.heads.head import Head
 from probekit.adaptation.heads.linear import Linear
+from probekit.adaptation.heads.pair import Pair, Rating
 from probekit.adaptation.heads.tagger import TagCRF, TagSoftmax
 from probekit.errors import UsageError
 from probekit.tasks.task import Kind
 
-__all__ = ["HEADS", "make_head"]
+__all__ = ["HEADS", "make_head", "pools"]
 
 HEADS: dict[str, type[Head]] = {
     "linear": Linear,
     "bcn": BCN,
     "esim": ESIM,
     "bi-attention": BiAttention,
+    "pair": Pair,
+    "rating": Rating,
     "softmax": TagSoftmax,
     "crf": TagCRF,
     "bilstm": BiLSTMSoftmax,
@@ -67,6 +70,11 @@ def make_head(
     if "apart" in known:
         options["apart"] = paired_apart
     return made(width, outputs, **options)
+
+
+def pools(name: str) -> bool:
+    """Whether the head called ``name`` reads one pooled vector a sequence, and nothing else."""
+    return name in HEADS and "pooling" in inspect.signature(HEADS[name]).parameters
 
 
 def _reads(head: type[Head], *, apart: bool) -> bool:

@@ -1,0 +1,101 @@
+"""Two sentences by one vector each: their distance and product, and how related they are."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from probekit.activations.pooling import Pooling
+from probekit.adaptation.heads.attention import second_of
+from probekit.adaptation.heads.head import Head, States
+from probekit.adaptation.heads.linear import POOLINGS, pooled
+from probekit.errors import UsageError
+from probekit.tasks.task import Kind
+
+__all__ = ["Pair", "Rating", "rating_distribution"]
+
+
+class Pair(Head):
+    """A linear layer on [|u - v|; u * v], u and v being the pooled vectors of the sentences, which are read apart.
+
+    With the pooling ``last`` it is what Kiros et al. (2015, sections 3.1 and 3.2) put on Skip-thoughts; the features
+    are those of Tai et al. (2015, section 4.2), who have a layer of ``hidden_size`` sigmoid units between.
+    """
+
+    kinds: ClassVar = frozenset({Kind.CLASSIFICATION, Kind.REGRESSION})
+    pairs: ClassVar = True
+
+    def __init__(
+        self,
+        width: int,
+        outputs: int,
+        *,
+        pooling: str = Pooling.MEAN,
+        hidden_size: int | None = None,
+        dropout: float = 0.1,
+    ) -> None:
+        super().__init__()
+        if pooling not in POOLINGS:
+            raise UsageError(f"there is no pooling {pooling!r}; the poolings are {', '.join(POOLINGS)}.")
+        self.pooling, self.dropout = pooling, nn.Dropout(dropout)
+        self.hidden = None if hidden_size is None else nn.Linear(2 * width, hidden_size)
+        self.output = nn.Linear(hidden_size or 2 * width, outputs)
+
+    def forward(self, states: States) -> Tensor:
+        u, v = pooled(states, self.pooling), pooled(second_of(states), self.pooling)
+        vector = self.dropout(torch.cat([(u - v).abs(), u * v], -1))
+        if self.hidden is not None:
+            vector = self.dropout(self.hidden(vector).sigmoid())
+        return self.output(vector)
+
+
+class Rating(Pair):
+    """A number as a distribution over the whole numbers from ``low`` to ``high`` (Tai et al. 2015, section 4.2).
+
+    The loss is the mean KL divergence, in nats, of the softmax from :func:`rating_distribution`; what is predicted is
+    its expectation. From 0 to 5 both STS-B and SICK have room; for SICK, from 1 to 5, ``low=1`` is the paper's.
+    Labels outside raise UsageError.
+    """
+
+    kinds: ClassVar = frozenset({Kind.REGRESSION})
+    scores: Tensor
+
+    def __init__(
+        self,
+        width: int,
+        outputs: int,
+        *,
+        low: int = 0,
+        high: int = 5,
+        pooling: str = Pooling.MEAN,
+        hidden_size: int | None = None,
+        dropout: float = 0.1,
+    ) -> None:
+        if low >= high or outputs != 1:
+            raise UsageError(f"ratings are one number from a low to a higher one, not {outputs} from {low} to {high}.")
+        super().__init__(width, high - low + 1, pooling=pooling, hidden_size=hidden_size, dropout=dropout)
+        self.register_buffer("scores", torch.arange(low, high + 1, dtype=torch.float32))
+
+    def loss(self, logits: Tensor, labels: Tensor, states: States) -> Tensor:
+        low, high = self.scores[0], self.scores[-1]
+        if not bool(((labels >= low) & (labels <= high)).all()):
+            raise UsageError(
+                f"ratings from {low:g} to {high:g} were wanted, and there are labels from {labels.min():g} to "
+                f"{labels.max():g}; give the head another low and high, or choose the head pair."
+            )
+        wanted = rating_distribution(labels, self.scores)
+        return functional.kl_div(logits.log_softmax(-1), wanted, reduction="batchmean")
+
+    def predict(self, logits: Tensor, states: States) -> Tensor:
+        return logits.float().softmax(-1) @ self.scores
+
+
+def rating_distribution(labels: Tensor, scores: Tensor) -> Tensor:
+    """Probabilities (b, k) of the whole numbers ``scores`` (k,), whose expectation is the label, of labels (b,).
+
+    A label between two of them is shared by these, in proportion to how near they are (Tai et al. 2015, section 4.2).
+    """
+    return (1 - (labels.unsqueeze(-1) - scores).abs()).clamp_min(0)
