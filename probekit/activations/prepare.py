@@ -66,7 +66,7 @@ def prepare(
     """Make the partial file of the cache ``path``; raises TruncationError where texts may not be cut."""
     sentences = int(want["sentences"])
     texts, stateful = _texts(part, task.kind, want["pairs"]), int(want.get("stateful", 0))
-    text_of_slot = np.arange(len(texts))
+    text_of_slot: np.ndarray = np.arange(len(texts))
     if not stateful:
         texts, text_of_slot = unique_texts(texts)
     tokens = _tokenize(encoder, texts, progress)

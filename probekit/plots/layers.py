@@ -58,7 +58,7 @@ def layer_curve(
 
     rows : of one task, as :func:`probekit.probe` makes them. Rows that differ in checkpoint, representation, estimator
         … are curves of their own, named by what differs; a model with random weights is dashed and grey, and
-        ``final_norm`` stands after the last layer.
+        ``final_norm``, and other layers that have no number, stand after the last one.
         Controls are grey bands: where noise falls, summed up over the draws (where rows hold single draws only, the
         band is their range); of models with random weights only where there are no others. Inputs without a layer and
         constant predictions are horizontal lines. A marker is hollow where p_adjusted is above 0.05, if rows hold it
@@ -261,9 +261,8 @@ def _draw_control(ax: Axes, curve: pd.DataFrame, kind: str, scale: Scale) -> Non
     [middle] = ax.plot(x, through["value"], color="#8C8C8C", linewidth=0.8, zorder=1.6)
     ax.add_container(Container([band, middle], label=label))
     for _, row in curve[curve["layer"].isna()].iterrows():
-        ax.fill_between(
-            scale.norm_at + 0.75 * scale.room * np.array([-1, 1]), row["ci_low"], row["ci_high"], zorder=1.5, **look
-        )
+        wide = scale.place(row["layer_name"]) + 0.75 * scale.room * np.array([-1, 1])
+        ax.fill_between(wide, row["ci_low"], row["ci_high"], zorder=1.5, **look)
 
 
 def _draw_lines(ax: Axes, rows: pd.DataFrame) -> None:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+
 from probekit.errors import UsageError
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -145,25 +146,27 @@ def is_random(key: Mapping[str, str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Where layers stand on the axis: numbers at themselves, ``final_norm`` apart, after the last one.
+    """Where layers stand on the axis: numbers at themselves, those with names (``final_norm``) apart, after the last.
 
+    deepest : the last number, -1 where there is none; named : the layers without a number
     ticks : at most as many; markers are smaller where layers are more
     """
 
     deepest: int
-    norm: bool
+    named: tuple[str, ...]
     ticks: int
 
     @classmethod
     def of(cls, rows: pd.DataFrame, ticks: int) -> Self:
         """rows : those drawn into one Axes"""
-        deepest = int(rows["layer"].max()) if rows["layer"].notna().any() else 0
-        return cls(deepest, "final_norm" in set(rows["layer_name"]), ticks)
+        deepest = int(rows["layer"].max()) if rows["layer"].notna().any() else -1
+        return cls(deepest, tuple(n for n in rows["layer_name"].unique() if n and not n.isdigit()), ticks)
 
-    @property
-    def norm_at(self) -> int:
-        """Where ``final_norm`` stands."""
-        return self.deepest + max(1, -(-self.deepest // 5))
+    def place(self, name: str) -> int:
+        """Where a layer stands."""
+        if name.isdigit():
+            return int(name)
+        return self.deepest + max(1, -(-self.deepest // 5)) * (1 + self.named.index(name))
 
     @property
     def room(self) -> float:
@@ -172,17 +175,18 @@ class Scale:
 
     def at(self, rows: pd.DataFrame) -> np.ndarray:
         """The place of each row, float64 (rows,)."""
-        return rows["layer"].astype("float64").fillna(self.norm_at).to_numpy()
+        return np.array([self.place(name) for name in rows["layer_name"]], dtype=np.float64)
 
     def sized(self, look: Mapping[str, Any]) -> dict[str, Any]:
         """A look with markers that do not hide each other."""
-        shrink = min(1, (1.3 * self.ticks / (self.deepest + 1)) ** 0.5)
+        shrink = min(1, (1.3 * self.ticks / max(1, self.deepest + 1)) ** 0.5)
         return {**look, **{size: shrink * look[size] for size in ("markersize", "markeredgewidth")}}
 
     def set(self, ax: Axes) -> None:
         """Ticks and ends of the axis."""
         step = next(s for s in (1, 2, 3, 4, 6, 8, 12, 16, 24, self.deepest) if self.deepest / s < self.ticks)
-        at = {i: str(i) for i in range(0, self.deepest + 1, step)} | ({self.norm_at: "norm"} if self.norm else {})
+        at = {i: str(i) for i in range(0, self.deepest + 1, step)}
+        at |= {self.place(name): "norm" if name == "final_norm" else name for name in self.named}
         ax.set_xticks(list(at), list(at.values()))
         ax.set_xlim(-self.room, max(*at, self.deepest) + self.room)
         ax.set_xlabel("layer", fontsize=9, color=INK)
