@@ -90,7 +90,7 @@ def _spans(text: Text, splitting: Splitting) -> tuple[Sequence[str], Sequence[tu
     if not isinstance(text, tuple) or len(text) != 1:
         raise UsageError(f"a text cannot be read: wanted a string, or words in a tuple of one, got {text!r:.120}.")
     words = text[0]
-    if isinstance(words, str) or not all(isinstance(word, str) for word in words):
+    if not isinstance(words, (tuple, list)) or not all(isinstance(word, str) for word in words):
         raise UsageError(f"a list of words was wanted, got {words!r:.120}; give a sentence as a plain string.")
     if len(words) == 1 and words[0].strip().count(" ") > 1:
         raise UsageError(
