@@ -50,8 +50,8 @@ from probekit.adaptation.options import HeadOptions, TrainOptions
 from probekit.adaptation.setup import scorer
 from probekit.adaptation.text import TextData
 from probekit.adaptation.training import fit, own_randomness
-from probekit.models.huggingface import text_reader
 from probekit.models.linears import PrepackedLinear, onednn_available, prepack
+from probekit.models.loading import text_reader
 from probekit.tasks import Example, Kind, Split, Task, load_task
 from probekit.tasks.metrics import metric
 

@@ -1,19 +1,23 @@
-"""Fine-tuning: the encoder is trained with a small head on its last layer (Peters, Ruder & Smith 2019, section 3.1)."""
+"""Fine-tuning: the encoder is trained with a small head on it (Peters, Ruder & Smith 2019, section 3.1)."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from probekit.adaptation.groups import layer_groups
+from probekit.adaptation.groups import layer_groups, layer_names
+from probekit.adaptation.heads import pools
+from probekit.adaptation.heads.scalar_mix import ScalarMix
 from probekit.adaptation.learners import FineTuning
 from probekit.adaptation.options import HeadOptions, Regime, TrainOptions
 from probekit.adaptation.parts import Parts
 from probekit.adaptation.setup import Target, build_head, choose_head, describe, reads_apart
 from probekit.adaptation.text import TextData
-from probekit.models.folder import resolve_model
-from probekit.models.huggingface import text_reader
+from probekit.errors import UsageError
+from probekit.models.folder import model_type, resolve_model
 from probekit.models.identity import identify
+from probekit.models.loading import text_reader
+from probekit.models.published import ELMO, SKIP_THOUGHTS
 from probekit.models.stock import load_model
 from probekit.tasks.task import Split, Task
 
@@ -40,12 +44,13 @@ def prepare_fine_tuning(
     """
     folder = resolve_model(model, revision)
     target = Target.of_task(task, train.name)
-    name = choose_head(head, target, Regime.FINE_TUNE)
-    apart = reads_apart(head, name, target)
+    name = choose_head(head, target, Regime.FINE_TUNE, model_type(folder))
+    apart = reads_apart(head, name, target, model_type(folder))
     encoder = encoder_of(folder, random_weights)
-    pooling = _pooling(encoder) if head.pooling == "auto" else head.pooling
+    pooling = _pooling(encoder, mixed=head.mix) if head.pooling == "auto" else head.pooling
+    _check(head, options, encoder, pooling)
     made = build_head(head, name, target, _width(encoder), apart=apart, pooling=pooling)
-    if (name, pooling) != ("linear", "pooler") and getattr(encoder, "pooler", None) is not None:
+    if not (pools(name) and pooling == "pooler") and getattr(encoder, "pooler", None) is not None:
         encoder.pooler.requires_grad_(requires_grad=False)  # nothing reads it
     if options.gradient_checkpointing:
         newer = getattr(encoder, "activation_checkpointing_enable", None)  # its name from transformers 5 on
@@ -55,13 +60,14 @@ def prepare_fine_tuning(
     def read(split: Split) -> TextData:
         return TextData(task, split, reader, apart=apart)
 
-    learner = FineTuning(encoder, made)
+    layers = layer_names(encoder) if head.mix else ()
+    learner = FineTuning(encoder, made, ScalarMix(len(layers), layer_norm=head.layer_norm) if layers else None)
     about = identify(model, revision=revision, random_weights=random_weights, name=model_name)
     return Parts(
-        learner, read(train), read(dev), target, layer_groups(encoder, made), folder,
+        learner, read(train), read(dev), target, layer_groups(encoder, made, learner.mix), folder,
         prefix="encoder." if _encoder_of_two(folder) else "",
         identity=about | {"max_length": reader.max_length},
-        head=describe(head, name, width=_width(encoder), apart=apart, pooling=pooling), read=read,
+        head=describe(head, name, width=_width(encoder), apart=apart, pooling=pooling), read=read, layers=layers,
     )  # fmt: skip
 
 
@@ -72,8 +78,22 @@ def encoder_of(folder: Path, random_weights: int | None = None) -> Any:
     return encoder
 
 
-def _pooling(encoder: Any) -> str:
-    if getattr(encoder, "pooler", None) is not None:
+def _check(head: HeadOptions, options: TrainOptions, encoder: Any, pooling: str) -> None:
+    kind = encoder.config.model_type
+    if head.layer_norm and not head.mix:
+        raise UsageError("layer_norm is of the mix of the layers; give mix as well, or leave both out.")
+    if head.mix and kind == SKIP_THOUGHTS:
+        raise UsageError(f"the layers of {kind} differ in width, so that there is no mix of them; leave mix out.")
+    if head.mix and pooling == "pooler":
+        raise UsageError("the encoder's pooler reads its last layer; choose another pooling to read the mix of all.")
+    if options.gradient_checkpointing and not encoder.supports_gradient_checkpointing:
+        raise UsageError(f"{type(encoder).__name__} knows no gradient checkpointing; leave it out.")
+
+
+def _pooling(encoder: Any, *, mixed: bool) -> str:
+    if encoder.config.model_type == ELMO:
+        return "max"
+    if getattr(encoder, "pooler", None) is not None and not mixed:
         return "pooler"
     return "last" if _causal(encoder) else "first"
 

@@ -14,13 +14,19 @@ __all__ = ["FeatureExtraction", "FineTuning", "Learner"]
 
 Inputs = Mapping[str, Tensor]
 
+READ = ("input_ids", "attention_mask", "token_type_ids", "characters")
+"""What of the inputs is the encoder's."""
+
 
 class Learner(nn.Module):
-    """What transformers' Trainer trains: a batch in; the loss, and outside training the predictions, out."""
+    """What transformers' Trainer trains: a batch in; the loss, and outside training the predictions, out.
 
-    def __init__(self, head: Head) -> None:
+    mix : of the layers that the head reads; None where it reads the last one
+    """
+
+    def __init__(self, head: Head, mix: ScalarMix | None = None) -> None:
         super().__init__()
-        self.head = head
+        self.head, self.mix = head, mix
 
     def states(self, inputs: Inputs) -> States:
         """Hidden states of one batch of sequences."""
@@ -45,19 +51,22 @@ class FineTuning(Learner):
     """An encoder that is trained with its head.
 
     encoder : a transformers model; the head reads its last hidden states, and what its pooler makes of them
+    mix : of its hidden states, what enters each block and the last ones, for the head to read instead
     """
 
-    def __init__(self, encoder: nn.Module, head: Head) -> None:
-        super().__init__(head)
+    def __init__(self, encoder: nn.Module, head: Head, mix: ScalarMix | None = None) -> None:
+        super().__init__(head, mix)
         self.encoder = encoder
 
     def states(self, inputs: Inputs) -> States:
-        """The encoder's last hidden states."""
-        own = {k: v for k, v in inputs.items() if k in ("input_ids", "attention_mask", "token_type_ids")}
-        out = self.encoder(**own)
+        """The encoder's last hidden states, or the mix of all."""
+        own = {k: v for k, v in inputs.items() if k in READ}
+        out = self.encoder(**own, **({} if self.mix is None else {"output_hidden_states": True}))
+        hidden, mask = out.last_hidden_state, inputs["attention_mask"] > 0
+        if self.mix is not None:
+            hidden = self.mix(torch.stack([*out.hidden_states[:-1], hidden]), mask)
         pooled = getattr(out, "pooler_output", None)
-        mask = inputs["attention_mask"] > 0
-        return States(out.last_hidden_state, mask, inputs["special"], inputs.get("words"), pooled=pooled)
+        return States(hidden, mask, inputs["special"], inputs.get("words"), pooled=pooled)
 
 
 class FeatureExtraction(Learner):
@@ -66,9 +75,10 @@ class FeatureExtraction(Learner):
     mix : softmax weights times gamma, over as many layers as the batches hold
     """
 
+    mix: ScalarMix
+
     def __init__(self, mix: ScalarMix, head: Head) -> None:
-        super().__init__(head)
-        self.mix = mix
+        super().__init__(head, mix)
 
     def states(self, inputs: Inputs) -> States:
         """The mix of the layers, padded: of (layers, t, d) packed pieces, (b, longest, d)."""

@@ -40,19 +40,25 @@ class HeadOptions:
     """The task model.
 
     head : a name of :data:`probekit.adaptation.heads.HEADS`, or "auto". Fine-tuning: a linear layer, on each word's
-        first piece where words are tagged. Feature extraction: those of the paper, BCN for sentences, ESIM for pairs,
-        BiLSTM-CRF for tags (without the CRF where tags are no spans)
-    pooling : of the linear head: pooler, first, last, mean, mean-all or max; auto takes, when the encoder is trained,
-        the encoder's pooler, the last piece of a decoder, the first of other encoders; of cached layers the mean
+        first piece where words are tagged; of ELMo and Skip-thoughts bi-attention for pairs, and a CRF where the tags
+        are spans. Feature extraction: those of the paper, BCN for sentences, ESIM for pairs, BiLSTM-CRF for tags
+        (without the CRF where tags are no spans)
+    pooling : of the linear head, pair and rating: pooler, first, last, mean, mean-all or max; auto takes, when the
+        encoder is trained, the maximum of ELMo, the encoder's pooler, the last piece of a decoder and of Skip-thoughts,
+        the first of other encoders; of cached layers the mean, of Skip-thoughts the last
     hidden_size, dropout : of the head; its own default for None
-    layer_norm : normalise each cached layer before they are mixed
-    pairs : read the sentences of a pair "joint" (one sequence) or "separate" (two); auto does as the head wants
+    mix : when the encoder is trained, let the head read a learned mix of all its layers (what enters each block, and
+        its last hidden states) instead of the last; cached layers are always mixed
+    layer_norm : normalise each layer before they are mixed
+    pairs : read the sentences of a pair "joint" (one sequence) or "separate" (two); auto does as the head wants, or the
+        encoder, where that reads one sentence at a time (ELMo, Skip-thoughts)
     """
 
     head: str = "auto"
     pooling: str = "auto"
     hidden_size: int | None = None
     dropout: float | None = None
+    mix: bool = False
     layer_norm: bool = False
     pairs: str = "auto"
 

@@ -25,7 +25,7 @@ class Parts:
     identity : what determines the numbers, beside task and options: model, digests …
     head : what is needed to make the head again
     read : a split (fine-tuning) or a cache (feature extraction) as data, in the way of train and dev
-    layers : names of the layers that are mixed; none in fine-tuning
+    layers : names of the layers that are mixed; none where the head reads the last one
     """
 
     learner: Learner

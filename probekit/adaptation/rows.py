@@ -27,8 +27,8 @@ def rows_of(
 ) -> pd.DataFrame:
     """Rows of a training log, as :func:`probekit.rows.make_rows` makes them.
 
-    Each evaluation gives the metrics, and of feature extraction ``mix-weight`` by layer and ``mix-gamma``. The loss on
-    train is the mean since the entry before. ``kept`` marks the weights that the run ended with, whose metrics have
+    Each evaluation gives the metrics and, where layers are mixed, ``mix-weight`` by layer and ``mix-gamma``. The loss
+    on train is the mean since the entry before. ``kept`` marks the weights that the run ended with, whose metrics have
     intervals; ``epoch`` counts the passes over train.
 
     log : of :class:`probekit.adaptation.training.Fitted`; about : columns of all rows

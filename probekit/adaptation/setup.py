@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from probekit.adaptation.batches import Data
-from probekit.adaptation.heads import HEADS, make_head
+from probekit.adaptation.heads import HEADS, make_head, pools
 from probekit.adaptation.heads.head import IGNORED, Head
 from probekit.adaptation.options import HeadOptions, Regime
 from probekit.errors import DataError, UsageError
+from probekit.models import published
 from probekit.tasks.metrics import metric
 from probekit.tasks.task import Kind, Task
 
@@ -64,33 +65,42 @@ class Target:
         return self.kind is Kind.SEQUENCE_LABELLING and any(name.startswith("B-") for name in self.label_names)
 
 
-def choose_head(options: HeadOptions, target: Target, regime: Regime) -> str:
-    """The name of the head: the one asked for, or for "auto" the paper's (Peters, Ruder & Smith 2019, section 3.1)."""
+def choose_head(options: HeadOptions, target: Target, regime: Regime, model_type: str) -> str:
+    """The name of the head: the one asked for, or for "auto" the paper's (Peters, Ruder & Smith 2019, section 3.1).
+
+    model_type : of the encoder, as its config.json has it
+    """
     if options.head != "auto":
         return options.head
     words = target.kind is Kind.SEQUENCE_LABELLING
     if regime is Regime.FINE_TUNE:
-        return "softmax" if words else "linear"
+        apart = published.reads_apart(model_type)
+        if words:
+            return "crf" if apart and target.spans else "softmax"
+        return "bi-attention" if apart and target.paired else "linear"
     if words:
         return "bilstm-crf" if target.spans else "bilstm"
     return "esim" if target.paired else "bcn"
 
 
-def reads_apart(options: HeadOptions, head: str, target: Target) -> bool:
-    """Whether the sentences of pairs are read apart."""
+def reads_apart(options: HeadOptions, head: str, target: Target, model_type: str) -> bool:
+    """Whether the sentences of pairs are read apart; UsageError where that is asked for and there are none, or the
+    encoder cannot do otherwise than is asked for."""
     if options.pairs == "separate" and not target.paired:
         raise UsageError(f"{target.task} has no pairs of sentences to read apart.")
-    wanted = head in HEADS and HEADS[head].pairs
+    if options.pairs == "joint" and published.reads_apart(model_type):
+        raise UsageError(f"{model_type} reads one sentence at a time; leave --pairs out, or give --pairs separate.")
+    wanted = published.reads_apart(model_type) or (head in HEADS and HEADS[head].pairs)
     return target.paired and (wanted if options.pairs == "auto" else options.pairs == "separate")
 
 
 def build_head(options: HeadOptions, name: str, target: Target, width: int, *, apart: bool, pooling: str) -> Head:
     """The head of this name for this target; raises UsageError where the two do not fit."""
     given: dict[str, Any] = {"hidden_size": options.hidden_size, "dropout": options.dropout}
-    if name == "linear":
+    if pools(name):
         given["pooling"] = pooling
     elif options.pooling != "auto":
-        raise UsageError(f"pooling is for the linear head; the head is {name!r}.")
+        raise UsageError(f"pooling is for the linear head, pair and rating; the head is {name!r}.")
     return make_head(
         name, width, target.outputs, kind=target.kind, label_names=target.label_names, paired_apart=apart,
         **{k: v for k, v in given.items() if v is not None},
@@ -103,7 +113,7 @@ def describe(options: HeadOptions, name: str, *, width: int, apart: bool, poolin
         "head": name,
         "width": width,
         "pairs_apart": apart,
-        "pooling": pooling if name == "linear" else None,
+        "pooling": pooling if pools(name) else None,
         "hidden_size": options.hidden_size,
         "dropout": options.dropout,
         "layer_norm": options.layer_norm,

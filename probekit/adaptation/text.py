@@ -11,7 +11,7 @@ import torch
 from probekit.adaptation.batches import label_tensor, mask_of, padded, word_tensors
 from probekit.errors import UsageError
 from probekit.models.encoder import Text, Tokens
-from probekit.models.tokens import Tokenizer
+from probekit.models.loading import TextReader
 from probekit.tasks.task import Kind, Split, Task
 
 __all__ = ["TextData"]
@@ -27,7 +27,7 @@ class TextData:
 
     nbytes = 0.0
 
-    def __init__(self, task: Task, split: Split, tokenizer: Tokenizer, *, apart: bool) -> None:
+    def __init__(self, task: Task, split: Split, tokenizer: TextReader, *, apart: bool) -> None:
         self.tokenizer = tokenizer
         texts = _texts(task.kind, split, apart)
         self.sequences = [_Pieces(tokenizer(list(some))) for some in texts]
@@ -62,10 +62,15 @@ class TextData:
     def _inputs(self, pieces: _Pieces, rows: Sequence[int]) -> dict[str, torch.Tensor]:
         at, length = pieces.of(rows)
         t = pieces.tokens
+        ids, more = t.token_ids[at].astype(np.int64), {}
+        if t.characters is not None:  # of an open vocabulary each batch has its own, so that no word is read twice
+            words, ids = np.unique(ids, return_inverse=True)
+            more["characters"] = torch.from_numpy(t.characters[words])
         inputs = {
-            "input_ids": padded(t.token_ids[at].astype(np.int64), length, self.tokenizer.padding_id),
+            "input_ids": padded(ids, length, self.tokenizer.padding_id),
             "attention_mask": mask_of(length).long(),
             "special": padded(t.special[at], length, fill=False),
+            **more,
         }
         if self.tokenizer.type_ids:
             inputs["token_type_ids"] = padded(t.type_ids[at].astype(np.int64), length, 0)

@@ -24,6 +24,7 @@ from probekit.adaptation.setup import Target, check_labels, scorer
 from probekit.adaptation.trained import restore
 from probekit.adaptation.training import Watcher, fit, own_randomness
 from probekit.errors import NonFiniteError, UsageError
+from probekit.models.folder import model_type, resolve_model
 from probekit.models.identity import RUN_FORMAT, identify
 from probekit.paths import slug
 from probekit.rows import evidence, read_rows, write_rows
@@ -119,7 +120,8 @@ def train(
         its run and step are added: "bert@cola-step-4"
     regime : "fine-tune" or "feature-extraction"
     run_name : the run's name in tables, its rows' ``checkpoint``; the name of its folder for None
-    caches : folder for feature extraction's caches (data_cache/ for None); layers : those that are mixed
+    caches : folder for feature extraction's caches (data_cache/ for None); layers : those of them that are mixed, all
+        for None, or where they differ in width (Skip-thoughts) the widest
     report_to : "tensorboard", "wandb" … (comma-separated), as transformers names them
     watcher : told the metrics after each epoch
     options : the fields of :class:`HeadOptions` and :class:`TrainOptions`
@@ -152,7 +154,7 @@ def train(
             lambda: prepare_fine_tuning(model, task, first, second, head, how, **encoder, **limits),
             lambda: third, Path(out), asked, identity,
         )  # fmt: skip
-    wanted = cache_wanted(head, Target.of_task(task, splits[0]))
+    wanted = cache_wanted(head, Target.of_task(task, splits[0]), model_type(resolve_model(model, revision)))
     with ExitStack() as stack:
         made = [
             stack.enter_context(

@@ -20,7 +20,7 @@ from probekit.adaptation.run import load_weights, read_card
 from probekit.adaptation.setup import Target, build_head, check_labelled
 from probekit.adaptation.text import TextData
 from probekit.errors import CacheMismatch, ModelError, UsageError
-from probekit.models.huggingface import text_reader
+from probekit.models.loading import text_reader
 from probekit.runtime import resolve_device
 from probekit.tasks import load_task
 from probekit.tasks.task import Kind, Task
@@ -53,11 +53,12 @@ def load_learner(folder: str | Path) -> tuple[Learner, dict[str, Any]]:
             HeadOptions(hidden_size=head["hidden_size"], dropout=head["dropout"]), head["head"], target,
             head["width"], apart=head["pairs_apart"], pooling=head["pooling"],
         )  # fmt: skip
+    mix = ScalarMix(len(card["layers"]), layer_norm=head["layer_norm"])
     learner: Learner
     if card["regime"] == Regime.FINE_TUNE:
-        learner = FineTuning(encoder_of(folder), made)
+        learner = FineTuning(encoder_of(folder), made, mix if card["layers"] else None)
     else:
-        learner = FeatureExtraction(ScalarMix(len(card["layers"]), layer_norm=head["layer_norm"]), made)
+        learner = FeatureExtraction(mix, made)
     restore(learner, folder, encoder=False)
     return learner.eval(), card
 

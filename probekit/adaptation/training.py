@@ -22,7 +22,7 @@ from transformers.trainer_callback import PrinterCallback
 
 from probekit.adaptation.batches import Batches, Data
 from probekit.adaptation.groups import LayerGroup, param_groups
-from probekit.adaptation.learners import FeatureExtraction, Learner
+from probekit.adaptation.learners import Learner
 from probekit.adaptation.optimiser import BertAdamW
 from probekit.adaptation.options import Keep, Optimizer, TrainOptions
 from probekit.adaptation.run import RESUME, kept
@@ -296,11 +296,11 @@ def _evaluated(entry: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _scoring(score: Score, learner: Learner) -> Callable[[EvalPrediction], dict[str, float]]:
-    """Metrics for the Trainer; of feature extraction the weights of the layers, too, so that they are logged."""
+    """Metrics for the Trainer; where layers are mixed, their weights, too, so that they are logged."""
 
     def compute(found: EvalPrediction) -> dict[str, float]:
         metrics = score(np.asarray(found.predictions), np.asarray(found.label_ids))
-        if isinstance(learner, FeatureExtraction):
+        if learner.mix is not None:
             weights = learner.mix.weights.detach().float().cpu()
             metrics |= {f"mix_{i}": float(w) for i, w in enumerate(weights)}
             metrics["mix_gamma"] = float(learner.mix.gamma.detach())

@@ -28,12 +28,13 @@ def train_command(
         str,
         _option(
             "head",
-            "auto, linear, bcn, esim, bi-attention; of word tags softmax, crf, bilstm, bilstm-crf. auto fine-tunes "
-            "with linear or softmax, and extracts with the paper's: bcn, esim, bilstm-crf.",
+            "auto, linear, bcn; of pairs read apart esim, bi-attention, pair, rating; of word tags softmax, crf, "
+            "bilstm, bilstm-crf. auto fine-tunes with linear or softmax (of ELMo and Skip-thoughts, bi-attention for "
+            "pairs and crf for spans), and extracts with the paper's: bcn, esim, bilstm-crf.",
         ),
     ] = "auto",
     pooling: Annotated[
-        str, _option("pooling", "Of the linear head: auto, pooler, first, last, mean, mean-all or max.")
+        str, _option("pooling", "Of linear, pair and rating: auto, pooler, first, last, mean, mean-all or max.")
     ] = "auto",
     pairs: Annotated[str, _option("pairs", "auto (as the head reads them), joint or separate.")] = "auto",
     hidden_size: Annotated[int | None, _option("hidden-size", "Of the head.")] = None,
@@ -41,6 +42,9 @@ def train_command(
     layers: Annotated[
         str | None, _option("layers", "Layers to mix in feature extraction, such as 0,6,12; all without it.")
     ] = None,
+    mix: Annotated[
+        bool, _option("mix", "Fine-tune with a head that reads a learned mix of all layers, not the last one.")
+    ] = False,
     layer_norm: Annotated[bool, _option("layer-norm", "Normalise each layer before the mix.")] = False,
     epochs: Annotated[int | None, _option("epochs", "3 for fine-tuning, 20 for feature extraction.")] = None,
     batch_size: Annotated[int, _option("batch-size", "Examples in a batch.")] = 32,
@@ -112,18 +116,18 @@ def train_command(
     from probekit.cli.progress import bar
     from probekit.runtime import processes
 
-    mixed = None if layers is None else [part.strip() for part in layers.split(",")]
+    chosen = None if layers is None else [part.strip() for part in layers.split(",")]
     with bar() as progress:
         done = run(
             task, model, out, regime=regime, data_dir=data_dir, splits=(train, dev), test=test, limit=limit,
             revision=revision, random_weights=random_weights, max_length=max_length, model_name=model_name,
-            run_name=run_name, caches=caches, layers=mixed, device=device,
+            run_name=run_name, caches=caches, layers=chosen, device=device,
             report_to=report_to, overwrite=overwrite, progress=progress, head=head, pooling=pooling, pairs=pairs,
-            hidden_size=hidden_size, dropout=dropout, layer_norm=layer_norm, epochs=epochs, batch_size=batch_size,
-            accumulation=accumulation, learning_rate=learning_rate, weight_decay=weight_decay, optimizer=optimizer,
-            schedule=schedule, warmup=warmup, cut=cut, ratio=ratio, layer_factor=layer_factor, unfreezing=unfreezing,
-            max_grad_norm=max_grad_norm, dtype=dtype, group=group, gradient_checkpointing=gradient_checkpointing,
-            keep=keep, patience=patience, save_at=save_at, seed=seed,
+            hidden_size=hidden_size, dropout=dropout, mix=mix, layer_norm=layer_norm, epochs=epochs,
+            batch_size=batch_size, accumulation=accumulation, learning_rate=learning_rate, weight_decay=weight_decay,
+            optimizer=optimizer, schedule=schedule, warmup=warmup, cut=cut, ratio=ratio, layer_factor=layer_factor,
+            unfreezing=unfreezing, max_grad_norm=max_grad_norm, dtype=dtype, group=group,
+            gradient_checkpointing=gradient_checkpointing, keep=keep, patience=patience, save_at=save_at, seed=seed,
         )  # fmt: skip
     if processes()[0]:  # of torchrun's processes the first speaks
         return
@@ -137,8 +141,8 @@ def train_command(
         typer.echo(f"{card['splits'][2]}: {_numbers(done.test)}")
     if card["layers"]:
         weights = done.rows[done.rows["kept"] & (done.rows["metric"] == "mix-weight")]
-        mix = zip(weights["layer_name"], weights["value"], strict=True)
-        typer.echo("layers: " + ", ".join(f"{name} {weight:.3f}" for name, weight in mix))
+        told = zip(weights["layer_name"], weights["value"], strict=True)
+        typer.echo("layers: " + ", ".join(f"{name} {weight:.3f}" for name, weight in told))
     typer.echo(f"{card['seconds']:.1f} s of training and evaluation")
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor
 
-__all__ = ["renamed"]
+from probekit.errors import UsageError
+
+__all__ = ["renamed", "scalar_mix"]
 
 
 def renamed(weights: Mapping[str, Tensor], prefixes: Mapping[str, str]) -> dict[str, Tensor]:
@@ -19,4 +22,21 @@ def renamed(weights: Mapping[str, Tensor], prefixes: Mapping[str, str]) -> dict[
         for name, weight in weights.items()
         for old in prefixes
         if name.startswith(old)
+    }
+
+
+def scalar_mix(weights: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The weights of the scalar mix whose names begin with ``prefix``, each layer's its own in AllenNLP.
+
+    scalar_mix(weights, "_elmo.scalar_mix_0.")     # for ScalarMix.load_state_dict
+
+    Raises UsageError where there are none.
+    """
+    own = renamed(weights, {prefix: ""})
+    layers = sum(name.startswith("scalar_parameters.") for name in own)
+    if not layers or "gamma" not in own:
+        raise UsageError(f"there is no scalar mix whose weights begin with {prefix!r}; there are {sorted(weights)}.")
+    return {
+        "scalar_parameters": torch.cat([own[f"scalar_parameters.{i}"] for i in range(layers)]),
+        "gamma": own["gamma"],
     }
