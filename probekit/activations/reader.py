@@ -18,7 +18,7 @@ class TokenReader:
 
     What is read stays in the system's file cache as long as there is room, and nowhere else.
 
-    cache : with token vectors; layers : names or numbers, in the order wanted; all for None
+    cache : with token vectors; layers : names or numbers of one width, in the order wanted; all for None
     start, length : int64 (n,) or, of pairs read apart, (n, 2): where each example's vectors lie
     special : bool (t,), pieces that the tokenizer added; none where vectors are of words
     """
@@ -28,10 +28,10 @@ class TokenReader:
             raise UsageError(f"{cache.path} holds no token vectors; make a cache with --tokens.")
         self.cache = cache
         self.layers = tuple(cache.layer_name(x) for x in (cache.layers if layers is None else layers))
-        self.width = cache.width
         self.start, self.length = cache.index("start"), cache.index("length")
         self.special = cache.special_rows()
         self._sources: list[Any] = [cache.rows(f"/tokens/{layer}") for layer in self.layers]
+        self.width = int(self._sources[0].shape[1])
         self._encoded = cache.spec["store"] == "bfloat16"
 
     @property

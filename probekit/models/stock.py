@@ -12,7 +12,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModel
 
 from probekit.errors import ModelError
-from probekit.models import elmo  # noqa: F401 (makes the type known to transformers)
+from probekit.models import elmo, skip_thoughts  # noqa: F401 (makes the types known to transformers)
 from probekit.models.folder import weight_files
 from probekit.models.tokens import first_line
 from probekit.runtime import Dtype
