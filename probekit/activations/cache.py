@@ -346,7 +346,7 @@ class ActivationCache:
         sequence = np.repeat(np.arange(len(length)), length)[kept]
         count = np.bincount(sequence, minlength=len(length))
         start = np.cumsum(count) - count
-        ids, row = self._pieces("token_ids")[kept], self.index("row_to_unique")
+        ids, row = self._piece_ids()[kept], self.index("row_to_unique")
         if row.ndim == 2:
             return tuple(Ragged(ids, start[of], count[of]) for of in row.T)
         if self.spec["pairs"] is None:
@@ -364,7 +364,19 @@ class ActivationCache:
         row = self._words()[0]
         first, count = word_segments(self._pieces("length"), self._pieces("word_index"))
         word = np.searchsorted(first, row) if self.spec["tokens"] == TokenLevel.PIECE else row
-        return Ragged(self._pieces("token_ids"), first[word], count[word])
+        return Ragged(self._piece_ids(), first[word], count[word])
+
+    def _piece_ids(self) -> np.ndarray:
+        """Ids that mean the same in every cache of the model: int32 (t,), or int64 where the vocabulary is open.
+
+        Each cache numbers the words of an open vocabulary in its own way, so that what counts is their characters'
+        digest, whose 64 bits two words do not share.
+        """
+        ids = self._pieces("token_ids")
+        if "characters" not in self._file["/pieces"]:
+            return ids
+        digests = [xxhash.xxh3_64_intdigest(row.tobytes()) for row in self._pieces("characters")]
+        return np.array(digests, dtype=np.uint64).view(np.int64)[ids]
 
     def _pieces(self, name: str) -> np.ndarray:
         return self._dataset(f"/pieces/{name}")[...]

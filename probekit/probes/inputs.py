@@ -56,8 +56,8 @@ def keys(parts: Sequence[Pieces]) -> list[tuple[bytes, ...]]:
 
 
 def _bytes(pieces: Pieces) -> list[bytes]:
-    flat = np.asarray(pieces.values, dtype=np.int32).tobytes()
-    start, stop = 4 * pieces.start, 4 * (pieces.start + pieces.length)
+    flat, wide = pieces.values.tobytes(), pieces.values.itemsize
+    start, stop = wide * pieces.start, wide * (pieces.start + pieces.length)
     return [flat[a:b] for a, b in zip(start.tolist(), stop.tolist(), strict=True)]
 
 
