@@ -151,8 +151,7 @@ def load_skip_thoughts(
 ) -> SkipThoughtsEncoder:
     """Load a converted model; arguments and errors are those of :func:`probekit.models.loading.load_encoder`.
 
-    Sentences are run packed. With oneDNN on a CPU no number depends on what else is in the batch, where the sizes of
-    the states are multiples of 16, as the published ones are.
+    Sentences are run packed. With oneDNN on a CPU no number depends on what else is in the batch.
     """
     try:
         dtype = Dtype(dtype)
