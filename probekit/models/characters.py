@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from probekit.errors import UsageError
 from probekit.models.encoder import Text, Tokens
 from probekit.models.words import NO_LIMIT, Splitting, read_splitting, read_words
 
@@ -74,5 +75,10 @@ class CharacterReader:
 
 
 def character_reader(folder: Path, max_length: int | None = None) -> CharacterReader:
-    """The reader of a model folder; raises ModelError where its tokenizer_config.json is none of ours."""
+    """The reader of a model folder, cutting sentences at ``max_length`` words.
+
+    Raises ModelError where its tokenizer_config.json is none of ours, UsageError for a maximal length below 1.
+    """
+    if max_length is not None and max_length < 1:
+        raise UsageError(f"{folder} reads 1 or more pieces; a maximal length of {max_length} was asked for.")
     return CharacterReader(read_splitting(folder), NO_LIMIT if max_length is None else max_length)

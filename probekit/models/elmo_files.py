@@ -17,6 +17,7 @@ from probekit.models.words import Splitting
 __all__ = ["convert_elmo", "read_options", "read_weights"]
 
 N_CHARACTERS, MAX_CHARACTERS = 262, 50
+_THEIRS = {"char_dim": "the embedding's dim", "cells": "dim", "num_hidden_layers": "n_layers"}
 
 
 def convert_elmo(
@@ -26,15 +27,15 @@ def convert_elmo(
 
     options, weights : the two published files; splitting : how plain text will be cut into words
     Raises ModelError where a file is not what is published, lacks a tensor, or the two do not belong together;
-    UsageError where ``out`` is there already.
+    UsageError where ``out`` is there already, or the splitting is unknown.
     """
     from safetensors.numpy import save_file
 
-    config = read_options(options)
+    splitting, config = Splitting(splitting), read_options(options)
     tensors = read_weights(weights, config)
     with new_folder(Path(out)) as folder:
         (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-        told = {"words": Splitting(splitting), "max_characters": MAX_CHARACTERS}
+        told = {"words": splitting, "max_characters": MAX_CHARACTERS}
         (folder / "tokenizer_config.json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     return Path(out)
@@ -70,6 +71,14 @@ def read_options(path: str | Path) -> dict[str, Any]:
             f"{path} {what}; wanted ELMo's options.json, with the parts 'lstm' and 'char_cnn'. Are options and weights "
             "given in this order?"
         ) from error
+    for name in ("char_dim", "n_highway", "projection_dim", "cells", "num_hidden_layers"):
+        if type(config[name]) is not int or config[name] < (name != "n_highway"):
+            raise ModelError(f"{path}: {_THEIRS.get(name, name)} is {config[name]!r}; wanted a whole number.")
+    for name in ("cell_clip", "proj_clip"):
+        if config[name] is not None and not (isinstance(config[name], int | float) and config[name] > 0):
+            raise ModelError(f"{path}: {name} is {config[name]!r}; wanted a number above 0, or null for no limit.")
+    if not config["filters"] or not all(1 <= width <= MAX_CHARACTERS and n > 0 for width, n in config["filters"]):
+        raise ModelError(f"{path}: filters are {config['filters']}; wanted widths, 1 to {MAX_CHARACTERS}, and numbers.")
     if config["activation"] not in ("relu", "tanh"):
         raise ModelError(f"{path}: the activation is {config['activation']!r}; relu and tanh are known.")
     if (config["n_characters"], longest) != (N_CHARACTERS, MAX_CHARACTERS):
@@ -132,7 +141,9 @@ def _opened(path: str | Path) -> Iterator[Any]:
     except FileNotFoundError:
         raise ModelError(f"{path} is not there; wanted ELMo's weights.hdf5.") from None
     except OSError as error:
-        raise ModelError(f"{path} cannot be read as HDF5 ({error}); wanted ELMo's weights.hdf5, whole.") from error
+        raise ModelError(
+            f"{path} cannot be read as HDF5 ({str(error).splitlines()[0]}); wanted ELMo's weights.hdf5, whole."
+        ) from error
 
     def read(name: str, shape: tuple[int, ...]) -> np.ndarray:
         found = file.get(name)

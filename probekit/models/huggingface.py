@@ -27,7 +27,7 @@ from probekit.models.tokens import Tokenizer, load_tokenizer
 from probekit.models.words import NO_LIMIT
 from probekit.runtime import Dtype, resolve_device, torch_threads
 
-__all__ = ["HuggingFaceEncoder", "Packing", "all_layers", "load_transformer", "relative_error", "text_reader"]
+__all__ = ["HuggingFaceEncoder", "Packing", "all_layers", "choice", "load_transformer", "relative_error", "text_reader"]
 
 log = logging.getLogger(__name__)
 Choice = TypeVar("Choice", bound=StrEnum)
@@ -175,12 +175,12 @@ class HuggingFaceEncoder:
 def load_transformer(
     model: str | Path,
     *,
-    dtype: Dtype | str = Dtype.FLOAT32,
+    dtype: Dtype = Dtype.FLOAT32,
     device: str = "auto",
     random_weights: int | None = None,
     revision: str | None = None,
     max_length: int | None = None,
-    packing: Packing | str = Packing.AUTO,
+    packing: Packing = Packing.AUTO,
     onednn: bool = True,
     compile: bool = False,
     batch_tokens: int | None = None,
@@ -189,7 +189,6 @@ def load_transformer(
 
     Arguments and errors are those of :func:`probekit.models.loading.load_encoder`.
     """
-    dtype, packing = _choice(Dtype, dtype), _choice(Packing, packing)
     where = torch.device(resolve_device(device))
     folder = resolve_model(model, revision)
     net = load_model(folder, dtype=dtype, device=where, random_weights=random_weights)
@@ -319,7 +318,8 @@ def _max_length(config: Any, tokenizer: Any) -> int:
     return int(min(limit, tokenizer.model_max_length, NO_LIMIT))
 
 
-def _choice(kind: type[Choice], value: str) -> Choice:
+def choice(kind: type[Choice], value: str) -> Choice:
+    """The member of ``kind`` that ``value`` names; raises UsageError where it names none."""
     try:
         return kind(value)
     except ValueError:

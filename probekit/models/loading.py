@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from probekit.errors import UsageError
 from probekit.models.encoder import Encoder, Text, Tokens
 from probekit.models.folder import model_type, resolve_model
-from probekit.models.huggingface import Packing, load_transformer
+from probekit.models.huggingface import Packing, choice, load_transformer
 from probekit.models.huggingface import text_reader as piece_reader
 from probekit.models.published import ELMO, SKIP_THOUGHTS
 from probekit.runtime import Dtype
@@ -81,6 +81,9 @@ def load_encoder(
     """
     folder = resolve_model(model, revision)
     kind = model_type(folder)
+    dtype, packing = choice(Dtype, dtype), choice(Packing, packing)
+    if stateful < 0:
+        raise UsageError(f"stateful is {stateful}; it is the number of sentences in a batch, or 0.")
     if kind != ELMO and stateful:
         raise UsageError(f"stateful is for ELMo, whose LSTMs can carry their state on; {model} is of type {kind!r}.")
     if kind not in (ELMO, SKIP_THOUGHTS):
@@ -88,7 +91,7 @@ def load_encoder(
             model, dtype=dtype, device=device, random_weights=random_weights, revision=revision, max_length=max_length,
             packing=packing, onednn=onednn, compile=compile, batch_tokens=batch_tokens,
         )  # fmt: skip
-    if Packing(packing) is Packing.GROUPED or compile:
+    if packing is Packing.GROUPED or compile:
         what = "compile" if compile else "packing='grouped'"
         raise UsageError(f"{what} is for transformers; {model} is of type {kind!r}, which is run packed as it is.")
     from probekit.models.elmo_encoder import load_elmo

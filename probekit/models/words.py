@@ -10,6 +10,7 @@ from enum import StrEnum
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 
@@ -27,6 +28,10 @@ class Splitting(StrEnum):
 
     TREEBANK = "treebank"  # as NLTK's word tokenizer does: "does", "n't", "like", "it", "."
     BLANKS = "blanks"  # at white space only: text that is tokenised already
+
+    @classmethod
+    def _missing_(cls, value: object) -> NoReturn:
+        raise UsageError(f"words are told by {value!r}; it is one of {', '.join(cls)}.")
 
 
 def read_splitting(folder: Path) -> Splitting:
