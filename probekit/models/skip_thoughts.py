@@ -77,7 +77,7 @@ class GRU(nn.Module):
 
 
 def _sigmoid(x: Tensor) -> Tensor:
-    """By way of tanh: torch's own rounds the last numbers of each thread's share otherwise; which, the batch decides."""
+    """By way of tanh: torch's own rounds the last numbers of a thread's share otherwise; which, the batch decides."""
     return 0.5 + 0.5 * (0.5 * x).tanh()
 
 
