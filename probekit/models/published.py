@@ -6,10 +6,11 @@ Such a word stands wherever a model's name or folder does. The files are convert
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 
 from probekit import paths
-from probekit.errors import ModelError
+from probekit.errors import ModelError, UsageError
 
 __all__ = ["ELMO", "SKIP_THOUGHTS", "default_pooling", "is_published", "published", "published_name", "reads_apart"]
 
@@ -34,22 +35,37 @@ def published(model: str) -> Path | None:
     """
     if (files := _files(model)) is None:
         return None
-    from probekit.models.folder import file_digest
-
     for file in files:
         if not file.is_file():
             raise ModelError(f"{model!r}: {file} is not there; wanted {_WANTED[_kind(model)]}.")
-    out = paths.DATA_CACHE / "models" / f"{paths.slug(published_name(model))}.{file_digest(files)[:8]}"
+    digest = _digest(tuple(files), tuple((s.st_size, s.st_mtime_ns) for s in map(Path.stat, files)))
+    out = paths.DATA_CACHE / "models" / f"{paths.slug(published_name(model))}.{digest[:8]}"
     if not out.is_dir():
-        if _kind(model) == ELMO:
-            from probekit.models.elmo_files import convert_elmo
-
-            convert_elmo(files[0], files[1], out)
-        else:
-            from probekit.models.skip_thoughts_files import convert
-
-            convert(files[0].parent, out)
+        try:
+            _convert(_kind(model), files, out)
+        except (UsageError, OSError):
+            if not out.is_dir():  # else another process was faster
+                raise
     return out
+
+
+def _convert(kind: str, files: list[Path], out: Path) -> None:
+    if kind == ELMO:
+        from probekit.models.elmo_files import convert_elmo
+
+        convert_elmo(files[0], files[1], out)
+    else:
+        from probekit.models.skip_thoughts_files import convert
+
+        convert(files[0].parent, out)
+
+
+@lru_cache(maxsize=8)
+def _digest(files: tuple[Path, ...], stats: tuple[tuple[int, int], ...]) -> str:
+    """The digest of the files' bytes; read once, as long as their sizes and times (``stats``) stay as they are."""
+    from probekit.models.folder import file_digest
+
+    return file_digest(files)
 
 
 def is_published(model: str) -> bool:
