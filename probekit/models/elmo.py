@@ -218,15 +218,27 @@ class ElmoModel(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """As TensorFlow begins: Glorot's uniform weights, biases of 0 but for the forget gates' 1."""
-        if isinstance(module, nn.Linear):
-            nn.init.xavier_uniform_(module.weight)
-            if module.bias is not None:
-                nn.init.zeros_(module.bias)
-        elif isinstance(module, nn.Embedding):
+        """As bilm-tf begins (training.py): what a filter, a gate … starts with is told by its name."""
+        config, name = self.config, next((n for n, m in self.named_modules() if m is module), "")
+        if isinstance(module, nn.Embedding):
             nn.init.uniform_(module.weight, -1.0, 1.0)
-        elif isinstance(module, ProjectedLSTM):
-            module.input.bias[module.cells : 2 * module.cells] = 1.0
+        if not isinstance(module, nn.Linear):
+            return
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
+        spread = module.in_features**-0.5
+        if name.startswith("layers."):  # TensorFlow's cells: Glorot's uniform, for what is read and what recurs as one
+            reads = 2 * config.projection_dim if "projection" not in name else module.in_features
+            bound = (6 / (reads + module.out_features)) ** 0.5
+            nn.init.uniform_(module.weight, -bound, bound)
+            if name.endswith("input"):
+                module.bias[config.cells : 2 * config.cells] = 1.0  # the forget gate's
+        elif ".filters." in name and config.activation == "relu":
+            nn.init.uniform_(module.weight, -0.05, 0.05)
+        else:
+            nn.init.normal_(module.weight, 0.0, spread)
+            if ".highways." in name:
+                module.bias[module.out_features // 2 :] = -2.0  # words pass as they are, at first
 
 
 AutoConfig.register(ElmoConfig.model_type, ElmoConfig)

@@ -51,7 +51,7 @@ def load_model(
     if model.config.is_encoder_decoder:
         model = model.get_encoder()
         missing = {key.removeprefix("encoder.") for key in missing if not key.startswith("decoder.")}
-    needed = {name for name, _ in model.named_parameters() if "pooler" not in name}
+    needed = {name for name in model.state_dict() if "pooler" not in name}
     if lacking := sorted(missing & needed):
         raise ModelError(
             f"{', '.join(map(str, files))} lacks {len(lacking)} of the weights that config.json asks for "
