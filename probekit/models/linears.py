@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
-__all__ = ["PrepackedLinear", "TrainedLinear", "onednn_available", "prepack", "train_with_onednn"]
+__all__ = ["PrepackedLinear", "Repeated", "TrainedLinear", "onednn_available", "prepack", "train_with_onednn"]
 
 
 class PrepackedLinear(nn.Module):
@@ -66,6 +66,56 @@ class _Product(torch.autograd.Function):
 
 def _product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     return torch.ops.mkldnn._linear_pointwise(x.contiguous(), weight.contiguous(), bias, "none", [], "")
+
+
+class Repeated:
+    """A linear layer without bias that one forward pass runs many times, on a few rows each, and that is trained.
+
+    Each run alone would read the weight anew to lay it out, and write a gradient of its size. Here it is laid out once,
+    and its gradient is one product over the rows of all runs, for which what is added to their results must be there
+    beforehand: ``repeated = Repeated(linear); base = repeated.onto(base)``, then ``base[i] + repeated(x)`` for each row
+    of ``base`` in order.
+    """
+
+    def __init__(self, linear: nn.Linear) -> None:
+        self.weight, self.read = linear.weight, list[torch.Tensor]()
+        self.onednn = isinstance(linear, TrainedLinear) and not torch.is_autocast_enabled("cpu")
+        fixed = self.weight.detach()
+        self.fixed = (PrepackedLinear(fixed, None), PrepackedLinear(fixed.T, None)) if self.onednn else (fixed,)
+
+    def onto(self, base: torch.Tensor) -> torch.Tensor:
+        """``base`` (t, out) itself, by whose gradient the weight gets its own."""
+        return _Onto.apply(base, self.weight, self)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """The product of rows x (n, in), through which no gradient comes to the weight."""
+        self.read.append(x.detach())
+        return (_Fixed.apply if self.onednn else nn.functional.linear)(x, *self.fixed)
+
+
+class _Fixed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, there: PrepackedLinear, back: PrepackedLinear) -> torch.Tensor:
+        ctx.back = back
+        return there(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        return ctx.back(gradients[0].contiguous()) if ctx.needs_input_grad[0] else None, None, None
+
+
+class _Onto(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, base: torch.Tensor, weight: torch.Tensor, repeated: Repeated) -> torch.Tensor:
+        ctx.repeated = repeated
+        return base.view_as(base)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        (gradient,), repeated = gradients, ctx.repeated
+        x = torch.cat(repeated.read)
+        product = _product(gradient.T, x.T) if repeated.onednn else gradient.T @ x.to(gradient.dtype)
+        return gradient, product.to(repeated.weight.dtype), None
 
 
 def train_with_onednn(model: nn.Module) -> int:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
+
+from probekit.models.linears import Repeated
 
 __all__ = ["ProjectedLSTM", "Steps"]
 
@@ -73,14 +75,19 @@ class ProjectedLSTM(nn.Module):
             if found is not None:
                 return found
             self.fused = False
-        gates, outputs, ended = self.input(x), [], []
-        for given in gates.split(list(sizes)):
+        gates, below, outputs, ended = self.input(x), x.new_zeros(len(x), h.shape[1]), [], []
+        recurrent: Callable[[Tensor], Tensor] = self.recurrent
+        projection: Callable[[Tensor], Tensor] = self.projection
+        if torch.is_grad_enabled() and self.recurrent.weight.requires_grad:
+            recurrent, projection = (again := Repeated(self.recurrent)), (last := Repeated(self.projection))
+            gates, below = again.onto(gates), last.onto(below)
+        for given, zero in zip(gates.split(list(sizes)), below.split(list(sizes)), strict=True):
             if len(given) < len(h):
                 ended.append((h[len(given) :], c[len(given) :]))
                 h, c = h[: len(given)], c[: len(given)]
-            i, f, g, o = (given + self.recurrent(h)).chunk(4, -1)
+            i, f, g, o = (given + recurrent(h)).chunk(4, -1)
             c = _clipped(i.sigmoid() * g.tanh() + f.sigmoid() * c, self.cell_clip)
-            h = _clipped(self.projection(o.sigmoid() * c.tanh()), self.proj_clip)
+            h = _clipped(projection(o.sigmoid() * c.tanh()) + zero, self.proj_clip)
             outputs.append(h)
         ended.append((h, c))
         h, c = (torch.cat(parts[::-1]) for parts in zip(*ended, strict=True))

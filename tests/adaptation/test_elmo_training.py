@@ -22,7 +22,9 @@ from probekit.models.characters import character_ids
 from probekit.models.elmo_files import convert_elmo
 from probekit.models.encoder import Batch
 from probekit.models.huggingface import all_layers
+from probekit.models.linears import train_with_onednn
 from probekit.models.loading import text_reader
+from probekit.models.lstm import ProjectedLSTM, Steps
 from probekit.tasks.task import Example, Split, Task
 
 ONCE = SHORT | {"epochs": 1}
@@ -255,3 +257,38 @@ def test_bfloat16(elmo, tmp_path):
     )
     assert mixed.metrics["loss"] == pytest.approx(plain.metrics["loss"], abs=0.02)
     assert load_file(mixed.path / "model.safetensors")["embeddings.characters.weight"].dtype == torch.float32
+
+
+@pytest.mark.parametrize("onednn", [False, True])
+def test_gradients_of_the_lstm_are_those_of_its_equations(onednn):
+    """Beside the plain loop, sequence by sequence, by whose weights autograd goes step by step; limits are reached."""
+    torch.manual_seed(0)
+    lstm, lengths = ProjectedLSTM(6, 7, 9, cell_clip=1.0, proj_clip=0.5), np.array([2, 5, 3])
+    for p in lstm.parameters():
+        torch.nn.init.normal_(p, 0.0, 0.7)
+    x, h, c = (torch.randn(n, d, requires_grad=True) for n, d in ((10, 6), (3, 7), (3, 9)))
+    inputs = [*lstm.parameters(), x, h, c]
+
+    def naive():
+        found = []
+        for i, n in enumerate(lengths):
+            start, one, two = int(lengths[:i].sum()), h[i], c[i]
+            for row in x[start : start + n]:
+                gates = lstm.input.weight @ row + lstm.input.bias + lstm.recurrent.weight @ one
+                add, keep, new, out = gates.chunk(4)
+                two = (add.sigmoid() * new.tanh() + keep.sigmoid() * two).clamp(-1.0, 1.0)
+                one = (lstm.projection.weight @ (out.sigmoid() * two.tanh())).clamp(-0.5, 0.5)
+                found.append(one)
+        return torch.stack(found)
+
+    steps, weight = Steps.of(lengths), torch.randn(10, 7)
+    wanted = naive()
+    assert ((wanted.abs() == 0.5).any(), (wanted.abs() < 0.5).any()) == (True, True)
+    right = torch.autograd.grad((wanted * weight).sum(), inputs)
+    if onednn:
+        train_with_onednn(lstm)
+    found = lstm(x[steps.forward], steps.sizes, h[steps.order], c[steps.order])[0]
+    torch.testing.assert_close(found, wanted[steps.forward], atol=1e-6, rtol=1e-5)
+    gradients = torch.autograd.grad((found * weight[steps.forward]).sum(), inputs)
+    for ours, theirs in zip(gradients, right, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=5e-6, rtol=1e-5)
