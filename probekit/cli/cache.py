@@ -167,7 +167,7 @@ def _line(cache: Any, ran: dict[str, float]) -> None:
     counts, seconds = cache.spec["counts"], ran["seconds"]
     cut = f", {counts['truncated']:,} cut off" if counts["truncated"] else ""
     how = f"{seconds:.1f} s" if "model" in ran else "it was there already"
-    typer.echo(f"{cache.path}: {len(cache):,} examples{cut}, {len(cache.layers)} layers of width {cache.width}; {how}")
+    typer.echo(f"{cache.path}: {len(cache):,} examples{cut}, {len(cache.layers)} layers of width {_widths(cache)}; {how}")
 
 
 def _summary(cache: Any, ran: dict[str, float]) -> None:
@@ -175,7 +175,7 @@ def _summary(cache: Any, ran: dict[str, float]) -> None:
     typer.echo(str(cache.path))
     typer.echo(
         f"{len(cache):,} examples, {counts['unique']:,} distinct texts, {counts['pieces']:,} pieces; "
-        f"{len(cache.layers)} layers of width {cache.width}; {_bytes(size)}"
+        f"{len(cache.layers)} layers of width {_widths(cache)}; {_bytes(size)}"
     )
     notes = [
         f"{counts['truncated']:,} cut off at {cache.spec['reads_at_most']} pieces" if counts["truncated"] else "",
@@ -236,7 +236,7 @@ def inspect_command(
             "examples": f"{len(cache):,} ({counts['unique']:,} distinct texts, {counts['pieces']:,} pieces, "
             f"{counts['truncated']:,} cut off, {counts['empty']:,} without content)",
             "layers": ", ".join(cache.layers),
-            "width": str(cache.width),
+            "width": _widths(cache),
             "pooling": ", ".join(cache.poolings) or "none",
             "tokens": f"{s['tokens']}" if s["tokens"] else "none",
             "pairs": s["pairs"] or "single sentences",
@@ -252,6 +252,11 @@ def inspect_command(
     for key, value in rows.items():
         table.add_row(f"[bold]{key}[/]", escape(str(value)))
     Console().print(table)
+
+
+def _widths(cache: Any) -> str:
+    """The width of the layers, or the widths."""
+    return ", ".join(map(str, cache.spec.get("widths", [cache.width])))
 
 
 def _labels(cache: Any) -> str:

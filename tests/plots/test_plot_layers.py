@@ -78,6 +78,17 @@ def test_final_norm_stands_after_the_last_layer(ax):
     assert [t.get_text() for t in ax.get_xticklabels()][-1] == "norm"
 
 
+def test_layers_without_numbers_stand_side_by_side(ax):
+    rows = make_rows([r | {"layer": r["layer"] and f"part {r['layer']}"} for r in records()[2:]])
+    layer_curve(rows, ax=ax)
+    curve, points = ax.lines[:2]
+    assert line(ax, "tiny") is curve
+    assert len(curve.get_xdata()) == 0  # nothing goes through them
+    np.testing.assert_array_equal(points.get_xdata(), [0, 1, 2])
+    np.testing.assert_array_equal(points.get_ydata(), rows["value"])
+    assert [t.get_text() for t in ax.get_xticklabels()] == ["part 1", "part 2", "part 3"]
+
+
 def test_a_curve_is_named_by_what_tells_it_apart(ax):
     rows = make_rows(
         [
