@@ -18,6 +18,7 @@ from probekit.models.elmo_files import convert_elmo
 from probekit.models.encoder import Batch
 from probekit.models.lstm import ProjectedLSTM, Steps
 from probekit.models.stock import load_model
+from probekit.runtime import torch_threads
 
 SHARED = Path(__file__).parents[2] / "../shared/goldens/elmo"
 pytestmark = [
@@ -115,6 +116,7 @@ def test_own_forward(model):
         torch.testing.assert_close(found.last_hidden_state, found.hidden_states[-1], atol=0, rtol=0)
 
 
+@torch_threads(1)
 @pytest.mark.parametrize("onednn", [True, False])
 def test_the_encoder_carries_states(folder, batches, onednn):
     """The whole way from texts to vectors: found 1.4e-6 off AllenNLP's with oneDNN, too."""
@@ -227,7 +229,7 @@ def names(model):
 @pytest.mark.parametrize("layer_norm", [0, 1])
 @pytest.mark.parametrize("boundaries", [0, 1])
 def test_mixes_and_every_gradient(folder, layer_norm, boundaries):
-    """AllenNLP's Elmo with two mixes; found 7e-7 off in the mixes, 4e-6 relative in norms of gradients."""
+    """AllenNLP's Elmo with two mixes; found 7e-7 off in the mixes, 3e-6 of the largest in norms of gradients."""
     golden, key = recorded("elmo_module"), f"ln{layer_norm}_kb{boundaries}"
     model = load_model(folder).requires_grad_().train()
     mask = np.pad((golden["char_ids"] > 0).any(-1), ((0, 0), (2, 0)), constant_values=True).astype(np.int64)
