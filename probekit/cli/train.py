@@ -16,7 +16,14 @@ def _option(name: str, help: str, **more: Any) -> Any:
 
 def train_command(
     task: Annotated[str, _option("task", "Name of a task (see *probekit tasks*), or a TOML file.")],
-    model: Annotated[str, _option("model", "Hub id, or a local folder with config.json and safetensors.")],
+    model: Annotated[
+        str,
+        _option(
+            "model",
+            "Hub id, or a local folder with config.json and safetensors; elmo:OPTIONS,WEIGHTS or skip-thoughts:FOLDER "
+            "for published files.",
+        ),
+    ],
     out: Annotated[Path, _option("out", "Folder of the run.", metavar="RUN")],
     regime: Annotated[str, _option("regime", "fine-tune, or feature-extraction (frozen encoder).")] = "fine-tune",
     data_dir: Annotated[Path | None, _option("data-dir", "Folder with the task's files; the hub without it.")] = None,
@@ -36,7 +43,7 @@ def train_command(
     pooling: Annotated[
         str, _option("pooling", "Of linear, pair and rating: auto, pooler, first, last, mean, mean-all or max.")
     ] = "auto",
-    pairs: Annotated[str, _option("pairs", "auto (as the head reads them), joint or separate.")] = "auto",
+    pairs: Annotated[str, _option("pairs", "auto (as head and model read them), joint or separate.")] = "auto",
     hidden_size: Annotated[int | None, _option("hidden-size", "Of the head.")] = None,
     dropout: Annotated[float | None, _option("dropout", "Of the head.")] = None,
     layers: Annotated[

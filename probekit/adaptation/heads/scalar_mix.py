@@ -15,8 +15,9 @@ class ScalarMix(nn.Module):
 
     scalar_parameters : (layers,), s; gamma : (1,)
     layer_norm : first take from each layer its mean and divide it by its deviation, √(variance + 1e-12), both over
-        all numbers of the layer in the batch that are no padding. This is what AllenNLP's ELMo does with
-        ``do_layer_norm``; with it the mix of a sentence depends, a little, on the batch that it is in.
+        all numbers of the layer in the batch that are no padding. This is what bilm-tf and AllenNLP do with
+        ``do_layer_norm``; with it the mix of a sentence depends, a little, on the batch that it is in. bilm-tf takes
+        both numbers of the words, as training here does; AllenNLP of what begins and ends the sentences, too.
     """
 
     def __init__(self, layers: int, *, layer_norm: bool = False) -> None:
