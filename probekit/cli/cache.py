@@ -83,7 +83,7 @@ def cache_command(
         typer.Option("--stateful", help="ELMo: carry the LSTMs' state from batch to batch, as the original does."),
     ] = False,
     batch_size: Annotated[
-        int, typer.Option("--batch-size", help="Examples in a batch with --stateful; 64 is AllenNLP's default.")
+        int, typer.Option("--batch-size", min=1, help="Examples in a batch with --stateful; 64 is AllenNLP's default.")
     ] = 64,
     on_truncate: Annotated[
         str, typer.Option("--on-truncate", help="Texts that are too long: keep (cut, count) or error.")
@@ -167,7 +167,9 @@ def _line(cache: Any, ran: dict[str, float]) -> None:
     counts, seconds = cache.spec["counts"], ran["seconds"]
     cut = f", {counts['truncated']:,} cut off" if counts["truncated"] else ""
     how = f"{seconds:.1f} s" if "model" in ran else "it was there already"
-    typer.echo(f"{cache.path}: {len(cache):,} examples{cut}, {len(cache.layers)} layers of width {_widths(cache)}; {how}")
+    typer.echo(
+        f"{cache.path}: {len(cache):,} examples{cut}, {len(cache.layers)} layers of width {_widths(cache)}; {how}"
+    )
 
 
 def _summary(cache: Any, ran: dict[str, float]) -> None:

@@ -19,6 +19,7 @@ from probekit.models.elmo_encoder import WordTable, run_padded
 from probekit.models.elmo_files import convert_elmo
 from probekit.models.encoder import Batch
 from probekit.models.linears import onednn_available
+from probekit.models.lstm import ProjectedLSTM, Steps
 from probekit.models.stock import load_model
 from probekit.runtime import torch_threads
 
@@ -264,6 +265,47 @@ def test_states_are_carried(folder, encoder):
     stateful.state = None
     assert torch.equal(torch.cat(layers_of(stateful, first), 1), one)
     assert "stateful" not in encoder.spec
+
+
+@pytest.mark.parametrize("clip", [None, 0.3, 50.0])
+def test_the_librarys_lstm(clip):
+    """What a GPU runs: torch.nn.LSTM as long as no limit is reached, and never what a limit would have changed."""
+    torch.manual_seed(0)
+    lstm = ProjectedLSTM(5, 3, 7, cell_clip=clip, proj_clip=clip).requires_grad_(False)
+    steps = Steps.of(np.array([4, 1, 6, 4]))
+    x, h, c = torch.randn(15, 5)[steps.forward], 0.2 * torch.randn(4, 3), 0.2 * torch.randn(4, 7)
+    plain = lstm(x, steps.sizes, h, c)
+    lstm.fused = True
+    fused = lstm(x, steps.sizes, h, c)
+    assert lstm.fused == (clip != 0.3)
+    for found, right in zip(fused, plain, strict=True):
+        torch.testing.assert_close(
+            found, right, **({"atol": 0, "rtol": 0} if clip == 0.3 else {"atol": 1e-6, "rtol": 0})
+        )
+    assert set(lstm.state_dict()) == {"input.weight", "input.bias", "recurrent.weight", "projection.weight"}
+
+
+@pytest.mark.parametrize("which", ["cell_clip", "proj_clip"])
+def test_a_limit_that_is_reached_once(which):
+    """Just above the largest value the library's LSTM is kept, just below it is not."""
+    torch.manual_seed(1)
+    steps, x = Steps.of(np.array([9, 2])), torch.randn(11, 5)
+    free = ProjectedLSTM(5, 3, 7).requires_grad_(False)
+    zero = torch.zeros(2, 3), torch.zeros(2, 7)
+    out, *_ = free(x, steps.sizes, *zero)
+    if which == "proj_clip":
+        largest = float(out.abs().max())
+    else:  # of every step, not only of the last
+        prefixes = [free(x[: sum(steps.sizes[:k])], steps.sizes[:k], *zero)[2] for k in range(1, 10)]
+        largest = max(float(c.abs().max()) for c in prefixes)
+    for limit, kept in ((1.001 * largest, True), (0.999 * largest, False)):
+        lstm = ProjectedLSTM(5, 3, 7, **{which: limit}).requires_grad_(False)
+        lstm.load_state_dict(free.state_dict())
+        plain = lstm(x, steps.sizes, *zero)
+        lstm.fused = True
+        torch.testing.assert_close(lstm(x, steps.sizes, *zero), plain, atol=1e-6, rtol=0)
+        assert lstm.fused is kept
+        assert torch.equal(plain[0], out) is kept
 
 
 def test_random_weights(folder, encoder):
