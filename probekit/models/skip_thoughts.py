@@ -6,7 +6,7 @@ The network of ``skipthoughts.py`` of github.com/ryankiros/skip-thoughts, whose 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
+from probekit.models.linears import Repeated
 from probekit.models.lstm import Steps
 
 __all__ = ["GRU", "SkipThoughtsConfig", "SkipThoughtsModel"]
@@ -67,9 +68,14 @@ class GRU(nn.Module):
     def forward(self, x: Tensor, sizes: Sequence[int]) -> Tensor:
         """States (t, size) of the steps; x (t, width), ``sizes`` : see :class:`~probekit.models.lstm.Steps`."""
         h, states, n = x.new_zeros(sizes[0] if sizes else 0, self.size), [x.new_zeros(0, self.size)], self.size
-        for given in self.input(x).split(list(sizes)):
+        below = x.new_zeros(1, 1).expand(len(x), 3 * n)
+        recurrent: Callable[[Tensor], Tensor] = self.recurrent
+        if torch.is_grad_enabled() and self.recurrent.weight.requires_grad:
+            recurrent = again = Repeated(self.recurrent)
+            below = again.onto(below)
+        for given, zero in zip(self.input(x).split(list(sizes)), below.split(list(sizes)), strict=True):
             h = h[: len(given)]
-            carried = self.recurrent(h)
+            carried = recurrent(h) + zero
             r, u = _sigmoid(given[:, : 2 * n] + carried[:, : 2 * n]).chunk(2, -1)
             h = u * h + (1 - u) * (given[:, 2 * n :] + r * carried[:, 2 * n :]).tanh()
             states.append(h)

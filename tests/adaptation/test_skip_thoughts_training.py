@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from lessons import SHORT, pairs, praise, tags
@@ -15,7 +16,9 @@ from probekit.adaptation.trained import evaluate_run, load_learner
 from probekit.errors import UsageError
 from probekit.models import load_encoder
 from probekit.models.encoder import Batch
-from probekit.models.skip_thoughts import SkipThoughtsConfig, SkipThoughtsModel
+from probekit.models.linears import train_with_onednn
+from probekit.models.lstm import Steps
+from probekit.models.skip_thoughts import GRU, SkipThoughtsConfig, SkipThoughtsModel
 
 ONCE = SHORT | {"epochs": 1}
 FEATURES = ONCE | {"regime": "feature-extraction"}
@@ -88,3 +91,33 @@ def test_layers_of_one_width_are_mixed(head, thoughts, tmp_path):
         train(task, thoughts, tmp_path / "both", layers=["bi", "combined"], **options)
     with pytest.raises(UsageError, match="the layers of skip-thoughts differ in width, so that there is no mix"):
         train(task, thoughts, tmp_path / "mix", head=head, mix=True, **ONCE)
+
+
+@pytest.mark.parametrize("onednn", [False, True])
+def test_gradients_of_the_gru_are_those_of_its_equations(onednn):
+    """Beside the plain loop, sequence by sequence, by whose weights autograd goes step by step."""
+    torch.manual_seed(0)
+    gru, lengths = GRU(5, 4), np.array([2, 5, 3])
+    x, weight = torch.randn(10, 5, requires_grad=True), torch.randn(10, 4)
+    inputs = [*gru.parameters(), x]
+
+    def naive():
+        found = []
+        for i, n in enumerate(lengths):
+            start, h = int(lengths[:i].sum()), torch.zeros(4)
+            for row in x[start : start + n]:
+                a, b, c = (gru.input.weight @ row + gru.input.bias).chunk(3)
+                d, e, f = (gru.recurrent.weight @ h).chunk(3)
+                r, u = (a + d).sigmoid(), (b + e).sigmoid()
+                h = u * h + (1 - u) * (c + r * f).tanh()
+                found.append(h)
+        return torch.stack(found)
+
+    steps, wanted = Steps.of(lengths), naive()
+    right = torch.autograd.grad((wanted * weight).sum(), inputs)
+    if onednn:
+        train_with_onednn(gru)
+    found = gru(x[steps.forward], steps.sizes)
+    torch.testing.assert_close(found, wanted[steps.forward], atol=1e-6, rtol=1e-5)
+    for ours, theirs in zip(torch.autograd.grad((found * weight[steps.forward]).sum(), inputs), right, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=2e-6, rtol=1e-5)
