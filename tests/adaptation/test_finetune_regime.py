@@ -176,7 +176,7 @@ def test_a_run_is_a_model_to_train_on(tiny_bert, tmp_path):
     second = train(tags(), first.path / "step-5", tmp_path / "second", save_at="0", **SHORT | {"epochs": 1})
     one, two = (load_file(p / "model.safetensors") for p in (first.path / "step-5", second.path / "step-0"))
     assert all(torch.equal(one[name], two[name]) for name in one)
-    assert second.card["model"] == tiny_bert.name
+    assert second.card["model"] == f"{tiny_bert.name}@first-step-5"
     assert second.card["run"] == "second"
 
 
