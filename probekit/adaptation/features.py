@@ -15,7 +15,7 @@ from probekit.adaptation.heads.scalar_mix import ScalarMix
 from probekit.adaptation.learners import FeatureExtraction
 from probekit.adaptation.options import HeadOptions, Regime
 from probekit.adaptation.parts import Parts
-from probekit.adaptation.setup import Target, build_head, choose_head, describe, reads_apart
+from probekit.adaptation.setup import Target, build_head, choose_head, describe, reads_apart, scale_of
 from probekit.errors import CacheMismatch, UsageError
 from probekit.models.published import default_pooling
 
@@ -76,7 +76,8 @@ def prepare_feature_extraction(
     apart = train.spec["sentences"] == 2
     pooling = _pooling(options, _type(train))
     layers, width = _alike(train, layers)
-    head = build_head(options, name, target, width, apart=apart, pooling=pooling)
+    scale = scale_of(target, train.labels, dev.labels)
+    head = build_head(options, name, target, width, apart=apart, pooling=pooling, scale=scale)
 
     def read(cache: ActivationCache) -> TokenData | PooledData:
         return data_of(cache, options, name, layers)
@@ -91,7 +92,7 @@ def prepare_feature_extraction(
     return Parts(
         learner, data[0], data[1], target, [("head", trained)], None, "",
         identity={key: train.spec.get(key) for key in (*MODEL, "pairs", *(["tokens"] if read_tokens else []))},
-        head=describe(options, name, width=width, apart=apart, pooling=pooling), read=read, layers=used,
+        head=describe(options, name, width=width, apart=apart, pooling=pooling, scale=scale), read=read, layers=used,
     )  # fmt: skip
 
 

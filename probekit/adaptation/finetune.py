@@ -11,7 +11,7 @@ from probekit.adaptation.heads.scalar_mix import ScalarMix
 from probekit.adaptation.learners import FineTuning
 from probekit.adaptation.options import HeadOptions, Regime, TrainOptions
 from probekit.adaptation.parts import Parts
-from probekit.adaptation.setup import Target, build_head, choose_head, describe, reads_apart
+from probekit.adaptation.setup import Target, build_head, choose_head, describe, reads_apart, scale_of
 from probekit.adaptation.text import TextData
 from probekit.errors import UsageError
 from probekit.models.folder import model_type, resolve_model
@@ -49,7 +49,8 @@ def prepare_fine_tuning(
     encoder = encoder_of(folder, random_weights)
     pooling = _pooling(encoder, mixed=head.mix) if head.pooling == "auto" else head.pooling
     _check(head, options, encoder, pooling)
-    made = build_head(head, name, target, _width(encoder), apart=apart, pooling=pooling)
+    scale = scale_of(target, *(Task(task.name, task.kind, {s.name: s}).labels(s.name) for s in (train, dev)))
+    made = build_head(head, name, target, _width(encoder), apart=apart, pooling=pooling, scale=scale)
     if not (pools(name) and pooling == "pooler") and getattr(encoder, "pooler", None) is not None:
         encoder.pooler.requires_grad_(requires_grad=False)  # nothing reads it
     if options.gradient_checkpointing:
@@ -67,7 +68,8 @@ def prepare_fine_tuning(
         learner, read(train), read(dev), target, layer_groups(encoder, made, learner.mix), folder,
         prefix="encoder." if _encoder_of_two(folder) else "",
         identity=about | {"max_length": reader.max_length},
-        head=describe(head, name, width=_width(encoder), apart=apart, pooling=pooling), read=read, layers=layers,
+        head=describe(head, name, width=_width(encoder), apart=apart, pooling=pooling, scale=scale),
+        read=read, layers=layers,
     )  # fmt: skip
 
 

@@ -73,7 +73,7 @@ class TrainOptions:
     """The training.
 
     epochs, learning_rate, weight_decay : None takes the regime's default: 3, 5e-5 and 0.01 in fine-tuning; 20, 1e-3 and
-        0 in feature extraction, where the heads linear, softmax and crf learn at 1e-2
+        0 in feature extraction, where heads without a hidden layer learn at 1e-2
     accumulation : batches whose gradients are added up before each step
     max_grad_norm : clip gradients at this norm; 0 for not at all
     schedule, warmup : of the learning rate; warm-up as a share of all steps. cut, ratio : of the slanted triangle
@@ -130,7 +130,7 @@ DEFAULTS: dict[Regime, dict[str, Any]] = {
 }
 """The defaults of each regime; in feature extraction some heads have ``LINEAR_RATE`` instead."""
 
-LINEAR, LINEAR_RATE = ("linear", "softmax", "crf"), 1e-2
+LINEAR, LINEAR_RATE = ("linear", "softmax", "crf", "pair", "rating"), 1e-2
 """Heads without a hidden layer, which learn too little of frozen layers at a rate of 1e-3: the mix stays even."""
 
 

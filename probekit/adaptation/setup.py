@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ __all__ = [
     "choose_head",
     "describe",
     "reads_apart",
+    "scale_of",
     "scorer",
 ]
 
@@ -94,9 +95,23 @@ def reads_apart(options: HeadOptions, head: str, target: Target, model_type: str
     return target.paired and (wanted if options.pairs == "auto" else options.pairs == "separate")
 
 
-def build_head(options: HeadOptions, name: str, target: Target, width: int, *, apart: bool, pooling: str) -> Head:
-    """The head of this name for this target; raises UsageError where the two do not fit."""
+def build_head(
+    options: HeadOptions,
+    name: str,
+    target: Target,
+    width: int,
+    *,
+    apart: bool,
+    pooling: str,
+    scale: Sequence[int] | None = None,
+) -> Head:
+    """The head of this name for this target; raises UsageError where the two do not fit.
+
+    scale : the lowest and highest rating, for the head that wants them
+    """
     given: dict[str, Any] = {"hidden_size": options.hidden_size, "dropout": options.dropout}
+    if name == "rating" and scale is not None:
+        given |= {"low": scale[0], "high": scale[1]}
     if pools(name):
         given["pooling"] = pooling
     elif options.pooling != "auto":
@@ -107,7 +122,19 @@ def build_head(options: HeadOptions, name: str, target: Target, width: int, *, a
     )  # fmt: skip
 
 
-def describe(options: HeadOptions, name: str, *, width: int, apart: bool, pooling: str) -> dict[str, Any]:
+def scale_of(target: Target, *labels: np.ndarray) -> tuple[int, int] | None:
+    """The whole numbers between which all labels lie, such as 1 and 5 of SICK; None where labels are no numbers."""
+    if target.kind is not Kind.REGRESSION:
+        return None
+    known = np.concatenate(labels)
+    known = known[np.isfinite(known)]
+    low, high = (int(np.floor(known.min())), int(np.ceil(known.max()))) if len(known) else (0, 1)
+    return low, max(high, low + 1)
+
+
+def describe(
+    options: HeadOptions, name: str, *, width: int, apart: bool, pooling: str, scale: Sequence[int] | None = None
+) -> dict[str, Any]:
     """All that is needed to build a head again, JSON values."""
     return {
         "head": name,
@@ -116,6 +143,7 @@ def describe(options: HeadOptions, name: str, *, width: int, apart: bool, poolin
         "pooling": pooling if pools(name) else None,
         "hidden_size": options.hidden_size,
         "dropout": options.dropout,
+        "scale": list(scale) if name == "rating" and scale is not None else None,
         "layer_norm": options.layer_norm,
     }
 

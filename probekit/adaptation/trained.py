@@ -51,7 +51,7 @@ def load_learner(folder: str | Path) -> tuple[Learner, dict[str, Any]]:
     with torch.random.fork_rng(devices=[]):  # new heads are drawn at random, and then overwritten
         made = build_head(
             HeadOptions(hidden_size=head["hidden_size"], dropout=head["dropout"]), head["head"], target,
-            head["width"], apart=head["pairs_apart"], pooling=head["pooling"],
+            head["width"], apart=head["pairs_apart"], pooling=head["pooling"], scale=head.get("scale"),
         )  # fmt: skip
     mix = ScalarMix(len(card["layers"]), layer_norm=head["layer_norm"])
     learner: Learner

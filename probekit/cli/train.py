@@ -60,7 +60,7 @@ def train_command(
         float | None,
         _option(
             "learning-rate",
-            "Its peak: 5e-5 for fine-tuning; 1e-3 for feature extraction, 1e-2 with the heads linear, softmax and crf.",
+            "Its peak: 5e-5 for fine-tuning; 1e-3 for feature extraction, 1e-2 with heads without a hidden layer.",
         ),
     ] = None,
     weight_decay: Annotated[

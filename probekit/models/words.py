@@ -97,7 +97,7 @@ def _spans(text: Text, splitting: Splitting) -> tuple[Sequence[str], Sequence[tu
     words = text[0]
     if not isinstance(words, (tuple, list)) or not all(isinstance(word, str) for word in words):
         raise UsageError(f"a list of words was wanted, got {words!r:.120}; give a sentence as a plain string.")
-    if len(words) == 1 and words[0].strip().count(" ") > 1:
+    if len(words) == 1 and words[0].strip().count(" ") > 2:  # not 10 000 000
         raise UsageError(
             f"a list of words was wanted, and its only word is a sentence, {words[0]!r:.120}; give its words, or the "
             "sentence as a plain string."

@@ -56,8 +56,8 @@ class Rating(Pair):
     """A number as a distribution over the whole numbers from ``low`` to ``high`` (Tai et al. 2015, section 4.2).
 
     The loss is the mean KL divergence, in nats, of the softmax from :func:`rating_distribution`; what is predicted is
-    its expectation. From 0 to 5 both STS-B and SICK have room; for SICK, from 1 to 5, ``low=1`` is the paper's.
-    Labels outside raise UsageError.
+    its expectation. Training takes ``low`` and ``high`` from the labels of train and dev: 1 and 5 of SICK, as in the
+    paper, 0 and 5 of STS-B. Labels outside raise UsageError.
     """
 
     kinds: ClassVar = frozenset({Kind.REGRESSION})
@@ -84,7 +84,7 @@ class Rating(Pair):
         if not bool(((labels >= low) & (labels <= high)).all()):
             raise UsageError(
                 f"ratings from {low:g} to {high:g} were wanted, and there are labels from {labels.min():g} to "
-                f"{labels.max():g}; give the head another low and high, or choose the head pair."
+                f"{labels.max():g}; train on them, too, or choose the head pair."
             )
         wanted = rating_distribution(labels, self.scores)
         return functional.kl_div(logits.log_softmax(-1), wanted, reduction="batchmean")
