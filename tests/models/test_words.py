@@ -86,7 +86,7 @@ BAD = {
     "a string for words": (("A man.",), "a list of words was wanted, got 'A man.'; give a sentence as a plain string"),
     "numbers for words": (((1, 2),), "a list of words was wanted, got \\(1, 2\\)"),
     "nothing for words": ((None,), "a list of words was wanted, got None"),
-    "a sentence for a word": ((("A man sleeps here.",),), "its only word is a sentence, 'A man sleeps here.'; give its words"),
+    "a sentence for a word": ((("A man sleeps now.",),), "its only word is a sentence, 'A man sleeps now.'; give its"),
 }
 
 
