@@ -137,6 +137,14 @@ def here(job: Job) -> dict[str, Any]:
     if job.side == "torch.nn.LSTM":
         for cell in (m for m in encoder.model.modules() if isinstance(m, ProjectedLSTM)):
             cell.fused = True
+        by_library = ProjectedLSTM._by_library
+
+        def without_limits(*given: Any) -> Any:
+            found = by_library(*given)
+            assert found is not None, "a limit was reached"
+            return found
+
+        ProjectedLSTM._by_library = without_limits
     before = memory("VmRSS")
     began, cpu = perf_counter(), process_time()
     if job.side == "whole":
@@ -167,8 +175,6 @@ def here(job: Job) -> dict[str, Any]:
         with ThreadPoolExecutor(job.threads, initializer=lambda: torch.set_num_threads(1)) as lanes:
             list(lanes.map(work, parts))
     seconds, cpu = perf_counter() - began, process_time() - cpu
-    fused = [m.fused for m in encoder.model.modules() if isinstance(m, ProjectedLSTM)]
-    assert job.side != "torch.nn.LSTM" or all(fused), "a limit was reached"
     np.save(Path(job.work) / f"{job.side}.npy", means.found)
     return {
         "seconds": seconds, "cpu": cpu, "words": len(tokens.token_ids), "types": len(np.unique(tokens.token_ids)),

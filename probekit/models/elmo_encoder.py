@@ -162,7 +162,7 @@ def load_elmo(
     encoder.versions["self_check"] = error = relative_error(all_layers(encoder, check), truth)
     encoder.state = None
     for cell in (module for module in net.modules() if isinstance(module, ProjectedLSTM)):
-        cell.fused = where.type == "cuda"
+        cell.fused = where.type == "cuda" and cell.cell_clip is None and cell.proj_clip is None
     if error > TOLERANCE[dtype]:
         raise ModelError(
             f"{model}: the prepared model ({encoder.spec['path']}) is {error:.1e} off its own forward (allowed: "

@@ -51,9 +51,9 @@ class ProjectedLSTM(nn.Module):
 
     input : (4 cells, inputs) with the bias; recurrent : (4 cells, outputs); projection : (outputs, cells)
     cell_clip, proj_clip : limits to the absolute values of c and h, which are carried on cut; None for no limit
-    fused : try torch.nn.LSTM first, which knows no limits but is one kernel on a GPU. Where a limit is reached, which
-        is found out afterwards, its outputs are thrown away and it is not tried again: what reaches a limit once will
-        do so often. Its last bits may differ. On a CPU torch.nn.LSTM with a projection is no faster
+    fused : run torch.nn.LSTM first, which knows no limits but is one kernel on a GPU. Where a batch reaches a limit,
+        which is found out afterwards, its outputs are thrown away and the batch is run again. Its last bits may differ
+        from the loop's. On a CPU torch.nn.LSTM with a projection is no faster than the loop
     """
 
     def __init__(
@@ -74,7 +74,6 @@ class ProjectedLSTM(nn.Module):
             found = self._by_library(x, sizes, h, c)
             if found is not None:
                 return found
-            self.fused = False
         gates, below, outputs, ended = self.input(x), x.new_zeros(len(x), h.shape[1]), [], []
         recurrent: Callable[[Tensor], Tensor] = self.recurrent
         projection: Callable[[Tensor], Tensor] = self.projection
@@ -100,6 +99,8 @@ class ProjectedLSTM(nn.Module):
         lstm = self._library()
         packed = PackedSequence(x, torch.tensor(sizes))
         out, (last_h, last_c) = lstm(packed, (h[None], c[None]))
+        if self.cell_clip is None and self.proj_clip is None:
+            return out.data, last_h[0], last_c[0]
         steps = out.data.split(list(sizes))
         before = torch.cat([h, *(step[:n] for step, n in zip(steps, sizes[1:], strict=False))])
         i, f, g, _ = (self.input(x) + self.recurrent(before)).chunk(4, -1)  # all steps at once: what c was is not told
