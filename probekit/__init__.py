@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from probekit.activations.certify import certify
     from probekit.adaptation.train import train
     from probekit.demo import run_demo
+    from probekit.domains.divergence import js_divergence
     from probekit.errors import ProbekitError
     from probekit.information import mutual_information
     from probekit.information.edge import edge
@@ -41,6 +42,7 @@ __all__ = [
     "certify",
     "compare",
     "edge",
+    "js_divergence",
     "load_encoder",
     "load_task",
     "mdl",
@@ -62,6 +64,7 @@ _HOME = {
     "certify": "probekit.activations.certify",
     "train": "probekit.adaptation.train",
     "run_demo": "probekit.demo",
+    "js_divergence": "probekit.domains.divergence",
     "ProbekitError": "probekit.errors",
     "load_encoder": "probekit.models",
     "LogisticPath": "probekit.probes",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise, product
-from math import floor, log2
+from math import floor, inf, log, log2, sqrt
 
 import numpy as np
 from scipy.optimize import minimize
@@ -336,3 +336,38 @@ def scheme_allows(scheme, tags):
             open_type = kind if prefix in "BI" else None
         last_type = None if prefix == "O" else kind
     return open_type is None
+
+
+# Divergences of term distributions, a term at a time
+
+
+def js_bits(p, q):
+    """(KL(p‖m) + KL(q‖m)) / 2 in bits, m = (p + q) / 2."""
+    middle = [(a + b) / 2 for a, b in zip(p, q, strict=True)]
+    return sum(sum(a * log2(a / m) for a, m in zip(x, middle, strict=True) if a > 0) for x in (p, q)) / 2
+
+
+def divergence(measure, p, q, alpha=0.99, smoothing=1e-3):
+    """The measures of Ruder & Plank (2017) as they are defined, and the overlap of vocabularies."""
+    pairs, v = list(zip(map(float, p), map(float, q), strict=True)), len(p)
+    mixed = [[(1 - smoothing) * x + smoothing / v for x in pair] for pair in pairs]
+    match measure:
+        case "kl":
+            return sum(a * log(a / b) for a, b in mixed)
+        case "renyi":
+            common = sum(a**alpha / b ** (alpha - 1) for a, b in pairs if b > 0)
+            return log(common) / (alpha - 1) if common else inf
+        case "bhattacharyya":
+            common = sum(sqrt(a * b) for a, b in pairs)
+            return -log(common) if common else inf
+        case "cosine":
+            return 1 - sum(a * b for a, b in pairs) / sqrt(sum(a * a for a, _ in pairs) * sum(b * b for _, b in pairs))
+        case "euclidean":
+            return sqrt(sum((a - b) ** 2 for a, b in pairs))
+        case "variational":
+            return sum(abs(a - b) for a, b in pairs)
+        case "vocabulary-overlap":
+            return sum(a > 0 < b for a, b in pairs) / sum(a > 0 or b > 0 for a, b in pairs)
+    bits = js_bits(p, q)
+    return {"js-divergence": bits, "js-divergence-nats": bits * log(2), "js-distance": sqrt(max(bits, 0)),
+            "js-similarity": 1 - bits * log(2)}[measure]  # fmt: skip

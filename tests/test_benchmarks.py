@@ -103,3 +103,16 @@ def test_training_benchmarks_run(name: str, tmp_path: Path) -> None:
             assert curves[2] == pytest.approx(curves[0], abs=1e-4)
     else:
         assert all(one["wall"] > 0 for rounds in out.values() for one in rounds)
+
+
+@pytest.mark.slow  # 40 s
+def test_elmo_benchmark_runs(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, CACHE.with_name("elmo.py"), "--quick", "--work", tmp_path, "--json", tmp_path / "out.json"],
+        capture_output=True, text=True, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    out = json.loads((tmp_path / "out.json").read_text())
+    assert len({rounds[0]["words"] for rounds in out.values()}) == 1
+    row = next(line for line in done.stdout.splitlines() if line.startswith("| ours"))
+    assert 0 < float(row.split("|")[7]) < 1e-5  # other sums, the same vectors
