@@ -1,0 +1,250 @@
+"""How far term distributions are from each other: the measures of Ruder & Plank (2017) and two more, of all pairs.
+
+Definitions are those of Ruder & Plank (2017, "Learning to select data for transfer learning with Bayesian
+optimization", section 3.2) and of the code they published (github.com/sebastianruder/learn-to-select-data,
+similarity.py), which is in nats. The Jensen-Shannon divergence is in bits here, so that it lies in 0 … 1. Where their
+code gives 0 for an infinite value, this gives infinity.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from enum import StrEnum
+
+import numpy as np
+from scipy.special import xlog1py
+
+from probekit.domains import _kernels as kernels
+from probekit.errors import UsageError
+from probekit.runtime import blas_thread
+
+__all__ = ["Measure", "contributions", "divergences", "js_divergence", "of_js"]
+
+TILE = 32  # domains on each side of what one thread does at a time
+COLUMNS = 4096  # terms that are raised to a power, and multiplied, at a time
+CLOSE = 1e-7  # bits, below which the difference of sums is replaced by the sum of differences
+OFF = 1e-6  # how far from 1 a distribution may sum
+
+
+class Measure(StrEnum):
+    """What can be measured of a pair of term distributions p, q over the same v terms; m = (p + q) / 2.
+
+    js-divergence : (KL(p‖m) + KL(q‖m)) / 2 in bits, 0 … 1 (Lin 1991, equation 4.1)
+    js-divergence-nats : the same in nats, 0 … ln 2; js-distance : the root of it in bits, 0 … 1, which is a metric
+        (Endres & Schindelin 2003)
+    js-similarity : 1 - the divergence in nats, what learn-to-select-data calls Jensen-Shannon divergence. Its commit
+        72fcac3 takes KL(p‖m) twice; commit 82430f7, which is meant here, takes both.
+    kl : KL(p‖q) = Σ p ln p/q in nats (Kullback & Leibler 1951), of distributions mixed with a little of the uniform one
+    renyi : ln Σ p^α q^(1 - α) / (α - 1) in nats, α = 0.99 (Rényi 1961); infinite without common terms
+    bhattacharyya : -ln Σ √(p q) in nats (Bhattacharyya 1943); infinite without common terms
+    cosine : 1 - p·q / |p||q|, 0 … 1; euclidean : |p - q|; variational : Σ |p - q|, 0 … 2
+    vocabulary-overlap : of the terms that occur in either, the share that occurs in both (Jaccard), 0 … 1; with
+        js-similarity the only one that is large where domains are alike
+    """
+
+    JS = "js-divergence"
+    JS_NATS = "js-divergence-nats"
+    JS_DISTANCE = "js-distance"
+    JS_SIMILARITY = "js-similarity"
+    KL = "kl"
+    RENYI = "renyi"
+    BHATTACHARYYA = "bhattacharyya"
+    COSINE = "cosine"
+    EUCLIDEAN = "euclidean"
+    VARIATIONAL = "variational"
+    OVERLAP = "vocabulary-overlap"
+
+
+_OF_JS: dict[Measure, Callable[[np.ndarray], np.ndarray]] = {
+    Measure.JS: lambda bits: bits,
+    Measure.JS_NATS: lambda bits: bits * np.log(2),
+    Measure.JS_DISTANCE: lambda bits: np.sqrt(np.maximum(bits, 0)),
+    Measure.JS_SIMILARITY: lambda bits: 1 - bits * np.log(2),
+}
+
+
+def of_js(measure: str, bits: np.ndarray) -> np.ndarray | None:
+    """A measure that is a monotone function of the Jensen-Shannon divergence, from it; None for any other measure."""
+    function = _OF_JS.get(Measure(measure))
+    return None if function is None else function(bits)
+
+
+def js_divergence(p: np.ndarray, q: np.ndarray) -> float:
+    """Jensen-Shannon divergence of two distributions in bits, 0 (equal) … 1 (nothing in common); symmetric.
+
+    p, q : (v,), probabilities of the same terms in the same order
+    Lin (1991, "Divergence measures based on the Shannon entropy"), equation 4.1 with equal weights.
+    Raises UsageError for other lengths or dimensions, and for what is negative, not finite, or does not sum to 1.
+    """
+    return float(contributions(p, q).sum())
+
+
+def contributions(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """What each term adds to the Jensen-Shannon divergence, float64 (v,) in bits; never negative.
+
+    A term of mean probability m = (p + q) / 2 adds m (1 - H(p / (p + q))): how often it comes, times what it tells of
+    the domain it came from. That is (p log2 p/m + q log2 q/m) / 2 in a form that stays exact where p is close to q.
+    p, q and errors as of :func:`js_divergence`.
+    """
+    p, q = (
+        _distributions(np.atleast_1d(np.asarray(x, dtype=np.float64))[None], name) for x, name in ((p, "p"), (q, "q"))
+    )
+    if p.ndim != 2 or p.shape != q.shape:
+        raise UsageError(
+            f"two distributions over the same terms are wanted, not {p.shape[1:]} and {q.shape[1:]} numbers."
+        )
+    return _contributions(p[0], q[0])
+
+
+def _contributions(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    total = p + q
+    x = np.divide(p - q, total, out=np.zeros_like(total), where=total > 0)
+    return np.maximum(total * (xlog1py(1 + x, x) + xlog1py(1 - x, -x)), 0) / (4 * np.log(2))
+
+
+def divergences(
+    distributions: np.ndarray,
+    measures: str | Iterable[str] = (Measure.JS,),
+    *,
+    others: np.ndarray | None = None,
+    alpha: float = 0.99,
+    smoothing: float = 1e-3,
+    threads: int | None = None,
+) -> dict[str, np.ndarray]:
+    """Each measure of all pairs: name → float64 (a, b), row i, column j that of distribution i from other j.
+
+    distributions : (a, v), rows that sum to 1; others : (b, v), None for the same ones
+    measures : names of :class:`Measure`
+    alpha : of Rényi's divergence, 0 … 1
+    smoothing : share of the uniform distribution over the v terms that both are mixed with before ``kl``, which would
+        be infinite for a term that the second one lacks
+    threads : for tiles of pairs, all cores for None; the numbers are the same for any number. Beside the distributions,
+        memory is what the (a, b) results take and 4,096 columns.
+    Raises UsageError for an unknown measure, for shapes that do not go together, and for a row that is no distribution.
+    """
+    names = list(dict.fromkeys([measures] if isinstance(measures, str) else measures))
+    if unknown := [name for name in names if name not in list(Measure)]:
+        raise UsageError(f"there is no measure {unknown[0]!r}; there are {', '.join(Measure)}.")
+    if not (0 < alpha < 1 and 0 < smoothing < 1):
+        raise UsageError(f"alpha and smoothing lie between 0 and 1, not at {alpha} and {smoothing}.")
+    p = _distributions(distributions, "distributions")
+    q = p if others is None else _distributions(others, "others")
+    if p.shape[1] != q.shape[1]:
+        raise UsageError(f"the distributions are over {p.shape[1]} terms and the others over {q.shape[1]}.")
+    found: dict[str, np.ndarray] = {}
+    if any(name in _OF_JS for name in names):
+        bits = _jensen_shannon(p, q, threads)
+        found |= {name: function(bits) for name, function in _OF_JS.items()}
+    if {Measure.VARIATIONAL, Measure.EUCLIDEAN} & set(names):
+        absolute, squares = _tiled(kernels.distances, p, q, threads, 2)
+        found |= {Measure.VARIATIONAL: absolute, Measure.EUCLIDEAN: np.sqrt(squares)}
+    with blas_thread():
+        found |= {name: _PRODUCTS[Measure(name)](p, q, alpha, smoothing) for name in names if name in _PRODUCTS}
+    if p is q:
+        for name in names:
+            np.fill_diagonal(found[name], float(name in (Measure.OVERLAP, Measure.JS_SIMILARITY)))
+    return {str(name): found[name] for name in names}
+
+
+def _distributions(rows: np.ndarray, called: str) -> np.ndarray:
+    """Rows that sum to 1 as exactly as they can, float64 and contiguous; not copied where they are."""
+    rows = np.ascontiguousarray(rows, dtype=np.float64)
+    if rows.ndim != 2 or not rows.size:
+        raise UsageError(f"{called}: probabilities of terms are wanted, not an array {rows.shape[-2:]}.")
+    sums = rows.sum(1)
+    if (wrong := ~(np.abs(sums - 1) <= OFF) | (rows.min(1) < 0)).any():
+        i = int(wrong.argmax())
+        row, which = rows[i], f"{called}, row {i + 1}" if len(rows) > 1 else called
+        if not np.isfinite(row).all():
+            raise UsageError(f"{which}: a probability is NaN or infinite.")
+        if row.min() < 0:
+            raise UsageError(f"{which}: a probability is negative ({row.min():g}).")
+        if not sums[i]:
+            raise UsageError(f"{which}: there is no mass; a domain must hold a term of the vocabulary.")
+        raise UsageError(f"{which}: the probabilities sum to {sums[i]:g}, not to 1; divide counts by their sum.")
+    return rows if (np.abs(sums - 1) < 1e-14).all() else rows / sums[:, None]
+
+
+def _tiled(kernel: Callable[..., None], p: np.ndarray, q: np.ndarray, threads: int | None, planes: int) -> np.ndarray:
+    """What ``kernel`` says of all pairs, float64 (planes, a, b), a tile at a time; p is q: each pair once."""
+    out, same = np.zeros((planes, len(p), len(q))), p is q
+
+    def tile(at: tuple[int, int]) -> None:
+        i, j = (slice(start, start + TILE) for start in at)
+        kernel(p[i], q[j], same and at[0] == at[1], out[:, i, j])
+
+    tiles = [(i, j) for i in range(0, len(p), TILE) for j in range(i if same else 0, len(q), TILE)]
+    if len(tiles) == 1 or threads == 1:
+        list(map(tile, tiles))
+    else:
+        with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
+            list(pool.map(tile, tiles))
+    if same:
+        for plane in out:
+            plane += np.triu(plane, 1).T
+    return out
+
+
+def _jensen_shannon(p: np.ndarray, q: np.ndarray, threads: int | None) -> np.ndarray:
+    """From sums of x log2 x, each row's own once; where little is left of them, from the terms' contributions."""
+    own = [np.empty(len(rows)) for rows in (p, q)]
+    for rows, out in zip((p, q), own, strict=True):
+        kernels.negative_entropies(rows, out)
+    bits = 1 - (_tiled(kernels.pair_sums, p, q, threads, 1)[0] - (own[0][:, None] + own[1])) / 2
+    for i, j in np.argwhere(bits < CLOSE):
+        if p is not q or i != j:
+            bits[i, j] = _contributions(p[i], q[j]).sum()
+    return np.clip(bits, 0, 1)
+
+
+Columns = Callable[[np.ndarray], np.ndarray]
+
+
+def _product(left: Columns, right: Columns, p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """left(p) @ right(q).T, some columns at a time."""
+    total = np.zeros((len(p), len(q)))
+    for at in range(0, p.shape[1], COLUMNS):
+        total += left(p[:, at : at + COLUMNS]) @ right(q[:, at : at + COLUMNS]).T
+    return total
+
+
+def _logarithm(x: np.ndarray) -> np.ndarray:
+    with np.errstate(divide="ignore"):
+        return np.log(x)
+
+
+def _kl(p: np.ndarray, q: np.ndarray, _: float, smoothing: float) -> np.ndarray:
+    def smooth(x: np.ndarray) -> np.ndarray:
+        return (1 - smoothing) * x + smoothing / p.shape[1]
+
+    own = sum((y * np.log(y)).sum(1) for y in (smooth(p[:, at : at + COLUMNS]) for at in range(0, p.shape[1], COLUMNS)))
+    return np.maximum(np.asarray(own)[:, None] - _product(smooth, lambda x: np.log(smooth(x)), p, q), 0)
+
+
+def _renyi(p: np.ndarray, q: np.ndarray, alpha: float, _: float) -> np.ndarray:
+    return np.maximum(_logarithm(_product(lambda x: x**alpha, lambda x: x ** (1 - alpha), p, q)) / (alpha - 1), 0)
+
+
+def _bhattacharyya(p: np.ndarray, q: np.ndarray, _: float, __: float) -> np.ndarray:
+    return np.maximum(-_logarithm(_product(np.sqrt, np.sqrt, p, q)), 0)
+
+
+def _cosine(p: np.ndarray, q: np.ndarray, _: float, __: float) -> np.ndarray:
+    lengths = [np.sqrt(np.einsum("iv,iv->i", x, x)) for x in (p, q)]
+    return np.clip(1 - _product(np.asarray, np.asarray, p, q) / np.outer(*lengths), 0, 1)
+
+
+def _overlap(p: np.ndarray, q: np.ndarray, _: float, __: float) -> np.ndarray:
+    both = _product(lambda x: (x > 0).astype(np.float64), lambda x: (x > 0).astype(np.float64), p, q)
+    return both / ((p > 0).sum(1)[:, None] + (q > 0).sum(1) - both)
+
+
+_PRODUCTS: dict[Measure, Callable[[np.ndarray, np.ndarray, float, float], np.ndarray]] = {
+    Measure.KL: _kl,
+    Measure.RENYI: _renyi,
+    Measure.BHATTACHARYYA: _bhattacharyya,
+    Measure.COSINE: _cosine,
+    Measure.OVERLAP: _overlap,
+}
