@@ -1,0 +1,26 @@
+"""Domains: the terms of their texts, how far their distributions are apart, and how sure that is.
+
+terms = count_domains({"fiction": "novels/", "wiki": "wiki.txt.gz"})
+"""
+
+from __future__ import annotations
+
+from probekit.domains.corpora import Unit, read_files, read_hub, read_texts
+from probekit.domains.counting import Counts, Tokenizer, count
+from probekit.domains.terms import Terms, choose_terms, count_domains, load_counts, merge, save_counts
+
+__all__ = [
+    "Counts",
+    "Terms",
+    "Tokenizer",
+    "Unit",
+    "choose_terms",
+    "count",
+    "count_domains",
+    "load_counts",
+    "merge",
+    "read_files",
+    "read_hub",
+    "read_texts",
+    "save_counts",
+]

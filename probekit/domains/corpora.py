@@ -1,0 +1,225 @@
+"""Text to count, read as a stream: files, folders, gzip, JSON lines, a data set of the hub, or any strings.
+
+Text files are UTF-8 (a byte-order mark is skipped). What a document is decides how wide intervals are, since documents
+are what is drawn again: it should be what was written at one go. A paragraph, up to a blank line, is the default: the
+lines of a paragraph that was wrapped are not independent, and intervals over them would be too narrow. One sentence or
+text a line is ``unit="line"``.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NoReturn
+
+from probekit.errors import DataError, UsageError
+
+__all__ = ["Chunk", "Corpus", "Unit", "read_files", "read_hub", "read_texts"]
+
+CHUNK = 1 << 18
+"""Bytes that are read, and counted, at a time."""
+
+LONGEST = 1 << 26
+"""Bytes without white space (of JSON lines: in a line) that are taken to be no text."""
+
+JSON_LINES = (".jsonl", ".ndjson")
+
+
+class Unit(StrEnum):
+    """What a document of a text file is."""
+
+    PARAGRAPH = "paragraph"  # lines up to a blank one
+    LINE = "line"
+    FILE = "file"
+
+    @classmethod
+    def _missing_(cls, value: object) -> NoReturn:
+        raise UsageError(f"a document is {value!r}; it is one of {', '.join(cls)}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of text that begins and ends where a word does.
+
+    source : the file, relative to the corpus, or another name of where it is from; documents are numbered within it
+    data : valid UTF-8 without NUL, except where ``marked``: then each document is followed by a NUL
+    read : bytes of the corpus that have been read from the disk so far
+    """
+
+    source: str
+    data: bytes
+    marked: bool
+    read: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """Text to be read once, as chunks; ``size`` is that of its files in bytes, 0 where it is not known."""
+
+    chunks: Iterator[Chunk]
+    size: int = 0
+
+
+def read_files(path: str | Path, *, field: str = "text") -> Corpus:
+    """A file, or all files of a folder and its subfolders in the order of their paths, hidden ones left out.
+
+    Names that end in .gz are unpacked; of .jsonl and .ndjson each line's ``field`` is a document.
+    Raises DataError, then or while it is read, for a path that is not there, a folder without files, bytes that are not
+    UTF-8 or not gzip, and a line that is no JSON object with a text in ``field``; it names file and byte or line.
+    """
+    path = Path(path)
+    if path.is_dir():
+        files = [Path(top) / name for top, _, names in os.walk(path) for name in names]
+        files = sorted(f for f in files if not any(part.startswith(".") for part in f.relative_to(path).parts))
+        if not files:
+            raise DataError("holds no file that is not hidden; give a folder of text files.", file=path)
+    elif path.is_file():
+        files = [path]
+    else:
+        raise DataError("there is no such file or folder.", file=path)
+    top = path if path.is_dir() else path.parent
+    sizes = [f.stat().st_size for f in files]
+
+    def chunks() -> Iterator[Chunk]:
+        done = 0
+        for file, size in zip(files, sizes, strict=True):
+            source = file.relative_to(top).as_posix()
+            if Path(file.name.removesuffix(".gz")).suffix in JSON_LINES:
+                yield from _marked(_json_lines(file, field), source, done)
+            else:
+                for data, at in _blocks(file, b"\n \t"):
+                    yield Chunk(source, data, marked=False, read=done + at)
+            done += size
+
+    return Corpus(chunks(), sum(sizes))
+
+
+def read_texts(texts: Iterable[str], source: str = "texts") -> Corpus:
+    """Strings, each a document, such as the sentences of a task. Raises UsageError while read for what is none."""
+    return Corpus(_marked(((text, 0) for text in texts), source, 0))
+
+
+def read_hub(name: str, split: str, *, config: str | None = None, field: str = "text") -> Corpus:
+    """A data set of the Hugging Face hub, or a local folder of data files, streamed; a row's ``field`` is a document.
+
+    No code of the data set is run. Raises DataError where it cannot be loaded or has no such field.
+    """
+    import datasets
+
+    where = f"{name}, {config}" if config else name
+    try:
+        rows = datasets.load_dataset(name, config, split=split, streaming=True)
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise DataError(
+            f"the {split} split could not be loaded from the Hugging Face hub ({where}): {reason[:300].rstrip('.')}. "
+            "Without a network, give a file or a folder."
+        ) from error
+
+    def texts() -> Iterator[tuple[str, int]]:
+        for number, row in enumerate(rows, 1):
+            yield _text(row, field, file=f"{where}, {split}", line=number), 0
+
+    return Corpus(_marked(texts(), f"{name}/{split}", 0))
+
+
+def _marked(texts: Iterable[tuple[str, int]], source: str, before: int) -> Iterator[Chunk]:
+    """Documents, each with the bytes read so far, gathered into chunks."""
+    held: list[bytes] = []
+    size = at = 0
+    for number, (text, at) in enumerate(texts, 1):
+        if not isinstance(text, str):
+            raise UsageError(f"{source}, document {number}: wanted a string, got {text!r:.80}.")
+        try:
+            data = text.replace("\0", " ").encode()
+        except UnicodeEncodeError as error:
+            message = "holds half of a surrogate pair (\\ud800 to \\udfff), which is no character."
+            raise DataError(message, file=source, line=number) from error
+        held += (data, b"\0")
+        size += len(data) + 1
+        if size >= CHUNK:
+            yield Chunk(source, b"".join(held), marked=True, read=before + at)
+            held, size = [], 0
+    if held:
+        yield Chunk(source, b"".join(held), marked=True, read=before + at)
+
+
+def _json_lines(file: Path, field: str) -> Iterator[tuple[str, int]]:
+    """The field of each line, and how many bytes of the file have been read."""
+    number = 0
+    for data, at in _blocks(file, b"\n"):
+        for line in data.removesuffix(b"\n").split(b"\n"):
+            number += 1
+            if not line.strip():
+                continue
+            try:
+                record = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise DataError(f"is not JSON: {error}.", file=file, line=number) from error
+            yield _text(record, field, file=file, line=number), at
+
+
+def _text(record: Any, field: str, **where: Any) -> str:
+    if not isinstance(record, dict):
+        raise DataError(f"expected a JSON object, found a {type(record).__name__}.", **where)
+    if field not in record:
+        names = ", ".join(map(repr, record)) or "none"
+        raise DataError(f"there is no field {field!r}; the fields are {names}. Name one (--field).", **where)
+    if not isinstance(record[field], str):
+        raise DataError(f"the field {field!r} holds {record[field]!r:.60}, expected a text.", **where)
+    return record[field]
+
+
+def _blocks(file: Path, ends: bytes) -> Iterator[tuple[bytes, int]]:
+    """The text of a file in blocks that end with one of ``ends`` (the first, if any), and the bytes of it read so far.
+
+    Only the last may end otherwise.
+    """
+    packed = file.suffix == ".gz"
+    try:
+        with file.open("rb") as raw, gzip.GzipFile(fileobj=raw) if packed else raw as stream:
+            rest, offset = b"", 0
+            while block := stream.read(CHUNK):
+                cut = block.rfind(ends[:1])
+                if cut < 0:
+                    cut = max(block.rfind(end) for end in ends)
+                if cut < 0:
+                    rest += block
+                    if len(rest) > LONGEST:
+                        what = "line end" if len(ends) == 1 else "white space"
+                        message = f"no {what} in {LONGEST >> 20} MB from byte {offset} on. Is it text?"
+                        raise DataError(message, file=file)
+                    continue
+                whole = rest + block[: cut + 1]
+                yield _checked(whole, file, offset), raw.tell()
+                offset, rest = offset + len(whole), block[cut + 1 :]
+            if rest:
+                yield _checked(rest, file, offset), raw.tell()
+    except gzip.BadGzipFile as error:
+        raise DataError(f"is not gzip, though its name ends in .gz ({error}).", file=file) from error
+    except (EOFError, zlib.error) as error:
+        raise DataError(f"the gzip data are cut short or damaged ({error}).", file=file) from error
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror or error}.", file=file) from error
+
+
+def _checked(data: bytes, file: Path, offset: int) -> bytes:
+    """``data`` if it is text, without a byte-order mark at the beginning of the file."""
+    if not data.isascii():
+        try:
+            data.decode()
+        except UnicodeDecodeError as error:
+            bad = data[error.start]
+            hint = " It looks like gzip: let its name end in .gz." if data[:2] == b"\x1f\x8b" and not offset else ""
+            message = f"byte 0x{bad:02x} at offset {offset + error.start} is not UTF-8. Save the file as UTF-8.{hint}"
+            raise DataError(message, file=file) from error
+    if (nul := data.find(b"\0")) >= 0:
+        message = f"holds a NUL at offset {offset + nul}. Is the file UTF-16, or no text?"
+        raise DataError(message, file=file)
+    return data[3:] if not offset and data.startswith(b"\xef\xbb\xbf") else data

@@ -1,0 +1,326 @@
+"""Counting the terms of one domain, document by document, in memory that does not grow with the text.
+
+Documents are dealt to at most so many blocks, by a seeded hash of their number and of the file they stand in: a block
+is a random sample of the domain's documents, which is what intervals are made of. Up to that number of documents each
+is a block of its own. All terms are counted, not those of a vocabulary: that is known when all domains are counted.
+"""
+
+from __future__ import annotations
+
+import sys
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, NoReturn
+
+import numpy as np
+import xxhash
+
+from probekit.domains import _term_kernels
+from probekit.domains.corpora import Chunk, Corpus, Unit
+from probekit.errors import DataError, UsageError
+from probekit.runtime import Progress, no_progress
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+__all__ = ["Counts", "Tokenize", "Tokenizer", "block_of", "count"]
+
+DENSE = 1 << 25
+"""Counts, in all blocks together, of the terms that are met first, which are most of what is met."""
+
+PAIRS = 1 << 23
+"""Other pairs of block and term that are kept, by default; where there are more the rarest terms are given up."""
+
+
+class Tokenizer(StrEnum):
+    """How text is cut into terms."""
+
+    WORD = "word"  # runs of letters, digits, marks and connecting punctuation such as _ (Unicode L, N, M, Pc)
+    WHITESPACE = "whitespace"  # what stands between white space
+
+    @classmethod
+    def _missing_(cls, value: object) -> NoReturn:
+        raise UsageError(f"terms are told by {value!r}; it is one of {', '.join(cls)}, or a function.")
+
+
+Tokenize = Callable[[Sequence[str]], Sequence[Sequence[str]]]
+"""Another tokenizer: the terms of each of several texts, which are lines of files, or documents of other sources."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How often each term occurs in each block of a domain.
+
+    terms : v different ones, sorted; matrix : int64 (blocks, v), sparse
+    deals : uint64 (blocks,), what each document's block will be told from where there are more documents than blocks;
+        None once that is so
+    documents, tokens : all that were read; documents without a token are none
+    pruned : tokens of terms that were given up to bound the memory; a term that occurs more than ``bound`` times in the
+        domain was not given up for good, and its count is short by ``bound`` at most; both are 0 as a rule
+    settings : what must be the same of counts that are merged or compared
+    """
+
+    name: str
+    terms: tuple[str, ...]
+    matrix: csr_array
+    deals: np.ndarray | None
+    documents: int
+    tokens: int
+    pruned: int
+    bound: int
+    settings: dict[str, str | int]
+
+
+def count(
+    name: str,
+    corpus: Corpus,
+    *,
+    tokenizer: Tokenizer | str | Tokenize = Tokenizer.WORD,
+    lower: bool = True,
+    unit: Unit | str = Unit.PARAGRAPH,
+    blocks: int = 1000,
+    seed: int = 0,
+    pairs: int = PAIRS,
+    progress: Progress = no_progress,
+) -> Counts:
+    """The counts of a domain called ``name``, in one pass over ``corpus``.
+
+    lower : whether terms are lower-cased; of a tokenizer that is a function they are taken as they come
+    unit : what a document is in files of text; unit, blocks and seed tell which documents a block is
+    pairs : of block and term that are held, some 24 bytes each, beside the first terms; see ``Counts.pruned``
+    Raises DataError where the corpus has no term at all, and what reading it raises.
+    """
+    unit = Unit(unit)
+    if blocks < 1:
+        raise UsageError(f"blocks is {blocks}; documents are dealt to 1 or more.")
+    scanner = _Strings(tokenizer) if callable(tokenizer) else _Bytes(Tokenizer(tokenizer))
+    called = getattr(tokenizer, "__name__", "function") if callable(tokenizer) else str(tokenizer)
+    lower = lower and not callable(tokenizer)
+    settings = {"tokenizer": called, "lower": int(lower), "unit": str(unit), "blocks": blocks, "seed": seed}
+    table = _Table(blocks)
+    deals: list[np.ndarray] | None = []
+    documents = tokens = pruned = bound = base = 0
+    source, place = None, np.zeros(4, dtype=np.int64)
+    for chunk in corpus.chunks:
+        if chunk.source != source:
+            source, base = chunk.source, documents
+            place[:3] = -1, 0, 1
+        before = int(place[0])
+        ids, of = scanner.scan(chunk, unit, place)
+        dealt = _deal(source, np.arange(before, place[0] + 1), seed)
+        documents = base + int(place[0]) + 1
+        if deals is not None:
+            deals.append(dealt[1:])
+            if documents > blocks:
+                earlier = np.concatenate(deals)
+                rows, words, numbers = table.items()
+                table = _Table(blocks)
+                table.put(block_of(earlier[rows], blocks), words, numbers)
+                deals = None
+        rows = np.arange(base + before, documents) if deals is not None else block_of(dealt, blocks)
+        table.put(rows[of], ids)
+        if table.used > pairs:
+            table, lost, most = _prune(table, scanner, pairs // 2)
+            pruned, bound = pruned + lost, bound + most
+        tokens += len(ids)
+        progress(name, chunk.read >> 20, corpus.size >> 20, MB=chunk.read / 1e6)
+    if not tokens:
+        raise DataError(f"the domain {name!r} is empty: there is no term in its text.")
+    all_deals = None if deals is None else np.concatenate(deals)
+    terms, matrix = _matrix(table.items(), scanner.terms(), blocks if deals is None else documents, lower=lower)
+    return Counts(name, terms, matrix, all_deals, documents, tokens, pruned, bound, settings)
+
+
+def _deal(source: str, numbers: np.ndarray, seed: int) -> np.ndarray:
+    """uint64 for each document's number (int64) in ``source``, as good as random (Steele et al. 2014, splitmix64)."""
+    x = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    x += np.uint64(xxhash.xxh3_64_intdigest(source.encode(), seed))
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def block_of(deals: np.ndarray, blocks: int) -> np.ndarray:
+    """The block, int64, of documents with these deals."""
+    return (deals % np.uint64(blocks)).astype(np.int64)
+
+
+class _Table:
+    """Counts by block and word: an array for the words that came first, an open table of pairs for the others."""
+
+    def __init__(self, blocks: int) -> None:
+        self.dense = np.zeros((blocks, max(DENSE // blocks, 1)), dtype=np.int32)
+        self.used = 0
+        self._open(1 << 12)
+
+    def _open(self, slots: int) -> None:
+        self.keys, self.values = np.full(slots, -1, dtype=np.int64), np.zeros(slots, dtype=np.int64)
+
+    def put(self, rows: np.ndarray, words: np.ndarray, numbers: np.ndarray | None = None) -> None:
+        """Add 1, or ``numbers``, to the counts of ``words`` in ``rows``, all of shape (n,)."""
+        beyond = int(np.count_nonzero(words >= self.dense.shape[1]))
+        if 2 * (self.used + beyond) > len(self.keys):
+            held = self.keys >= 0
+            keys, values = self.keys[held], self.values[held]
+            self._open(1 << (4 * (self.used + beyond) - 1).bit_length())
+            _term_kernels.refill(keys, values, self.keys, self.values)
+        one = np.ones(1, dtype=np.int64)
+        how = (one, 0) if numbers is None else (numbers, 1)
+        self.used += _term_kernels.add(rows, words, *how, self.dense, self.keys, self.values)
+
+    def items(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Row and word, int32, and count, int64, of all that is not 0."""
+        words = [np.flatnonzero(row).astype(np.int32) for row in self.dense]
+        rows = np.repeat(np.arange(len(words), dtype=np.int32), [len(w) for w in words])
+        counts = [row[w] for row, w in zip(self.dense, words, strict=True)]
+        held = self.keys >= 0
+        keys = self.keys[held]
+        return (
+            np.concatenate([rows, (keys >> 32).astype(np.int32)]),
+            np.concatenate([*words, (keys & 0xFFFFFFFF).astype(np.int32)]),
+            np.concatenate([*counts, self.values[held]]).astype(np.int64),
+        )
+
+
+class _Bytes:
+    """Numbers of words, found in bytes by a kernel."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.kinds = _kinds(tokenizer)
+        self._forget()
+
+    def _forget(self) -> None:
+        self.known = 0
+        self.slots, self.hashes = np.full(1 << 12, -1, dtype=np.int32), np.empty(0, dtype=np.uint64)
+        self.bounds, self.arena = np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.uint8)
+
+    def scan(self, chunk: Chunk, unit: Unit, place: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Word and document, int32 (tokens,), of a chunk; documents count from ``place[0]``, where the last one was."""
+        data = np.frombuffer(chunk.data, dtype=np.uint8)
+        end = 0 if chunk.marked else -1 if unit is Unit.FILE else ord("\n")
+        return self._words(data, end, place, paragraphs=unit is Unit.PARAGRAPH and not chunk.marked)
+
+    def _words(
+        self, data: np.ndarray, end: int, place: np.ndarray, *, paragraphs: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        most = len(data) // 2 + 1
+        self.hashes = _longer(self.hashes, self.known + most)
+        self.bounds = _longer(self.bounds, self.known + most + 1)
+        self.arena = _longer(self.arena, int(self.bounds[self.known]) + len(data))
+        if 2 * (self.known + most) > len(self.slots):
+            self.slots = np.full(1 << (2 * (self.known + most) - 1).bit_length(), -1, dtype=np.int32)
+            _term_kernels.rehash(self.hashes[: self.known], self.slots)
+        ids, of = np.empty(most, dtype=np.int32), np.empty(most, dtype=np.int32)
+        place[3] = self.known
+        tables = (self.slots, self.hashes, self.bounds, self.arena)
+        found, self.known = _term_kernels.scan(data, self.kinds, end, paragraphs, place, *tables, ids, of)
+        return ids[:found], of[:found]
+
+    def _pieces(self) -> list[bytes]:
+        data = self.arena.tobytes()
+        return [data[a:b] for a, b in pairwise(self.bounds[: self.known + 1].tolist())]
+
+    def terms(self) -> list[str]:
+        """The words by number."""
+        return [piece.decode() for piece in self._pieces()]
+
+    def keep(self, words: np.ndarray) -> None:
+        """Forget all but ``words``, which are numbered anew in that order."""
+        pieces = self._pieces()
+        data = b" ".join(pieces[word] for word in words)
+        self._forget()
+        self._words(np.frombuffer(data, dtype=np.uint8), -1, np.array([-1, 0, 1, 0]), paragraphs=False)
+
+
+class _Strings:
+    """Numbers of terms that a function finds; the twin of ``_Bytes``."""
+
+    def __init__(self, tokenize: Tokenize) -> None:
+        self.tokenize = tokenize
+        self.known: dict[str, int] = {}
+
+    def scan(self, chunk: Chunk, unit: Unit, place: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """As of ``_Bytes``; the function is given the lines of a file, or the documents of other sources."""
+        texts = chunk.data.decode().split("\0" if chunk.marked else "\n")
+        first, ids, of, known = int(place[0]), [], [], self.known
+        for i, (text, terms) in enumerate(zip(texts, self.tokenize(texts), strict=True), 1):
+            if terms:
+                place[:2] = place[0] + (not place[1]), 1
+                ids += [known.setdefault(term, len(known)) for term in terms]
+                of += [int(place[0]) - first] * len(terms)
+            place[2] = place[2] and not text.strip(" \t\v\f\r")
+            if i < len(texts):
+                if chunk.marked or unit is Unit.LINE or (unit is Unit.PARAGRAPH and place[2]):
+                    place[1] = 0
+                place[2] = 1
+        return np.array(ids, dtype=np.int32), np.array(of, dtype=np.int32)
+
+    def terms(self) -> list[str]:
+        """The terms by number."""
+        return list(self.known)
+
+    def keep(self, words: np.ndarray) -> None:
+        """Forget all but ``words``, which are numbered anew in that order."""
+        terms = self.terms()
+        self.known = {terms[word]: i for i, word in enumerate(words)}
+
+
+def _prune(table: _Table, scanner: _Bytes | _Strings, pairs: int) -> tuple[_Table, int, int]:
+    """Give up the rarest terms, so that the others take at most ``pairs``.
+
+    Returns the table, the number of tokens that were given up, and how often the most frequent of their terms came.
+    """
+    rows, words, numbers = table.items()
+    totals = np.bincount(words, weights=numbers).astype(np.int64)
+    order = np.argsort(-totals, kind="stable")
+    blocks, columns = table.dense.shape
+    beyond = np.cumsum(np.bincount(words)[order][columns:])
+    kept = columns + int(np.searchsorted(beyond, pairs, side="right"))
+    bound = int(totals[order[kept]]) if kept < len(order) else 0
+    order = order[totals[order] > bound]
+    number = np.full(len(totals), -1, dtype=np.int32)
+    number[order] = np.arange(len(order), dtype=np.int32)
+    stays = number[words] >= 0
+    scanner.keep(order)
+    smaller = _Table(blocks)
+    smaller.put(rows[stays], number[words[stays]], numbers[stays])
+    return smaller, int(numbers[~stays].sum()), bound
+
+
+def _matrix(
+    items: tuple[np.ndarray, np.ndarray, np.ndarray], terms: list[str], blocks: int, *, lower: bool
+) -> tuple[tuple[str, ...], csr_array]:
+    """Terms, sorted, lower-cased if asked for, and the counts as a sparse matrix (blocks, terms)."""
+    from scipy.sparse import csr_array
+
+    rows, words, numbers = items
+    terms = [term.lower() for term in terms] if lower else terms
+    names = sorted(set(terms))
+    at = {name: i for i, name in enumerate(names)}
+    columns = np.fromiter((at[term] for term in terms), np.int32, len(terms))
+    matrix = csr_array((numbers, (rows, columns[words])), shape=(blocks, len(names)))
+    matrix.sort_indices()
+    return tuple(names), matrix
+
+
+def _longer(array: np.ndarray, length: int) -> np.ndarray:
+    """``array``, or a copy with room for ``length`` and as much again."""
+    if len(array) >= length:
+        return array
+    longer = np.empty(2 * length, dtype=array.dtype)
+    longer[: len(array)] = array
+    return longer
+
+
+@cache
+def _kinds(tokenizer: Tokenizer) -> np.ndarray:
+    """For each code point whether it belongs to a term: uint8 (0x110000,)."""
+    characters = map(chr, range(sys.maxunicode + 1))
+    if tokenizer is Tokenizer.WHITESPACE:
+        return np.frombuffer(bytes(not c.isspace() and c != "\0" for c in characters), dtype=np.uint8)
+    categories = map(unicodedata.category, characters)
+    return np.frombuffer(bytes(name[0] in "LMN" or name == "Pc" for name in categories), dtype=np.uint8)

@@ -1,0 +1,270 @@
+"""Term distributions of domains over one vocabulary: the terms that are most frequent in all of them together.
+
+terms = count_domains({"fiction": "novels/", "own": ["one text", "another"]})
+terms.distributions[0], terms.outside / terms.tokens
+
+Counts of each domain, of all terms, can be saved and merged: those of two halves give those of the whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from probekit.domains.corpora import Corpus, read_files, read_texts
+from probekit.domains.counting import Counts, block_of, count
+from probekit.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+__all__ = ["Terms", "choose_terms", "count_domains", "load_counts", "merge", "save_counts"]
+
+FORMAT = "probekit-counts/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Counts of some domains over one vocabulary of v terms.
+
+    names : of the domains; vocabulary : the terms, the most frequent first, ties in the order of the terms
+    counts : int64 (blocks, v) of each domain; a block is a random sample of its documents, or one of them where there
+        are fewer documents than blocks were asked for
+    outside : int64 (domains,), tokens of other terms; documents, tokens : int64 (domains,), all that were read
+    pruned : int64 (domains,), tokens outside whose terms were given up to bound the memory (see :class:`Counts`)
+    """
+
+    names: tuple[str, ...]
+    vocabulary: tuple[str, ...]
+    counts: tuple[np.ndarray, ...]
+    outside: np.ndarray
+    documents: np.ndarray
+    tokens: np.ndarray
+    pruned: np.ndarray
+
+    @property
+    def totals(self) -> np.ndarray:
+        """int64 (domains, v)."""
+        return np.array([count.sum(axis=0) for count in self.counts])
+
+    @property
+    def distributions(self) -> np.ndarray:
+        """Shares of the terms among those of the vocabulary, float64 (domains, v); each row sums to 1."""
+        totals = self.totals
+        return totals / totals.sum(axis=1, keepdims=True)
+
+
+def count_domains(
+    sources: Mapping[str, str | Path | Corpus | Iterable[str]]
+    | Iterable[tuple[str, str | Path | Corpus | Iterable[str]]],
+    *,
+    vocabulary: int = 10_000,
+    min_count: int = 1,
+    leave_out: Collection[str] = (),
+    field: str = "text",
+    **options: Any,
+) -> Terms:
+    """The terms of some domains, each by its name: a file or folder, strings (a document each), or a Corpus.
+
+    vocabulary, min_count, leave_out : see :func:`choose_terms`; field : of JSON lines
+    options : of :func:`probekit.domains.counting.count`: tokenizer, lower, unit, blocks, seed, progress
+    Raises UsageError where two domains have one name, and DataError for text that cannot be read, an empty domain, a
+    domain of one document, and one without a term of the vocabulary.
+    """
+    pairs = list(sources.items()) if isinstance(sources, Mapping) else list(sources)
+    _differ([name for name, _ in pairs])
+    corpora = [(name, _corpus(source, field)) for name, source in pairs]  # what is not there is told before any is read
+    counts = [count(name, corpus, **options) for name, corpus in corpora]
+    return choose_terms(counts, vocabulary=vocabulary, min_count=min_count, leave_out=leave_out)
+
+
+def _corpus(source: str | Path | Corpus | Iterable[str], field: str) -> Corpus:
+    if isinstance(source, Corpus):
+        return source
+    return read_files(source, field=field) if isinstance(source, (str, Path)) else read_texts(source)
+
+
+def choose_terms(
+    counts: Sequence[Counts], *, vocabulary: int = 10_000, min_count: int = 1, leave_out: Collection[str] = ()
+) -> Terms:
+    """Counts over the ``vocabulary`` most frequent terms of all domains together (Ruder & Plank 2017, section 4).
+
+    min_count : terms that come less often, in all domains together, are left to the mass outside
+    leave_out : terms, such as stop words, that are left to it, too
+    Raises UsageError where names are not unique or the counts were not made the same way, and DataError where a domain
+    is one document or has no term of the vocabulary.
+    """
+    _differ([c.name for c in counts])
+    if vocabulary < 1 or not counts:
+        raise UsageError(f"{len(counts)} domains over {vocabulary} terms: at least 1 of each is wanted.")
+    for c in counts:
+        _same(counts[0], c)
+        if c.documents < 2:
+            raise DataError(
+                f"the domain {c.name!r} is one document, and how sure its terms are cannot be told from one; "
+                "give more text, or say what a document is in it (--document line)."
+            )
+    together: Counter[str] = Counter()
+    sums = [c.matrix.sum(axis=0) for c in counts]
+    for c, totals in zip(counts, sums, strict=True):
+        together.update(dict(zip(c.terms, totals.tolist(), strict=True)))
+    out = frozenset(leave_out)
+    able = [(-n, term) for term, n in together.items() if n >= min_count and term not in out]
+    chosen = tuple(term for _, term in sorted(able)[:vocabulary])
+    tables = tuple(_columns(c, chosen) for c in counts)
+    inside = np.array([table.sum() for table in tables], dtype=np.int64)
+    for c, n in zip(counts, inside, strict=True):
+        if not n:
+            raise DataError(
+                f"the domain {c.name!r} has none of the {len(chosen):,} terms of the vocabulary; "
+                "ask for more of them (--vocabulary), or rarer ones (--min-count)."
+            )
+    tokens = np.array([c.tokens for c in counts], dtype=np.int64)
+    return Terms(
+        names=tuple(c.name for c in counts),
+        vocabulary=chosen,
+        counts=tables,
+        outside=tokens - inside,
+        documents=np.array([c.documents for c in counts], dtype=np.int64),
+        tokens=tokens,
+        pruned=np.array([c.pruned for c in counts], dtype=np.int64),
+    )
+
+
+def _columns(counts: Counts, chosen: tuple[str, ...]) -> np.ndarray:
+    """int64 (blocks, chosen)."""
+    at = {term: i for i, term in enumerate(counts.terms)}
+    there = np.array([k for k, term in enumerate(chosen) if term in at], dtype=np.int64)
+    table = np.zeros((counts.matrix.shape[0], len(chosen)), dtype=np.int64)
+    table[:, there] = counts.matrix[:, [at[chosen[k]] for k in there]].toarray()
+    return table
+
+
+def _differ(names: Sequence[str]) -> None:
+    twice = [name for name, n in Counter(names).items() if n > 1]
+    if twice:
+        raise UsageError(f"several domains are called {', '.join(map(repr, twice))}; give each a name of its own.")
+
+
+def _same(a: Counts, b: Counts) -> None:
+    other = {key: (x, b.settings.get(key)) for key, x in a.settings.items() if x != b.settings.get(key)}
+    if other:
+        ways = "; ".join(f"{key} {x} and {y}" for key, (x, y) in other.items())
+        raise UsageError(f"{a.name!r} and {b.name!r} were not counted the same way ({ways}); count one of them anew.")
+
+
+def merge(a: Counts, b: Counts) -> Counts:
+    """The counts of two parts of a domain as one; documents of ``a`` come first where each is a block.
+
+    They are those of counting both at once: terms and sums always, and blocks, too, where the parts are whole files.
+    Raises UsageError where they were not counted the same way.
+    """
+    _same(a, b)
+    terms = tuple(sorted({*a.terms, *b.terms}))
+    blocks, deals = int(a.settings["blocks"]), None
+    if a.deals is not None and b.deals is not None and len(a.deals) + len(b.deals) <= blocks:
+        deals = np.concatenate([a.deals, b.deals])
+    total = sum(_spread(part, terms, start, deals, blocks) for part, start in ((a, 0), (b, a.documents)))
+    numbers = {key: getattr(a, key) + getattr(b, key) for key in ("documents", "tokens", "pruned", "bound")}
+    return replace(a, terms=terms, matrix=total, deals=deals, **numbers)
+
+
+def _spread(part: Counts, terms: tuple[str, ...], start: int, deals: np.ndarray | None, blocks: int) -> csr_array:
+    """The matrix of a part in that of the whole: (blocks of the whole, terms)."""
+    from scipy.sparse import csr_array
+
+    at = {term: i for i, term in enumerate(terms)}
+    columns = np.array([at[term] for term in part.terms])
+    cells = part.matrix.tocoo()
+    rows = cells.row
+    if deals is not None:
+        rows = rows + start
+    elif part.deals is not None:
+        rows = block_of(part.deals, blocks)[rows]
+    shape = (blocks if deals is None else len(deals), len(terms))
+    return csr_array((cells.data, (rows, columns[cells.col])), shape=shape)
+
+
+def save_counts(path: str | Path, counts: Sequence[Counts]) -> Path:
+    """Write counts of all terms as Parquet: the columns domain, term, block and count, a row for each that is not 0.
+
+    The schema's metadata hold the format, the settings and each domain's documents, tokens and what was pruned (JSON).
+    The file appears whole. Raises UsageError where names are not unique or the counts were not made the same way.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    path = Path(path)
+    _differ([c.name for c in counts])
+    for c in counts:
+        _same(counts[0], c)
+    about = [
+        {
+            "name": c.name,
+            "terms": len(c.terms),
+            "blocks": c.matrix.shape[0],
+            "deals": None if c.deals is None else c.deals.tolist(),
+            **{key: getattr(c, key) for key in ("documents", "tokens", "pruned", "bound")},
+        }
+        for c in counts
+    ]
+    said = {"format": FORMAT, "settings": counts[0].settings, "domains": about}
+    text = pa.dictionary(pa.int32(), pa.string())
+    columns = [("domain", text), ("term", text), ("block", pa.int32()), ("count", pa.int64())]
+    schema = pa.schema(columns, metadata={"probekit": json.dumps(said)})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with parquet.ParquetWriter(beside, schema, compression="zstd") as writer:
+            for c in counts:
+                cells = c.matrix.tocsc().tocoo()  # term by term, which packs best
+                term = pa.DictionaryArray.from_arrays(cells.col.astype(np.int32), pa.array(c.terms))
+                name = pa.DictionaryArray.from_arrays(np.zeros(len(cells.col), dtype=np.int32), pa.array([c.name]))
+                arrays = [name, term, pa.array(cells.row.astype(np.int32)), pa.array(cells.data)]
+                writer.write_table(pa.Table.from_arrays(arrays, schema=schema), row_group_size=max(len(cells.col), 1))
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+    return path
+
+
+def load_counts(path: str | Path) -> list[Counts]:
+    """What :func:`save_counts` wrote; raises DataError for any other file."""
+    from pyarrow import ArrowException, parquet
+    from scipy.sparse import csr_array
+
+    path = Path(path)
+    try:
+        said = json.loads((parquet.read_schema(path).metadata or {}).get(b"probekit", b"{}"))
+        if said.get("format") != FORMAT:
+            raise DataError(
+                f"holds no counts of terms ({FORMAT}). Make them with probekit domains --counts.", file=path
+            )
+        with parquet.ParquetFile(path, read_dictionary=["domain", "term"]) as file:
+            tables = [file.read_row_group(i) for i in range(file.num_row_groups)]
+    except (OSError, ArrowException, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"cannot be read as Parquet ({error}).", file=path) from error
+    loaded = []
+    for about, table in zip(said["domains"], tables, strict=True):
+        term = table["term"].combine_chunks()
+        names, words = term.dictionary.to_pylist(), term.indices.to_numpy()
+        order = sorted(range(len(names)), key=names.__getitem__)
+        place = np.empty(len(names), dtype=np.int32)
+        place[order] = np.arange(len(names), dtype=np.int32)
+        cells = (table["count"].to_numpy(), (table["block"].to_numpy(), place[words]))
+        matrix = csr_array(cells, shape=(about["blocks"], len(names)))
+        matrix.sort_indices()
+        deals = None if about["deals"] is None else np.array(about["deals"], dtype=np.uint64)
+        numbers = {key: about[key] for key in ("documents", "tokens", "pruned", "bound")}
+        terms = tuple(names[i] for i in order)
+        loaded.append(Counts(about["name"], terms, matrix, deals, settings=said["settings"], **numbers))
+    return loaded
