@@ -129,6 +129,31 @@ def trajectory_command(
     _save(trajectory_panels(read_rows(*rows), metric=metric, columns=columns), out, "trajectory", dpi)
 
 
+@app.command("domains")
+def domains_command(
+    rows: Annotated[list[Path], typer.Argument(metavar="ROWS…", help="Rows that probekit domains wrote.")],
+    out: Out = None,
+    metric: Annotated[
+        str | None, typer.Option("--metric", help="Of the map and the tree, such as js-distance; the first without it.")
+    ] = None,
+    top: Annotated[int, typer.Option("--top", min=1, help="Terms of each pair.")] = 20,
+    dpi: Dpi = 300,
+) -> None:
+    """How far domains are from each other: a map and a tree, the terms that make the difference, the effect of size.
+
+    On the diagonal of the map are two random halves of one domain; cells are hatched where sampling alone gives as
+    much. There is a panel for each kind of rows that the files hold.
+
+    Examples:
+
+        probekit plot domains domains.parquet --out domains.pdf --metric js-distance
+    """
+    from probekit.plots import domain_panels
+    from probekit.rows import read_rows
+
+    _save(domain_panels(read_rows(*rows), metric=metric, top=top), out, "domains", dpi)
+
+
 def _save(figure: Figure, out: list[Path] | None, name: str, dpi: int) -> None:
     from probekit.plots import save
 

@@ -1,0 +1,259 @@
+"""Domains: a map of how far each is from each, a tree, the terms that make the difference, and corpus size."""
+
+from __future__ import annotations
+
+from itertools import cycle
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from probekit.errors import UsageError
+from probekit.plots.looks import COLOURS, INK, MARKERS, SMALL, bare
+from probekit.rows import make_rows
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["divergence_by_size", "domain_matrix", "domain_panels", "domain_terms", "domain_tree"]
+
+TITLES = {
+    "js-divergence": "Jensen-Shannon divergence (bits)",
+    "js-divergence-nats": "Jensen-Shannon divergence (nats)",
+    "js-distance": "Jensen-Shannon distance",
+    "js-similarity": "1 - Jensen-Shannon divergence (nats)",
+    "kl": "Kullback-Leibler divergence (nats)",
+    "renyi": "Rényi divergence (nats)",
+    "bhattacharyya": "Bhattacharyya distance (nats)",
+    "cosine": "Cosine distance",
+    "euclidean": "Euclidean distance",
+    "variational": "Variational distance",
+    "vocabulary-overlap": "Vocabulary overlap",
+    "proxy-a-distance": "Proxy A-distance",
+}
+ALIKE = ("js-similarity", "vocabulary-overlap")  # large where domains are alike
+WRITTEN = 12  # domains, up to which the cells hold numbers
+SIZES, TERMS = "js-divergence-by-size", "js-contribution"
+
+
+def domain_matrix(
+    rows: pd.DataFrame, *, metric: str | None = None, level: float = 0.05, ax: Axes | None = None
+) -> Axes:
+    """Draw a measure of all pairs of domains as a heat map into ``ax``; returns the Axes.
+
+    rows : as :func:`probekit.domains.rows.domain_rows` makes them, domains in their order. Row a, column b is from
+        domain_a to domain_b. On the diagonal are two random halves of one domain, as far as the rows hold them. Cells
+        are hatched whose p-value is above ``level``: sampling alone gives as much. Up to 12 domains have numbers.
+    metric : the rows' first for None; ax : a new figure's for None. A colour bar takes some of its width. Nothing is
+        shown or saved.
+    Raises UsageError where the rows hold no such measure, or two values for one pair.
+    """
+    import matplotlib as mpl
+    from matplotlib.patches import Rectangle
+
+    rows, metric = _of_metric(rows, metric)
+    names, values = _square(rows)
+    ax, colours = (
+        _axes(ax, 0.55 * len(names) + 2, 0.5 * len(names) + 1.4),
+        "viridis_r" if metric in ALIKE else "viridis",
+    )
+    finite = np.ma.masked_invalid(values)
+    image = ax.imshow(finite, cmap=mpl.colormaps[colours].with_extremes(bad="white"), vmin=min(0.0, finite.min()))
+    if len(names) <= WRITTEN:
+        for i, j in np.argwhere(~np.isnan(values)):
+            dark = np.isfinite(values[i, j]) and np.dot(image.to_rgba(values[i, j])[:3], (0.299, 0.587, 0.114)) < 0.5
+            ax.text(j, i, f"{values[i, j]:.2g}", ha="center", va="center", fontsize=7, color="white" if dark else INK)
+    if "p" in rows:
+        for i, j in _places(names, rows[(rows["p"] > level) & (rows["target"] == "gold")]):
+            for x, y in {(j, i), (i, j)} if _symmetric(rows) else {(j, i)}:
+                look: dict[str, Any] = {"facecolor": "none", "edgecolor": "white", "hatch": "////", "linewidth": 0}
+                ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, **look))
+    ax.set_xticks(range(len(names)), names, rotation=45, ha="right", rotation_mode="anchor")
+    ax.set_yticks(range(len(names)), names)
+    bare(ax, ())
+    bar = ax.figure.colorbar(image, ax=ax, pad=0.03, aspect=18)
+    bar.outline.set_visible(False)
+    bar.set_label(TITLES.get(metric, metric), fontsize=8, color=INK)
+    bare(bar.ax, ())
+    return ax
+
+
+def domain_tree(rows: pd.DataFrame, *, metric: str | None = None, ax: Axes | None = None) -> Axes:
+    """Draw domains as a tree, joined where the mean distance of their members is least; returns the Axes.
+
+    rows, ax : as of :func:`domain_matrix`. Clusters are joined by average linkage (Sokal & Michener 1958; SciPy's).
+    Raises UsageError for fewer than two domains, a pair that is missing or infinite, and for measures that have a
+    direction or are large where domains are alike.
+    """
+    from scipy.cluster.hierarchy import dendrogram, linkage
+    from scipy.spatial.distance import squareform
+
+    rows, metric = _of_metric(rows, metric)
+    if metric in ALIKE or not _symmetric(rows):
+        raise UsageError(f"a tree wants a distance that is the same both ways, not {metric}; take js-distance.")
+    names, values = _square(rows)
+    np.fill_diagonal(values, 0)
+    if len(names) < 2 or not np.isfinite(values).all():
+        raise UsageError("a tree wants a finite distance of each two of at least two domains, and the rows lack some.")
+    ax = _axes(ax, 3.6, 0.3 * len(names) + 1)
+    joined = linkage(squareform(values, checks=False), method="average")
+    dendrogram(joined, labels=names, orientation="right", ax=ax, link_color_func=lambda _: COLOURS[0], leaf_font_size=8)
+    ax.set_xlabel(TITLES.get(metric, metric), fontsize=9, color=INK)
+    bare(ax, ("bottom",))
+    return ax
+
+
+def domain_terms(rows: pd.DataFrame, *, top: int = 20, ax: Axes | None = None) -> Axes:
+    """Draw what the first ``top`` terms add to the divergence of two domains as bars; returns the Axes.
+
+    rows : of one pair, as :func:`probekit.domains.explain.explain` makes them. Bars of terms that the first domain has
+        more of go to the left, those of the second to the right; the greatest is on top.
+    Raises UsageError for rows of several pairs or of none.
+    """
+    rows = make_rows(rows)
+    rows = rows[rows["metric"] == TERMS]
+    if rows.empty or len(pairs := rows[["domain_a", "domain_b"]].drop_duplicates()) > 1:
+        raise UsageError(
+            f"domain_terms draws the terms of one pair of domains, these are rows of {len(rows) and len(pairs)}."
+        )
+    (a, b), whole = pairs.iloc[0], rows["value"].sum()
+    shown = rows[~rows["term"].str.startswith("(all other")].head(top)
+    ax = _axes(ax, 3.8, 0.17 * len(shown) + 1.1)
+    at, left = np.arange(len(shown)), (shown["mostly"] == a).to_numpy(dtype=bool)
+    for side, colour, name, sign in ((left, COLOURS[0], a, -1), (~left, COLOURS[1], b, 1)):
+        ax.barh(at[side], sign * shown["value"][side], color=colour, label=f"more in {name}", height=0.75)
+    ax.set_yticks(at, shown["term"])
+    ax.invert_yaxis()
+    ax.axvline(0, color=INK, linewidth=0.8)
+    ax.xaxis.set_major_formatter(lambda x, _: f"{abs(x):g}")
+    part = f", {shown['value'].sum() / whole:.0%} of {whole:.3f}" if whole else ""
+    ax.set_xlabel(f"bits of divergence{part}", fontsize=9, color=INK)
+    ax.set_title(f"{a} | {b}", loc="left", fontsize=10, fontweight="bold", color=INK)
+    ax.legend(**SMALL)
+    bare(ax, ("bottom",))
+    return ax
+
+
+def divergence_by_size(rows: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
+    """Draw the divergence of pairs of domains by the number of documents used; returns the Axes.
+
+    rows : as :func:`probekit.domains.rows.size_rows` makes them. Solid lines are corrected, dashed ones raw, and the
+        bands are where raw values of random parts fall. Raises UsageError where there are no such rows.
+    """
+    rows = make_rows(rows)
+    rows = rows[rows["metric"] == SIZES].sort_values("n", kind="stable")
+    if rows.empty:
+        raise UsageError("these rows hold no divergence by size; probekit.domains.rows.size_rows makes them.")
+    ax, looks = _axes(ax, 4.2, 2.8), cycle(zip(COLOURS, MARKERS, strict=True))
+    for (a, b), pair in rows.groupby(["domain_a", "domain_b"], sort=False):
+        colour, marker = next(looks)
+        look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4}
+        ax.fill_between(
+            pair["n"].astype(float), pair["raw_low"], pair["raw_high"], color=colour, alpha=0.15, linewidth=0
+        )
+        ax.plot(
+            pair["n"],
+            pair["raw"],
+            linestyle="--",
+            linewidth=1,
+            markerfacecolor="white",
+            label=f"{a} | {b}, raw",
+            **look,
+        )
+        ax.plot(pair["n"], pair["value"], linewidth=1.6, label=f"{a} | {b}, corrected", **look)
+    ax.set_xscale("log")
+    ax.set_ylim(bottom=0)
+    ax.set_xlabel("documents", fontsize=9, color=INK)
+    ax.set_ylabel(TITLES["js-divergence"], fontsize=9, color=INK)
+    ax.legend(**SMALL)
+    bare(ax)
+    return ax
+
+
+def domain_panels(rows: pd.DataFrame, *, metric: str | None = None, top: int = 20) -> Figure:
+    """All that the rows hold, side by side: the map and the tree, the terms of each pair, the effect of size.
+
+    metric : of the map and the tree, as of :func:`domain_matrix`; there is a tree where one can be drawn. Returns the
+    Figure. Raises UsageError where there is nothing to draw.
+    """
+    from matplotlib.figure import Figure
+
+    rows = make_rows(rows)
+    parts: list[tuple[float, object]] = []
+    if metric is not None or not rows["metric"].isin((SIZES, TERMS)).all():
+        chosen, _ = _of_metric(rows, metric)
+        names = max(len(_square(chosen)[0]), 4)
+        parts.append((0.5 * names + 2, lambda ax: domain_matrix(chosen, ax=ax)))
+        if _is_tree(chosen):
+            parts.append((3.4, lambda ax: domain_tree(chosen, ax=ax)))
+    if (rows["metric"] == TERMS).any():
+        for _, pair in rows[rows["metric"] == TERMS].groupby(["domain_a", "domain_b"], sort=False):
+            parts.append((3.6, lambda ax, pair=pair: domain_terms(pair, top=top, ax=ax)))
+    if (rows["metric"] == SIZES).any():
+        parts.append((4.2, lambda ax: divergence_by_size(rows, ax=ax)))
+    if not parts:
+        raise UsageError("there are no rows to draw.")
+    widths = [width for width, _ in parts]
+    figure = Figure(figsize=(sum(widths), 3.8), layout="constrained")
+    for ax, (_, draw) in zip(figure.subplots(1, len(parts), squeeze=False, width_ratios=widths)[0], parts, strict=True):
+        draw(ax)  # type: ignore[operator]
+    return figure
+
+
+def _of_metric(rows: pd.DataFrame, metric: str | None) -> tuple[pd.DataFrame, str]:
+    """The rows of one measure of pairs, and which it is."""
+    rows = make_rows(rows)
+    if missing := {"domain_a", "domain_b"} - set(rows.columns):
+        raise UsageError(f"these rows lack {', '.join(sorted(missing))}; probekit domains makes rows of domains.")
+    rows = rows[~rows["metric"].isin((SIZES, TERMS))]
+    known = list(rows["metric"].unique())
+    if not known or metric not in (None, *known):
+        raise UsageError(
+            f"there is no {metric or 'measure of pairs'} in these rows, only {', '.join(known) or 'others'}."
+        )
+    metric = metric or str(known[0])
+    return rows[rows["metric"] == metric], metric
+
+
+def _symmetric(rows: pd.DataFrame) -> bool:
+    """Whether each pair stands in the rows once."""
+    pairs = rows[rows["target"] == "gold"]
+    return not {(b, a) for a, b in zip(pairs["domain_a"], pairs["domain_b"], strict=True)} & set(
+        zip(pairs["domain_a"], pairs["domain_b"], strict=True)
+    )
+
+
+def _is_tree(rows: pd.DataFrame) -> bool:
+    names, values = _square(rows)
+    np.fill_diagonal(values, 0)
+    return (
+        len(names) > 1 and bool(np.isfinite(values).all()) and _symmetric(rows) and rows["metric"].iloc[0] not in ALIKE
+    )
+
+
+def _square(rows: pd.DataFrame) -> tuple[list[str], np.ndarray]:
+    """The domains in the order of the rows, and the values of all pairs, NaN where there is none."""
+    named = rows[["domain_a", "domain_b"]].to_numpy().ravel()
+    names, symmetric = list(dict.fromkeys(map(str, named))), _symmetric(rows)
+    if (twice := rows.duplicated(["domain_a", "domain_b", "target"])).any():
+        a, b = rows.loc[twice, ["domain_a", "domain_b"]].iloc[0]
+        raise UsageError(f"{a} and {b} have two values; were the same rows given twice?")
+    values = np.full((len(names), len(names)), np.nan)
+    for (i, j), value in zip(_places(names, rows), rows["value"], strict=True):
+        values[i, j] = value
+        if symmetric:
+            values[j, i] = value
+    return names, values
+
+
+def _places(names: list[str], rows: pd.DataFrame) -> list[tuple[int, int]]:
+    return [(names.index(a), names.index(b)) for a, b in zip(rows["domain_a"], rows["domain_b"], strict=True)]
+
+
+def _axes(ax: Axes | None, width: float, height: float) -> Axes:
+    if ax is None:
+        import matplotlib.pyplot as plt
+
+        ax = plt.subplots(figsize=(width, height), layout="constrained")[1]
+    return ax

@@ -1,0 +1,78 @@
+"""Rows of domains hold what was measured, once a pair, and can be written."""
+
+import numpy as np
+import pytest
+
+from probekit.domains.divergence import Measure, divergences
+from probekit.domains.rows import PROXY, domain_rows, size_rows
+from probekit.domains.terms import Terms
+from probekit.domains.uncertainty import halves, uncertainty
+from probekit.rows import read_rows, write_rows
+
+
+def terms(names=("fiction", "travel", "telephone"), blocks=(20, 30, 40), v=50, seed=0):
+    rng = np.random.default_rng(seed)
+    counts = tuple(rng.multinomial(60, rng.dirichlet(np.ones(v)), size=n) for n in blocks)
+    tokens = np.array([c.sum() for c in counts]) + 100
+    zeros = np.zeros(len(names), dtype=np.int64)
+    return Terms(
+        names=names, vocabulary=tuple(f"t{i}" for i in range(v)), counts=counts, outside=zeros + 100,
+        documents=np.array(blocks), tokens=tokens, pruned=zeros,
+    )  # fmt: skip
+
+
+FAST = {"resamples": 20, "draws": 19}
+
+
+def test_a_row_for_each_pair_and_measure(tmp_path):
+    data = terms()
+    asked = ["js-divergence", "js-distance", "kl", PROXY]
+    rows = domain_rows(data, asked, seed=2, **FAST)
+    gold = rows[rows["target"] == "gold"]
+    assert dict(gold["metric"].value_counts()) == {"js-divergence": 3, "js-distance": 3, "kl": 6, PROXY: 3}
+    found = uncertainty(data.counts, data.documents, asked[:3], seed=2, **FAST)
+    for row in gold[gold["metric"] != PROXY].itertuples():
+        i, j = (data.names.index(x) for x in (row.domain_a, row.domain_b))
+        one = found[row.metric]
+        got = (row.raw, row.value, row.ci_low, row.ci_high, row.null_mean, row.null_high, row.p)
+        fields = (one.raw, one.value, one.low, one.high, one.null_mean, one.null_high, one.p)
+        assert got == tuple(x[i, j] for x in fields)
+        assert row.n == row.documents_a + row.documents_b == data.documents[i] + data.documents[j]
+        assert row.outside_a == 100 / data.tokens[i]
+    assert set(gold["estimator"]) == {"null-corrected", "plug-in", "logistic"}
+    assert (gold.loc[gold["metric"] == PROXY, "value"] > 1).all()
+    same = rows[rows["target"] == "halves"]
+    assert (same["domain_a"] == same["domain_b"]).all()
+    assert len(same) == 9
+    split = halves(data.counts[1], ["js-divergence"], draws=19, seed=[2, 1])["js-divergence"]
+    row = same[(same["domain_a"] == "travel") & (same["metric"] == "js-divergence")].iloc[0]
+    assert row["value"] == pytest.approx(split.mean())
+    assert row["ci_low"] < row["value"] < row["ci_high"]
+    path = write_rows(rows, tmp_path / "rows.parquet", {})
+    assert read_rows(path).equals(rows)
+
+
+def test_raw_values_are_those_of_the_distributions():
+    data = terms()
+    rows = domain_rows(data, Measure, **FAST)
+    totals = divergences(data.distributions, Measure)
+    for row in rows[rows["target"] == "gold"].itertuples():
+        at = tuple(data.names.index(x) for x in (row.domain_a, row.domain_b))
+        assert row.raw == pytest.approx(totals[row.metric][at], abs=1e-14)
+
+
+def test_one_domain_has_its_halves():
+    rows = domain_rows(terms(names=("alone",), blocks=(20,)), **FAST)
+    assert list(rows["target"]) == ["halves"]
+    assert rows["n"].iloc[0] == 20
+
+
+def test_sizes():
+    rows = size_rows(terms(), (0.5, 1.0), repeats=3)
+    assert len(rows) == 6
+    assert list(rows["part"]) == [0.5, 1.0] * 3
+    assert list(rows["n"][:2]) == [25, 50]
+    assert set(rows["metric"]) == {"js-divergence-by-size"}
+    half, whole = rows["raw"][0], rows["raw"][1]
+    assert whole == pytest.approx(divergences(terms().distributions)["js-divergence"][0, 1])
+    assert half > rows["value"][0]
