@@ -58,7 +58,7 @@ def _options(
 
 
 def _register() -> None:
-    from probekit.cli import cache, certify, compare, convert, demo, mdl, mi, plot, probe, search, tasks, train
+    from probekit.cli import cache, certify, compare, convert, demo, domains, mdl, mi, plot, probe, search, tasks, train
 
     app.command("demo")(demo.demo_command)
     app.command("cache-activations")(cache.cache_command)
@@ -70,6 +70,7 @@ def _register() -> None:
     app.command("summary")(compare.summary_command)
     app.command("mdl")(mdl.mdl_command)
     app.command("mi")(mi.mi_command)
+    app.command("domains")(domains.domains_command)
     app.command("train")(train.train_command)
     app.command("evaluate")(train.evaluate_command)
     app.command("search")(search.search_command)

@@ -1,7 +1,8 @@
 """Loops of counting: words of UTF-8 bytes to numbers, and numbers into tables of counts.
 
-The bytes must be valid UTF-8 and end where a word does. The slow twin of ``scan`` is counting with a callable
-tokenizer, which goes through Python's strings.
+The bytes must be valid UTF-8, without NUL within words, and end where a word does. A word of up to seven bytes is told
+by its hash alone, which no other has, since to multiply by an odd number loses nothing; a longer one has an odd hash,
+and is compared. The slow twin of ``scan`` is counting with a tokenizer that is a function of Python's strings.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from numba import njit
 
 __all__ = ["add", "put", "refill", "rehash", "scan"]
 
-BASIS, PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)  # FNV-1a
 SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio (Knuth 1998, section 6.4)
+SEVEN = np.uint64(1 << 48)  # the least number that seven bytes make, none of which is 0
 
 
 @njit(nogil=True, cache=True)
@@ -28,82 +29,107 @@ def scan(
     arena: np.ndarray,
     ids: np.ndarray,
     documents: np.ndarray,
-) -> tuple[int, int]:
-    """The words of ``data`` as numbers, new words numbered on; returns how many words, and how many different so far.
+    first: int,
+) -> None:
+    """The words of ``data`` as numbers, new words numbered on, until the data end or half of the slots are taken.
 
     data : uint8 (n,); kinds : uint8 (0x110000,), 1 for a character of words; end : the byte that ends a document, or -1
     paragraphs : documents end at ``end`` only where nothing but blanks came since the last one
-    place : int64 (4,): number of the document, 1 while it goes on, 1 while the line is blank, words known
+    place : int64 (6,), updated: number of the document, 1 while it goes on, 1 while the line is blank; different words
+        known, words found in ``data``, bytes of it that are done
     slots : int32 (power of 2,), -1 where free; hashes : uint64; bounds : int64, word k is arena[bounds[k]:bounds[k+1]]
-    ids : int32 out; documents : int32 out, counted from ``place[0]`` at the call
+    ids, documents : int32 out, of each word found; documents count from ``first``
     """
-    mask = np.uint64(len(slots) - 1)
-    first, known = place[0], place[3]
-    i, n, found = 0, len(data), 0
-    while i < n:
-        at, h = i, BASIS
+    shift, mask = _shift(len(slots)), np.uint64(len(slots) - 1)
+    document, goes_on, blank, known, found = place[0], place[1], place[2], place[3], place[4]
+    i, n, room = np.uint64(place[5]), np.uint64(len(data)), len(slots) // 2
+    while i < n and known < room:
+        at, earlier, held = i, np.uint64(0), np.uint64(0)
+        c, size = np.uint64(0), np.uint64(1)
         while i < n:
-            c = np.int64(data[i])
-            size = 1
-            if c >= 0xF0:
-                c = (c & 7) << 18 | (data[i + 1] & 63) << 12 | (data[i + 2] & 63) << 6 | (data[i + 3] & 63)
-                size = 4
-            elif c >= 0xE0:
-                c = (c & 15) << 12 | (data[i + 1] & 63) << 6 | (data[i + 2] & 63)
-                size = 3
-            elif c >= 0x80:
-                c = (c & 31) << 6 | (data[i + 1] & 63)
-                size = 2
+            c, size = np.uint64(data[i]), np.uint64(1)
+            if c >= np.uint64(0x80):
+                c, size = _character(data, i, c)
             if not kinds[c]:
                 break
             for k in range(i, i + size):
-                h = (h ^ np.uint64(data[k])) * PRIME
+                if held >= SEVEN:
+                    earlier, held = (earlier ^ held) * SPREAD, np.uint64(0)
+                held = held << np.uint64(8) | np.uint64(data[k])
             i += size
         if i > at:
-            slot = (h * SPREAD) >> np.uint64(32) & mask
+            long = i - at > np.uint64(7)
+            code = (earlier ^ held) * SPREAD
+            code = (code ^ code >> np.uint64(32)) * SPREAD | np.uint64(1) if long else code << np.uint64(1)
+            slot = code >> shift
             word = slots[slot]
-            while word >= 0:
-                if hashes[word] == h and bounds[word + 1] - bounds[word] == i - at:
-                    k, start = 0, bounds[word]
-                    while k < i - at and arena[start + k] == data[at + k]:
-                        k += 1
-                    if k == i - at:
-                        break
+            while word >= 0 and not (hashes[word] == code and (not long or _same(data, at, i, arena, bounds, word))):
                 slot = (slot + np.uint64(1)) & mask
                 word = slots[slot]
             if word < 0:
                 word = known
-                slots[slot], hashes[word] = word, h
-                start = bounds[word]
-                for k in range(i - at):
-                    arena[start + k] = data[at + k]
-                bounds[word + 1] = start + i - at
+                slots[slot], hashes[word] = word, code
+                bounds[word + 1] = bounds[word] + np.int64(i - at)
+                arena[bounds[word] : bounds[word + 1]] = data[at:i]
                 known += 1
-            if not place[1]:
-                place[0] += 1
-                place[1] = 1
-            place[2] = 0
-            ids[found] = word
-            documents[found] = place[0] - first
+            if not goes_on:
+                document, goes_on = document + 1, 1
+            blank = 0
+            ids[found], documents[found] = word, document - first
             found += 1
-        if i < n:  # a character of no word, of ``size`` bytes
-            if c == end:
-                if not paragraphs or place[2]:
-                    place[1] = 0
-                place[2] = 1
-            elif c != 32 and not 9 <= c <= 13:
-                place[2] = 0
+        if i < n:  # a character of no word
+            if np.int64(c) == end:
+                if blank or not paragraphs:
+                    goes_on = 0
+                blank = 1
+            elif c != np.uint64(32) and (c < np.uint64(9) or c > np.uint64(13)):
+                blank = 0
             i += size
-    place[3] = known
-    return found, known
+    place[0], place[1], place[2], place[3], place[4], place[5] = document, goes_on, blank, known, found, i
+
+
+@njit(nogil=True, cache=True)
+def _character(data: np.ndarray, i: np.uint64, c: np.uint64) -> tuple[np.uint64, np.uint64]:
+    """Code point and number of bytes of the character that begins at ``i`` with ``c``, more than one byte."""
+    low, six = np.uint64(63), np.uint64(6)
+    second = np.uint64(data[i + np.uint64(1)]) & low
+    if c < np.uint64(0xE0):
+        return (c & np.uint64(31)) << six | second, np.uint64(2)
+    third = np.uint64(data[i + np.uint64(2)]) & low
+    if c < np.uint64(0xF0):
+        return (c & np.uint64(15)) << np.uint64(12) | second << six | third, np.uint64(3)
+    fourth = np.uint64(data[i + np.uint64(3)]) & low
+    head = (c & np.uint64(7)) << np.uint64(18) | second << np.uint64(12)
+    return head | third << six | fourth, np.uint64(4)
+
+
+@njit(nogil=True, cache=True)
+def _same(data: np.ndarray, at: np.uint64, end: np.uint64, arena: np.ndarray, bounds: np.ndarray, word: int) -> bool:
+    """Whether ``data[at:end]`` is ``word``."""
+    start, length = np.uint64(bounds[word]), np.uint64(bounds[word + 1] - bounds[word])
+    if length != end - at:
+        return False
+    for k in range(length):  # noqa: SIM110 (numba knows no generators within all)
+        if data[at + k] != arena[start + k]:
+            return False
+    return True
+
+
+@njit(nogil=True, cache=True)
+def _shift(slots: int) -> np.uint64:
+    """What leaves of 64 bits those that tell one of ``slots``, a power of 2."""
+    bits = 0
+    while 1 << bits < slots:
+        bits += 1
+    return np.uint64(64 - bits)
 
 
 @njit(nogil=True, cache=True)
 def rehash(hashes: np.ndarray, slots: np.ndarray) -> None:
     """Enter the words of ``hashes`` into ``slots``, which are free (-1) and at least twice as many."""
-    mask = np.uint64(len(slots) - 1)
+    shift, mask = _shift(len(slots)), np.uint64(len(slots) - 1)
     for word in range(len(hashes)):
-        slot = (hashes[word] * SPREAD) >> np.uint64(32) & mask
+        slot = hashes[word] >> shift
         while slots[slot] >= 0:
             slot = (slot + np.uint64(1)) & mask
         slots[slot] = word

@@ -104,7 +104,7 @@ def count(
     table = _Table(blocks)
     deals: list[np.ndarray] | None = []
     documents = tokens = pruned = bound = base = 0
-    source, place = None, np.zeros(4, dtype=np.int64)
+    source, place = None, np.zeros(6, dtype=np.int64)
     for chunk in corpus.chunks:
         if chunk.source != source:
             source, base = chunk.source, documents
@@ -195,8 +195,8 @@ class _Bytes:
 
     def _forget(self) -> None:
         self.known = 0
-        self.slots, self.hashes = np.full(1 << 12, -1, dtype=np.int32), np.empty(0, dtype=np.uint64)
-        self.bounds, self.arena = np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.uint8)
+        self.slots, self.hashes = np.full(1 << 12, -1, dtype=np.int32), np.empty(1 << 11, dtype=np.uint64)
+        self.bounds, self.arena = np.zeros((1 << 11) + 1, dtype=np.int64), np.empty(0, dtype=np.uint8)
 
     def scan(self, chunk: Chunk, unit: Unit, place: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Word and document, int32 (tokens,), of a chunk; documents count from ``place[0]``, where the last one was."""
@@ -208,17 +208,19 @@ class _Bytes:
         self, data: np.ndarray, end: int, place: np.ndarray, *, paragraphs: bool
     ) -> tuple[np.ndarray, np.ndarray]:
         most = len(data) // 2 + 1
-        self.hashes = _longer(self.hashes, self.known + most)
-        self.bounds = _longer(self.bounds, self.known + most + 1)
-        self.arena = _longer(self.arena, int(self.bounds[self.known]) + len(data))
-        if 2 * (self.known + most) > len(self.slots):
-            self.slots = np.full(1 << (2 * (self.known + most) - 1).bit_length(), -1, dtype=np.int32)
-            _term_kernels.rehash(self.hashes[: self.known], self.slots)
         ids, of = np.empty(most, dtype=np.int32), np.empty(most, dtype=np.int32)
-        place[3] = self.known
-        tables = (self.slots, self.hashes, self.bounds, self.arena)
-        found, self.known = _term_kernels.scan(data, self.kinds, end, paragraphs, place, *tables, ids, of)
-        return ids[:found], of[:found]
+        first, place[3:] = int(place[0]), (self.known, 0, 0)
+        self.arena = _longer(self.arena, int(self.bounds[self.known]) + len(data))
+        while True:
+            tables = (self.slots, self.hashes, self.bounds, self.arena)
+            _term_kernels.scan(data, self.kinds, end, paragraphs, place, *tables, ids, of, first)
+            self.known = int(place[3])
+            if place[5] == len(data):
+                return ids[: place[4]], of[: place[4]]
+            self.slots = np.full(2 * len(self.slots), -1, dtype=np.int32)
+            _term_kernels.rehash(self.hashes[: self.known], self.slots)
+            self.hashes = _longer(self.hashes, len(self.slots) // 2)
+            self.bounds = _longer(self.bounds, len(self.slots) // 2 + 1)
 
     def _pieces(self) -> list[bytes]:
         data = self.arena.tobytes()
@@ -233,7 +235,7 @@ class _Bytes:
         pieces = self._pieces()
         data = b" ".join(pieces[word] for word in words)
         self._forget()
-        self._words(np.frombuffer(data, dtype=np.uint8), -1, np.array([-1, 0, 1, 0]), paragraphs=False)
+        self._words(np.frombuffer(data, dtype=np.uint8), -1, np.array([-1, 0, 1, 0, 0, 0]), paragraphs=False)
 
 
 class _Strings:

@@ -1,0 +1,154 @@
+"""``probekit domains``: from texts to rows, tables, counts to merge, and one sentence for what is wrong."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from probekit.cli import main
+from probekit.domains import count_domains
+from probekit.domains.divergence import js_divergence
+from probekit.domains.terms import load_counts
+from probekit.rows import read_card, read_rows
+
+COMMON = "the of and to in a is that it was for on with as".split()
+OWN = {"sea": "ship whale sail wave harbour".split(), "law": "court judge claim statute appeal".split()}
+QUICK = ["--resamples", "40", "--draws", "19"]
+
+
+def sentences(name, n, seed=0):
+    rng = np.random.default_rng(seed)
+    return [" ".join([*rng.choice(COMMON, 6), *rng.choice(OWN[name], 3)]).capitalize() for _ in range(n)]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "sea").mkdir()
+    (tmp_path / "sea/one.txt").write_text("\n\n".join(sentences("sea", 60)), encoding="utf-8")
+    (tmp_path / "sea/two.txt.gz").write_bytes(gzip.compress("\n\n".join(sentences("sea", 40, 1)).encode()))
+    lines = (json.dumps({"id": i, "body": text}) for i, text in enumerate(sentences("law", 80)))
+    (tmp_path / "law.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    return tmp_path
+
+
+def test_from_texts_to_rows_and_tables(folder, capsys):
+    out = folder / "rows.parquet"
+    texts = [f"sea={folder / 'sea'}", f"law={folder / 'law.jsonl'}", "--field", "body"]
+    also = ["--measure", "js-divergence, vocabulary-overlap", "--explain", "sea,law", "--top", "3", "--seed", "5"]
+    assert main(["domains", *texts, *also, *QUICK, "--out", str(out)]) == 0
+    shown = capsys.readouterr().out
+    assert "2 domains, 24 terms" in shown
+    assert "sea, law: the terms that make up" in shown
+    assert "(all other terms)" in shown
+    rows = read_rows(out)
+    terms = count_domains({"sea": sentences("sea", 60) + sentences("sea", 40, 1), "law": sentences("law", 80)}, seed=5)
+    p, q = terms.distributions
+    gold = rows[(rows["target"] == "gold") & (rows["metric"] == "js-divergence")].iloc[0]
+    assert gold["raw"] == pytest.approx(js_divergence(p, q), abs=1e-12)
+    assert gold["ci_low"] < gold["value"] < gold["raw"]
+    assert gold["p"] == 0.05  # none of 19 draws is as far
+    assert (gold["documents_a"], gold["documents_b"]) == (100, 80)
+    explained = rows[rows["metric"] == "js-contribution"]
+    assert len(explained) == 4
+    assert explained["value"].sum() == pytest.approx(gold["raw"])
+    assert set(explained["term"][:3]) <= {*OWN["sea"], *OWN["law"]}
+    card = read_card(out)
+    assert card["arguments"]["domains"]["sea"] == {"documents": 100, "tokens": 900, "pruned": 0}
+    assert card["arguments"]["tokenizer"] == "word"
+    assert card["seeds"] == {"seed": 5}
+
+
+def test_halves_that_were_counted_apart_give_the_whole(folder, tmp_path, capsys):
+    law = [f"law={folder / 'law.jsonl'}", "--field", "body"]
+    for name, path in (("one", "sea/one.txt"), ("two", "sea/two.txt.gz")):
+        assert main(["domains", f"sea={folder / path}", "--counts", str(tmp_path / f"{name}.parquet"), *QUICK]) == 0
+    assert main(["domains", *law, "--counts", str(tmp_path / "law.parquet"), *QUICK]) == 0
+    parts = [str(tmp_path / f"{name}.parquet") for name in ("one", "two", "law")]
+    kept = ["--sizes", *QUICK, "--counts", str(tmp_path / "all.parquet"), "--out"]
+    assert main(["domains", *parts, *kept, str(tmp_path / "merged.csv")]) == 0
+    assert (
+        main(["domains", f"sea={folder / 'sea'}", *law, "--sizes", *QUICK, "--out", str(tmp_path / "whole.csv")]) == 0
+    )
+    assert (tmp_path / "merged.csv").read_text() == (tmp_path / "whole.csv").read_text()
+    assert "js-divergence-by-size" in (tmp_path / "whole.csv").read_text()
+    assert [(c.name, c.documents) for c in load_counts(tmp_path / "all.parquet")] == [("sea", 100), ("law", 80)]
+    capsys.readouterr()
+    assert main(["domains", parts[0], *law, "--cased", *QUICK]) == 2
+    assert "were not counted the same way (lower 1 and 0)" in capsys.readouterr().err
+
+
+def test_the_domains_of_a_task(tmp_path, capsys):
+    lines = [f"{text}\t{text}s\t{int(name == 'sea')}\t{name}" for name in OWN for text in sentences(name, 30)]
+    (tmp_path / "train.tsv").write_text("\n".join(["a\tb\tlabel\twhere", *lines]), encoding="utf-8")
+    (tmp_path / "t.toml").write_text(
+        'name = "t"\ntext = "a"\npair = "b"\ndomain = "where"\n[splits]\ntrain = "train.tsv"\n',
+        encoding="utf-8",
+    )
+    out = tmp_path / "rows.parquet"
+    assert main(["domains", "--task", str(tmp_path / "t.toml"), *QUICK, "--out", str(out)]) == 0
+    gold = read_rows(out).query("target == 'gold'").iloc[0]
+    assert (gold["domain_a"], gold["domain_b"], gold["n"]) == ("law", "sea", 60)
+    assert read_card(out)["arguments"]["domains"]["law"]["tokens"] == 30 * 18  # both sentences
+    assert (
+        main(["domains", "--task", "grammar:sentiment", "--split", "dev", f"own={tmp_path / 'train.tsv'}", *QUICK]) == 2
+    )
+    assert "the domain 'own' is one document" in capsys.readouterr().err
+
+
+def test_a_tokenizer_of_the_hub_s_kind(folder, tiny_bert, tmp_path, capsys):
+    import tokenizers
+
+    out = tmp_path / "counts.parquet"
+    command = ["domains", f"sea={folder / 'sea'}", "--tokenizer", str(tiny_bert), "--counts", str(out), *QUICK]
+    assert main(command) == 0
+    [counts] = load_counts(out)
+    backend = tokenizers.Tokenizer.from_file(str(tiny_bert / "tokenizer.json"))
+    backend.no_truncation()
+    texts = sentences("sea", 60) + sentences("sea", 40, 1)
+    expected = [backend.encode(text, add_special_tokens=False).tokens for text in texts]
+    assert counts.tokens == sum(map(len, expected))
+    assert set(counts.terms) == {term for terms in expected for term in terms}
+    assert counts.settings["tokenizer"].startswith(tiny_bert.name)
+    (tmp_path / "empty").mkdir()
+    assert main(["domains", f"sea={folder / 'sea'}", "--tokenizer", "./none", *QUICK]) == 2
+    assert "'./none' is no tokenizer" in capsys.readouterr().err
+
+
+def test_stop_words_and_the_mass_outside(folder, tmp_path):
+    (tmp_path / "stop.txt").write_text("The\nof\n\n", encoding="utf-8")
+    texts = [f"sea={folder / 'sea'}", f"law={folder / 'law.jsonl'}", "--field", "body", *QUICK]
+    out = tmp_path / "rows.parquet"
+    assert main(["domains", *texts, "--stop-words", str(tmp_path / "stop.txt"), "--out", str(out)]) == 0
+    left_out = read_rows(out).query("target == 'gold'").iloc[0]
+    words = " ".join(sentences("law", 80)).lower().split()
+    assert left_out["outside_b"] == pytest.approx((words.count("the") + words.count("of")) / len(words))
+
+
+WRONG = {
+    "nothing": ([], "no text was given; write NAME=PATH"),
+    "no name": (["{0}/sea"], "names no domain; write NAME="),
+    "twice": (["a={0}/sea", "a={0}/law.jsonl"], "several domains are called 'a'"),
+    "missing": (["a={0}/none.txt"], "none.txt: there is no such file or folder"),
+    "no field": (["a={0}/law.jsonl"], "law.jsonl, line 1: there is no field 'text'; the fields are 'id', 'body'"),
+    "one document": (["a={0}/sea", "b={0}/b.txt"], "the domain 'b' is one document"),
+    "undecodable": (["a={0}/sea", "b={0}/bad.txt"], "bad.txt: byte 0xe9 at offset 3 is not UTF-8"),
+    "unknown pair": (["a={0}/sea", "--explain", "a,c"], "there is no domain 'c' to explain; there are a"),
+    "no pair": (["a={0}/sea", "--explain", "a"], "two domains A,B are wanted"),
+    "no split": (["a=hub:some/set"], "names no split; write hub:REPO@SPLIT"),
+    "no task": (["a={0}/sea", "--split", "dev"], "--data-dir and --split belong to --task"),
+    "measure": (["a={0}/sea", "b={0}/sea", "--measure", "l7"], "there is no measure 'l7'"),
+    "document": (["a={0}/sea", "--document", "page"], "a document is 'page'; it is one of paragraph, line, file"),
+    "counts": (["{0}/x.parquet"], "x.parquet: cannot be read"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_one_sentence(folder, capsys, case):
+    (folder / "b.txt").write_text("all in one document", encoding="utf-8")
+    (folder / "bad.txt").write_bytes(b"caf\xe9")
+    arguments, message = WRONG[case]
+    assert main(["domains", *(a.format(folder) for a in arguments), *QUICK]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
