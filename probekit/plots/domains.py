@@ -35,6 +35,7 @@ TITLES = {
 ALIKE = ("js-similarity", "vocabulary-overlap")  # large where domains are alike
 WRITTEN = 12  # domains, up to which the cells hold numbers
 SIZES, TERMS = "js-divergence-by-size", "js-contribution"
+REST = "(all other terms)"
 
 
 def domain_matrix(
@@ -43,8 +44,9 @@ def domain_matrix(
     """Draw a measure of all pairs of domains as a heat map into ``ax``; returns the Axes.
 
     rows : as :func:`probekit.domains.rows.domain_rows` makes them, domains in their order. Row a, column b is from
-        domain_a to domain_b. On the diagonal are two random halves of one domain, as far as the rows hold them. Cells
-        are hatched whose p-value is above ``level``: sampling alone gives as much. Up to 12 domains have numbers.
+        domain_a to domain_b. On the diagonal are two random halves of one domain, where the values beside them are raw,
+        as they are, not corrected. Cells are hatched whose p-value is above ``level``: sampling alone gives as much.
+        Up to 12 domains have numbers.
     metric : the rows' first for None; ax : a new figure's for None. A colour bar takes some of its width. Nothing is
         shown or saved.
     Raises UsageError where the rows hold no such measure, or two values for one pair.
@@ -54,6 +56,8 @@ def domain_matrix(
 
     rows, metric = _of_metric(rows, metric)
     names, values = _square(rows)
+    if (rows["estimator"] == "null-corrected").any():
+        np.fill_diagonal(values, np.nan)
     ax, colours = (
         _axes(ax, 0.55 * len(names) + 2, 0.5 * len(names) + 1.4),
         "viridis_r" if metric in ALIKE else "viridis",
@@ -118,19 +122,19 @@ def domain_terms(rows: pd.DataFrame, *, top: int = 20, ax: Axes | None = None) -
             f"domain_terms draws the terms of one pair of domains, these are rows of {len(rows) and len(pairs)}."
         )
     (a, b), whole = pairs.iloc[0], rows["value"].sum()
-    shown = rows[~rows["term"].str.startswith("(all other")].head(top)
+    shown = rows[rows["term"] != REST].head(top)
     ax = _axes(ax, 3.8, 0.17 * len(shown) + 1.1)
     at, left = np.arange(len(shown)), (shown["mostly"] == a).to_numpy(dtype=bool)
-    for side, colour, name, sign in ((left, COLOURS[0], a, -1), (~left, COLOURS[1], b, 1)):
-        ax.barh(at[side], sign * shown["value"][side], color=colour, label=f"more in {name}", height=0.75)
+    for some, colour, sign in ((left, COLOURS[0], -1), (~left, COLOURS[1], 1)):
+        ax.barh(at[some], sign * shown["value"][some], color=colour, height=0.75)
     ax.set_yticks(at, shown["term"])
     ax.invert_yaxis()
     ax.axvline(0, color=INK, linewidth=0.8)
     ax.xaxis.set_major_formatter(lambda x, _: f"{abs(x):g}")
     part = f", {shown['value'].sum() / whole:.0%} of {whole:.3f}" if whole else ""
     ax.set_xlabel(f"bits of divergence{part}", fontsize=9, color=INK)
-    ax.set_title(f"{a} | {b}", loc="left", fontsize=10, fontweight="bold", color=INK)
-    ax.legend(**SMALL)
+    for side, name, colour in (("left", a, COLOURS[0]), ("right", b, COLOURS[1])):
+        ax.set_title(f"more in {name}", loc=side, fontsize=8, fontweight="bold", color=colour)  # type: ignore[arg-type]
     bare(ax, ("bottom",))
     return ax
 
@@ -152,16 +156,9 @@ def divergence_by_size(rows: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         ax.fill_between(
             pair["n"].astype(float), pair["raw_low"], pair["raw_high"], color=colour, alpha=0.15, linewidth=0
         )
-        ax.plot(
-            pair["n"],
-            pair["raw"],
-            linestyle="--",
-            linewidth=1,
-            markerfacecolor="white",
-            label=f"{a} | {b}, raw",
-            **look,
-        )
-        ax.plot(pair["n"], pair["value"], linewidth=1.6, label=f"{a} | {b}, corrected", **look)
+        ax.plot(pair["n"], pair["raw"], linestyle="--", linewidth=1, markerfacecolor="white", **look)
+        ax.plot(pair["n"], pair["value"], linewidth=1.6, label=f"{a} | {b}", **look)
+    ax.plot([], [], color="#7F7F7F", linestyle="--", linewidth=1, label="raw")
     ax.set_xscale("log")
     ax.set_ylim(bottom=0)
     ax.set_xlabel("documents", fontsize=9, color=INK)

@@ -1,5 +1,10 @@
 """Divergences of term distributions: their definitions, their properties, and what is no distribution."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import naive
 import numpy as np
 import pytest
@@ -221,3 +226,18 @@ def test_what_divergences_refuses():
     p[1] = 0
     with pytest.raises(UsageError, match=r"row 2: there is no mass"):
         divergences(p)
+
+
+@pytest.mark.slow  # half a minute, most of it compiling
+def test_the_benchmark_runs(tmp_path):
+    benchmark = Path(__file__).parents[2] / "benchmarks" / "divergence.py"
+    done = subprocess.run(
+        [sys.executable, benchmark, "--quick"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env=os.environ,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "log2 alone" in done.stdout

@@ -51,6 +51,8 @@ def test_the_map_is_of_all_pairs():
     assert [t.get_text() for t in ax.get_yticklabels()] == NAMES
     assert sorted(t.get_text() for t in ax.texts) == ["0.05", "0.1", "0.1", "0.2", "0.2", "0.3", "0.3"]
     assert hatched(ax) == set()
+    corrected = make_rows([*pairs(estimator="null-corrected"), rows[-1]])
+    assert np.isnan(cells(domain_matrix(corrected, ax=axes()))[1, 1])  # halves are raw
 
 
 def test_a_measure_with_a_direction_fills_both_sides():
@@ -91,7 +93,7 @@ def test_terms_point_to_the_domain_that_has_more_of_them():
     assert sorted(p.get_width() for p in ax.patches) == [-0.05, 0.03]
     assert ax.get_ylim()[0] > ax.get_ylim()[1]
     assert "40% of 0.200" in ax.get_xlabel()
-    assert ax.get_legend_handles_labels()[1] == ["more in fiction", "more in travel"]
+    assert [ax.get_title(side) for side in ("left", "right")] == ["more in fiction", "more in travel"]
 
 
 def sizes():
@@ -101,7 +103,7 @@ def sizes():
 
 def test_size_goes_to_the_right():
     ax = divergence_by_size(make_rows(sizes()), ax=axes())
-    raw, corrected = ax.lines
+    raw, corrected, _ = ax.lines
     assert list(raw.get_xdata()) == [10, 50, 100]
     assert list(raw.get_ydata()) == pytest.approx([0.2, 0.12, 0.11])
     assert list(corrected.get_ydata()) == [0.1] * 3
