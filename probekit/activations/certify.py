@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from probekit.models.elmo_encoder import ElmoEncoder
     from probekit.models.huggingface import HuggingFaceEncoder
+    from probekit.models.skip_thoughts_encoder import SkipThoughtsEncoder
 
 __all__ = ["TEXTS", "Certificate", "Line", "certify", "quick_certificate"]
 
@@ -84,8 +85,11 @@ class Certificate:
     def verdict(self) -> str:
         """One sentence: what holds of the stored numbers, and what the stock forward depends on."""
         broken = [line for line in self.lines if line.passed is False]
-        stock = [line.verdict for line in self.lines if line.passed is None and line.verdict.startswith("depends")]
+        told = [line for line in self.lines if line.passed is None and line.verdict.startswith("depends")]
+        stock = [line.verdict for line in told if line.check != "state"]
         ours = "; ".join(f"{line.check}: {line.verdict}" for line in broken) or self.lines[0].verdict + " in any batch"
+        if len(stock) < len(told):
+            ours += ", each with an empty state"
         return ours + (f" (the stock forward {', '.join(dict.fromkeys(stock))})" if stock else "")
 
     def to_json(self) -> dict[str, Any]:
@@ -104,9 +108,10 @@ def certify(model: str | Path | Encoder, texts: Sequence[Text] | None = None, **
     where no text has a piece.
     """
     from probekit.models.elmo_encoder import ElmoEncoder
-    from probekit.models.huggingface import TOLERANCE, HuggingFaceEncoder
+    from probekit.models.huggingface import TOLERANCE, HuggingFaceEncoder, all_layers
     from probekit.models.loading import load_encoder
     from probekit.models.published import reads_apart
+    from probekit.models.skip_thoughts_encoder import SkipThoughtsEncoder
 
     encoder = load_encoder(model, **options) if isinstance(model, (str, Path)) else model
     texts = TEXTS if texts is None else texts
@@ -118,7 +123,7 @@ def certify(model: str | Path | Encoder, texts: Sequence[Text] | None = None, **
     if not alone:
         raise UsageError(f"none of the {len(texts)} texts has a piece that {encoder.name} reads.")
     tolerance = TOLERANCE[Dtype(encoder.spec["dtype"])]
-    right = [_layers(encoder, one) for one in alone]
+    right = [all_layers(encoder, one) for one in alone]
     lines = [
         _batch_line(encoder, alone, right, tolerance),
         *_nonfinite_line(encoder.layers, right),
@@ -128,8 +133,10 @@ def certify(model: str | Path | Encoder, texts: Sequence[Text] | None = None, **
         kept = _own_layers(encoder)
         names, ours = [encoder.layers[i] for i in kept], [hidden[kept] for hidden in right]
         lines += _stock_lines(encoder, alone, names, ours, tolerance)
+    elif isinstance(encoder, (ElmoEncoder, SkipThoughtsEncoder)):
+        lines += _older_lines(encoder, alone, right, tolerance)
     if isinstance(encoder, ElmoEncoder):
-        lines += _elmo_lines(encoder, alone, right, tolerance)
+        lines.append(_state_line(encoder, alone, right, tolerance))
     pieces = sum(int(one.length[0]) for one in alone)
     return Certificate(encoder.name, dict(encoder.spec), dict(encoder.versions), len(alone), pieces, tuple(lines))
 
@@ -140,18 +147,23 @@ def quick_certificate(encoder: Encoder, texts: Sequence[Text] | None = None, *, 
 
     Of ``texts`` the first ``most`` that have at most 64 pieces are taken; the built-in ones where there are none.
     """
-    from probekit.models.huggingface import TOLERANCE
+    from probekit.models.huggingface import TOLERANCE, all_layers
 
     given = encoder.tokenize(list(texts[: 4 * most])) if texts else encoder.tokenize([])
     alone = [one for one in _alone(given) if one.length[0] <= 64][:most]
     alone = alone or _alone(encoder.tokenize([text for text in TEXTS if isinstance(text, str)]))[:most]
-    right = [_layers(encoder, one) for one in alone]
+    right = [all_layers(encoder, one) for one in alone]
     tolerance = TOLERANCE[Dtype(encoder.spec.get("dtype", "float32"))]
     lines = [_batch_line(encoder, alone, right, tolerance), *_nonfinite_line(encoder.layers, right)]
     lines += _layers_line(encoder, alone, right)
     certificate = Certificate(encoder.name, {}, {}, len(alone), sum(int(b.length[0]) for b in alone), tuple(lines))
     told: dict[str, Any] = {line.check: {"relative": line.relative, "verdict": line.verdict} for line in lines}
-    return told | {"texts": len(alone), "passed": certificate.passed, "verdict": certificate.verdict}
+    verdict = certificate.verdict
+    if size := begin_states(encoder):
+        verdict = (
+            f"depends on what was read before: the state is carried on in batches of {size} ({verdict} without it)"
+        )
+    return told | {"texts": len(alone), "passed": certificate.passed, "verdict": verdict}
 
 
 def _layers_line(encoder: Encoder, alone: list[Batch], right: list[torch.Tensor]) -> list[Line]:
@@ -165,31 +177,34 @@ def _layers_line(encoder: Encoder, alone: list[Batch], right: list[torch.Tensor]
     return [_line("layers", what, names, ours, own, 0.0, "how layers are counted")]
 
 
-def _elmo_lines(
-    encoder: ElmoEncoder, alone: list[Batch], right: list[torch.Tensor], tolerance: float
+def _older_lines(
+    encoder: ElmoEncoder | SkipThoughtsEncoder, alone: list[Batch], right: list[torch.Tensor], tolerance: float
 ) -> Iterator[Line]:
-    """Against the model as it is loaded, a text alone and padded; and with the state of the texts before it."""
-    import torch
-
-    from probekit.models.elmo_encoder import run_padded
+    """Against the model as it is loaded, a text alone and padded."""
     from probekit.models.stock import load_model
 
-    random, device = encoder.spec["random_weights"], encoder.model.device
+    random, device = encoder.spec["random_weights"], encoder.spec["device"]
     stock = load_model(encoder.folder, dtype=Dtype(encoder.spec["dtype"]), device=device, random_weights=random)
     names, longest = list(encoder.layers), int(alone[-1].length[0])
-    truth = [run_padded(stock, one).cpu() for one in alone]
-    padded = [run_padded(stock, one, longest).cpu() for one in alone]
-    yield _line(
-        "stock", "ours and the stock model, one text at a time", names, right, truth, tolerance, "the fast path"
-    )
+    truth = [encoder.own_hidden_states(one, stock) for one in alone]
+    what = "ours and the stock model, one text at a time"
+    yield _line("stock", what, names, right, truth, tolerance, "the fast path")
+    padded = [encoder.own_hidden_states(one, stock, longest) for one in alone]
     what = "stock model: alone and padded on the right"
     yield _line("padding right", what, names, padded, truth, tolerance, "right padding", ours=False)
+
+
+def _state_line(encoder: ElmoEncoder, alone: list[Batch], right: list[torch.Tensor], tolerance: float) -> Line:
+    """With the state of the texts before."""
+    import torch
+
     state, carried = None, []
     for one in alone:
         layers, inner, state = encoder.read(one, state)
         carried.append(torch.stack([layer[inner].cpu() for layer in layers]))
     what = "each text with an empty state and with that of the texts before it"
-    yield _line("state", what, names, carried, right, tolerance, "what was read before (stateful)", ours=False)
+    depends = "what was read before, where the state is carried on (--stateful)"
+    return _line("state", what, list(encoder.layers), carried, right, tolerance, depends, ours=False)
 
 
 def _nonfinite_line(layers: Sequence[str], hidden: list[torch.Tensor]) -> list[Line]:
@@ -213,10 +228,12 @@ def _nonfinite_line(layers: Sequence[str], hidden: list[torch.Tensor]) -> list[L
 
 def _batch_line(encoder: Encoder, alone: list[Batch], right: list[torch.Tensor], tolerance: float) -> Line:
     """Alone against together: all in one batch, or (one length at a time) each with its own reverse."""
+    from probekit.models.huggingface import all_layers
+
     if encoder.mixed_lengths:
-        found = list(_layers(encoder, _join(alone)).split([int(one.length[0]) for one in alone], dim=1))
+        found = list(all_layers(encoder, _join(alone)).split([int(one.length[0]) for one in alone], dim=1))
     else:
-        found = [_layers(encoder, _join([_reverse(one), one]))[:, int(one.length[0]) :] for one in alone]
+        found = [all_layers(encoder, _join([_reverse(one), one]))[:, int(one.length[0]) :] for one in alone]
     return _line("batch", "each text alone and in a batch", list(encoder.layers), found, right, tolerance, "the batch")
 
 
@@ -301,16 +318,6 @@ def _line(
     if absolute == 0 and errors[worst] == 0:
         return Line(check, what, 0.0, 0.0, "", "bit-identical", passed if ours else None)
     return Line(check, what, absolute, errors[worst], names[worst], verdict, passed if ours else None)
-
-
-def _layers(encoder: Encoder, batch: Batch) -> torch.Tensor:
-    import torch
-
-    begin_states(encoder)
-    layers: list[torch.Tensor] = []
-    encoder.encode(batch, lambda _, hidden: layers.append(hidden.to("cpu", copy=True)))
-    wide = max(hidden.shape[-1] for hidden in layers)
-    return torch.stack([torch.nn.functional.pad(hidden, (0, wide - hidden.shape[-1])) for hidden in layers])
 
 
 def _own_layers(encoder: Encoder) -> list[int]:

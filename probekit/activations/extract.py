@@ -238,6 +238,9 @@ class _Output:
         own = np.flatnonzero(partial.own)
         self.first_slot[partial.row_to_unique[own]] = own
         longest = max(budget, int(partial.length.max(initial=0)))
+        if size := int(spec.get("stateful", 0)):  # batches are counted in sentences
+            parts = batches_in_order(len(partial.length), partial.sentences, size)
+            longest = max(int(partial.piece[part.stop] - partial.piece[part.start]) for part in parts)
         self.free: deque[tuple[list[torch.Tensor], Future[None] | None]] = deque()
         pin = spec.get("device") == "cuda"
         for _ in range(lanes + 1 if self.level else 0):

@@ -165,8 +165,8 @@ def begin(out: Path, identity: Mapping[str, Any], *, overwrite: bool) -> dict[st
     """
     if (out / CARD).is_file() and not overwrite:
         card = read_card(out)
-        told = card.get("identity", {})
-        if different := [k for k in identity if told.get(k) != identity[k]]:
+        told = _ABSENT | card.get("identity", {})
+        if different := [k for k in identity if _known(told.get(k)) != _known(identity[k])]:
             if _spent(out, card):
                 _clear(out)
                 return None
@@ -194,6 +194,15 @@ def begin(out: Path, identity: Mapping[str, Any], *, overwrite: bool) -> dict[st
             if file.name != ".lock":
                 shutil.rmtree(file) if file.is_dir() else file.unlink()
     return None
+
+
+_ABSENT = {"mix": False}
+"""What the identity of a run lacks that was begun before there was such a thing."""
+
+
+def _known(value: Any) -> Any:
+    """A description of a model without what it does not have."""
+    return {k: v for k, v in value.items() if v is not None} if isinstance(value, dict) else value
 
 
 def _spent(out: Path, card: Mapping[str, Any]) -> bool:

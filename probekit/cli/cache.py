@@ -83,8 +83,8 @@ def cache_command(
         typer.Option("--stateful", help="ELMo: carry the LSTMs' state from batch to batch, as the original does."),
     ] = False,
     batch_size: Annotated[
-        int, typer.Option("--batch-size", min=1, help="Examples in a batch with --stateful; 64 is AllenNLP's default.")
-    ] = 64,
+        int | None, typer.Option("--batch-size", min=1, help="Examples in a batch with --stateful; 64 without it.")
+    ] = None,
     on_truncate: Annotated[
         str, typer.Option("--on-truncate", help="Texts that are too long: keep (cut, count) or error.")
     ] = "keep",
@@ -126,11 +126,16 @@ def cache_command(
             f"--out {out} is one file, and {len(models)} models are to be cached; give a folder ({out}/), or leave it "
             "out."
         )
+    if batch_size is not None and not stateful:
+        raise UsageError(
+            "--batch-size is for --stateful, whose numbers depend on it; else batches are told by --batch-tokens."
+        )
     read = load_task(task, data_dir=data_dir)
     for i, one in enumerate(models, 1):
         with _watching(f"{i}/{len(models)} " if several else "") as (watch, ran):
             cache = cache_activations(
-                one, read, split, pooling=[] if pooling == "none" else pooling, stateful=batch_size if stateful else 0,
+                one, read, split, pooling=[] if pooling == "none" else pooling,
+                stateful=(batch_size or 64) if stateful else 0,
                 tokens=token_level if tokens else None, pairs=pairs, dtype=dtype, store=store, limit=limit, out=out,
                 overwrite=overwrite, random_weights=random_weights, workers=workers, device=device, revision=revision,
                 model_name=model_name, max_length=max_length, on_truncate=on_truncate, batch_tokens=batch_tokens,
@@ -244,6 +249,7 @@ def inspect_command(
             "pairs": s["pairs"] or "single sentences",
             "computed in": f"{s.get('dtype')} on {s.get('device')} ({s['environment'].get('path')})",
             "stored as": s["store"],
+            **({"state": f"carried on, batches of {s['stateful']} examples"} if "stateful" in s else {}),
             "labels": _labels(cache),
             "size": _bytes(cache.path.stat().st_size),
             "spec_id": cache.spec_id,

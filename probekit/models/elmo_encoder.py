@@ -12,12 +12,11 @@ import torch
 import transformers
 from torch import Tensor
 
-from probekit.errors import ModelError
 from probekit.models.characters import BEGIN, END, PADDING, CharacterReader, character_ids, character_reader
 from probekit.models.elmo import ElmoModel, ElmoState
-from probekit.models.encoder import Batch, Sink, Text, Tokens
+from probekit.models.encoder import Batch, Sink, Text, Tokens, padded
 from probekit.models.folder import resolve_model
-from probekit.models.huggingface import TOLERANCE, all_layers, relative_error
+from probekit.models.huggingface import check_path
 from probekit.models.identity import identify
 from probekit.models.linears import onednn_available, prepack
 from probekit.models.lstm import ProjectedLSTM
@@ -25,7 +24,7 @@ from probekit.models.stock import load_model
 from probekit.models.words import versions
 from probekit.runtime import Dtype, resolve_device, torch_threads
 
-__all__ = ["ElmoEncoder", "WordTable", "load_elmo", "run_padded"]
+__all__ = ["ElmoEncoder", "WordTable", "load_elmo"]
 
 
 class WordTable:
@@ -103,26 +102,17 @@ class ElmoEncoder:
         return self.model.run(words, torch.from_numpy(ids).to(words.device), batch.length, state)
 
     @torch.inference_mode()
-    def own_hidden_states(self, batch: Batch) -> Tensor:
-        """What the model itself returns as ``hidden_states`` of a batch, on the CPU: (layers, t, 2 d)."""
-        return run_padded(self.model, batch).to("cpu")
+    def own_hidden_states(self, batch: Batch, model: ElmoModel | None = None, longest: int = 0) -> Tensor:
+        """What a model's own forward (this one's without another) gives as ``hidden_states``: (layers, t, 2 d).
 
-
-@torch.inference_mode()
-def run_padded(model: ElmoModel, batch: Batch, longest: int = 0) -> Tensor:
-    """Every layer of a batch, padded on the right (to ``longest`` words at least), by the model's own forward.
-
-    Returns (layers, t, 2 d), rows of words.
-    """
-    assert batch.characters is not None
-    mask = np.arange(max(longest, int(batch.length.max(initial=0)))) < batch.length[:, None]
-    ids = np.zeros(mask.shape, dtype=np.int64)
-    ids[mask] = batch.token_ids
-    own = model(
-        *(torch.from_numpy(x).to(model.device) for x in (ids, mask)),
-        characters=torch.from_numpy(batch.characters).to(model.device), output_hidden_states=True,
-    ).hidden_states  # fmt: skip
-    return torch.stack([layer[torch.from_numpy(mask)] for layer in own])
+        On the CPU; the batch is padded on the right, to ``longest`` words at least.
+        """
+        assert batch.characters is not None
+        model = model or self.model
+        ids, mask = (torch.from_numpy(x).to(model.device) for x in padded(batch, longest))
+        characters = torch.from_numpy(batch.characters).to(model.device)
+        own = model(ids, mask, characters=characters, output_hidden_states=True).hidden_states
+        return torch.stack([layer[mask].cpu() for layer in own])
 
 
 @torch_threads(1)
@@ -155,19 +145,13 @@ def load_elmo(
         net, character_reader(folder, max_length), folder, name=spec["model"], spec=spec, stateful=stateful,
         batch_tokens=batch_tokens or (2048 if where.type == "cpu" else 16384),
     )  # fmt: skip
-    check = _check_batch()
-    truth = run_padded(net, check).to("cpu")
-    fast = onednn and where.type == "cpu" and onednn_available(net.dtype) and bool(prepack(net))
-    encoder.spec["path"] = "packed+onednn" if fast else "packed"
-    encoder.versions["self_check"] = error = relative_error(all_layers(encoder, check), truth)
-    encoder.state = None
     for cell in (module for module in net.modules() if isinstance(module, ProjectedLSTM)):
         cell.fused = where.type == "cuda" and cell.cell_clip is None and cell.proj_clip is None
-    if error > TOLERANCE[dtype]:
-        raise ModelError(
-            f"{model}: the prepared model ({encoder.spec['path']}) is {error:.1e} off its own forward (allowed: "
-            f"{TOLERANCE[dtype]:.0e}); load it with onednn=False."
-        )
+    check = _check_batch()
+    truth = encoder.own_hidden_states(check)
+    fast = onednn and where.type == "cpu" and onednn_available(net.dtype) and bool(prepack(net))
+    encoder.spec["path"] = "packed+onednn" if fast else "packed"
+    check_path(encoder, check, truth, dtype)
     return encoder
 
 

@@ -75,8 +75,10 @@ def read_options(path: str | Path) -> dict[str, Any]:
         if type(config[name]) is not int or config[name] < (name != "n_highway"):
             raise ModelError(f"{path}: {_THEIRS.get(name, name)} is {config[name]!r}; wanted a whole number.")
     for name in ("cell_clip", "proj_clip"):
-        if config[name] is not None and not (isinstance(config[name], int | float) and config[name] > 0):
+        if config[name] is not None and not (type(config[name]) in (int, float) and config[name] > 0):
             raise ModelError(f"{path}: {name} is {config[name]!r}; wanted a number above 0, or null for no limit.")
+    if type(config["use_skip_connections"]) is not bool:
+        raise ModelError(f"{path}: use_skip_connections is {config['use_skip_connections']!r}; wanted true or false.")
     if not config["filters"] or not all(1 <= width <= MAX_CHARACTERS and n > 0 for width, n in config["filters"]):
         raise ModelError(f"{path}: filters are {config['filters']}; wanted widths, 1 to {MAX_CHARACTERS}, and numbers.")
     if config["activation"] not in ("relu", "tanh"):

@@ -11,7 +11,7 @@ import numpy as np
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Batch", "Encoder", "Sink", "Text", "Tokens", "begin_states", "join"]
+__all__ = ["Batch", "Encoder", "Sink", "Text", "Tokens", "begin_states", "join", "padded"]
 
 Text = str | tuple[str, str] | tuple[tuple[str, ...]]
 """What is read as one sequence: a sentence, a pair read jointly, or (in a tuple of one) the words of a sentence."""
@@ -118,3 +118,11 @@ def begin_states(encoder: Encoder) -> int:
     if stateful:
         encoder.state = None  # type: ignore[attr-defined]
     return stateful
+
+
+def padded(batch: Batch, longest: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """The pieces of a batch side by side, int64 (s, longest) with 0 at padding on the right, and bool, what is none."""
+    mask = np.arange(max(longest, int(batch.length.max(initial=0)))) < batch.length[:, None]
+    ids = np.zeros(mask.shape, dtype=np.int64)
+    ids[mask] = batch.token_ids
+    return ids, mask

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -65,20 +66,41 @@ def model_type(folder: Path) -> str:
 
 @contextmanager
 def new_folder(out: Path) -> Iterator[Path]:
-    """A folder to write into, which becomes ``out`` at the end; raises UsageError where that is there already."""
+    """A folder to write into, which becomes ``out`` at the end.
+
+    What processes left that were killed meanwhile is removed. Raises UsageError where ``out`` is there already, OSError
+    where the disk is full.
+    """
+    from safetensors import SafetensorError
+
     if out.exists():
         raise UsageError(f"{out} is there already; give another folder.")
     out.parent.mkdir(parents=True, exist_ok=True)
-    beside = out.with_name(f".{out.name}.{os.getpid()}")
-    shutil.rmtree(beside, ignore_errors=True)
+    for left in out.parent.glob(f".{out.name}.*"):
+        if not _runs(left.suffix[1:].partition("-")[0]):
+            shutil.rmtree(left, ignore_errors=True)
+    beside = out.with_name(f".{out.name}.{os.getpid()}-{threading.get_ident()}")
     beside.mkdir()
     try:
         yield beside
         for file in beside.iterdir():
             file.chmod(0o666 & ~_umask())  # safetensors lets nobody else read its files
         beside.rename(out)
+    except SafetensorError as error:
+        raise OSError(f"{out} cannot be written: {error}") from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)
+
+
+def _runs(pid: str) -> bool:
+    """Whether there is such a process."""
+    try:
+        os.kill(int(pid), 0)
+    except (ValueError, ProcessLookupError):
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def _umask() -> int:
@@ -141,7 +163,7 @@ def _check_complete(file: Path) -> None:
         with safe_open(file, framework="numpy"):
             pass
     except (SafetensorError, OSError) as error:
-        raise ModelError(f"{file} is damaged or cut short ({error}); fetch it again.") from error
+        raise ModelError(f"{file} is damaged or cut short ({error}); fetch or convert it again.") from error
 
 
 def file_digest(files: Iterable[Path]) -> str:

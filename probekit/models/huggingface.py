@@ -17,7 +17,7 @@ import transformers
 from torch import nn
 
 from probekit.errors import ModelError, UsageError
-from probekit.models.encoder import Batch, Encoder, Sink, Text, Tokens
+from probekit.models.encoder import Batch, Encoder, Sink, Text, Tokens, begin_states
 from probekit.models.folder import resolve_model
 from probekit.models.identity import identify
 from probekit.models.linears import onednn_available, prepack
@@ -27,7 +27,16 @@ from probekit.models.tokens import Tokenizer, load_tokenizer
 from probekit.models.words import NO_LIMIT
 from probekit.runtime import Dtype, resolve_device, torch_threads
 
-__all__ = ["HuggingFaceEncoder", "Packing", "all_layers", "choice", "load_transformer", "relative_error", "text_reader"]
+__all__ = [
+    "HuggingFaceEncoder",
+    "Packing",
+    "all_layers",
+    "check_path",
+    "choice",
+    "load_transformer",
+    "relative_error",
+    "text_reader",
+]
 
 log = logging.getLogger(__name__)
 Choice = TypeVar("Choice", bound=StrEnum)
@@ -243,10 +252,22 @@ def load_transformer(
 
 
 def all_layers(encoder: Encoder, batch: Batch) -> torch.Tensor:
-    """Every layer of a batch on the CPU: (layers, t, width)."""
+    """Every layer of a batch on the CPU: (layers, t, width), narrower ones filled up with 0; from an empty state."""
+    begin_states(encoder)
     layers: list[torch.Tensor] = []
     encoder.encode(batch, lambda _, hidden: layers.append(hidden.to("cpu", copy=True)))
-    return torch.stack(layers)
+    begin_states(encoder)
+    return torch.stack([nn.functional.pad(hidden, (0, encoder.width - hidden.shape[-1])) for hidden in layers])
+
+
+def check_path(encoder: Encoder, check: Batch, truth: torch.Tensor, dtype: Dtype) -> None:
+    """Note how far an encoder is off the ``truth`` of a batch; raises ModelError where that is too far."""
+    encoder.versions["self_check"] = error = relative_error(all_layers(encoder, check), truth)
+    if error > TOLERANCE[dtype]:
+        raise ModelError(
+            f"{encoder.name}: the prepared model ({encoder.spec['path']}) is {error:.1e} off its own forward (allowed: "
+            f"{TOLERANCE[dtype]:.0e}); load it with onednn=False."
+        )
 
 
 def relative_error(found: torch.Tensor, right: torch.Tensor) -> float:

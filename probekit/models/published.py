@@ -17,6 +17,9 @@ __all__ = ["ELMO", "SKIP_THOUGHTS", "default_pooling", "is_published", "publishe
 ELMO, SKIP_THOUGHTS = "elmo", "skip-thoughts"
 """The model types of the older encoders, in config.json and before the colon."""
 
+LAYOUT = 1
+"""Of what is converted; another number once it is written otherwise."""
+
 
 def reads_apart(kind: str) -> bool:
     """Whether a model of this type reads the sentences of a pair apart, for want of a form for both."""
@@ -39,13 +42,18 @@ def published(model: str) -> Path | None:
         if not file.is_file():
             raise ModelError(f"{model!r}: {file} is not there; wanted {_WANTED[_kind(model)]}.")
     digest = _digest(tuple(files), tuple((s.st_size, s.st_mtime_ns) for s in map(Path.stat, files)))
-    out = paths.DATA_CACHE / "models" / f"{paths.slug(published_name(model))}.{digest[:8]}"
+    out = paths.DATA_CACHE / "models" / f"{paths.slug(published_name(model))}.{digest[:8]}.{LAYOUT}"
     if not out.is_dir():
         try:
             _convert(_kind(model), files, out)
-        except (UsageError, OSError):
-            if not out.is_dir():  # else another process was faster
-                raise
+        except UsageError:
+            pass  # another process was faster
+        except OSError as error:
+            if not out.is_dir():
+                raise ModelError(
+                    f"{model} cannot be converted into {out} ({error}). Make room there, or convert it into another "
+                    f"folder: probekit convert {_kind(model)} …"
+                ) from error
     return out
 
 
@@ -74,11 +82,11 @@ def is_published(model: str) -> bool:
 
 
 def published_name(model: str) -> str:
-    """The name in tables: of ELMo the weights file's without "_weights.hdf5", of Skip-thoughts its folder's."""
+    """The name in tables: of ELMo the weights file's without "_weights.hdf5", where that says something; else the
+    folder's, as of Skip-thoughts."""
     files = _files(model) or [Path(model)]
-    if _kind(model) == ELMO:
-        return files[-1].stem.removesuffix("_weights")
-    return files[0].resolve().parent.name
+    own = files[-1].stem.removesuffix("_weights")
+    return own if _kind(model) == ELMO and own not in ("weights", "lm") else files[0].resolve().parent.name
 
 
 def _kind(model: str) -> str:

@@ -11,8 +11,9 @@ import torch
 import transformers
 
 from probekit.errors import ModelError, UsageError
-from probekit.models.encoder import Batch, Sink, Text, Tokens
+from probekit.models.encoder import Batch, Sink, Text, Tokens, padded
 from probekit.models.folder import resolve_model
+from probekit.models.huggingface import check_path
 from probekit.models.identity import identify
 from probekit.models.linears import onednn_available, prepack
 from probekit.models.skip_thoughts import SkipThoughtsModel
@@ -136,6 +137,18 @@ class SkipThoughtsEncoder:
             for i, hidden in enumerate((uni, bi, torch.cat([uni, bi], -1))):
                 sink(i, hidden)
 
+    @torch.inference_mode()
+    def own_hidden_states(self, batch: Batch, model: SkipThoughtsModel | None = None, longest: int = 0) -> torch.Tensor:
+        """The layers as a model's own forward (this one's without another) gives them: (3, t, 4800), filled up with 0.
+
+        On the CPU; the batch is padded on the right, to ``longest`` pieces at least.
+        """
+        model = model or self.model
+        ids, mask = (torch.from_numpy(x).to(model.uni_words.device) for x in padded(batch, longest))
+        both = model(ids, mask).last_hidden_state[mask].cpu()
+        uni, bi = both.split(self.widths[:2], -1)
+        return torch.stack([torch.nn.functional.pad(x, (0, self.width - x.shape[-1])) for x in (uni, bi, both)])
+
 
 @torch_threads(1)
 def load_skip_thoughts(
@@ -153,11 +166,7 @@ def load_skip_thoughts(
 
     Sentences are run packed. With oneDNN on a CPU no number depends on what else is in the batch.
     """
-    try:
-        dtype = Dtype(dtype)
-    except ValueError:
-        raise UsageError(f"unknown dtype {dtype!r}; there are {', '.join(Dtype)}.") from None
-    where = torch.device(resolve_device(device))
+    dtype, where = Dtype(dtype), torch.device(resolve_device(device))
     folder = resolve_model(model, revision)
     net = load_model(folder, dtype=dtype, device=where, random_weights=random_weights)
     tokenizer = word_reader(folder, net.config, max_length)
@@ -169,9 +178,7 @@ def load_skip_thoughts(
         "device": where.type,
         "cut_at": max_length,
     }
-    packed = onednn and where.type == "cpu" and onednn_available(net.dtype) and prepack(net)
-    spec["path"] = "packed+onednn" if packed else "packed"
-    return SkipThoughtsEncoder(
+    encoder = SkipThoughtsEncoder(
         net,
         tokenizer,
         folder,
@@ -179,3 +186,10 @@ def load_skip_thoughts(
         spec=spec,
         batch_tokens=batch_tokens or (1024 if where.type == "cpu" else 16384),
     )
+    ids = np.random.default_rng(0).integers(net.config.vocab_size, size=6).astype(np.int32)
+    check = Batch(ids, np.zeros(6, np.uint8), np.array([1, 2, 3]))
+    truth = encoder.own_hidden_states(check)
+    fast = onednn and where.type == "cpu" and onednn_available(net.dtype) and bool(prepack(net))
+    encoder.spec["path"] = "packed+onednn" if fast else "packed"
+    check_path(encoder, check, truth, dtype)
+    return encoder

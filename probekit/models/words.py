@@ -69,6 +69,8 @@ class Words:
 
 def read_words(texts: Sequence[Text], splitting: Splitting, max_length: int = NO_LIMIT) -> Words:
     """The words of each text, at most ``max_length`` of each; raises UsageError for what is not a text."""
+    if isinstance(texts, str):
+        raise UsageError(f"a list of texts was wanted, got the text {texts!r:.120}; put it into a list.")
     found = [_spans(text, splitting) for text in texts]
     length = np.array([min(len(words), max_length) for words, _ in found], dtype=np.int64)
     words = [word for (words, _), n in zip(found, length, strict=True) for word in words[:n]]

@@ -90,7 +90,7 @@ def test_command(tiny_bert, tmp_path, monkeypatch):
 
 def test_command_fails_where_a_check_does(tiny_bert, monkeypatch):
     encoder = load_encoder(tiny_bert)
-    monkeypatch.setattr("probekit.models.huggingface.load_encoder", lambda *a, **k: encoder)
+    monkeypatch.setattr("probekit.models.loading.load_encoder", lambda *a, **k: encoder)
     monkeypatch.setitem(AttentionInterface._global_mapping, PACKED, leaking)
     result = run(tiny_bert)
     assert result.exit_code == 1

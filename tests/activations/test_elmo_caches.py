@@ -271,6 +271,18 @@ def test_stateful_begins_again(word, tmp_path, small_blocks, monkeypatch):
     assert digest(tmp_path / "c.h5") == digest(whole.path)
 
 
+def test_stateful_batches_of_many_pieces(word, tmp_path):
+    """More than a batch has pieces otherwise: the buffers for tokens are as large as the batches."""
+    task = toy_task(300)
+    cache = cache_activations(word, task, stateful=300, tokens=True, out=tmp_path / "c.h5")
+    assert cache.spec["counts"]["pieces"] > load_encoder(word).batch_tokens
+    lone = cache_activations(word, task, tokens=True, out=tmp_path / "lone.h5")
+    for i in range(300):  # one batch, so that every state is empty
+        np.testing.assert_array_equal(cache.tokens(2)[i], lone.tokens(2)[i])
+    assert cache.spec["certificate"]["verdict"].startswith("depends on what was read before")
+    assert lone.spec["certificate"]["verdict"] == "bit-identical in any batch"
+
+
 def test_a_stateful_encoder_forgets(word, tmp_path):
     """A loaded encoder's second cache is as its first, whatever it has read between."""
     encoder = load_encoder(word, stateful=4)

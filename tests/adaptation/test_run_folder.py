@@ -1,8 +1,10 @@
 """The folder of a run: whole or not there, one run each, nothing of anybody else's touched."""
 
+import json
 import multiprocessing
 import os
 import resource
+import shutil
 import signal
 import stat
 from pathlib import Path
@@ -119,6 +121,16 @@ def test_another_run_in_its_folder(option, value, finished, tiny_bert):
     with pytest.raises(UsageError, match=rf"holds another run: {name} is .*Give another --out, or --overwrite"):
         train(praise(), tiny_bert, finished.path, **SHORT | {"save_at": "3", option: value})
     assert contents(finished.path) == before
+
+
+def test_a_run_of_before_there_was_a_mix(finished, tiny_bert, tmp_path):
+    old = shutil.copytree(finished.path, tmp_path / "run")
+    card = json.loads((old / "probekit.json").read_text())
+    del card["identity"]["mix"]
+    (old / "probekit.json").write_text(json.dumps(card))
+    assert train(praise(), tiny_bert, old, save_at="3", **SHORT).metrics == finished.metrics
+    with pytest.raises(UsageError, match="mix is False, asked for True"):
+        train(praise(), tiny_bert, old, save_at="3", **SHORT, mix=True)
 
 
 def test_caches_read_otherwise_are_another_run(tiny_bert, tmp_path):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 
 import h5py
 import numpy as np
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.numpy import load_file
 from tiny_elmo import CNN, LSTM, shapes, tiny_elmo
 from transformers import AutoModel
@@ -236,6 +238,32 @@ def test_a_word_that_names_no_files(tmp_path, files):
         load_encoder(f"elmo:{tmp_path}/none.json,{files[1]}")
     with pytest.raises(ModelError, match="none.hdf5 is not there; wanted elmo:OPTIONS,WEIGHTS"):
         load_encoder(f"elmo:{files[0]},{tmp_path}/none.hdf5")
+
+
+def test_a_full_disk_and_what_is_left_of_a_kill(tmp_path, files, monkeypatch):
+    monkeypatch.setattr(paths, "DATA_CACHE", tmp_path / "cache")
+
+    def full(*args, **kwargs):
+        raise SafetensorError("No space left on device (os error 28)")
+
+    monkeypatch.setattr("safetensors.numpy.save_file", full)
+    with pytest.raises(ModelError, match=r"cannot be converted into .*No space left.*probekit convert elmo"):
+        published(f"elmo:{files[0]},{files[1]}")
+    with pytest.raises(OSError, match="out cannot be written: No space left"):
+        convert_elmo(*files, tmp_path / "out")
+    monkeypatch.undo()
+    done = subprocess.Popen(["true"])
+    done.wait()
+    for pid in (done.pid, os.getppid()):
+        (tmp_path / f".out.{pid}-1").mkdir()
+    assert convert_elmo(*files, tmp_path / "out").is_dir()
+    assert [f.name for f in tmp_path.glob(".out.*")] == [f".out.{os.getppid()}-1"]  # it may still be at work
+
+
+def test_names(tmp_path):
+    assert published_name(f"elmo:{tmp_path}/small/options.json,{tmp_path}/small/weights.hdf5") == "small"
+    assert published_name("elmo:o.json,x/elmo_2x4096_512_weights.hdf5") == "elmo_2x4096_512"
+    assert published_name(f"skip-thoughts:{tmp_path}/st") == "st"
 
 
 def test_how_words_are_cut_must_be_known(tmp_path, files):

@@ -11,10 +11,12 @@ import torch
 from thoughts import WORDS, publish, thoughts
 from torch.nn.utils.rnn import pack_sequence
 
+from probekit.activations.certify import certify
 from probekit.adaptation.groups import layer_groups
 from probekit.adaptation.heads.pair import Rating
 from probekit.adaptation.learners import FineTuning
 from probekit.errors import ModelError, UsageError
+from probekit.models import load_encoder
 from probekit.models.encoder import Batch
 from probekit.models.linears import onednn_available
 from probekit.models.skip_thoughts import SkipThoughtsConfig, SkipThoughtsModel
@@ -235,12 +237,18 @@ class TestWords:
             load_skip_thoughts(folder, device="cpu")
 
 
+def test_certificate(made):
+    certificate = certify(made[0])
+    assert certificate.passed
+    assert [line.check for line in certificate.lines] == ["batch", "layers", "stock", "padding right"]
+
+
 def test_what_is_told_of_it(made, encoder):
     spec = encoder.spec
     assert (spec["model_type"], spec["class"], spec["dtype"]) == ("skip-thoughts", "SkipThoughtsModel", "float32")
     assert (spec["layers"], spec["width"], spec["device"]) == (["uni", "bi", "combined"], 13, "cpu")
     assert len(spec["weights_digest"]) == len(spec["tokenizer_digest"]) == 32
-    assert set(encoder.versions) == {"torch", "transformers", "nltk"}
+    assert set(encoder.versions) == {"torch", "transformers", "nltk", "self_check"}
     assert json.loads(json.dumps(spec)) == spec
     with pytest.raises(UsageError, match="unknown dtype 'float8'"):
-        load_skip_thoughts(made[0], dtype="float8")
+        load_encoder(made[0], dtype="float8")
