@@ -1,28 +1,29 @@
 """How long the Jensen-Shannon divergences of all pairs of domains take, and in how much memory.
 
-    python benchmarks/divergence.py           two minutes
+    python benchmarks/divergence.py           four minutes
     python benchmarks/divergence.py --quick   seconds: does it run? Not a measurement
 
 Distributions are random: gamma numbers ("dense"), or shares of a sample of tokens from Zipf's law with a log-normal
 factor, most terms of which a domain lacks ("sampled"). Beside all pairs by ``probekit.domains``: scipy's jensenshannon
 in a double loop; NumPy, a domain against 16 others at a time, with entropies taken once; and as the floor NumPy's log2
 of as many numbers, in the processor's cache. These three take some of the pairs and are scaled up. The shortest of the
-repeats counts; probekit's memory is what the process grew beside the distributions.
+repeats counts; the memory is what probekit's process grew beside the distributions (Linux).
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 import numpy as np
 from cache import Goal, table
+from measures import memory
 from scipy.spatial.distance import jensenshannon
 
 from probekit.domains.divergence import divergences
@@ -58,9 +59,12 @@ def best(what: Callable[[], object], repeats: int) -> float:
     return min(times)
 
 
-def peak() -> float:
-    """MB that this process had at most."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+def grown(what: Callable[[], object]) -> float:
+    """MB that this process had more at most while ``what`` ran than before."""
+    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
+    before = memory("VmRSS")
+    what()
+    return memory("VmHWM") - before
 
 
 def distributions(case: Case) -> np.ndarray:
@@ -92,9 +96,8 @@ def numpy_pairs(p: np.ndarray, own: np.ndarray, i: int) -> np.ndarray:
 def measure(case: Case, threads: int, repeats: int) -> dict[str, float]:
     p = distributions(case)
     divergences(p[:3, :50] / p[:3, :50].sum(1, keepdims=True))  # compiled, or read from its cache
-    before = peak()
     found = divergences(p, threads=threads)["js-divergence"]
-    memory = peak() - before
+    beside = grown(lambda: divergences(p, threads=threads))
     seconds = best(lambda: divergences(p, threads=threads), repeats)
     one = best(lambda: divergences(p, threads=1), 1)
     pairs = case.domains * (case.domains - 1) / 2
@@ -120,7 +123,7 @@ def measure(case: Case, threads: int, repeats: int) -> dict[str, float]:
     error = max(abs(found[i, j] - d) for (i, j), d in zip(some, theirs, strict=True))
     return {
         "seconds": seconds, "one": one, "scipy": scipy, "numpy": vectors, "floor": floor, "error": error,
-        "memory": memory, "input": p.nbytes / 2**20, "zeros": float((p == 0).mean()),
+        "memory": beside, "input": p.nbytes / 2**20, "zeros": float((p == 0).mean()),
     }  # fmt: skip
 
 

@@ -186,7 +186,7 @@ def pair_null(
     pool, n = sparse.vstack([first, second], format="csr"), first.shape[0]
     rng = np.random.default_rng(seed)
     null = _deals(pool, n, measures, draws, rng, options)
-    usual = [_first_order(pool[side], pool[~side]) for side in _sides(pool.shape[0], n, 8, rng)]
+    usual = [_first_order(pool[side], pool[~side]) for side in _sides(pool.shape[0], n, min(draws, 8), rng)]
     own = _first_order(first, second)
     return PairNull(null, float(np.clip(own / np.mean(usual), 0, 1)) if np.mean(usual) > 0 else 1.0)
 
@@ -212,7 +212,7 @@ def by_size(
     """The Jensen-Shannon divergence, in bits, of each pair of domains by the share of their blocks that is used.
 
     Records with first, second (numbers of the domains, first < second), share, documents (of both, used), raw, raw_low,
-    raw_high (mean, least and greatest of ``repeats`` random parts), null_mean (of as many deals of the parts) and
+    raw_high (mean, least and greatest of ``repeats`` random parts), null_mean (of two deals of each part) and
     value, the mean corrected as :func:`uncertainty` does. A part has at least two blocks.
     Raises UsageError for shares that are not in 0 … 1, and as :func:`uncertainty`.
     """
@@ -231,7 +231,7 @@ def by_size(
                         for k in (i, j)
                     )
                     used = [documents[k] * _part(blocks[k], share) / blocks[k].shape[0] for k in (i, j)]
-                    null = pair_null(a, b, (used[0], used[1]), draws=4, seed=rng, **options)
+                    null = pair_null(a, b, (used[0], used[1]), draws=2, seed=rng, **options)
                     found[r] = _js(a, b), null.null[Measure.JS][0].mean(), null.scale
                 raw, null_mean, scale = found.mean(0)
                 records.append(
