@@ -120,6 +120,7 @@ def domains_command(
     from probekit.domains import choose_terms, save_counts
     from probekit.domains.explain import explain as explain_pair
     from probekit.domains.rows import domain_rows, size_rows
+    from probekit.errors import UsageError
     from probekit.rows import check_out, evidence, make_rows, write_rows
 
     check_out(out)
@@ -138,6 +139,8 @@ def domains_command(
             _known(pair, terms)
         read = monotonic() - began
         tables = [domain_rows(terms, _words(measure), resamples=resamples, draws=draws, seed=seed, progress=progress)]
+    if tables[0].empty:
+        raise UsageError(f"{measure} measures pairs; give two domains or more.")
     shares, tokens = terms.distributions, terms.totals.sum(axis=1)
     for a, b in wanted:
         i, j = terms.names.index(a), terms.names.index(b)
@@ -289,9 +292,9 @@ def _terms_of(path: Path, *, cased: bool) -> list[str]:
 def _show_domains(terms: Terms, rows: pd.DataFrame) -> None:
     from rich.markup import escape
 
-    halves = rows[(rows["target"] == "halves") & (rows["metric"] == rows["metric"].iloc[-1])].set_index("domain_a")
-    metric = str(rows["metric"].iloc[-1])
-    table = _table("domain", "documents", "tokens", "outside", *(["halves: " + metric] if len(halves) else []))
+    halves = rows[rows["target"] == "halves"].drop_duplicates("domain_a").set_index("domain_a")
+    measured = [f"halves: {halves['metric'].iloc[0]}"] if len(halves) else []
+    table = _table("domain", "documents", "tokens", "outside", *measured)
     for i, name in enumerate(terms.names):
         cells = [f"{terms.documents[i]:,}", f"{terms.tokens[i]:,}", f"{terms.outside[i] / terms.tokens[i]:.2%}"]
         if len(halves):

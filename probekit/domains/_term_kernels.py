@@ -2,7 +2,7 @@
 
 The bytes must be valid UTF-8, without NUL within words, and end where a word does. A word of up to seven bytes is told
 by its hash alone, which no other has, since to multiply by an odd number loses nothing; a longer one has an odd hash,
-and is compared. The slow twin of ``scan`` is counting with a tokenizer that is a function of Python's strings.
+and is compared. The slow twin is counting with a tokenizer that is a function of Python's strings.
 """
 
 from __future__ import annotations
@@ -10,40 +10,36 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-__all__ = ["add", "put", "refill", "rehash", "scan"]
+__all__ = ["add", "cut", "number", "put", "refill", "rehash"]
 
 SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio (Knuth 1998, section 6.4)
 SEVEN = np.uint64(1 << 48)  # the least number that seven bytes make, none of which is 0
 
 
 @njit(nogil=True, cache=True)
-def scan(
+def cut(
     data: np.ndarray,
     kinds: np.ndarray,
     end: int,
     paragraphs: bool,
     place: np.ndarray,
-    slots: np.ndarray,
-    hashes: np.ndarray,
-    bounds: np.ndarray,
-    arena: np.ndarray,
-    ids: np.ndarray,
+    starts: np.ndarray,
+    sizes: np.ndarray,
+    codes: np.ndarray,
     documents: np.ndarray,
-    first: int,
-) -> None:
-    """The words of ``data`` as numbers, new words numbered on, until the data end or half of the slots are taken.
+) -> int:
+    """Find the words of ``data``; returns how many there are.
 
     data : uint8 (n,); kinds : uint8 (0x110000,), 1 for a character of words; end : the byte that ends a document, or -1
     paragraphs : documents end at ``end`` only where nothing but blanks came since the last one
-    place : int64 (6,), updated: number of the document, 1 while it goes on, 1 while the line is blank; different words
-        known, words found in ``data``, bytes of it that are done
-    slots : int32 (power of 2,), -1 where free; hashes : uint64; bounds : int64, word k is arena[bounds[k]:bounds[k+1]]
-    ids, documents : int32 out, of each word found; documents count from ``first``
+    place : int64 (3,), updated: number of the document, 1 while it goes on, 1 while the line is blank
+    starts, sizes : int32 out, bytes of each word; codes : uint64 out, its hash; documents : int32 out, its document,
+        counted from ``place[0]`` at the call; all with room for (n + 1) / 2 words
     """
-    shift, mask = _shift(len(slots)), np.uint64(len(slots) - 1)
-    document, goes_on, blank, known, found = place[0], place[1], place[2], place[3], place[4]
-    i, n, room = np.uint64(place[5]), np.uint64(len(data)), len(slots) // 2
-    while i < n and known < room:
+    document, goes_on, blank = place[0], place[1], place[2]
+    first, found = document, 0
+    i, n = np.uint64(0), np.uint64(len(data))
+    while i < n:
         at, earlier, held = i, np.uint64(0), np.uint64(0)
         c, size = np.uint64(0), np.uint64(1)
         while i < n:
@@ -58,24 +54,15 @@ def scan(
                 held = held << np.uint64(8) | np.uint64(data[k])
             i += size
         if i > at:
-            long = i - at > np.uint64(7)
-            code = (earlier ^ held) * SPREAD
-            code = (code ^ code >> np.uint64(32)) * SPREAD | np.uint64(1) if long else code << np.uint64(1)
-            slot = code >> shift
-            word = slots[slot]
-            while word >= 0 and not (hashes[word] == code and (not long or _same(data, at, i, arena, bounds, word))):
-                slot = (slot + np.uint64(1)) & mask
-                word = slots[slot]
-            if word < 0:
-                word = known
-                slots[slot], hashes[word] = word, code
-                bounds[word + 1] = bounds[word] + np.int64(i - at)
-                arena[bounds[word] : bounds[word + 1]] = data[at:i]
-                known += 1
             if not goes_on:
                 document, goes_on = document + 1, 1
             blank = 0
-            ids[found], documents[found] = word, document - first
+            code = (earlier ^ held) * SPREAD
+            if i - at > np.uint64(7):
+                codes[found] = (code ^ code >> np.uint64(32)) * SPREAD | np.uint64(1)
+            else:
+                codes[found] = code << np.uint64(1)
+            starts[found], sizes[found], documents[found] = at, i - at, document - first
             found += 1
         if i < n:  # a character of no word
             if np.int64(c) == end:
@@ -85,7 +72,49 @@ def scan(
             elif c != np.uint64(32) and (c < np.uint64(9) or c > np.uint64(13)):
                 blank = 0
             i += size
-    place[0], place[1], place[2], place[3], place[4], place[5] = document, goes_on, blank, known, found, i
+    place[0], place[1], place[2] = document, goes_on, blank
+    return found
+
+
+@njit(nogil=True, cache=True)
+def number(
+    data: np.ndarray,
+    starts: np.ndarray,
+    sizes: np.ndarray,
+    codes: np.ndarray,
+    begin: int,
+    known: int,
+    slots: np.ndarray,
+    hashes: np.ndarray,
+    bounds: np.ndarray,
+    arena: np.ndarray,
+    ids: np.ndarray,
+) -> tuple[int, int]:
+    """Number the words that were cut, from ``begin`` on, new ones after the ``known``, until half the slots are taken.
+
+    slots : int32 (power of 2,), -1 where free; hashes : uint64; bounds : int64, word k is arena[bounds[k]:bounds[k+1]]
+    ids : int32 out. Returns how many words are done, and how many different ones are known.
+    """
+    shift, mask, room = _shift(len(slots)), np.uint64(len(slots) - 1), len(slots) // 2
+    for k in range(begin, len(codes)):
+        if known == room:
+            return k, known
+        code = codes[k]
+        slot = code >> shift
+        word = slots[slot]
+        while word >= 0 and not (
+            hashes[word] == code and (not code & np.uint64(1) or _same(data, starts[k], sizes[k], arena, bounds, word))
+        ):
+            slot = (slot + np.uint64(1)) & mask
+            word = slots[slot]
+        if word < 0:
+            word = known
+            slots[slot], hashes[word] = word, code
+            bounds[word + 1] = bounds[word] + sizes[k]
+            arena[bounds[word] : bounds[word + 1]] = data[starts[k] : starts[k] + sizes[k]]
+            known += 1
+        ids[k] = word
+    return len(codes), known
 
 
 @njit(nogil=True, cache=True)
@@ -104,12 +133,12 @@ def _character(data: np.ndarray, i: np.uint64, c: np.uint64) -> tuple[np.uint64,
 
 
 @njit(nogil=True, cache=True)
-def _same(data: np.ndarray, at: np.uint64, end: np.uint64, arena: np.ndarray, bounds: np.ndarray, word: int) -> bool:
-    """Whether ``data[at:end]`` is ``word``."""
-    start, length = np.uint64(bounds[word]), np.uint64(bounds[word + 1] - bounds[word])
-    if length != end - at:
+def _same(data: np.ndarray, at: int, size: int, arena: np.ndarray, bounds: np.ndarray, word: int) -> bool:
+    """Whether ``data[at:at + size]`` is ``word``."""
+    start = bounds[word]
+    if bounds[word + 1] - start != size:
         return False
-    for k in range(length):  # noqa: SIM110 (numba knows no generators within all)
+    for k in range(size):  # noqa: SIM110 (numba knows no generators within all)
         if data[at + k] != arena[start + k]:
             return False
     return True

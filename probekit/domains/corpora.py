@@ -49,7 +49,7 @@ class Chunk:
 
     source : the file, relative to the corpus, or another name of where it is from; documents are numbered within it
     data : valid UTF-8 without NUL, except where ``marked``: then each document is followed by a NUL
-    read : bytes of the corpus that have been read from the disk so far
+    read : bytes of the corpus's files that have been read so far; of other text, as many as its characters take
     """
 
     source: str
@@ -102,7 +102,7 @@ def read_files(path: str | Path, *, field: str = "text") -> Corpus:
 
 def read_texts(texts: Iterable[str], source: str = "texts") -> Corpus:
     """Strings, each a document, such as the sentences of a task. Raises UsageError while read for what is none."""
-    return Corpus(_marked(((text, 0) for text in texts), source, 0))
+    return Corpus(_marked(((text, None) for text in texts), source))
 
 
 def read_hub(name: str, split: str, *, config: str | None = None, field: str = "text") -> Corpus:
@@ -122,17 +122,17 @@ def read_hub(name: str, split: str, *, config: str | None = None, field: str = "
             "Without a network, give a file or a folder."
         ) from error
 
-    def texts() -> Iterator[tuple[str, int]]:
+    def texts() -> Iterator[tuple[str, None]]:
         for number, row in enumerate(rows, 1):
-            yield _text(row, field, file=f"{where}, {split}", line=number), 0
+            yield _text(row, field, file=f"{where}, {split}", line=number), None
 
-    return Corpus(_marked(texts(), f"{name}/{split}", 0))
+    return Corpus(_marked(texts(), f"{name}/{split}"))
 
 
-def _marked(texts: Iterable[tuple[str, int]], source: str, before: int) -> Iterator[Chunk]:
-    """Documents, each with the bytes read so far, gathered into chunks."""
+def _marked(texts: Iterable[tuple[str, int | None]], source: str, before: int = 0) -> Iterator[Chunk]:
+    """Documents, each with the bytes of its file that are read so far, if it is of one, gathered into chunks."""
     held: list[bytes] = []
-    size = at = 0
+    size = read = done = 0
     for number, (text, at) in enumerate(texts, 1):
         if not isinstance(text, str):
             raise UsageError(f"{source}, document {number}: wanted a string, got {text!r:.80}.")
@@ -142,12 +142,13 @@ def _marked(texts: Iterable[tuple[str, int]], source: str, before: int) -> Itera
             message = "holds half of a surrogate pair (\\ud800 to \\udfff), which is no character."
             raise DataError(message, file=source, line=number) from error
         held += (data, b"\0")
-        size += len(data) + 1
+        size, done = size + len(data) + 1, done + len(data)
+        read = before + (done if at is None else at)
         if size >= CHUNK:
-            yield Chunk(source, b"".join(held), marked=True, read=before + at)
+            yield Chunk(source, b"".join(held), marked=True, read=read)
             held, size = [], 0
     if held:
-        yield Chunk(source, b"".join(held), marked=True, read=before + at)
+        yield Chunk(source, b"".join(held), marked=True, read=read)
 
 
 def _json_lines(file: Path, field: str) -> Iterator[tuple[str, int]]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import sys
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 import xxhash
@@ -104,15 +105,13 @@ def count(
     table = _Table(blocks)
     deals: list[np.ndarray] | None = []
     documents = tokens = pruned = bound = base = 0
-    source, place = None, np.zeros(6, dtype=np.int64)
-    for chunk in corpus.chunks:
-        if chunk.source != source:
-            source, base = chunk.source, documents
-            place[:3] = -1, 0, 1
-        before = int(place[0])
-        ids, of = scanner.scan(chunk, unit, place)
-        dealt = _deal(source, np.arange(before, place[0] + 1), seed)
-        documents = base + int(place[0]) + 1
+    source = None
+    for piece in _ahead(_pieces(corpus, scanner, unit)):
+        if piece.source != source:
+            source, base = piece.source, documents
+        ids = scanner.number(piece.words)
+        dealt = _deal(source, np.arange(piece.before, piece.last + 1), seed)
+        documents = base + piece.last + 1
         if deals is not None:
             deals.append(dealt[1:])
             if documents > blocks:
@@ -121,17 +120,17 @@ def count(
                 table = _Table(blocks)
                 table.put(block_of(earlier[rows], blocks), words, numbers)
                 deals = None
-        rows = np.arange(base + before, documents) if deals is not None else block_of(dealt, blocks)
-        table.put(rows[of], ids)
+        rows = np.arange(base + piece.before, documents) if deals is not None else block_of(dealt, blocks)
+        table.put(rows[piece.documents], ids)
         if table.used > pairs:
             table, lost, most = _prune(table, scanner, pairs // 2)
             pruned, bound = pruned + lost, bound + most
         tokens += len(ids)
-        progress(name, chunk.read >> 20, corpus.size >> 20, MB=chunk.read / 1e6)
+        progress(name, piece.read >> 20, max(corpus.size, piece.read) >> 20, MB=piece.read / 1e6)
     if not tokens:
         raise DataError(f"the domain {name!r} is empty: there is no term in its text.")
     all_deals = None if deals is None else np.concatenate(deals)
-    terms, matrix = _matrix(table.items(), scanner.terms(), blocks if deals is None else documents, lower=lower)
+    terms, matrix = _matrix(table, scanner.terms(), blocks if deals is None else documents, lower=lower)
     return Counts(name, terms, matrix, all_deals, documents, tokens, pruned, bound, settings)
 
 
@@ -147,6 +146,44 @@ def _deal(source: str, numbers: np.ndarray, seed: int) -> np.ndarray:
 def block_of(deals: np.ndarray, blocks: int) -> np.ndarray:
     """The block, int64, of documents with these deals."""
     return (deals % np.uint64(blocks)).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """The words of a chunk, as the scanner that cut them knows them.
+
+    before, last : numbers of the last document of the source before the chunk, which may go on in it, and in it; -1 for
+        none; documents : int32 (words,), counted from ``before``; read : bytes of the corpus up to here
+    """
+
+    source: str
+    before: int
+    last: int
+    words: Any
+    documents: np.ndarray
+    read: int
+
+
+def _pieces(corpus: Corpus, scanner: _Bytes | _Strings, unit: Unit) -> Iterator[_Piece]:
+    source, place = None, np.zeros(3, dtype=np.int64)
+    for chunk in corpus.chunks:
+        if chunk.source != source:
+            source, place[:] = chunk.source, (-1, 0, 1)
+        before = int(place[0])
+        words, documents = scanner.cut(chunk, unit, place)
+        yield _Piece(chunk.source, before, int(place[0]), words, documents, chunk.read)
+
+
+T = TypeVar("T")
+
+
+def _ahead(items: Iterator[T]) -> Iterator[T]:
+    """The same items, the next of which is made by another thread while one is worked on."""
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(next, items, None)
+        while (item := coming.result()) is not None:
+            coming = pool.submit(next, items, None)
+            yield item
 
 
 class _Table:
@@ -172,18 +209,18 @@ class _Table:
         how = (one, 0) if numbers is None else (numbers, 1)
         self.used += _term_kernels.add(rows, words, *how, self.dense, self.keys, self.values)
 
-    def items(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Row and word, int32, and count, int64, of all that is not 0."""
-        words = [np.flatnonzero(row).astype(np.int32) for row in self.dense]
-        rows = np.repeat(np.arange(len(words), dtype=np.int32), [len(w) for w in words])
-        counts = [row[w] for row, w in zip(self.dense, words, strict=True)]
+    def pairs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Row and word, int32, and count, int64, of the open table."""
         held = self.keys >= 0
         keys = self.keys[held]
-        return (
-            np.concatenate([rows, (keys >> 32).astype(np.int32)]),
-            np.concatenate([*words, (keys & 0xFFFFFFFF).astype(np.int32)]),
-            np.concatenate([*counts, self.values[held]]).astype(np.int64),
-        )
+        return (keys >> 32).astype(np.int32), (keys & 0xFFFFFFFF).astype(np.int32), self.values[held]
+
+    def items(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Row and word, int32, and count, int64, of all that is not 0."""
+        rows, words = np.nonzero(self.dense)
+        dense = rows.astype(np.int32), words.astype(np.int32), self.dense[rows, words].astype(np.int64)
+        first, second, third = (np.concatenate([dense[k], pairs]) for k, pairs in enumerate(self.pairs()))
+        return first, second, third
 
 
 class _Bytes:
@@ -198,44 +235,50 @@ class _Bytes:
         self.slots, self.hashes = np.full(1 << 12, -1, dtype=np.int32), np.empty(1 << 11, dtype=np.uint64)
         self.bounds, self.arena = np.zeros((1 << 11) + 1, dtype=np.int64), np.empty(0, dtype=np.uint8)
 
-    def scan(self, chunk: Chunk, unit: Unit, place: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Word and document, int32 (tokens,), of a chunk; documents count from ``place[0]``, where the last one was."""
+    def cut(self, chunk: Chunk, unit: Unit, place: np.ndarray) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+        """The words of a chunk, and the document of each, int32, counted from ``place[0]``, where the last one was."""
         data = np.frombuffer(chunk.data, dtype=np.uint8)
         end = 0 if chunk.marked else -1 if unit is Unit.FILE else ord("\n")
-        return self._words(data, end, place, paragraphs=unit is Unit.PARAGRAPH and not chunk.marked)
+        return self._cut(data, end, place, paragraphs=unit is Unit.PARAGRAPH and not chunk.marked)
 
-    def _words(
+    def _cut(
         self, data: np.ndarray, end: int, place: np.ndarray, *, paragraphs: bool
-    ) -> tuple[np.ndarray, np.ndarray]:
+    ) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
         most = len(data) // 2 + 1
-        ids, of = np.empty(most, dtype=np.int32), np.empty(most, dtype=np.int32)
-        first, place[3:] = int(place[0]), (self.known, 0, 0)
+        starts, sizes, documents = np.empty((3, most), dtype=np.int32)
+        codes = np.empty(most, dtype=np.uint64)
+        found = _term_kernels.cut(data, self.kinds, end, paragraphs, place, starts, sizes, codes, documents)
+        return (data, starts[:found], sizes[:found], codes[:found]), documents[:found]
+
+    def number(self, words: tuple[np.ndarray, ...]) -> np.ndarray:
+        """The number of each word, int32."""
+        data, codes = words[0], words[-1]
+        ids, done = np.empty(len(codes), dtype=np.int32), 0
         self.arena = _longer(self.arena, int(self.bounds[self.known]) + len(data))
         while True:
-            tables = (self.slots, self.hashes, self.bounds, self.arena)
-            _term_kernels.scan(data, self.kinds, end, paragraphs, place, *tables, ids, of, first)
-            self.known = int(place[3])
-            if place[5] == len(data):
-                return ids[: place[4]], of[: place[4]]
+            tables = self.slots, self.hashes, self.bounds, self.arena
+            done, self.known = _term_kernels.number(*words, done, self.known, *tables, ids)
+            if done == len(codes):
+                return ids
             self.slots = np.full(2 * len(self.slots), -1, dtype=np.int32)
             _term_kernels.rehash(self.hashes[: self.known], self.slots)
             self.hashes = _longer(self.hashes, len(self.slots) // 2)
             self.bounds = _longer(self.bounds, len(self.slots) // 2 + 1)
 
-    def _pieces(self) -> list[bytes]:
+    def _spelled(self) -> list[bytes]:
         data = self.arena.tobytes()
         return [data[a:b] for a, b in pairwise(self.bounds[: self.known + 1].tolist())]
 
     def terms(self) -> list[str]:
         """The words by number."""
-        return [piece.decode() for piece in self._pieces()]
+        return [piece.decode() for piece in self._spelled()]
 
     def keep(self, words: np.ndarray) -> None:
         """Forget all but ``words``, which are numbered anew in that order."""
-        pieces = self._pieces()
+        pieces = self._spelled()
         data = b" ".join(pieces[word] for word in words)
         self._forget()
-        self._words(np.frombuffer(data, dtype=np.uint8), -1, np.array([-1, 0, 1, 0, 0, 0]), paragraphs=False)
+        self.number(self._cut(np.frombuffer(data, dtype=np.uint8), -1, np.array([-1, 0, 1]), paragraphs=False)[0])
 
 
 class _Strings:
@@ -245,21 +288,27 @@ class _Strings:
         self.tokenize = tokenize
         self.known: dict[str, int] = {}
 
-    def scan(self, chunk: Chunk, unit: Unit, place: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def cut(self, chunk: Chunk, unit: Unit, place: np.ndarray) -> tuple[list[str], np.ndarray]:
         """As of ``_Bytes``; the function is given the lines of a file, or the documents of other sources."""
         texts = chunk.data.decode().split("\0" if chunk.marked else "\n")
-        first, ids, of, known = int(place[0]), [], [], self.known
+        first = int(place[0])
+        found: list[str] = []
+        documents: list[int] = []
         for i, (text, terms) in enumerate(zip(texts, self.tokenize(texts), strict=True), 1):
             if terms:
                 place[:2] = place[0] + (not place[1]), 1
-                ids += [known.setdefault(term, len(known)) for term in terms]
-                of += [int(place[0]) - first] * len(terms)
+                found += terms
+                documents += [int(place[0]) - first] * len(terms)
             place[2] = place[2] and not text.strip(" \t\v\f\r")
             if i < len(texts):
                 if chunk.marked or unit is Unit.LINE or (unit is Unit.PARAGRAPH and place[2]):
                     place[1] = 0
                 place[2] = 1
-        return np.array(ids, dtype=np.int32), np.array(of, dtype=np.int32)
+        return found, np.array(documents, dtype=np.int32)
+
+    def number(self, words: list[str]) -> np.ndarray:
+        """The number of each term, int32."""
+        return np.array([self.known.setdefault(word, len(self.known)) for word in words], dtype=np.int32)
 
     def terms(self) -> list[str]:
         """The terms by number."""
@@ -293,20 +342,26 @@ def _prune(table: _Table, scanner: _Bytes | _Strings, pairs: int) -> tuple[_Tabl
     return smaller, int(numbers[~stays].sum()), bound
 
 
-def _matrix(
-    items: tuple[np.ndarray, np.ndarray, np.ndarray], terms: list[str], blocks: int, *, lower: bool
-) -> tuple[tuple[str, ...], csr_array]:
+def _matrix(table: _Table, terms: list[str], blocks: int, *, lower: bool) -> tuple[tuple[str, ...], csr_array]:
     """Terms, sorted, lower-cased if asked for, and the counts as a sparse matrix (blocks, terms)."""
     from scipy.sparse import csr_array
 
-    rows, words, numbers = items
     terms = [term.lower() for term in terms] if lower else terms
-    names = sorted(set(terms))
+    names = tuple(sorted(set(terms)))
     at = {name: i for i, name in enumerate(names)}
     columns = np.fromiter((at[term] for term in terms), np.int32, len(terms))
-    matrix = csr_array((numbers, (rows, columns[words])), shape=(blocks, len(names)))
-    matrix.sort_indices()
-    return tuple(names), matrix
+    dense, shape = table.dense[:blocks], (blocks, len(names))
+    ends = np.concatenate([[0], np.cumsum(np.count_nonzero(dense, axis=1))])
+    indices, counts = np.empty(ends[-1], dtype=np.int32), np.empty(ends[-1], dtype=np.int64)
+    for row, (start, end) in zip(dense, pairwise(ends), strict=True):
+        words = np.flatnonzero(row)
+        indices[start:end], counts[start:end] = columns[words], row[words]
+    matrix = csr_array((counts, indices, ends), shape=shape)
+    if table.used:
+        rows, words, numbers = table.pairs()
+        matrix = matrix + csr_array((numbers, (rows, columns[words])), shape=shape)
+    matrix.sum_duplicates()
+    return names, matrix
 
 
 def _longer(array: np.ndarray, length: int) -> np.ndarray:

@@ -138,6 +138,7 @@ WRONG = {
     "no split": (["a=hub:some/set"], "names no split; write hub:REPO@SPLIT"),
     "no task": (["a={0}/sea", "--split", "dev"], "--data-dir and --split belong to --task"),
     "measure": (["a={0}/sea", "b={0}/sea", "--measure", "l7"], "there is no measure 'l7'"),
+    "no other": (["a={0}/sea", "--measure", "proxy-a-distance"], "proxy-a-distance measures pairs; give two"),
     "document": (["a={0}/sea", "--document", "page"], "a document is 'page'; it is one of paragraph, line, file"),
     "counts": (["{0}/x.parquet"], "x.parquet: cannot be read"),
 }
