@@ -35,15 +35,15 @@ class Terms:
     """Counts of some domains over one vocabulary of v terms.
 
     names : of the domains; vocabulary : the terms, the most frequent first, ties in the order of the terms
-    counts : int64 (blocks, v) of each domain; a block is a random sample of its documents, or one of them where there
-        are fewer documents than blocks were asked for
+    counts : int64 (blocks, v) of each domain, sparse; a block is a random sample of its documents, or one of them where
+        there are fewer documents than blocks were asked for
     outside : int64 (domains,), tokens of other terms; documents, tokens : int64 (domains,), all that were read
     pruned : int64 (domains,), tokens outside whose terms were given up to bound the memory (see :class:`Counts`)
     """
 
     names: tuple[str, ...]
     vocabulary: tuple[str, ...]
-    counts: tuple[np.ndarray, ...]
+    counts: tuple[csr_array, ...]
     outside: np.ndarray
     documents: np.ndarray
     tokens: np.ndarray
@@ -118,7 +118,8 @@ def choose_terms(
     out = frozenset(leave_out)
     able = [(-n, term) for term, n in together.items() if n >= min_count and term not in out]
     chosen = tuple(term for _, term in sorted(able)[:vocabulary])
-    tables = tuple(_columns(c, chosen) for c in counts)
+    at = {term: k for k, term in enumerate(chosen)}
+    tables = tuple(_columns(c, at) for c in counts)
     inside = np.array([table.sum() for table in tables], dtype=np.int64)
     for c, n in zip(counts, inside, strict=True):
         if not n:
@@ -138,13 +139,15 @@ def choose_terms(
     )
 
 
-def _columns(counts: Counts, chosen: tuple[str, ...]) -> np.ndarray:
-    """int64 (blocks, chosen)."""
-    at = {term: i for i, term in enumerate(counts.terms)}
-    there = np.array([k for k, term in enumerate(chosen) if term in at], dtype=np.int64)
-    table = np.zeros((counts.matrix.shape[0], len(chosen)), dtype=np.int64)
-    table[:, there] = counts.matrix[:, [at[chosen[k]] for k in there]].toarray()
-    return table
+def _columns(counts: Counts, chosen: Mapping[str, int]) -> csr_array:
+    """int64 (blocks, chosen), sparse."""
+    from scipy.sparse import csr_array
+
+    column = np.array([chosen.get(term, -1) for term in counts.terms])
+    cells = counts.matrix.tocoo()
+    to = column[cells.col]
+    shape = (counts.matrix.shape[0], len(chosen))
+    return csr_array((cells.data[to >= 0], (cells.row[to >= 0], to[to >= 0])), shape=shape)
 
 
 def _differ(names: Sequence[str]) -> None:

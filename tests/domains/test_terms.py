@@ -143,7 +143,7 @@ def test_the_vocabulary_is_the_most_frequent_of_all_and_the_rest_is_told():
     terms = count_domains({"a": a, "b": b}, vocabulary=3)
     assert terms.vocabulary == ("dog", "the", "apple")  # 4, 4, and of those that come once the first
     assert terms.totals.tolist() == [[0, 3, 0], [4, 1, 1]]
-    assert terms.counts[0].tolist() == [[0, 3, 0], [0, 0, 0]]
+    assert terms.counts[0].toarray().tolist() == [[0, 3, 0], [0, 0, 0]]
     assert terms.counts[0].dtype == np.int64
     assert terms.outside.tolist() == [2, 0]
     assert terms.tokens.tolist() == [5, 6]
