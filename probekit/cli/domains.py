@@ -252,9 +252,11 @@ def _tokenizer(name: str) -> str | Tokenize:
         ) from error
     backend.no_truncation()
     backend.no_padding()
+    called = {number: term for term, number in backend.get_vocab(with_added_tokens=True).items()}
 
     def tokenize(texts: Sequence[str]) -> list[list[str]]:
-        return [encoding.tokens for encoding in backend.encode_batch(list(texts), add_special_tokens=False)]
+        found = backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [[called[number] for number in encoding.ids] for encoding in found]
 
     tokenize.__name__ = f"{Path(name).name} {xxhash.xxh3_64_hexdigest(backend.to_str().encode())}"
     return tokenize
