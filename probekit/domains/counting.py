@@ -33,7 +33,7 @@ __all__ = ["Counts", "Tokenize", "Tokenizer", "block_of", "count"]
 DENSE = 1 << 25
 """Counts, in all blocks together, of the terms that are met first, which are most of what is met."""
 
-PAIRS = 1 << 23
+PAIRS = 1 << 22
 """Other pairs of block and term that are kept, by default; where there are more the rarest terms are given up."""
 
 
@@ -61,7 +61,8 @@ class Counts:
         None once that is so
     documents, tokens : all that were read; documents without a token are none
     pruned : tokens of terms that were given up to bound the memory; a term that occurs more than ``bound`` times in the
-        domain was not given up for good, and its count is short by ``bound`` at most; both are 0 as a rule
+        domain was not given up for good, and its count is short by ``bound`` at most (each way of writing it is such a
+        term where terms are lower-cased afterwards); both are 0 as a rule
     settings : what must be the same of counts that are merged or compared
     """
 
@@ -92,7 +93,7 @@ def count(
 
     lower : whether terms are lower-cased; of a tokenizer that is a function they are taken as they come
     unit : what a document is in files of text; unit, blocks and seed tell which documents a block is
-    pairs : of block and term that are held, some 24 bytes each, beside the first terms; see ``Counts.pruned``
+    pairs : of block and term that are held beside those of the first terms; see ``Counts.pruned``
     Raises DataError where the corpus has no term at all, and what reading it raises.
     """
     unit = Unit(unit)

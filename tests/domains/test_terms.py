@@ -16,6 +16,9 @@ from probekit.domains.counting import count
 from probekit.domains.terms import choose_terms, count_domains, load_counts, merge, save_counts
 from probekit.errors import DataError, UsageError
 
+pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in scalar")
+"""Hashes are meant to overflow; with NUMBA_DISABLE_JIT=1, numpy says so."""
+
 
 def words(text):
     """The twin of the tokenizer ``word``: runs of letters, numbers, marks and connecting punctuation."""
