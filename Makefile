@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # where torch's CPU build is wanted: make PIP_FLAGS="--extra-index-url https://download.pytorch.org/whl/cpu" demo
 PIP_FLAGS ?=
 
-.PHONY: demo test test-slow lint notebooks bench bench-probes bench-edge bench-mi bench-training bench-elmo clean
+.PHONY: demo test test-slow lint notebooks bench bench-probes bench-edge bench-mi bench-training bench-elmo bench-domains clean
 
 $(VENV)/.demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -56,6 +56,9 @@ bench-training: $(VENV)/.dev
 
 bench-elmo: $(VENV)/.dev
 	HF_HUB_OFFLINE=1 $(BIN)/python benchmarks/elmo.py
+
+bench-domains: $(VENV)/.dev
+	$(BIN)/python benchmarks/divergence.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .coverage*

@@ -323,7 +323,9 @@ def _show_pairs(rows: pd.DataFrame, names: Sequence[str]) -> None:
             found = (values.get((a, b), values.get((b, a), float("nan"))) for b in names)
             matrix.add_row(escape(a), *(f"{v:.3f}" if isfinite(v) else "" if v != v else "∞" for v in found))
         _print("", matrix)
-    table = _table("pair", "value", "95 % interval", "raw", "null", "null, 95 %", "p")
+    table = _table("pair", "value", "95 % interval", "raw", "null", "≤ 95 %", "p")
+    for column in table.columns:
+        column.no_wrap = column is not table.columns[0]
     for row in rows.head(PAIRS).to_dict("records"):
         numbers = [row.get(key, float("nan")) for key in ("raw", "null_mean", "null_high", "p")]
         interval = f"{row['ci_low']:.4f}–{row['ci_high']:.4f}" if isfinite(row["ci_low"]) else ""
@@ -355,7 +357,7 @@ def _table(first: str, *names: str) -> Table:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column(escape(first), no_wrap=True)
     for name in names:
-        table.add_column(escape(name), justify="right", no_wrap="interval" in name)
+        table.add_column(escape(name), justify="right", overflow="fold")
     return table
 
 
