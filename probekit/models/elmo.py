@@ -197,7 +197,8 @@ class ElmoModel(PreTrainedModel):
         steps = Steps.of(longer, ids.device)
         state = self.no_state(s, words) if state is None else state
         if (lacking := s - state[0].shape[1]) > 0:
-            state = tuple(torch.cat([x, y], 1) for x, y in zip(state, self.no_state(lacking, words), strict=True))  # type: ignore[assignment]
+            more = self.no_state(lacking, words)
+            state = torch.cat([state[0], more[0]], 1), torch.cat([state[1], more[1]], 1)
         hidden = words[numbers].repeat(1, 2)
         layers, after = [hidden], []
         for layer, h, c in zip(self.layers, *(x[:, :s] for x in state), strict=True):

@@ -15,14 +15,11 @@ from torch import Tensor
 from probekit.models.characters import BEGIN, END, PADDING, CharacterReader, character_ids, character_reader
 from probekit.models.elmo import ElmoModel, ElmoState
 from probekit.models.encoder import Batch, Sink, Text, Tokens, padded
-from probekit.models.folder import resolve_model
-from probekit.models.huggingface import check_path
-from probekit.models.identity import identify
-from probekit.models.linears import onednn_available, prepack
+from probekit.models.huggingface import prepare_packed
 from probekit.models.lstm import ProjectedLSTM
-from probekit.models.stock import load_model
+from probekit.models.stock import load_described
 from probekit.models.words import versions
-from probekit.runtime import Dtype, resolve_device, torch_threads
+from probekit.runtime import Dtype, torch_threads
 
 __all__ = ["ElmoEncoder", "WordTable", "load_elmo"]
 
@@ -129,29 +126,18 @@ def load_elmo(
     stateful: int = 0,
 ) -> ElmoEncoder:
     """ELMo from a model folder or its published files; arguments and errors as of ``load_encoder``."""
-    dtype, where = Dtype(dtype), torch.device(resolve_device(device))
-    folder = resolve_model(model, revision)
-    net = load_model(folder, dtype=dtype, device=where, random_weights=random_weights)
-    spec = {
-        **identify(model, revision=revision, random_weights=random_weights),
-        "model_type": net.config.model_type,
-        "class": type(net).__name__,
-        "dtype": str(dtype),
-        "device": where.type,
-        "cut_at": max_length,
-        **({"stateful": stateful} if stateful else {}),
-    }
+    net, folder, spec = load_described(
+        model, dtype=Dtype(dtype), device=device, random_weights=random_weights, revision=revision,
+        max_length=max_length,
+    )  # fmt: skip
     encoder = ElmoEncoder(
-        net, character_reader(folder, max_length), folder, name=spec["model"], spec=spec, stateful=stateful,
-        batch_tokens=batch_tokens or (2048 if where.type == "cpu" else 16384),
+        net, character_reader(folder, max_length), folder, name=spec["model"],
+        spec=spec | ({"stateful": stateful} if stateful else {}), stateful=stateful,
+        batch_tokens=batch_tokens or (2048 if spec["device"] == "cpu" else 16384),
     )  # fmt: skip
     for cell in (module for module in net.modules() if isinstance(module, ProjectedLSTM)):
-        cell.fused = where.type == "cuda" and cell.cell_clip is None and cell.proj_clip is None
-    check = _check_batch()
-    truth = encoder.own_hidden_states(check)
-    fast = onednn and where.type == "cpu" and onednn_available(net.dtype) and bool(prepack(net))
-    encoder.spec["path"] = "packed+onednn" if fast else "packed"
-    check_path(encoder, check, truth, dtype)
+        cell.fused = spec["device"] == "cuda" and cell.cell_clip is None and cell.proj_clip is None
+    prepare_packed(encoder, _check_batch(), onednn=onednn)
     return encoder
 
 

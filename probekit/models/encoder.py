@@ -116,7 +116,7 @@ def begin_states(encoder: Encoder) -> int:
     """Let a stateful encoder forget what it has read; returns how many sentences its batches have, 0 of all others."""
     stateful = int(getattr(encoder, "stateful", 0))
     if stateful:
-        encoder.state = None  # type: ignore[attr-defined]
+        encoder.state = None  # type: ignore[attr-defined]  # of stateful encoders only
     return stateful
 
 

@@ -18,22 +18,20 @@ from torch import nn
 
 from probekit.errors import ModelError, UsageError
 from probekit.models.encoder import Batch, Encoder, Sink, Text, Tokens, begin_states
-from probekit.models.folder import resolve_model
-from probekit.models.identity import identify
 from probekit.models.linears import onednn_available, prepack
 from probekit.models.packed import OFFSET_TYPES, PACKED, PACKED_TYPES, groups_of, positions_of, uncompiled
-from probekit.models.stock import find_blocks, load_model
+from probekit.models.stock import find_blocks, load_described
 from probekit.models.tokens import Tokenizer, load_tokenizer
 from probekit.models.words import NO_LIMIT
-from probekit.runtime import Dtype, resolve_device, torch_threads
+from probekit.runtime import Dtype, torch_threads
 
 __all__ = [
     "HuggingFaceEncoder",
     "Packing",
     "all_layers",
-    "check_path",
     "choice",
     "load_transformer",
+    "prepare_packed",
     "relative_error",
     "text_reader",
 ]
@@ -198,27 +196,19 @@ def load_transformer(
 
     Arguments and errors are those of :func:`probekit.models.loading.load_encoder`.
     """
-    where = torch.device(resolve_device(device))
-    folder = resolve_model(model, revision)
-    net = load_model(folder, dtype=dtype, device=where, random_weights=random_weights)
-    tokenizer = text_reader(folder, net.config, max_length)
-    spec = {
-        **identify(model, revision=revision, random_weights=random_weights),
-        "model_type": net.config.model_type,
-        "class": type(net).__name__,
-        "dtype": str(dtype),
-        "device": where.type,
-        "cut_at": max_length,
-    }
+    net, folder, spec = load_described(
+        model, dtype=dtype, device=device, random_weights=random_weights, revision=revision, max_length=max_length
+    )
+    tokenizer, on_cpu = text_reader(folder, net.config, max_length), spec["device"] == "cpu"
     encoder = HuggingFaceEncoder(
         net,
         tokenizer,
         folder,
         name=spec["model"],
         spec=spec,
-        batch_tokens=batch_tokens or (1024 if where.type == "cpu" else 16384),
+        batch_tokens=batch_tokens or (1024 if on_cpu else 16384),
     )
-    if where.type == "cpu":
+    if on_cpu:
         torch.empty(_HEAP, dtype=torch.uint8)
     checks = _check_batches(encoder)
     truth = [all_layers(encoder, one) for one in checks]
@@ -227,7 +217,7 @@ def load_transformer(
         for block in find_blocks(net):
             block.forward = torch.compile(block.forward, dynamic=True)
         steps.append("compiled")
-    elif onednn and where.type == "cpu" and onednn_available(net.dtype) and prepack(net):
+    elif onednn and on_cpu and onednn_available(net.dtype) and prepack(net):
         steps.append("onednn")
     refusal = (
         "grouped was asked for"
@@ -260,8 +250,15 @@ def all_layers(encoder: Encoder, batch: Batch) -> torch.Tensor:
     return torch.stack([nn.functional.pad(hidden, (0, encoder.width - hidden.shape[-1])) for hidden in layers])
 
 
-def check_path(encoder: Encoder, check: Batch, truth: torch.Tensor, dtype: Dtype) -> None:
-    """Note how far an encoder is off the ``truth`` of a batch; raises ModelError where that is too far."""
+def prepare_packed(encoder: Any, check: Batch, *, onednn: bool) -> None:
+    """Make a model fast that is run packed as it is (ELMo, Skip-thoughts); note how far that is off its own forward.
+
+    Raises ModelError where that is too far on the sequences of ``check``.
+    """
+    net, dtype = encoder.model, Dtype(encoder.spec["dtype"])
+    truth = encoder.own_hidden_states(check)
+    fast = onednn and encoder.spec["device"] == "cpu" and onednn_available(net.dtype) and bool(prepack(net))
+    encoder.spec["path"] = "packed+onednn" if fast else "packed"
     encoder.versions["self_check"] = error = relative_error(all_layers(encoder, check), truth)
     if error > TOLERANCE[dtype]:
         raise ModelError(

@@ -12,15 +12,12 @@ import transformers
 
 from probekit.errors import ModelError, UsageError
 from probekit.models.encoder import Batch, Sink, Text, Tokens, padded
-from probekit.models.folder import resolve_model
-from probekit.models.huggingface import check_path
-from probekit.models.identity import identify
-from probekit.models.linears import onednn_available, prepack
+from probekit.models.huggingface import prepare_packed
 from probekit.models.skip_thoughts import SkipThoughtsModel
 from probekit.models.skip_thoughts_files import END, UNKNOWN
-from probekit.models.stock import load_model
+from probekit.models.stock import load_described
 from probekit.models.words import NO_LIMIT, Splitting, read_splitting, read_words, versions
-from probekit.runtime import Dtype, resolve_device, torch_threads
+from probekit.runtime import Dtype, torch_threads
 
 __all__ = ["SkipThoughtsEncoder", "WordReader", "load_skip_thoughts", "word_reader"]
 
@@ -166,30 +163,18 @@ def load_skip_thoughts(
 
     Sentences are run packed. With oneDNN on a CPU no number depends on what else is in the batch.
     """
-    dtype, where = Dtype(dtype), torch.device(resolve_device(device))
-    folder = resolve_model(model, revision)
-    net = load_model(folder, dtype=dtype, device=where, random_weights=random_weights)
-    tokenizer = word_reader(folder, net.config, max_length)
-    spec = {
-        **identify(model, revision=revision, random_weights=random_weights),
-        "model_type": net.config.model_type,
-        "class": type(net).__name__,
-        "dtype": str(dtype),
-        "device": where.type,
-        "cut_at": max_length,
-    }
+    net, folder, spec = load_described(
+        model, dtype=Dtype(dtype), device=device, random_weights=random_weights, revision=revision,
+        max_length=max_length,
+    )  # fmt: skip
     encoder = SkipThoughtsEncoder(
         net,
-        tokenizer,
+        word_reader(folder, net.config, max_length),
         folder,
         name=spec["model"],
         spec=spec,
-        batch_tokens=batch_tokens or (1024 if where.type == "cpu" else 16384),
+        batch_tokens=batch_tokens or (1024 if spec["device"] == "cpu" else 16384),
     )
     ids = np.random.default_rng(0).integers(net.config.vocab_size, size=6).astype(np.int32)
-    check = Batch(ids, np.zeros(6, np.uint8), np.array([1, 2, 3]))
-    truth = encoder.own_hidden_states(check)
-    fast = onednn and where.type == "cpu" and onednn_available(net.dtype) and bool(prepack(net))
-    encoder.spec["path"] = "packed+onednn" if fast else "packed"
-    check_path(encoder, check, truth, dtype)
+    prepare_packed(encoder, Batch(ids, np.zeros(6, np.uint8), np.array([1, 2, 3])), onednn=onednn)
     return encoder

@@ -13,11 +13,35 @@ from transformers import AutoConfig, AutoModel
 
 from probekit.errors import ModelError
 from probekit.models import elmo, skip_thoughts  # noqa: F401 (makes the types known to transformers)
-from probekit.models.folder import weight_files
+from probekit.models.folder import resolve_model, weight_files
+from probekit.models.identity import identify
 from probekit.models.tokens import first_line
-from probekit.runtime import Dtype
+from probekit.runtime import Dtype, resolve_device
 
-__all__ = ["find_blocks", "load_model", "quiet_transformers"]
+__all__ = ["find_blocks", "load_described", "load_model", "quiet_transformers"]
+
+
+def load_described(
+    model: str | Path,
+    *,
+    dtype: Dtype,
+    device: str,
+    random_weights: int | None,
+    revision: str | None,
+    max_length: int | None,
+) -> tuple[Any, Path, dict[str, Any]]:
+    """The model, its folder, and what the ``spec`` of every encoder says of it; arguments as of ``load_encoder``."""
+    where, folder = torch.device(resolve_device(device)), resolve_model(model, revision)
+    net = load_model(folder, dtype=dtype, device=where, random_weights=random_weights)
+    spec = {
+        **identify(model, revision=revision, random_weights=random_weights),
+        "model_type": net.config.model_type,
+        "class": type(net).__name__,
+        "dtype": str(dtype),
+        "device": where.type,
+        "cut_at": max_length,
+    }
+    return net, folder, spec
 
 
 def load_model(

@@ -94,7 +94,7 @@ def test_the_same_features_again(tiny_bert, tmp_path, monkeypatch):
     options = SHORT | {"regime": "feature-extraction", "head": "linear", "caches": tmp_path / "caches"}
     first = train(praise(), tiny_bert, tmp_path / "run", **options)
     monkeypatch.setattr(module, "prepare_feature_extraction", stop)
-    monkeypatch.setattr("probekit.models.huggingface.load_model", stop)
+    monkeypatch.setattr("probekit.models.stock.load_model", stop)
     again = train(praise(), tiny_bert, tmp_path / "run", **options)
     assert again.card == first.card
 
