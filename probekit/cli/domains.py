@@ -99,8 +99,9 @@ def domains_command(
     """Measure how far the texts of domains are from each other, how sure that is, and which terms make it.
 
     The Jensen-Shannon divergence of term distributions, in bits: 0 for equal, 1 for nothing in common. Two samples of
-    one population are not at 0; how much sampling alone gives is shown beside (null), and is taken off the value.
-    Intervals draw documents again. Terms outside the vocabulary are left out, and their share is told.
+    one population are not at 0; how much sampling alone gives is shown beside (null), and is taken off the values of
+    the Jensen-Shannon family, as far as both have terms in common. Intervals draw documents again. Terms outside the
+    vocabulary are left out, and their share is told.
 
     Examples:
 
@@ -124,6 +125,9 @@ def domains_command(
     from probekit.rows import check_out, evidence, make_rows, write_rows
 
     check_out(out)
+    measures = _measures(measure)
+    if counts is not None and (counts.suffix != ".parquet" or counts == out):
+        raise UsageError(f"counts are written as .parquet, to a file of their own, not to {counts}.")
     began = monotonic()
     wanted = [_pair(words) for words in explain or []]
     left_out = [] if stop_words is None else _terms_of(stop_words, cased=cased)
@@ -138,7 +142,7 @@ def domains_command(
         for pair in wanted:
             _known(pair, terms)
         read = monotonic() - began
-        tables = [domain_rows(terms, _words(measure), resamples=resamples, draws=draws, seed=seed, progress=progress)]
+        tables = [domain_rows(terms, measures, resamples=resamples, draws=draws, seed=seed, progress=progress)]
     if tables[0].empty:
         raise UsageError(f"{measure} measures pairs; give two domains or more.")
     shares, tokens = terms.distributions, terms.totals.sum(axis=1)
@@ -155,7 +159,7 @@ def domains_command(
         _show_terms(table)
     if out is not None:
         arguments = {
-            "sources": sources, "task": task, "split": split, "measures": _words(measure), "vocabulary": vocabulary,
+            "sources": sources, "task": task, "split": split, "measures": measures, "vocabulary": vocabulary,
             "terms": len(terms.vocabulary), "min_count": min_count, "left_out": len(left_out), "tokenizer": tokenizer,
             "resamples": resamples, "draws": draws, **counted[0].settings,
             "domains": {c.name: {"documents": c.documents, "tokens": c.tokens, "pruned": c.pruned} for c in counted},
@@ -175,6 +179,10 @@ def _counted(
 
     named: list[tuple[str, Corpus]] = []
     read: dict[str, Counts] = {}
+    paths = [str(Path(source).resolve()) for source in sources]
+    again = sorted({path for path in paths if paths.count(path) > 1})
+    if again:
+        raise UsageError(f"{again[0]} is given twice; its documents would count double.")
     for source in sources:
         name, equals, path = source.partition("=")
         if equals and name and path:
@@ -214,18 +222,22 @@ def _corpus(path: str, field: str) -> Corpus:
 
 
 def _domains_of(task: str, data_dir: Path | None, split: str | None) -> Iterator[tuple[str, Corpus]]:
-    """Each domain of a task with its sentences, both of a pair being one document; without domains, all as one."""
+    """Each domain of a task with its sentences; without domains, all as one.
+
+    A document is a first sentence with all second sentences that it has (MNLI's premises have three hypotheses each),
+    each read once: apart they would count as several documents that tell the same.
+    """
     from probekit.domains import read_texts
     from probekit.tasks import load_task
 
     loaded = load_task(task, data_dir)
-    texts: dict[str, list[str]] = {}
+    texts: dict[str, dict[str, dict[str, None]]] = {}
     for name in loaded.splits if split is None else _words(split):
         for example in loaded.split(name):
-            text = example.text if example.pair is None else f"{example.text}\n{example.pair}"
-            texts.setdefault(example.domain or loaded.name, []).append(text)
+            own = texts.setdefault(example.domain or loaded.name, {}).setdefault(example.text, {})
+            own |= {} if example.pair is None else {example.pair: None}
     for name in sorted(texts):
-        yield name, read_texts(texts[name], name)
+        yield name, read_texts(["\n".join([first, *others]) for first, others in texts[name].items()], name)
 
 
 def _tokenizer(name: str) -> str | Tokenize:
@@ -264,6 +276,17 @@ def _tokenizer(name: str) -> str | Tokenize:
 
 def _words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _measures(text: str) -> list[str]:
+    from probekit.domains.divergence import Measure
+    from probekit.domains.rows import PROXY
+    from probekit.errors import UsageError
+
+    known = [*Measure, PROXY]
+    if not (words := _words(text)) or (unknown := [word for word in words if word not in known]):
+        raise UsageError(f"there is no measure {(unknown if words else [text])[0]!r}; there are {', '.join(known)}.")
+    return words
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -153,6 +153,8 @@ def _distributions(rows: np.ndarray, called: str) -> np.ndarray:
     rows = np.ascontiguousarray(rows, dtype=np.float64)
     if rows.ndim != 2 or not rows.size:
         raise UsageError(f"{called}: probabilities of terms are wanted, not an array {rows.shape[-2:]}.")
+    if any(np.signbit(row).any() for row in rows):
+        rows = rows + 0.0  # of -0.0 the kernels would make NaN; what is below 0 is told below
     sums = rows.sum(1)
     if (wrong := ~(np.abs(sums - 1) <= OFF) | (rows.min(1) < 0)).any():
         i = int(wrong.argmax())

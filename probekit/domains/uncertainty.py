@@ -87,6 +87,13 @@ def uncertainty(
             f"at least 19 draws of the null, 0 resamples and a level between 0 and 1 are wanted, not {draws}, "
             f"{resamples} and {level}."
         )
+    sizes = [n / len(b.indptr[:-1]) for n, b in zip(documents, blocks, strict=True)]  # documents of a block
+    if (most := int(np.argmax(sizes))) != (least := int(np.argmin(documents))) and sizes[most] > 2 * documents[least]:
+        raise UsageError(
+            f"a block of domain {most + 1} holds {sizes[most]:.0f} documents, all of domain {least + 1} are "
+            f"{documents[least]}: they have no like in each other. Deal documents to more blocks (--blocks), or take "
+            f"less of domain {most + 1}."
+        )
     asked = list(dict.fromkeys([*names, Measure.JS]))  # the correction of those that are functions of it
     raw = divergences(np.stack([_share(b) for b in blocks]), asked, **options)
     again = replicates(blocks, asked, resamples=resamples, seed=seed, **options)

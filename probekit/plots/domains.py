@@ -73,8 +73,8 @@ def domain_matrix(
             for x, y in {(j, i), (i, j)} if _symmetric(rows) else {(j, i)}:
                 look: dict[str, Any] = {"facecolor": "none", "edgecolor": "white", "hatch": "////", "linewidth": 0}
                 ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, **look))
-    ax.set_xticks(range(len(names)), names, rotation=45, ha="right", rotation_mode="anchor")
-    ax.set_yticks(range(len(names)), names)
+    ax.set_xticks(range(len(names)), names, rotation=45, ha="right", rotation_mode="anchor", parse_math=False)
+    ax.set_yticks(range(len(names)), names, parse_math=False)
     bare(ax, ())
     bar = ax.figure.colorbar(image, ax=ax, pad=0.03, aspect=18)
     bar.outline.set_visible(False)
@@ -103,6 +103,8 @@ def domain_tree(rows: pd.DataFrame, *, metric: str | None = None, ax: Axes | Non
     ax = _axes(ax, 3.6, 0.3 * len(names) + 1)
     joined = linkage(squareform(values, checks=False), method="average")
     dendrogram(joined, labels=names, orientation="right", ax=ax, link_color_func=lambda _: COLOURS[0], leaf_font_size=8)
+    for label in ax.get_yticklabels():
+        label.set_parse_math(False)
     ax.set_xlabel(TITLES.get(metric, metric), fontsize=9, color=INK)
     bare(ax, ("bottom",))
     return ax
@@ -127,14 +129,14 @@ def domain_terms(rows: pd.DataFrame, *, top: int = 20, ax: Axes | None = None) -
     at, left = np.arange(len(shown)), (shown["mostly"] == a).to_numpy(dtype=bool)
     for some, colour, sign in ((left, COLOURS[0], -1), (~left, COLOURS[1], 1)):
         ax.barh(at[some], sign * shown["value"][some], color=colour, height=0.75)
-    ax.set_yticks(at, shown["term"])
+    ax.set_yticks(at, shown["term"], parse_math=False)  # a term may hold "$"
     ax.invert_yaxis()
     ax.axvline(0, color=INK, linewidth=0.8)
     ax.xaxis.set_major_formatter(lambda x, _: f"{abs(x):g}")
     part = f", {shown['value'].sum() / whole:.0%} of {whole:.3f}" if whole else ""
     ax.set_xlabel(f"bits of divergence{part}", fontsize=9, color=INK)
     for side, name, colour in (("left", a, COLOURS[0]), ("right", b, COLOURS[1])):
-        ax.set_title(f"more in {name}", loc=side, fontsize=8, fontweight="bold", color=colour)  # type: ignore[arg-type]
+        ax.set_title(f"more in {name}", loc=side, fontsize=8, fontweight="bold", color=colour, parse_math=False)  # type: ignore[arg-type]
     bare(ax, ("bottom",))
     return ax
 

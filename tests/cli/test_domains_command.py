@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 
 import numpy as np
 import pytest
@@ -153,3 +154,37 @@ def test_what_is_wrong_is_one_sentence(folder, capsys, case):
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_hypotheses_of_a_premise_are_one_document(tmp_path):
+    """Read apart they would count as documents that tell the same: three of each premise, and its words three times."""
+    pairs = [(f"{genre} premise{i} .", f"hypothesis{i}{k} .") for genre in OWN for i in range(4) for k in range(3)]
+    rows = [f"{p}\t{h}\t{p.split()[0]}\tyes" for p, h in pairs]
+    (tmp_path / "train.tsv").write_text("\n".join(["a\tb\tgenre\tlabel", *rows, rows[0]]) + "\n")
+    told = 'text = "a"\npair = "b"\ndomain = "genre"\nlabel = "label"\n[splits]\ntrain = "train.tsv"\n'
+    (tmp_path / "task.toml").write_text(told)
+    assert (
+        main(["domains", "--task", str(tmp_path / "task.toml"), *QUICK, "--counts", str(tmp_path / "c.parquet")]) == 0
+    )
+    for counts in load_counts(tmp_path / "c.parquet"):
+        assert counts.documents == 4
+        assert counts.tokens == 4 * (2 + 3)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["c.parquet", "./c.parquet"], "c.parquet is given twice"),
+        (
+            ["none=none.txt", "--measure", "nonsense"],
+            "no measure 'nonsense'; there are js-divergence, .*proxy-a-distance",
+        ),
+        (["none=none.txt", "--measure", ""], "no measure ''"),
+        (["none=none.txt", "--counts", "c.txt"], "counts are written as .parquet"),
+        (["none=none.txt", "--counts", "c.parquet", "--out", "c.parquet"], "to a file of their own"),
+    ],
+)
+def test_what_is_told_before_anything_is_read(words, says, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["domains", *words]) == 2
+    assert re.search(says, " ".join(capsys.readouterr().err.split()))

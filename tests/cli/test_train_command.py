@@ -204,10 +204,11 @@ def test_help_tells_the_rates_that_are_used(capsys):
     def rate(regime, **given):
         return options_of(Regime(regime), given)[1].learning_rate
 
-    assert "5e-5 for fine-tuning; 1e-3 for feature extraction, 1e-2 with the heads linear, softmax and crf" in words
+    assert "5e-5 for fine-tuning; 1e-3 for feature extraction, 1e-2 with heads without a hidden layer" in words
+    plain = ("linear", "softmax", "crf", "pair", "rating")
     for head in HEADS:
         assert rate("fine-tune", head=head) == 5e-5
-        assert rate("feature-extraction", head=head) == (1e-2 if head in ("linear", "softmax", "crf") else 1e-3)
+        assert rate("feature-extraction", head=head) == (1e-2 if head in plain else 1e-3)
     assert rate("feature-extraction", head="linear", learning_rate=0.5) == 0.5
 
 

@@ -241,3 +241,9 @@ def test_the_benchmark_runs(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "log2 alone" in done.stdout
+
+
+def test_zeros_of_either_sign():
+    p, q = np.array([[0.5, 0.5, -0.0], [0.2, 0.3, 0.5]]), np.array([[0.5, 0.5, 0.0], [0.2, 0.3, 0.5]])
+    for name, found in divergences(p, list(Measure)).items():
+        np.testing.assert_array_equal(found, divergences(q, name)[name])

@@ -22,7 +22,7 @@ def record(a, b, value, metric="js-distance", target="gold", p=0.01, **own):
 
 
 def pairs(**own):
-    return [record(a, b, value, **own) for (a, b), value in VALUES.items()]
+    return [record(a, b, value) | own for (a, b), value in VALUES.items()]
 
 
 def axes():
@@ -94,6 +94,18 @@ def test_terms_point_to_the_domain_that_has_more_of_them():
     assert ax.get_ylim()[0] > ax.get_ylim()[1]
     assert "40% of 0.200" in ax.get_xlabel()
     assert [ax.get_title(side) for side in ("left", "right")] == ["more in fiction", "more in travel"]
+
+
+def test_dollars_are_no_mathematics():
+    """What stands in texts and names may hold what matplotlib would read as a formula."""
+    figure = Figure()
+    ax, tree, bars = figure.subplots(3)
+    rows = pairs(domain_a="$\\no", domain_b="b$$")
+    domain_matrix(make_rows(rows[:1]), ax=ax)
+    domain_tree(make_rows(rows[:1]), ax=tree)
+    domain_terms(make_rows([term("$$", 0.1, "fiction"), term("$\\foo$", 0.05, "travel")]), ax=bars)
+    figure.canvas.draw()
+    assert [t.get_text() for t in bars.get_yticklabels()] == ["$$", "$\\foo$"]
 
 
 def sizes():
