@@ -1,6 +1,7 @@
 """Tasks: text with labels, as frozen values. Nothing here knows a tokenizer or a model.
 
 task = load_task("sst2", "path/to/SST-2")       # a folder of the official files; without it, the hub's copy
+task = load_task("mnli:fiction")                # one domain of it
 task = load_task("grammar:acceptability")       # generated, no files needed
 task = load_task("mine.toml")                   # your own data: see probekit.tasks.custom
 task.split("dev")[0].text, task.labels("dev")
@@ -34,12 +35,16 @@ def load_task(name: str, data_dir: str | Path | None = None) -> Task:
     """The task called ``name``.
 
     name : a dataset (``cola``, ``trec-50`` …; ``ud:TREEBANK`` and ``universal-ner:TREEBANK`` choose a treebank),
-        ``grammar:NAME``, or the path of a TOML file that describes data of your own
+        ``grammar:NAME``, or the path of a TOML file that describes data of your own. ``TASK:DOMAIN`` is one domain of
+        a dataset or TOML file that tells where its texts come from (``mnli:fiction``)
     data_dir : folder of the dataset's files (or one that has them in a subfolder); None loads from the Hugging Face
         hub. For a TOML file: the folder that its file names are relative to, instead of its own.
-    Raises UsageError for an unknown name, with the closest ones, and DataError for data that cannot be read.
+    Raises UsageError for an unknown name or domain, with those there are, and DataError for data that cannot be read.
     """
     name = str(name)
+    whole, _, domain = name.rpartition(":")
+    if whole.endswith(".toml"):
+        return load_task(whole, data_dir).of_domain(domain)
     if name.endswith(".toml"):
         from probekit.tasks.custom import custom_task
 
@@ -49,9 +54,11 @@ def load_task(name: str, data_dir: str | Path | None = None) -> Task:
         return _grammar(part, data_dir)
     known = {_plain(dataset): load for dataset, (_, load) in DATASETS.items()}
     load = known.get(_plain(base))
-    if load is None or (part and load not in (ud.ud, ner.universal_ner)):
+    if load is None:
         raise UsageError(_unknown(name))
-    return load(data_dir, part) if part else load(data_dir)
+    if part and load in (ud.ud, ner.universal_ner):
+        return load(data_dir, part)
+    return load(data_dir).of_domain(part) if part else load(data_dir)
 
 
 def _grammar(part: str, data_dir: str | Path | None) -> Task:

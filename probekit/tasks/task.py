@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -107,6 +107,22 @@ class Task:
         if name not in self.splits:
             raise UsageError(f"{self.name} has no split {name!r}; it has {', '.join(self.splits)}.")
         return self.splits[name]
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """Where the texts come from, sorted; empty where that is not told."""
+        return tuple(sorted({e.domain for split in self.splits.values() for e in split if e.domain is not None}))
+
+    def of_domain(self, domain: str) -> Task:
+        """The examples of one domain, as a task of its own called "TASK:DOMAIN"; splits without any are left out.
+
+        Raises UsageError for an unknown domain, naming those there are.
+        """
+        if domain not in self.domains:
+            there = f"it has {', '.join(self.domains)}" if self.domains else "its examples tell none"
+            raise UsageError(f"{self.name} has no domain {domain!r}; {there}.")
+        parts = {name: Split(name, tuple(e for e in s if e.domain == domain)) for name, s in self.splits.items()}
+        return replace(self, name=f"{self.name}:{domain}", splits={n: s for n, s in parts.items() if len(s)})
 
     def labels(self, split: str) -> np.ndarray:
         """Labels of a split, shape (n,): int64 with -1 for unlabelled, or float64 with NaN.
