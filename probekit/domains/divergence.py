@@ -20,7 +20,7 @@ from probekit.domains import _kernels as kernels
 from probekit.errors import UsageError
 from probekit.runtime import blas_thread
 
-__all__ = ["Measure", "contributions", "divergences", "js_divergence", "of_js"]
+__all__ = ["ALIKE", "DIRECTED", "Measure", "contributions", "divergences", "js_divergence", "of_js"]
 
 TILE = 32  # domains on each side of what one thread does at a time
 COLUMNS = 4096  # terms that are raised to a power, and multiplied, at a time
@@ -56,6 +56,12 @@ class Measure(StrEnum):
     VARIATIONAL = "variational"
     OVERLAP = "vocabulary-overlap"
 
+
+ALIKE = frozenset({Measure.JS_SIMILARITY, Measure.OVERLAP})
+"""Measures that are large where domains are alike."""
+
+DIRECTED = frozenset({Measure.KL, Measure.RENYI})
+"""Measures that are another one from the second to the first."""
 
 _OF_JS: dict[Measure, Callable[[np.ndarray], np.ndarray]] = {
     Measure.JS: lambda bits: bits,
@@ -144,7 +150,7 @@ def divergences(
         found |= {name: _PRODUCTS[Measure(name)](p, q, alpha, smoothing) for name in names if name in _PRODUCTS}
     if p is q:
         for name in names:
-            np.fill_diagonal(found[name], float(name in (Measure.OVERLAP, Measure.JS_SIMILARITY)))
+            np.fill_diagonal(found[name], float(name in ALIKE))
     return {str(name): found[name] for name in names}
 
 

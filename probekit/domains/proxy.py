@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from probekit.domains.uncertainty import matched
+from probekit.domains.resampling import matched
 from probekit.errors import UsageError
 
 __all__ = ["Proxy", "proxy_distance"]

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from probekit.domains.divergence import Measure
-from probekit.domains.proxy import proxy_distance
+from probekit.domains.divergence import DIRECTED, Measure
+from probekit.domains.proxy import Proxy, proxy_distance
+from probekit.domains.resampling import halves, has_like, stream
 from probekit.domains.terms import Terms
-from probekit.domains.uncertainty import Uncertain, by_size, halves, uncertainty
+from probekit.domains.uncertainty import Uncertain, by_size, uncertainty
+from probekit.errors import UsageError
 from probekit.rows import make_rows
 from probekit.runtime import Progress, no_progress
 
@@ -21,8 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["PROXY", "domain_rows", "size_rows"]
 
 PROXY = "proxy-a-distance"
-DIRECTED = (Measure.KL, Measure.RENYI)
-CORRECTED = (Measure.JS, Measure.JS_NATS, Measure.JS_DISTANCE, Measure.JS_SIMILARITY)
+LONGER = 1.5  # times as long on average, from which on documents are said to differ in length
 
 
 def domain_rows(
@@ -51,44 +52,81 @@ def domain_rows(
     names = list(dict.fromkeys([measures] if isinstance(measures, str) else measures))
     of_terms = [name for name in names if name != PROXY]
     more: dict[str, Any] = {"level": level, "seed": seed}
+    blocks = [int((counts.sum(axis=1) > 0).sum()) for counts in terms.counts]
+    notes = {pair: _note(terms, blocks, *pair) for pair in permutations(range(len(blocks)), 2)}
     records: list[dict[str, Any]] = []
-    if len(terms.names) > 1:
-        found = uncertainty(
-            terms.counts, terms.documents, of_terms, resamples=resamples, draws=draws, **more, **options
-        )
+    if len(terms.names) > 1 and of_terms:
+        how: dict[str, Any] = {"names": terms.names, "resamples": resamples, "draws": draws, "progress": progress}
+        found = uncertainty(terms.counts, terms.documents, of_terms, **how, **more, **options)
         for name in of_terms:
-            records += _of_pairs(terms, name, found[name], seed)
-        if PROXY in names:
-            records += _of_proxy(terms, more)
-    for i, counts in enumerate(terms.counts):
-        split = halves(counts, of_terms, draws=draws, seed=[seed, i], **options)
+            records += _of_pairs(terms, name, found[name], seed, notes)
+    if PROXY in names:
+        records += _of_proxy(terms, more, notes, progress)
+    for i, (called, counts) in enumerate(zip(terms.names, terms.counts, strict=True)):
+        if not (draws and of_terms):
+            break
+        split = halves(counts, of_terms, draws=draws, rng=stream(seed, "halves", called), **options)
         for name, values in split.items():
             low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
             own = {"estimator": "plug-in", "target": "halves", "value": values.mean(), "ci_low": low, "ci_high": high}
             records.append(_about(terms, i, i) | own | {"metric": name, "seed": seed, "raw": values.mean()})
-        progress("halves of domains", i + 1, len(terms.names))
+        progress("halves", i + 1, len(terms.names))
     return make_rows(records)
 
 
-def _of_pairs(terms: Terms, name: str, found: Uncertain, seed: int) -> Iterator[dict[str, Any]]:
+def _of_pairs(
+    terms: Terms, name: str, found: Uncertain, seed: int, notes: Mapping[tuple[int, int], str]
+) -> Iterator[dict[str, Any]]:
     d = len(terms.names)
-    estimator = "null-corrected" if name in CORRECTED else "plug-in"
     for i, j in permutations(range(d), 2) if name in DIRECTED else combinations(range(d), 2):
+        corrected = np.isfinite(found.null_share[i, j])
         yield _about(terms, i, j) | {
-            "estimator": estimator, "target": "gold", "metric": name, "seed": seed, "value": found.value[i, j],
-            "ci_low": found.low[i, j], "ci_high": found.high[i, j], "raw": found.raw[i, j],
-            "null_mean": found.null_mean[i, j], "null_high": found.null_high[i, j], "p": found.p[i, j],
+            "estimator": "null-corrected" if corrected else "plug-in", "target": "gold", "metric": name, "seed": seed,
+            "value": found.value[i, j], "ci_low": found.low[i, j], "ci_high": found.high[i, j],
+            "raw": found.raw[i, j], "null_mean": found.null_mean[i, j], "null_high": found.null_high[i, j],
+            "p": found.p[i, j], "null_share": found.null_share[i, j], "note": notes[i, j],
         }  # fmt: skip
 
 
-def _of_proxy(terms: Terms, more: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for i, j in combinations(range(len(terms.names)), 2):
-        pair = (float(terms.documents[i]), float(terms.documents[j]))
-        found = proxy_distance(terms.counts[i], terms.counts[j], pair, **more)
+def _of_proxy(
+    terms: Terms, more: Mapping[str, Any], notes: Mapping[tuple[int, int], str], progress: Progress
+) -> Iterator[dict[str, Any]]:
+    pairs = list(combinations(range(len(terms.names)), 2))
+    for done, (i, j) in enumerate(pairs, 1):
+        a, b = sorted((i, j), key=terms.names.__getitem__)  # the same numbers in whatever order
+        note = notes[i, j]
+        try:
+            both = float(terms.documents[a]), float(terms.documents[b])
+            found = proxy_distance(terms.counts[a], terms.counts[b], both, **more)
+        except UsageError as error:  # too little text for this pair, which is no reason to give up the others
+            found, note = Proxy(np.nan, np.nan, np.nan, np.nan, 0), str(error)
         yield _about(terms, i, j) | {
             "estimator": "logistic", "target": "gold", "metric": PROXY, "seed": more["seed"], "value": found.value,
             "ci_low": found.low, "ci_high": found.high, "raw": found.value, "error": found.error, "blocks": found.n,
+            "note": note,
         }  # fmt: skip
+        progress("proxies", done, len(pairs))
+
+
+def _note(terms: Terms, blocks: Sequence[int], i: int, j: int) -> str:
+    """What to mind of two domains with so many blocks that hold a term; "" as a rule."""
+    names, documents = (terms.names[i], terms.names[j]), (int(terms.documents[i]), int(terms.documents[j]))
+    sizes = documents[0] / blocks[i], documents[1] / blocks[j]
+    notes = []
+    if not has_like((blocks[i], blocks[j]), documents):
+        large = int(sizes[1] > sizes[0])
+        notes.append(
+            f"no null, and no correction: a block of {names[large]} holds {sizes[large]:,.0f} documents, all of "
+            f"{names[1 - large]} are {documents[1 - large]:,}; deal {names[large]} to more blocks"
+        )
+    lengths = [terms.tokens[k] / terms.documents[k] for k in (i, j)]
+    if max(lengths) > LONGER * min(lengths):
+        long = int(lengths[1] > lengths[0])
+        notes.append(
+            f"documents of {names[long]} are {max(lengths) / min(lengths):.1f} times as long as those of "
+            f"{names[1 - long]}: the null is too wide or too narrow where the words of a document come together"
+        )
+    return "; ".join(notes)
 
 
 def _about(terms: Terms, i: int, j: int) -> dict[str, Any]:
@@ -103,10 +141,11 @@ def _about(terms: Terms, i: int, j: int) -> dict[str, Any]:
 
 def size_rows(
     terms: Terms,
-    shares: Sequence[float] = (0.05, 0.1, 0.2, 0.5, 1.0),
+    parts: Sequence[float] = (0.05, 0.1, 0.2, 0.5, 1.0),
     *,
     repeats: int = 20,
     seed: int = 0,
+    progress: Progress = no_progress,
     **options: Any,
 ) -> pd.DataFrame:
     """The Jensen-Shannon divergence, in bits, of each pair by the share of the documents that is used.
@@ -115,9 +154,10 @@ def size_rows(
     (the share) and ``n``, the documents of both that are used; see :func:`probekit.domains.uncertainty.by_size`.
     """
     records = []
-    for found in by_size(terms.counts, terms.documents, shares, repeats=repeats, seed=seed, **options):
+    how: dict[str, Any] = {"names": terms.names, "repeats": repeats, "seed": seed, "progress": progress}
+    for found in by_size(terms.counts, terms.documents, parts, **how, **options):
         own = {key: found[key] for key in ("value", "raw", "raw_low", "raw_high", "null_mean")}
         about = _about(terms, int(found["first"]), int(found["second"])) | {"n": found["documents"]}
-        how = {"estimator": "null-corrected", "target": "gold", "metric": "js-divergence-by-size", "seed": seed}
-        records.append(about | how | own | {"part": found["share"]})
+        what = {"estimator": "null-corrected", "target": "gold", "metric": "js-divergence-by-size", "seed": seed}
+        records.append(about | what | own | {"part": found["part"]})
     return make_rows(records)

@@ -1,12 +1,15 @@
 """Rows of domains hold what was measured, once a pair, and can be written."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from probekit.domains.divergence import Measure, divergences
+from probekit.domains.resampling import halves, stream
 from probekit.domains.rows import PROXY, domain_rows, size_rows
 from probekit.domains.terms import Terms
-from probekit.domains.uncertainty import halves, uncertainty
+from probekit.domains.uncertainty import uncertainty
 from probekit.rows import read_rows, write_rows
 
 
@@ -21,7 +24,7 @@ def terms(names=("fiction", "travel", "telephone"), blocks=(20, 30, 40), v=50, s
     )  # fmt: skip
 
 
-FAST = {"resamples": 20, "draws": 19}
+FAST = {"resamples": 40, "draws": 19}
 
 
 def test_a_row_for_each_pair_and_measure(tmp_path):
@@ -30,13 +33,15 @@ def test_a_row_for_each_pair_and_measure(tmp_path):
     rows = domain_rows(data, asked, seed=2, **FAST)
     gold = rows[rows["target"] == "gold"]
     assert dict(gold["metric"].value_counts()) == {"js-divergence": 3, "js-distance": 3, "kl": 6, PROXY: 3}
-    found = uncertainty(data.counts, data.documents, asked[:3], seed=2, **FAST)
+    found = uncertainty(data.counts, data.documents, asked[:3], names=data.names, seed=2, **FAST)
     for row in gold[gold["metric"] != PROXY].itertuples():
         i, j = (data.names.index(x) for x in (row.domain_a, row.domain_b))
         one = found[row.metric]
-        got = (row.raw, row.value, row.ci_low, row.ci_high, row.null_mean, row.null_high, row.p)
-        fields = (one.raw, one.value, one.low, one.high, one.null_mean, one.null_high, one.p)
-        assert got == tuple(x[i, j] for x in fields)
+        got = (row.raw, row.value, row.ci_low, row.ci_high, row.null_mean, row.null_high, row.p, row.null_share)
+        fields = (one.raw, one.value, one.low, one.high, one.null_mean, one.null_high, one.p, one.null_share)
+        np.testing.assert_array_equal(got, [x[i, j] for x in fields])
+        if row.metric == "js-divergence":
+            assert row.value == pytest.approx(row.raw - row.null_share * row.null_mean)
         assert row.n == row.documents_a + row.documents_b == data.documents[i] + data.documents[j]
         assert row.outside_a == 100 / data.tokens[i]
     assert set(gold["estimator"]) == {"null-corrected", "plug-in", "logistic"}
@@ -44,7 +49,7 @@ def test_a_row_for_each_pair_and_measure(tmp_path):
     same = rows[rows["target"] == "halves"]
     assert (same["domain_a"] == same["domain_b"]).all()
     assert len(same) == 9
-    split = halves(data.counts[1], ["js-divergence"], draws=19, seed=[2, 1])["js-divergence"]
+    split = halves(data.counts[1], ["js-divergence"], draws=19, rng=stream(2, "halves", "travel"))["js-divergence"]
     row = same[(same["domain_a"] == "travel") & (same["metric"] == "js-divergence")].iloc[0]
     assert row["value"] == pytest.approx(split.mean())
     assert row["ci_low"] < row["value"] < row["ci_high"]
@@ -76,3 +81,30 @@ def test_sizes():
     half, whole = rows["raw"][0], rows["raw"][1]
     assert whole == pytest.approx(divergences(terms().distributions)["js-divergence"][0, 1])
     assert half > rows["value"][0]
+
+
+def test_what_to_mind_of_a_pair_is_noted():
+    data = terms(names=("tiny", "huge", "wordy"), blocks=(4, 20, 20))
+    data = replace(data, documents=np.array([4, 400, 20]), tokens=np.array([400, 4000, 4000]))
+    rows = domain_rows(data, ["js-divergence", PROXY], **FAST)
+    notes = {(r.metric, r.domain_a, r.domain_b): r.note for r in rows[rows["target"] == "gold"].itertuples()}
+    assert notes["js-divergence", "tiny", "huge"].startswith(
+        "no null, and no correction: a block of huge holds 20 documents, all of tiny are 4; deal huge to more blocks"
+    )
+    assert "documents of wordy are 2.0 times as long as those of tiny" in notes["js-divergence", "tiny", "wordy"]
+    assert "20.0 times" in notes["js-divergence", "huge", "wordy"]
+    assert "they have no like" in notes[PROXY, "tiny", "huge"]
+    js = rows[(rows["metric"] == "js-divergence") & (rows["target"] == "gold")]
+    assert list(js["estimator"]) == ["plug-in", "null-corrected", "null-corrected"]
+    assert (js["value"] == js["raw"]).tolist() == [True, False, False]
+    assert set(domain_rows(terms(), **FAST)["note"].dropna()) == {""}
+
+
+def test_only_what_is_asked_for_is_drawn():
+    told = []
+    rows = domain_rows(terms(), PROXY, progress=lambda stage, done, total: told.append(stage), **FAST)
+    assert set(told) == {"proxies"}
+    assert len(rows) == 3
+    rows = domain_rows(terms(), resamples=0, draws=0)
+    assert set(rows["target"]) == {"gold"}
+    assert (rows["value"] == rows["raw"]).all()

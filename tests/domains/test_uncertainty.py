@@ -6,10 +6,14 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from probekit.domains import resampling
+from probekit.domains import uncertainty as room
 from probekit.domains.divergence import Measure, divergences, js_divergence
-from probekit.domains.uncertainty import by_size, halves, matched, pair_null, replicates, uncertainty
+from probekit.domains.resampling import halves, matched, pair_null, replicates, stream
+from probekit.domains.uncertainty import Uncertain, by_size, uncertainty
 from probekit.errors import UsageError
 
+NONE = {"resamples": 0, "draws": 19}
 MNLI = Path(__file__).parents[2] / "../shared/data/mnli/train_sample.tsv"
 
 
@@ -60,20 +64,112 @@ def test_raw_is_the_divergence_of_the_totals_and_arrays_are_of_pairs():
 
 def test_everything_is_the_same_again():
     counts, _ = two()
-    a, b = (uncertainty(counts, [40, 60], resamples=30, draws=19, seed=3)["js-divergence"] for _ in range(2))
-    other = uncertainty(counts, [40, 60], resamples=30, draws=19, seed=4)["js-divergence"]
+    a, b = (uncertainty(counts, [40, 60], resamples=40, draws=19, seed=3)["js-divergence"] for _ in range(2))
+    other = uncertainty(counts, [40, 60], resamples=40, draws=19, seed=4)["js-divergence"]
     for name in ("value", "low", "high", "null_mean", "p"):
         np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
     assert a.low[0, 1] != other.low[0, 1]
-    single = uncertainty(counts, [40, 60], resamples=30, draws=19, seed=3, threads=1)["js-divergence"]
+    single = uncertainty(counts, [40, 60], resamples=40, draws=19, seed=3, threads=1)["js-divergence"]
     np.testing.assert_array_equal(a.value, single.value)
+
+
+def test_a_pair_is_the_same_whatever_else_there_is_and_in_whatever_order():
+    """Intervals and nulls depend on the seed and the names of the two; two streams of one seed never meet."""
+    (a, b), _ = two()
+    c = documents(zipf(200, np.random.default_rng(8), 0.5), 30, 50, np.random.default_rng(8))
+    quick = {"resamples": 40, "draws": 19, "seed": 3}
+    asked = ["js-divergence", "kl", "cosine"]
+    pair = uncertainty([a, b], [40, 60], asked, names=["a", "b"], **quick)
+    more = uncertainty([c, b, a], [30, 60, 40], asked, names=["c", "b", "a"], **quick)
+    for name in asked:
+        for field in Uncertain.__slots__:
+            one, other = getattr(pair[name], field), getattr(more[name], field)[np.ix_([2, 1], [2, 1])]
+            np.testing.assert_allclose(one, other, rtol=1e-12)
+    renamed = uncertainty([a, b], [40, 60], names=["a", "z"], **quick)["js-divergence"]
+    assert renamed.null_mean[0, 1] != pair["js-divergence"].null_mean[0, 1]
+    assert renamed.raw[0, 1] == pair["js-divergence"].raw[0, 1]
+    sizes = [by_size(x, n, (0.5,), names=names, repeats=2, seed=1)[0] for x, n, names in (
+        ([a, b], [40, 60], "ab"), ([b, a], [60, 40], "ba"))]  # fmt: skip
+    assert sizes[0]["raw"] == pytest.approx(sizes[1]["raw"], rel=1e-12)
+    assert sizes[0]["value"] == pytest.approx(sizes[1]["value"], rel=1e-12)
+    keys = [(0, "null", "a", "b"), (0, "null", "ab"), (0, "bootstrap", "a"), (0, "null", "a"), (1, "null", "a", "b")]
+    assert len({stream(*key).random() for key in keys}) == len(keys)
+
+
+def test_tiles_give_what_one_gives(monkeypatch):
+    """Bounded memory: tiles of two domains, and a draw at a time, in both directions."""
+    (a, b), _ = two()
+    counts, n = [a, b, a[:20], b[:30], np.vstack([a, b])], [40, 60, 20, 30, 100]
+    told = []
+    whole = uncertainty(counts, n, ["js-divergence", "kl"], resamples=40, draws=0)
+    monkeypatch.setattr(room, "HELD", 8 * 40 * 2 * 4)
+    monkeypatch.setattr(resampling, "HELD", 1)
+    tiled = uncertainty(
+        counts, n, ["js-divergence", "kl"], resamples=40, draws=0,
+        progress=lambda stage, done, total: told.append((stage, done, total)),
+    )  # fmt: skip
+    for name in whole:
+        for field in ("raw", "value", "low", "high"):
+            np.testing.assert_allclose(getattr(tiled[name], field), getattr(whole[name], field), rtol=1e-12)
+    assert (whole["kl"].low != whole["kl"].low.T)[~np.eye(5, dtype=bool)].any()
+    assert told[0] == ("resamples", 1, 9 * 40)
+    assert told[-1] == ("resamples", 9 * 40, 9 * 40)
+    assert len(told) == 9 * 40
+
+
+def test_without_draws_nothing_is_corrected():
+    counts, _ = two()
+    found = uncertainty(counts, [40, 60], ["js-distance", "cosine"], resamples=40, draws=0)
+    for one in found.values():
+        assert one.value[0, 1] == one.raw[0, 1]
+        assert one.low[0, 1] < one.value[0, 1] < one.high[0, 1]
+        assert np.isnan([one.null_mean[0, 1], one.null_high[0, 1], one.p[0, 1], one.null_share[0, 1]]).all()
+
+
+def test_a_lopsided_pair_has_no_null_and_the_others_have():
+    rng = np.random.default_rng(0)
+    p = zipf(60, rng)
+    large = documents(p, 20, 50, rng) * 50  # 20 blocks of 50 documents each
+    found = uncertainty([documents(p, 10, 50, rng), large, documents(p, 200, 50, rng)], [10, 1000, 200], **NONE)
+    js = found["js-divergence"]
+    assert js.value[0, 1] == js.raw[0, 1]
+    assert np.isnan([js.null_mean[0, 1], js.p[1, 0], js.null_share[0, 1]]).all()
+    for at in ((0, 2), (1, 2)):
+        assert js.value[at] < js.raw[at]
+        assert np.isfinite(js.p[at])
+    small, whole = by_size([documents(p, 60, 50, rng), large], [60, 1000], (0.1, 1.0), repeats=2)
+    assert np.isfinite(small["raw"])
+    assert np.isnan(small["value"])
+    assert np.isfinite(whole["value"])
+
+
+@pytest.mark.parametrize(("n", "lengths"), [((60, 60), (100, 300)), ((200, 40), (50, 150)), ((200, 40), (150, 50))])
+def test_documents_of_other_lengths_are_dealt_by_tokens(n, lengths):
+    """One population, words drawn one by one: the null is as large as what is measured.
+
+    Dealt by documents it was 0.73, 1.84 and 0.40 times as large, and p-values were 0.05, 1 and 0.05.
+    """
+    fixed = np.random.default_rng(0)
+    p = zipf(400, fixed, 0.5)
+    raw, null, value, ps = [], [], [], []
+    for seed in range(12):
+        rng = np.random.default_rng([1, seed])
+        counts = [documents(p, k, length, rng, burst=1e6) for k, length in zip(n, lengths, strict=True)]
+        js = uncertainty(counts, n, resamples=0, draws=19, seed=seed)["js-divergence"]
+        raw.append(js.raw[0, 1])
+        null.append(js.null_mean[0, 1])
+        value.append(js.value[0, 1])
+        ps.append(js.p[0, 1])
+    assert np.mean(null) == pytest.approx(np.mean(raw), rel=0.05)
+    assert np.mean(value) < 0.07 * np.mean(raw)
+    assert 0.3 < np.mean(ps) < 0.75
 
 
 def test_resamples_are_those_of_blocks():
     """By hand: the same draws of blocks, their totals, their divergence."""
     counts, _ = two(n=(7, 5))
     found = replicates(counts, resamples=3, seed=9)["js-divergence"]
-    rngs = [np.random.default_rng([9, i]) for i in range(2)]
+    rngs = [stream(9, "bootstrap", f"domain {i + 1}") for i in range(2)]
     times = [rng.multinomial(len(c), np.full(len(c), 1 / len(c)), 3) for rng, c in zip(rngs, counts, strict=True)]
     for r in range(3):
         p, q = ((w[r] @ c) / (w[r] @ c).sum() for w, c in zip(times, counts, strict=True))
@@ -84,7 +180,7 @@ def test_resamples_are_those_of_blocks():
 
 def test_a_resample_of_alike_blocks_is_the_corpus():
     counts = [np.tile([[3, 1, 0]], (4, 1)), np.tile([[1, 1, 2]], (6, 1))]
-    one = uncertainty(counts, [4, 6], resamples=20, draws=19)["js-divergence"]
+    one = uncertainty(counts, [4, 6], resamples=40, draws=19)["js-divergence"]
     truth = js_divergence([0.75, 0.25, 0], [0.25, 0.25, 0.5])
     assert one.raw[0, 1] == pytest.approx(truth, abs=1e-12)
     assert one.high[0, 1] - one.low[0, 1] == pytest.approx(0, abs=1e-12)
@@ -96,7 +192,7 @@ def test_without_common_terms_nothing_is_corrected():
     rng = np.random.default_rng(0)
     a, b = np.zeros((20, 100), dtype=int), np.zeros((30, 100), dtype=int)
     a[:, :50], b[:, 50:] = documents(zipf(50, rng), 20, 30, rng), documents(zipf(50, rng), 30, 30, rng)
-    found = uncertainty([a, b], [20, 30], ["js-divergence", "bhattacharyya"], resamples=20, draws=19)
+    found = uncertainty([a, b], [20, 30], ["js-divergence", "bhattacharyya"], resamples=40, draws=19)
     assert found["js-divergence"].value[0, 1] == pytest.approx(1, abs=1e-12)
     assert found["js-divergence"].null_mean[0, 1] > 0.01
     assert np.isinf(found["bhattacharyya"].value[0, 1])
@@ -109,9 +205,9 @@ def test_the_null_is_of_the_sizes_of_the_two():
     p = zipf(100, rng)
     means = {}
     for n in ((20, 20), (20, 200), (200, 200)):
-        pair = pair_null(documents(p, n[0], 80, rng), documents(p, n[1], 80, rng), n, draws=60)
+        pair = pair_null(documents(p, n[0], 80, rng), documents(p, n[1], 80, rng), n, draws=60, rng=rng)
         means[n] = pair.null["js-divergence"][0].mean()
-        assert pair.scale > 0.75
+        assert pair.share > 0.75
     assert means[20, 20] / means[200, 200] == pytest.approx(10, rel=0.35)
     assert means[20, 200] / means[20, 20] == pytest.approx(0.55, rel=0.25)
 
@@ -126,23 +222,23 @@ def test_blocks_of_unlike_size_are_put_together():
     assert b.shape == (40, 60)
     np.testing.assert_array_equal(a.toarray(), fine.reshape(4, 100, 60).sum(1))
     raw = js_divergence(share(fine), share(coarse))
-    null = pair_null(fine, coarse, (400, 4000), draws=60).null["js-divergence"][0]
+    null = pair_null(fine, coarse, (400, 4000), draws=60, rng=rng).null["js-divergence"][0]
     assert null.mean() / 2 < raw < 3 * null.mean()  # they are of one population
     small = fine[:100]  # as many documents as one block of the other
-    right, wrong = (pair_null(small, coarse, n, draws=60).null["js-divergence"][0] for n in ((100, 4000), (100, 40)))
-    assert wrong.mean() < 0.2 * right.mean()  # blocks dealt as if they were alike
+    null = pair_null(small, coarse, (100, 4000), draws=60, rng=rng).null["js-divergence"][0]
+    assert null.mean() / 2 < js_divergence(share(small), share(coarse)) < 3 * null.mean()
     a, b = matched(fine, coarse[:, ::-1], (400, 60))
     assert (a.shape[0], b.shape[0]) == (400, 40)
-    with pytest.raises(UsageError, match="holds 2.5 times as many documents as all of the other"):
-        pair_null(fine[:40], coarse, (40, 4000))
+    with pytest.raises(UsageError, match="holds 100 documents and all of the other are 40"):
+        pair_null(fine[:40], coarse, (40, 4000), rng=rng)
 
 
 def test_halves_are_of_one_domain():
     rng = np.random.default_rng(3)
-    counts = documents(zipf(100, rng), 60, 50, rng)
-    found = halves(counts, ["js-divergence", "cosine"], draws=40, seed=1)
+    counts = rng.multinomial(50, zipf(100, rng), 60)
+    found = halves(counts, ["js-divergence", "cosine"], draws=40, rng=stream(1, "x"))
     assert found["js-divergence"].shape == (40,)
-    pair = pair_null(counts[:30], counts[30:], (30, 30), draws=40, seed=1).null["js-divergence"][0]
+    pair = pair_null(counts[:30], counts[30:], (30, 30), draws=40, rng=stream(1, "x")).null["js-divergence"][0]
     np.testing.assert_allclose(found["js-divergence"], pair)  # the same pool, dealt the same way
 
 
@@ -277,10 +373,10 @@ def test_what_is_refused():
     ):
         with pytest.raises(UsageError, match=says):
             uncertainty(bad, [40, 60][: len(bad)], **good)
-    for options in ({"draws": 5}, {"resamples": -1}, {"level": 1.0}):
-        with pytest.raises(UsageError, match="at least 19 draws"):
+    for options in ({"draws": 5}, {"resamples": -1}, {"resamples": 1}, {"resamples": 39}, {"level": 1.0}):
+        with pytest.raises(UsageError, match="no draws of the null or at least 19"):
             uncertainty(counts, [40, 60], **{**good, **options})
     with pytest.raises(UsageError, match="there is no measure"):
         uncertainty(counts, [40, 60], "chi", **good)
-    with pytest.raises(UsageError, match="shares lie above 0"):
+    with pytest.raises(UsageError, match="parts lie above 0"):
         by_size(counts, [40, 60], (0.0, 1.0))
