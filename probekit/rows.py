@@ -53,6 +53,12 @@ TEXT = ("task", "split", "model", "checkpoint", "representation", "estimator", "
 WHOLE = ("step", "layer", "seed", "n")
 REAL = ("value", "ci_low", "ci_high")
 OPTIONAL = {"checkpoint": "", "step": None, "ci_low": None, "ci_high": None, "seed": None}
+CACHE = (
+    *("task", "split", "n", "data_digest", "model", "checkpoint", "step", "revision", "weights_digest"),
+    *("tokenizer_digest", "random_weights", "cut_at", "pooling", "tokens", "pairs", "stateful", "dtype", "store"),
+    *("device", "allow_nonfinite"),
+)
+"""What a card keeps of the spec of a cache: what determines its numbers, and no more."""
 PACKAGES = ("probekit", "numpy", "scipy", "scikit-learn", "pandas", "torch", "transformers")
 
 
@@ -127,13 +133,15 @@ def evidence(
 ) -> dict[str, Any]:
     """The card of an analysis: all that is needed to trust its rows and make them again. JSON values only.
 
-    caches : the activation caches that were read; their ``spec_id`` and ``path`` are kept
+    caches : the activation caches that were read; their ``spec_id``, ``path`` and what makes them again are kept
     arguments, seeds : of the analysis; durations : seconds by stage
     command : the command line that makes the rows again; this process's own where None
     """
-    words = [Path(sys.argv[0]).name, *sys.argv[1:]]
+    program = Path(sys.argv[0])
+    name = program.parent.name if program.name == "__main__.py" else program.name  # of python -m NAME
+    words = [name, *sys.argv[1:]]
     return {
-        "caches": [{"spec_id": c.spec_id, "path": str(c.path)} for c in caches],
+        "caches": [{"spec_id": c.spec_id, "path": str(c.path), **_made_of(c)} for c in caches],
         "arguments": dict(arguments or {}),
         "seeds": dict(seeds or {}),
         "durations": {stage: round(s, 3) for stage, s in (durations or {}).items()},
@@ -142,6 +150,12 @@ def evidence(
         "git": _git_revision(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def _made_of(cache: Any) -> dict[str, Any]:
+    """What a cache is of, as far as it determines the numbers."""
+    spec = getattr(cache, "spec", {})
+    return {"spec": {key: spec[key] for key in CACHE if key in spec}} if spec else {}
 
 
 def _version(package: str) -> str | None:
