@@ -125,21 +125,21 @@ def clean_command(
     if not found:
         typer.echo(f"there are no {what} to delete in {folder}.")
         return
-    things = f"{len(found):,} of {in_words(sum(sizes.values()))}"
+    things = f"{what}: {len(found):,}, {in_words(sum(sizes.values()))}"
     if dry_run:
-        typer.echo(f"{things} would be deleted.")
+        typer.echo(f"{things}; --dry-run, so nothing is deleted.")
         return
     if not yes:
         if not sys.stdin.isatty():
             raise UsageError("nobody is there to be asked, so nothing is deleted; give --yes.")
-        if not typer.confirm(f"Delete these {things}?"):
+        if not typer.confirm(f"Delete these ({things})?"):
             typer.echo("nothing was deleted.")
             return
     failed = {item.path: reason for item in found if (reason := delete(item))}
     for path, reason in failed.items():
         typer.echo(f"{path} is left: {reason}.", err=True)
     gone = [size for path, size in sizes.items() if path not in failed]
-    typer.echo(f"{len(gone):,} of {in_words(sum(gone))} deleted.")
+    typer.echo(f"{len(gone):,} deleted, {in_words(sum(gone))}.")
     if failed:
         raise typer.Exit(1)
 

@@ -118,7 +118,7 @@ def words_of(card: Mapping[str, Any], cli: Any, scratch: Path, folder: Path) -> 
         raise UsageError(f"probekit {name} does not understand {shlex.join(rest)}.")
     given = {key: value for key, value in given.items() if key not in makes.dropped}
     out = _turned(given.get(makes.rows), makes.rows, scratch, folder)
-    if not out.suffix and not makes.inside:
+    if not makes.inside and out.suffix not in (".parquet", ".csv"):
         raise UsageError(f"the card's command writes no rows (--out is {given.get(makes.rows)!r}).")
     given[makes.rows] = str(out)
     for key in (*makes.asked, *makes.always):

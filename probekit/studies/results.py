@@ -236,7 +236,10 @@ def _table(path: Path, files: Mapping[str, Path]) -> Item | None:
     try:
         told = {} if card is None else json.loads(card.read_text(encoding="utf-8"))
         if told.get("rows", {}).get("file") == path.name:
-            both = {"size": size_of(path) + size_of(card_path(path)), "command": str(told.get("command", ""))}
+            both: dict[str, Any] = {
+                "size": size_of(path) + size_of(card_path(path)),
+                "command": str(told.get("command", "")),
+            }
             about = f"{told['rows'].get('count', '?')} rows"
             return _item(path, "rows", about, why=result, created=str(told.get("created", "")), **both)
     except (OSError, ValueError, AttributeError, TypeError):
