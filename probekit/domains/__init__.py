@@ -6,7 +6,8 @@ terms = count_domains({"fiction": "novels/", "wiki": "wiki.txt.gz"})
 from __future__ import annotations
 
 from probekit.domains.corpora import Corpus, Unit, read_files, read_hub, read_texts
-from probekit.domains.counting import Counts, Tokenize, Tokenizer, count
+from probekit.domains.counting import Counts, count
+from probekit.domains.scanning import Tokenize, Tokenizer
 from probekit.domains.terms import Terms, choose_terms, count_domains, load_counts, merge, save_counts
 
 __all__ = [

@@ -27,17 +27,18 @@ def cut(
     sizes: np.ndarray,
     codes: np.ndarray,
     documents: np.ndarray,
-) -> int:
-    """Find the words of ``data``; returns how many there are.
+) -> tuple[int, bool]:
+    """Find the words of ``data``; returns how many there are, and whether there is a character of kind 2.
 
-    data : uint8 (n,); kinds : uint8 (0x110000,), 1 for a character of words; end : the byte that ends a document, or -1
+    data : uint8 (n,); kinds : uint8 (0x110000,), 1 for a character of words, and 2 more for one that is to be told of
+        (none below 128); end : the byte that ends a document, or -1
     paragraphs : documents end at ``end`` only where nothing but blanks came since the last one
     place : int64 (3,), updated: number of the document, 1 while it goes on, 1 while the line is blank
     starts, sizes : int32 out, bytes of each word; codes : uint64 out, its hash; documents : int32 out, its document,
         counted from ``place[0]`` at the call; all with room for (n + 1) / 2 words
     """
     document, goes_on, blank = place[0], place[1], place[2]
-    first, found = document, 0
+    first, found, seen = document, 0, np.uint8(0)
     i, n = np.uint64(0), np.uint64(len(data))
     while i < n:
         at, earlier, held = i, np.uint64(0), np.uint64(0)
@@ -46,7 +47,8 @@ def cut(
             c, size = np.uint64(data[i]), np.uint64(1)
             if c >= np.uint64(0x80):
                 c, size = _character(data, i, c)
-            if not kinds[c]:
+                seen |= kinds[c]
+            if not kinds[c] & np.uint8(1):
                 break
             for k in range(i, i + size):
                 if held >= SEVEN:
@@ -73,7 +75,7 @@ def cut(
                 blank = 0
             i += size
     place[0], place[1], place[2] = document, goes_on, blank
-    return found
+    return found, bool(seen > np.uint8(1))
 
 
 @njit(nogil=True, cache=True)

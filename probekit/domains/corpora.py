@@ -67,29 +67,29 @@ class Corpus:
 
 
 def read_files(path: str | Path, *, field: str = "text") -> Corpus:
-    """A file, or all files of a folder and its subfolders in the order of their paths, hidden ones left out.
+    """A file or pipe, or all files of a folder and its subfolders in the order of their paths, hidden ones left out.
 
-    Names that end in .gz are unpacked; of .jsonl and .ndjson each line's ``field`` is a document.
-    Raises DataError, then or while it is read, for a path that is not there, a folder without files, bytes that are not
-    UTF-8 or not gzip, and a line that is no JSON object with a text in ``field``; it names file and byte or line.
+    Names that end in .gz are unpacked; of .jsonl and .ndjson each line's ``field`` is a document. Links to files are
+    followed, those within a folder to other folders are not.
+    Raises DataError, then or while it is read, for a path that is not there, a folder without files or with a link to
+    nothing or something else than files in it, bytes that are not UTF-8 or not gzip, and a line that is no JSON object
+    with a text in ``field``; it names file and byte or line.
     """
     path = Path(path)
     if path.is_dir():
-        files = [Path(top) / name for top, _, names in os.walk(path) for name in names]
-        files = sorted(f for f in files if not any(part.startswith(".") for part in f.relative_to(path).parts))
-        if not files:
-            raise DataError("holds no file that is not hidden; give a folder of text files.", file=path)
-    elif path.is_file():
+        files = _files_of(path)
+    elif path.exists():
         files = [path]
     else:
-        raise DataError("there is no such file or folder.", file=path)
+        link = "is a link to what is not there." if path.is_symlink() else "there is no such file or folder."
+        raise DataError(link, file=path)
     top = path if path.is_dir() else path.parent
     sizes = [f.stat().st_size for f in files]
 
     def chunks() -> Iterator[Chunk]:
         done = 0
         for file, size in zip(files, sizes, strict=True):
-            source = file.relative_to(top).as_posix()
+            source = file.relative_to(top).as_posix() if file.is_file() else "pipe"  # its name is another each time
             if Path(file.name.removesuffix(".gz")).suffix in JSON_LINES:
                 yield from _marked(_json_lines(file, field), source, done)
             else:
@@ -98,6 +98,23 @@ def read_files(path: str | Path, *, field: str = "text") -> Corpus:
             done += size
 
     return Corpus(chunks(), sum(sizes))
+
+
+def _files_of(folder: Path) -> list[Path]:
+    """The files below a folder that are not hidden, in the order of their paths."""
+
+    def fail(error: OSError) -> NoReturn:
+        raise DataError(f"cannot be read: {error.strerror or error}.", file=error.filename) from error
+
+    files = [Path(top) / name for top, _, names in os.walk(folder, onerror=fail) for name in names]
+    files = sorted(f for f in files if not any(part.startswith(".") for part in f.relative_to(folder).parts))
+    if not files:
+        raise DataError("holds no file that is not hidden; give a folder of text files.", file=folder)
+    for file in files:
+        if not file.is_file():
+            what = "something else than a file" if file.exists() else "a link to what is not there"
+            raise DataError(f"is {what}; take it out of the folder.", file=file)
+    return files
 
 
 def read_texts(texts: Iterable[str], source: str = "texts") -> Corpus:
@@ -185,7 +202,7 @@ def _blocks(file: Path, ends: bytes) -> Iterator[tuple[bytes, int]]:
     packed = file.suffix == ".gz"
     try:
         with file.open("rb") as raw, gzip.GzipFile(fileobj=raw) if packed else raw as stream:
-            rest, offset = b"", 0
+            rest, offset, seeks = b"", 0, raw.seekable()
             while block := stream.read(CHUNK):
                 cut = block.rfind(ends[:1])
                 if cut < 0:
@@ -198,10 +215,10 @@ def _blocks(file: Path, ends: bytes) -> Iterator[tuple[bytes, int]]:
                         raise DataError(message, file=file)
                     continue
                 whole = rest + block[: cut + 1]
-                yield _checked(whole, file, offset), raw.tell()
+                yield _checked(whole, file, offset), raw.tell() if seeks else offset
                 offset, rest = offset + len(whole), block[cut + 1 :]
             if rest:
-                yield _checked(rest, file, offset), raw.tell()
+                yield _checked(rest, file, offset), raw.tell() if seeks else offset
     except gzip.BadGzipFile as error:
         raise DataError(f"is not gzip, though its name ends in .gz ({error}).", file=file) from error
     except (EOFError, zlib.error) as error:

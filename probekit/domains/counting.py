@@ -7,49 +7,31 @@ is a block of its own. All terms are counted, not those of a vocabulary: that is
 
 from __future__ import annotations
 
-import sys
-import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from enum import StrEnum
-from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import xxhash
 
 from probekit.domains import _term_kernels
-from probekit.domains.corpora import Chunk, Corpus, Unit
+from probekit.domains.corpora import Corpus, Unit
+from probekit.domains.scanning import FORM, Bytes, Strings, Tokenize, Tokenizer
 from probekit.errors import DataError, UsageError
 from probekit.runtime import Progress, no_progress
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-__all__ = ["Counts", "Tokenize", "Tokenizer", "block_of", "count"]
+__all__ = ["Counts", "block_of", "count"]
 
 DENSE = 1 << 25
 """Counts, in all blocks together, of the terms that are met first, which are most of what is met."""
 
 PAIRS = 1 << 22
 """Other pairs of block and term that are kept, by default; where there are more the rarest terms are given up."""
-
-
-class Tokenizer(StrEnum):
-    """How text is cut into terms."""
-
-    WORD = "word"  # runs of letters, digits, marks and connecting punctuation such as _ (Unicode L, N, M, Pc)
-    WHITESPACE = "whitespace"  # what stands between white space
-
-    @classmethod
-    def _missing_(cls, value: object) -> NoReturn:
-        raise UsageError(f"terms are told by {value!r}; it is one of {', '.join(cls)}, or a function.")
-
-
-Tokenize = Callable[[Sequence[str]], Sequence[Sequence[str]]]
-"""Another tokenizer: the terms of each of several texts, which are lines of files, or documents of other sources."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +73,8 @@ def count(
 ) -> Counts:
     """The counts of a domain called ``name``, in one pass over ``corpus``.
 
-    lower : whether terms are lower-cased; of a tokenizer that is a function they are taken as they come
+    lower : whether terms are lower-cased; of a tokenizer that is a function terms are taken as they come, else they are
+        in Unicode's normal form C (a letter and its accent are one character where there is such a one)
     unit : what a document is in files of text; unit, blocks and seed tell which documents a block is
     pairs : of block and term that are held beside those of the first terms; see ``Counts.pruned``
     Raises DataError where the corpus has no term at all, and what reading it raises.
@@ -99,10 +82,13 @@ def count(
     unit = Unit(unit)
     if blocks < 1:
         raise UsageError(f"blocks is {blocks}; documents are dealt to 1 or more.")
-    scanner = _Strings(tokenizer) if callable(tokenizer) else _Bytes(Tokenizer(tokenizer))
+    scanner = Strings(tokenizer) if callable(tokenizer) else Bytes(Tokenizer(tokenizer))
     called = getattr(tokenizer, "__name__", "function") if callable(tokenizer) else str(tokenizer)
     lower = lower and not callable(tokenizer)
-    settings = {"tokenizer": called, "lower": int(lower), "unit": str(unit), "blocks": blocks, "seed": seed}
+    form = "" if callable(tokenizer) else FORM
+    settings = {
+        "tokenizer": called, "form": form, "lower": int(lower), "unit": str(unit), "blocks": blocks, "seed": seed
+    }  # fmt: skip
     table = _Table(blocks)
     deals: list[np.ndarray] | None = []
     documents = tokens = pruned = bound = base = 0
@@ -165,7 +151,7 @@ class _Piece:
     read: int
 
 
-def _pieces(corpus: Corpus, scanner: _Bytes | _Strings, unit: Unit) -> Iterator[_Piece]:
+def _pieces(corpus: Corpus, scanner: Bytes | Strings, unit: Unit) -> Iterator[_Piece]:
     source, place = None, np.zeros(3, dtype=np.int64)
     for chunk in corpus.chunks:
         if chunk.source != source:
@@ -224,104 +210,7 @@ class _Table:
         return first, second, third
 
 
-class _Bytes:
-    """Numbers of words, found in bytes by a kernel."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self.kinds = _kinds(tokenizer)
-        self._forget()
-
-    def _forget(self) -> None:
-        self.known = 0
-        self.slots, self.hashes = np.full(1 << 12, -1, dtype=np.int32), np.empty(1 << 11, dtype=np.uint64)
-        self.bounds, self.arena = np.zeros((1 << 11) + 1, dtype=np.int64), np.empty(0, dtype=np.uint8)
-
-    def cut(self, chunk: Chunk, unit: Unit, place: np.ndarray) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
-        """The words of a chunk, and the document of each, int32, counted from ``place[0]``, where the last one was."""
-        data = np.frombuffer(chunk.data, dtype=np.uint8)
-        end = 0 if chunk.marked else -1 if unit is Unit.FILE else ord("\n")
-        return self._cut(data, end, place, paragraphs=unit is Unit.PARAGRAPH and not chunk.marked)
-
-    def _cut(
-        self, data: np.ndarray, end: int, place: np.ndarray, *, paragraphs: bool
-    ) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
-        most = len(data) // 2 + 1
-        starts, sizes, documents = np.empty((3, most), dtype=np.int32)
-        codes = np.empty(most, dtype=np.uint64)
-        found = _term_kernels.cut(data, self.kinds, end, paragraphs, place, starts, sizes, codes, documents)
-        return (data, starts[:found], sizes[:found], codes[:found]), documents[:found]
-
-    def number(self, words: tuple[np.ndarray, ...]) -> np.ndarray:
-        """The number of each word, int32."""
-        data, codes = words[0], words[-1]
-        ids, done = np.empty(len(codes), dtype=np.int32), 0
-        self.arena = _longer(self.arena, int(self.bounds[self.known]) + len(data))
-        while True:
-            tables = self.slots, self.hashes, self.bounds, self.arena
-            done, self.known = _term_kernels.number(*words, done, self.known, *tables, ids)
-            if done == len(codes):
-                return ids
-            self.slots = np.full(2 * len(self.slots), -1, dtype=np.int32)
-            _term_kernels.rehash(self.hashes[: self.known], self.slots)
-            self.hashes = _longer(self.hashes, len(self.slots) // 2)
-            self.bounds = _longer(self.bounds, len(self.slots) // 2 + 1)
-
-    def _spelled(self) -> list[bytes]:
-        data = self.arena.tobytes()
-        return [data[a:b] for a, b in pairwise(self.bounds[: self.known + 1].tolist())]
-
-    def terms(self) -> list[str]:
-        """The words by number."""
-        return [piece.decode() for piece in self._spelled()]
-
-    def keep(self, words: np.ndarray) -> None:
-        """Forget all but ``words``, which are numbered anew in that order."""
-        pieces = self._spelled()
-        data = b" ".join(pieces[word] for word in words)
-        self._forget()
-        self.number(self._cut(np.frombuffer(data, dtype=np.uint8), -1, np.array([-1, 0, 1]), paragraphs=False)[0])
-
-
-class _Strings:
-    """Numbers of terms that a function finds; the twin of ``_Bytes``."""
-
-    def __init__(self, tokenize: Tokenize) -> None:
-        self.tokenize = tokenize
-        self.known: dict[str, int] = {}
-
-    def cut(self, chunk: Chunk, unit: Unit, place: np.ndarray) -> tuple[list[str], np.ndarray]:
-        """As of ``_Bytes``; the function is given the lines of a file, or the documents of other sources."""
-        texts = chunk.data.decode().split("\0" if chunk.marked else "\n")
-        first = int(place[0])
-        found: list[str] = []
-        documents: list[int] = []
-        for i, (text, terms) in enumerate(zip(texts, self.tokenize(texts), strict=True), 1):
-            if terms:
-                place[:2] = place[0] + (not place[1]), 1
-                found += terms
-                documents += [int(place[0]) - first] * len(terms)
-            place[2] = place[2] and not text.strip(" \t\v\f\r")
-            if i < len(texts):
-                if chunk.marked or unit is Unit.LINE or (unit is Unit.PARAGRAPH and place[2]):
-                    place[1] = 0
-                place[2] = 1
-        return found, np.array(documents, dtype=np.int32)
-
-    def number(self, words: list[str]) -> np.ndarray:
-        """The number of each term, int32."""
-        return np.array([self.known.setdefault(word, len(self.known)) for word in words], dtype=np.int32)
-
-    def terms(self) -> list[str]:
-        """The terms by number."""
-        return list(self.known)
-
-    def keep(self, words: np.ndarray) -> None:
-        """Forget all but ``words``, which are numbered anew in that order."""
-        terms = self.terms()
-        self.known = {terms[word]: i for i, word in enumerate(words)}
-
-
-def _prune(table: _Table, scanner: _Bytes | _Strings, pairs: int) -> tuple[_Table, int, int]:
+def _prune(table: _Table, scanner: Bytes | Strings, pairs: int) -> tuple[_Table, int, int]:
     """Give up the rarest terms, so that the others take at most ``pairs``.
 
     Returns the table, the number of tokens that were given up, and how often the most frequent of their terms came.
@@ -363,22 +252,3 @@ def _matrix(table: _Table, terms: list[str], blocks: int, *, lower: bool) -> tup
         matrix = matrix + csr_array((numbers, (rows, columns[words])), shape=shape)
     matrix.sum_duplicates()
     return names, matrix
-
-
-def _longer(array: np.ndarray, length: int) -> np.ndarray:
-    """``array``, or a copy with room for ``length`` and as much again."""
-    if len(array) >= length:
-        return array
-    longer = np.empty(2 * length, dtype=array.dtype)
-    longer[: len(array)] = array
-    return longer
-
-
-@cache
-def _kinds(tokenizer: Tokenizer) -> np.ndarray:
-    """For each code point whether it belongs to a term: uint8 (0x110000,)."""
-    characters = map(chr, range(sys.maxunicode + 1))
-    if tokenizer is Tokenizer.WHITESPACE:
-        return np.frombuffer(bytes(not c.isspace() and c != "\0" for c in characters), dtype=np.uint8)
-    categories = map(unicodedata.category, characters)
-    return np.frombuffer(bytes(name[0] in "LMN" or name == "Pc" for name in categories), dtype=np.uint8)

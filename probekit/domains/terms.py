@@ -157,7 +157,8 @@ def _differ(names: Sequence[str]) -> None:
 
 
 def _same(a: Counts, b: Counts) -> None:
-    other = {key: (x, b.settings.get(key)) for key, x in a.settings.items() if x != b.settings.get(key)}
+    settings = {key: (a.settings.get(key), b.settings.get(key)) for key in {**a.settings, **b.settings}}
+    other = {key: (x, y) for key, (x, y) in settings.items() if x != y}
     if other:
         ways = "; ".join(f"{key} {x} and {y}" for key, (x, y) in other.items())
         raise UsageError(f"{a.name!r} and {b.name!r} were not counted the same way ({ways}); count one of them anew.")

@@ -171,13 +171,16 @@ def _spreads(drawn: _Drawing, resamples: int) -> dict[str, np.ndarray]:
     for number, (rows, columns) in enumerate(tiles):
         some = [*rows, *(columns if columns != rows else ())]
 
-        def progress(stage: str, done: int, total: int, /, before: float = number, **rates: float) -> None:
-            drawn.progress(stage, int(before) * total + done, len(tiles) * total, **rates)
-
         again = replicates(
-            [drawn.blocks[k] for k in some], drawn.measures, names=[drawn.names[k] for k in some], rows=len(rows),
-            resamples=resamples, seed=drawn.seed, progress=progress, **drawn.options,
-        )  # fmt: skip
+            [drawn.blocks[k] for k in some],
+            drawn.measures,
+            names=[drawn.names[k] for k in some],
+            rows=len(rows),
+            resamples=resamples,
+            seed=drawn.seed,
+            progress=_part_of(drawn.progress, number, len(tiles)),
+            **drawn.options,
+        )
         for name, values in again.items():
             for k, i in enumerate(rows):
                 with np.errstate(invalid="ignore"):  # without common terms some measures are infinite
@@ -186,6 +189,15 @@ def _spreads(drawn: _Drawing, resamples: int) -> dict[str, np.ndarray]:
                 if name not in DIRECTED:
                     out[name][:, columns, i] = found
     return out
+
+
+def _part_of(progress: Progress, number: int, parts: int) -> Progress:
+    """Progress of one of several equal parts."""
+
+    def show(stage: str, done: int, total: int, /, **rates: float) -> None:
+        progress(stage, number * total + done, parts * total, **rates)
+
+    return show
 
 
 def _around(value: np.ndarray, spread: np.ndarray, top: float) -> np.ndarray:

@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import os
+import threading
 
 import pytest
 
@@ -92,6 +94,47 @@ def test_what_cannot_be_read_is_named(tmp_path, case):
     for path in (tmp_path, tmp_path / name):
         with pytest.raises(DataError, match=message):
             text(read_files(path))
+
+
+@pytest.mark.parametrize("name", ["pipe", "pipe.gz", "pipe.jsonl"])
+def test_a_pipe_is_read_as_the_file_is(tmp_path, name):
+    """As of ``<(zcat x)``; documents are dealt the same whatever the pipe is called."""
+    lines = b'{"text": "some words"}\n' * 20
+    data = gzip.compress(lines) if name.endswith("gz") else lines
+    pipe = tmp_path / name
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(data,))
+    writer.start()
+    chunks = list(read_files(pipe).chunks)
+    writer.join()
+    expected = b"some words\0" * 20 if name == "pipe.jsonl" else lines
+    assert b"".join(chunk.data for chunk in chunks) == expected
+    assert {chunk.source for chunk in chunks} == {"pipe"}
+    assert [c.read for c in chunks] == sorted(c.read for c in chunks)
+
+
+def test_links_and_what_is_no_file(tmp_path, monkeypatch):
+    (tmp_path / "words").write_text("some words", encoding="utf-8")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "good").symlink_to(tmp_path / "words")
+    assert text(read_files(folder)) == text(read_files(folder / "good")) == "some words"
+    (folder / "gone").symlink_to(tmp_path / "nothing")
+    for path in (folder, folder / "gone"):
+        with pytest.raises(DataError, match="folder/gone: is a link to what is not there"):
+            read_files(path)
+    (folder / "gone").unlink()
+    os.mkfifo(folder / "pipe")
+    with pytest.raises(DataError, match="pipe: is something else than a file; take it out of the folder"):
+        read_files(folder)
+    (folder / "pipe").unlink()
+
+    def closed(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "scandir", closed)
+    with pytest.raises(DataError, match="folder: cannot be read: Permission denied"):
+        read_files(folder)
 
 
 def test_what_is_not_there(tmp_path):

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from probekit.domains import corpora, counting
+from probekit.domains import corpora, counting, scanning
 from probekit.domains.corpora import read_files, read_texts
 from probekit.domains.counting import count
+from probekit.domains.scanning import Tokenizer
 from probekit.domains.terms import choose_terms, count_domains, load_counts, merge, save_counts
 from probekit.errors import DataError, UsageError
 
@@ -58,18 +59,42 @@ def same(a, b):
 def test_terms_are_those_of_python(name, texts):
     """Any characters, also beyond the first plane, upper case whose lower case is two characters, and control ones."""
     split = TWINS[name]
+    given_texts, texts = texts, [unicodedata.normalize("NFC", text) for text in texts]
     expected = Counter(term.lower() for text in texts for term in split(text.replace("\0", " ")))
     if not expected:
         with pytest.raises(DataError, match="is empty"):
-            count("x", read_texts(texts), tokenizer=name)
+            count("x", read_texts(given_texts), tokenizer=name)
         return
-    found = count("x", read_texts(texts), tokenizer=name)
+    found = count("x", read_texts(given_texts), tokenizer=name)
     assert totals(found) == expected
     assert found.documents == sum(bool(split(text.replace("\0", " "))) for text in texts)
     assert found.tokens == expected.total()
-    assert totals(count("x", read_texts(texts), tokenizer=name, lower=False)) == Counter(
+    assert totals(count("x", read_texts(given_texts), tokenizer=name, lower=False)) == Counter(
         term for text in texts for term in split(text.replace("\0", " "))
     )
+
+
+MARKS = st.sampled_from([*"aeioué\u0301\u0327\u0323\u1100\u1161\u11a8\uac00가\u212b\u0958\u093c\u0915 \n"])
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=st.text(MARKS | st.characters(codec="utf-8"), max_size=12))
+def test_text_without_doubtful_characters_is_in_normal_form(text):
+    doubtful = any(scanning._kinds(Tokenizer.WORD)[ord(c)] & 2 for c in text)
+    assert doubtful or unicodedata.is_normalized("NFC", text)
+
+
+def test_an_accent_is_the_same_however_it_was_typed(tmp_path):
+    one, two = "caf\u00e9 \u1e69 \ud55c", "cafe\u0301 s\u0307\u0323 \u1112\u1161\u11ab"
+    found = count("x", read_texts([one, two]))
+    assert totals(found) == {"café": 2, "\u1e69": 2, "한": 2}
+    assert (found.matrix.toarray() == 1).all()
+    (tmp_path / "a.txt").write_text(f"{one}\n\n{two}\n\nplain\n\n{two}", encoding="utf-8")
+    assert count("x", read_files(tmp_path)).documents == 4
+    asit = count("x", read_texts([one, two]), tokenizer=lambda batch: [text.split() for text in batch])
+    assert len(asit.terms) == 6
+    with pytest.raises(UsageError, match=r"tokenizer word and <lambda>; form NFC and"):
+        merge(found, asit)
 
 
 @pytest.mark.parametrize("unit", corpora.Unit)
