@@ -59,6 +59,8 @@ def _options(
 
 def _register() -> None:
     from probekit.cli import cache, certify, compare, convert, demo, domains, mdl, mi, plot, probe, search, tasks, train
+    from probekit.cli.reproduce import reproduce_command
+    from probekit.cli.results import clean_command, results_command
 
     app.command("demo")(demo.demo_command)
     app.command("cache-activations")(cache.cache_command)
@@ -74,6 +76,9 @@ def _register() -> None:
     app.command("train")(train.train_command)
     app.command("evaluate")(train.evaluate_command)
     app.command("search")(search.search_command)
+    app.command("reproduce")(reproduce_command)
+    app.command("results")(results_command)
+    app.command("clean")(clean_command)
     app.add_typer(convert.app, name="convert")
     app.add_typer(plot.app, name="plot")
     app.add_typer(tasks.app, name="tasks")
