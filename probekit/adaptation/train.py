@@ -77,7 +77,7 @@ class _Asked:
     watcher: Watcher | None
     progress: Progress
     run_name: str | None
-    source: dict[str, str | None] | None = None  # where the task is found again
+    source: Mapping[str, str | None] | None = None  # where the task, and a frozen model, are found again
 
     def identity(self) -> dict[str, Any]:
         """What determines the numbers."""
@@ -168,7 +168,8 @@ def train(
         ]  # fmt: skip
         return train_on_caches(
             made[0], made[1], out, test=made[2] if test else None, layers=layers, run_name=run_name, device=device,
-            report_to=report_to, overwrite=overwrite, watcher=watcher, progress=progress, **options,
+            report_to=report_to, overwrite=overwrite, watcher=watcher, progress=progress,
+            source=source and source | {"model": _place(model)}, **options,
         )  # fmt: skip
 
 
@@ -185,9 +186,14 @@ def train_on_caches(
     overwrite: bool = False,
     watcher: Watcher | None = None,
     progress: Progress = no_progress,
+    source: Mapping[str, str | None] | None = None,
     **options: Any,
 ) -> Run:
-    """Feature extraction from caches that are there already; see :func:`train`."""
+    """Feature extraction from caches that are there already; see :func:`train`.
+
+    source : ``task``, ``data_dir`` and ``model``, as :func:`train` takes them, by which the run can be evaluated on
+        other texts
+    """
     head, how = options_of(Regime.FEATURE_EXTRACTION, options)
     with ExitStack() as stack:
         one, two, three = (None if c is None else stack.enter_context(_opened(c)) for c in (train, dev, test))
@@ -195,7 +201,8 @@ def train_on_caches(
         assert two is not None
         splits = (one.spec["split"], two.spec["split"], None if three is None else three.spec["split"])
         asked = _Asked(
-            Regime.FEATURE_EXTRACTION, head, how, splits, device, report_to, overwrite, watcher, progress, run_name
+            Regime.FEATURE_EXTRACTION, head, how, splits, device, report_to, overwrite, watcher, progress, run_name,
+            source,
         )  # fmt: skip
         identity = {
             "task": one.spec["task"],
@@ -212,9 +219,16 @@ def train_on_caches(
 def _source(task: str, data_dir: str | Path | None) -> dict[str, str | None]:
     """What ``load_task`` needs to find the task again, from any folder."""
     return {
-        "task": str(Path(task).expanduser().resolve()) if task.endswith(".toml") else task,
+        "task": _place(task) if ".toml" in task else task,
         "data_dir": None if data_dir is None else str(Path(data_dir).expanduser().resolve()),
     }
+
+
+def _place(name: str | Path) -> str:
+    """A path as it is found from any folder; what is none, such as a hub id, as it is."""
+    whole, colon, domain = str(name).rpartition(":")
+    path, part = (whole, colon + domain) if whole.endswith(".toml") else (str(name), "")
+    return str(Path(path).expanduser().resolve()) + part if Path(path).expanduser().exists() else str(name)
 
 
 def _opened(cache: ActivationCache | str | Path) -> AbstractContextManager[ActivationCache]:

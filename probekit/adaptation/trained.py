@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from probekit.activations import ActivationCache
+from probekit.activations import ActivationCache, cache_activations
 from probekit.adaptation.batches import Data
 from probekit.adaptation.examples import Said, say
 from probekit.adaptation.features import MODEL, data_of
@@ -21,11 +21,15 @@ from probekit.adaptation.setup import Target, build_head, check_labelled
 from probekit.adaptation.text import TextData
 from probekit.errors import CacheMismatch, ModelError, UsageError
 from probekit.models.loading import text_reader
-from probekit.runtime import resolve_device
+from probekit.rows import make_rows
+from probekit.runtime import Progress, no_progress, resolve_device
 from probekit.tasks import load_task
 from probekit.tasks.task import Kind, Task
 
-__all__ = ["evaluate_run", "load_learner", "restore", "say_of_run"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["evaluate_run", "evaluation_rows", "load_learner", "restore", "say_of_run"]
 
 
 def restore(learner: Learner, folder: Path, *, encoder: bool = True) -> None:
@@ -67,13 +71,10 @@ def evaluate_run(
     folder: str | Path,
     data: Task | ActivationCache | str | Path,
     split: str = "test",
-    *,
-    data_dir: str | Path | None = None,
-    batch_size: int = 32,
-    device: str = "auto",
+    **more: Any,
 ) -> dict[str, float]:
     """Metrics and loss of a run, or of one of its checkpoints, on other data of its task: see :func:`say_of_run`."""
-    return say_of_run(folder, data, split, data_dir=data_dir, batch_size=batch_size, device=device).metrics
+    return say_of_run(folder, data, split, **more).metrics
 
 
 def say_of_run(
@@ -82,19 +83,26 @@ def say_of_run(
     split: str = "test",
     *,
     data_dir: str | Path | None = None,
+    model: str | Path | None = None,
+    caches: str | Path | None = None,
     batch_size: int = 32,
     device: str = "auto",
+    progress: Progress = no_progress,
 ) -> Said:
     """What a run, or one of its checkpoints, says of each example of other data of its task.
 
-    data : a task (name, TOML file or Task) for a fine-tuned model, and its ``split``; for feature extraction an
-        activation cache of the model whose layers the head was trained on
+    data : a task (name, TOML file or Task), and its ``split``; for feature extraction also an activation cache (its
+        path ends in .h5) of the model whose layers the head was trained on
+    model : of feature extraction from text: where the frozen model is, if not where training found it
+    caches : folder for its cache (data_cache/ for None)
     Raises CacheMismatch where the cache is another model's, UsageError where the labels are others.
     """
     learner, card = load_learner(folder)
     target, head = _target(card), card["head"]
-    if card["regime"] != Regime.FINE_TUNE and isinstance(data, (str, Path)):
-        with ActivationCache(data) as cache:
+    if card["regime"] != Regime.FINE_TUNE and not isinstance(data, ActivationCache):
+        path = not isinstance(data, Task) and str(data).endswith(".h5")
+        task = data if path or isinstance(data, Task) else load_task(str(data), data_dir=data_dir)
+        with ActivationCache(data) if path else _cached(folder, card, task, split, model, caches, progress) as cache:  # type: ignore[arg-type]
             return say_of_run(folder, cache, batch_size=batch_size, device=device)
     source: Data
     if card["regime"] == Regime.FINE_TUNE:
@@ -105,8 +113,7 @@ def say_of_run(
         reader = text_reader(Path(folder), learner.encoder.config, card["encoder"]["max_length"])  # type: ignore[union-attr]
         source = TextData(task, task.split(split), reader, apart=head["pairs_apart"])
     else:
-        if not isinstance(data, ActivationCache):
-            raise UsageError(f"{folder} was trained on cached layers; give an activation cache instead of a task.")
+        assert isinstance(data, ActivationCache)
         there, split = Target.of_spec(data.spec), data.spec["split"]
         for key in (key for key in (*MODEL, "pairs", "tokens") if key in card["encoder"]):
             if data.spec.get(key) != card["encoder"].get(key):
@@ -120,6 +127,47 @@ def say_of_run(
         raise UsageError(f"{folder} learned {target.task}, whose labels are not those of {there.task}.")
     check_labelled(target, split, source)
     return say(learner, source, target, batch_size=batch_size, device=resolve_device(device))
+
+
+def _cached(
+    folder: str | Path,
+    card: Mapping[str, Any],
+    task: Task,
+    split: str,
+    model: str | Path | None,
+    caches: str | Path | None,
+    progress: Progress,
+) -> ActivationCache:
+    """The layers that the head of a run reads, of other texts."""
+    encoder, where = card["encoder"], model or (card.get("source") or {}).get("model")
+    if where is None:
+        raise UsageError(f"{folder} was trained on cached layers, of {encoder['model']}; say where that model is.")
+    given = {"revision": "revision", "random_weights": "random_weights", "dtype": "dtype", "max_length": "cut_at"}
+    known = {name: encoder[key] for name, key in given.items() if encoder.get(key) is not None}
+    return cache_activations(
+        where, task, split, model_name=encoder["model"], pairs=encoder.get("pairs") or "auto",
+        tokens=encoder.get("tokens"), pooling=[] if encoder.get("tokens") else card["head"]["pooling"],
+        stateful=encoder.get("stateful") or 0, out=None if caches is None else f"{caches}/", progress=progress, **known,
+    )  # fmt: skip
+
+
+def evaluation_rows(folder: str | Path, said: Said, task: str, split: str) -> pd.DataFrame:
+    """The metrics of what :func:`say_of_run` found on ``task`` as rows, with intervals, like those of the run itself.
+
+    Own columns: ``trained_on``, the task that the run learned, and ``kept``, True.
+    """
+    card = read_card(folder)
+    about = {
+        "task": task, "split": split, "model": card["model"], "checkpoint": card["run"], "step": card["step"],
+        "layer": None, "representation": card["head"]["pooling"] or "tokens", "target": "gold",
+        "estimator": f"{card['regime']} {card['head']['head']}", "seed": card["seeds"]["seed"], "n": len(said.ids),
+        "trained_on": card["task"], "kept": True,
+    }  # fmt: skip
+    found = []
+    for name in said.target.metrics:
+        low, high = said.interval(name)
+        found.append(about | {"metric": name, "value": said.metrics[name], "ci_low": low, "ci_high": high})
+    return make_rows(found)
 
 
 def _target(card: Mapping[str, Any]) -> Target:

@@ -154,6 +154,57 @@ def domains_command(
     _save(domain_panels(read_rows(*rows), metric=metric, top=top), out, "domains", dpi)
 
 
+@app.command("relation")
+def relation_command(
+    rows: Annotated[list[Path], typer.Argument(metavar="ROWS…", help="Rows that probekit table domains --rows wrote.")],
+    out: Out = None,
+    transfer: Annotated[
+        bool, typer.Option("--transfer", help="What is lost by training on another domain, a point for each pair.")
+    ] = False,
+    columns: Columns = 3,
+    dpi: Dpi = 300,
+) -> None:
+    """Metrics by domain against the distance of the domain, with their correlations.
+
+    Examples:
+
+        probekit plot relation table6.parquet --out relation.pdf
+
+        probekit plot relation table6.parquet --transfer
+    """
+    from probekit.plots import relation_panels
+    from probekit.rows import read_rows
+
+    found = read_rows(*rows)
+    pairs = found["trained_on"].notna() & found["metric"].str.startswith("lost(")
+    points = (
+        found[pairs] if transfer else found[found["x"].notna() & (found["corpus"] != "")].drop(columns="trained_on")
+    )
+    told = found[found["of_metric"].notna() & ((found["corpus"] == "") == transfer)]
+    name = "transfer-relation" if transfer else "relation"
+    _save(relation_panels(points, told, columns=columns), out, name, dpi)
+
+
+@app.command("transfer")
+def transfer_command(
+    rows: Annotated[list[Path], typer.Argument(metavar="ROWS…", help="Rows that probekit table domains --rows wrote.")],
+    out: Out = None,
+    dpi: Dpi = 300,
+) -> None:
+    """What training on one domain is worth on each other, a map for each regime.
+
+    Examples:
+
+        probekit plot transfer table6.parquet --out transfer.pdf
+    """
+    from probekit.plots import transfer_panels
+    from probekit.rows import read_rows
+
+    found = read_rows(*rows)
+    cells = found[found["trained_on"].notna() & (found["corpus"] == "") & ~found["metric"].str.startswith("lost(")]
+    _save(transfer_panels(cells), out, "transfer", dpi)
+
+
 def _save(figure: Figure, out: list[Path] | None, name: str, dpi: int) -> None:
     from probekit.plots import save
 

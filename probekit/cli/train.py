@@ -155,43 +155,76 @@ def train_command(
 
 def evaluate_command(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run, or one of its checkpoints.")],
-    task: Annotated[str | None, _option("task", "Task of a fine-tuned model; the one it learned without it.")] = None,
+    task: Annotated[
+        list[str] | None,
+        _option("task", "Task with the labels of the one that it learned, which it is without it; may be repeated."),
+    ] = None,
     split: Annotated[str, _option("split", "Split of the task.")] = "test",
     data_dir: Annotated[Path | None, _option("data-dir", "Folder with the task's files; the hub without it.")] = None,
     cache: Annotated[
-        Path | None, _option("cache", "For feature extraction: a cache of the same model.", metavar="CACHE.h5")
+        Path | None,
+        _option("cache", "For feature extraction: a cache of the same model, instead of a task.", metavar="CACHE.h5"),
     ] = None,
+    model: Annotated[
+        str | None, _option("model", "For feature extraction: where the frozen model is, if it was moved.")
+    ] = None,
+    caches: Annotated[
+        Path | None, _option("caches", "Folder for the caches of feature extraction; data_cache/ without it.")
+    ] = None,
+    out: Annotated[Path | None, _option("out", "Write the rows: .parquet or .csv, an evidence card beside it.")] = None,
     batch_size: Annotated[int, _option("batch-size", "Examples in a batch.")] = 32,
     device: Annotated[str, _option("device", "auto, cpu, cuda, cuda:N or mps.")] = "auto",
 ) -> None:
     """Evaluate what probekit train has left on other examples.
 
     Shows the metrics, and of each but the loss the 95 % interval of 1,000 bootstrap samples of the examples (of whole
-    sentences where words are tagged). The task is found where training found it.
+    sentences where words are tagged). Task and model are found where training found them.
 
     Examples:
 
         probekit evaluate runs/mrpc --split test
 
+        probekit evaluate runs/fiction --task mnli:travel --task mnli:slate --split dev-matched --out transfer.parquet
+
         probekit evaluate runs/mrpc-esim --cache mrpc.test.h5
     """
-    from probekit.adaptation.run import read_card
-    from probekit.adaptation.trained import say_of_run
-    from probekit.errors import UsageError
+    import pandas as pd
 
+    from probekit.activations import ActivationCache
+    from probekit.adaptation.run import read_card
+    from probekit.adaptation.trained import evaluation_rows, say_of_run
+    from probekit.cli.progress import bar
+    from probekit.errors import UsageError
+    from probekit.rows import check_out, evidence, write_rows
+    from probekit.tasks import load_task
+
+    check_out(out)
     card = read_card(run)
-    if cache is None and card["regime"] != "fine-tune":
-        raise UsageError(f"{run} was trained on cached layers; give a cache of the same model with --cache.")
     if cache is not None and card["regime"] == "fine-tune":
         raise UsageError(f"{run} is a fine-tuned model, which reads text; give --task instead of --cache.")
+    if cache is not None and task:
+        raise UsageError("--cache and --task both say what to evaluate on; give one of them.")
     source = {"task": card["task"], "data_dir": None} | (card.get("source") or {})  # none of a Task made in Python
-    if task is None:
-        task, data_dir = source["task"], data_dir or source["data_dir"]
-    said = say_of_run(run, cache or task, split, data_dir=data_dir, batch_size=batch_size, device=device)
-    typer.echo(f"{len(said.ids):,} examples: {_numbers(said.metrics)}")
-    for name in said.target.metrics:
-        low, high = said.interval(name)
-        typer.echo(f"{name}: 95 % interval {low:.4f} to {high:.4f}")
+    if not task:
+        task, data_dir = [source["task"]], data_dir or source["data_dir"]
+    tables = []
+    with bar() as progress:
+        for name in [cache] if cache else task:
+            read = name if cache else load_task(str(name), data_dir=data_dir)
+            said = say_of_run(
+                run, read, split, model=model, caches=caches, batch_size=batch_size, device=device, progress=progress
+            )
+            called = getattr(read, "name", said.target.task)
+            if cache:
+                with ActivationCache(cache) as opened:
+                    called, split = opened.spec["task"], opened.spec["split"]
+            typer.echo(f"{called} {split}, {len(said.ids):,} examples: {_numbers(said.metrics)}")
+            tables.append(evaluation_rows(run, said, str(called), split))
+            for row in tables[-1].to_dict("records"):
+                typer.echo(f"{row['metric']}: 95 % interval {row['ci_low']:.4f} to {row['ci_high']:.4f}")
+    if out is not None:
+        arguments = {"run": str(run), "task": task, "split": split, "cache": None if cache is None else str(cache)}
+        typer.echo(write_rows(pd.concat(tables, ignore_index=True), out, evidence(arguments=arguments)))
 
 
 def _numbers(metrics: dict[str, float]) -> str:

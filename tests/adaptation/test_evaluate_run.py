@@ -115,7 +115,7 @@ def test_what_does_not_belong_together(runs, tiny_bert, tiny_gpt2, tmp_path):
         ActivationCache(cache(praise())) as c,
     ):
         evaluate_run(fine, c)
-    with pytest.raises(UsageError, match="give an activation cache instead of a task"):
+    with pytest.raises(UsageError, match="of bert0; say where that model is"):  # learned from caches, not from text
         evaluate_run(features, pairs())
     with pytest.raises(CacheMismatch, match=r"model is 'gpt20', wanted 'bert0'"):
         evaluate_run(pooled, cache(praise(), tiny_gpt2))

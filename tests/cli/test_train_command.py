@@ -50,7 +50,7 @@ def test_fine_tuning_and_evaluating(tiny_bert, tmp_path, told):
         assert main(["evaluate", str(folder), "--split", "dev", "--device", "cpu"]) == 0
         (line, interval), _ = told()
         numbers = ", ".join(f"{k} {v:.4f}" for k, v in read_card(folder)["metrics"].items())
-        assert line == f"{card['examples'][1]:,} examples: {numbers}"
+        assert line == f"{card['task']} dev, {card['examples'][1]:,} examples: {numbers}"
         assert interval.startswith("accuracy: 95 % interval ")
     rows = read_rows(out / "rows.parquet")
     (row,) = rows[(rows["split"] == "dev") & rows["kept"] & (rows["metric"] == "accuracy")].to_dict("records")[:1]
@@ -187,8 +187,22 @@ def test_what_cannot_be_evaluated(tiny_bert, tmp_path, told):
     words = ["--task", "grammar:sentiment", "--model", tiny_bert]
     extract = ["--regime", "feature-extraction", "--head", "linear", "--caches", caches]
     assert run(*words, "--out", out, *extract) == 0
-    assert main(["evaluate", str(out), "--split", "dev"]) == 2
-    assert "give a cache of the same model with --cache" in told()[1]
+    found = tmp_path / "found.parquet"
+    again = ["evaluate", str(out), "--split", "dev", "--caches", str(caches)]
+    assert main([*again, "--task", "grammar:sentiment", "--out", str(found)]) == 0
+    rows = read_rows(found).set_index("task")
+    card = read_card(out)
+    assert rows.loc["grammar:sentiment", "value"] == pytest.approx(card["metrics"]["accuracy"])
+    assert set(rows["trained_on"]) == {"grammar:sentiment"}
+    assert set(rows["checkpoint"]) == {"run"}
+    moved = out.with_name("moved")
+    Path(tiny_bert).rename(moved)
+    assert main([*again, "--model", str(moved)]) == 0
+    assert main(again) == 2
+    assert str(tiny_bert) in told()[1]
+    moved.rename(tiny_bert)
+    assert main([*again, "--task", "grammar:sentiment", "--cache", card["caches"][1]]) == 2
+    assert "give one of them" in told()[1]
     assert run(*words, "--out", tmp_path / "fine") == 0
     told()
     assert main(["evaluate", str(tmp_path / "fine"), "--cache", read_card(out)["caches"][1]]) == 2

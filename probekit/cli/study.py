@@ -1,0 +1,163 @@
+"""``probekit study``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from probekit.studies.run import Outcome
+    from probekit.studies.steps import Step
+
+__all__ = ["app"]
+
+app = typer.Typer(no_args_is_help=True, help="Whole tables and figures of a paper, from one file.")
+
+
+@app.command("run")
+def run_command(
+    study: Annotated[str, typer.Argument(metavar="STUDY", help="A TOML file, or a name (probekit study list).")],
+    out: Annotated[Path | None, typer.Option("--out", help="Folder of the study; studies/STUDY without it.")] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option("--model", help="Instead of the file's: NAME=MODEL, hub id or folder; may be repeated."),
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option("--data-dir", help="Folder with a folder for each task's files; the hub without it.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Replace a value of the file, such as train.0.seeds=[0,1,2]; may be repeated."),
+    ] = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Say what would be done and how long it takes; do nothing.")
+    ] = False,
+    jobs: Annotated[int, typer.Option("--jobs", help="Steps at a time on this machine.")] = 1,
+    backend: Annotated[str, typer.Option("--backend", help="loky (this machine) or dask.")] = "loky",
+    scheduler: Annotated[
+        str | None, typer.Option("--scheduler", help="With --backend dask: its address, such as tcp://host:8786.")
+    ] = None,
+) -> None:
+    """Do all that a study asks for, and is not there yet: caches, training, analyses, tables, figures, the report.
+
+    Each step is a command of probekit; --plan shows them. What is there already, made from the same data, weights and
+    options, is not made again: the same command goes on after an interruption, and does nothing when all is done. A
+    step that fails stops those alone that need it; exit status 1 then.
+
+    Examples:
+
+        probekit study run table6-small --data-dir data --model minilm=sentence-transformers/all-MiniLM-L6-v2 --plan
+
+        probekit study run mine.toml --jobs 2
+
+        probekit study run table2-full --backend dask --scheduler tcp://head:8786
+    """
+    from probekit.cli import main
+    from probekit.errors import UsageError
+    from probekit.studies.file import read_study
+    from probekit.studies.run import dask_pool, local_pool
+    from probekit.studies.steps import study_steps
+    from probekit.studies.study import run_study, seconds_of
+
+    if backend not in ("loky", "dask"):
+        raise UsageError(f"--backend is loky or dask, not {backend!r}.")
+    if (backend == "dask") != (scheduler is not None):
+        raise UsageError("--backend dask and --scheduler ADDRESS belong together.")
+    asked = read_study(study, models=dict(map(_named, model or [])), changes=set_ or ())
+    folder = out or Path("studies") / asked.name
+    steps = study_steps(asked, data_dir)
+    if plan:
+        _show_plan(asked.title, steps, folder, seconds_of(steps, folder), jobs)
+        return
+    pool = local_pool(jobs) if backend == "loky" else dask_pool(str(scheduler))
+    outcomes = run_study(steps, folder, main, pool, tell=_Teller(len(steps)))
+    _show_end(outcomes, folder)
+    if any(one.state in ("failed", "skipped") for one in outcomes):
+        raise typer.Exit(1)
+
+
+@app.command("list")
+def list_command() -> None:
+    """The studies that come with probekit."""
+    import tomllib
+
+    from probekit.studies.file import shipped_studies
+
+    for name, text in shipped_studies().items():
+        typer.echo(f"{name}: {tomllib.loads(text)['title']}")
+
+
+@app.command("show")
+def show_command(study: Annotated[str, typer.Argument(metavar="STUDY", help="Its name.")]) -> None:
+    """The file of a study that comes with probekit, to begin one's own from."""
+    from probekit.errors import UsageError
+    from probekit.studies.file import shipped_studies
+
+    shipped = shipped_studies()
+    if study not in shipped:
+        raise UsageError(f"there is no study {study!r}; there are {', '.join(shipped)}.")
+    typer.echo(shipped[study], nl=False)
+
+
+def _named(word: str) -> tuple[str, str]:
+    """NAME=MODEL, or MODEL under its own name."""
+    from probekit.models.identity import model_name
+
+    name, equals, where = word.partition("=")
+    return (name, where) if equals else (model_name(word), word)
+
+
+def _show_plan(title: str, steps: Sequence[Step], folder: Path, times: dict[str, tuple[str, float]], jobs: int) -> None:
+    import shlex
+
+    from probekit.studies.steps import OUT
+
+    typer.echo(f"{title}\n")
+    for step in steps:
+        state, seconds = times[step.name]
+        if step.error:
+            typer.echo(f"fails  {step.name}: {step.error}")
+            continue
+        typer.echo(f"{state:<6} {step.name}{'' if state == 'done' else f', {_time(seconds)}'}")
+        if state != "done":
+            typer.echo(f"         probekit {shlex.join(word.replace(OUT, str(folder)) for word in step.words)}")
+    left = [seconds for state, seconds in times.values() if state != "done"]
+    at_once = f", roughly {_time(sum(left) / jobs)} with {jobs} at a time" if jobs > 1 else ""
+    typer.echo(f"\n{len(left)} of {len(steps)} steps to do, roughly {_time(sum(left))} one after another{at_once}")
+
+
+class _Teller:
+    """Tells each step as it ends."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps, self.ended = steps, 0
+
+    def __call__(self, outcome: Outcome) -> None:
+        self.ended += 1
+        if outcome.state != "reused":
+            took = f", {_time(outcome.seconds)}" if outcome.state == "done" else ""
+            said = f": {outcome.message}" if outcome.message else ""
+            typer.echo(f"[{self.ended}/{self.steps}] {outcome.step.name}: {outcome.state}{took}{said}")
+
+
+def _show_end(outcomes: Sequence[Outcome], folder: Path) -> None:
+    count = {state: sum(one.state == state for one in outcomes) for state in ("done", "reused", "failed", "skipped")}
+    typer.echo(", ".join(f"{n} {state}" for state, n in count.items() if n))
+    for one in outcomes:
+        if one.state == "failed":
+            from probekit.paths import slug
+
+            log = folder / "logs" / f"{slug(one.step.name)}.log"
+            typer.echo(f"failed: {one.step.name}: {one.message}{f' (see {log})' if log.exists() else ''}", err=True)
+    for path in [*sorted(folder.glob("tables/*.md")), folder / "report.html"]:
+        if path.exists():
+            typer.echo(path)
+
+
+def _time(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,220 @@
+"""Study files: which models, tasks, trainings and analyses belong together, as a checked value.
+
+title = "Pretrained and fine-tuned layers of CoLA"
+models = { bert = "bert-base-uncased" }
+
+[[train]]
+tasks = ["cola"]
+regimes = ["fine-tune"]
+
+[[probe]]
+tasks = ["cola"]
+of = ["pretrained", "fine-tuned", "random"]
+
+[[figure]]
+kind = "layers"
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from probekit.adaptation.options import Regime, options_of
+from probekit.errors import DataError, UsageError
+
+__all__ = ["Domains", "Figure", "Information", "Probe", "Study", "Table", "Train", "read_study", "shipped_studies"]
+
+Options = dict[str, Any]
+Of = Literal["pretrained", "fine-tuned", "random"]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class Train(_Section):
+    """Training runs: one for each model, task, regime and seed.
+
+    name : of a variant, such as "joint"; it stands in the runs' names and in tables
+    transfer : evaluate each run on the dev splits of the other tasks, too (their labels are the same)
+    options : of both regimes, as ``probekit train`` takes them; ``fine-tune`` and ``feature-extraction`` of one
+    """
+
+    tasks: list[str] = Field(min_length=1)
+    name: str = ""
+    regimes: list[Regime] = [Regime.FEATURE_EXTRACTION, Regime.FINE_TUNE]
+    seeds: list[int] = Field([0], min_length=1)
+    train: str = "train"
+    dev: str = "dev"
+    test: str | None = None
+    limit: int | None = None
+    transfer: bool = False
+    options: Options = {}
+    fine_tune: Options = Field({}, alias="fine-tune")
+    feature_extraction: Options = Field({}, alias="feature-extraction")
+
+    def of_regime(self, regime: Regime) -> Options:
+        """The options of one regime."""
+        return self.options | (self.fine_tune if regime is Regime.FINE_TUNE else self.feature_extraction)
+
+
+class Probe(_Section):
+    """Diagnostic classifiers on each layer, of pretrained models, of the fine-tuning runs of the task, of random ones.
+
+    seeds : of random weights; options : as ``probekit probe`` takes them
+    """
+
+    tasks: list[str] = Field(min_length=1)
+    of: list[Of] = ["pretrained"]
+    poolings: list[str] = Field(["mean"], min_length=1)
+    train: str = "train"
+    dev: str = "dev"
+    limit: int | None = None
+    seeds: list[int] = Field([0], min_length=1)
+    options: Options = {}
+
+
+class Information(_Section):
+    """Mutual information between each layer and the labels of one split; options as ``probekit mi`` takes them."""
+
+    tasks: list[str] = Field(min_length=1)
+    of: list[Of] = ["pretrained"]
+    poolings: list[str] = Field(["mean"], min_length=1)
+    split: str = "train"
+    limit: int | None = None
+    seeds: list[int] = Field([0], min_length=1)
+    options: Options = {}
+
+
+class Domains(_Section):
+    """Divergences between the domains of a task and corpora, by name; options as ``probekit domains`` takes them."""
+
+    task: str
+    split: str | None = None
+    corpora: dict[str, str] = {}
+    options: Options = {}
+
+
+class Table(_Section):
+    """A table: what ``probekit table KIND`` makes of all rows; ``published`` names numbers to stand beside ours."""
+
+    kind: str
+    name: str = ""
+    published: str | None = None
+    options: Options = {}
+
+
+class Figure(_Section):
+    """A figure: what ``probekit plot KIND`` draws of the rows of ``rows``."""
+
+    kind: str
+    name: str = ""
+    rows: Literal["probe", "mi", "train", "domains", "table"] = "probe"
+    options: Options = {}
+
+
+class Study(_Section):
+    """A study.
+
+    models : by the name that tables give them, hub ids or folders
+    data : folders of tasks' files below the data folder, where they cannot be told from the task's name
+    """
+
+    name: str = ""
+    title: str
+    about: str = ""
+    models: dict[str, str] = Field(min_length=1)
+    data: dict[str, str] = {}
+    train: list[Train] = []
+    probe: list[Probe] = []
+    mi: list[Information] = []
+    domains: list[Domains] = []
+    table: list[Table] = []
+    figure: list[Figure] = []
+
+
+def shipped_studies() -> dict[str, str]:
+    """The TOML texts of the studies that come with probekit, by name ("table6-small" …)."""
+    folder = files("probekit.studies") / "shipped"
+    found = {f.name.removesuffix(".toml"): f.read_text("utf-8") for f in folder.iterdir() if f.name.endswith(".toml")}
+    return dict(sorted(found.items()))
+
+
+def read_study(where: str | Path, *, models: Mapping[str, str] | None = None, changes: Sequence[str] = ()) -> Study:
+    """The checked study of a TOML file, or of one that comes with probekit by its name.
+
+    models : instead of the file's; changes : "train.0.seeds=[0,1,2]" replaces a value, written as in TOML
+    Raises UsageError for a name that there is not, DataError naming the file and the key that is wrong.
+    """
+    path = Path(where)
+    if path.suffix == ".toml":
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(f"cannot be read ({error}).", file=path) from error
+    elif not (text := shipped_studies().get(str(where), "")):
+        raise UsageError(
+            f"there is no study {str(where)!r}; give a file that ends in .toml, or {', '.join(shipped_studies())}."
+        )
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise DataError(f"is not valid TOML: {error}. Texts need quotation marks.", file=path) from error
+    for change in changes:
+        _change(raw, change)
+    if models:
+        raw["models"] = dict(models)
+    try:
+        study = Study.model_validate({"name": path.stem} | raw)
+    except ValidationError as error:
+        raise DataError(_told(error), file=path) from error
+    for block in study.train:
+        for regime in block.regimes:
+            try:
+                options_of(regime, {key: value for key, value in block.of_regime(regime).items() if key != "layers"})
+            except UsageError as error:
+                raise DataError(f"train: {error}", file=path) from error
+    return study
+
+
+def _change(raw: Any, change: str) -> None:
+    """Replace one value: "key.0.key=value"."""
+    place, equals, text = change.partition("=")
+    *way, last = place.strip().split(".")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    try:
+        for key in way:
+            raw = raw[int(key)] if isinstance(raw, list) else raw.setdefault(key, {})
+        raw[int(last) if isinstance(raw, list) else last] = value
+    except (AttributeError, IndexError, TypeError, ValueError):
+        equals = ""
+    if not equals:
+        raise UsageError(f"--set {change!r} replaces nothing; write key=value, such as train.0.seeds=[0,1,2].")
+
+
+def _told(error: ValidationError) -> str:
+    """The first thing that is wrong, in a sentence."""
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "missing":
+        return f"says no {place}."
+    if first["type"] != "extra_forbidden":
+        return f"{place} is {first['input']!r}; {first['msg'].removeprefix('Value error, ')}."
+    sections: dict[str, type[BaseModel]] = {
+        "train": Train, "probe": Probe, "mi": Information, "domains": Domains, "table": Table, "figure": Figure
+    }  # fmt: skip
+    section = sections.get(str(first["loc"][0]), Study)
+    known = [field.alias or name for name, field in section.model_fields.items()]
+    close = difflib.get_close_matches(str(first["loc"][-1]), known, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}."
+    return f"unknown key {place!r}; {hint}"

@@ -1,0 +1,406 @@
+"""From a study to its steps: commands of probekit, each with what it needs and what it leaves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from probekit.adaptation.options import DEFAULTS, Regime
+from probekit.errors import ProbekitError, UsageError
+from probekit.models.folder import resolve_model
+from probekit.models.identity import identify
+from probekit.paths import slug
+from probekit.studies.file import Domains, Figure, Information, Probe, Study, Table, Train
+from probekit.tasks import load_task
+
+__all__ = ["OUT", "Step", "study_steps"]
+
+OUT = "{out}"
+"""Stands in a step's words for the folder of the study."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One command.
+
+    words : of ``probekit WORDS…``; ``OUT`` stands for the study's folder
+    needs : names of the steps that must be done before; leaves : files, relative to the study's folder
+    reads : what comes from outside and determines the result, by the words that name it: digests
+    work : floating-point operations, roughly, beside ``seconds`` of other work
+    partly : whether it is done without those of its needs that failed, as long as one is there
+    error : why it cannot be done, where that is known already
+    """
+
+    name: str
+    words: tuple[str, ...]
+    needs: tuple[str, ...] = ()
+    leaves: tuple[str, ...] = ()
+    reads: Mapping[str, str] = field(default_factory=dict)
+    work: float = 0.0
+    seconds: float = 3.0
+    partly: bool = False
+    error: str = ""
+
+    def digest(self, done: Mapping[str, str]) -> str:
+        """xxh3 of what determines the result, wherever the study lies; ``done`` are the digests of what it needs.
+
+        A word that names something outside counts by what is there, not by its name.
+        """
+        told = [self.reads.get(word, word) for word in self.words]
+        return xxhash.xxh3_128_hexdigest(json.dumps([told, [done[name] for name in self.needs]]).encode())
+
+
+def study_steps(study: Study, data_dir: str | Path | None = None) -> list[Step]:
+    """The steps of a study, each after those that it needs.
+
+    data_dir : folder of the tasks' folders; from the hub without it
+    A task or model that cannot be read spoils its own steps only: they hold the error. Raises UsageError where two
+    steps would go by one name, or something is asked for that the study does not have.
+    """
+    plan = _Plan(study, None if data_dir is None else Path(data_dir))
+    steps = [
+        *(step for block in study.train for step in plan.train(block)),
+        *(step for block in study.probe for step in plan.probe(block)),
+        *(step for block in study.mi for step in plan.information(block)),
+        *(step for block in study.domains for step in plan.domains(block)),
+    ]
+    unique: dict[str, Step] = {}
+    for step in steps:  # several analyses read one cache
+        if unique.setdefault(step.name, step) != step:
+            raise UsageError(f"the study has two different steps called {step.name!r}; give a section a name.")
+    measured = list(unique.values())
+    measured += plan.guidelines(measured)
+    tables = [plan.table(table, measured) for table in study.table]
+    figures = [plan.figure(figure, [*measured, *tables]) for figure in study.figure]
+    last = [*measured, *tables, *figures]
+    words = ("report", OUT, "-o", f"{OUT}/report.html", "--title", study.title)
+    needs = tuple(step.name for step in last if _rows(step) or step in figures)
+    return [*last, Step("report", words, needs, ("report.html",), partly=True)]
+
+
+def _rows(step: Step) -> list[str]:
+    return [path for path in step.leaves if path.endswith(".parquet") and not path.endswith(".examples.parquet")]
+
+
+@dataclass(slots=True)
+class _Plan:
+    study: Study
+    data_dir: Path | None
+
+    # what comes from outside
+
+    def task(self, name: str, *splits: str | None) -> tuple[list[str], dict[str, str], float]:
+        """The words that name a task, their digests, and its pieces, roughly."""
+        folder = self._folder(name)
+        words = ["--task", name, *(["--data-dir", str(folder)] if folder else [])]
+        read = _read(name, str(folder) if folder else None)
+        found = {split: read(split) for split in dict.fromkeys(splits) if split}
+        digests = {str(folder): ""} if folder else {}
+        digests[name] = f"{name} {json.dumps({split: digest for split, (digest, _) in found.items()})}"
+        return words, digests, sum(pieces for _, pieces in found.values())
+
+    def _folder(self, task: str) -> Path | None:
+        base = task.split(":", 1)[0]
+        if self.data_dir is None or base == "grammar" or ".toml" in task:
+            return None
+        if named := self.study.data.get(task, self.study.data.get(base)):
+            return self.data_dir / named
+        here = [f for f in self.data_dir.iterdir() if f.is_dir()] if self.data_dir.is_dir() else []
+        like = [f for f in here if _plain(f.name) and _plain(base).startswith(_plain(f.name))]
+        return max(like, key=lambda f: len(_plain(f.name)), default=self.data_dir)
+
+    def model(self, name: str, *, seed: int | None = None) -> tuple[list[str], dict[str, str]]:
+        """The words that name a model, and their digests."""
+        where = self.study.models[name]
+        words = ["--model", where, "--model-name", name]
+        return words + ([] if seed is None else ["--random-weights", str(seed)]), {where: _model(where)}
+
+    # steps
+
+    def train(self, block: Train) -> Iterator[Step]:
+        for model, task, regime, seed in product(self.study.models, block.tasks, block.regimes, block.seeds):
+            name = self._run(block, task, model, regime, seed)
+            options = block.of_regime(regime)
+            leaves: tuple[str, ...] = (f"runs/{name}/probekit.json", f"runs/{name}/rows.parquet")
+            make = partial(self._train, name, leaves, block, task, model, regime, seed, options)
+            yield self._guarded(name, leaves, make)
+            others = [other for other in block.tasks if other != task]
+            if block.transfer and others:
+                leaves = (f"rows/transfer.{name}.parquet",)
+                make = partial(self._transfer, name, leaves, block, model, regime, others)
+                yield self._guarded(f"transfer {name}", leaves, make)
+
+    def _train(
+        self,
+        name: str,
+        leaves: tuple[str, ...],
+        block: Train,
+        task: str,
+        model: str,
+        regime: Regime,
+        seed: int,
+        options: Mapping[str, Any],
+    ) -> Step:
+        what, data, _ = self.task(task, block.train, block.dev, block.test)
+        who, weights = self.model(model)
+        train, dev = (self.task(task, split)[2] for split in (block.train, block.dev))
+        words = ["train", *what, *who, "--train", block.train, "--dev", block.dev, "--regime", regime]
+        words += ["--test", block.test] if block.test else []
+        words += ["--limit", str(block.limit)] if block.limit else []
+        words += [*_flags(options), "--seed", str(seed), "--out", f"{OUT}/runs/{name}"]
+        words += ["--caches", f"{OUT}/caches"] if regime is Regime.FEATURE_EXTRACTION else []
+        epochs = options.get("epochs") or DEFAULTS[regime]["epochs"]
+        size, width = _size(self.study.models[model])
+        if regime is Regime.FINE_TUNE:
+            work = size * (6 * train * epochs + 2 * dev * (epochs + 1))
+        else:
+            hidden = options.get("hidden_size") or 300
+            head = 0 if options.get("head") == "linear" else 8 * hidden * (width + hidden) + 24 * hidden**2
+            work = 2 * size * (train + dev) + head * (6 * train * epochs + 2 * dev * (epochs + 1))
+        return Step(name, tuple(words), (), leaves, data | weights, work)
+
+    def _run(self, block: Train, task: str, model: str, regime: Regime, seed: int) -> str:
+        """The name of a run: of its task, model (where there are several), variant, regime and seed."""
+        which = [slug(model)] if len(self.study.models) > 1 else []
+        which += [slug(block.name)] if block.name else []
+        return ".".join([_file(task), *which, regime, str(seed)])
+
+    def guidelines(self, steps: Sequence[Step]) -> list[Step]:
+        """Paired comparison of the regimes, where both are trained."""
+        runs = [step for step in steps if step.leaves and step.leaves[0].startswith("runs/")]
+        if {regime for block in self.study.train for regime in block.regimes} != set(Regime):
+            return []
+        words = ("guidelines", *(f"{OUT}/runs/{step.name}" for step in runs), "--out", f"{OUT}/rows/guidelines.parquet")
+        needs = tuple(step.name for step in runs)
+        return [Step("guidelines", words, needs, ("rows/guidelines.parquet",), seconds=20.0, partly=True)]
+
+    def _transfer(
+        self, name: str, leaves: tuple[str, ...], block: Train, model: str, regime: Regime, others: Sequence[str]
+    ) -> Step:
+        reads: dict[str, str] = {}
+        words, pieces = ["evaluate", f"{OUT}/runs/{name}"], 0.0
+        for other in others:
+            what, data, more = self.task(other, block.dev)
+            words += what[:2]
+            reads |= data
+            pieces += more
+        if len(found := {self._folder(other) for other in others}) > 1:
+            raise UsageError(f"what is evaluated on other tasks finds them in one folder, not in {len(found)}.")
+        words += what[2:]
+        words += ["--split", block.dev]
+        if regime is Regime.FEATURE_EXTRACTION:
+            where, weights = self.study.models[model], self.model(model)[1]
+            words += ["--model", where, "--caches", f"{OUT}/caches"]
+            reads |= weights
+        words += ["--out", f"{OUT}/{leaves[0]}"]
+        work = 2 * _size(self.study.models[model])[0] * pieces
+        return Step(f"transfer {name}", tuple(words), (name,), leaves, reads, work)
+
+    def probe(self, block: Probe) -> Iterator[Step]:
+        for task, (what, cached) in product(block.tasks, self._vectors(block, (block.train, block.dev))):
+            made = cached(task)
+            for caches in made:
+                yield from caches
+            pairs = [f"{OUT}/{step.leaves[0]}" for caches in made for step in caches]
+            for pooling in block.poolings if made else ():
+                name = f"probe {_file(task)}.{what}.{pooling}"
+                rows = f"rows/{slug(name)}.parquet"
+                words = ("probe", *pairs, "--pooling", pooling, *_flags(block.options), "--out", f"{OUT}/{rows}")
+                needs = tuple(step.name for caches in made for step in caches)
+                leaves = (rows, rows.replace(".parquet", ".examples.parquet"))
+                yield Step(name, words, needs, leaves, {}, 0.0, 10.0)
+
+    def information(self, block: Information) -> Iterator[Step]:
+        for task, (what, cached) in product(block.tasks, self._vectors(block, (block.split,))):
+            made = cached(task)
+            for caches in made:
+                yield from caches
+            paths = [f"{OUT}/{step.leaves[0]}" for caches in made for step in caches]
+            for pooling in block.poolings if made else ():
+                name = f"mi {_file(task)}.{what}.{pooling}"
+                rows = f"rows/{slug(name)}.parquet"
+                words = ("mi", *paths, "--pooling", pooling, *_flags(block.options), "--out", f"{OUT}/{rows}")
+                needs = tuple(step.name for caches in made for step in caches)
+                yield Step(name, words, needs, (rows,), {}, 0.0, 20.0)
+
+    def _vectors(self, block: Probe | Information, splits: Sequence[str]) -> Iterator[tuple[str, Any]]:
+        """For each model and kind of weights: its name, and a function of the task that gives its caches by split."""
+        for model, of in product(self.study.models, block.of):
+
+            def cached(task: str, model: str = model, of: str = of) -> list[list[Step]]:
+                return [
+                    [self._cache(block, task, split, model, run, seed) for split in splits]
+                    for run, seed in self._weights(block, task, model, of)
+                ]
+
+            yield f"{slug(model)}.{of}", cached
+
+    def _weights(
+        self, block: Probe | Information, task: str, model: str, of: str
+    ) -> Iterator[tuple[str | None, int | None]]:
+        """Run and seed of random weights: a run of each seed, random weights of each, or neither."""
+        if of == "pretrained":
+            yield None, None
+        elif of == "random":
+            yield from ((None, seed) for seed in block.seeds)
+        else:
+            found = [
+                (self._run(train, task, model, Regime.FINE_TUNE, seed), None)
+                for train in self.study.train
+                if task in train.tasks and Regime.FINE_TUNE in train.regimes
+                for seed in train.seeds
+            ]
+            if not found:
+                raise UsageError(f"the study fine-tunes nothing on {task}, whose fine-tuned layers it asks for.")
+            yield from found
+
+    def _cache(
+        self, block: Probe | Information, task: str, split: str, model: str, run: str | None, seed: int | None
+    ) -> Step:
+        which = run or f"{_file(task)}.{slug(model)}" + ("" if seed is None else f".random-{seed}")
+        limited = f".first-{block.limit}" if block.limit else ""
+        name = f"cache {which}.{slug(split)}{limited}"
+        path = f"caches/{slug(name.removeprefix('cache '))}.h5"
+
+        def make() -> Step:
+            what, data, pieces = self.task(task, split)
+            who, weights = self.model(model, seed=seed)
+            who, weights = (["--model", f"{OUT}/runs/{run}"], {}) if run else (who, weights)
+            words = ["cache-activations", *who, *what, "--split", split, "--pooling", ",".join(self._poolings(task))]
+            words += ["--limit", str(block.limit)] if block.limit else []
+            work = 2 * _size(self.study.models[model])[0] * pieces
+            return Step(
+                name, (*words, "--out", f"{OUT}/{path}"), (run,) if run else (), (path,), data | weights, work, 4.0
+            )
+
+        return self._guarded(name, (path,), make)
+
+    def _poolings(self, task: str) -> list[str]:
+        """All poolings that any section wants of a task's caches, which then hold them side by side."""
+        blocks: Iterable[Probe | Information] = (*self.study.probe, *self.study.mi)
+        return sorted({pooling for block in blocks if task in block.tasks for pooling in block.poolings})
+
+    def domains(self, block: Domains) -> Iterator[Step]:
+        name = f"domains {_file(block.task)}"
+        rows = f"rows/{slug(name)}.parquet"
+
+        def make() -> Step:
+            base = self.data_dir or Path()
+            places = {
+                called: place if place.startswith("hub:") else str(base / place)
+                for called, place in block.corpora.items()
+            }
+            what, data, _ = self.task(block.task, *_splits(block, self._folder(block.task)))
+            words = ["domains", *(f"{called}={place}" for called, place in places.items()), *what]
+            words += ["--split", block.split] if block.split else []
+            reads = {f"{called}={place}": f"{called}={_corpus(place)}" for called, place in places.items()}
+            words += [*_flags(block.options), "--out", f"{OUT}/{rows}"]
+            return Step(name, tuple(words), (), (rows,), data | reads, 0.0, 15.0)
+
+        yield self._guarded(name, (rows,), make)
+
+    def table(self, table: Table, steps: Sequence[Step]) -> Step:
+        name = table.name or table.kind
+        rows, needs = [path for s in steps for path in _rows(s)], tuple(s.name for s in steps if _rows(s))
+        leaves = (f"tables/{slug(name)}.md", f"rows/table-{slug(name)}.parquet")
+        words = ["table", table.kind, *(f"{OUT}/{path}" for path in rows), *_flags(table.options)]
+        words += ["--published", table.published] if table.published else []
+        words += ["--out", f"{OUT}/{leaves[0]}", "--rows", f"{OUT}/{leaves[1]}"]
+        return Step(f"table {name}", tuple(words), needs, leaves, partly=True)
+
+    def figure(self, figure: Figure, steps: Sequence[Step]) -> Step:
+        name = figure.name or figure.kind
+        start = {"train": "runs/"}.get(figure.rows, f"rows/{figure.rows}")
+        found = [(step, path) for step in steps for path in _rows(step) if path.startswith(start)]
+        if not found:
+            raise UsageError(f"the figure {name} is of the rows of {figure.rows}, and the study makes none.")
+        leaves = tuple(f"figures/{slug(name)}.{kind}" for kind in ("svg", "pdf", "png"))
+        words = ["plot", figure.kind, *(f"{OUT}/{path}" for _, path in found), *_flags(figure.options)]
+        words += [word for path in leaves for word in ("--out", f"{OUT}/{path}")]
+        return Step(f"figure {name}", tuple(words), tuple(dict.fromkeys(s.name for s, _ in found)), leaves, partly=True)
+
+    @staticmethod
+    def _guarded(name: str, leaves: Sequence[str], make: Callable[[], Step]) -> Step:
+        """The step, or one that holds why it cannot be made."""
+        try:
+            return make()
+        except (ProbekitError, OSError) as error:
+            return Step(name, (), (), tuple(leaves), error=" ".join(str(error).split()))
+
+
+def _file(task: str) -> str:
+    """A task in names of files."""
+    return slug(Path(task).name.replace(".toml", ""))
+
+
+def _plain(text: str) -> str:
+    return "".join(c for c in text.lower() if c.isalnum())
+
+
+def _flags(options: Mapping[str, Any]) -> list[str]:
+    """Options as words: ``{learning_rate = 1e-4, mix = true}`` is ``--learning-rate 0.0001 --mix``."""
+    words: list[str] = []
+    for key, value in options.items():
+        flag = f"--{key.replace('_', '-')}"
+        if isinstance(value, bool):
+            words += [flag] if value else [f"--no-{flag[2:]}"] if key == "group" else []
+        else:
+            words += [flag, ",".join(map(str, value)) if isinstance(value, list) else str(value)]
+    return words
+
+
+def _splits(block: Domains, folder: Path | None) -> list[str]:
+    return block.split.split(",") if block.split else list(load_task(block.task, folder).splits)
+
+
+@lru_cache(maxsize=64)
+def _read(task: str, folder: str | None) -> Any:
+    """A function that gives digest and pieces of a split of a task, which is read once."""
+    loaded = load_task(task, folder)
+
+    @lru_cache(maxsize=8)
+    def of(split: str) -> tuple[str, float]:
+        part = loaded.split(split)
+        return part.digest(), sum(1.35 * (len(f"{e.text} {e.pair or ''}".split())) + 3 for e in part)
+
+    return of
+
+
+@lru_cache(maxsize=64)
+def _model(where: str) -> str:
+    told = identify(where, name="model")
+    return xxhash.xxh3_128_hexdigest(json.dumps(told, sort_keys=True).encode())
+
+
+@lru_cache(maxsize=64)
+def _size(where: str) -> tuple[float, int]:
+    """Weights of a model's blocks, roughly, and its width."""
+    told = json.loads((resolve_model(where) / "config.json").read_text(encoding="utf-8"))
+    told = told.get("text_config", told)
+    width = next((told[key] for key in ("hidden_size", "n_embd", "d_model", "dim") if key in told), 768)
+    depth = next((told[key] for key in ("num_hidden_layers", "n_layer", "num_layers", "n_layers") if key in told), 12)
+    return 12.0 * width**2 * depth, int(width)
+
+
+@lru_cache(maxsize=64)
+def _corpus(place: str) -> str:
+    """The digest of a corpus: of its files, or for the hub its name."""
+    if place.startswith("hub:"):
+        return place
+    path = Path(place).expanduser()
+    if not path.exists():
+        raise UsageError(f"there is no corpus at {place}; give it with --set domains.0.corpora.NAME=PATH.")
+    state = xxhash.xxh3_128()
+    for file in sorted(f for f in path.rglob("*") if f.is_file()) if path.is_dir() else [path]:
+        state.update(f"{file.relative_to(path)}\0{file.stat().st_size}\0".encode())
+        with file.open("rb") as stream:
+            while chunk := stream.read(1 << 24):
+                state.update(chunk)
+    return state.hexdigest()

@@ -1,0 +1,77 @@
+"""Study files: what they may say, and what is told where they say something else."""
+
+import pytest
+
+from probekit.errors import DataError, UsageError
+from probekit.studies.file import read_study, shipped_studies
+
+GOOD = """
+title = "A study"
+models = { tiny = "where" }
+[[train]]
+tasks = ["grammar:sentiment"]
+fine-tune = { epochs = 1 }
+"""
+
+
+@pytest.fixture
+def written(tmp_path):
+    def write(text):
+        path = tmp_path / "mine.toml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_a_study_has_the_name_of_its_file_and_both_regimes(written):
+    study = read_study(written(GOOD))
+    assert study.name == "mine"
+    (block,) = study.train
+    assert [str(regime) for regime in block.regimes] == ["feature-extraction", "fine-tune"]
+    assert [block.of_regime(regime) for regime in block.regimes] == [{}, {"epochs": 1}]
+
+
+def test_what_is_changed_on_the_command_line(written):
+    changes = ["train.0.seeds=[0, 1]", "train.0.fine-tune.learning_rate=1e-3", "title=Another", "data.mnli=here"]
+    study = read_study(written(GOOD), models={"other": "there"}, changes=changes)
+    assert study.train[0].seeds == [0, 1]
+    assert study.train[0].fine_tune == {"epochs": 1, "learning_rate": 1e-3}
+    assert (study.title, study.models, study.data) == ("Another", {"other": "there"}, {"mnli": "here"})
+    for change in ("train.0.seeds", "train.7.seeds=[1]", "train.seeds=[1]", "title.x=1"):
+        with pytest.raises(UsageError, match="replaces nothing"):
+            read_study(written(GOOD), changes=[change])
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('title = "x"', "says no models"),
+        ('title = "x"\nmodels = {}', "models is {}"),
+        (GOOD.replace("tasks =", "task ="), r"train.0.tasks|did you mean 'tasks'"),
+        (GOOD + "epochs = 3", r"unknown key 'train.0.epochs'"),
+        (GOOD + '[[probe]]\ntasks = ["cola"]\nof = ["frozen"]', "probe.0.of.0 is 'frozen'"),
+        (GOOD.replace("epochs = 1", "epoch = 1"), "no option 'epoch' of training; did you mean epochs"),
+        (GOOD.replace("epochs = 1", "epochs = 0"), "epochs is 0; it must be 1 or more"),
+        (GOOD.replace('"A study"', "A study"), "not valid TOML"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place(written, text, told):
+    with pytest.raises(DataError, match=told) as error:
+        read_study(written(text))
+    assert "mine.toml" in str(error.value)
+
+
+def test_unknown_studies_and_files():
+    with pytest.raises(UsageError, match="no study 'table7'; give a file that ends in .toml, or .*table6-small"):
+        read_study("table7")
+    with pytest.raises(DataError, match="cannot be read"):
+        read_study("nowhere.toml")
+
+
+@pytest.mark.parametrize("name", shipped_studies())
+def test_the_studies_that_come_with_probekit_are_whole(name):
+    study = read_study(name)
+    assert study.name == name
+    assert study.title
+    assert study.table or study.figure
