@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from math import isfinite
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    import pandas as pd
-    from rich.table import Table
-
-    from probekit.domains import Corpus, Counts, Terms, Tokenize
+    from probekit.domains import Corpus, Counts, Terms
 
 __all__ = ["domains_command"]
-
-PAIRS = 45
-"""Rows of a table of pairs that are shown, the nearest first; all of them are written."""
-
-MATRIX = 10
-"""Domains beside each other in a matrix at most."""
 
 HUB = "hub:"
 
 
 def domains_command(
+    ctx: typer.Context,
     sources: Annotated[
         list[str] | None,
         typer.Argument(
@@ -80,9 +71,11 @@ def domains_command(
     ] = "paragraph",
     field: Annotated[str, typer.Option("--field", help="The text in JSON lines and hub data sets.")] = "text",
     resamples: Annotated[
-        int, typer.Option("--resamples", min=0, help="Of the documents, for the intervals; 0 for none.")
+        int, typer.Option("--resamples", min=0, help="Of the documents, for the intervals: 40 or more; 0 for none.")
     ] = 1000,
-    draws: Annotated[int, typer.Option("--draws", min=19, help="Of what sampling alone gives.")] = 199,
+    draws: Annotated[
+        int, typer.Option("--draws", min=0, help="Of what sampling alone gives: 19 or more; 0 for none.")
+    ] = 199,
     blocks: Annotated[
         int, typer.Option("--blocks", min=2, help="That the documents of a domain are dealt to at most.")
     ] = 1000,
@@ -117,25 +110,33 @@ def domains_command(
     """
     import pandas as pd
 
+    from probekit.cli.domain_tables import show_domains, show_pairs, show_terms
     from probekit.cli.progress import bar
-    from probekit.domains import choose_terms, save_counts
+    from probekit.domains import Tokenizer, choose_terms, hugging_face, save_counts
     from probekit.domains.explain import explain as explain_pair
     from probekit.domains.rows import domain_rows, size_rows
     from probekit.errors import UsageError
     from probekit.rows import check_out, evidence, make_rows, write_rows
+    from probekit.tasks.readers import read_lines
 
     check_out(out)
     measures = _measures(measure)
     if counts is not None and (counts.suffix != ".parquet" or counts == out):
         raise UsageError(f"counts are written as .parquet, to a file of their own, not to {counts}.")
     began = monotonic()
-    wanted = [_pair(words) for words in explain or []]
-    left_out = [] if stop_words is None else _terms_of(stop_words, cased=cased)
-    options = {"lower": not cased, "unit": document, "blocks": blocks, "seed": seed}
-    with bar() as progress:
-        counted = _counted(
-            sources or [], task, data_dir, split, field, tokenizer=_tokenizer(tokenizer), progress=progress, **options
+    if 0 < draws < 19 or 0 < resamples < 40:
+        raise UsageError(
+            f"{draws} draws and {resamples} resamples: fewer than 19 draws and 40 resamples say nothing of the ends of "
+            "95 %; give more, or 0 for none."
         )
+    wanted = [_pair(pair) for pair in explain or []]
+    words = [] if stop_words is None else [line.strip() for line in read_lines(stop_words)]
+    cut = tokenizer if tokenizer in list(Tokenizer) else hugging_face(tokenizer)
+    options = {"tokenizer": cut, "lower": not cased, "unit": document, "blocks": blocks, "seed": seed}
+    given = {name for name in ctx.params if (how := ctx.get_parameter_source(name)) and how.name == "COMMANDLINE"}
+    with bar() as progress:
+        counted = _counted(sources or [], task, data_dir, split, field, given, progress=progress, **options)
+        left_out = _as_terms(words, counted[0])
         if counts is not None:
             typer.echo(save_counts(counts, counted))
         terms = choose_terms(counted, vocabulary=vocabulary, min_count=min_count, leave_out=left_out)
@@ -143,25 +144,25 @@ def domains_command(
             _known(pair, terms)
         read = monotonic() - began
         tables = [domain_rows(terms, measures, resamples=resamples, draws=draws, seed=seed, progress=progress)]
-    if tables[0].empty:
-        raise UsageError(f"{measure} measures pairs; give two domains or more.")
-    shares, tokens = terms.distributions, terms.totals.sum(axis=1)
-    for a, b in wanted:
-        i, j = terms.names.index(a), terms.names.index(b)
-        rest = (int(tokens[i]), int(tokens[j]))
-        tables.append(explain_pair(shares[i], shares[j], terms.vocabulary, domains=(a, b), tokens=rest, top=top))
-    if sizes:
-        tables.append(size_rows(terms, seed=seed))
-    _show_domains(terms, tables[0])
+        if tables[0].empty:
+            raise UsageError(f"{measure} measures pairs; give two domains or more.")
+        shares, tokens = terms.distributions, terms.totals.sum(axis=1)
+        for a, b in wanted:
+            i, j = terms.names.index(a), terms.names.index(b)
+            rest = (int(tokens[i]), int(tokens[j]))
+            tables.append(explain_pair(shares[i], shares[j], terms.vocabulary, domains=(a, b), tokens=rest, top=top))
+        if sizes:
+            tables.append(size_rows(terms, seed=seed, progress=progress))
+    show_domains(terms, tables[0])
     for name in dict.fromkeys(tables[0]["metric"]):
-        _show_pairs(tables[0][tables[0]["metric"] == name], terms.names)
+        show_pairs(tables[0][tables[0]["metric"] == name], terms.names)
     for table in tables[1 : 1 + len(wanted)]:
-        _show_terms(table)
+        show_terms(table)
     if out is not None:
         arguments = {
             "sources": sources, "task": task, "split": split, "measures": measures, "vocabulary": vocabulary,
-            "terms": len(terms.vocabulary), "min_count": min_count, "left_out": len(left_out), "tokenizer": tokenizer,
-            "resamples": resamples, "draws": draws, **counted[0].settings,
+            "terms": len(terms.vocabulary), "min_count": min_count, "left_out": len(left_out), "resamples": resamples,
+            "draws": draws, **counted[0].settings,
             "domains": {c.name: {"documents": c.documents, "tokens": c.tokens, "pruned": c.pruned} for c in counted},
         }  # fmt: skip
         durations = {"counting": read, "measuring": monotonic() - began - read}
@@ -171,9 +172,18 @@ def domains_command(
 
 
 def _counted(
-    sources: Sequence[str], task: str | None, data_dir: Path | None, split: str | None, field: str, **options: object
+    sources: Sequence[str],
+    task: str | None,
+    data_dir: Path | None,
+    split: str | None,
+    field: str,
+    given: set[str],
+    **options: Any,
 ) -> list[Counts]:
-    """The counts of each domain; those of one name that were read from files of counts are merged."""
+    """The counts of each domain; those of one name that were read from files of counts are merged.
+
+    given : names of the command's options that were given; options : of counting
+    """
     from probekit.domains import count, load_counts, merge
     from probekit.errors import UsageError
 
@@ -189,6 +199,7 @@ def _counted(
             named.append((name, _corpus(path, field)))
         elif source.endswith(".parquet"):
             for part in load_counts(source):
+                _agrees(source, part, given, options)
                 read[part.name] = merge(read[part.name], part) if part.name in read else part
         else:
             raise UsageError(f"{source!r} names no domain; write NAME={source}, or the name of a file of counts.")
@@ -205,7 +216,29 @@ def _counted(
             f"several domains are called {', '.join(map(repr, twice))}; give each a name of its own, or put the files "
             "of one in a folder."
         )
-    return [*read.values(), *(count(name, corpus, **options) for name, corpus in named)]  # type: ignore[arg-type]
+    return [*read.values(), *(count(name, corpus, **options) for name, corpus in named)]
+
+
+def _agrees(source: str, counts: Counts, given: set[str], options: Mapping[str, Any]) -> None:
+    """Refuse options that were given and say otherwise than a file of counts, which cannot follow them any more.
+
+    The seed may be another: what is drawn of the counts follows it, though not which documents are a block.
+    """
+    from probekit.errors import UsageError
+
+    tokenizer = options["tokenizer"]
+    asked = {
+        "tokenizer": ("tokenizer", getattr(tokenizer, "__name__", str(tokenizer))),
+        "cased": ("lower", int(options["lower"])),
+        "document": ("unit", options["unit"]),
+        "blocks": ("blocks", options["blocks"]),
+    }
+    for option, (key, value) in asked.items():
+        if option in given and value != (made := counts.settings.get(key)):
+            raise UsageError(
+                f"--{option} was given, and {source} was counted otherwise ({key} {made}, not {value}); leave it out, "
+                "or count the texts anew."
+            )
 
 
 def _corpus(path: str, field: str) -> Corpus:
@@ -240,40 +273,6 @@ def _domains_of(task: str, data_dir: Path | None, split: str | None) -> Iterator
         yield name, read_texts(["\n".join([first, *others]) for first, others in texts[name].items()], name)
 
 
-def _tokenizer(name: str) -> str | Tokenize:
-    """A name that the domains room knows, or the terms of a Hugging Face tokenizer, without special ones."""
-    from probekit.domains import Tokenizer
-
-    if name in list(Tokenizer):
-        return name
-    import tokenizers
-    import xxhash
-
-    from probekit.errors import UsageError
-
-    path = Path(name).expanduser()
-    path = path / "tokenizer.json" if path.is_dir() else path
-    try:
-        exists = path.is_file()
-        backend = tokenizers.Tokenizer.from_file(str(path)) if exists else tokenizers.Tokenizer.from_pretrained(name)
-    except Exception as error:  # tokenizers raises bare Exception
-        reason = " ".join(str(error).split())[:200].rstrip(".")
-        raise UsageError(
-            f"{name!r} is no tokenizer ({reason}); wanted {', '.join(Tokenizer)}, a folder with tokenizer.json, or a "
-            "hub id."
-        ) from error
-    backend.no_truncation()
-    backend.no_padding()
-    called = {number: term for term, number in backend.get_vocab(with_added_tokens=True).items()}
-
-    def tokenize(texts: Sequence[str]) -> list[list[str]]:
-        found = backend.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [[called[number] for number in encoding.ids] for encoding in found]
-
-    tokenize.__name__ = f"{Path(name).name} {xxhash.xxh3_64_hexdigest(backend.to_str().encode())}"
-    return tokenize
-
-
 def _words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
@@ -306,89 +305,9 @@ def _known(pair: tuple[str, str], terms: Terms) -> None:
         raise UsageError(f"there is no domain {unknown[0]!r} to explain; there are {', '.join(terms.names)}.")
 
 
-def _terms_of(path: Path, *, cased: bool) -> list[str]:
-    """Lines of a file, as terms are written."""
-    from probekit.tasks.readers import read_lines
+def _as_terms(words: Sequence[str], counts: Counts) -> list[str]:
+    """Words as the terms of ``counts`` are written."""
+    import unicodedata
 
-    words = [line.strip() for line in read_lines(path)]
-    return [word if cased else word.lower() for word in words if word]
-
-
-def _show_domains(terms: Terms, rows: pd.DataFrame) -> None:
-    from rich.markup import escape
-
-    halves = rows[rows["target"] == "halves"].drop_duplicates("domain_a").set_index("domain_a")
-    measured = [f"halves: {halves['metric'].iloc[0]}"] if len(halves) else []
-    table = _table("domain", "documents", "tokens", "outside", *measured)
-    for i, name in enumerate(terms.names):
-        cells = [f"{terms.documents[i]:,}", f"{terms.tokens[i]:,}", f"{terms.outside[i] / terms.tokens[i]:.2%}"]
-        if len(halves):
-            cells.append("{value:.4f}  {ci_low:.4f}–{ci_high:.4f}".format(**halves.loc[name]))
-        table.add_row(escape(name), *cells)
-    _print(f"{len(terms.names)} domains, {len(terms.vocabulary):,} terms", table)
-    for name, pruned in zip(terms.names, terms.pruned, strict=True):
-        if pruned:
-            typer.echo(f"{name}: {pruned:,} tokens of rare terms are outside because memory is bounded.")
-
-
-def _show_pairs(rows: pd.DataFrame, names: Sequence[str]) -> None:
-    """The matrix of a measure, of few domains, and under it each pair with interval and null."""
-    from rich.markup import escape
-
-    rows = rows[rows["target"] == "gold"].sort_values("value", kind="stable")
-    if rows.empty:
-        return
-    metric = str(rows["metric"].iloc[0])
-    values = {(a, b): v for a, b, v in zip(rows["domain_a"], rows["domain_b"], rows["value"], strict=True)}
-    if len(names) <= MATRIX:
-        matrix = _table(metric, *names)
-        for a in names:
-            found = (values.get((a, b), values.get((b, a), float("nan"))) for b in names)
-            matrix.add_row(escape(a), *(f"{v:.3f}" if isfinite(v) else "" if v != v else "∞" for v in found))
-        _print("", matrix)
-    table = _table("pair", "value", "95 % interval", "raw", "null", "≤ 95 %", "p")
-    for column in table.columns:
-        column.no_wrap = column is not table.columns[0]
-    for row in rows.head(PAIRS).to_dict("records"):
-        numbers = [row.get(key, float("nan")) for key in ("raw", "null_mean", "null_high", "p")]
-        interval = f"{row['ci_low']:.4f}–{row['ci_high']:.4f}" if isfinite(row["ci_low"]) else ""
-        cells = (f"{row['value']:.4f}", interval, *("" if v != v else f"{v:.4f}" for v in numbers))
-        table.add_row(escape(f"{row['domain_a']} – {row['domain_b']}"), *cells)
-    _print(metric, table)
-    if len(rows) > PAIRS:
-        typer.echo(f"… and {len(rows) - PAIRS:,} more pairs (--out writes all).")
-
-
-def _show_terms(rows: pd.DataFrame) -> None:
-    from rich.markup import escape
-
-    a, b = rows["domain_a"].iloc[0], rows["domain_b"].iloc[0]
-    table = _table("term", "bits", "share", a, b, "mostly")
-    for row in rows.to_dict("records"):
-        table.add_row(
-            escape(row["term"]), f"{row['value']:.5f}", f"{row['share']:.2%}", f"{row['p']:.3%}", f"{row['q']:.3%}",
-            escape(row["mostly"]),
-        )  # fmt: skip
-    _print(f"{a}, {b}: the terms that make up {rows['value'].sum():.4f} bits (raw)", table)
-
-
-def _table(first: str, *names: str) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column(escape(first), no_wrap=True)
-    for name in names:
-        table.add_column(escape(name), justify="right", overflow="fold")
-    return table
-
-
-def _print(title: str, table: Table) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-
-    console = Console()
-    if title:
-        console.print(f"[bold]{escape(title)}[/]", highlight=False, soft_wrap=True)
-    console.print(table)
+    words = [word.lower() if counts.settings["lower"] else word for word in words if word]
+    return [unicodedata.normalize("NFC", word) for word in words] if counts.settings.get("form") else words

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from probekit.domains.corpora import Corpus, Unit, read_files, read_hub, read_texts
 from probekit.domains.counting import Counts, count
-from probekit.domains.scanning import Tokenize, Tokenizer
+from probekit.domains.scanning import Tokenize, Tokenizer, hugging_face
 from probekit.domains.terms import Terms, choose_terms, count_domains, load_counts, merge, save_counts
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "choose_terms",
     "count",
     "count_domains",
+    "hugging_face",
     "load_counts",
     "merge",
     "read_files",

@@ -69,7 +69,7 @@ def domain_rows(
         for name, values in split.items():
             low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
             own = {"estimator": "plug-in", "target": "halves", "value": values.mean(), "ci_low": low, "ci_high": high}
-            records.append(_about(terms, i, i) | own | {"metric": name, "seed": seed, "raw": values.mean()})
+            records.append(_about(terms, i, i) | own | {"metric": name, "seed": seed, "raw": values.mean(), "note": ""})
         progress("halves", i + 1, len(terms.names))
     return make_rows(records)
 

@@ -8,15 +8,17 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Final, NoReturn
 
 import numpy as np
+import xxhash
 
 from probekit.domains import _term_kernels
 from probekit.domains.corpora import Chunk, Unit
 from probekit.errors import UsageError
 
-__all__ = ["FORM", "Bytes", "Strings", "Tokenize", "Tokenizer"]
+__all__ = ["FORM", "Bytes", "Strings", "Tokenize", "Tokenizer", "hugging_face"]
 
 FORM: Final = "NFC"
 """The normal form of terms, so that an é is the same however it was typed; a function's are taken as they come."""
@@ -35,6 +37,38 @@ class Tokenizer(StrEnum):
 
 Tokenize = Callable[[Sequence[str]], Sequence[Sequence[str]]]
 """Another tokenizer: the terms of each of several texts, which are lines of files, or documents of other sources."""
+
+
+def hugging_face(name: str | Path) -> Tokenize:
+    """The terms of a Hugging Face tokenizer, without special ones: a folder, a tokenizer.json or an id of the hub.
+
+    It is called by its name and a hash of what it does. Raises UsageError where it cannot be read.
+    """
+    import tokenizers
+
+    path = Path(name).expanduser()
+    path = path / "tokenizer.json" if path.is_dir() else path
+    try:
+        exists = path.is_file()
+        backend = (
+            tokenizers.Tokenizer.from_file(str(path)) if exists else tokenizers.Tokenizer.from_pretrained(str(name))
+        )
+    except Exception as error:  # tokenizers raises bare Exception
+        reason = " ".join(str(error).split())[:200].rstrip(".")
+        raise UsageError(
+            f"{str(name)!r} is no tokenizer ({reason}); wanted {', '.join(Tokenizer)}, a folder with tokenizer.json, "
+            "or a hub id."
+        ) from error
+    backend.no_truncation()
+    backend.no_padding()
+    called = {number: term for term, number in backend.get_vocab(with_added_tokens=True).items()}
+
+    def tokenize(texts: Sequence[str]) -> list[list[str]]:
+        found = backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [[called[number] for number in encoding.ids] for encoding in found]
+
+    tokenize.__name__ = f"{Path(name).name} {xxhash.xxh3_64_hexdigest(backend.to_str().encode())}"
+    return tokenize
 
 
 class Bytes:

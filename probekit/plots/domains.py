@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from itertools import cycle
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -67,7 +69,15 @@ def domain_matrix(
     if len(names) <= WRITTEN:
         for i, j in np.argwhere(~np.isnan(values)):
             dark = np.isfinite(values[i, j]) and np.dot(image.to_rgba(values[i, j])[:3], (0.299, 0.587, 0.114)) < 0.5
-            ax.text(j, i, f"{values[i, j]:.2g}", ha="center", va="center", fontsize=7, color="white" if dark else INK)
+            ax.text(
+                j,
+                i,
+                f"{values[i, j]:.2g}".replace("inf", "∞"),
+                ha="center",
+                va="center",
+                fontsize=7,
+                color="white" if dark else INK,
+            )
     if "p" in rows:
         for i, j in _places(names, rows[(rows["p"] > level) & (rows["target"] == "gold")]):
             for x, y in {(j, i), (i, j)} if _symmetric(rows) else {(j, i)}:
@@ -135,8 +145,10 @@ def domain_terms(rows: pd.DataFrame, *, top: int = 20, ax: Axes | None = None) -
     ax.xaxis.set_major_formatter(lambda x, _: f"{abs(x):g}")
     part = f", {shown['value'].sum() / whole:.0%} of {whole:.3f}" if whole else ""
     ax.set_xlabel(f"bits of divergence{part}", fontsize=9, color=INK)
-    for side, name, colour in (("left", a, COLOURS[0]), ("right", b, COLOURS[1])):
-        ax.set_title(f"more in {name}", loc=side, fontsize=8, fontweight="bold", color=colour, parse_math=False)  # type: ignore[arg-type]
+    sides: tuple[tuple[Literal["left", "right"], str, str], ...] = (("left", a, COLOURS[0]), ("right", b, COLOURS[1]))
+    for side, name, colour in sides:
+        title = ax.set_title(f"more in {name}", loc=side, fontsize=8, fontweight="bold", color=colour)
+        title.set_parse_math(False)
     bare(ax, ("bottom",))
     return ax
 
@@ -179,24 +191,24 @@ def domain_panels(rows: pd.DataFrame, *, metric: str | None = None, top: int = 2
     from matplotlib.figure import Figure
 
     rows = make_rows(rows)
-    parts: list[tuple[float, object]] = []
+    parts: list[tuple[float, Callable[..., object]]] = []
     if metric is not None or not rows["metric"].isin((SIZES, TERMS)).all():
         chosen, _ = _of_metric(rows, metric)
         names = max(len(_square(chosen)[0]), 4)
-        parts.append((0.5 * names + 2, lambda ax: domain_matrix(chosen, ax=ax)))
+        parts.append((0.5 * names + 2, partial(domain_matrix, chosen)))
         if _is_tree(chosen):
-            parts.append((3.4, lambda ax: domain_tree(chosen, ax=ax)))
+            parts.append((3.4, partial(domain_tree, chosen)))
     if (rows["metric"] == TERMS).any():
         for _, pair in rows[rows["metric"] == TERMS].groupby(["domain_a", "domain_b"], sort=False):
-            parts.append((3.6, lambda ax, pair=pair: domain_terms(pair, top=top, ax=ax)))
+            parts.append((3.6, partial(domain_terms, pair, top=top)))
     if (rows["metric"] == SIZES).any():
-        parts.append((4.2, lambda ax: divergence_by_size(rows, ax=ax)))
+        parts.append((4.2, partial(divergence_by_size, rows)))
     if not parts:
         raise UsageError("there are no rows to draw.")
     widths = [width for width, _ in parts]
     figure = Figure(figsize=(sum(widths), 3.8), layout="constrained")
     for ax, (_, draw) in zip(figure.subplots(1, len(parts), squeeze=False, width_ratios=widths)[0], parts, strict=True):
-        draw(ax)  # type: ignore[operator]
+        draw(ax=ax)
     return figure
 
 
