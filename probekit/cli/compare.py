@@ -28,7 +28,7 @@ Out = Annotated[
 
 def compare_command(
     first: Annotated[
-        Path, typer.Argument(metavar="A.examples.parquet", help="What probekit probe wrote beside its rows.")
+        Path, typer.Argument(metavar="A.examples.parquet", help="What probekit probe or probekit train wrote.")
     ],
     second: Annotated[
         Path | None, typer.Argument(metavar="[B.examples.parquet]", help="Another model, on the same examples.")
@@ -62,6 +62,8 @@ def compare_command(
         probekit compare cola.examples.parquet --against best --metric matthews
 
         probekit compare fine-tuned.examples.parquet pretrained.examples.parquet --out difference.parquet
+
+        probekit compare runs/mrpc/dev.examples.parquet runs/mrpc-esim/dev.examples.parquet
     """
     from probekit.probes.compare import Correction, Tails, compare
     from probekit.probes.evaluated import Evaluated

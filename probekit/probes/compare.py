@@ -72,7 +72,8 @@ def compare(
     """Rows of differences: each layer of each curve minus what it is held against, on the same examples.
 
     other : a second table, of the same examples. Without ``against``, the curves of ``evaluated`` minus those of
-        ``other`` (pretrained against fine-tuned), layer by layer; with "random", where the random model is.
+        ``other`` (pretrained against fine-tuned), layer by layer; of whole models, as training runs leave them, the
+        first minus the mean of the others; with "random", where the random model is.
     against : "layer-0" (any "layer-NAME"), the same curve's layer of that name; "best", its best layer; "shuffled" or
         "control-task" …, the mean over the controls of that name (target "shuffled-0", "shuffled-1" …) of the same
         layer; "random", the same layer of the model with random weights (checkpoint "random-…").
@@ -288,6 +289,10 @@ def _contrasts(e: Evaluated, against: str, metric: str, replicate: tuple[int, in
             name = _called(e.fits, theirs, against)
         if pairs:
             yield name, pairs, range(len(pairs))
+    if against == "other" and not every:  # whole models, as training runs leave them, have no layers
+        first, second = (np.flatnonzero(e.fits["source"] == i) for i in (0, 1))
+        if all(e.fits[name].nunique() == 1 for name in ("task", "split", "target")):
+            yield _called(e.fits, [second], against), [(f, list(second)) for f in first], range(len(first))
 
 
 def _held_against(fits: pd.DataFrame, curve: np.ndarray, other: np.ndarray, against: str) -> bool:
@@ -317,8 +322,9 @@ def _called(fits: pd.DataFrame, theirs: list[np.ndarray], against: str) -> str:
 def _there(e: Evaluated) -> str:
     pairs = zip(e.fits["model"], e.fits["checkpoint"], strict=True)
     models = sorted({" ".join(filter(None, map(str, pair))) for pair in pairs})
-    layers = [name for name in e.fits["layer_name"].unique() if name]
+    layers = ", ".join(name for name in e.fits["layer_name"].unique() if name)
     return (
-        f"the tables hold the layers {', '.join(layers)}, the targets {', '.join(e.fits['target'].unique())} "
+        f"the tables hold {f'the layers {layers}' if layers else 'no layers'}, "
+        f"the targets {', '.join(e.fits['target'].unique())} "
         f"and the models {', '.join(models)}"
     )

