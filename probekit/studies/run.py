@@ -148,7 +148,16 @@ def _orders(step: Step, out: Path, lost: Sequence[str], slot: int, gpus: int) ->
 
 
 def _perform(main: Main, words: list[str], folder: str, log: str) -> tuple[int, float, str]:
-    """Run a command in this process: exit status, seconds, and the last line that it said."""
+    """Run a command in this process, one at a time: exit status, seconds, and the last line that it said."""
+    with ALONE:
+        return _alone(main, words, folder, log)
+
+
+ALONE = threading.Lock()
+"""Folder, arguments and standard output are the whole process's; Dask runs steps in threads."""
+
+
+def _alone(main: Main, words: list[str], folder: str, log: str) -> tuple[int, float, str]:
     began = time.monotonic()
     os.chdir(folder)
     Path(log).parent.mkdir(parents=True, exist_ok=True)
@@ -251,20 +260,21 @@ def _follow(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def dask_pool(address: str) -> Pool:
+def dask_pool(address: str, *, seconds: float = 20.0) -> Pool:
     """The workers of a Dask cluster, which see the folders of this machine under the same names.
 
-    address : of its scheduler, such as "tcp://host:8786". Raises ProbekitError where none answers.
+    address : of its scheduler, such as "tcp://host:8786", which has so many seconds to answer
+    Raises ProbekitError where none answers, and where it has no workers.
     """
     try:
         from distributed import Client
     except ImportError:
         raise UsageError("--backend dask wants the package distributed: pip install 'probekit[dask]'.") from None
     try:
-        client = Client(address, timeout="20s")
+        client = Client(address, timeout=seconds)
     except (OSError, TimeoutError, ValueError) as error:
         raise ProbekitError(f"no Dask scheduler answers at {address} ({error}).") from error
-    jobs = sum(client.nthreads().values())
+    jobs = len(client.nthreads())
     if not jobs:
         raise ProbekitError(f"the Dask scheduler at {address} has no workers.")
     return Pool(lambda: client.get_executor(pure=False, retries=0), jobs, 0, lambda executor: client.close())
