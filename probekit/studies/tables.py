@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["TABLES", "domain_table", "published", "regime_table"]
 
 NAMES: dict[Any, str] = {Regime.FEATURE_EXTRACTION: "feature extraction", Regime.FINE_TUNE: "fine-tuning"}
+LINES = {**NAMES, "difference": "Δ fine-tuning", "js-divergence": "divergence from pretraining text"}
 SOURCES = {"peters-2019": "Peters, Ruder & Smith (2019)"}
 CORRELATIONS = ("pearson", "spearman", "kendall")
 
@@ -67,7 +68,7 @@ def regime_table(rows: pd.DataFrame, beside: str | None = None) -> tuple[str, pd
             values = own.set_index("task")["value"]
             cells = [f"{values[task]:.1f}" if task in values else "" for task in tasks]
             if any(cells):
-                lines.append([f"*{model}, published*", f"*{NAMES.get(row, row)}*", *cells])
+                lines.append([f"*{model}, published*", f"*{LINES.get(row, row)}*", *cells])
     metrics = found[~found["metric"].str.startswith("difference")].drop_duplicates("task").set_index("task")
     splits = [f"{t} ({metrics.loc[t, 'metric']}, {metrics.loc[t, 'split']})" for t in tasks]
     text = _markdown(["model", "× 100", *splits], lines) + "\n" + _legend(found, beside)
@@ -104,7 +105,7 @@ def _domains(found: pd.DataFrame, task: str, model: str, beside: str | None) -> 
         for row, own in told.groupby("row", sort=False):
             values = {str(t).rpartition(":")[2]: v for t, v in zip(own["task"], own["value"], strict=True)}
             shape = "{:.2f}" if row == "js-divergence" else "{:+.1f}" if row == "difference" else "{:.1f}"
-            label = f"*published ({own['model'].iloc[0]}): {NAMES.get(row, row)}*"
+            label = f"*published ({own['model'].iloc[0]}): {LINES.get(row, row)}*"
             lines.append([label, *(shape.format(values[d]) if d in values else "" for d in domains)])
     text = _markdown([f"{task}, {model}", *domains], lines) + "\n" + _legend(first, beside)
     text += "Divergences are Jensen-Shannon, in bits, corrected for sampling.\n"

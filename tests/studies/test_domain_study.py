@@ -1,0 +1,156 @@
+"""Metrics by domain beside distances: means, differences, correlations and tables, from rows that are made up."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from probekit.errors import UsageError
+from probekit.rows import make_rows
+from probekit.studies.domains import domain_study
+from probekit.studies.runs import by_seeds, trained
+from probekit.studies.tables import domain_table, published, regime_table
+
+DOMAINS = ("telephone", "government", "travel", "fiction", "slate")
+FAR = dict(zip(DOMAINS, (0.30, 0.25, 0.2, 0.1, 0.15), strict=True))
+REGIMES = {"fine-tune linear": 0.02, "feature-extraction esim": 0.0}
+
+
+def accuracy(domain, estimator, seed, on=None):
+    value = 0.6 + 0.5 * FAR[domain] ** 2 + REGIMES[estimator] * (1 + FAR[domain]) + 0.01 * seed
+    return value - (0 if on in (None, domain) else 0.1 * abs(FAR[domain] - FAR[on]) + 0.002 * DOMAINS.index(on))
+
+
+def run_row(domain, estimator, seed, on=None, **more):
+    regime = estimator.split()[0]
+    value = accuracy(domain, estimator, seed, on)
+    return {
+        "task": f"mnli:{on or domain}", "split": "dev", "model": "m", "checkpoint": f"mnli-{domain}.{regime}.{seed}",
+        "step": 9, "layer": None, "representation": "tokens", "estimator": estimator, "target": "gold",
+        "metric": "accuracy", "value": value, "ci_low": value - 0.02, "ci_high": value + 0.02, "seed": seed, "n": 100,
+        "kept": True, "trained_on": f"mnli:{domain}",
+    } | more  # fmt: skip
+
+
+def distance(a, b, value):
+    return {
+        "task": "domains", "split": "", "model": "", "layer": None, "representation": "terms", "estimator": "plug-in",
+        "target": "gold", "metric": "js-divergence", "value": value, "ci_low": value - 0.01, "ci_high": value + 0.01,
+        "n": 10, "domain_a": a, "domain_b": b,
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Two seeds of each regime on each domain, evaluated on all; earlier epochs and losses between them."""
+    records = []
+    for domain in DOMAINS:
+        for estimator in REGIMES:
+            for seed in (0, 1):
+                records.append(
+                    run_row(domain, estimator, seed, kept=False, step=3, value=0.1, ci_low=None, ci_high=None)
+                )
+                records.append(run_row(domain, estimator, seed))
+                records.append(
+                    run_row(domain, estimator, seed, metric="log-loss", value=1.0, ci_low=None, ci_high=None)
+                )
+                records += [run_row(domain, estimator, seed, on=other) for other in DOMAINS if other != domain]
+        records.append(distance("wiki", domain, FAR[domain]))
+        records.append(distance(domain, "novels", 0.5 - FAR[domain]))
+    for i, a in enumerate(DOMAINS):
+        records += [distance(a, b, abs(FAR[a] - FAR[b])) for b in DOMAINS[i + 1 :]]
+    return make_rows(records)
+
+
+def test_what_of_runs_counts(rows):
+    found = trained(rows)
+    assert len(found) == 5 * 2 * 2 * 5
+    assert set(found["metric"]) == {"accuracy"}
+    home = pd.DataFrame(by_seeds(found[found["task"] == found["trained_on"]]))
+    assert len(home) == 10
+    assert set(home["seeds"]) == {2}
+    one = home[(home["task"] == "mnli:travel") & (home["estimator"] == "fine-tune linear")].iloc[0]
+    values = [accuracy("travel", "fine-tune linear", seed) for seed in (0, 1)]
+    assert one["value"] == pytest.approx(np.mean(values))
+    assert one["sd"] == pytest.approx(np.std(values, ddof=1))
+
+
+def test_points_and_their_correlations(rows):
+    found = domain_study(rows, resamples=200)
+    points = found[(found["corpus"] == "wiki") & found["x"].notna()].set_index(["metric", "estimator", "domain"])
+    assert len(points) == 15
+    for domain in DOMAINS:
+        gain = points.loc[("difference(accuracy)", "fine-tune - feature-extraction", domain)]
+        assert gain["value"] == pytest.approx(0.02 * (1 + FAR[domain]))
+        assert gain["x"] == FAR[domain]
+    told = found[(found["corpus"] == "wiki") & found["of_metric"].notna()]
+    assert len(told) == 9
+    r = told[(told["of_metric"] == "accuracy") & (told["estimator"] == "feature-extraction esim")].set_index("metric")
+    x = [FAR[d] for d in DOMAINS]
+    y = [np.mean([accuracy(d, "feature-extraction esim", s) for s in (0, 1)]) for d in DOMAINS]
+    assert r.loc["pearson", "value"] == pytest.approx(stats.pearsonr(x, y).statistic)
+    assert r.loc["spearman", "value"] == pytest.approx(1)
+    assert r.loc["spearman", "p"] == pytest.approx(2 / 120)  # of all orders only this and its reverse
+    assert r["exact"].all()
+    assert r.loc["kendall", "caution"].startswith("5 points carry little")
+    assert found[(found["corpus"] == "novels") & (found["metric"] == "spearman")]["value"].max() == pytest.approx(-1)
+
+
+def test_what_transfers(rows):
+    found = domain_study(rows, resamples=200)
+    cells = found[(found["corpus"] == "") & (found["metric"] == "accuracy")]
+    assert len(cells) == 2 * 25
+    lost = found[found["metric"] == "lost(accuracy)"].set_index(["estimator", "trained_on", "domain"])
+    assert len(lost) == 2 * 20
+    one = lost.loc[("fine-tune linear", "travel", "slate")]
+    here, there = (np.mean([accuracy(*way, s, on="slate") for s in (0, 1)]) for way in (
+        ("slate", "fine-tune linear"), ("travel", "fine-tune linear")
+    ))  # fmt: skip
+    assert one["value"] == pytest.approx(here - there)
+    assert one["x"] == pytest.approx(abs(FAR["travel"] - FAR["slate"]))
+    told = found[(found["of_metric"] == "lost(accuracy)") & (found["estimator"] == "fine-tune linear")]
+    r = told.set_index("metric").loc["pearson"]
+    own = lost.loc["fine-tune linear"]
+    assert r["value"] == pytest.approx(stats.pearsonr(own["x"], own["value"]).statistic)
+    assert r["n"] == 20
+    assert r["p"] >= 1 / 120
+    assert "20 points of 5 domains are not 20 independent ones" in r["caution"]
+
+
+def test_tables(rows):
+    paired = make_rows([
+        run_row("travel", "fine-tune linear", 0) | {
+            "metric": "difference(accuracy)", "estimator": "fine-tune - feature-extraction", "seed": None,
+            "value": 0.02 * 1.2, "ci_low": -0.01, "ci_high": 0.05, "kept": None, "trained_on": None,
+        }
+    ])  # fmt: skip
+    text, found = domain_table(pd.concat([rows, paired], ignore_index=True), "peters-2019/6", resamples=200)
+    lines = text.splitlines()
+    assert lines[0] == "| mnli, m | " + " | ".join(DOMAINS) + " |"  # the paper's order
+    assert [line.split(" | ")[0].strip("| *") for line in lines[2:10]] == [
+        "feature extraction, esim", "fine-tuning, linear", "Δ fine-tuning", "divergence from novels",
+        "divergence from wiki", "published (BERT-base): difference", "published (BERT-base): feature extraction",
+        "published (BERT-base): js-divergence",
+    ]  # fmt: skip
+    assert "+2.4 [-1.0, +5.0]" in lines[4]
+    assert lines[9].endswith("| 0.21 | 0.18 | 0.14 | 0.09 | 0.09 |")
+    assert "Means over 2 seeds" in text
+    assert "carry little" in text
+    assert "trained on ↓" in text
+    assert len(found)
+    text, found = regime_table(rows, "peters-2019/6")
+    assert text.splitlines()[0].startswith("| model | × 100 | mnli:telephone (accuracy, dev) |")
+
+
+def test_what_is_lacking_is_told(rows):
+    with pytest.raises(UsageError, match="no rows of runs on single domains"):
+        domain_study(rows[rows["task"] == "domains"])
+    with pytest.raises(UsageError, match="no js-divergence between fiction, government.* and any corpus"):
+        domain_study(rows[~rows["domain_a"].isin(["wiki"]) & ~rows["domain_b"].isin(["novels"])])
+    with pytest.raises(UsageError, match="between slate and wiki"):
+        domain_study(rows[~((rows["domain_a"] == "wiki") & (rows["domain_b"] == "slate"))])
+    twice = make_rows(pd.concat([rows, make_rows([distance("wiki", "slate", 0.9)])]))
+    with pytest.raises(UsageError, match="two values of js-divergence between wiki and slate"):
+        domain_study(twice)
+    with pytest.raises(UsageError, match="there is no corpus|no published numbers"):
+        published("peters-2019/9")
