@@ -70,13 +70,13 @@ def study_steps(study: Study, data_dir: str | Path | None = None) -> list[Step]:
         *(step for block in study.probe for step in plan.probe(block)),
         *(step for block in study.mi for step in plan.information(block)),
         *(step for block in study.domains for step in plan.domains(block)),
+        *(step for block in study.train for step in plan.guidelines(block)),
     ]
     unique: dict[str, Step] = {}
     for step in steps:  # several analyses read one cache
         if unique.setdefault(step.name, step) != step:
             raise UsageError(f"the study has two different steps called {step.name!r}; give a section a name.")
     measured = list(unique.values())
-    measured += plan.guidelines(measured)
     tables = [plan.table(table, measured) for table in study.table]
     figures = [plan.figure(figure, [*measured, *tables]) for figure in study.figure]
     last = [*measured, *tables, *figures]
@@ -172,14 +172,15 @@ class _Plan:
         which += [slug(block.name)] if block.name else []
         return ".".join([_file(task), *which, regime, str(seed)])
 
-    def guidelines(self, steps: Sequence[Step]) -> list[Step]:
+    def guidelines(self, block: Train) -> Iterator[Step]:
         """Paired comparison of the regimes, where both are trained."""
-        runs = [step for step in steps if step.leaves and step.leaves[0].startswith("runs/")]
-        if {regime for block in self.study.train for regime in block.regimes} != set(Regime):
-            return []
-        words = ("guidelines", *(f"{OUT}/runs/{step.name}" for step in runs), "--out", f"{OUT}/rows/guidelines.parquet")
-        needs = tuple(step.name for step in runs)
-        return [Step("guidelines", words, needs, ("rows/guidelines.parquet",), seconds=20.0, partly=True)]
+        if set(block.regimes) == set(Regime):
+            every = product(block.tasks, self.study.models, block.regimes, block.seeds)
+            runs = [self._run(block, task, model, regime, seed) for task, model, regime, seed in every]
+            name = " ".join(filter(None, ("guidelines", block.name)))
+            rows = f"rows/{slug(name)}.parquet"
+            words = ("guidelines", *(f"{OUT}/runs/{run}" for run in runs), "--out", f"{OUT}/{rows}")
+            yield Step(name, words, tuple(runs), (rows,), seconds=20.0, partly=True)
 
     def _transfer(
         self, name: str, leaves: tuple[str, ...], block: Train, model: str, regime: Regime, others: Sequence[str]
