@@ -1,0 +1,53 @@
+"""``probekit report``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from time import monotonic
+from typing import Annotated
+
+import typer
+
+__all__ = ["report_command"]
+
+
+def report_command(
+    rows: Annotated[
+        list[Path],
+        typer.Argument(metavar="ROWS…", help="Rows of any command (.parquet, .csv), or folders of studies or runs."),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page, .html.")] = Path("report.html"),
+    title: Annotated[str | None, typer.Option("--title", help="Of the page; the tasks' names without it.")] = None,
+    figure: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--figure",
+            help="A further figure, .svg, its caption beside it as .md or .json; may be given several times.",
+        ),
+    ] = None,
+    text: Annotated[
+        list[Path] | None,
+        typer.Option("--text", help="A text to begin with, Markdown; may be given several times."),
+    ] = None,
+) -> None:
+    """One HTML page of results: figures, tables, controls, warnings, and the commands that make each number again.
+
+    The page needs nothing but a browser, no network either. It holds a summary (best layers, where information peaks,
+    training by regime, near and far domains), what is to be read with care, a section for each kind of rows, and the
+    evidence card of each file. Tables sort by a click on a heading. It can be printed and read on a phone.
+
+    Examples:
+
+        probekit report cola.parquet sst2.parquet -o report.html
+
+        probekit report probes.parquet mi.parquet runs/*/rows.parquet -o results.html --title "MiniLM, first results"
+
+        probekit report studies/figure1-small -o figure1.html
+
+        probekit report domains.parquet --figure map.svg --text findings.md -o domains.html
+    """
+    from probekit.report import build_report
+
+    began = monotonic()
+    page = build_report(rows, out, title=title, figures=figure or (), texts=text or ())
+    typer.echo(f"{page}  ({page.stat().st_size / 1024:,.0f} KiB, {monotonic() - began:.1f} s)")

@@ -1,0 +1,152 @@
+"""What a reader has to know before believing a page: found in rows and cards, never guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from probekit.plots.domains import SIZES, TERMS
+from probekit.report.kinds import Kind
+from probekit.report.layers import MOST_CURVES
+from probekit.report.summary import trained
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from probekit.report.sources import Source
+
+__all__ = ["Caution", "of_rows", "of_sources"]
+
+FEW = 100
+"""Examples, below which the interval of an accuracy near 1/2 is wider than 10 points to either side."""
+MOST = 30
+"""Lines of one caution."""
+VERSIONS = ("probekit", "torch", "transformers", "numpy", "scikit-learn")
+
+
+@dataclass(frozen=True, slots=True)
+class Caution:
+    """``what`` is wrong in a sentence; ``where``, of at most :data:`MOST` places."""
+
+    what: str
+    where: list[str]
+
+
+def of_sources(sources: Sequence[Source]) -> Iterator[Caution]:
+    """Cards that are missing or of other rows, changed code, versions that differ, files without rows."""
+    yield from _caution("These files hold no rows.", (str(s.path) for s in sources if s.rows.empty))
+    yield from _caution("Nothing says how these rows were made.", (f"{s.path}: {s.doubt}" for s in sources if s.doubt))
+    revision = {str(s.path): s.card.get("git") for s in sources if s.card}
+    yield from _caution(
+        "Files of the code's repository were changed when these rows were made: its revision does not tell all.",
+        (name for name, git in revision.items() if str(git).endswith("-dirty")),
+    )
+    yield from _caution(
+        "No revision of the code is known, only the version of probekit.",
+        (name for name, git in revision.items() if not git),
+    )
+    for package in VERSIONS:
+        found: dict[str, list[str]] = {}
+        for source in sources:
+            versions = source.card.get("versions")
+            if isinstance(versions, Mapping) and package in versions:
+                found.setdefault(str(versions[package]), []).append(source.path.name)
+        if len(found) > 1:
+            yield from _caution(
+                f"The files were made with different versions of {package}.",
+                (f"{version}: {', '.join(names)}" for version, names in found.items()),
+            )
+
+
+def of_rows(kinds: Mapping[Kind, pd.DataFrame], layers: Mapping[Kind, pd.DataFrame]) -> Iterator[Caution]:
+    """Noise, missing controls and intervals, few examples, what estimators say themselves."""
+    for kind, found in layers.items():
+        if found.empty:
+            continue
+        name, real = kind.value, found[~found["random"].astype(bool)]
+        if found.groupby(["task", "curve", "metric", "split"]).ngroups >= MOST_CURVES:
+            yield Caution(f"{name}: only the first {MOST_CURVES} curves were looked at.", [])
+        for verdict, part in real.groupby("verdict", sort=False):
+            if verdict == "no control":
+                yield from _caution(f"{name}: there is no control (shuffled labels) to hold values against.", _of(part))
+            elif verdict == "no value":
+                yield from _caution(f"{name}: there is no value (NaN).", _of(part))
+            elif verdict == "undetermined":
+                yield from _caution(f"{name}: an estimate is undetermined.", _of(part, said="undetermined"))
+            elif verdict != "above noise":
+                yield from _caution(f"{name}, not above shuffled labels: {verdict}.", _of(part))
+        alone = real[real["value"].notna() & real["ci_low"].isna()]
+        yield from _caution(f"{name}: values have no interval.", _of(alone))
+        if "penalty_at_edge" in real:
+            edge = real[real["penalty_at_edge"].fillna(value=False).astype(bool)]
+            yield from _caution(f"{name}: the best penalty lies at the end of those tried; try more.", _of(edge))
+    for kind, rows in kinds.items():
+        yield from _of_kind(kind, rows)
+
+
+def _of_kind(kind: Kind, rows: pd.DataFrame) -> Iterator[Caution]:
+    name, gold = kind.value, rows[rows["target"] == "gold"]
+    if kind not in (Kind.DOMAINS, Kind.OTHER):
+        sizes = gold.groupby(["task", "split"], sort=False)["n"].max().reset_index().to_dict("records")
+        few = (f"{row['task']} {row['split']}: n = {row['n']:,}" for row in sizes if row["n"] < FEW)
+        yield from _caution(f"{name}: fewer than {FEW} examples.", few)
+    if kind is Kind.TRAINING:
+        kept = trained(rows)
+        alone = kept[kept["ci_low"].isna()]
+        named = zip(alone["run"], alone["task"], alone["split"], alone["metric"], strict=True)
+        yield from _caution(f"{name}: values have no interval.", (", ".join(filter(None, words)) for words in named))
+    if "converged" in gold:
+        failed = gold.assign(layer=gold["layer_name"])[~gold["converged"].fillna(value=True).astype(bool)]
+        yield from _caution(f"{name}: a fit did not converge.", _of(failed))
+    if "warning" in rows:
+        said = rows["warning"].astype("string").fillna("")
+        yield from _caution(
+            f"{name}: the estimator's own warning.",
+            (f"{word} ({count:,} rows)" for word, count in said[said != ""].value_counts(sort=False).items()),
+        )
+    for column, what in (
+        ("seen_in_train", "examples evaluated occur in train exactly; value_unseen in the rows leaves them out."),
+        ("unread_words", "words had no piece to tag, and metrics are over the others."),
+        ("left_out_dev", "examples without a label were left out of what was evaluated."),
+        ("left_out_train", "examples without a label were left out of train."),
+    ):
+        if column in rows:
+            counts = rows.groupby("task", sort=False)[column].max()
+            yield from _caution(f"{name}: {what}", (f"{task}: {int(n):,}" for task, n in counts.items() if n > 0))
+    if "p" in rows and kind is Kind.DOMAINS:
+        alike = gold[(gold["p"] > 0.05) & ~gold["metric"].isin((SIZES, TERMS))]  # p of a term is another number
+        yield from _caution(
+            f"{name}: sampling alone gives as much (p > 0.05).",
+            (f"{a} and {b}" for a, b in zip(alike["domain_a"], alike["domain_b"], strict=True)),
+        )
+
+
+def _of(rows: pd.DataFrame, said: str = "") -> Iterator[str]:
+    """The layers of each curve in a line, with what the rows say in the column ``said``."""
+    by = [c for c in ("task", "curve", said) if c in rows]
+    texts = rows.assign(**{c: rows[c].astype("string").fillna("") for c in by})
+    for key, part in texts.groupby(by, sort=False):
+        words = [str(word) for word in key if word != ""]
+        layers = [str(layer) for layer in dict.fromkeys(part["layer"]) if str(layer) not in ("", "<NA>")]
+        where = f"layer{'s' * (len(layers) > 1)} {_ranges(layers)}" if layers else ""
+        yield ", ".join(filter(None, (*words[:2], where))) + (f": {words[2]}" if len(words) > 2 else "")
+
+
+def _ranges(layers: Sequence[str]) -> str:
+    """0, 1, 2, 5 and final_norm as "0–2, 5, final_norm"."""
+    runs: list[list[str]] = []
+    for layer in layers:
+        if runs and layer.isdecimal() and runs[-1][-1].isdecimal() and int(layer) == int(runs[-1][-1]) + 1:
+            runs[-1].append(layer)
+        else:
+            runs.append([layer])
+    return ", ".join(run[0] if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)
+
+
+def _caution(what: str, where: Iterable[str]) -> Iterator[Caution]:
+    found = list(islice(where, 10_000))
+    if found:
+        more = [f"… and {len(found) - MOST:,} more."] if len(found) > MOST else []
+        yield Caution(what, found[:MOST] + more)

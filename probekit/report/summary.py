@@ -1,0 +1,85 @@
+"""What rows say in a few lines: best layers, where information peaks, training by regime, near and far domains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from probekit.plots.domains import ALIKE, SIZES, TERMS
+from probekit.report.kinds import Kind
+from probekit.report.layers import best_layers
+from probekit.report.tables import Table, table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["summaries", "trained"]
+
+BEST = "Best layer of each curve. It was chosen on the examples that it is reported on, which flatters it a little."
+CAPTIONS = {
+    Kind.PROBES: BEST,
+    Kind.INFORMATION: "Where mutual information with the labels peaks, in bits; share is of the labels' entropy.",
+    Kind.CODES: "The layer from which the labels are told most shortly.",
+}
+SHOWN = (
+    *("task", "curve", "split", "metric", "layer", "value", "ci_low", "ci_high", "noise_low", "noise_high"),
+    *("control_task", "share", "p_adjusted", "verdict", "n"),
+)
+NOT_OF_INTEREST = ("mix-weight", "mix-gamma", "log-loss", "mean-squared-error")
+
+
+def summaries(kinds: Mapping[Kind, pd.DataFrame], layers: Mapping[Kind, pd.DataFrame]) -> Iterator[tuple[str, Table]]:
+    """The heading and the table of each kind of rows that can be summed up."""
+    import pandas as pd
+
+    for kind, rows in kinds.items():
+        if kind is Kind.TRAINING and len(found := trained(rows)):
+            caption = "What training ended with, on what it was not trained on."
+            yield kind.value, table(found.drop(columns=["epoch", "step"], errors="ignore"), caption)
+        elif kind in CAPTIONS and len(found := pd.DataFrame(best_layers(layers[kind]))):
+            found = found[[c for c in SHOWN if c in found]]
+            yield kind.value, table(found.rename(columns={"layer": "best layer"}), CAPTIONS[kind])
+        elif kind is Kind.DOMAINS and len(found := pairs(rows)):
+            near = found.groupby("metric", sort=False).head(1)
+            far = found.groupby("metric", sort=False).tail(1)
+            ends = pd.concat([near.assign(pair="nearest"), far.assign(pair="farthest")]).drop_duplicates(
+                ["metric", "domain_a", "domain_b"]
+            )
+            first = ["pair", "domain_a", "domain_b", "metric"]
+            ends = ends[[*first, *(c for c in ends if c not in first)]]
+            yield kind.value, table(ends, "The nearest and the farthest two domains.", whole=True)
+
+
+def trained(rows: pd.DataFrame) -> pd.DataFrame:
+    """The metrics of the weights that trainings ended with, on dev and test, one row a run and metric."""
+    kept = rows[rows["kept"].fillna(value=False).astype(bool)]
+    kept = kept[~kept["metric"].isin(NOT_OF_INTEREST) & (kept["split"] != "train") & (kept["layer_name"] == "")]
+    names = {"estimator": "regime", "checkpoint": "run"}
+    shown = [
+        "task",
+        "split",
+        "metric",
+        "regime",
+        "model",
+        "run",
+        "representation",
+        "value",
+        "ci_low",
+        "ci_high",
+        "seed",
+    ]
+    kept = (
+        kept.assign(task=kept["task"].str.removeprefix("grammar:"))
+        .rename(columns=names)
+        .sort_values(["task", "split", "metric"], kind="stable")
+    )
+    return kept[[*shown, "n", *(c for c in ("epoch", "step") if c in kept)]]
+
+
+def pairs(rows: pd.DataFrame) -> pd.DataFrame:
+    """The divergences of pairs of domains, the nearest first."""
+    found = rows[(rows["target"] == "gold") & ~rows["metric"].isin((SIZES, TERMS))]
+    sign = found["metric"].isin(ALIKE).map({True: -1, False: 1}).astype(float)
+    found = found.assign(near=found["value"] * sign).sort_values(["metric", "near"], kind="stable")
+    wanted = ["metric", "domain_a", "domain_b", "value", "ci_low", "ci_high", "raw", "null_mean", "null_high", "p", "n"]
+    return found[[c for c in wanted if c in found]]

@@ -1,0 +1,136 @@
+"""Rows as tables of a page: numbers to the right with their interval beside, what is the same in all rows said once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["LARGEST", "Cell", "Column", "Table", "number", "table"]
+
+LARGEST = 2000
+"""Rows that a page shows of one table."""
+INTERVALS = {"interval": ("ci_low", "ci_high"), "shuffled labels": ("noise_low", "noise_high")}
+"""Two columns that are shown as one."""
+REAL = ("value", "raw", "control_task", *(name for ends in INTERVALS.values() for name in ends))
+"""Numbers of one scale, written with the same number of decimals."""
+KEPT = (*REAL, "layer", "best layer", "verdict")
+"""In the table even where they are the same in all rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """``text`` is shown; ``exact`` is sorted by and written to CSV, "" where that is the text itself."""
+
+    text: str
+    exact: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """``csv`` : its name in CSV; two names with a comma for an interval"""
+
+    name: str
+    csv: str
+    numeric: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """``total`` rows there are, of which ``rows`` are shown; ``same`` holds what all rows have in common."""
+
+    caption: str
+    columns: list[Column]
+    rows: list[list[Cell]]
+    total: int
+    same: dict[str, str] = field(default_factory=dict)
+
+
+def table(rows: pd.DataFrame, caption: str, *, whole: bool = False) -> Table:
+    """A frame as a table. Columns without any value are left out; of :data:`LARGEST` rows at most are shown.
+
+    whole : keep columns that are the same in all rows in the table
+    """
+    rows = rows.dropna(axis="columns", how="all") if len(rows) else rows
+    same = {}
+    for name in [] if whole or len(rows) < 2 else list(rows.columns):
+        first = rows[name].iloc[0]
+        if (name not in KEPT or first == "") and rows[name].notna().all() and _equal(rows[name]):
+            if text := _cell(first).text:
+                same[str(name)] = text
+            rows = rows.drop(columns=name)
+    shown = rows.head(LARGEST)
+    columns, cells = [], []
+    fixed = "value" in shown and bool(shown["value"].abs().max() >= 0.01)
+    pairs = {low: (name, low, high) for name, (low, high) in INTERVALS.items() if {low, high} <= set(rows.columns)}
+    skipped = {high for _, _, high in pairs.values()}
+    for name in map(str, rows.columns):
+        if name in skipped:
+            continue
+        if name in pairs:
+            title, low, high = pairs[name]
+            columns.append(Column(title, f"{low},{high}", numeric=True))
+            cells.append([_interval(*ends, fixed=fixed) for ends in zip(shown[low], shown[high], strict=True)])
+        else:
+            numeric = rows[name].dtype.kind in "iuf" or name == "layer"
+            columns.append(Column(name.replace("_", " "), name, numeric))
+            whole_numbers = rows[name].dtype.kind == "f" and name not in REAL and (rows[name].dropna() % 1 == 0).all()
+            values = shown[name].astype("Int64") if whole_numbers else shown[name]
+            cells.append([_cell(value, fixed=fixed and name in REAL) for value in values])
+    return Table(caption, columns, [list(row) for row in zip(*cells, strict=True)], len(rows), same)
+
+
+def number(value: float, *, fixed: bool = True) -> str:
+    """A number to read: three decimals, fewer of large ones; ∞; "" for NaN. Not fixed, small ones have two digits."""
+    if value != value:
+        return ""
+    if value in (float("inf"), float("-inf")):
+        return "∞" if value > 0 else "−∞"
+    size = abs(value)
+    text = f"{value:.3f}" if size == 0 or 0.001 <= size < 1000 else f"{value:,.0f}" if size < 1e6 else f"{value:.3g}"
+    if 0 < size < 0.001:
+        text = f"{abs(value):.3f}" if fixed else f"{value:.2g}"
+    return text.replace("-", "−")
+
+
+def _equal(column: pd.Series) -> bool:
+    values = column.map(str) if column.dtype == object else column  # lists can not be compared
+    return bool((values == values.iloc[0]).all())
+
+
+def _cell(value: Any, *, fixed: bool = False) -> Cell:
+    import pandas as pd
+
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, Mapping | list | tuple):
+        return Cell(json.dumps(value, default=str, ensure_ascii=False))
+    if value is None or value is pd.NA or value is pd.NaT or value != value:
+        return Cell("")
+    if isinstance(value, str):
+        return Cell(value)
+    if isinstance(value, bool | np.bool_):
+        return Cell("yes" if value else "no")
+    if isinstance(value, float | np.floating):
+        value = float(value)
+        whole = value.is_integer() and abs(value) < 1e15
+        text = f"{int(value):,}".replace("-", "−") if whole and abs(value) >= 1000 else number(value, fixed=fixed)
+        return Cell(text, {"∞": "Infinity", "−∞": "-Infinity"}.get(text, repr(value)))
+    try:
+        whole_number = int(value)
+    except (TypeError, ValueError):
+        return Cell(str(value))
+    text = f"{whole_number:,}".replace("-", "−")
+    return Cell(text, str(whole_number) if text != str(whole_number) else "")
+
+
+def _interval(low: float, high: float, *, fixed: bool) -> Cell:
+    if low != low or high != high:
+        return Cell("")
+    return Cell(f"{number(low, fixed=fixed)} – {number(high, fixed=fixed)}", f"{float(low)!r};{float(high)!r}")

@@ -1,0 +1,35 @@
+"""``probekit report``: files of rows in, a page out."""
+
+from pathlib import Path
+
+import pytest
+from test_report import curve, save
+
+from probekit.cli import main
+
+
+@pytest.fixture
+def rows(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return save(curve([0.5, 0.8]), tmp_path / "cola.parquet").name
+
+
+def test_a_page(rows, capsys):
+    Path("t.md").write_text("Some **words**.")
+    assert main(["report", rows, "-o", "out/p.html", "--title", "Mine", "--text", "t.md"]) == 0
+    assert capsys.readouterr().out.startswith("out/p.html  (")
+    html = Path("out/p.html").read_text()
+    assert "<h1>Mine</h1>" in html
+    assert "<strong>words</strong>" in html
+    assert "probekit report cola.parquet --title Mine --text t.md -o p.html" in html
+    assert main(["report", rows]) == 0
+    assert "Results on cola" in Path("report.html").read_text()
+
+
+def test_wrong_words(rows, capsys):
+    assert main(["report", rows, "-o", "p.pdf"]) == 2
+    assert "a report is written as .html, not 'p.pdf'" in capsys.readouterr().err
+    assert main(["report", "nothing.parquet"]) == 2
+    assert "nothing.parquet: there is no such file of rows" in capsys.readouterr().err
+    assert main(["report", rows, "--figure", "no.svg"]) == 2
+    assert "no.svg: there is no such figure" in capsys.readouterr().err

@@ -1,0 +1,303 @@
+"""The page: what stands in it, that nothing of the data is markup, and that the same files give the same bytes."""
+
+import json
+import re
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from probekit.errors import DataError, UsageError
+from probekit.report import build_report
+from probekit.report.cautions import of_rows
+from probekit.report.kinds import Kind, by_kind
+from probekit.report.layers import best_layers, by_layer
+from probekit.report.tables import LARGEST, number, table
+from probekit.report.text import markdown
+from probekit.rows import evidence, make_rows, write_rows
+
+SCRIPT = "<script>alert(1)</script>"
+
+
+def record(layer=0, value=0.5, **change):
+    base = {"task": "cola", "split": "dev", "model": "tiny", "layer": layer, "representation": "mean"}
+    return {**base, "estimator": "logistic", "target": "gold", "metric": "accuracy", "value": value, "n": 500} | change
+
+
+def curve(values, **change):
+    """Gold values with intervals of ±0.05, and shuffled labels from 0.45 to 0.55."""
+    gold = [record(i, v, ci_low=v - 0.05, ci_high=v + 0.05, **change) for i, v in enumerate(values)]
+    noise = {"target": "shuffled", "ci_low": 0.45, "ci_high": 0.55}
+    return [*gold, *(record(i, 0.5, **{**change, **noise}) for i in range(len(values)))]
+
+
+def training(run, estimator, value, **change):
+    about = {"layer": None, "checkpoint": run, "estimator": estimator, "step": 10, "epoch": 1.0, "kept": True}
+    return [
+        record(value=value, **about, ci_low=value - 0.02, ci_high=value + 0.02, **change),
+        record(value=value - 0.1, **{**about, "kept": False, "step": 5}, **change),
+        record(value=0.4, metric="log-loss", **about, **change),
+    ]
+
+
+def domain(a, b, value, p=0.005, **change):
+    about = {"layer": None, "task": "domains", "estimator": "null-corrected", "metric": "js-divergence"}
+    return record(value=value, domain_a=a, domain_b=b, p=p, ci_low=value, ci_high=value, **about) | change
+
+
+def save(records, path, card=None):
+    return write_rows(
+        make_rows(records), path, evidence(command=f"probekit make {path.name}") if card is None else card
+    )
+
+
+def page(records, folder, **options):
+    path = (
+        records
+        if isinstance(records, list) and not isinstance(records[0], dict)
+        else [save(records, folder / "r.parquet")]
+    )
+    return build_report(path, folder / "page.html", **options).read_text(encoding="utf-8")
+
+
+def cells(html, caption):
+    """The shown cells of the first table with a caption that holds these words."""
+    body = next(part for part in html.split('<div class="table">') if caption in part).split("</table>")[0]
+    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", line) for line in re.findall(r"<tr>(.*?)</tr>", body, re.S)]
+    return [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
+
+
+def test_best_layers_and_their_noise(tmp_path):
+    html = page([*curve([0.5, 0.7, 0.6]), *curve([0.52, 0.51, 0.5], checkpoint="random-0")], tmp_path)
+    best, random = cells(html, "Best layer of each curve")
+    assert (best["best layer"], best["value"], best["interval"]) == ("1", "0.700", "0.650 – 0.750")
+    assert (best["shuffled labels"], best["verdict"]) == ("0.450 – 0.550", "above noise")
+    assert (random["curve"], random["verdict"]) == ("tiny, random weights", "interval reaches noise")
+    assert "not above shuffled labels" in html
+    assert "<li>cola, tiny, layers 0, 2</li>" in html  # and not the random weights, which are a control themselves
+
+
+def test_less_is_better_where_it_is():
+    losses = by_layer(make_rows([record(i, v, metric="log-loss") for i, v in enumerate([0.7, 0.3, 0.5])]))
+    assert next(best_layers(losses))["layer"] == "1"
+
+
+def test_verdicts_and_cautions():
+    rows = make_rows(
+        [
+            *[record(i, v) for i, v in enumerate([0.9, np.nan])],
+            *curve([0.9], task="few"),
+            record(0, np.nan, task="mi", metric="mutual-information", ci_low=0, ci_high=1)
+            | {"undetermined": "too few", "warning": "w"},
+        ]
+    ).assign(n=lambda r: r["n"].where(r["task"] != "few", 20))  # fmt: skip
+    kinds = by_kind(rows)
+    layers = {kind: by_layer(part) for kind, part in kinds.items()}
+    assert list(layers[Kind.PROBES]["verdict"]) == ["no control", "no value", "above noise"]
+    said = {caution.what: caution.where for caution in of_rows(kinds, layers)}
+    no_control = "Diagnostic classifiers: there is no control (shuffled labels) to hold values against."
+    assert said[no_control] == ["cola, tiny, layer 0"]
+    assert said["Diagnostic classifiers: values have no interval."] == ["cola, tiny, layer 0"]
+    assert said["Diagnostic classifiers: fewer than 100 examples."] == ["few dev: n = 20"]
+    assert said["Mutual information: an estimate is undetermined."] == ["mi, tiny, layer 0: too few"]
+    assert said["Mutual information: the estimator's own warning."] == ["w (1 rows)"]
+
+
+def test_kinds():
+    rows = [
+        *curve([0.5]), record(None, 0.4, estimator="majority", representation="none"),
+        record(0, 0.1, metric="mutual-information"), record(0, 9.0, metric="codelength-bits"),
+        record(0, 0.1, metric="difference", of_metric="accuracy", against="layer-0"),
+        record(None, 3.0, metric="best-layer", of_metric="accuracy"), *training("a", "fine-tune linear", 0.8),
+        domain("x", "y", 0.2), record(None, 1.0, task="alone"),
+    ]  # fmt: skip
+    found = {kind: len(part) for kind, part in by_kind(make_rows(rows)).items()}
+    assert found == {Kind.TRAINING: 3, Kind.PROBES: 3, **dict.fromkeys(list(Kind)[2:], 1)}
+
+
+def test_training_and_domains(tmp_path):
+    runs = [*training("a", "fine-tune linear", 0.8), *training("b", "feature-extraction esim", 0.7)]
+    terms = domain("x", "z", 0.1, p=0.9, metric="js-contribution", term="the", mostly="x", share=0.1)
+    rows = [*runs, domain("x", "y", 0.2), domain("x", "z", 0.1, p=0.3), domain("y", "z", 0.4), terms]
+    html = page(rows, tmp_path)
+    assert [row["value"] for row in cells(html, "What training ended with")] == ["0.800", "0.700"]
+    near, far = cells(html, "The nearest and the farthest")
+    assert (near["domain a"], near["domain b"], far["value"]) == ("x", "z", "0.400")
+    assert html.count("<li>x and z</li>") == 1  # the p of a term is none
+
+
+def test_data_stay_text(tmp_path):
+    rows = [*curve([0.6, 0.9], task=SCRIPT, model='"><img src=x onerror=alert(1)>'), record(None, 1, task="{{ 7*7 }}")]
+    path = save(rows, tmp_path / "r.parquet", evidence(command=f"make {SCRIPT}"))
+    text = tmp_path / "t.md"
+    text.write_text(f"# {SCRIPT}\n\n![x](http://example.com/x.png) [y](javascript:alert(1)) <b>no</b>")
+    html = build_report([path], tmp_path / "p.html", title=SCRIPT, texts=[text]).read_text()
+    assert html.count("<script>") == 1  # the page's own
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
+    assert "<img" not in html
+    assert "<b>" not in html
+    assert 'href="javascript' not in html
+    assert "{{ 7*7 }}" in html
+    assert "style=" not in html  # the policy of the page forbids it
+
+
+def test_the_policy_names_what_is_there(tmp_path):
+    import base64
+    import hashlib
+
+    html = page(curve([0.5]), tmp_path)
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', html).group(1)
+    for tag in ("script", "style"):
+        [inside] = re.findall(f"<{tag}>(.*?)</{tag}>", html, re.S)
+        digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy.replace("&#39;", "'")
+    assert "default-src 'none'" in policy.replace("&#39;", "'")
+
+
+def test_same_files_same_bytes_and_no_ids_twice(tmp_path):
+    paths = [
+        save(curve([0.5, 0.8]), tmp_path / "a.parquet"),
+        save(
+            [record(i, 0.1, metric="mutual-information", ci_low=0, ci_high=0.2) for i in range(2)], tmp_path / "b.csv"
+        ),
+    ]
+    first = build_report(paths, tmp_path / "p.html").read_bytes()
+    assert build_report(paths, tmp_path / "p.html").read_bytes() == first
+    ids = re.findall(r' id="([^"]*)"', first.decode())
+    assert len(ids) == len(set(ids))
+    assert first.decode().count("<svg") == 2
+    assert set(re.findall(r'(?:href="#|url\(#)([^")]*)', first.decode())) <= set(ids)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.json", "a.parquet", "b.csv", "b.json", "p.html"]
+
+
+def test_cards(tmp_path):
+    known, missing, other, broken = (save(curve([0.9]), tmp_path / f"{name}.parquet") for name in "kmob")
+    card = json.loads(known.with_suffix(".json").read_text())
+    card |= {"git": "abc-dirty", "versions": {"torch": "9.9", "python": "3"}, "arguments": {"penalties": [1]}}
+    known.with_suffix(".json").write_text(json.dumps(card))
+    missing.with_suffix(".json").unlink()
+    other.with_suffix(".json").write_text('{"rows": {"xxh3_128": "0"}, "command": "wrong"}')
+    broken.with_suffix(".json").write_bytes(b"\xff\xfe")
+    html = build_report([known, missing, other, broken], tmp_path / "p.html").read_text()
+    assert "probekit make k.parquet" in html
+    assert "probekit make m.parquet" not in html
+    assert "make wrong" not in html
+    assert "there is no evidence card beside m.parquet" in html
+    assert "describes other rows than o.parquet" in html
+    assert "beside b.parquet cannot be read as UTF-8 JSON" in html
+    assert f"<li>{known}</li>" in html  # changed files
+    assert "torch 9.9" in html
+
+
+@pytest.mark.parametrize("body", ["[]", '{"rows": 3}', '{"rows": {}}', "1"])
+def test_odd_cards(tmp_path, body):
+    path = save(curve([0.9]), tmp_path / "a.parquet")
+    path.with_suffix(".json").write_text(body)
+    assert "No evidence card" in build_report([path], tmp_path / "p.html").read_text()
+
+
+def test_many_rows_are_cut(tmp_path):
+    rows = pd.DataFrame({"layer": range(LARGEST + 1), "value": 0.5})
+    assert len(table(rows, "x").rows) == LARGEST
+    many = [record(None, i / 9000, task="other") for i in range(LARGEST + 1)]
+    assert f"The first {LARGEST:,} of {LARGEST + 1:,} rows are here; all of them are in {tmp_path}" in page(
+        many, tmp_path
+    )
+
+
+def test_no_rows(tmp_path):
+    path = save([], tmp_path / "a.parquet")
+    assert "there is nothing to show" in build_report([path], tmp_path / "p.html").read_text()
+
+
+def test_a_figure_that_can_not_be_drawn_says_why(tmp_path):
+    html = page(curve([0.5, 0.6]) + curve([0.5, 0.6]), tmp_path)
+    assert "Not drawn: tiny has two values for layer 0" in html
+    many = [row for i in range(25) for row in curve([0.5], task=f"task {i}")]
+    assert "Not drawn: 25 panels are too many to read" in page(many, tmp_path)
+
+
+def test_trajectories(tmp_path):
+    rows = [row for step in (0, 10, 100) for row in curve([0.5, 0.6 + step / 1000], step=step, checkpoint="run")]
+    html = page([*rows, *curve([0.7], task="plain")], tmp_path)
+    assert html.count("<svg") == 2
+    assert "training step</text>" in html
+    assert "probekit plot trajectory" in html
+
+
+def test_studies_and_figures_of_others(tmp_path):
+    study = tmp_path / "study"
+    path = save(curve([0.5, 0.6]), study / "rows" / "probe.parquet")
+    shutil.copy(path, study / "rows" / "probe.examples.parquet")
+    for folder in ("figures", "tables"):
+        (study / folder).mkdir()
+    plain = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><rect id="a" width="3" height="3"/>{}</svg>'
+    (study / "figures" / "one.svg").write_text(plain.format('<script>alert("a")</script>'))
+    (study / "figures" / "one.json").write_text('{"caption": "Layers, drawn elsewhere.", "command": "draw it"}')
+    (study / "figures" / "two.svg").write_text(plain.format(""))
+    (study / "figures" / "two.md").write_text("A square\nof three.")
+    (study / "tables" / "t.md").write_text("# Table 2\n\n| task | F1 |\n|---|--:|\n| cola | *0.5* |\n")
+    html = build_report([study], tmp_path / "p.html").read_text()
+    assert "Layers, drawn elsewhere." in html
+    assert "A square of three." in html
+    assert '<img alt="Layers, drawn elsewhere." src="data:image/svg+xml;base64,' in html  # as a picture, it can not run
+    assert '<rect width="3" height="3" />' in html
+    assert "<h3>Table 2</h3>" in html
+    assert '<td class="n"><em>0.5</em></td>' in html
+    assert html.count("16 rows") == 0
+    (study / "figures" / "one.svg").write_text("<svg")
+    with pytest.raises(DataError, match=r"one.svg: this is no SVG"):
+        build_report([study], tmp_path / "p.html")
+
+
+def test_training_runs_of_a_study(tmp_path):
+    save(training("a", "fine-tune linear", 0.8), tmp_path / "runs" / "a" / "rows.parquet")
+    save(training("b", "fine-tune linear", 0.7), tmp_path / "runs" / "b" / "rows.parquet")
+    html = build_report([tmp_path], tmp_path / "p.html").read_text()
+    assert [row["run"] for row in cells(html, "What training ended with")] == ["a", "b"]
+
+
+def test_wrong_input(tmp_path):
+    path = save(curve([0.5]), tmp_path / "a.parquet")
+    with pytest.raises(UsageError, match="is written as .html, not 'a.pdf'"):
+        build_report([path], tmp_path / "a.pdf")
+    (tmp_path / "d.html").mkdir()
+    with pytest.raises(UsageError, match="is a folder; name a file"):
+        build_report([path], tmp_path / "d.html")
+    with pytest.raises(UsageError, match="no file of rows was given"):
+        build_report([], tmp_path / "p.html")
+    with pytest.raises(UsageError, match="is a folder without rows"):
+        build_report([tmp_path / "d.html"], tmp_path / "p.html")
+    with pytest.raises(DataError, match="x.svg: there is no such figure"):
+        build_report([path], tmp_path / "p.html", figures=[tmp_path / "x.svg"])
+    (tmp_path / "x.md").write_bytes(b"\xff")
+    with pytest.raises(DataError, match="x.md: wanted is UTF-8 text"):
+        build_report([path], tmp_path / "p.html", texts=[tmp_path / "x.md"])
+    (tmp_path / "no.parquet").write_text("no")
+    with pytest.raises(DataError, match="no.parquet: cannot be read as parquet"):
+        build_report([tmp_path / "no.parquet"], tmp_path / "p.html")
+    assert not (tmp_path / "p.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("value", "fixed", "text"),
+    [(0.12345, True, "0.123"), (-0.5, True, "−0.500"), (-0.0001, True, "0.000"), (1e-5, False, "1e−05"),
+     (1234.5, True, "1,234"), (2e9, True, "2e+09"), (float("nan"), True, ""), (float("-inf"), True, "−∞")],
+)  # fmt: skip
+def test_numbers_to_read(value, fixed, text):
+    assert number(value, fixed=fixed) == text
+
+
+def test_tables_keep_exact_numbers():
+    rows = pd.DataFrame({"task": ["a", "a"], "value": [1 / 3, 0.5], "ci_low": [0.1, np.nan], "ci_high": [0.2, np.nan]})
+    found = table(rows, "x")
+    assert found.same == {"task": "a"}
+    assert [c.name for c in found.columns] == ["value", "interval"]
+    assert found.rows[0][0].exact == repr(1 / 3)
+    assert found.rows[0][1].exact == "0.1;0.2"
+    assert found.rows[1][1].text == ""
+
+
+def test_markdown_headings_stand_under_the_section():
+    assert markdown("# a\n\n###### b") == "<h3>a</h3>\n<h6>b</h6>\n"
