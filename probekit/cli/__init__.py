@@ -60,6 +60,7 @@ def _options(
 def _register() -> None:
     from probekit.cli import cache, certify, compare, convert, demo, domains, mdl, mi, plot, probe, search, tasks, train
     from probekit.cli.guidelines import guidelines_command
+    from probekit.cli.report import report_command
     from probekit.cli.reproduce import reproduce_command
     from probekit.cli.results import clean_command, results_command
 
@@ -78,6 +79,7 @@ def _register() -> None:
     app.command("evaluate")(train.evaluate_command)
     app.command("guidelines")(guidelines_command)
     app.command("search")(search.search_command)
+    app.command("report")(report_command)
     app.command("reproduce")(reproduce_command)
     app.command("results")(results_command)
     app.command("clean")(clean_command)
