@@ -22,7 +22,7 @@ PAIRS = 45
 MATRIX = 10
 """Domains beside each other in a matrix at most."""
 
-NOTES = 10
+NOTES = 5
 """Notes to pairs that are shown."""
 
 
@@ -35,7 +35,7 @@ def show_domains(terms: Terms, rows: pd.DataFrame) -> None:
     for i, name in enumerate(terms.names):
         cells = [f"{terms.documents[i]:,}", f"{terms.tokens[i]:,}", f"{terms.outside[i] / terms.tokens[i]:.2%}"]
         if len(halves):
-            value, low, high = (_number(x) for x in halves.loc[name, ["value", "ci_low", "ci_high"]].to_numpy(float))
+            value, low, high = (_number(float(halves[key].loc[name])) for key in ("value", "ci_low", "ci_high"))
             cells.append(f"{value}  {low}–{high}")
         table.add_row(escape(name), *cells)
     _print(f"{len(terms.names)} domains, {len(terms.vocabulary):,} terms", table)

@@ -120,15 +120,16 @@ def replicates(
     a = d if rows is None else rows
     out = {name: np.empty((resamples, a, d - a or d)) for name in asked}
     rngs = [stream(seed, "bootstrap", name) for name in names]
-    together = min(DRAWS, max(HELD // (8 * d * v), 1), max(resamples, 1))
-    p = np.empty((together, d, v))
+    together = min(DRAWS, max(HELD // (8 * d * v), 1))
     for at in range(0, resamples, together):
         size = min(together, resamples - at)
-        for k, (own, rng) in enumerate(zip(blocks, rngs, strict=True)):
+        drawn = []
+        for own, rng in zip(blocks, rngs, strict=True):
             n = own.shape[0]
-            p[:size, k] = shares(own, rng.multinomial(n, np.full(n, 1 / n), size))
+            drawn.append(shares(own, rng.multinomial(n, np.full(n, 1 / n), size)))
         for r in range(size):
-            found = divergences(p[r, :a], asked, others=p[r, a:] if a < d else None, **options)
+            p = np.stack([x[r] for x in drawn])
+            found = divergences(p[:a], asked, others=p[a:] if a < d else None, **options)
             for name in asked:
                 out[name][at + r] = found[name]
         progress("resamples", at + size, resamples)

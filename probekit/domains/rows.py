@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["PROXY", "domain_rows", "size_rows"]
 
 PROXY = "proxy-a-distance"
-LONGER = 1.5  # times as long on average, from which on documents are said to differ in length
+LONGER = 2.0  # times as long on average, from which on documents are said to differ in length
 
 
 def domain_rows(
@@ -124,7 +124,7 @@ def _note(terms: Terms, blocks: Sequence[int], i: int, j: int) -> str:
         long = int(lengths[1] > lengths[0])
         notes.append(
             f"documents of {names[long]} are {max(lengths) / min(lengths):.1f} times as long as those of "
-            f"{names[1 - long]}: the null is too wide or too narrow where the words of a document come together"
+            f"{names[1 - long]}; the null is approximate"
         )
     return "; ".join(notes)
 
