@@ -1,0 +1,131 @@
+"""The page in a browser (Chromium, by Playwright): nothing leaves it, tables sort, a phone and paper can hold it."""
+
+import shutil
+
+import pytest
+from test_report import SCRIPT, curve, domain, save, training
+
+from probekit.report import build_report
+from probekit.rows import evidence
+
+pytestmark = pytest.mark.slow
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs the extra 'browser' (playwright)")
+    if BROWSER is None:
+        pytest.skip("needs Chromium on the PATH (Debian: apt install chromium)")
+    with playwright.sync_playwright() as running:
+        one = running.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        yield one
+        one.close()
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    steps = [row for step in (0, 9) for row in curve([0.5, 0.6], task="mrpc", step=step, checkpoint="run")]
+    rows = [
+        *curve([0.5, 0.9, 0.7, 0.65, 0.6, 0.62, 0.61, 0.6, 0.6, 0.58, 0.6, 0.6, 0.61], task=SCRIPT), *steps,
+        *training("a", "fine-tune linear", 0.8), *training("b", "feature-extraction esim", 0.7),
+        *(domain(a, b, 0.1 * i) for i, (a, b) in enumerate([("x", "y"), ("x", "z"), ("y", "z")], 1)),
+    ]  # fmt: skip
+    text = folder / "t.md"
+    text.write_text("# Table\n\n| task | F1 |\n|---|--:|\n| a | 10 |\n| b | 9 |\n\n![x](http://example.com/x.png)\n")
+    path = save(rows, folder / "rows.parquet", evidence(command=f"probekit probe '{SCRIPT}'"))
+    return build_report([path], folder / "page.html", texts=[text])
+
+
+@pytest.fixture
+def opened(browser, report, request):
+    """The page, opened; afterwards nothing may have been complained of or asked for."""
+    options = getattr(request, "param", {"viewport": {"width": 1280, "height": 900}})
+    said, asked = [], []
+    context = browser.new_context(**options)
+    page = context.new_page()
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("dialog", lambda dialog: said.append(dialog.message))
+    page.on("request", lambda wanted: asked.append(wanted.url))
+    page.goto(report.as_uri())
+    yield page
+    context.close()
+    assert said == []
+    assert [url for url in asked if not url.startswith("data:")] == [report.as_uri()]
+
+
+def column(table, number):
+    return table.locator(f"tbody tr td:nth-child({number})").all_inner_texts()
+
+
+def test_tables_sort(opened):
+    table = opened.get_by_label("The main metric by layer").locator("table")
+    heads = table.locator("th").all_inner_texts()
+    place = 1 + heads.index("value")
+    head = table.locator(f"th:nth-child({place})")
+    assert head.get_attribute("aria-sort") == "none"
+    head.locator("button").click()
+    values = [float(text) for text in column(table, place)]
+    assert values == sorted(values)
+    assert values[0] != values[-1]
+    assert head.get_attribute("aria-sort") == "ascending"
+    head.locator("button").press("Enter")
+    assert [float(text) for text in column(table, place)] == values[::-1]
+    layer = 1 + heads.index("layer")
+    table.locator(f"th:nth-child({layer}) button").click()
+    assert [int(text) for text in column(table, layer)] == sorted(int(text) for text in column(table, layer))
+    assert head.get_attribute("aria-sort") == "none"
+    written = opened.locator("#texts table")
+    written.locator("th:nth-child(2) button").click()
+    assert column(written, 2) == ["9", "10"]
+
+
+def test_filter_and_csv(opened, tmp_path):
+    table = opened.locator("#probes .table").first
+    table.get_by_label("filter rows").fill("mrpc step")
+    assert table.locator("tbody tr:visible").count() == 4
+    with opened.expect_download() as coming:
+        table.get_by_role("button", name="CSV").click()
+    coming.value.save_as(tmp_path / "a.csv")
+    lines = (tmp_path / "a.csv").read_text().splitlines()
+    assert {"value", "ci_low", "ci_high", "noise_low", "noise_high"} <= set(lines[0].split(","))
+    assert len(lines) == 1 + table.locator("tbody tr").count()
+    assert len({line.count(",") for line in lines}) == 1
+
+
+def test_a_task_stays_text(opened):
+    assert opened.get_by_role("heading", level=1).inner_text().startswith(f"Results on {SCRIPT}")
+    assert opened.locator("script").count() == 1
+    assert opened.locator("svg[role=img] > title").count() == opened.locator("svg").count() >= 3
+
+
+@pytest.mark.parametrize(
+    "opened", [{"viewport": {"width": 360, "height": 740}, "is_mobile": True}], indirect=True, ids=["phone"]
+)
+def test_a_phone_holds_the_page(opened):
+    assert opened.evaluate("document.documentElement.scrollWidth") == 360
+    outside = "[...document.querySelectorAll('h1, h2, p, pre, .paper, .scroll')].filter(e => e.getClientRects().length)"
+    assert opened.evaluate(f"Math.max(...{outside}.map(e => e.getBoundingClientRect().right))") <= 360
+
+
+def test_paper(opened, tmp_path):
+    opened.emulate_media(media="print")
+    assert opened.locator("nav").is_hidden()
+    assert opened.get_by_role("button", name="CSV").count() == 0
+    assert opened.locator("#evidence pre.command").first.is_visible()
+    assert len(opened.pdf(path=tmp_path / "page.pdf", format="A4")) > 10_000
+
+
+@pytest.mark.parametrize("opened", [{"color_scheme": "dark"}], indirect=True, ids=["dark"])
+def test_dark(opened):
+    def brightness(of):
+        colour = opened.evaluate(f"getComputedStyle({of}).backgroundColor")
+        return sum(int(part) for part in colour.strip("rgba()").split(",")[:3])
+
+    assert brightness("document.documentElement") < 100
+    assert brightness("document.querySelector('.paper')") == 765  # figures are drawn for white paper
+    assert len(opened.screenshot(full_page=True)) > 10_000
+    opened.locator("#theme").click()
+    assert brightness("document.documentElement") > 700
