@@ -68,7 +68,7 @@ class Train(_Section):
 class Probe(_Section):
     """Diagnostic classifiers on each layer, of pretrained models, of the fine-tuning runs of the task, of random ones.
 
-    seeds : of random weights; options : as ``probekit probe`` takes them
+    limit : learn from the first examples only; seeds : of random weights; options : as ``probekit probe`` takes them
     """
 
     tasks: list[str] = Field(min_length=1)

@@ -12,7 +12,7 @@ from typing import Any
 
 import xxhash
 
-from probekit.adaptation.options import DEFAULTS, Regime
+from probekit.adaptation.options import DEFAULTS, LINEAR, Regime
 from probekit.errors import ProbekitError, UsageError
 from probekit.models.folder import resolve_model
 from probekit.models.identity import identify
@@ -70,7 +70,7 @@ def study_steps(study: Study, data_dir: str | Path | None = None) -> list[Step]:
         *(step for block in study.probe for step in plan.probe(block)),
         *(step for block in study.mi for step in plan.information(block)),
         *(step for block in study.domains for step in plan.domains(block)),
-        *(step for block in study.train for step in plan.guidelines(block)),
+        *(plan.guidelines(name) for name in plan.compared()),
     ]
     unique: dict[str, Step] = {}
     for step in steps:  # several analyses read one cache
@@ -96,15 +96,15 @@ class _Plan:
 
     # what comes from outside
 
-    def task(self, name: str, *splits: str | None) -> tuple[list[str], dict[str, str], float]:
-        """The words that name a task, their digests, and its pieces, roughly."""
+    def task(self, name: str, *splits: str | None, limit: int | None = None) -> tuple[list[str], dict[str, str], float]:
+        """The words that name a task, their digests, and its pieces, roughly, of the first ``limit`` examples."""
         folder = self._folder(name)
         words = ["--task", name, *(["--data-dir", str(folder)] if folder else [])]
         read = _read(name, str(folder) if folder else None)
         found = {split: read(split) for split in dict.fromkeys(splits) if split}
         digests = {str(folder): ""} if folder else {}
         digests[name] = f"{name} {json.dumps({split: digest for split, (digest, _) in found.items()})}"
-        return words, digests, sum(pieces for _, pieces in found.values())
+        return words, digests, sum(float(sum(pieces[:limit])) for _, pieces in found.values())
 
     def _folder(self, task: str) -> Path | None:
         base = task.split(":", 1)[0]
@@ -150,7 +150,7 @@ class _Plan:
     ) -> Step:
         what, data, _ = self.task(task, block.train, block.dev, block.test)
         who, weights = self.model(model)
-        train, dev = (self.task(task, split)[2] for split in (block.train, block.dev))
+        train, dev = self.task(task, block.train, limit=block.limit)[2], self.task(task, block.dev)[2]
         words = ["train", *what, *who, "--train", block.train, "--dev", block.dev, "--regime", regime]
         words += ["--test", block.test] if block.test else []
         words += ["--limit", str(block.limit)] if block.limit else []
@@ -162,7 +162,8 @@ class _Plan:
             work = size * (6 * train * epochs + 2 * dev * (epochs + 1))
         else:
             hidden = options.get("hidden_size") or 300
-            head = 0 if options.get("head") == "linear" else 8 * hidden * (width + hidden) + 24 * hidden**2
+            light = options.get("head") in LINEAR
+            head = 0 if light else 8 * hidden * (width + hidden) + 24 * hidden**2
             work = 2 * size * (train + dev) + head * (6 * train * epochs + 2 * dev * (epochs + 1))
         return Step(name, tuple(words), (), leaves, data | weights, work)
 
@@ -172,15 +173,22 @@ class _Plan:
         which += [slug(block.name)] if block.name else []
         return ".".join([_file(task), *which, regime, str(seed)])
 
-    def guidelines(self, block: Train) -> Iterator[Step]:
-        """Paired comparison of the regimes, where both are trained."""
-        if set(block.regimes) == set(Regime):
-            every = product(block.tasks, self.study.models, block.regimes, block.seeds)
-            runs = [self._run(block, task, model, regime, seed) for task, model, regime, seed in every]
-            name = " ".join(filter(None, ("guidelines", block.name)))
-            rows = f"rows/{slug(name)}.parquet"
-            words = ("guidelines", *(f"{OUT}/runs/{run}" for run in runs), "--out", f"{OUT}/{rows}")
-            yield Step(name, words, tuple(runs), (rows,), seconds=20.0, partly=True)
+    def compared(self) -> list[str]:
+        """The variants of which both regimes are trained."""
+        return list(dict.fromkeys(block.name for block in self.study.train if set(block.regimes) == set(Regime)))
+
+    def guidelines(self, variant: str) -> Step:
+        """Paired comparison of the regimes, of all tasks together."""
+        runs = [
+            self._run(block, task, model, regime, seed)
+            for block in self.study.train
+            if block.name == variant and set(block.regimes) == set(Regime)
+            for task, model, regime, seed in product(block.tasks, self.study.models, block.regimes, block.seeds)
+        ]
+        name = f"guidelines {variant}".strip()
+        rows = f"rows/{slug(name)}.parquet"
+        words = ("guidelines", *(f"{OUT}/runs/{run}" for run in runs), "--out", f"{OUT}/{rows}")
+        return Step(name, words, tuple(runs), (rows,), seconds=20.0, partly=True)
 
     def _transfer(
         self, name: str, leaves: tuple[str, ...], block: Train, model: str, regime: Regime, others: Sequence[str]
@@ -266,16 +274,16 @@ class _Plan:
         self, block: Probe | Information, task: str, split: str, model: str, run: str | None, seed: int | None
     ) -> Step:
         which = run or f"{_file(task)}.{slug(model)}" + ("" if seed is None else f".random-{seed}")
-        limited = f".first-{block.limit}" if block.limit else ""
-        name = f"cache {which}.{slug(split)}{limited}"
+        limit = block.limit if isinstance(block, Information) or split == block.train else None
+        name = f"cache {which}.{slug(split)}" + (f".first-{limit}" if limit else "")
         path = f"caches/{slug(name.removeprefix('cache '))}.h5"
 
         def make() -> Step:
-            what, data, pieces = self.task(task, split)
+            what, data, pieces = self.task(task, split, limit=limit)
             who, weights = self.model(model, seed=seed)
             who, weights = (["--model", f"{OUT}/runs/{run}"], {}) if run else (who, weights)
             words = ["cache-activations", *who, *what, "--split", split, "--pooling", ",".join(self._poolings(task))]
-            words += ["--limit", str(block.limit)] if block.limit else []
+            words += ["--limit", str(limit)] if limit else []
             work = 2 * _size(self.study.models[model])[0] * pieces
             return Step(
                 name, (*words, "--out", f"{OUT}/{path}"), (run,) if run else (), (path,), data | weights, work, 4.0
@@ -367,9 +375,9 @@ def _read(task: str, folder: str | None) -> Any:
     loaded = load_task(task, folder)
 
     @lru_cache(maxsize=8)
-    def of(split: str) -> tuple[str, float]:
+    def of(split: str) -> tuple[str, list[float]]:
         part = loaded.split(split)
-        return part.digest(), sum(1.35 * (len(f"{e.text} {e.pair or ''}".split())) + 3 for e in part)
+        return part.digest(), [1.35 * (len(f"{e.text} {e.pair or ''}".split())) + 3 for e in part]
 
     return of
 
