@@ -169,7 +169,7 @@ def _in_words(best: Iterator[dict[str, object]]) -> Iterator[str]:
 
 
 def _mixes(rows: pd.DataFrame) -> str:
-    kept = rows[rows["kept"].astype(bool)]
+    kept = rows[rows["kept"].astype(bool) & rows["value"].notna()]
     top = kept.loc[kept.groupby(["task", "checkpoint"])["value"].idxmax()]
     named = zip(
         top["checkpoint"].where(top["checkpoint"] != "", top["task"]), top["layer_name"], top["value"], strict=True

@@ -226,6 +226,16 @@ def test_trajectories(tmp_path):
     assert "probekit plot trajectory" in html
 
 
+def test_weights_of_mixes(tmp_path):
+    mix = {"estimator": "feature-extraction linear", "metric": "mix-weight", "checkpoint": "run"}
+    rows = [record(i, w, step=s, kept=s == 9, **mix) for s in (5, 9) for i, w in enumerate([0.2, 0.5, 0.3])]
+    html = page(rows, tmp_path)
+    assert "run: most weight on layer 1, 0.500." in html
+    assert "training step</text>" in html
+    lost = [{**row, "value": np.nan} for row in rows]
+    assert "Weight of each layer" in page(lost, tmp_path)  # drawn or not, there is a page
+
+
 def test_studies_and_figures_of_others(tmp_path):
     study = tmp_path / "study"
     path = save(curve([0.5, 0.6]), study / "rows" / "probe.parquet")
