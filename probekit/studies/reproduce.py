@@ -47,7 +47,9 @@ class Makes:
 
 
 COMMANDS = {
-    **dict.fromkeys(("probe", "mdl", "mi", "compare", "summary"), Makes("out")),
+    **dict.fromkeys(("probe", "mdl", "mi", "compare", "summary", "guidelines"), Makes("out")),
+    "evaluate": Makes("out", asked=("caches",)),
+    "table": Makes("rows_out", asked=("out",)),
     "domains": Makes("out", asked=("counts",)),
     "train": Makes("out", "rows.parquet", asked=("caches",), dropped=("report_to",)),
     "search": Makes("out", "rows.parquet"),

@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -237,6 +238,8 @@ def local_pool(jobs: int) -> Pool:
     import torch
     from loky.process_executor import ProcessPoolExecutor
 
+    # a worker that has grown is replaced between two steps, which is well
+    warnings.filterwarnings("ignore", message="A worker was restarted", category=UserWarning)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = {} if jobs == 1 else dict.fromkeys(("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"), str(max(1, cores // jobs)))
 

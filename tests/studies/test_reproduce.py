@@ -180,6 +180,9 @@ READ = {
     },
     "search": {"space", "task", "model", "data_dir", "test", "device"},
     "demo": set(),
+    "guidelines": {"runs", "metric", "split"},
+    "evaluate": {"run", "task", "split", "data_dir", "cache", "model", "device"},
+    "table": {"kind", "rows", "published"},
 }  # fmt: skip
 
 
