@@ -63,6 +63,8 @@ def _register() -> None:
     from probekit.cli.report import report_command
     from probekit.cli.reproduce import reproduce_command
     from probekit.cli.results import clean_command, results_command
+    from probekit.cli.study import app as study
+    from probekit.cli.table import table_command
 
     app.command("demo")(demo.demo_command)
     app.command("cache-activations")(cache.cache_command)
@@ -80,11 +82,13 @@ def _register() -> None:
     app.command("guidelines")(guidelines_command)
     app.command("search")(search.search_command)
     app.command("report")(report_command)
+    app.command("table")(table_command)
     app.command("reproduce")(reproduce_command)
     app.command("results")(results_command)
     app.command("clean")(clean_command)
     app.add_typer(convert.app, name="convert")
     app.add_typer(plot.app, name="plot")
+    app.add_typer(study, name="study")
     app.add_typer(tasks.app, name="tasks")
 
 
