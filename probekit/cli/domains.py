@@ -23,7 +23,7 @@ def domains_command(
         list[str] | None,
         typer.Argument(
             metavar="[NAME=PATH]…",
-            help="A file, or a folder with all below it: text, .jsonl, .gz of either. NAME=hub:REPO@SPLIT or "
+            help="A file, a folder with all below it, or a pattern: text, .jsonl, .gz of either. NAME=hub:REPO@SPLIT or "
             "NAME=hub:REPO:CONFIG@SPLIT is a data set of the hub; COUNTS.parquet what --counts wrote.",
         ),
     ] = None,

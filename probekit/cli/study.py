@@ -35,6 +35,7 @@ def run_command(
     plan: Annotated[
         bool, typer.Option("--plan", help="Say what would be done and how long it takes; do nothing.")
     ] = False,
+    commands: Annotated[bool, typer.Option("--commands", help="With --plan: the command of each step.")] = False,
     jobs: Annotated[int, typer.Option("--jobs", help="Steps at a time on this machine.")] = 1,
     backend: Annotated[str, typer.Option("--backend", help="loky (this machine) or dask.")] = "loky",
     scheduler: Annotated[
@@ -70,7 +71,7 @@ def run_command(
     folder = out or Path("studies") / asked.name
     steps = study_steps(asked, data_dir)
     if plan:
-        _show_plan(asked.title, steps, folder, seconds_of(steps, folder), jobs)
+        _show_plan(asked.title, steps, folder, seconds_of(steps, folder), jobs, commands=commands)
         return
     pool = local_pool(jobs) if backend == "loky" else dask_pool(str(scheduler))
     outcomes = run_study(steps, folder, main, pool, tell=_Teller(len(steps)))
@@ -110,7 +111,9 @@ def _named(word: str) -> tuple[str, str]:
     return (name, where) if equals else (model_name(word), word)
 
 
-def _show_plan(title: str, steps: Sequence[Step], folder: Path, times: dict[str, tuple[str, float]], jobs: int) -> None:
+def _show_plan(
+    title: str, steps: Sequence[Step], folder: Path, times: dict[str, tuple[str, float]], jobs: int, *, commands: bool
+) -> None:
     import shlex
 
     from probekit.studies.steps import OUT
@@ -122,7 +125,7 @@ def _show_plan(title: str, steps: Sequence[Step], folder: Path, times: dict[str,
             typer.echo(f"fails  {step.name}: {step.error}")
             continue
         typer.echo(f"{state:<6} {step.name}{'' if state == 'done' else f', {_time(seconds)}'}")
-        if state != "done":
+        if commands:
             typer.echo(f"         probekit {shlex.join(word.replace(OUT, str(folder)) for word in step.words)}")
     left = [seconds for state, seconds in times.values() if state != "done"]
     at_once = f", roughly {_time(sum(left) / jobs)} with {jobs} at a time" if jobs > 1 else ""

@@ -15,12 +15,13 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from glob import glob, has_magic
 from pathlib import Path
 from typing import Any, NoReturn
 
 from probekit.errors import DataError, UsageError
 
-__all__ = ["Chunk", "Corpus", "Unit", "read_files", "read_hub", "read_texts"]
+__all__ = ["Chunk", "Corpus", "Unit", "corpus_files", "read_files", "read_hub", "read_texts"]
 
 CHUNK = 1 << 18
 """Bytes that are read, and counted, at a time."""
@@ -67,7 +68,8 @@ class Corpus:
 
 
 def read_files(path: str | Path, *, field: str = "text") -> Corpus:
-    """A file or pipe, or all files of a folder and its subfolders in the order of their paths, hidden ones left out.
+    """A file or pipe, all files of a folder and its subfolders in the order of their paths, hidden ones left out, or those
+    of a pattern (``wiki/*.raw``).
 
     Names that end in .gz are unpacked; of .jsonl and .ndjson each line's ``field`` is a document. Links to files are
     followed, those within a folder to other folders are not.
@@ -75,15 +77,7 @@ def read_files(path: str | Path, *, field: str = "text") -> Corpus:
     nothing or something else than files in it, bytes that are not UTF-8 or not gzip, and a line that is no JSON object
     with a text in ``field``; it names file and byte or line.
     """
-    path = Path(path)
-    if path.is_dir():
-        files = _files_of(path)
-    elif path.exists():
-        files = [path]
-    else:
-        link = "is a link to what is not there." if path.is_symlink() else "there is no such file or folder."
-        raise DataError(link, file=path)
-    top = path if path.is_dir() else path.parent
+    top, files = corpus_files(path)
     sizes = [f.stat().st_size for f in files]
 
     def chunks() -> Iterator[Chunk]:
@@ -98,6 +92,19 @@ def read_files(path: str | Path, *, field: str = "text") -> Corpus:
             done += size
 
     return Corpus(chunks(), sum(sizes))
+
+
+def corpus_files(path: str | Path) -> tuple[Path, list[Path]]:
+    """The files that :func:`read_files` reads, and the folder that their names are told from; it raises DataError."""
+    path = Path(path).expanduser()
+    if path.is_dir():
+        return path, _files_of(path)
+    if path.exists():
+        return path.parent, [path]
+    if has_magic(str(path)) and (found := sorted(Path(name) for name in glob(str(path)) if Path(name).is_file())):  # noqa: PTH207
+        return Path(os.path.commonpath([f.parent for f in found])), found
+    link = "is a link to what is not there." if path.is_symlink() else "there is no such file or folder."
+    raise DataError(link, file=path)
 
 
 def _files_of(folder: Path) -> list[Path]:

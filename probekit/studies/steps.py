@@ -13,7 +13,8 @@ from typing import Any
 import xxhash
 
 from probekit.adaptation.options import DEFAULTS, LINEAR, Regime
-from probekit.errors import ProbekitError, UsageError
+from probekit.domains.corpora import corpus_files
+from probekit.errors import DataError, ProbekitError, UsageError
 from probekit.models.folder import resolve_model
 from probekit.models.identity import identify
 from probekit.paths import slug
@@ -403,12 +404,13 @@ def _corpus(place: str) -> str:
     """The digest of a corpus: of its files, or for the hub its name."""
     if place.startswith("hub:"):
         return place
-    path = Path(place).expanduser()
-    if not path.exists():
-        raise UsageError(f"there is no corpus at {place}; give it with --set domains.0.corpora.NAME=PATH.")
+    try:
+        top, found = corpus_files(place)
+    except DataError as error:
+        raise UsageError(f"{error} Say where it is: --set domains.0.corpora.NAME=PATH.") from None
     state = xxhash.xxh3_128()
-    for file in sorted(f for f in path.rglob("*") if f.is_file()) if path.is_dir() else [path]:
-        state.update(f"{file.relative_to(path)}\0{file.stat().st_size}\0".encode())
+    for file in found:
+        state.update(f"{file.relative_to(top)}\0{file.stat().st_size}\0".encode())
         with file.open("rb") as stream:
             while chunk := stream.read(1 << 24):
                 state.update(chunk)

@@ -22,6 +22,22 @@ def small(monkeypatch):
     monkeypatch.setattr(corpora, "CHUNK", 16)
 
 
+def test_a_pattern_stands_for_its_files(tmp_path):
+    for name in ("wiki/b.raw", "wiki/a.raw", "wiki/a.tokens", "more/c.raw"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"{name}\n", encoding="utf-8")
+    assert text(read_files(f"{tmp_path}/wiki/*.raw")) == "wiki/a.raw\nwiki/b.raw\n"
+    assert [chunk.source for chunk in read_files(f"{tmp_path}/*/*.raw").chunks] == [
+        "more/c.raw",
+        "wiki/a.raw",
+        "wiki/b.raw",
+    ]
+    with pytest.raises(DataError, match="no such file or folder"):
+        read_files(f"{tmp_path}/wiki/*.txt")
+    (tmp_path / "wiki/[x].raw").write_text("as it is\n", encoding="utf-8")
+    assert text(read_files(tmp_path / "wiki/[x].raw")) == "as it is\n"
+
+
 def test_a_folder_is_read_in_the_order_of_paths_without_what_is_hidden(tmp_path):
     (tmp_path / "b/c").mkdir(parents=True)
     (tmp_path / ".git").mkdir()
