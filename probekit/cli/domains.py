@@ -23,8 +23,8 @@ def domains_command(
         list[str] | None,
         typer.Argument(
             metavar="[NAME=PATH]…",
-            help="A file, a folder with all below it, or a pattern: text, .jsonl, .gz of either. NAME=hub:REPO@SPLIT or "
-            "NAME=hub:REPO:CONFIG@SPLIT is a data set of the hub; COUNTS.parquet what --counts wrote.",
+            help="A file, a folder with all below it, or a pattern: text, .jsonl, .gz of either. NAME=hub:REPO@SPLIT "
+            "or NAME=hub:REPO:CONFIG@SPLIT is a data set of the hub; COUNTS.parquet what --counts wrote.",
         ),
     ] = None,
     out: Annotated[

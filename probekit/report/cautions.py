@@ -88,7 +88,7 @@ def of_rows(kinds: Mapping[Kind, pd.DataFrame], layers: Mapping[Kind, pd.DataFra
 
 def _of_kind(kind: Kind, rows: pd.DataFrame) -> Iterator[Caution]:
     name, gold = kind.value, rows[rows["target"] == "gold"]
-    if kind not in (Kind.DOMAINS, Kind.OTHER):
+    if kind in (Kind.TRAINING, Kind.PROBES, Kind.INFORMATION, Kind.CODES, Kind.DIFFERENCES, Kind.SUMMARIES):
         sizes = gold.groupby(["task", "split"], sort=False)["n"].max().reset_index().to_dict("records")
         few = (f"{row['task']} {row['split']}: n = {row['n']:,}" for row in sizes if row["n"] < FEW)
         yield from _caution(f"{name}: fewer than {FEW} examples.", few)
@@ -100,10 +100,10 @@ def _of_kind(kind: Kind, rows: pd.DataFrame) -> Iterator[Caution]:
     if "converged" in gold:
         failed = gold.assign(layer=gold["layer_name"])[~gold["converged"].fillna(value=True).astype(bool)]
         yield from _caution(f"{name}: a fit did not converge.", _of(failed))
-    if "warning" in rows:
-        said = rows["warning"].astype("string").fillna("")
+    for column, what in (("warning", "the estimator's own warning."), ("caution", "what so many points can carry.")):
+        said = rows[column].astype("string").fillna("") if column in rows else rows["task"][:0]
         yield from _caution(
-            f"{name}: the estimator's own warning.",
+            f"{name}: {what}",
             (f"{word} ({count:,} rows)" for word, count in said[said != ""].value_counts(sort=False).items()),
         )
     for column, what in (

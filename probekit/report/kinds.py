@@ -25,6 +25,8 @@ class Kind(StrEnum):
     DIFFERENCES = "Paired differences"
     SUMMARIES = "Layer curves in a few numbers"
     DOMAINS = "Domains"
+    RELATION = "Distance and adaptation"
+    GUIDELINES = "Which regime to prefer"
     OTHER = "Other rows"
 
 
@@ -50,6 +52,9 @@ def by_kind(rows: pd.DataFrame) -> dict[Kind, pd.DataFrame]:
     kind[codes], kind[information] = Kind.CODES.value, Kind.INFORMATION.value
     kind[compared], kind[difference] = Kind.SUMMARIES.value, Kind.DIFFERENCES.value
     kind[domains], kind[training] = Kind.DOMAINS.value, Kind.TRAINING.value
+    kind[rest & has("prefer")], kind[has("corpus")] = Kind.GUIDELINES.value, Kind.RELATION.value
+    kind[rows["representation"] == "transfer"] = Kind.RELATION.value
+    kind[has("x") & has("domain")] = Kind.RELATION.value
     found = {one: rows[kind == one.value].dropna(axis="columns", how="all") for one in Kind}
     needed = rows.columns[:16]  # the columns that all rows have
     return {

@@ -25,6 +25,11 @@ SHOWN = (
     *("task", "curve", "split", "metric", "layer", "value", "ci_low", "ci_high", "noise_low", "noise_high"),
     *("control_task", "share", "p_adjusted", "verdict", "n"),
 )
+SHOWN_OF_RUNS = (
+    *("task", "split", "metric", "estimator", "model", "checkpoint", "representation", "value", "ci_low", "ci_high"),
+    "seed",
+)
+GUIDED = ("task", "model", "prefer", "confidence", "value", "ci_low", "ci_high", "p_adjusted", "why", "caveat")
 NOT_OF_INTEREST = ("mix-weight", "mix-gamma", "log-loss", "mean-squared-error")
 
 
@@ -39,6 +44,11 @@ def summaries(kinds: Mapping[Kind, pd.DataFrame], layers: Mapping[Kind, pd.DataF
         elif kind in CAPTIONS and len(found := pd.DataFrame(best_layers(layers[kind]))):
             found = found[[c for c in SHOWN if c in found]]
             yield kind.value, table(found.rename(columns={"layer": "best layer"}), CAPTIONS[kind])
+        elif kind is Kind.GUIDELINES:
+            yield (
+                kind.value,
+                table(rows[[c for c in GUIDED if c in rows]], "Fine-tuning or feature extraction?", whole=True),
+            )
         elif kind is Kind.DOMAINS and len(found := pairs(rows)):
             near = found.groupby("metric", sort=False).head(1)
             far = found.groupby("metric", sort=False).tail(1)
@@ -54,26 +64,11 @@ def trained(rows: pd.DataFrame) -> pd.DataFrame:
     """The metrics of the weights that trainings ended with, on dev and test, one row a run and metric."""
     kept = rows[rows["kept"].fillna(value=False).astype(bool)]
     kept = kept[~kept["metric"].isin(NOT_OF_INTEREST) & (kept["split"] != "train") & (kept["layer_name"] == "")]
-    names = {"estimator": "regime", "checkpoint": "run"}
-    shown = [
-        "task",
-        "split",
-        "metric",
-        "regime",
-        "model",
-        "run",
-        "representation",
-        "value",
-        "ci_low",
-        "ci_high",
-        "seed",
-    ]
-    kept = (
-        kept.assign(task=kept["task"].str.removeprefix("grammar:"))
-        .rename(columns=names)
-        .sort_values(["task", "split", "metric"], kind="stable")
+    kept = kept.assign(task=kept["task"].str.removeprefix("grammar:")).sort_values(
+        ["task", "split", "metric"], kind="stable"
     )
-    return kept[[*shown, "n", *(c for c in ("epoch", "step") if c in kept)]]
+    more = [c for c in ("trained_on", "sd", "seeds", "epoch", "step") if c in kept]
+    return kept[[*SHOWN_OF_RUNS, "n", *more]].rename(columns={"estimator": "regime", "checkpoint": "run"})
 
 
 def pairs(rows: pd.DataFrame) -> pd.DataFrame:

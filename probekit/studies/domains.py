@@ -66,7 +66,7 @@ def domain_study(
         for corpus in corpora:
             found += _points(series, distances, corpus, about, how)
         found += _transfers(part, distances, domains, about, how)
-    return make_rows(found)
+    return make_rows(found).drop(columns=["kept", "epoch", "unread_words", "variant"], errors="ignore")
 
 
 def _distances(rows: pd.DataFrame, measure: str) -> dict[tuple[str, str], tuple[float, float, float]]:

@@ -83,7 +83,7 @@ def differences(rows: pd.DataFrame, runs: pd.DataFrame) -> Iterator[dict[Any, An
         same = rows[(rows["metric"] == name) & (rows["task"] == task) & (rows["model"] == tuned["model"])]
         same = same[np.isclose(same["value"], value, atol=1e-9)]
         low, high = (float(same[key].iloc[0]) if len(same) else np.nan for key in ("ci_low", "ci_high"))
-        yield tuned.to_dict() | {
+        yield tuned.drop("regime").to_dict() | {
             "metric": name, "value": value, "ci_low": low, "ci_high": high, "sd": np.nan,
             "estimator": f"{Regime.FINE_TUNE} - {Regime.FEATURE_EXTRACTION}", "representation": "none",
             "seeds": min(int(tuned["seeds"]), int(frozen["seeds"])),

@@ -110,7 +110,8 @@ def test_kinds():
         record(0, 0.1, metric="mutual-information"), record(0, 9.0, metric="codelength-bits"),
         record(0, 0.1, metric="difference", of_metric="accuracy", against="layer-0"),
         record(None, 3.0, metric="best-layer", of_metric="accuracy"), *training("a", "fine-tune linear", 0.8),
-        domain("x", "y", 0.2), record(None, 1.0, task="alone"),
+        domain("x", "y", 0.2), record(None, 0.7, metric="pearson", of_metric="accuracy", corpus="wiki"),
+        record(None, 0.1, metric="difference(accuracy)", prefer="cannot tell"), record(None, 1.0, task="alone"),
     ]  # fmt: skip
     found = {kind: len(part) for kind, part in by_kind(make_rows(rows)).items()}
     assert found == {Kind.TRAINING: 3, Kind.PROBES: 3, **dict.fromkeys(list(Kind)[2:], 1)}

@@ -102,9 +102,9 @@ def test_a_study_from_end_to_end(steps, tmp_path, monkeypatch):
     assert (out / "tables/regimes.md").read_text().count("\n|") >= 4
     assert {f.name for f in (out / "figures").iterdir()} == {"layers.svg", "layers.pdf", "layers.png"}
     assert "Toys" in (out / "report.html").read_text()
-    probed = read_rows(*sorted((out / "rows").glob("probe*.parquet")))
+    probed = read_rows(*sorted((out / "rows").glob("probe*.mean.parquet")))
     assert set(probed["model"]) == {"tiny"}
-    card = read_card(next((out / "rows").glob("probe*pretrained*.parquet")))
+    card = read_card(next((out / "rows").glob("probe*pretrained.mean.parquet")))
     assert card["command"].startswith(f"probekit probe {out}/caches/")
 
     again = run_steps(todo, out, main, HERE)
