@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import pairwise, product
+from itertools import pairwise, permutations, product
 from math import floor, inf, log, log2, sqrt
 
 import numpy as np
@@ -371,3 +371,12 @@ def divergence(measure, p, q, alpha=0.99, smoothing=1e-3):
     bits = js_bits(p, q)
     return {"js-divergence": bits, "js-divergence-nats": bits * log(2), "js-distance": sqrt(max(bits, 0)),
             "js-similarity": 1 - bits * log(2)}[measure]  # fmt: skip
+
+
+def mantel(x, y, correlation):
+    """Two-sided p of two matrices by all orders of the rows and columns of one of them, the diagonal left out."""
+    d = len(x)
+    pairs = [(i, j) for i in range(d) for j in range(d) if i != j]
+    left = [x[i, j] for i, j in pairs]
+    found = [abs(correlation(left, [y[o[i], o[j]] for i, j in pairs])) for o in permutations(range(d))]
+    return sum(r >= found[0] - 1e-9 for r in found) / len(found)

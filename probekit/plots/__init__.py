@@ -3,6 +3,7 @@
 from probekit.plots.differences import difference_panels, layer_differences
 from probekit.plots.domains import divergence_by_size, domain_matrix, domain_panels, domain_terms, domain_tree
 from probekit.plots.layers import layer_curve, layer_panels
+from probekit.plots.relation import relation_panels, transfer_matrix, transfer_panels
 from probekit.plots.save import save
 from probekit.plots.trajectory import trajectory, trajectory_panels
 
@@ -16,7 +17,10 @@ __all__ = [
     "layer_curve",
     "layer_differences",
     "layer_panels",
+    "relation_panels",
     "save",
     "trajectory",
     "trajectory_panels",
+    "transfer_matrix",
+    "transfer_panels",
 ]

@@ -1,0 +1,160 @@
+"""Figures of whether distance explains adaptation: what is drawn is what stands in the rows."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.text import Annotation
+
+from probekit.errors import UsageError
+from probekit.plots import relation_panels, transfer_matrix, transfer_panels
+from probekit.rows import make_rows
+
+NAMES = ["fiction", "travel", "telephone", "slate", "$government$"]
+
+
+def record(value, **own):
+    return {
+        "task": "mnli", "split": "dev", "model": "a/minilm", "layer": None, "representation": "none",
+        "estimator": "fine-tune linear", "target": "gold", "metric": "accuracy", "value": value, "n": 100,
+        "ci_low": value - 0.02, "ci_high": value + 0.04,
+    } | own  # fmt: skip
+
+
+def points(**own):
+    return [
+        record(0.7 + k / 100, domain=d, corpus="wikipedia", x=0.2 - k / 50, x_low=0.19 - k / 50, x_high=0.25) | own
+        for k, d in enumerate(NAMES)
+    ]
+
+
+def crossed(names=NAMES[:3], **own):
+    return [
+        record(0.5 + i / 10 + j / 100, trained_on=a, domain=b, corpus="", x=abs(i - j) / 10, x_low=None, x_high=None)
+        | own
+        for i, a in enumerate(names)
+        for j, b in enumerate(names)
+    ]
+
+
+def said(metric, value, p, **own):
+    own = {"corpus": "wikipedia", "of_metric": "accuracy", "p": p, "ci_low": value - 0.1, "ci_high": value + 0.1} | own
+    return record(value, metric=metric, **own)
+
+
+def marks(ax):
+    return {(float(x), float(y)) for line in ax.lines for x, y in [(line.get_xdata()[0], line.get_ydata()[0])]
+            if line.get_marker() not in ("_", "|", "None")}  # fmt: skip
+
+
+def test_a_panel_for_each_corpus_metric_and_regime():
+    rows = [*points(), *points(estimator="feature-extraction linear"), *points(corpus="novels")]
+    figure = relation_panels(make_rows(rows), columns=2)
+    assert [ax.get_title("left") for ax in figure.axes] == [
+        "fine-tune linear", "feature-extraction linear", "fine-tune linear"]  # fmt: skip
+    assert [ax.get_xlabel() for ax in figure.axes] == [
+        f"distance from {c}" for c in ("wikipedia", "wikipedia", "novels")
+    ]
+    assert figure.axes[0].get_ylabel() == "Accuracy"
+    two = relation_panels(make_rows([*points(), *points(model="b/gpt")]))
+    assert [ax.get_title("left") for ax in two.axes] == ["minilm, fine-tune linear", "gpt, fine-tune linear"]
+
+
+def test_points_stand_where_the_rows_say_with_their_intervals():
+    (ax,) = relation_panels(make_rows(points())).axes
+    assert marks(ax) == {(p["x"], p["value"]) for p in points()}
+    across, up = (ax.containers[0].lines[2][k].get_segments()[0] for k in (0, 1))
+    np.testing.assert_allclose(across, [[0.19, 0.7], [0.25, 0.7]])
+    np.testing.assert_allclose(up, [[0.2, 0.68], [0.2, 0.74]])
+    names = {t.xy: t.get_text() for t in ax.texts if isinstance(t, Annotation)}
+    assert names == {(p["x"], p["value"]): p["domain"] for p in points()}
+    (bare,) = relation_panels(make_rows(points(ci_low=None, ci_high=None, x_low=None, x_high=None))).axes
+    assert bare.containers[0].lines[2] == ()
+
+
+def test_names_keep_out_of_each_others_way():
+    near = [p | {"x": 0.1 + 0.01 * (k % 2), "value": 0.7 + 0.001 * k} for k, p in enumerate(points(x_low=0, x_high=1))]
+    far = [near[0] | {"domain": d, "x": x, "value": x} for d, x in (("left", 0.0), ("right", 1.0))]
+    figure = relation_panels(make_rows([*near[:3], *far]))
+    figure.draw_without_rendering()
+    boxes = [t.get_window_extent() for t in figure.axes[0].texts if isinstance(t, Annotation)]
+    assert len(boxes) == 5
+    assert not any(a.overlaps(b) for a, b in combinations(boxes, 2))
+
+
+def test_correlations_stand_above_their_panel():
+    relations = [
+        said("pearson", -0.5, 0.42), said("kendall", -0.4, 0.0002, ci_low=None, ci_high=None),
+        said("spearman", np.nan, np.nan), said("pearson", 0.9, 0.01, corpus="novels"),
+    ]  # fmt: skip
+    figure = relation_panels(make_rows([*points(), *points(corpus="novels")]), make_rows(relations))
+    texts = [next(t.get_text() for t in ax.texts if not isinstance(t, Annotation)) for ax in figure.axes]
+    assert texts[0].split("\n") == [
+        "Pearson -0.50 [-0.60, -0.40], p = 0.42", "Kendall -0.40, p < 0.001", "Spearman undefined"]  # fmt: skip
+    assert texts[1] == "Pearson 0.90 [0.80, 1.00], p = 0.01"
+
+
+def test_pairs_have_the_colour_of_one_domain_and_the_shape_of_the_other():
+    rows = [r for r in crossed() if r["trained_on"] != r["domain"]]
+    figure = relation_panels(make_rows(rows))
+    (ax,), (legend,) = figure.axes, figure.legends
+    looks = {
+        t.get_text(): (h.get_color(), h.get_marker())
+        for t, h in zip(legend.get_texts(), legend.legend_handles, strict=True)
+    }
+    assert set(looks) == set(NAMES[:3])
+    drawn = {(c.lines[0].get_ydata()[0], c.lines[0].get_color(), c.lines[0].get_marker()) for c in ax.containers}
+    assert drawn == {(r["value"], looks[r["domain"]][0], looks[r["trained_on"]][1]) for r in rows}
+    assert ax.get_xlabel() == "distance"
+
+
+def test_the_matrix_is_trained_on_by_evaluated_on():
+    ax = transfer_matrix(make_rows(crossed()), ax=Figure().subplots())
+    values = np.ma.filled(ax.images[0].get_array(), np.nan)
+    np.testing.assert_allclose(values, [[0.5, 0.51, 0.52], [0.6, 0.61, 0.62], [0.7, 0.71, 0.72]])
+    assert [t.get_text() for t in ax.get_yticklabels()] == [t.get_text() for t in ax.get_xticklabels()] == NAMES[:3]
+    assert [t.get_text() for t in ax.texts][:2] == ["0.500", "0.510"]
+    assert sum(isinstance(p, Rectangle) for p in ax.patches) == 3
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("evaluated on", "trained on")
+
+
+def test_a_matrix_may_have_gaps_and_other_rows_than_columns():
+    rows = [*crossed()[1:], record(0.9, trained_on="all", domain="travel", corpus="", x=0, x_low=0, x_high=0)]
+    ax = transfer_matrix(make_rows(rows), ax=Figure().subplots())
+    values = np.ma.filled(ax.images[0].get_array(), np.nan)
+    down, along = ([t.get_text() for t in labels] for labels in (ax.get_yticklabels(), ax.get_xticklabels()))
+    assert down[-1] == "all"
+    assert values[3, along.index("travel")] == 0.9
+    assert np.isnan(values[down.index("fiction"), along.index("fiction")])
+    assert np.isnan(values).sum() == 3
+    assert len(ax.texts) == 9
+
+
+def test_regimes_share_one_scale():
+    rows = make_rows([*crossed(), *crossed(estimator="esim", value=0.2), *crossed(metric="f1")])
+    figure = transfer_panels(rows, metric="accuracy")
+    left, right, bar = figure.axes
+    assert [ax.get_title("left") for ax in (left, right)] == ["fine-tune linear", "esim"]
+    assert [ax.images[0].get_clim() for ax in (left, right)] == [(0.2, pytest.approx(0.72))] * 2
+    assert bar.get_ylabel() == "Accuracy"
+    assert len(transfer_panels(rows, metric="f1").axes) == 2
+    figure.canvas.draw()
+
+
+def test_what_cannot_be_drawn():
+    with pytest.raises(UsageError, match="fiction has two values"):
+        relation_panels(make_rows([*points(), points()[0]]))
+    with pytest.raises(UsageError, match="lack the columns domain, corpus, x, x_low, x_high"):
+        relation_panels(make_rows([record(0.5)]))
+    with pytest.raises(UsageError, match="no rows to draw"):
+        relation_panels(make_rows(points())[:0])
+    with pytest.raises(UsageError, match="lack the columns of_metric"):
+        relation_panels(make_rows(points()), make_rows([record(0.5, corpus="", p=0.1)]))
+    with pytest.raises(UsageError, match="see transfer_panels"):
+        transfer_matrix(make_rows([*crossed(), *crossed(estimator="esim")]))
+    with pytest.raises(UsageError, match="no f1 in these rows, only accuracy"):
+        transfer_panels(make_rows(crossed()), metric="f1")
+    with pytest.raises(UsageError, match="fiction → fiction has two values"):
+        transfer_matrix(make_rows([*crossed(), *crossed()]))
