@@ -154,7 +154,7 @@ def _show_end(outcomes: Sequence[Outcome], folder: Path) -> None:
             from probekit.paths import slug
 
             log = folder / "logs" / f"{slug(one.step.name)}.log"
-            typer.echo(f"failed: {one.step.name}: {one.message}{f' (see {log})' if log.exists() else ''}", err=True)
+            typer.echo(f"failed: {one.step.name}: {one.message}{f' (see {log})' if one.seconds else ''}", err=True)
     for path in [*sorted(folder.glob("tables/*.md")), folder / "report.html"]:
         if path.exists():
             typer.echo(path)

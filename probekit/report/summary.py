@@ -64,10 +64,12 @@ def trained(rows: pd.DataFrame) -> pd.DataFrame:
     """The metrics of the weights that trainings ended with, on dev and test, one row a run and metric."""
     kept = rows[rows["kept"].fillna(value=False).astype(bool)]
     kept = kept[~kept["metric"].isin(NOT_OF_INTEREST) & (kept["split"] != "train") & (kept["layer_name"] == "")]
+    if "trained_on" in kept:  # elsewhere there is a matrix of these
+        kept = kept[kept["trained_on"].isna() | (kept["trained_on"] == kept["task"])].drop(columns="trained_on")
     kept = kept.assign(task=kept["task"].str.removeprefix("grammar:")).sort_values(
         ["task", "split", "metric"], kind="stable"
     )
-    more = [c for c in ("trained_on", "sd", "seeds", "epoch", "step") if c in kept]
+    more = [c for c in ("sd", "seeds", "epoch", "step") if c in kept]
     return kept[[*SHOWN_OF_RUNS, "n", *more]].rename(columns={"estimator": "regime", "checkpoint": "run"})
 
 
