@@ -63,7 +63,12 @@ LOWER_IS_BETTER = (
     "bits-per-example",
     "conditional-v-entropy",
 )
-DIFFERENCES = {"above-shuffled": "{}\nabove shuffled labels", "selectivity": "Selectivity\n({})"}
+DIFFERENCES = {
+    "above-shuffled": "{}\nabove shuffled labels",
+    "selectivity": "Selectivity\n({})",
+    "difference": "{}\ngained by fine-tuning",
+    "lost": "{}\nlost by training elsewhere",
+}
 CURVE = ("model", "checkpoint", "step", "representation", "estimator", "target", "split", "seed")
 
 

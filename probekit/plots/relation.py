@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["relation_panels", "transfer_matrix", "transfer_panels"]
 
 PANEL = ("task", "model", "corpus", "metric", "estimator")
+NAMED = {"fine-tune - feature-extraction": "fine-tuning, gain"}
 NAMES = {"pearson": "Pearson", "spearman": "Spearman", "kendall": "Kendall"}
 WIDE, HIGH = 2.9, 2.6  # inches of a panel
 PLACES = [  # of a name about its point, in points, the first that is free: beside, above, below
@@ -64,7 +65,8 @@ def relation_panels(points: pd.DataFrame, relations: pd.DataFrame | None = None,
         _draw(ax, part, about, looks if len(name) > 1 else None)
         said = [] if relations is None else [_said(r) for _, r in relations.iterrows() if _is_of(r, about)]
         ax.text(0, 1.02, "\n".join(said), transform=ax.transAxes, fontsize=7, color="#666666", va="bottom")
-        title = ", ".join(filter(None, (*(about[c].rsplit("/", 1)[-1] for c in told), about["estimator"])))
+        how = NAMED.get(about["estimator"], about["estimator"])
+        title = ", ".join(filter(None, (*(about[c].rsplit("/", 1)[-1] for c in told), how)))
         ax.set_title(title, loc="left", pad=6 + 10 * lines, fontsize=10, fontweight="bold", color=INK, parse_math=False)
     for ax in axes[len(panels) :]:
         ax.remove()
