@@ -76,7 +76,7 @@ def relation(
     covered it in 90 to 96 % of simulations with 5 to 20 points (Pearson; percentiles in 84 to 92 %) and in 94 to 100 %
     (Spearman, Kendall). Of five points nearly all of [-1, 1] is covered: that is what they say. Points in perfect order
     have no interval of ranks, for all resamples agree (one sample in four of five points with a true r of 0.9).
-    Kendall's tau takes its time: 9 s for all three with 400 points, nearly all of it.
+    Kendall's tau takes its time: 5 s for all three with 400 points, nearly all of it.
     Raises UsageError for fewer than 3 points, unequal lengths and values that are not finite.
     """
     x, y = (np.asarray(v, dtype=np.float64) for v in (x, y))
