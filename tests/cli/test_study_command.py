@@ -1,0 +1,112 @@
+"""``probekit study`` and ``probekit table`` as they are typed."""
+
+import pytest
+
+from probekit.cli import main
+from probekit.rows import make_rows, write_rows
+
+STUDY = """
+title = "Little"
+models = {{ tiny = "{model}" }}
+[[mi]]
+tasks = ["grammar:sentiment", "{second}"]
+limit = 40
+options = {{ shuffles = 19, controls = 0 }}
+[[figure]]
+kind = "layers"
+rows = "mi"
+"""
+
+
+@pytest.fixture
+def little(tmp_path, tiny_bert, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def write(second="grammar:acceptability"):
+        (tmp_path / "little.toml").write_text(STUDY.format(model=tiny_bert, second=second))
+        return "little.toml"
+
+    return write
+
+
+def test_a_plan_does_nothing_and_tells_all(little, tmp_path, capsys):
+    assert main(["study", "run", little(), "--plan"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("Little\n")
+    assert "new    mi grammar-sentiment.tiny.pretrained.mean, " in told
+    assert "6 of 6 steps to do, roughly" in told
+    assert "probekit mi" not in told
+    assert not (tmp_path / "studies").exists()
+    assert main(["study", "run", little(), "--plan", "--commands", "--out", "here", "--jobs", "2"]) == 0
+    told = capsys.readouterr().out
+    assert "probekit cache-activations --model" in told
+    assert "--out here/caches/grammar-sentiment.tiny.train.first-40.h5" in told
+    assert "with 2 at a time" in told
+    assert main(["study", "run", little("nonsense"), "--plan"]) == 0
+    assert "fails  cache nonsense.tiny.train.first-40: unknown task 'nonsense'" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_study_is_run_and_run_again(little, tmp_path, capsys):
+    assert main(["study", "run", little("nonsense"), "--jobs", "2"]) == 1
+    out, err = capsys.readouterr()
+    assert "failed: cache nonsense.tiny.train.first-40: unknown task 'nonsense'" in err
+    assert "mi nonsense.tiny.pretrained.mean: skipped: it needs cache nonsense" in out
+    assert "studies/little/report.html" in out
+    assert (tmp_path / "studies/little/figures/layers.pdf").exists()
+    assert main(["study", "run", little()]) == 0
+    assert "4 done, 2 reused" in capsys.readouterr().out  # cache and information of the mended task, figure and report
+    assert main(["study", "run", little()]) == 0
+    assert capsys.readouterr().out.startswith("6 reused")
+
+
+def test_what_cannot_be_run_is_told(little, capsys):
+    for words, told in (
+        (["nonsense"], "there is no study 'nonsense'"),
+        ([little(), "--backend", "slurm"], "--backend is loky or dask, not 'slurm'"),
+        ([little(), "--backend", "dask"], "--backend dask and --scheduler ADDRESS belong together"),
+        ([little(), "--scheduler", "tcp://x"], "belong together"),
+        ([little(), "--set", "mi.0.split"], "replaces nothing"),
+        ([little(), "--jobs", "0"], "--jobs is 0"),
+    ):
+        assert main(["study", "run", *words]) == 2
+        assert told in capsys.readouterr().err
+
+
+def test_shipped_studies_are_listed_and_shown(capsys):
+    assert main(["study", "list"]) == 0
+    assert "table6-small: Table 6:" in capsys.readouterr().out
+    assert main(["study", "show", "table6-small"]) == 0
+    assert "[[domains]]" in capsys.readouterr().out
+    assert main(["study", "show", "table7"]) == 2
+
+
+def test_tables(tmp_path, capsys):
+    row = {
+        "task": "mrpc", "split": "dev", "model": "m", "checkpoint": "mrpc.fine-tune.0", "layer": None,
+        "representation": "pooler", "estimator": "fine-tune linear", "target": "gold", "metric": "accuracy",
+        "value": 0.75, "ci_low": 0.7, "ci_high": 0.8, "seed": 0, "n": 408, "kept": True,
+    }  # fmt: skip
+    frozen = row | {"estimator": "feature-extraction esim", "checkpoint": "mrpc.feature-extraction.0", "value": 0.5}
+    write_rows(make_rows([row, frozen]), tmp_path / "rows.parquet", {})
+    words = ["table", "regimes", str(tmp_path / "*.parquet"), "--published", "peters-2019/2"]
+    assert main([*words, "--out", str(tmp_path / "t.md"), "--rows", str(tmp_path / "t.csv")]) == 0
+    text = (tmp_path / "t.md").read_text()
+    assert text in capsys.readouterr().out
+    assert text.splitlines()[:5] == [
+        "| model | × 100 | mrpc (accuracy, dev) |",
+        "| --- | --- | --- |",
+        "| m | feature extraction, esim | 50.0 [70.0, 80.0] |",
+        "| m | fine-tuning, linear | 75.0 [70.0, 80.0] |",
+        "| m | Δ fine-tuning | +25.0 |",
+    ]
+    assert "| *BERT-base, published* | *fine-tuning* | 84.8 |" in text
+    assert (tmp_path / "t.csv").exists()
+    for wrong, told in (
+        (["table", "regime", "x.parquet"], "there is no table 'regime'; there are regimes, domains"),
+        ([*words[:3], "--out", "t.txt"], "a table is written as .md"),
+        ([*words[:3], "--published", "peters-2019/7"], "no published numbers 'peters-2019/7'"),
+        (["table", "domains", *words[2:3]], "no rows of runs on single domains"),
+    ):
+        assert main(wrong) == 2
+        assert told in capsys.readouterr().err
