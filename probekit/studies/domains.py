@@ -19,7 +19,9 @@ from probekit.studies.runs import by_seeds, differences, trained
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["domain_study"]
+__all__ = ["ALONE", "domain_study"]
+
+ALONE = "without effects of single domains"
 
 
 def domain_study(
@@ -42,7 +44,9 @@ def domain_study(
         transfers : the metric of each regime, trained on ``trained_on`` and evaluated on ``domain``, corpus "", and
             ``lost(METRIC)``, that of what was trained on the domain itself minus it
         correlations : metric "pearson", "spearman" or "kendall", with ``corpus``, ``of_metric``, ``p``, ``exact`` and
-            ``caution``, what so many points can carry; of transfers those of what is lost, by permutation of domains
+            ``caution``, what so many points can carry; of transfers those of what is lost, by permutation of domains,
+            as it is and (4 domains or more) without what belongs to a domain alone, which else may pass for a relation
+            (:func:`probekit.domains.relation.matrix_relation`)
     Raises UsageError where there are no domains, or no divergence between one and a corpus.
     """
     runs = trained(rows)
@@ -138,9 +142,12 @@ def _transfers(
         off = ~np.eye(d, dtype=bool)
         if d < 3 or not (np.isfinite(y).all() and np.isfinite(x[off]).all()):
             continue
-        told = {**about, "corpus": "", "of_metric": metric, "estimator": estimator, "representation": "transfer"}
-        for name, r in matrix_relation(x, -y, adjust=Adjust.IN_DOMAIN, **how).items():
-            yield told | {
-                "metric": name, "value": r.value, "ci_low": r.low, "ci_high": r.high, "p": r.p, "exact": r.exact,
-                "n": r.n, "seed": how["seed"], "caution": caution(r.n, domains=d),
-            }  # fmt: skip
+        told = {**about, "corpus": "", "estimator": estimator, "representation": "transfer"}
+        for of_metric, adjust in ((metric, Adjust.IN_DOMAIN), (f"{metric}, {ALONE}", Adjust.EFFECTS)):
+            if adjust is Adjust.EFFECTS and d < 4:
+                continue
+            for name, r in matrix_relation(x, -y, adjust=adjust, **how).items():
+                yield told | {
+                    "metric": name, "value": r.value, "ci_low": r.low, "ci_high": r.high, "p": r.p, "exact": r.exact,
+                    "n": r.n, "seed": how["seed"], "of_metric": of_metric, "caution": caution(r.n, domains=d),
+                }  # fmt: skip

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from probekit.adaptation.options import Regime
 from probekit.errors import UsageError
 from probekit.rows import make_rows
-from probekit.studies.domains import domain_study
+from probekit.studies.domains import ALONE, domain_study
 from probekit.studies.runs import by_seeds, differences, regime_of, trained
 
 if TYPE_CHECKING:
@@ -133,11 +133,13 @@ def _transfers(found: pd.DataFrame, domains: Sequence[str]) -> str:
         lines = [[i, *(f"{100 * at[i, j]:.1f}" if (i, j) in at else "" for j in domains)] for i in domains]
         text = _markdown([f"{estimator}: trained on ↓, evaluated on →", *domains], lines)
         rows = found[found["metric"].isin(CORRELATIONS) & (found["estimator"] == estimator) & (found["corpus"] == "")]
-        if len(rows):
-            r = {row["metric"]: row for row in rows.to_dict("records")}
+        for of_metric, several in rows.groupby("of_metric", sort=False):
+            r = {row["metric"]: row for row in several.to_dict("records")}
             said = ", ".join(f"{name.capitalize()} {_r(r[name])}" for name in CORRELATIONS)
-            text += f"\nWhat is lost by training elsewhere, against the divergence of the two domains: {said}. "
-            text += f"{rows['caution'].iloc[0]}\n"
+            how = f", {ALONE}" if str(of_metric).endswith(ALONE) else ""
+            text += f"\nWhat is lost by training elsewhere, against the divergence of the two domains{how}: {said}.\n"
+        if len(rows):
+            text += f"\n{rows['caution'].iloc[0]}\n"
         parts.append(text)
     return "\n" + "\n".join(parts) if parts else ""
 

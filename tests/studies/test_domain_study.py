@@ -7,7 +7,7 @@ from scipy import stats
 
 from probekit.errors import UsageError
 from probekit.rows import make_rows
-from probekit.studies.domains import domain_study
+from probekit.studies.domains import ALONE, domain_study
 from probekit.studies.runs import by_seeds, trained
 from probekit.studies.tables import domain_table, published, regime_table
 
@@ -108,6 +108,7 @@ def test_what_transfers(rows):
     ))  # fmt: skip
     assert one["value"] == pytest.approx(here - there)
     assert one["x"] == pytest.approx(abs(FAR["travel"] - FAR["slate"]))
+    assert set(found["of_metric"].dropna()) >= {"lost(accuracy)", f"lost(accuracy), {ALONE}"}
     told = found[(found["of_metric"] == "lost(accuracy)") & (found["estimator"] == "fine-tune linear")]
     r = told.set_index("metric").loc["pearson"]
     own = lost.loc["fine-tune linear"]
