@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from test_report import curve, save
+from pages import curve, save
 
 from probekit.cli import main
 

@@ -4,7 +4,7 @@ import shutil
 
 import pandas as pd
 import pytest
-from test_report import SCRIPT, curve, domain, save, training
+from pages import SCRIPT, curve, domain, save, training
 
 from probekit.report import build_report
 from probekit.rows import evidence

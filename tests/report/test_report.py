@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
+from pages import SCRIPT, cells, curve, domain, page, record, save, training
 
 from probekit.errors import DataError, UsageError
 from probekit.report import build_report
@@ -15,57 +16,7 @@ from probekit.report.kinds import Kind, by_kind
 from probekit.report.layers import best_layers, by_layer
 from probekit.report.tables import LARGEST, number, table
 from probekit.report.text import markdown
-from probekit.rows import evidence, make_rows, write_rows
-
-SCRIPT = "<script>alert(1)</script>"
-
-
-def record(layer=0, value=0.5, **change):
-    base = {"task": "cola", "split": "dev", "model": "tiny", "layer": layer, "representation": "mean"}
-    return {**base, "estimator": "logistic", "target": "gold", "metric": "accuracy", "value": value, "n": 500} | change
-
-
-def curve(values, **change):
-    """Gold values with intervals of ±0.05, and shuffled labels from 0.45 to 0.55."""
-    gold = [record(i, v, ci_low=v - 0.05, ci_high=v + 0.05, **change) for i, v in enumerate(values)]
-    noise = {"target": "shuffled", "ci_low": 0.45, "ci_high": 0.55}
-    return [*gold, *(record(i, 0.5, **{**change, **noise}) for i in range(len(values)))]
-
-
-def training(run, estimator, value, **change):
-    about = {"layer": None, "checkpoint": run, "estimator": estimator, "step": 10, "epoch": 1.0, "kept": True}
-    return [
-        record(value=value, **about, ci_low=value - 0.02, ci_high=value + 0.02, **change),
-        record(value=value - 0.1, **{**about, "kept": False, "step": 5}, **change),
-        record(value=0.4, metric="log-loss", **about, **change),
-    ]
-
-
-def domain(a, b, value, p=0.005, **change):
-    about = {"layer": None, "task": "domains", "estimator": "null-corrected", "metric": "js-divergence"}
-    return record(value=value, domain_a=a, domain_b=b, p=p, ci_low=value, ci_high=value, **about) | change
-
-
-def save(records, path, card=None):
-    return write_rows(
-        make_rows(records), path, evidence(command=f"probekit make {path.name}") if card is None else card
-    )
-
-
-def page(records, folder, **options):
-    path = (
-        records
-        if isinstance(records, list) and not isinstance(records[0], dict)
-        else [save(records, folder / "r.parquet")]
-    )
-    return build_report(path, folder / "page.html", **options).read_text(encoding="utf-8")
-
-
-def cells(html, caption):
-    """The shown cells of the first table with a caption that holds these words."""
-    body = next(part for part in html.split('<div class="table">') if caption in part).split("</table>")[0]
-    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", line) for line in re.findall(r"<tr>(.*?)</tr>", body, re.S)]
-    return [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
+from probekit.rows import evidence, make_rows
 
 
 def test_best_layers_and_their_noise(tmp_path):

@@ -268,6 +268,7 @@ def test_rows_are_reproduced_to_the_bit(result, card, tmp_path, capfd):
     assert before == {p: p.read_bytes() for p in result.iterdir()}
 
 
+@pytest.mark.slow
 def test_rows_changed_by_hand(result, card, tmp_path, capfd):
     path = card()
     changed = read_rows(tmp_path / "r.parquet")
@@ -301,6 +302,7 @@ def test_caches_that_are_missing_or_others(result, card, tmp_path, capfd):
         assert main(["reproduce", str(card(caches=caches)), "--from", str(tmp_path)]) == 2
 
 
+@pytest.mark.slow
 def test_a_command_that_fails_is_told(result, card, capfd):
     assert (
         main(["reproduce", str(card(command="probekit probe none.h5 dev.h5 --out r.csv")), "--from", str(result)]) == 2

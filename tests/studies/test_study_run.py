@@ -1,6 +1,8 @@
 """A study from end to end, on toys: done once, not done again, gone on with, and what a broken part takes with it."""
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -237,15 +239,30 @@ def test_one_process_runs_a_study(tmp_path):
         open_study(tmp_path / "s").__enter__()
 
 
-def test_loky_workers_end_with_their_study(tmp_path, tiny_bert):
-    """A real pool: two commands in two processes, with their words in the cards."""
+def test_steps_run_in_processes_of_their_own(tmp_path):
     from probekit.studies.run import local_pool
 
-    words = ("cache-activations", "--model", str(tiny_bert), "--task", "grammar:sentiment", "--limit", "8")
-    todo = [
-        Step(split, (*words, "--split", split, "--out", f"{OUT}/{split}.h5"), (), (f"{split}.h5",))
-        for split in ("train", "dev")
-    ]
-    assert [o.state for o in run_steps(todo, tmp_path, main, local_pool(2))] == ["done", "done"]
+    def number(words):
+        Path(words[1]).write_text(str(os.getpid()))
+        return 0
+
+    todo = [fake("a"), fake("b", "a"), fake("c", "a")]
+    assert [o.state for o in run_steps(todo, tmp_path, number, local_pool(2))] == ["done"] * 3
+    assert str(os.getpid()) not in {(tmp_path / name).read_text() for name in "abc"}
     with pytest.raises(UsageError, match="must be 1 or more"):
         local_pool(0)
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_costs_its_step(tmp_path):
+    from probekit.studies.run import local_pool
+
+    def odd(words):
+        if words[1].endswith("b"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        Path(words[1]).write_text("x")
+        return 0
+
+    ended = run_steps([fake("a"), fake("b"), fake("c"), fake("d", "b")], tmp_path, odd, local_pool(2))
+    assert [o.state for o in ended] == ["done", "failed", "done", "skipped"]
+    assert "died twice" in ended[1].message
