@@ -43,12 +43,14 @@ class Train(_Section):
     """Training runs: one for each model, task, regime and seed.
 
     name : of a variant, such as "joint"; it stands in the runs' names and in tables
+    models : some of the study's, all for none
     transfer : evaluate each run on the dev splits of the other tasks, too (their labels are the same)
     options : of both regimes, as ``probekit train`` takes them; ``fine-tune`` and ``feature-extraction`` of one
     """
 
     tasks: list[str] = Field(min_length=1)
     name: str = ""
+    models: list[str] = []
     regimes: list[Regime] = [Regime.FEATURE_EXTRACTION, Regime.FINE_TUNE]
     seeds: list[int] = Field([0], min_length=1)
     train: str = "train"
@@ -176,6 +178,8 @@ def read_study(where: str | Path, *, models: Mapping[str, str] | None = None, ch
     except ValidationError as error:
         raise DataError(_told(error), file=path) from error
     for block in study.train:
+        if strange := [name for name in block.models if name not in study.models]:
+            raise DataError(f"train: there is no model {strange[0]!r}; there are {', '.join(study.models)}.", file=path)
         for regime in block.regimes:
             try:
                 options_of(regime, {key: value for key, value in block.of_regime(regime).items() if key != "layers"})

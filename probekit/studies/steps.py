@@ -123,10 +123,14 @@ class _Plan:
         words = ["--model", where, "--model-name", name]
         return words + ([] if seed is None else ["--random-weights", str(seed)]), {where: _model(where)}
 
+    def models(self, block: Train) -> list[str]:
+        """The models of a section, by name."""
+        return block.models or list(self.study.models)
+
     # steps
 
     def train(self, block: Train) -> Iterator[Step]:
-        for model, task, regime, seed in product(self.study.models, block.tasks, block.regimes, block.seeds):
+        for model, task, regime, seed in product(self.models(block), block.tasks, block.regimes, block.seeds):
             name = self._run(block, task, model, regime, seed)
             options = block.of_regime(regime)
             leaves: tuple[str, ...] = (f"runs/{name}/probekit.json", f"runs/{name}/rows.parquet")
@@ -184,7 +188,7 @@ class _Plan:
             self._run(block, task, model, regime, seed)
             for block in self.study.train
             if block.name == variant and set(block.regimes) == set(Regime)
-            for task, model, regime, seed in product(block.tasks, self.study.models, block.regimes, block.seeds)
+            for task, model, regime, seed in product(block.tasks, self.models(block), block.regimes, block.seeds)
         ]
         name = f"guidelines {variant}".strip()
         rows = f"rows/{slug(name)}.parquet"
@@ -264,7 +268,7 @@ class _Plan:
             found = [
                 (self._run(train, task, model, Regime.FINE_TUNE, seed), None)
                 for train in self.study.train
-                if task in train.tasks and Regime.FINE_TUNE in train.regimes
+                if task in train.tasks and Regime.FINE_TUNE in train.regimes and model in self.models(train)
                 for seed in train.seeds
             ]
             if not found:
