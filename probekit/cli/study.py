@@ -127,9 +127,12 @@ def _show_plan(
         typer.echo(f"{state:<6} {step.name}{'' if state == 'done' else f', {_time(seconds)}'}")
         if commands:
             typer.echo(f"         probekit {shlex.join(word.replace(OUT, str(folder)) for word in step.words)}")
-    left = [seconds for state, seconds in times.values() if state != "done"]
+    left = [times[step.name][1] for step in steps if times[step.name][0] != "done" and not step.error]
+    fails = sum(bool(step.error) for step in steps)
     at_once = f", roughly {_time(sum(left) / jobs)} with {jobs} at a time" if jobs > 1 else ""
     typer.echo(f"\n{len(left)} of {len(steps)} steps to do, roughly {_time(sum(left))} one after another{at_once}")
+    if fails:
+        typer.echo(f"{fails} cannot be done, nor what needs them")
 
 
 class _Teller:
