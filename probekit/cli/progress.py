@@ -14,6 +14,8 @@ __all__ = ["bar"]
 @contextmanager
 def bar() -> Iterator[Progress]:
     """A Progress that draws one bar a stage; it stays hidden where standard error is no terminal."""
+    import sys
+
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
@@ -23,7 +25,7 @@ def bar() -> Iterator[Progress]:
         MofNCompleteColumn(), TextColumn("{task.fields[rates]}"), TimeRemainingColumn(),
     )  # fmt: skip
     console = Console(stderr=True)
-    bars = Bars(*columns, console=console, disable=not console.is_terminal)
+    bars = Bars(*columns, console=console, disable=not sys.stderr.isatty())
     stages: dict[str, tuple[TaskID, float, int, int]] = {}
 
     def show(stage: str, done: int, total: int, /, **rates: float) -> None:
