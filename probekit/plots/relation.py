@@ -210,18 +210,22 @@ def transfer_matrix(
 
 
 def transfer_panels(rows: pd.DataFrame, *, metric: str | None = None) -> Figure:
-    """One :func:`transfer_matrix` an estimator, side by side on one scale of colours; returns the Figure."""
+    """One :func:`transfer_matrix` an estimator (task, model), side by side on one scale of colours; the Figure."""
     from matplotlib.figure import Figure
 
     rows, metric = _of_metric(rows, metric)
-    parts = [part for _, part in rows.groupby("estimator", sort=False)]
+    parts = list(rows.groupby(["task", "model", "estimator"], sort=False))
+    told = [c for c in ("task", "model") if rows[c].nunique() > 1]
     limits = (float(rows["value"].min()), float(rows["value"].max()))
     across, down = (rows[c].nunique() for c in ("domain", "trained_on"))
     size = ((0.55 * across + 1.2) * len(parts) + 1, 0.5 * down + 1.6)
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots(1, len(parts), squeeze=False)[0]
-    for ax, part in zip(axes, parts, strict=True):
+    for ax, (_, part) in zip(axes, parts, strict=True):
         transfer_matrix(part, metric=metric, limits=limits, ax=ax)
+        if told:
+            over = ", ".join(str(part[c].iloc[0]).rsplit("/", 1)[-1] for c in told)
+            ax.set_title(f"{over}\n{part['estimator'].iloc[0]}", loc="left", fontsize=10, fontweight="bold", color=INK)
     _bar(figure, axes[-1].images[0], metric, list(axes))
     return figure
 

@@ -40,7 +40,7 @@ def domain_study(
     Returns
         points : the main metric of each regime, and ``difference(METRIC)``, fine-tuning minus feature extraction, by
             ``domain`` and ``corpus``, with the distance ``x`` and its interval x_low, x_high; ``seeds``, over which
-            ``value`` is a mean
+            ``value`` is a mean; the name of a variant follows the estimator
         transfers : the metric of each regime, trained on ``trained_on`` and evaluated on ``domain``, corpus "", and
             ``lost(METRIC)``, that of what was trained on the domain itself minus it
         correlations : metric "pearson", "spearman" or "kendall", with ``corpus``, ``of_metric``, ``p``, ``exact`` and
@@ -64,13 +64,24 @@ def domain_study(
         if not corpora:
             raise UsageError(f"there is no {measure} between {', '.join(domains)} and any corpus in the rows.")
         home = part[part["trained_on"] == part["task"]]
-        series = [*by_seeds(home), *differences(rows, home)]
+        series = [_named(one) for one in (*by_seeds(home), *differences(rows, home))]
         about = {"task": task, "split": str(part["split"].iloc[0]), "model": model, "target": "gold", "layer": None}
         how: dict[str, Any] = {"permutations": permutations, "resamples": resamples, "seed": seed}
         for corpus in corpora:
             found += _points(series, distances, corpus, about, how)
-        found += _transfers(part, distances, domains, about, how)
+        found += _transfers(
+            part.assign(estimator=[_named(one)["estimator"] for one in part.to_dict("records")]),
+            distances,
+            domains,
+            about,
+            how,
+        )
     return make_rows(found).drop(columns=["kept", "epoch", "unread_words", "variant"], errors="ignore")
+
+
+def _named(row: Mapping[Any, Any]) -> dict[Any, Any]:
+    """The row, the name of its variant behind its estimator."""
+    return {**row, "estimator": ", ".join(filter(None, (row["estimator"], row["variant"])))}
 
 
 def _distances(rows: pd.DataFrame, measure: str) -> dict[tuple[str, str], tuple[float, float, float]]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["by_seeds", "differences", "regime_of", "trained"]
 
 LOSSES = ("log-loss", "mean-squared-error")
-CELL = ("task", "trained_on", "variant", "estimator", "metric")
+CELL = ("model", "task", "trained_on", "variant", "estimator", "metric")
 
 
 def trained(rows: pd.DataFrame) -> pd.DataFrame:
@@ -52,7 +52,7 @@ def regime_of(estimator: str) -> Regime:
 
 
 def by_seeds(runs: pd.DataFrame) -> Iterator[dict[Any, Any]]:
-    """Of the rows of :func:`trained` one for each task, variant, head and metric: means over seeds, and their ``sd``.
+    """Of the rows of :func:`trained` one a model, task, variant, head and metric: means over seeds, and their ``sd``.
 
     The interval is the mean of the seeds' intervals: over examples, which all seeds share, not over seeds.
     """
@@ -74,13 +74,13 @@ def differences(rows: pd.DataFrame, runs: pd.DataFrame) -> Iterator[dict[Any, An
     if means.empty:
         return
     means["regime"] = [regime_of(name) for name in means["estimator"]]
-    for (task, _, metric), part in means.groupby(["task", "variant", "metric"], sort=False):
+    for (model, task, _, metric), part in means.groupby(["model", "task", "variant", "metric"], sort=False):
         sides = {regime: own for regime, own in part.groupby("regime") if len(own) == 1}
         if len(sides) < 2:
             continue
         tuned, frozen = (sides[regime].iloc[0] for regime in (Regime.FINE_TUNE, Regime.FEATURE_EXTRACTION))
         name, value = f"difference({metric})", float(tuned["value"] - frozen["value"])
-        same = rows[(rows["metric"] == name) & (rows["task"] == task) & (rows["model"] == tuned["model"])]
+        same = rows[(rows["metric"] == name) & (rows["task"] == task) & (rows["model"] == model)]
         same = same[np.isclose(same["value"], value, atol=1e-9)]
         low, high = (float(same[key].iloc[0]) if len(same) else np.nan for key in ("ci_low", "ci_high"))
         yield tuned.drop("regime").to_dict() | {

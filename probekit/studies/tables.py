@@ -148,7 +148,9 @@ def _by_label(found: pd.DataFrame) -> Iterable[tuple[str, pd.DataFrame]]:
     """Feature extraction, fine-tuning, and the difference, each with its head."""
     order = [*NAMES.values(), "Δ"]
     labels = [
-        "Δ fine-tuning" if metric.startswith("difference") else f"{NAMES[regime_of(how)]}, {how.partition(' ')[2]}"
+        f"Δ fine-tuning{''.join(how.partition(', ')[1:])}"
+        if metric.startswith("difference")
+        else f"{NAMES[regime_of(how)]}, {how.partition(' ')[2]}"
         for metric, how in zip(found["metric"], found["estimator"], strict=True)
     ]
     groups = [(str(label), own) for label, own in found.groupby(labels, sort=False)]

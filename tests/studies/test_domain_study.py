@@ -143,6 +143,37 @@ def test_tables(rows):
     assert text.splitlines()[0].startswith("| model | × 100 | mnli:telephone (accuracy, dev) |")
 
 
+def test_models_stay_apart(rows):
+    other = rows[rows["task"].str.startswith("mnli")].assign(model="other")
+    other["value"] -= 0.1
+    both = make_rows(pd.concat([rows, other], ignore_index=True))
+    found = domain_study(both, resamples=40)
+    assert set(found["model"]) == {"m", "other"}
+    one, two = (
+        found[(found["model"] == name) & (found["corpus"] == "wiki") & found["x"].notna()] for name in ("m", "other")
+    )
+    plain = ~one["metric"].str.startswith("difference").to_numpy()
+    assert two["value"].to_numpy()[plain] == pytest.approx(one["value"].to_numpy()[plain] - 0.1)
+    text, table = regime_table(both)
+    lines = [line.split(" | ")[0].strip("| ") for line in text.splitlines()[2:8]]
+    assert lines == ["m"] * 3 + ["other"] * 3
+    assert set(table["seeds"]) == {2}
+
+
+def test_variants_stay_apart(rows):
+    mine = rows[rows["task"].str.startswith("mnli")]
+    name = mine["checkpoint"].str.replace(".", ".wide.", n=1, regex=False)
+    both = make_rows(pd.concat([rows, mine.assign(checkpoint=name, value=mine["value"] - 0.1)], ignore_index=True))
+    text, found = domain_table(both, resamples=40)
+    assert "fine-tune linear, wide" in set(found["estimator"])
+    labels = [line.split(" | ")[0].strip("| ") for line in text.splitlines()[2:8]]
+    assert labels[:2] == ["feature extraction, esim", "feature extraction, esim, wide"]
+    assert labels[4:] == ["Δ fine-tuning", "Δ fine-tuning, wide"]
+    assert (
+        not found[found["x"].notna() & (found["corpus"] == "wiki")].duplicated(["domain", "metric", "estimator"]).any()
+    )
+
+
 def test_what_is_lacking_is_told(rows):
     with pytest.raises(UsageError, match="no rows of runs on single domains"):
         domain_study(rows[rows["task"] == "domains"])
