@@ -68,8 +68,8 @@ class Corpus:
 
 
 def read_files(path: str | Path, *, field: str = "text") -> Corpus:
-    """A file or pipe, the files of a pattern (``wiki/*.raw``), or all files of a folder and those below, in the order of
-    of their paths, hidden ones left out.
+    """A file or pipe, the files of a pattern (``wiki/*.raw``), or all files of a folder and those below in the order of
+    their paths, hidden ones left out.
 
     Names that end in .gz are unpacked; of .jsonl and .ndjson each line's ``field`` is a document. Links to files are
     followed, those within a folder to other folders are not.
