@@ -164,6 +164,7 @@ def test_pairs_are_read_apart(word, network, tmp_path):
         cache_activations(word, task, pairs="joint", out=tmp_path / "d.h5")
 
 
+@pytest.mark.slow
 def test_workers_give_the_same_vectors(word, tmp_path, small_blocks):
     one = cache_activations(word, toy_task(), tokens=True, out=tmp_path / "1.h5")
     two = cache_activations(word, toy_task(), tokens=True, out=tmp_path / "2.h5", workers=2)

@@ -54,6 +54,7 @@ def of_learner(learner, folder, task, split="dev"):
         return learner.states(data.__getitems__(range(len(data)))["first"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "options", "metric", "least"),
     [

@@ -148,6 +148,22 @@ def test_mnli_drops_and_counts_pairs_without_label(folder: Callable) -> None:
     assert task.notes == ("1 pairs of train without a gold label (-) are left out.",)
 
 
+def test_a_domain_of_a_task_is_a_task(folder: Callable, tmp_path: Path) -> None:
+    rows = "genre\tsentence1\tsentence2\tgold_label\nslate\ta\tb\tneutral\ntravel\tc\td\tneutral\n"
+    root = folder({"dev_matched.tsv": rows, "train.tsv": rows.replace("travel", "slate")})
+    task = load_task("mnli:travel", root)
+    assert task.name == "mnli:travel"
+    assert {name: [e.text for e in split] for name, split in task.splits.items()} == {"dev-matched": ["c"]}
+    assert load_task("mnli", root).domains == ("slate", "travel")
+    with pytest.raises(UsageError, match="mnli has no domain 'fiction'; it has slate, travel"):
+        load_task("mnli:fiction", root)
+    (tmp_path / "mine.tsv").write_text("text\tlabel\tfrom\na\t0\tx: y\nb\t1\tz\n")
+    (tmp_path / "mine.toml").write_text('domain = "from"\n[splits]\ndev = "mine.tsv"\n')
+    assert [e.text for e in load_task(f"{tmp_path}/mine.toml:z").split("dev")] == ["b"]
+    with pytest.raises(UsageError, match="grammar:sentiment has no domain 'x'"):
+        load_task("grammar:sentiment").of_domain("x")
+
+
 def test_mnli_text_form_has_empty_label_columns(folder: Callable) -> None:
     header = "gold_label\tsentence1\tsentence2\tpromptID\tpairID\tgenre\tlabel1\tlabel2"
     root = folder({"multinli_1.0_train.txt": f"{header}\ncontradiction\ta\tb\t1\t1c\tfiction\tcontradiction\n"})
@@ -320,7 +336,7 @@ def test_empty_files_are_not_taken_for_data(folder: Callable) -> None:
         load_task("rte", folder({"dev.tsv": ""}))
 
 
-@pytest.mark.parametrize("name", ["colla", "ssst-2", "grammar:acceptable", "grammar:", "cola:x", ""])
+@pytest.mark.parametrize("name", ["colla", "ssst-2", "grammar:acceptable", "grammar:", ""])
 def test_unknown_names(name: str) -> None:
     with pytest.raises(UsageError, match="unknown task"):
         load_task(name)
