@@ -24,7 +24,31 @@ Out = Annotated[
         "A .pdf and a .png in figures/ without it.",
     ),
 ]
-Columns = Annotated[int, typer.Option("--columns", min=1, help="Panels side by side.")]
+Columns = Annotated[int, typer.Option("--columns", min=1, help="Panels side by side, at most.")]
+
+
+def _inches(text: str) -> float:
+    from probekit.plots import WIDTHS
+
+    try:
+        width = WIDTHS.get(text) or float(text)
+    except ValueError:
+        width = 0.0
+    if not 1 <= width <= 100:
+        raise typer.BadParameter(f"give {', '.join(WIDTHS)} or inches, from 1 to 100, not {text!r}.")
+    return width
+
+
+Width = Annotated[
+    float | None,
+    typer.Option(
+        "--width",
+        parser=_inches,
+        metavar="column|text|INCHES",
+        help="Of the figure as it is printed: of a column (3.03 in) or of the text (6.3 in) of a two-column paper, "
+        "or in inches. Letters keep their size, 7 to 10 points. As wide as its panels without it.",
+    ),
+]
 Dpi = Annotated[int, typer.Option("--dpi", min=30, help="Of bitmaps.")]
 
 
@@ -45,6 +69,7 @@ def layers_command(
         ),
     ] = None,
     columns: Columns = 4,
+    width: Width = None,
     dpi: Dpi = 300,
 ) -> None:
     """A metric by layer, one panel a task, one curve a model, over its controls.
@@ -60,12 +85,16 @@ def layers_command(
         probekit plot layers tags.parquet --metric "selectivity(accuracy)"
 
         probekit plot layers cola.parquet --summary cola-summary.parquet
+
+        probekit plot layers cola.parquet sst2.parquet --width text --out figure1.pdf
     """  # fmt: skip
     from probekit.plots import layer_panels
     from probekit.rows import read_rows
 
     under = read_rows(*summary) if summary else None
-    _save(layer_panels(read_rows(*rows), metric=metric, summary=under, columns=columns), out, "layers", dpi)
+    _save(
+        layer_panels(read_rows(*rows), metric=metric, summary=under, columns=columns, width=width), out, "layers", dpi
+    )
 
 
 @app.command("differences")
@@ -76,6 +105,7 @@ def differences_command(
         float, typer.Option("--level", min=0, max=1, help="Hollow where the corrected p-value is above it.")
     ] = 0.05,
     columns: Columns = 4,
+    width: Width = None,
     dpi: Dpi = 300,
 ) -> None:
     """Paired differences by layer, one panel a task: thick the interval of one layer, thin that of all at once.
@@ -87,7 +117,7 @@ def differences_command(
     from probekit.plots import difference_panels
     from probekit.rows import read_rows
 
-    _save(difference_panels(read_rows(*rows), level=level, columns=columns), out, "differences", dpi)
+    _save(difference_panels(read_rows(*rows), level=level, columns=columns, width=width), out, "differences", dpi)
 
 
 @app.command("trajectory")
@@ -104,6 +134,7 @@ def trajectory_command(
         typer.Option("--metric", help="Such as log-loss or selectivity(accuracy); the tasks' own without it."),
     ] = None,
     columns: Columns = 3,
+    width: Width = None,
     dpi: Dpi = 300,
 ) -> None:
     """A metric by layer and training step as a heat map, one panel a task and run.
@@ -126,7 +157,32 @@ def trajectory_command(
     from probekit.plots import trajectory_panels
     from probekit.rows import read_rows
 
-    _save(trajectory_panels(read_rows(*rows), metric=metric, columns=columns), out, "trajectory", dpi)
+    _save(trajectory_panels(read_rows(*rows), metric=metric, columns=columns, width=width), out, "trajectory", dpi)
+
+
+@app.command("mix")
+def mix_command(
+    rows: Annotated[
+        list[Path], typer.Argument(metavar="ROWS…", help="Rows of runs of feature extraction (.parquet, .csv).")
+    ],
+    out: Out = None,
+    columns: Columns = 4,
+    width: Width = None,
+    dpi: Dpi = 300,
+) -> None:
+    """The weight of each layer in the scalar mix that training ended with, one panel a task, one curve a head.
+
+    Runs that differ in the seed alone are one curve, their mean, over a band from the least to the greatest; the
+    dotted line is the even mix. Weights by training step: probekit plot trajectory --metric mix-weight.
+
+    Examples:
+
+        probekit plot mix cola-run/rows.parquet mrpc-run/rows.parquet --out mix.pdf
+    """
+    from probekit.plots import mix_panels
+    from probekit.rows import read_rows
+
+    _save(mix_panels(read_rows(*rows), columns=columns, width=width), out, "mix", dpi)
 
 
 @app.command("domains")
@@ -137,6 +193,7 @@ def domains_command(
         str | None, typer.Option("--metric", help="Of the map and the tree, such as js-distance; the first without it.")
     ] = None,
     top: Annotated[int, typer.Option("--top", min=1, help="Terms of each pair.")] = 20,
+    width: Width = None,
     dpi: Dpi = 300,
 ) -> None:
     """How far domains are from each other: a map and a tree, the terms that make the difference, the effect of size.
@@ -151,7 +208,7 @@ def domains_command(
     from probekit.plots import domain_panels
     from probekit.rows import read_rows
 
-    _save(domain_panels(read_rows(*rows), metric=metric, top=top), out, "domains", dpi)
+    _save(domain_panels(read_rows(*rows), metric=metric, top=top, width=width), out, "domains", dpi)
 
 
 @app.command("relation")

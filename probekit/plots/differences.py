@@ -45,18 +45,23 @@ def layer_differences(rows: pd.DataFrame, *, level: float = 0.05, ax: Axes | Non
     """
     rows, own = _of_comparisons(rows), ax is None
     ax = one_axes(rows, ax, 2.8, ("layer_differences", "difference_panels"))
-    _draw(ax, rows, Looks.of(rows, BY), level, ticks=13)
+    _draw(ax, rows, Looks.of(rows, BY), level)
     legend(ax, below=own)
     return ax
 
 
-def difference_panels(rows: pd.DataFrame, *, level: float = 0.05, columns: int = 4) -> Figure:
-    """One :func:`layer_differences` a task, side by side under one legend; returns the Figure."""
+def difference_panels(
+    rows: pd.DataFrame, *, level: float = 0.05, columns: int = 4, width: float | None = None
+) -> Figure:
+    """One :func:`layer_differences` a task, side by side under one legend; returns the Figure.
+
+    columns, width : as of :func:`layer_panels`
+    """
     rows = _of_comparisons(rows)
-    figure, drawn = panels(rows, columns, 2.4)
+    figure, drawn = panels(rows, columns, 2.4, width=width)
     looks = Looks.of(rows, BY)
     for ax, part in drawn:
-        _draw(ax, part, looks, level, ticks=7)
+        _draw(ax, part, looks, level)
     return figure
 
 
@@ -70,10 +75,10 @@ def _of_comparisons(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[rows["metric"] == "difference"]
 
 
-def _draw(ax: Axes, rows: pd.DataFrame, looks: Looks, level: float, *, ticks: int) -> None:
+def _draw(ax: Axes, rows: pd.DataFrame, looks: Looks, level: float) -> None:
     if len(metrics := rows["of_metric"].unique()) != 1:
         raise UsageError(f"differences in {' and '.join(metrics)} have no common axis; give one metric's.")
-    scale, found, against = Scale.of(rows, ticks), list(curves(rows, BY)), rows["against"].unique()
+    scale, found, against = Scale.of(rows, ax), list(curves(rows, BY)), rows["against"].unique()
     ax.axhline(0, color=INK, linewidth=0.9, zorder=1)
     for i, (key, part) in enumerate(found):
         label, look = looks.known(key)

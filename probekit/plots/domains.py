@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from probekit.errors import UsageError
-from probekit.plots.looks import COLOURS, INK, MARKERS, SMALL, bare
+from probekit.plots.looks import COLOURS, INK, MARKERS, SMALL, bare, width_of
 from probekit.rows import make_rows
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def domain_matrix(
     rows : as :func:`probekit.domains.rows.domain_rows` makes them, domains in their order. Row a, column b is from
         domain_a to domain_b. On the diagonal are two random halves of one domain, where the values beside them are raw,
         as they are, not corrected. Cells are hatched whose p-value is above ``level``: sampling alone gives as much.
-        Up to 12 domains have numbers.
+        Up to 12 domains have numbers, where there is room for them.
     metric : the rows' first for None; ax : a new figure's for None. A colour bar takes some of its width. Nothing is
         shown or saved.
     Raises UsageError where the rows hold no such measure, or two values for one pair.
@@ -66,13 +66,14 @@ def domain_matrix(
     )
     finite = np.ma.masked_invalid(values)
     image = ax.imshow(finite, cmap=mpl.colormaps[colours].with_extremes(bad="white"), vmin=min(0.0, finite.min()))
-    if len(names) <= WRITTEN:
+    digits = ".2f" if np.max(np.abs(values), initial=0, where=np.isfinite(values)) >= 0.1 else ".2g"
+    if len(names) <= min(WRITTEN, (width_of(ax) - 1.5) / 0.25):
         for i, j in np.argwhere(~np.isnan(values)):
             dark = np.isfinite(values[i, j]) and np.dot(image.to_rgba(values[i, j])[:3], (0.299, 0.587, 0.114)) < 0.5
             ax.text(
                 j,
                 i,
-                f"{values[i, j]:.2g}".replace("inf", "∞"),
+                f"{values[i, j]:{digits}}".replace("inf", "∞"),
                 ha="center",
                 va="center",
                 fontsize=7,
@@ -182,11 +183,14 @@ def divergence_by_size(rows: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def domain_panels(rows: pd.DataFrame, *, metric: str | None = None, top: int = 20) -> Figure:
+def domain_panels(
+    rows: pd.DataFrame, *, metric: str | None = None, top: int = 20, width: float | None = None
+) -> Figure:
     """All that the rows hold, side by side: the map and the tree, the terms of each pair, the effect of size.
 
-    metric : of the map and the tree, as of :func:`domain_matrix`; there is a tree where one can be drawn. Returns the
-    Figure. Raises UsageError where there is nothing to draw.
+    metric : of the map and the tree, as of :func:`domain_matrix`; there is a tree where one can be drawn.
+    width : of the figure in inches, with as many lines of panels as that takes; one line for None
+    Returns the Figure. Raises UsageError where there is nothing to draw.
     """
     from matplotlib.figure import Figure
 
@@ -206,9 +210,19 @@ def domain_panels(rows: pd.DataFrame, *, metric: str | None = None, top: int = 2
     if not parts:
         raise UsageError("there are no rows to draw.")
     widths = [width for width, _ in parts]
-    figure = Figure(figsize=(sum(widths), 3.8), layout="constrained")
-    for ax, (_, draw) in zip(figure.subplots(1, len(parts), squeeze=False, width_ratios=widths)[0], parts, strict=True):
-        draw(ax=ax)
+    width = width or sum(widths)
+    lines: list[list[tuple[float, Callable[..., object]]]] = []
+    for part in parts:
+        if not lines or sum(w for w, _ in (*lines[-1], part)) > 1.25 * width:
+            lines.append([])
+        lines[-1].append(part)
+    figure = Figure(figsize=(width, 3.8 * len(lines)), layout="constrained")
+    for below, line in zip(figure.subfigures(len(lines), 1, squeeze=False)[:, 0], lines, strict=True):
+        ratios = [w for w, _ in line]
+        for ax, (_, draw) in zip(
+            below.subplots(1, len(line), squeeze=False, width_ratios=ratios)[0], line, strict=True
+        ):
+            draw(ax=ax)
     return figure
 
 

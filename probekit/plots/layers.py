@@ -30,10 +30,19 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["INFORMATION", "SMALL", "controls_by_layer", "layer_curve", "layer_panels", "not_above_noise", "of_metric"]
+__all__ = [
+    "INFORMATION",
+    "SMALL",
+    "controls_by_layer",
+    "kept",
+    "layer_curve",
+    "layer_panels",
+    "not_above_noise",
+    "of_metric",
+]
 
 CONTROLS: dict[str, tuple[str, dict[str, Any]]] = {
-    "shuffled": ("shuffled labels", {"facecolor": "#000000", "alpha": 0.12, "linewidth": 0}),
+    "shuffled": ("shuffled labels", {"facecolor": "0.88", "linewidth": 0}),
     "control-task": ("control task", {"facecolor": "none", "edgecolor": "#8C8C8C", "hatch": "/////", "linewidth": 0}),
 }
 LINES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -71,34 +80,41 @@ def layer_curve(
     ax : a new figure's for None. Nothing is shown or saved.
     Raises UsageError where the rows hold several tasks, no such metric, or two values for one point.
     """
-    rows, own = _kept(make_rows(rows)), ax is None
+    rows, own = kept(make_rows(rows)), ax is None
     ax = one_axes(rows, ax, 2.8 if summary is None else 3.5, ("layer_curve", "layer_panels"))
     part = of_metric(rows, metric)
-    _draw(ax, part, Looks.of(_gold(rows)), ticks=13, summary=summary)
+    _draw(ax, part, Looks.of(_gold(rows)), summary=summary)
     legend(ax, below=own)
     return ax
 
 
 def layer_panels(
-    rows: pd.DataFrame, *, metric: str | None = None, summary: pd.DataFrame | None = None, columns: int = 4
+    rows: pd.DataFrame,
+    *,
+    metric: str | None = None,
+    summary: pd.DataFrame | None = None,
+    columns: int = 4,
+    width: float | None = None,
 ) -> Figure:
     """One :func:`layer_curve` a task, side by side in the order of the rows, under one legend; returns the Figure.
 
     metric : each task's first for None; summary : of any of the tasks
+    columns : of panels, at most; width : in inches, as it is printed, such as ``WIDTHS["text"]``
+    Runs of the same kind, named "cola.fine-tune.0" and "sst2.fine-tune.0", look alike in all panels.
     Estimators of mutual information, which differ in more than precision, have panels of their own beside each other,
     on one scale.
     """
     import pandas as pd
 
-    rows = _kept(make_rows(rows))
+    rows = kept(make_rows(rows))
     if not rows.empty:
         rows = pd.concat([of_metric(part, metric) for _, part in rows.groupby("task", sort=False)])
     rows = rows.assign(panel=rows["estimator"].where(rows["metric"] == INFORMATION, ""))
-    figure, drawn = panels(rows, columns, 2.2 if summary is None else 2.9, by="panel")
+    figure, drawn = panels(rows, columns, 2.2 if summary is None else 2.9, by="panel", width=width)
     looks = Looks.of(_gold(rows), panel=("task", "panel"))
     scales: dict[str, list[Axes]] = {}
     for ax, part in drawn:
-        _draw(ax, part, looks, ticks=7, summary=summary)
+        _draw(ax, part, looks, summary=summary)
         scales.setdefault(part["task"].iloc[0], []).append(ax)
     for axes in (one for one in scales.values() if len(one) > 1):
         low, high = zip(*(ax.get_ylim() for ax in axes), strict=True)
@@ -107,7 +123,7 @@ def layer_panels(
     return figure
 
 
-def _kept(rows: pd.DataFrame) -> pd.DataFrame:
+def kept(rows: pd.DataFrame) -> pd.DataFrame:
     """Of a training's rows, those of the weights that it ended with."""
     return rows[rows["kept"].fillna(value=True).astype(bool)] if "kept" in rows else rows
 
@@ -137,19 +153,21 @@ def controls_by_layer(rows: pd.DataFrame) -> pd.DataFrame:
     rows = rows[(rows["layer_name"] != "") & (rows["target"] != "gold")]
     kind = rows["target"].str.replace(r"-\d+$", "", regex=True)
     draws = rows.assign(target=kind)[kind != rows["target"]]
-    by = [*CURVE, "layer", "layer_name"]
+    by = ["task", *CURVE, "layer", "layer_name"]
     values = draws.groupby(by, sort=False, dropna=False)["value"]
     ranges = values.agg(value="mean", ci_low="min", ci_high="max").reset_index()
     both = pd.concat([rows.loc[kind == rows["target"], ranges.columns], ranges], ignore_index=True)
     return both.drop_duplicates(by)
 
 
-def _draw(ax: Axes, rows: pd.DataFrame, looks: Looks, *, ticks: int, summary: pd.DataFrame | None) -> None:
-    metric, scale = str(rows["metric"].iloc[0]), Scale.of(rows, ticks)
+def _draw(ax: Axes, rows: pd.DataFrame, looks: Looks, *, summary: pd.DataFrame | None) -> None:
+    metric, scale = str(rows["metric"].iloc[0]), Scale.of(rows, ax)
+    if metric == "mix-weight":
+        raise UsageError("these are weights of layers, not what they are worth: see mix_panels, or probekit plot mix.")
     controls, gold = controls_by_layer(rows), list(curves(_gold(rows)))
     theirs = {tuple(key.values()): part for key, part in curves(controls, SAME)}
     trained = [key for key, _ in gold if not is_random(key)]
-    for key, curve in sorted(gold, key=lambda pair: is_random(pair[0])):
+    for key, curve in sorted(gold, key=lambda pair: looks.rank(pair[0])):
         label, look = looks.known(key)
         if (twice := curve["layer_name"].duplicated()).any():
             layer = curve["layer_name"][twice].iloc[0]
@@ -270,4 +288,4 @@ def _draw_lines(ax: Axes, rows: pd.DataFrame) -> None:
     for name, part in rows.groupby(inputs, sort=False):
         label, look = LINES.get(name, (name.replace("-", " "), LINES["word-type"][1]))
         for value in part["value"].dropna().round(12).unique():
-            ax.axhline(value, color=INK, zorder=1.2, label=label, **look)
+            ax.axhline(value, color=INK, zorder=1.7, label=label, **look)

@@ -22,6 +22,7 @@ from probekit.plots.looks import (
     metric_title,
     one_axes,
     panels,
+    width_of,
 )
 from probekit.rows import make_rows
 
@@ -58,28 +59,28 @@ def trajectory(rows: pd.DataFrame, *, metric: str | None = None, ax: Axes | None
     found = _runs(of_metric(rows, metric))
     if (many := found["panel"].unique()).size > 1:
         raise UsageError(f"trajectory draws one run, these are {'; '.join(many)}: see trajectory_panels.")
-    _draw(ax, found, _limits(found), room=40)
+    _draw(ax, found, _limits(found))
     if own:
         legend(ax, below=True)
     return ax
 
 
-def trajectory_panels(rows: pd.DataFrame, *, metric: str | None = None, columns: int = 3) -> Figure:
+def trajectory_panels(
+    rows: pd.DataFrame, *, metric: str | None = None, columns: int = 3, width: float | None = None
+) -> Figure:
     """One :func:`trajectory` a task and run, side by side in the order of the rows; returns the Figure.
 
-    metric : each task's first for None. Maps of one task share their colours; so do several estimators, poolings …
-    of one run, which have maps of their own.
+    metric : each task's first for None; columns, width : as of :func:`layer_panels`
+    Maps of one task share their colours; so do several estimators, poolings … of one run, which have maps of their own.
     """
     import pandas as pd
 
     rows = make_rows(rows)
     found = [_runs(of_metric(part, metric)) for _, part in rows.groupby("task", sort=False)]
-    figure, drawn = panels(pd.concat(found) if found else rows, columns, 2.4, by="panel")
-    alone = sum(part["panel"].nunique() for part in found) == 1
-    figure.set_figwidth(4.2 if alone else figure.get_figwidth() * 2.9 / 2.35)
+    figure, drawn = panels(pd.concat(found) if found else rows, columns, 2.4, by="panel", width=width, natural=2.9)
     limits = {part["task"].iloc[0]: _limits(part) for part in found}
     for ax, part in drawn:
-        _draw(ax, part, limits[part["task"].iloc[0]], room=40 if alone else 24)
+        _draw(ax, part, limits[part["task"].iloc[0]])
     return figure
 
 
@@ -173,8 +174,7 @@ def _limits(rows: pd.DataFrame) -> tuple[float, float]:
     return value.min(), value.max()
 
 
-def _draw(ax: Axes, rows: pd.DataFrame, limits: tuple[float, float], *, room: int) -> None:
-    """room : for the labels of steps, in characters"""
+def _draw(ax: Axes, rows: pd.DataFrame, limits: tuple[float, float]) -> None:
     import matplotlib as mpl
 
     grid, metric = _Grid.of(rows), str(rows["metric"].iloc[0])
@@ -202,7 +202,7 @@ def _draw(ax: Axes, rows: pd.DataFrame, limits: tuple[float, float], *, room: in
     ax.grid(visible=False)
     ax.set_xlabel("training step", fontsize=9, color=INK)
     ax.set(xlim=edges[0][[0, -1]], ylim=edges[1][[0, -1]])
-    ax.set_xticks(*_ticks([f"{step:,}" for step in grid.steps], room))
+    ax.set_xticks(*_ticks([f"{step:,}" for step in grid.steps], int(14 * (width_of(ax) - 1.2))))
     at, names = _ticks([name for name in grid.layers if name != "final_norm"], 40, wide=2)
     norm = ["norm"] * (grid.layers[-1] == "final_norm")
     ax.set_yticks(grid.at[at + [-1] * len(norm)], names + norm)

@@ -49,7 +49,7 @@ def test_the_map_is_of_all_pairs():
     np.testing.assert_array_equal(cells(ax), [[nan, 0.2, 0.3], [0.2, 0.05, 0.1], [0.3, 0.1, nan]])
     assert [t.get_text() for t in ax.get_xticklabels()] == NAMES
     assert [t.get_text() for t in ax.get_yticklabels()] == NAMES
-    assert sorted(t.get_text() for t in ax.texts) == ["0.05", "0.1", "0.1", "0.2", "0.2", "0.3", "0.3"]
+    assert sorted(t.get_text() for t in ax.texts) == ["0.05", "0.10", "0.10", "0.20", "0.20", "0.30", "0.30"]
     assert hatched(ax) == set()
     corrected = make_rows([*pairs(estimator="null-corrected"), rows[-1]])
     assert np.isnan(cells(domain_matrix(corrected, ax=axes()))[1, 1])  # halves are raw

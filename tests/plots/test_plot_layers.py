@@ -390,3 +390,43 @@ def test_eps_is_drawn_in_tints_and_the_figure_stays_as_it_was(tmp_path, caplog):
     assert looks == [(x.get_facecolor().tolist(), x.get_alpha()) for x in figure.axes[0].collections]
     assert "does not support transparency" not in caplog.text
     assert re.search("^0.88(0*|0 ).* set(gray|rgbcolor)", (tmp_path / "f.eps").read_text(), re.M)
+
+
+def test_runs_of_one_kind_look_alike_in_the_panels_of_all_tasks():
+    """The names that studies give to runs hold the task; the step of a run that has one is no news."""
+    parts = []
+    for task, step in (("cola", 376), ("ud:en_ewt", 90)):
+        for seed in (0, 1):
+            own = {"checkpoint": f"{task.replace(':', '-').replace('_', '-')}.fine-tune.{seed}", "step": step}
+            parts += records(task, **own)
+        parts += [*records(task), *records(task, checkpoint="random-0"), *records(task, checkpoint="mnli.fine-tune.0")]
+    cola, ud = layer_panels(make_rows(parts)).axes
+    names = ["tiny, pretrained", "tiny, fine-tuned", "tiny, fine-tuned 1", "tiny, mnli.fine-tune.0"]
+    assert labels(cola)[:5] == labels(ud)[:5] == [*names, "tiny, random weights"]
+    colours = [[line(ax, name).get_color() for name in names] for ax in (cola, ud)]
+    assert colours[0] == colours[1]
+    assert len(set(colours[0])) == 4
+    [legend] = cola.figure.legends
+    assert [t.get_text() for t in legend.get_texts()][:5] == [*names, "tiny, random weights"]
+
+
+def test_steps_are_told_of_runs_that_have_several_and_stand_in_their_order(ax):
+    rows = [r for step in (128, 9, 10) for r in records(checkpoint="run", step=step)]
+    layer_curve(make_rows([*rows, *records()]), ax=ax)
+    assert labels(ax)[:4] == ["tiny, pretrained", "tiny, run, step 9", "tiny, run, step 10", "tiny, run, step 128"]
+
+
+def test_no_two_of_many_curves_look_the_same(ax):
+    layer_curve(make_rows([r for i in range(30) for r in records(model=f"model {i}")]), ax=ax)
+    looks = {(x.get_color(), x.get_marker()) for x in ax.lines if x.get_label().startswith("model")}
+    assert len(looks) == 30
+
+
+def test_bands_of_several_controls_are_one_tint():
+    """Where they lie over each other they are no darker than in the legend, and lines stay above them."""
+    rows = [*controlled(), *controlled(model="b", band=(0.35, 0.6)), *records()[:1]]
+    ax = layer_curve(make_rows(rows), ax=Figure().subplots())
+    bands = [c for c in ax.collections if c.get_zorder() == 1.5]
+    assert len(bands) == 2
+    assert {tuple(c.get_facecolor()[0]) for c in bands} == {(0.88, 0.88, 0.88, 1.0)}
+    assert line(ax, "majority class").get_zorder() > 1.5

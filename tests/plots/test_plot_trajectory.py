@@ -192,3 +192,16 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     assert "training step" in Path("a.svg").read_text()
     assert main(["plot", "trajectory", "plain.parquet"]) == 2
     assert "have no training steps" in capsys.readouterr().err
+
+
+def test_what_stands_over_maps_does_not_run_into_the_next():
+    own = {"model": "a-model-with-a-long-name", "estimator": "feature-extraction bilstm-crf"}
+    rows = [r for c in ("one-run", "another-run") for r in grid(checkpoint=c, **own)[0]]
+    figure = trajectory_panels(make_rows(rows))
+    figure.canvas.draw()
+    first, second = (ax.texts[0] for ax in figure.axes if ax.texts)
+    assert first.get_text().splitlines() == ["a-model-with-a-long-name, one-run, dev,", "n = 1,043"]
+    assert not first.get_window_extent().overlaps(second.get_window_extent())
+    for ax in figure.axes:
+        if ax.texts:
+            assert not ax.texts[0].get_window_extent().overlaps(ax._left_title.get_window_extent())

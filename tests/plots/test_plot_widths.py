@@ -1,0 +1,89 @@
+"""Figures as wide as a paper's columns: nothing is cut off, nothing overlaps, letters are as large as in print."""
+
+from itertools import combinations
+
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
+from test_plot_differences import records as differences
+from test_plot_domains import VALUES
+from test_plot_domains import record as pair
+from test_plot_layers import records
+from test_plot_mixes import run
+from test_plot_trajectory import grid
+
+from probekit.plots import (
+    WIDTHS,
+    difference_panels,
+    domain_panels,
+    layer_panels,
+    mix_panels,
+    trajectory_panels,
+)
+from probekit.rows import make_rows
+
+TASKS = ("cola", "sst2", "mrpc", "sts-b")
+
+
+def of_layers(width):
+    rows = [
+        row
+        for task in TASKS
+        for own in ({}, {"checkpoint": "random-0"}, {"checkpoint": f"{task}.fine-tune.0", "step": 99})
+        for row in records(task, model="a-model-with-a-name-of-some-length", depth=12, **own)
+    ]
+    return layer_panels(make_rows(rows), width=width)
+
+
+def of_trajectories(width):
+    runs = [(task, run) for task in TASKS for run in ("feature-extraction.0", "again")]
+    rows = [r for task, run in runs for r in grid(task=task, checkpoint=run, model="some-model")[0]]
+    return trajectory_panels(make_rows(rows), width=width)
+
+
+def of_mixes(width):
+    return mix_panels(make_rows([r for t in TASKS for r in run([0.2, 0.3, 0.5], t)]), width=width)
+
+
+def of_differences(width):
+    return difference_panels(make_rows(differences()), width=width)
+
+
+def of_domains(width):
+    return domain_panels(make_rows([pair(*names, value) for names, value in VALUES.items()]), width=width)
+
+
+@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
+@pytest.mark.parametrize("draw", [of_layers, of_trajectories, of_mixes, of_differences, of_domains])
+def test_a_figure_has_the_width_of_the_paper(draw, width):
+    figure = draw(width)
+    FigureCanvasAgg(figure)
+    figure.set_dpi(200)
+    figure.draw_without_rendering()
+    assert figure.get_figwidth() == width
+    shown = [t for t in figure.findobj(Text) if t.get_visible() and t.get_text()]
+    assert min(t.get_fontsize() for t in shown) >= 6
+    for ax in figure.axes:
+        x, y = ([t.label1 for t in axis._update_ticks()] for axis in (ax.xaxis, ax.yaxis))  # of those within the ends
+        below = [t for t in x if t.get_text() and not t.get_rotation()]
+        titles = [ax.title, ax._left_title, *ax.texts]
+        boxes = [t.get_window_extent() for t in (*below, *y, *titles) if t.get_text()]
+        assert all(figure.bbox.x0 <= b.x0 < b.x1 <= figure.bbox.x1 + 0.5 for b in boxes)
+        assert all(figure.bbox.y0 <= b.y0 < b.y1 <= figure.bbox.y1 + 0.5 for b in boxes)
+        labels = [t.get_window_extent() for t in below]
+        assert not any(a.overlaps(b) for a, b in combinations(labels, 2))
+    heads = [t.get_window_extent() for ax in figure.axes for t in (*ax.texts[:1], ax._left_title) if t.get_text()]
+    if draw is not of_domains:  # whose texts are numbers in cells
+        assert not any(a.overlaps(b) for a, b in combinations(heads, 2))
+    for legend in figure.legends:
+        box = legend.get_window_extent()
+        assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
+
+
+def test_as_many_panels_side_by_side_as_there_is_room_for():
+    def across(figure):
+        return len({round(ax.get_position().x0, 1) for ax in figure.axes})
+
+    rows = make_rows([r for t in TASKS for r in run([0.2, 0.3, 0.5], t)])
+    assert [across(mix_panels(rows, width=w)) for w in (1.5, 3.03, 6.3, 20)] == [1, 2, 4, 4]
+    assert across(mix_panels(rows, width=6.3, columns=2)) == 2
