@@ -168,9 +168,8 @@ class Looks:
         if "checkpoint" in self.tell and not key["checkpoint"] and key["model"] in self.trained:
             words = {"model": "", "checkpoint": "pretrained"} | words
         words["model"] = words.get("model", "").rsplit("/", 1)[-1]
-        if is_random(words):
-            seed = words["checkpoint"].removeprefix("random-")
-            words["checkpoint"] = "random weights" + (f" {seed}" if seed not in ("random", "0") else "")
+        if random := re.fullmatch(r"random(?:-(.+))?", words.get("checkpoint", "")):
+            words["checkpoint"] = "random weights" + (f" {random[1]}" if random[1] not in (None, "0") else "")
         if "against" in words:
             words["against"] = f"minus {plain(words['against'])}"
         return ", ".join(f"{c} {word}" if c in ("step", "seed") else word for c, word in words.items())

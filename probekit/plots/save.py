@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +41,13 @@ def save(figure: Figure, paths: Iterable[str | Path], *, dpi: int = 300) -> list
             beside = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
             try:
                 with _opaque(figure) if path.suffix == ".eps" else nullcontext():
-                    figure.savefig(beside, dpi=dpi, metadata=FORMATS[path.suffix] or None)
+                    figure.savefig(
+                        drawn := BytesIO(), format=path.suffix[1:], dpi=dpi, metadata=FORMATS[path.suffix] or None
+                    )
+                data = drawn.getvalue()
+                if path.suffix == ".eps":  # which takes no metadata
+                    data = re.sub(rb"%%CreationDate: .*\n", b"", data, count=1)
+                beside.write_bytes(data)
                 beside.replace(path)
             finally:
                 beside.unlink(missing_ok=True)

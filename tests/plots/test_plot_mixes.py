@@ -63,6 +63,10 @@ def test_other_runs_of_one_head_are_curves_of_their_own(ax):
     rows = [*run([0.2, 0.8], name="cola-a"), *run([0.7, 0.3], name="cola-b"), *run([0.5, 0.5], name="cola-b.1", seed=1)]
     mix_weights(make_rows(rows), ax=ax)
     assert labels(ax) == ["tiny, a", "tiny, b", "even mix"]
+    mix_weights(
+        make_rows([*run([0.2, 0.8]), *run([0.5, 0.5], name="random weights")]), ax=(named := Figure().subplots())
+    )
+    assert labels(named) == ["tiny, feature-extraction", "tiny, random weights", "even mix"]
     np.testing.assert_allclose(line(ax, "tiny, b").get_ydata(), [0.6, 0.4])
 
 
