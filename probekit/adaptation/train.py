@@ -226,8 +226,8 @@ def _source(task: str, data_dir: str | Path | None) -> dict[str, str | None]:
 
 def _place(name: str | Path) -> str:
     """A path as it is found from any folder; what is none, such as a hub id, as it is."""
-    whole, colon, domain = str(name).rpartition(":")
-    path, part = (whole, colon + domain) if whole.endswith(".toml") else (str(name), "")
+    whole, toml, domain = str(name).partition(".toml:")
+    path, part = (f"{whole}.toml", f":{domain}") if toml else (str(name), "")
     return str(Path(path).expanduser().resolve()) + part if Path(path).expanduser().exists() else str(name)
 
 

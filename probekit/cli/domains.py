@@ -135,7 +135,7 @@ def domains_command(
     options = {"tokenizer": cut, "lower": not cased, "unit": document, "blocks": blocks, "seed": seed}
     given = {name for name in ctx.params if (how := ctx.get_parameter_source(name)) and how.name == "COMMANDLINE"}
     with bar() as progress:
-        counted = _counted(sources or [], task, data_dir, split, field, given, progress=progress, **options)
+        counted, of_task = _counted(sources or [], task, data_dir, split, field, given, progress=progress, **options)
         left_out = _as_terms(words, counted[0])
         if counts is not None:
             typer.echo(save_counts(counts, counted))
@@ -146,6 +146,9 @@ def domains_command(
         tables = [domain_rows(terms, measures, resamples=resamples, draws=draws, seed=seed, progress=progress)]
         if tables[0].empty:
             raise UsageError(f"{measure} measures pairs; give two domains or more.")
+        for side in ("a", "b"):  # which are domains of a task, and which corpora
+            of = tables[0][f"domain_{side}"].isin(list(of_task))
+            tables[0][f"task_{side}"] = of.map({True: task, False: ""})
         shares, tokens = terms.distributions, terms.totals.sum(axis=1)
         for a, b in wanted:
             i, j = terms.names.index(a), terms.names.index(b)
@@ -179,8 +182,8 @@ def _counted(
     field: str,
     given: set[str],
     **options: Any,
-) -> list[Counts]:
-    """The counts of each domain; those of one name that were read from files of counts are merged.
+) -> tuple[list[Counts], set[str]]:
+    """The counts of each domain, and which are the task's; those of one name from files of counts are merged.
 
     given : names of the command's options that were given; options : of counting
     """
@@ -203,8 +206,10 @@ def _counted(
                 read[part.name] = merge(read[part.name], part) if part.name in read else part
         else:
             raise UsageError(f"{source!r} names no domain; write NAME={source}, or the name of a file of counts.")
+    own: list[tuple[str, Corpus]] = []
     if task is not None:
-        named += _domains_of(task, data_dir, split)
+        own = list(_domains_of(task, data_dir, split))
+        named += own
     elif data_dir is not None or split is not None:
         raise UsageError("--data-dir and --split belong to --task; name the task.")
     names = [*read, *(name for name, _ in named)]
@@ -216,7 +221,8 @@ def _counted(
             f"several domains are called {', '.join(map(repr, twice))}; give each a name of its own, or put the files "
             "of one in a folder."
         )
-    return [*read.values(), *(count(name, corpus, **options) for name, corpus in named)]
+    counted = [*read.values(), *(count(name, corpus, **options) for name, corpus in named)]
+    return counted, {name for name, _ in own}
 
 
 def _agrees(source: str, counts: Counts, given: set[str], options: Mapping[str, Any]) -> None:

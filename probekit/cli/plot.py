@@ -10,6 +10,7 @@ import typer
 from probekit.paths import FIGURES
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
 __all__ = ["app"]
@@ -232,7 +233,7 @@ def relation_command(
     from probekit.plots import relation_panels
     from probekit.rows import read_rows
 
-    found = read_rows(*rows)
+    found = _of_table(read_rows(*rows))
     pairs = found["trained_on"].notna() & found["metric"].str.startswith("lost(")
     points = (
         found[pairs] if transfer else found[found["x"].notna() & (found["corpus"] != "")].drop(columns="trained_on")
@@ -257,9 +258,19 @@ def transfer_command(
     from probekit.plots import transfer_panels
     from probekit.rows import read_rows
 
-    found = read_rows(*rows)
+    found = _of_table(read_rows(*rows))
     cells = found[found["trained_on"].notna() & (found["corpus"] == "") & ~found["metric"].str.startswith("lost(")]
     _save(transfer_panels(cells), out, "transfer", dpi)
+
+
+def _of_table(rows: pd.DataFrame) -> pd.DataFrame:
+    from probekit.errors import UsageError
+
+    if lacking := {"trained_on", "corpus", "x", "of_metric"} - set(rows.columns):
+        raise UsageError(
+            f"the rows lack {', '.join(sorted(lacking))}; give those that probekit table domains --rows wrote."
+        )
+    return rows
 
 
 def _save(figure: Figure, out: list[Path] | None, name: str, dpi: int) -> None:

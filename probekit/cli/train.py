@@ -209,7 +209,7 @@ def evaluate_command(
         task, data_dir = [source["task"]], data_dir or source["data_dir"]
     tables = []
     with bar() as progress:
-        for name in [cache] if cache else task:
+        for name in [cache] if cache else dict.fromkeys(task):
             read = name if cache else load_task(str(name), data_dir=data_dir)
             said = say_of_run(
                 run, read, split, model=model, caches=caches, batch_size=batch_size, device=device, progress=progress

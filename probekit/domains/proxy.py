@@ -55,6 +55,7 @@ def proxy_distance(
         )
     counts = sparse.vstack(sides, format="csr")
     x = (sparse.diags_array(1 / counts.sum(1)) @ counts).sqrt().tocsr()
+    x.indices, x.indptr = x.indices.astype(np.int32), x.indptr.astype(np.int32)  # liblinear reads no others
     y = np.repeat([0, 1], sizes)
     wrong = np.zeros(len(y), dtype=bool)
     for train, test in StratifiedKFold(folds, shuffle=True, random_state=seed).split(x, y):

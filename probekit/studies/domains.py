@@ -55,14 +55,18 @@ def domain_study(
         raise UsageError("there are no rows of runs on single domains, such as of --task mnli:fiction.")
     found: list[dict[str, Any]] = []
     distances = _distances(rows, measure)
-    for (model, _), part in runs.groupby(["model", "metric"], sort=False):
-        domains = sorted({task.rpartition(":")[2] for task in part["task"]})
-        task = str(part["task"].iloc[0]).rpartition(":")[0]
-        corpora = sorted({b for a, b in distances if a in domains and b not in domains})
+    bases = runs["task"].str.partition(":")[0]
+    for (model, task, _), part in runs.groupby(["model", bases, "metric"], sort=False):
+        domains = sorted({_domain(name) for name in part["task"]})
+        others = _domains_of_tasks(rows)
+        corpora = sorted({b for a, b in distances if a in domains and b not in domains and b not in others})
         if lacking := [(d, c) for c in corpora for d in domains if (d, c) not in distances]:
             raise UsageError(f"there is no {measure} between {lacking[0][0]} and {lacking[0][1]} in the rows.")
         if not corpora:
-            raise UsageError(f"there is no {measure} between {', '.join(domains)} and any corpus in the rows.")
+            raise UsageError(
+                f"there is no {measure} between {', '.join(domains)} and any corpus in the rows; "
+                f"make some with probekit domains NAME=PATH --task {task}."
+            )
         home = part[part["trained_on"] == part["task"]]
         series = [_named(one) for one in (*by_seeds(home), *differences(rows, home))]
         about = {"task": task, "split": str(part["split"].iloc[0]), "model": model, "target": "gold", "layer": None}
@@ -77,6 +81,22 @@ def domain_study(
             how,
         )
     return make_rows(found).drop(columns=["kept", "epoch", "unread_words", "variant"], errors="ignore")
+
+
+def _domain(task: str) -> str:
+    """ "fiction" of "mnli:fiction"."""
+    return str(task).partition(":")[2]
+
+
+def _domains_of_tasks(rows: pd.DataFrame) -> set[str]:
+    """Domains that probekit domains read from a task: those that were not trained on are no corpora either."""
+    sides = [(f"domain_{side}", f"task_{side}") for side in "ab" if f"task_{side}" in rows]
+    return {
+        name
+        for at, of in sides
+        for name, task in zip(rows[at], rows[of], strict=True)
+        if isinstance(task, str) and task
+    }
 
 
 def _named(row: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -107,7 +127,7 @@ def _points(
 ) -> Iterator[dict[str, Any]]:
     curves: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for one in series:
-        domain = str(one["task"]).rpartition(":")[2]
+        domain = _domain(one["task"])
         at = dict(zip(("x", "x_low", "x_high"), distances[domain, corpus], strict=True))
         point = {**one, **about, **at, "corpus": corpus, "domain": domain, "trained_on": None}
         curves.setdefault((one["metric"], one["estimator"]), []).append(point)
@@ -136,10 +156,7 @@ def _transfers(
     for estimator, own in part.groupby("estimator", sort=False):
         if (own["trained_on"] == own["task"]).all():
             continue
-        cells = {
-            (str(row["trained_on"]).rpartition(":")[2], str(row["task"]).rpartition(":")[2]): row
-            for row in by_seeds(own)
-        }
+        cells = {(_domain(row["trained_on"]), _domain(row["task"])): row for row in by_seeds(own)}
         y = np.array([[cells[i, j]["value"] if (i, j) in cells else np.nan for j in domains] for i in domains])
         x = np.array([[distances.get((i, j), (np.nan,) * 3)[0] for j in domains] for i in domains])
         metric = f"lost({own['metric'].iloc[0]})"

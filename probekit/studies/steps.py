@@ -200,14 +200,21 @@ class _Plan:
     ) -> Step:
         reads: dict[str, str] = {}
         words, pieces = ["evaluate", f"{OUT}/runs/{name}"], 0.0
+        there: list[str] = []
         for other in others:
-            what, data, more = self.task(other, block.dev)
+            try:
+                what, data, more = self.task(other, block.dev)
+            except (ProbekitError, OSError):
+                continue  # its own training tells why
+            there.append(other)
             words += what[:2]
             reads |= data
             pieces += more
-        if len(found := {self._folder(other) for other in others}) > 1:
+        if not there:
+            raise UsageError("none of the other tasks can be read.")
+        if len(found := {self._folder(other) for other in there}) > 1:
             raise UsageError(f"what is evaluated on other tasks finds them in one folder, not in {len(found)}.")
-        words += what[2:]
+        words += self.task(there[0])[0][2:]
         words += ["--split", block.dev]
         if regime is Regime.FEATURE_EXTRACTION:
             where, weights = self.study.models[model], self.model(model)[1]

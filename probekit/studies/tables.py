@@ -90,7 +90,7 @@ def domain_table(rows: pd.DataFrame, beside: str | None = None, **how: object) -
 def _domains(found: pd.DataFrame, task: str, model: str, beside: str | None) -> str:
     points = found[found["x"].notna() & (found["corpus"] != "")]
     told = None if beside is None else published(beside)
-    known = [] if told is None else [str(name).rpartition(":")[2] for name in dict.fromkeys(told["task"])]
+    known = [] if told is None else [str(name).partition(":")[2] for name in dict.fromkeys(told["task"])]
     here = list(dict.fromkeys(points["domain"]))
     domains = [d for d in known if d in here] + sorted(d for d in here if d not in known)
     lines = []
@@ -103,12 +103,14 @@ def _domains(found: pd.DataFrame, task: str, model: str, beside: str | None) -> 
         lines.append([f"divergence from {corpus}", *cells])
     if told is not None:
         for row, own in told.groupby("row", sort=False):
-            values = {str(t).rpartition(":")[2]: v for t, v in zip(own["task"], own["value"], strict=True)}
+            values = {str(t).partition(":")[2]: v for t, v in zip(own["task"], own["value"], strict=True)}
             shape = "{:.2f}" if row == "js-divergence" else "{:+.1f}" if row == "difference" else "{:.1f}"
             label = f"*published ({own['model'].iloc[0]}): {LINES.get(row, row)}*"
             lines.append([label, *(shape.format(values[d]) if d in values else "" for d in domains)])
     text = _markdown([f"{task}, {model}", *domains], lines) + "\n" + _legend(first, beside)
-    text += "Divergences are Jensen-Shannon, in bits, corrected for sampling.\n"
+    text += "Divergences are of term distributions (js-divergence in bits, as probekit domains gives them).\n"
+    text += "Weights are those of the best epoch on the domain's own dev, which flatters them there, and more so where "
+    text += "there are more epochs to choose from; what transfers was not chosen so.\n"
     return text + "\n" + _correlations(found) + _transfers(found, domains)
 
 
@@ -121,7 +123,10 @@ def _correlations(found: pd.DataFrame) -> str:
     if not lines:
         return ""
     head = ["does it go with the divergence?", "from", "Pearson", "Spearman", "Kendall"]
-    return f"{_markdown(head, lines)}\n{told['caution'].iloc[0]}\n"
+    chance = (
+        f"Of {len(lines) * 3} correlations some are large by chance; where an interval leaves out 0 and p is not small,"
+    )
+    return f"{_markdown(head, lines)}\n{told['caution'].iloc[0]} {chance} believe p.\n"
 
 
 def _transfers(found: pd.DataFrame, domains: Sequence[str]) -> str:
@@ -177,7 +182,11 @@ def _r(row: Mapping[Any, Any]) -> str:
 def _legend(found: pd.DataFrame, beside: str | None) -> str:
     seeds = sorted(set(found["seeds"].astype(int)))
     runs = "one seed" if seeds == [1] else f"means over {' or '.join(map(str, seeds))} seeds"
-    runs = f"{runs[0].upper()}{runs[1:]}; in brackets 95 % intervals; Δ is fine-tuning minus feature extraction."
+    few = " (two tell little)" if seeds == [2] else ""
+    runs = (
+        f"{runs[0].upper()}{runs[1:]}; in brackets 95 % intervals: of a metric over examples, not over seeds; of Δ, "
+        f"fine-tuning minus feature extraction, paired, and over seeds where there are several{few}."
+    )
     return f"{runs}{_source(beside)}\n"
 
 

@@ -42,9 +42,9 @@ def load_task(name: str, data_dir: str | Path | None = None) -> Task:
     Raises UsageError for an unknown name or domain, with those there are, and DataError for data that cannot be read.
     """
     name = str(name)
-    whole, _, domain = name.rpartition(":")
-    if whole.endswith(".toml"):
-        return load_task(whole, data_dir).of_domain(domain)
+    whole, toml, domain = name.partition(".toml:")
+    if toml:
+        return load_task(f"{whole}.toml", data_dir).of_domain(domain)
     if name.endswith(".toml"):
         from probekit.tasks.custom import custom_task
 

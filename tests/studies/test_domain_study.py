@@ -160,6 +160,30 @@ def test_models_stay_apart(rows):
     assert set(table["seeds"]) == {2}
 
 
+def test_domains_that_were_not_trained_are_no_corpora(rows):
+    less = rows[~rows["task"].isin(["mnli:slate"]) & ~(rows["trained_on"] == "mnli:slate")]
+    told = less.assign(
+        task_a=less["domain_a"].map(lambda name: "mnli" if name in DOMAINS else ""),
+        task_b=less["domain_b"].map(lambda name: "mnli" if name in DOMAINS else ""),
+    )
+    found = domain_study(make_rows(told), resamples=40)
+    assert set(found["corpus"].dropna()) == {"wiki", "novels", ""}
+
+
+def test_tasks_stay_apart(rows):
+    mine = rows[rows["task"].str.startswith("mnli")]
+    names = {c: mine[c].str.replace("mnli", "other") for c in ("task", "trained_on", "checkpoint")}
+    both = make_rows(pd.concat([rows, mine.assign(**names, value=1 - mine["value"])], ignore_index=True))
+    found = domain_study(both, resamples=40)
+    told = found[(found["corpus"] == "wiki") & (found["metric"] == "pearson")].set_index(
+        ["task", "of_metric", "estimator"]
+    )
+    assert len(told) == 6
+    assert (told["n"] == 5).all()
+    plain = told["value"].xs("accuracy", level="of_metric")
+    assert plain["other"].to_numpy() == pytest.approx(-plain["mnli"].to_numpy())
+
+
 def test_variants_stay_apart(rows):
     mine = rows[rows["task"].str.startswith("mnli")]
     name = mine["checkpoint"].str.replace(".", ".wide.", n=1, regex=False)
