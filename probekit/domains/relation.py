@@ -212,7 +212,8 @@ def caution(points: int, *, domains: int | None = None, level: float = 0.05) -> 
     if factorial(n) > 1 / level:
         facts.append(f"p < {level:g} takes {', '.join(f'{what} ({name})' for name, what in takes.items())}")
         facts.append(
-            f"only true correlations above {found:.2f} are found four times in five by the t-test of Pearson's r, and fewer by permutation"
+            f"only true correlations above {found:.2f} are found four times in five by the t-test of Pearson's r, "
+            "and fewer by permutation"
         )
     few = f"{n} points carry little" if found > LARGE else f"What {n} points can carry"
     return f"{few}: {'; '.join(facts)}. To find nothing is no evidence that there is nothing."
