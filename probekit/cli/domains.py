@@ -44,8 +44,8 @@ def domains_command(
         typer.Option(
             "--measure",
             help="With commas: js-divergence, js-divergence-nats, js-distance, js-similarity, kl, renyi, "
-            "bhattacharyya, cosine, euclidean, variational, vocabulary-overlap, proxy-a-distance. kl is of "
-            "distributions mixed with .001 of the uniform one, renyi of order .99; these and bhattacharyya are in nats.",
+            "bhattacharyya, cosine, euclidean, variational, vocabulary-overlap, proxy-a-distance. kl, renyi and "
+            "bhattacharyya are in nats; kl is of distributions mixed with .001 of the uniform one, renyi of order .99.",
         ),
     ] = "js-divergence",
     vocabulary: Annotated[
