@@ -102,6 +102,7 @@ def say_of_run(
     if card["regime"] != Regime.FINE_TUNE and not isinstance(data, ActivationCache):
         path = not isinstance(data, Task) and str(data).endswith(".h5")
         task = data if path or isinstance(data, Task) else load_task(str(data), data_dir=data_dir)
+        # of a path the task is not read, of a task the path is not
         with ActivationCache(data) if path else _cached(folder, card, task, split, model, caches, progress) as cache:  # type: ignore[arg-type]
             return say_of_run(folder, cache, batch_size=batch_size, device=device)
     source: Data

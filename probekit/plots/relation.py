@@ -56,6 +56,7 @@ def relation_panels(points: pd.DataFrame, relations: pd.DataFrame | None = None,
     lines = 0 if relations is None else relations["metric"].nunique()
     size = (WIDE * across, (HIGH + 0.14 * lines) * down + 0.1)
     figure = Figure(figsize=size, layout="constrained")
+    # the engine is the constrained one that was asked for above, which has paddings
     figure.get_layout_engine().set(w_pad=0.08, h_pad=0.06)  # type: ignore[union-attr,call-arg]
     axes = figure.subplots(down, across, squeeze=False).ravel()
     domains = points[name].melt()["value"].unique()
