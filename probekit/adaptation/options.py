@@ -50,8 +50,8 @@ class HeadOptions:
     mix : when the encoder is trained, let the head read a learned mix of all its layers (what enters each block, and
         its last hidden states) instead of the last; cached layers are always mixed
     layer_norm : normalise each layer before they are mixed
-    pairs : read the sentences of a pair "joint" (one sequence) or "separate" (two); auto does as the head wants, or the
-        encoder, where that reads one sentence at a time (ELMo, Skip-thoughts)
+    pairs : read the sentences of a pair "joint" (one sequence, which ESIM and bi-attention cut in two) or "separate"
+        (two); auto reads apart for heads that compare sentences and encoders of one at a time (ELMo, Skip-thoughts)
     """
 
     head: str = "auto"

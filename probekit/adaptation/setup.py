@@ -91,7 +91,7 @@ def reads_apart(options: HeadOptions, head: str, target: Target, model_type: str
         raise UsageError(f"{target.task} has no pairs of sentences to read apart.")
     if options.pairs == "joint" and published.reads_apart(model_type):
         raise UsageError(f"{model_type} reads one sentence at a time; leave --pairs out, or give --pairs separate.")
-    wanted = published.reads_apart(model_type) or (head in HEADS and HEADS[head].pairs)
+    wanted = published.reads_apart(model_type) or (head in HEADS and None not in HEADS[head].pairs)
     return target.paired and (wanted if options.pairs == "auto" else options.pairs == "separate")
 
 
@@ -110,6 +110,7 @@ def build_head(
     scale : the lowest and highest rating, for the head that wants them
     """
     given: dict[str, Any] = {"hidden_size": options.hidden_size, "dropout": options.dropout}
+    pairs = ("separate" if apart else "joint") if target.paired else None
     if name == "rating" and scale is not None:
         given |= {"low": scale[0], "high": scale[1]}
     if pools(name):
@@ -117,7 +118,7 @@ def build_head(
     elif options.pooling != "auto":
         raise UsageError(f"pooling is for the linear head, pair and rating; the head is {name!r}.")
     return make_head(
-        name, width, target.outputs, kind=target.kind, label_names=target.label_names, paired_apart=apart,
+        name, width, target.outputs, kind=target.kind, label_names=target.label_names, pairs=pairs,
         **{k: v for k, v in given.items() if v is not None},
     )  # fmt: skip
 

@@ -35,15 +35,21 @@ def train_command(
         str,
         _option(
             "head",
-            "auto, linear, bcn; of pairs read apart esim, bi-attention, pair, rating; of word tags softmax, crf, "
-            "bilstm, bilstm-crf. auto fine-tunes with linear or softmax (of ELMo and Skip-thoughts, bi-attention for "
-            "pairs and crf for spans), and extracts with the paper's: bcn, esim, bilstm-crf.",
+            "auto, linear, bcn; of pairs esim, bi-attention, of pairs read apart pair, rating; of word tags softmax, "
+            "crf, bilstm, bilstm-crf. auto fine-tunes with linear or softmax (of ELMo and Skip-thoughts, bi-attention "
+            "for pairs and crf for spans), and extracts with the paper's: bcn, esim, bilstm-crf.",
         ),
     ] = "auto",
     pooling: Annotated[
         str, _option("pooling", "Of linear, pair and rating: auto, pooler, first, last, mean, mean-all or max.")
     ] = "auto",
-    pairs: Annotated[str, _option("pairs", "auto (as head and model read them), joint or separate.")] = "auto",
+    pairs: Annotated[
+        str,
+        _option(
+            "pairs",
+            "auto (as head and model read them), joint (esim and bi-attention cut it in two) or separate.",
+        ),
+    ] = "auto",
     hidden_size: Annotated[int | None, _option("hidden-size", "Of the head.")] = None,
     dropout: Annotated[float | None, _option("dropout", "Of the head.")] = None,
     layers: Annotated[

@@ -55,7 +55,7 @@ def test_a_fine_tuned_model(family, task, options, tiny_model, tmp_path):
     [
         (praise(), {"head": "linear"}),
         (tags(), {"head": "bilstm-crf", "hidden_size": 5, "layers": [1, 3]}),
-        (pairs(), {"head": "esim", "hidden_size": 5, "layer_norm": False}),
+        (pairs(), {"head": "esim", "hidden_size": 5, "layer_norm": False, "pairs": "joint"}),
         pytest.param(praise(), {"head": "bcn", "hidden_size": 5}, marks=pytest.mark.slow),
     ],
     ids=["linear", "bilstm-crf", "esim", "bcn"],

@@ -162,7 +162,8 @@ def test_bfloat16_and_layer_norm(caches, tmp_path):
         ((praise(), {}), (praise(), {}), {"pooling": "max"}, UsageError, "holds no token vectors"),
         ((praise(), {}), (praise(), {}), {"pooling": "pooler"}, UsageError, "does not hold what the encoder's pooler"),
         ((praise(), {}), (praise(), {}), {"head": "crf"}, UsageError, "the head 'crf' is for sequence-labelling"),
-        ((pairs(), {}), (pairs(), {}), {"head": "esim"}, UsageError, "the head 'esim' reads pairs read apart"),
+        ((praise(), {}), (praise(), {}), {"head": "esim"}, UsageError, "'esim' reads pairs in one sequence or pairs"),
+        ((pairs(), {}), (pairs(), {}), {"head": "esim"}, UsageError, "holds no token vectors"),
         ((praise(), {}), (praise(), {}), {"layers": []}, UsageError, "no layers are chosen"),
         (
             (tags(), {"tokens": True, "pooling": []}), (tags(), {"tokens": "word-first", "pooling": []}),

@@ -48,11 +48,13 @@ def batch(name, kind, *, apart=False):
     states = sentences()
     if kind is not Kind.SEQUENCE_LABELLING:
         states = replace(states, words=None)
-    if head.pairs or apart:
+    if None not in head.pairs or apart:
         states = replace(states, second=replace(sentences(1, (3, 6, 4, 3)), words=None))
     options = {"hidden_size": 8} if name in SIZED else {}
     outputs = 1 if kind is Kind.REGRESSION else 3
-    made = make_head(name, D, outputs, kind=kind, label_names=TAGS, paired_apart=states.second is not None, **options)
+    made = make_head(
+        name, D, outputs, kind=kind, label_names=TAGS, pairs="separate" if states.second else None, **options
+    )
     if kind is Kind.SEQUENCE_LABELLING:
         labels = (torch.arange(states.words.numel()).view(states.words.shape) % 3).where(states.words >= 0, IGNORED)
     else:
@@ -216,8 +218,46 @@ def test_pairs_apart_on_a_linear_layer():
     head.eval()
     u, v = (pooled(s, "mean") for s in (states, states.second))
     torch.testing.assert_close(head(states), head.output(torch.cat([u, v, (u - v).abs(), u * v], 1)))
-    with pytest.raises(UsageError, match="there are no second ones"):
-        head(replace(states, second=None))
+
+
+JOINED = {  # kinds of pieces: c [CLS], s [SEP] and its like, a and b of the sentences
+    "bert": ("caaasbbbs", "casbs", "caasbbbbs"),
+    "roberta": ("caaassbbbs", "cassbs", "caassbbs"),
+    "t5": ("aasbbbs", "asbs", "aaaasbs"),
+}
+
+
+@pytest.mark.parametrize("name", ["esim", "bi-attention"])
+@pytest.mark.parametrize("family", JOINED)
+def test_a_pair_in_one_sequence_is_cut_in_two(name, family):
+    """By hand: the first sentence ends with the first piece that stands between the two."""
+    torch.manual_seed(0)
+    rows = JOINED[family]
+    mask = torch.arange(max(map(len, rows))) < torch.tensor([[len(row)] for row in rows])
+    special = torch.tensor([[row.ljust(mask.shape[1])[i] in "cs" for i in range(mask.shape[1])] for row in rows])
+    hidden = torch.randn(*mask.shape, D).masked_fill(~mask.unsqueeze(-1), torch.inf)
+    halves = []
+    for own in (lambda i, cut: i <= cut, lambda i, cut: i > cut):
+        places = [[i for i in range(len(row)) if own(i, row.index("s"))] for row in rows]
+        length = [len(some) for some in places]
+        at = [some + [0] * (max(length) - len(some)) for some in places]
+        kept = torch.arange(max(length)) < torch.tensor(length).unsqueeze(1)
+        part = torch.stack([hidden[n, some] for n, some in enumerate(at)]).masked_fill(~kept.unsqueeze(-1), torch.nan)
+        halves.append(States(part, kept, torch.stack([special[n, some] for n, some in enumerate(at)]) & kept))
+    options = {"hidden_size": 4} if name in SIZED else {}
+    head = make_head(name, D, 3, kind=Kind.CLASSIFICATION, pairs="joint", **options).eval()
+    apart = head(replace(halves[0], second=halves[1]))
+    torch.testing.assert_close(head(States(hidden, mask, special)), apart)
+    assert not torch.allclose(apart, head(replace(halves[1], second=halves[0])))
+
+
+@pytest.mark.parametrize("row", ["aabb", "csbbs", "caab", "caas"])
+def test_a_pair_that_cannot_be_cut(row):
+    mask = torch.ones(1, len(row), dtype=torch.bool)
+    special = torch.tensor([[kind in "cs" for kind in row]])
+    head = make_head("bi-attention", D, 3, kind=Kind.CLASSIFICATION, pairs="joint")
+    with pytest.raises(UsageError, match=r"cannot be cut in two: .* \(--pairs separate\)"):
+        head(States(torch.zeros(1, len(row), D), mask, special))
 
 
 def test_bi_attention_by_its_definition():
@@ -307,11 +347,15 @@ class TestMakeHead:
                 "'crf' is for sequence-labelling, not classification; choose linear or",
             ),
             ("bcn", {"kind": Kind.SEQUENCE_LABELLING}, "not sequence-labelling; choose softmax or crf or bilstm or"),
-            ("esim", {"kind": Kind.REGRESSION}, "reads pairs read apart, not one sequence; choose linear or bcn."),
+            (
+                "esim",
+                {"kind": Kind.REGRESSION},
+                "pairs in one sequence or pairs read apart, not single sentences; choose linear or bcn",
+            ),
             (
                 "bcn",
-                {"kind": Kind.REGRESSION, "paired_apart": True},
-                "one sequence, not pairs read apart; choose linear or esim or bi-attention",
+                {"kind": Kind.REGRESSION, "pairs": "separate"},
+                "sentences or pairs in one sequence, not pairs read apart; choose linear or esim or bi-attention",
             ),
             ("softmax", {"kind": Kind.SEQUENCE_LABELLING, "depth": 2}, "has no option 'depth'; it has dropout."),
         ],
@@ -323,4 +367,4 @@ class TestMakeHead:
     def test_options_reach_the_head(self):
         head = make_head("linear", D, 3, kind=Kind.CLASSIFICATION, pooling="max", dropout=0.3)
         assert (head.pooling, head.dropout.p) == ("max", 0.3)
-        assert isinstance(make_head("bi-attention", D, 1, kind=Kind.REGRESSION, paired_apart=True), BiAttention)
+        assert isinstance(make_head("bi-attention", D, 1, kind=Kind.REGRESSION, pairs="separate"), BiAttention)

@@ -112,14 +112,14 @@ class TestRating:
 
 
 def test_made_by_name():
-    made = make_head("rating", D, 1, kind=Kind.REGRESSION, paired_apart=True, low=1, hidden_size=50, pooling="last")
+    made = make_head("rating", D, 1, kind=Kind.REGRESSION, pairs="separate", low=1, hidden_size=50, pooling="last")
     assert (made.scores.tolist(), made.hidden.out_features, made.pooling) == ([1, 2, 3, 4, 5], 50, "last")
     assert [name for name in ("linear", "pair", "rating", "esim", "nothing") if pools(name)] == [
         "linear", "pair", "rating"
     ]  # fmt: skip
     with pytest.raises(UsageError, match="'rating' is for regression, not classification"):
-        make_head("rating", D, 3, kind=Kind.CLASSIFICATION, paired_apart=True)
-    with pytest.raises(UsageError, match="'pair' reads pairs read apart, not one sequence"):
+        make_head("rating", D, 3, kind=Kind.CLASSIFICATION, pairs="separate")
+    with pytest.raises(UsageError, match="'pair' reads pairs read apart, not single sentences"):
         make_head("pair", D, 3, kind=Kind.CLASSIFICATION)
     with pytest.raises(UsageError, match="no pooling 'middle'"):
         Pair(D, 3, pooling="middle")

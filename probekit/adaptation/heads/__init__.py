@@ -33,6 +33,8 @@ HEADS: dict[str, type[Head]] = {
 }
 """The task models by name."""
 
+READ = {None: "single sentences", "joint": "pairs in one sequence", "separate": "pairs read apart"}
+
 
 def make_head(
     name: str,
@@ -41,26 +43,26 @@ def make_head(
     *,
     kind: Kind,
     label_names: Sequence[str] = (),
-    paired_apart: bool = False,
+    pairs: str | None = None,
     **options: Any,
 ) -> Head:
     """The head called ``name`` on hidden states of this width.
 
     outputs : number of classes or tags; 1 for a number
     label_names : of the classes or tags by index
-    paired_apart : whether the sentences of a pair are read apart (``States.second``)
+    pairs : how the sentences of pairs are read: "joint", "separate" (``States.second``), None where there are no pairs
     options : those of the head's class
     Raises UsageError for a name or an option that there is not, and for a head that does not fit the task.
     """
-    fitting = [h for h, made in HEADS.items() if kind in made.kinds and _reads(made, apart=paired_apart)]
+    fitting = [h for h, made in HEADS.items() if kind in made.kinds and pairs in made.pairs]
     if name not in HEADS:
         raise UsageError(f"there is no head {name!r}; for this task there are {', '.join(fitting)}.")
     made, choose = HEADS[name], f"choose {' or '.join(fitting)}."
     if kind not in made.kinds:
         raise UsageError(f"the head {name!r} is for {' and '.join(sorted(made.kinds))}, not {kind}; {choose}")
-    if not _reads(made, apart=paired_apart):
-        wanted, came = ("pairs read apart", "one sequence") if made.pairs else ("one sequence", "pairs read apart")
-        raise UsageError(f"the head {name!r} reads {wanted}, not {came}; {choose}")
+    if pairs not in made.pairs:
+        wanted = " or ".join(told for way, told in READ.items() if way in made.pairs)
+        raise UsageError(f"the head {name!r} reads {wanted}, not {READ[pairs]}; {choose}")
     known = inspect.signature(made).parameters
     settable = [option for option in list(known)[2:] if option not in ("label_names", "apart")]
     if unknown := [option for option in options if option not in settable]:
@@ -68,14 +70,10 @@ def make_head(
     if "label_names" in known:
         options["label_names"] = label_names
     if "apart" in known:
-        options["apart"] = paired_apart
+        options["apart"] = pairs == "separate"
     return made(width, outputs, **options)
 
 
 def pools(name: str) -> bool:
     """Whether the head called ``name`` reads one pooled vector a sequence, and nothing else."""
     return name in HEADS and "pooling" in inspect.signature(HEADS[name]).parameters
-
-
-def _reads(head: type[Head], *, apart: bool) -> bool:
-    return head.pairs == apart or "apart" in inspect.signature(head).parameters

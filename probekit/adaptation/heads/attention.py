@@ -12,14 +12,35 @@ from torch.nn import functional
 from probekit.adaptation.heads.head import States
 from probekit.errors import UsageError
 
-__all__ = ["attend", "cross_attend", "mean_and_max", "same_dropout", "second_of"]
+__all__ = ["attend", "cross_attend", "mean_and_max", "same_dropout", "sentences"]
 
 
-def second_of(states: States) -> States:
-    """The second sentences; raises UsageError where the pairs were not read apart."""
-    if states.second is None:
-        raise UsageError("this head compares sentences that are read apart, and there are no second ones.")
-    return states.second
+def sentences(states: States) -> tuple[States, States]:
+    """The two sentences of each pair: as they were read, or where that was in one sequence, cut after the first piece
+    that the tokenizer put between them ([CLS] a [SEP] and b [SEP], as BERT's segments).
+
+    Raises UsageError where there is no such piece, or nothing after it.
+    """
+    if states.second is not None:
+        return states, states.second
+    between = states.special & ((states.mask & ~states.special).cumsum(1) > 0)
+    length = between.int().argmax(1) + 1
+    rest = states.mask.sum(1) - length
+    if not (between.any(1) & (rest > 0)).all():
+        raise UsageError(
+            "a pair that was read as one sequence cannot be cut in two: its first sentence is empty, or this tokenizer "
+            "puts nothing between the two. Read pairs apart (--pairs separate)."
+        )
+    return _part(states, torch.zeros_like(length), length), _part(states, length, rest)
+
+
+def _part(states: States, start: Tensor, length: Tensor) -> States:
+    """Of each sequence ``length`` pieces from ``start`` on."""
+    place = torch.arange(int(length.max()), device=length.device)
+    mask = place < length[:, None]
+    at = (start[:, None] + place).clamp_max(states.mask.shape[1] - 1)
+    hidden = states.hidden.gather(1, at.unsqueeze(-1).expand(-1, -1, states.hidden.shape[-1]))
+    return States(hidden, mask, states.special.gather(1, at) & mask)
 
 
 def attend(scores: Tensor, values: Tensor, mask: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from probekit.adaptation.heads.attention import cross_attend, mean_and_max, second_of
+from probekit.adaptation.heads.attention import cross_attend, mean_and_max, sentences
 from probekit.adaptation.heads.head import Head, States
 from probekit.tasks.task import Kind
 
@@ -15,14 +15,14 @@ __all__ = ["BiAttention"]
 
 
 class BiAttention(Head):
-    """The fine-tuning head of Peters, Ruder & Smith (2019) for pairs that the encoder reads apart.
+    """The fine-tuning head of Peters, Ruder & Smith (2019) for pairs, there of an encoder that reads them apart.
 
     Each sentence is aligned with the other, enhanced and pooled as in ESIM; then come dropout and the one layer with
     parameters. The pieces that the tokenizer added are left out, as the poolings ``mean`` and ``max`` do.
     """
 
     kinds: ClassVar = frozenset({Kind.CLASSIFICATION, Kind.REGRESSION})
-    pairs: ClassVar = True
+    pairs: ClassVar = frozenset({"separate", "joint"})
 
     def __init__(self, width: int, outputs: int, *, dropout: float = 0.1) -> None:
         super().__init__()
@@ -30,9 +30,9 @@ class BiAttention(Head):
         self.output = nn.Linear(16 * width, outputs)
 
     def forward(self, states: States) -> Tensor:
-        sentences = (states, second_of(states))
-        masks = [s.mask & ~s.special for s in sentences]
-        hidden = [s.hidden.masked_fill(~m.unsqueeze(-1), 0.0) for s, m in zip(sentences, masks, strict=True)]
+        both = sentences(states)
+        masks = [s.mask & ~s.special for s in both]
+        hidden = [s.hidden.masked_fill(~m.unsqueeze(-1), 0.0) for s, m in zip(both, masks, strict=True)]
         enhanced = cross_attend(*hidden, *masks)
         vector = [mean_and_max(sentence, mask) for sentence, mask in zip(enhanced, masks, strict=True)]
         return self.output(self.dropout(torch.cat(vector, -1)))

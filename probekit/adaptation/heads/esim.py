@@ -1,4 +1,4 @@
-"""The enhanced sequential inference model (Chen et al. 2017) for pairs of sentences read apart."""
+"""The enhanced sequential inference model (Chen et al. 2017) for pairs of sentences."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from probekit.adaptation.heads.attention import cross_attend, mean_and_max, same_dropout, second_of
+from probekit.adaptation.heads.attention import cross_attend, mean_and_max, same_dropout, sentences
 from probekit.adaptation.heads.bilstm import bilstm, run
 from probekit.adaptation.heads.head import Head, States
 from probekit.tasks.task import Kind
@@ -29,8 +29,8 @@ ALLENNLP = {
 class ESIM(Head):
     """Both sentences by one BiLSTM, each aligned to the other, compared by a second BiLSTM, pooled by mean and maximum.
 
-    All pieces are read. As in AllenNLP's version, whose published SNLI configuration the defaults are, the hidden
-    layers are ReLU where Chen et al. have tanh.
+    All pieces are read; a pair that was read as one sequence is cut in two. As in AllenNLP's version, whose published
+    SNLI configuration the defaults are, the hidden layers are ReLU where Chen et al. have tanh.
 
     hidden_size : of each direction of the first BiLSTM, the projection, each direction of the second, and the last
         hidden layer; or these four apart
@@ -39,7 +39,7 @@ class ESIM(Head):
     """
 
     kinds: ClassVar = frozenset({Kind.CLASSIFICATION, Kind.REGRESSION})
-    pairs: ClassVar = True
+    pairs: ClassVar = frozenset({"separate", "joint"})
 
     def __init__(
         self, width: int, outputs: int, *, hidden_size: int | Sequence[int] = 300, dropout: float = 0.5
@@ -55,9 +55,9 @@ class ESIM(Head):
         )
 
     def forward(self, states: States) -> Tensor:
-        sentences = (states, second_of(states))
-        masks = [sentence.mask for sentence in sentences]
-        encoded = self._run(self.encoder, [sentence.hidden for sentence in sentences], masks)
+        both = sentences(states)
+        masks = [sentence.mask for sentence in both]
+        encoded = self._run(self.encoder, [sentence.hidden for sentence in both], masks)
         enhanced = cross_attend(*encoded, *masks)
         projected = [self.projection(sentence).relu() for sentence in enhanced]
         compared = self._run(self.inference, projected, masks)

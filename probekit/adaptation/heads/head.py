@@ -48,11 +48,12 @@ class States:
 class Head(nn.Module):
     """A task model on top of hidden states.
 
-    kinds : what it can predict; pairs : whether it wants the sentences of a pair apart
+    kinds : what it can predict
+    pairs : what it reads: None single sequences, "joint" pairs in one sequence, "separate" pairs read apart
     """
 
     kinds: ClassVar[frozenset[Kind]] = frozenset()
-    pairs: ClassVar[bool] = False
+    pairs: ClassVar[frozenset[str | None]] = frozenset({None, "joint"})
 
     def forward(self, states: States) -> Tensor:
         """Logits: (b, k); (b, 1) of a number; (b, w, k) of word tags."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from probekit.activations.pooling import Pooling
-from probekit.adaptation.heads.attention import second_of
+from probekit.adaptation.heads.attention import sentences
 from probekit.adaptation.heads.head import Head, States
 from probekit.errors import UsageError
 from probekit.tasks.task import Kind
@@ -27,6 +27,7 @@ class Linear(Head):
     """
 
     kinds: ClassVar = frozenset({Kind.CLASSIFICATION, Kind.REGRESSION})
+    pairs: ClassVar = frozenset({None, "joint", "separate"})
 
     def __init__(
         self, width: int, outputs: int, *, pooling: str = "mean", dropout: float = 0.1, apart: bool = False
@@ -41,7 +42,7 @@ class Linear(Head):
     def forward(self, states: States) -> Tensor:
         vector = pooled(states, self.pooling)
         if self.apart:
-            other = pooled(second_of(states), self.pooling)
+            other = pooled(sentences(states)[1], self.pooling)
             vector = torch.cat([vector, other, (vector - other).abs(), vector * other], -1)
         return self.output(self.dropout(vector))
 

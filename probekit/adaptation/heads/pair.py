@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from probekit.activations.pooling import Pooling
-from probekit.adaptation.heads.attention import second_of
+from probekit.adaptation.heads.attention import sentences
 from probekit.adaptation.heads.head import Head, States
 from probekit.adaptation.heads.linear import POOLINGS, pooled
 from probekit.errors import UsageError
@@ -26,7 +26,7 @@ class Pair(Head):
     """
 
     kinds: ClassVar = frozenset({Kind.CLASSIFICATION, Kind.REGRESSION})
-    pairs: ClassVar = True
+    pairs: ClassVar = frozenset({"separate"})
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Pair(Head):
         self.output = nn.Linear(hidden_size or 2 * width, outputs)
 
     def forward(self, states: States) -> Tensor:
-        u, v = pooled(states, self.pooling), pooled(second_of(states), self.pooling)
+        u, v = pooled(states, self.pooling), pooled(sentences(states)[1], self.pooling)
         vector = self.dropout(torch.cat([(u - v).abs(), u * v], -1))
         if self.hidden is not None:
             vector = self.dropout(self.hidden(vector).sigmoid())
