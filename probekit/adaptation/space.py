@@ -13,8 +13,6 @@ schedule = "linear"          # the same in all trials
 
 from __future__ import annotations
 
-import difflib
-import tomllib
 from collections.abc import Mapping
 from dataclasses import fields
 from importlib.resources import files
@@ -26,6 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from probekit.adaptation.options import HeadOptions, Regime, TrainOptions, options_of
 from probekit.errors import DataError, UsageError
+from probekit.tasks.toml import parse_toml, read_toml, unknown_key
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -129,18 +128,14 @@ def read_space(where: str | Path, given: Mapping[str, Any] | None = None) -> Spa
     """
     path = Path(where)
     if path.suffix == ".toml":
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise DataError(f"cannot be read ({error}).", file=path) from error
-    elif not (text := shipped_spaces().get(str(where), "")):
+        raw, _ = read_toml(path)
+    elif text := shipped_spaces().get(str(where)):
+        raw = parse_toml(text, path)
+    else:
         raise UsageError(
             f"there is no space {str(where)!r}; give a file that ends in .toml, or {' or '.join(shipped_spaces())}."
         )
-    try:
-        raw = tomllib.loads(text) | {k: v for k, v in (given or {}).items() if v is not None}
-    except tomllib.TOMLDecodeError as error:
-        raise DataError(f"is not valid TOML: {error}. Texts need quotation marks.", file=path) from error
+    raw |= {k: v for k, v in (given or {}).items() if v is not None}
     try:
         space = Space.model_validate(raw)
         regime = Regime(space.regime)
@@ -209,6 +204,4 @@ def _told(error: ValidationError, model: type[BaseModel], raw: Mapping[str, Any]
         return f"{key} is {raw[key]!r}; it must be {wanted}."
     if key in _TYPES and model is Space:
         return f"{key} is an option of training; move it below [space]."
-    close = difflib.get_close_matches(key, model.model_fields, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(model.model_fields)}."
-    return f"unknown key {key!r}; {hint}"
+    return unknown_key(key, model.model_fields)

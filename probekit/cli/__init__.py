@@ -13,9 +13,9 @@ from typing import Annotated, Any
 
 import typer
 
-from probekit.errors import ProbekitError
+from probekit.errors import ProbekitError, UsageError
 
-__all__ = ["app", "main"]
+__all__ = ["app", "main", "parse"]
 
 CLICK_ERROR: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 """The root of usage errors, of click's or of the copy of click that typer brings."""
@@ -120,6 +120,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if debug:
             raise
         return _fail(str(error))
+
+
+def parse(words: Sequence[str]) -> None:
+    """Raise UsageError where the words of a command are none, without running it."""
+    command: Any = typer.main.get_command(app)
+    rest = list(words)
+    while hasattr(command, "commands"):
+        if not rest or rest[0] not in command.commands:
+            raise UsageError(f"there is no {' '.join(words[:2])!r}; there are {', '.join(command.commands)}.")
+        command = command.commands[rest.pop(0)]
+    try:
+        command.make_context("probekit", rest)
+    except CLICK_ERROR as error:
+        raise UsageError(f"probekit {words[0]}: {error.format_message().rstrip('.?')}.") from error
 
 
 def _fail(message: str) -> int:

@@ -56,11 +56,11 @@ def run_command(
 
         probekit study run table2-full --backend dask --scheduler tcp://head:8786
     """
-    from probekit.cli import main
+    from probekit.cli import main, parse
     from probekit.errors import UsageError
     from probekit.studies.file import read_study
+    from probekit.studies.plan import study_steps
     from probekit.studies.run import dask_pool, local_pool
-    from probekit.studies.steps import study_steps
     from probekit.studies.study import run_study, seconds_of
 
     if backend not in ("loky", "dask"):
@@ -70,6 +70,11 @@ def run_command(
     asked = read_study(study, models=dict(map(_named, model or [])), changes=set_ or ())
     folder = out or Path("studies") / asked.name
     steps = study_steps(asked, data_dir)
+    for step in (s for s in steps if not s.error):
+        try:
+            parse(step.words)
+        except UsageError as error:
+            raise UsageError(f"{asked.name}: step {step.name}: {error}") from error
     if plan:
         _show_plan(asked.title, steps, folder, seconds_of(steps, folder), jobs, commands=commands)
         return

@@ -17,7 +17,6 @@ kind = "layers"
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
@@ -28,6 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from probekit.adaptation.options import Regime, options_of
 from probekit.errors import DataError, UsageError
+from probekit.tasks.toml import parse_toml, read_toml, unknown_key
 
 __all__ = ["Domains", "Figure", "Information", "Probe", "Study", "Table", "Train", "read_study", "shipped_studies"]
 
@@ -67,32 +67,43 @@ class Train(_Section):
         return self.options | (self.fine_tune if regime is Regime.FINE_TUNE else self.feature_extraction)
 
 
-class Probe(_Section):
-    """Diagnostic classifiers on each layer, of pretrained models, of the fine-tuning runs of the task, of random ones.
+class _Layers(_Section):
+    """What is asked of each layer: of pretrained models, of the fine-tuning runs of the task, of random ones.
 
-    limit : learn from the first examples only; seeds : of random weights; options : as ``probekit probe`` takes them
+    name : of one of several sections that would give the same; it stands in their files' names
+    poolings : of the pieces of a text, without any the mean; of word tags "first" or "mean" of the pieces of each
+        word, without any the first
+    limit : learn from the first examples only; seeds : of random weights
     """
 
     tasks: list[str] = Field(min_length=1)
+    name: str = ""
     of: list[Of] = ["pretrained"]
-    poolings: list[str] = Field(["mean"], min_length=1)
+    poolings: list[str] = []
+    limit: int | None = None
+    seeds: list[int] = Field([0], min_length=1)
+    options: Options = {}
+
+
+class Probe(_Layers):
+    """Diagnostic classifiers on each layer; options as ``probekit probe`` takes them."""
+
     train: str = "train"
     dev: str = "dev"
-    limit: int | None = None
-    seeds: list[int] = Field([0], min_length=1)
-    options: Options = {}
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return self.train, self.dev
 
 
-class Information(_Section):
+class Information(_Layers):
     """Mutual information between each layer and the labels of one split; options as ``probekit mi`` takes them."""
 
-    tasks: list[str] = Field(min_length=1)
-    of: list[Of] = ["pretrained"]
-    poolings: list[str] = Field(["mean"], min_length=1)
     split: str = "train"
-    limit: int | None = None
-    seeds: list[int] = Field([0], min_length=1)
-    options: Options = {}
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return (self.split,)
 
 
 class Domains(_Section):
@@ -107,7 +118,7 @@ class Domains(_Section):
 class Table(_Section):
     """A table: what ``probekit table KIND`` makes of all rows; ``published`` names numbers to stand beside ours."""
 
-    kind: str
+    kind: Literal["regimes", "domains"]
     name: str = ""
     published: str | None = None
     options: Options = {}
@@ -157,18 +168,13 @@ def read_study(where: str | Path, *, models: Mapping[str, str] | None = None, ch
     """
     path = Path(where)
     if path.suffix == ".toml":
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise DataError(f"cannot be read ({error}).", file=path) from error
-    elif not (text := shipped_studies().get(str(where), "")):
+        raw, _ = read_toml(path)
+    elif text := shipped_studies().get(str(where)):
+        raw = parse_toml(text, path)
+    else:
         raise UsageError(
             f"there is no study {str(where)!r}; give a file that ends in .toml, or {', '.join(shipped_studies())}."
         )
-    try:
-        raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise DataError(f"is not valid TOML: {error}. Texts need quotation marks.", file=path) from error
     for change in changes:
         _change(raw, change)
     if models:
@@ -219,6 +225,4 @@ def _told(error: ValidationError) -> str:
     }  # fmt: skip
     section = sections.get(str(first["loc"][0]), Study)
     known = [field.alias or name for name, field in section.model_fields.items()]
-    close = difflib.get_close_matches(str(first["loc"][-1]), known, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}."
-    return f"unknown key {place!r}; {hint}"
+    return unknown_key(str(first["loc"][-1]), known, place)

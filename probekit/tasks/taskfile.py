@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-import tomllib
 from enum import StrEnum
 from pathlib import Path
 
@@ -12,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from probekit.errors import DataError, UsageError
 from probekit.tasks.metrics import metric
-from probekit.tasks.readers import read_lines
 from probekit.tasks.task import Kind
+from probekit.tasks.toml import read_toml, unknown_key
 
 __all__ = ["SUFFIXES", "Column", "Format", "TaskFile", "read_task_file"]
 
@@ -73,27 +71,14 @@ class TaskFile(BaseModel):
 
 def read_task_file(path: Path) -> TaskFile:
     """The checked keys of a task file; raises DataError, one sentence that names the key."""
-    text = "\n".join(read_lines(path))
-    try:
-        raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        found = re.search(r"(.*) \(at line (\d+), column (\d+)\)", str(error))
-        what, line, column = found.groups() if found else (str(error), None, None)
-        raise DataError(
-            f"is not valid TOML: {what}. Texts need quotation marks.",
-            file=path,
-            line=int(line) if line else None,
-            column=int(column) if column else None,
-        ) from error
+    raw, text = read_toml(path)
     try:
         spec = TaskFile.model_validate(raw)
     except ValidationError as error:
         first = error.errors()[0]
         key = str(first["loc"][0])
         if first["type"] == "extra_forbidden":
-            close = difflib.get_close_matches(key, TaskFile.model_fields, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(TaskFile.model_fields)}."
-            message = f"unknown key {key!r}; {hint}"
+            message = unknown_key(key, TaskFile.model_fields)
         else:
             wanted = _WANTED.get(key, "expected a text in quotation marks")
             message = f"key {key!r} has the value {raw[key]!r}; {wanted}."

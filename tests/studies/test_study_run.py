@@ -11,8 +11,9 @@ from probekit.cli import main
 from probekit.errors import UsageError
 from probekit.rows import read_card, read_rows
 from probekit.studies.file import read_study
+from probekit.studies.plan import study_steps
 from probekit.studies.run import Outcome, Pool, open_study, run_steps, state_of
-from probekit.studies.steps import OUT, Step, study_steps
+from probekit.studies.steps import OUT, Step
 
 STUDY = """
 title = "Toys"
@@ -134,9 +135,9 @@ def test_other_data_or_weights_make_steps_new(steps, tmp_path, tiny_bert):
     assert {name: one[1] for name, one in state_of(steps(), tmp_path / "elsewhere").items()} == before
     with (tmp_path / "dev.tsv").open("a") as file:
         file.write("the sea is wild\twild\tsea\n")
-    from probekit.studies import steps as module
+    from probekit.studies.outside import task_reader
 
-    module._read.cache_clear()
+    task_reader.cache_clear()
     after = digests()
     changed = {name for name in before if before[name] != after[name]}
     assert "verse-sea.fine-tune.0" in changed

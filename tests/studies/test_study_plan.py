@@ -1,0 +1,90 @@
+"""From a study to its steps: which commands, and what is told before anything is done."""
+
+import re
+
+import pytest
+
+from probekit.cli import main
+from probekit.errors import UsageError
+from probekit.studies.file import read_study
+from probekit.studies.plan import study_steps
+
+HEAD = 'title = "A study"\nmodels = {{ tiny = "{model}" }}\n'
+TEXTS = '[[probe]]\ntasks = ["grammar:sentiment"]\n'
+WORDS = '[[probe]]\ntasks = ["words.toml"]\n'
+TASK = """
+name = "words"
+type = "sequence-labelling"
+format = "conll"
+words = 1
+tags = 2
+[splits]
+train = "train.txt"
+dev = "dev.txt"
+"""
+
+
+@pytest.fixture
+def written(tmp_path, tiny_bert, monkeypatch):
+    """The path of a study with the sections given."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "words.toml").write_text(TASK)
+    for split, word in (("train", "cat"), ("dev", "dog")):
+        (tmp_path / f"{split}.txt").write_text(f"the O\n{word} B-x\n\n{word} B-x\nis O\nnot O\n" * 20)
+
+    def write(*sections):
+        path = tmp_path / "mine.toml"
+        path.write_text(HEAD.format(model=tiny_bert) + "\n".join(sections))
+        return path
+
+    return write
+
+
+def steps(path, **how):
+    return {step.name: " ".join(step.words) for step in study_steps(read_study(path, **how))}
+
+
+def test_words_that_are_labelled_have_caches_of_words(written):
+    told = steps(written(WORDS, WORDS.replace("probe", "mi") + 'poolings = ["first", "mean"]'))
+    caches = [name for name in told if name.startswith("cache ")]
+    assert caches == [f"cache words.tiny.{x}" for x in ("train.word-first", "dev.word-first", "train.word-mean")]
+    assert "--tokens --token-level word-first --out" in told[caches[0]]
+    assert "--token-level word-mean" in told[caches[2]]
+    analyses = ["probe words.tiny.pretrained.first", "mi words.tiny.pretrained.first", "mi words.tiny.pretrained.mean"]
+    assert [name for name in told if name in analyses] == analyses
+    assert not any("--pooling" in words for words in told.values())
+
+
+@pytest.mark.slow
+def test_words_are_probed(written, tmp_path):
+    path = written(WORDS + "options = { controls = 1, resamples = 20, folds = 2 }")
+    assert main(["study", "run", str(path), "--out", str(tmp_path / "out")]) == 0
+    assert (tmp_path / "out/rows/probe-words.tiny.pretrained.first.parquet").exists()
+
+
+def test_one_task_in_two_sections(written):
+    other = TEXTS + "options = { controls = 1 }\n"
+    with pytest.raises(UsageError, match="two different steps .* 'probe grammar-sentiment.tiny.pretrained.mean'; give"):
+        steps(written(TEXTS, other))
+    told = steps(written(TEXTS, other + 'name = "one control"'))
+    assert "--controls 1" in told["probe grammar-sentiment.tiny.pretrained.one-control.mean"]
+    assert "--controls" not in told["probe grammar-sentiment.tiny.pretrained.mean"]
+    assert sum(name.startswith("cache ") for name in told) == 2
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        (TEXTS + "options = { resample = 3 }", "step probe grammar-sentiment.*No such option: --resample"),
+        (TEXTS + 'options = { folds = "two" }', "step probe .*Invalid value for '--folds'"),
+        (TEXTS + '[[figure]]\nkind = "layer"', "step figure layer: there is no 'plot layer'; there are layers, diff"),
+        (TEXTS + '[[figure]]\nkind = "layers"\noptions = { width = "wide" }', "step figure layers: .*not 'wide'"),
+        (TEXTS + '[[table]]\nkind = "regime"', "table.0.kind is 'regime'"),
+        (TEXTS + '[[table]]\nkind = "regimes"\npublished = "peters-2019/9"', "no published numbers 'peters-2019/9'"),
+    ],
+)
+def test_what_no_command_takes_is_told_before_anything_is_done(written, tmp_path, capsys, sections, message):
+    assert main(["study", "run", str(written(sections)), "--out", str(tmp_path / "out")]) == 2
+    told = capsys.readouterr().err
+    assert re.search(message, told), told
+    assert not (tmp_path / "out").exists()
