@@ -220,6 +220,7 @@ def relation_command(
         bool, typer.Option("--transfer", help="What is lost by training on another domain, a point for each pair.")
     ] = False,
     columns: Columns = 3,
+    width: Width = None,
     dpi: Dpi = 300,
 ) -> None:
     """Metrics by domain against the distance of the domain, with their correlations.
@@ -240,13 +241,15 @@ def relation_command(
     )
     told = found[found["of_metric"].notna() & ((found["corpus"] == "") == transfer)]
     name = "transfer-relation" if transfer else "relation"
-    _save(relation_panels(points, told, columns=columns), out, name, dpi)
+    _save(relation_panels(points, told, columns=columns, width=width), out, name, dpi)
 
 
 @app.command("transfer")
 def transfer_command(
     rows: Annotated[list[Path], typer.Argument(metavar="ROWS…", help="Rows that probekit table domains --rows wrote.")],
     out: Out = None,
+    columns: Columns = 3,
+    width: Width = None,
     dpi: Dpi = 300,
 ) -> None:
     """What training on one domain is worth on each other, a map for each regime.
@@ -260,7 +263,7 @@ def transfer_command(
 
     found = _of_table(read_rows(*rows))
     cells = found[found["trained_on"].notna() & (found["corpus"] == "") & ~found["metric"].str.startswith("lost(")]
-    _save(transfer_panels(cells), out, "transfer", dpi)
+    _save(transfer_panels(cells, columns=columns, width=width), out, "transfer", dpi)
 
 
 def _of_table(rows: pd.DataFrame) -> pd.DataFrame:

@@ -8,19 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probekit.errors import UsageError
-from probekit.plots.looks import (
-    CURVE,
-    INK,
-    Looks,
-    Scale,
-    curves,
-    dress,
-    legend,
-    metric_title,
-    one_axes,
-    panels,
-    plain,
-)
+from probekit.plots.looks import CURVE, INK, Looks, curves, metric_title, plain
+from probekit.plots.panels import Scale, dress, legend, one_axes, panels
 from probekit.rows import make_rows
 
 if TYPE_CHECKING:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from itertools import cycle
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from probekit.errors import UsageError
-from probekit.plots.looks import COLOURS, INK, MARKERS, SMALL, bare, width_of
+from probekit.plots.looks import COLOURS, INK, MARKERS
+from probekit.plots.panels import SMALL, bare, width_of, wrapped
 from probekit.rows import make_rows
 
 if TYPE_CHECKING:
@@ -65,24 +66,15 @@ def domain_matrix(
         "viridis_r" if metric in ALIKE else "viridis",
     )
     finite = np.ma.masked_invalid(values)
-    image = ax.imshow(finite, cmap=mpl.colormaps[colours].with_extremes(bad="white"), vmin=min(0.0, finite.min()))
+    look: dict[str, Any] = {"cmap": mpl.colormaps[colours].with_extremes(bad="white"), "aspect": "auto"}
+    image = ax.imshow(finite, vmin=min(0.0, finite.min()), **look)
     digits = ".2f" if np.max(np.abs(values), initial=0, where=np.isfinite(values)) >= 0.1 else ".2g"
     if len(names) <= min(WRITTEN, (width_of(ax) - 1.5) / 0.25):
-        for i, j in np.argwhere(~np.isnan(values)):
-            dark = np.isfinite(values[i, j]) and np.dot(image.to_rgba(values[i, j])[:3], (0.299, 0.587, 0.114)) < 0.5
-            ax.text(
-                j,
-                i,
-                f"{values[i, j]:{digits}}".replace("inf", "∞"),
-                ha="center",
-                va="center",
-                fontsize=7,
-                color="white" if dark else INK,
-            )
+        write(ax, image, values, digits)
     if "p" in rows:
         for i, j in _places(names, rows[(rows["p"] > level) & (rows["target"] == "gold")]):
             for x, y in {(j, i), (i, j)} if _symmetric(rows) else {(j, i)}:
-                look: dict[str, Any] = {"facecolor": "none", "edgecolor": "white", "hatch": "////", "linewidth": 0}
+                look = {"facecolor": "none", "edgecolor": "white", "hatch": "////", "linewidth": 0}
                 ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, **look))
     ax.set_xticks(range(len(names)), names, rotation=45, ha="right", rotation_mode="anchor", parse_math=False)
     ax.set_yticks(range(len(names)), names, parse_math=False)
@@ -92,6 +84,14 @@ def domain_matrix(
     bar.set_label(TITLES.get(metric, metric), fontsize=8, color=INK)
     bare(bar.ax, ())
     return ax
+
+
+def write(ax: Axes, image: Any, values: np.ndarray, digits: str) -> None:
+    """Numbers into the cells of an image, light on dark; ``digits`` is their format."""
+    for i, j in np.argwhere(~np.isnan(values)):
+        dark = np.isfinite(values[i, j]) and np.dot(image.to_rgba(values[i, j])[:3], (0.299, 0.587, 0.114)) < 0.5
+        look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7, "color": "white" if dark else INK}
+        ax.text(j, i, f"{values[i, j]:{digits}}".replace("inf", "∞"), **look)
 
 
 def domain_tree(rows: pd.DataFrame, *, metric: str | None = None, ax: Axes | None = None) -> Axes:
@@ -116,7 +116,7 @@ def domain_tree(rows: pd.DataFrame, *, metric: str | None = None, ax: Axes | Non
     dendrogram(joined, labels=names, orientation="right", ax=ax, link_color_func=lambda _: COLOURS[0], leaf_font_size=8)
     for label in ax.get_yticklabels():
         label.set_parse_math(False)
-    ax.set_xlabel(TITLES.get(metric, metric), fontsize=9, color=INK)
+    ax.set_xlabel(wrapped(TITLES.get(metric, metric), width_of(ax) - 1, 9), fontsize=9, color=INK)
     bare(ax, ("bottom",))
     return ax
 
@@ -195,35 +195,44 @@ def domain_panels(
     from matplotlib.figure import Figure
 
     rows = make_rows(rows)
-    parts: list[tuple[float, Callable[..., object]]] = []
+    parts: list[_Part] = []
     if metric is not None or not rows["metric"].isin((SIZES, TERMS)).all():
         chosen, _ = _of_metric(rows, metric)
         names = max(len(_square(chosen)[0]), 4)
-        parts.append((0.5 * names + 2, partial(domain_matrix, chosen)))
+        cell = 0.5 if width is None else min(0.5, (width - 2) / names)
+        parts.append(_Part(0.42 * names + 1.9, cell * names + 1, partial(domain_matrix, chosen)))
         if _is_tree(chosen):
-            parts.append((3.4, partial(domain_tree, chosen)))
+            parts.append(_Part(2.8, 0.27 * names + 0.8, partial(domain_tree, chosen)))
     if (rows["metric"] == TERMS).any():
         for _, pair in rows[rows["metric"] == TERMS].groupby(["domain_a", "domain_b"], sort=False):
-            parts.append((3.6, partial(domain_terms, pair, top=top)))
+            shown = min(top, len(pair))
+            parts.append(_Part(3.4, 0.17 * shown + 1, partial(domain_terms, pair, top=top)))
     if (rows["metric"] == SIZES).any():
-        parts.append((4.2, partial(divergence_by_size, rows)))
+        parts.append(_Part(3.8, 2.8, partial(divergence_by_size, rows)))
     if not parts:
         raise UsageError("there are no rows to draw.")
-    widths = [width for width, _ in parts]
-    width = width or sum(widths)
-    lines: list[list[tuple[float, Callable[..., object]]]] = []
+    width = width or sum(part.width for part in parts)
+    lines: list[list[_Part]] = []
     for part in parts:
-        if not lines or sum(w for w, _ in (*lines[-1], part)) > 1.25 * width:
+        if not lines or sum(p.width for p in (*lines[-1], part)) > 1.25 * width:
             lines.append([])
         lines[-1].append(part)
-    figure = Figure(figsize=(width, 3.8 * len(lines)), layout="constrained")
-    for below, line in zip(figure.subfigures(len(lines), 1, squeeze=False)[:, 0], lines, strict=True):
-        ratios = [w for w, _ in line]
-        for ax, (_, draw) in zip(
-            below.subplots(1, len(line), squeeze=False, width_ratios=ratios)[0], line, strict=True
-        ):
-            draw(ax=ax)
+    heights = [max(part.height for part in line) for line in lines]
+    figure = Figure(figsize=(width, sum(heights)), layout="constrained")
+    strips = figure.subfigures(len(lines), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for strip, line in zip(strips, lines, strict=True):
+        axes = strip.subplots(1, len(line), squeeze=False, width_ratios=[part.width for part in line])[0]
+        for ax, part in zip(axes, line, strict=True):
+            part.draw(ax=ax)
     return figure
+
+
+class _Part(NamedTuple):
+    """A panel: its natural width, its height, in inches, and what draws it into ``ax``."""
+
+    width: float
+    height: float
+    draw: Callable[..., object]
 
 
 def _of_metric(rows: pd.DataFrame, metric: str | None) -> tuple[pd.DataFrame, str]:

@@ -8,20 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probekit.errors import UsageError
-from probekit.plots.looks import (
-    CURVE,
-    INK,
-    Looks,
-    Scale,
-    curves,
-    dress,
-    is_random,
-    legend,
-    lower_is_better,
-    metric_title,
-    one_axes,
-    panels,
-)
+from probekit.plots.looks import CURVE, INK, Looks, curves, is_random, lower_is_better, metric_title
+from probekit.plots.panels import Scale, dress, legend, one_axes, panels
 from probekit.plots.strip import draw_summary
 from probekit.rows import make_rows
 
@@ -52,6 +40,7 @@ LINES: dict[str, tuple[str, dict[str, Any]]] = {
     "length": ("length", {"linestyle": (0, (1, 4)), "linewidth": 2.2}),
     "word-type": ("majority by word type", {"linestyle": (0, (3, 1.5)), "linewidth": 1.0}),
 }
+INTERVAL = ("value", "ci_low", "ci_high")
 SAME = tuple(c for c in CURVE if c != "target")
 HOLLOW, NOT_ABOVE = "interval reaches noise", "not above noise (p > 0.05)"
 LEVEL = 0.05
@@ -68,6 +57,7 @@ def layer_curve(
     rows : of one task, as :func:`probekit.probe` makes them. Rows that differ in checkpoint, representation, estimator
         … are curves of their own, named by what differs; a model with random weights is dashed and grey, and
         ``final_norm``, and other layers that have no number, stand after the last one.
+        Intervals of up to two models (and one with random weights) are bands, those of more are bars side by side.
         Controls are grey bands: where noise falls, summed up over the draws (where rows hold single draws only, the
         band is their range); of models with random weights only where there are no others. Inputs without a layer and
         constant predictions are horizontal lines. A marker is hollow where p_adjusted is above 0.05, if rows hold it
@@ -102,7 +92,7 @@ def layer_panels(
     columns : of panels, at most; width : in inches, as it is printed, such as ``WIDTHS["text"]``
     Runs of the same kind, named "cola.fine-tune.0" and "sst2.fine-tune.0", look alike in all panels.
     Estimators of mutual information, which differ in more than precision, have panels of their own beside each other,
-    on one scale.
+    on one scale: that of those which have a value at any layer.
     """
     import pandas as pd
 
@@ -112,13 +102,14 @@ def layer_panels(
     rows = rows.assign(panel=rows["estimator"].where(rows["metric"] == INFORMATION, ""))
     figure, drawn = panels(rows, columns, 2.2 if summary is None else 2.9, by="panel", width=width)
     looks = Looks.of(_gold(rows), panel=("task", "panel"))
-    scales: dict[str, list[Axes]] = {}
+    scales: dict[str, list[tuple[Axes, bool]]] = {}
     for ax, part in drawn:
         _draw(ax, part, looks, summary=summary)
-        scales.setdefault(part["task"].iloc[0], []).append(ax)
+        scales.setdefault(part["task"].iloc[0], []).append((ax, bool(_gold(part)["value"].notna().any())))
     for axes in (one for one in scales.values() if len(one) > 1):
-        low, high = zip(*(ax.get_ylim() for ax in axes), strict=True)
-        for ax in axes:
+        some = any(known for _, known in axes)  # what is possible, where nothing is known, is no scale for what is
+        low, high = zip(*(ax.get_ylim() for ax, known in axes if known or not some), strict=True)
+        for ax, _ in axes:
             ax.set_ylim(min(low), max(high))
     return figure
 
@@ -167,13 +158,16 @@ def _draw(ax: Axes, rows: pd.DataFrame, looks: Looks, *, summary: pd.DataFrame |
     controls, gold = controls_by_layer(rows), list(curves(_gold(rows)))
     theirs = {tuple(key.values()): part for key, part in curves(controls, SAME)}
     trained = [key for key, _ in gold if not is_random(key)]
-    for key, curve in sorted(gold, key=lambda pair: looks.rank(pair[0])):
+    crowded = len(trained) > 2 or len(gold) > 3  # bands over each other could not be told apart
+    for i, (key, curve) in enumerate(sorted(gold, key=lambda pair: looks.rank(pair[0]))):
         label, look = looks.known(key)
         if (twice := curve["layer_name"].duplicated()).any():
             layer = curve["layer_name"][twice].iloc[0]
             raise UsageError(f"{label} has two values for layer {layer}; were the same rows given twice?")
         its = theirs.get(tuple(key[c] for c in SAME), controls.iloc[:0])
-        _draw_curve(ax, curve, label, scale.sized(look), scale, not_above_noise(curve, its, metric))
+        shift = crowded * min(0.12, 0.5 / len(gold)) * (i - (len(gold) - 1) / 2)
+        hollow = not_above_noise(curve, its, metric)
+        _draw_curve(ax, curve, scale.at(curve) + shift, label, scale.sized(look), hollow, banded=not crowded)
     for key, curve in curves(controls):
         if not (trained and is_random(key)):
             _draw_control(ax, curve, key["target"], scale)
@@ -217,32 +211,38 @@ def _reaches(curve: pd.DataFrame, controls: pd.DataFrame, metric: str) -> np.nda
 
 
 def _draw_curve(
-    ax: Axes, curve: pd.DataFrame, label: str, look: Mapping[str, Any], scale: Scale, hollow: Mapping[str, np.ndarray]
+    ax: Axes,
+    curve: pd.DataFrame,
+    at: np.ndarray,
+    label: str,
+    look: Mapping[str, Any],
+    hollow: Mapping[str, np.ndarray],
+    *,
+    banded: bool,
 ) -> None:
+    """at : where layers stand; hollow : by the reason why; banded : whether intervals are a band, or bars"""
     dashed, colour = look["linestyle"] != "-", look["color"]
     points, zorder = {**look, "linestyle": "none", "markeredgecolor": colour}, 4 if dashed else 5
-    order = np.argsort(scale.at(curve))
+    order = np.argsort(at)
     curve = curve.iloc[order]
-    x, y, low, high = (
-        np.asarray(v, dtype=float) for v in (scale.at(curve), curve["value"], curve["ci_low"], curve["ci_high"])
-    )
+    x, y, low, high = (np.asarray(v, dtype=float) for v in (at[order], *(curve[c] for c in INTERVAL)))
     through = curve["layer"].notna().to_numpy(dtype=bool)  # final_norm is no block: it stands apart
     ax.plot(x[through], y[through], label=label, zorder=zorder, **{**look, "markeredgecolor": colour})
     ax.plot(x[~through], y[~through], zorder=zorder, **points)
     known = np.isfinite(y)
-    banded = through & known & np.isfinite(low) & (not dashed)  # a grey band would look like noise
-    alone = ~banded | ~(np.roll(banded, 1) & (x != x[0]) | np.roll(banded, -1) & (x != x[-1]))
+    inside = through & known & np.isfinite(low) & (banded and not dashed)  # a grey band would look like noise
+    alone = ~inside | ~(np.roll(inside, 1) & (x != x[0]) | np.roll(inside, -1) & (x != x[-1]))
     edged: dict[str, Any] = {
         "facecolor": (colour, 0.15),
         "edgecolor": (colour, 0.5),
         "linewidth": 0.4,
     }  # in grey, unlike a control
-    ax.fill_between(x, low, high, where=banded, zorder=zorder - 2, **edged)
+    ax.fill_between(x, low, high, where=inside, zorder=zorder - 2, **edged)
     bars = known & alone
     ax.vlines(x[bars], low[bars], high[bars], color=colour, linewidth=0.8, zorder=zorder - 1)
     for why, rows in hollow.items():
-        if (at := rows[order]).any():
-            ax.plot(x[at], y[at], zorder=zorder + 0.5, **{**points, "markerfacecolor": "white"})
+        if (some := rows[order]).any():
+            ax.plot(x[some], y[some], zorder=zorder + 0.5, **{**points, "markerfacecolor": "white"})
             ax.plot([], [], "o", color="#7F7F7F", markerfacecolor="white", markersize=4.5, zorder=3, label=why)
 
 
@@ -266,6 +266,10 @@ def _draw_undetermined(ax: Axes, gold: Sequence[tuple[Mapping[str, Any], pd.Data
         bottom: dict[str, Any] = {"transform": ax.get_xaxis_transform(), "clip_on": False}
         ax.plot(x, np.zeros(len(x)), color=look["color"], linestyle="none", **bottom, **diamond)
         ax.plot([], [], color="#7F7F7F", linestyle=":", label=UNDETERMINED, **{**diamond, "zorder": 2.9})
+    if widen and gold:
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 2}
+        words: dict[str, Any] = {"fontsize": 8, "color": INK, "ha": "center", "va": "center", "zorder": 7, "bbox": box}
+        ax.text(0.5, 0.5, "undetermined\nat every layer", transform=ax.transAxes, **words)
 
 
 def _draw_control(ax: Axes, curve: pd.DataFrame, kind: str, scale: Scale) -> None:

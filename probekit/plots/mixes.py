@@ -9,7 +9,8 @@ import numpy as np
 
 from probekit.errors import UsageError
 from probekit.plots.layers import kept
-from probekit.plots.looks import INK, Looks, Scale, curves, dress, legend, one_axes, panels, run_kind
+from probekit.plots.looks import INK, Looks, curves, run_kind
+from probekit.plots.panels import Scale, dress, legend, one_axes, panels
 from probekit.rows import make_rows
 
 if TYPE_CHECKING:

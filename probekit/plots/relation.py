@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
@@ -9,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probekit.errors import UsageError
-from probekit.plots.domains import WRITTEN
-from probekit.plots.looks import COLOURS, FAINT, INK, MARKERS, SMALL, bare, lower_is_better, metric_title
+from probekit.plots.domains import WRITTEN, write
+from probekit.plots.looks import COLOURS, FAINT, INK, MARKERS, lower_is_better, metric_title
+from probekit.plots.panels import SMALL, bare, even, fitting, grid, inches, same_labels, width_of
 from probekit.rows import make_rows
 
 if TYPE_CHECKING:
@@ -23,14 +25,20 @@ __all__ = ["relation_panels", "transfer_matrix", "transfer_panels"]
 PANEL = ("task", "model", "corpus", "metric", "estimator")
 NAMED = {"fine-tune - feature-extraction": "fine-tuning, gain"}
 NAMES = {"pearson": "Pearson", "spearman": "Spearman", "kendall": "Kendall"}
-WIDE, HIGH = 2.9, 2.6  # inches of a panel
-PLACES = [  # of a name about its point, in points, the first that is free: beside, above, below
-    *((5, 3, "left", "bottom"), (-5, 3, "right", "bottom"), (5, -3, "left", "top"), (-5, -3, "right", "top")),
-    *((0, 12, "center", "bottom"), (0, -12, "center", "top"), (5, 12, "left", "bottom"), (-5, -12, "right", "top")),
+SHORT = {"pearson": "r", "spearman": "ρ", "kendall": "τ"}
+WIDE, HIGH = 2.9, 2.3  # inches of a panel
+SIDES, ENDS = ((5, "left"), (-5, "right")), ((0, "center"), (8, "right"), (-8, "left"))
+PLACES = [  # of a name beside its point, in points
+    (x, y, across, "bottom" if y > 0 else "top") for y in (3, -3, 10, -10, 18, -18) for x, across in SIDES
 ]
+CELL = 0.55
+NAMED_SIDE, BAR = 1.2, 0.8
+"""Inches of a cell of a map at its best, of the names at its side, and of the bar of colours."""
 
 
-def relation_panels(points: pd.DataFrame, relations: pd.DataFrame | None = None, *, columns: int = 3) -> Figure:
+def relation_panels(
+    points: pd.DataFrame, relations: pd.DataFrame | None = None, *, columns: int = 3, width: float | None = None
+) -> Figure:
     """Draw values against distance: a panel for each corpus, metric and estimator (task, model); returns the Figure.
 
     points : rows with the own columns ``domain``, ``corpus`` (that distance is from; "" for none), ``x``, ``x_low`` and
@@ -38,39 +46,41 @@ def relation_panels(points: pd.DataFrame, relations: pd.DataFrame | None = None,
         of domains: its colour says what it was evaluated on, its shape what it was trained on.
     relations : rows of correlations to write above, metric "pearson", "spearman" or "kendall", with the own columns
         ``corpus``, ``of_metric`` (the points' metric) and ``p``
+    columns, width : as of :func:`probekit.plots.layer_panels`
     There is no line: a few points do not determine one.
     Raises UsageError without rows, without one of these columns, and where a panel has two values for one point.
     """
-    from matplotlib.figure import Figure
-
     points = _with(points, "domain", "corpus", "x", "x_low", "x_high")
     if relations is not None:
         relations = _with(relations, "corpus", "of_metric", "p")
     name = ["domain"] if "trained_on" not in points else ["trained_on", "domain"]
     if (twice := points.duplicated([*PANEL, *name])).any():
         raise UsageError(f"{' → '.join(points.loc[twice, name].iloc[0])} has two values; are these rows of two seeds?")
+    fit = fitting(columns, width, 1.3 * WIDE)  # names take room
     panels = list(points.groupby(list(PANEL), sort=False))
+    if max(Counter(key[2] for key, _ in panels).values()) > fit:  # no line is of one corpus: corpora beside each other
+        first: dict[tuple[Any, ...], int] = {}
+        panels.sort(key=lambda panel: first.setdefault((*panel[0][:2], *panel[0][3:]), len(first)))
     told = [c for c in ("task", "model") if points[c].nunique() > 1]
-    across = min(columns, len(panels))
-    down = -(-len(panels) // across)
+    across = even(len(panels), fit)
     lines = 0 if relations is None else relations["metric"].nunique()
-    size = (WIDE * across, (HIGH + 0.14 * lines) * down + 0.1)
-    figure = Figure(figsize=size, layout="constrained")
-    # the engine is the constrained one that was asked for above, which has paddings
-    figure.get_layout_engine().set(w_pad=0.08, h_pad=0.06)  # type: ignore[union-attr,call-arg]
-    axes = figure.subplots(down, across, squeeze=False).ravel()
+    figure, axes = grid(len(panels), across, HIGH + 0.14 * lines, width, WIDE)
     domains = points[name].melt()["value"].unique()
     looks = dict(zip(domains, cycle(zip(COLOURS, MARKERS, strict=True)), strict=False))
-    for ax, (key, part) in zip(axes, panels, strict=False):
+    for ax, (key, part) in zip(axes.ravel(), panels, strict=False):
         about = dict(zip(PANEL, map(str, key), strict=True))
         _draw(ax, part, about, looks if len(name) > 1 else None)
-        said = [] if relations is None else [_said(r) for _, r in relations.iterrows() if _is_of(r, about)]
+        its = [] if relations is None else [r for _, r in relations.iterrows() if _is_of(r, about)]
+        said = [_said(r, NAMES) for r in its]
+        if any(inches(words, 7) > width_of(ax) - 0.6 for words in said):
+            said = [_said(r, SHORT) for r in its]
         ax.text(0, 1.02, "\n".join(said), transform=ax.transAxes, fontsize=7, color="#666666", va="bottom")
         how = NAMED.get(about["estimator"], about["estimator"])
         title = ", ".join(filter(None, (*(about[c].rsplit("/", 1)[-1] for c in told), how)))
+        if inches(title, 10, "bold") > width_of(ax) - 0.5:
+            title = title.replace(" ", "\n", 1)
         ax.set_title(title, loc="left", pad=6 + 10 * lines, fontsize=10, fontweight="bold", color=INK, parse_math=False)
-    for ax in axes[len(panels) :]:
-        ax.remove()
+    same_labels(list(axes.ravel()), across)
     if len(name) > 1:
         _legend(figure, looks)
     else:
@@ -91,8 +101,9 @@ def _draw(ax: Axes, part: pd.DataFrame, about: Mapping[str, str], looks: Mapping
         )  # fmt: skip
         if looks is None:
             at = (row["x"], row["value"])
-            ax.annotate(row["domain"], at, (0, 0), textcoords="offset points", fontsize=8, color=INK, parse_math=False)
-    ax.set_xlabel(f"distance from {about['corpus']}" if about["corpus"] else "distance", fontsize=9, color=INK)
+            ax.annotate(row["domain"], at, (0, 0), textcoords="offset points", fontsize=7, color=INK, parse_math=False)
+    words = f"distance from {about['corpus']}" if about["corpus"] else "distance of the two domains"
+    ax.set_xlabel(words, fontsize=9, color=INK)
     ax.xaxis.label.set_parse_math(False)
     ax.set_ylabel(metric_title(about["metric"]), fontsize=9, color=INK)
     ax.grid(color=FAINT, linewidth=0.6)
@@ -118,27 +129,47 @@ def _legend(figure: Figure, looks: Mapping[str, tuple[str, str]]) -> None:
 
 
 def _name_apart(figure: Figure) -> None:
-    """Put each name beside its point where it covers no other point and no other name, if there is such a place."""
+    """Put each name near its point where it covers no point, no interval and no other name, if there is such a place.
+
+    All are placed twice: the first ones did not know of the others.
+    """
     from matplotlib.text import Annotation
-    from matplotlib.transforms import Bbox
 
     figure.draw_without_rendering()  # places are known when all is laid out
     for ax in figure.axes:
         names = [t for t in ax.texts if isinstance(t, Annotation)]
-        taken = [Bbox.from_bounds(x - 5, y - 5, 10, 10) for x, y in ax.transData.transform([t.xy for t in names])]
-        for text in names:
+        marks, placed = _marks(ax), dict[int, Any]()
+        for i, text in [*enumerate(names)] * 2:
+            taken = [box for boxes in marks for box in boxes] + [box for j, box in placed.items() if j != i]
+            y, scale = ax.transData.transform(text.xy)[1], 72 / figure.dpi
+            over, under = ((edge - y) * scale for edge in (max(m.y1 for m in marks[i]), min(m.y0 for m in marks[i])))
+            ends = [(x, way, to, va) for way, va in ((over + 1, "bottom"), (under - 1, "top")) for x, to in ENDS]
             boxes = []
-            for dx, dy, ha, va in PLACES:
+            for dx, dy, ha, va in (places := [*PLACES[:4], *ends, *PLACES[4:]]):
                 text.set(position=(dx, dy), ha=ha, va=va)
                 box = text.get_window_extent()
-                out = not (
-                    ax.bbox.x0 <= box.x0 and box.x1 <= ax.bbox.x1 and ax.bbox.y0 <= box.y0 and box.y1 <= ax.bbox.y1
-                )
-                boxes.append((out + box.count_overlaps(taken), box))
-            best = min(range(len(PLACES)), key=lambda k: boxes[k][0])
-            dx, dy, ha, va = PLACES[best]
+                within = ax.bbox.x0 <= box.x0 and box.x1 <= ax.bbox.x1 and ax.bbox.y0 <= box.y0 and box.y1 <= ax.bbox.y1
+                boxes.append((3 * (not within) + box.count_overlaps(taken), box))
+            best = min(range(len(places)), key=lambda k: boxes[k][0])
+            dx, dy, ha, va = places[best]
             text.set(position=(dx, dy), ha=ha, va=va)
-            taken.append(boxes[best][1])
+            placed[i] = boxes[best][1]
+
+
+def _marks(ax: Axes) -> list[list[Any]]:
+    """What each point and its error bars cover, in pixels."""
+    from matplotlib.container import ErrorbarContainer
+    from matplotlib.transforms import Bbox
+
+    found: list[list[Any]] = []
+    for bar in ax.containers:
+        assert isinstance(bar, ErrorbarContainer)
+        x, y = ax.transData.transform(bar.lines[0].get_xydata())[0]
+        found.append([Bbox.from_bounds(x - 5, y - 5, 10, 10)])
+        for arms in bar.lines[2]:
+            (x0, y0), (x1, y1) = ax.transData.transform(arms.get_segments()[0])
+            found[-1].append(Bbox.from_extents(x0 - 1, y0 - 1, x1 + 1, y1 + 1))
+    return found
 
 
 def _arms(row: Any, value: str, low: str, high: str) -> np.ndarray | None:
@@ -151,8 +182,8 @@ def _is_of(relation: Any, about: Mapping[str, str]) -> bool:
     return all(relation["of_metric" if c == "metric" else c] == about[c] for c in PANEL)
 
 
-def _said(relation: Any) -> str:
-    name, value = NAMES.get(relation["metric"], relation["metric"]), relation["value"]
+def _said(relation: Any, names: Mapping[str, str]) -> str:
+    name, value = names.get(relation["metric"], relation["metric"]), relation["value"]
     if np.isnan(value):
         return f"{name} undefined"
     low, high, p = relation["ci_low"], relation["ci_high"], relation["p"]
@@ -166,7 +197,8 @@ def transfer_matrix(
     """Draw what training on one domain is worth on each other as a heat map into ``ax``; returns the Axes.
 
     rows : of one estimator, with the own columns ``trained_on``, down the side, and ``domain``, evaluated on, along the
-        bottom. Frames mark what was evaluated on the domain it was trained on. Up to 12 domains have numbers.
+        bottom. Frames mark what was evaluated on the domain it was trained on. Up to 12 domains have numbers, where
+        there is room for them.
     metric : the rows' first for None; limits : of the colours, those of the values for None; ax : a new figure's for
         None. Nothing is shown or saved.
     Raises UsageError for several estimators, a metric that is not there, and two values for one pair.
@@ -186,14 +218,13 @@ def transfer_matrix(
     if ax is None:
         import matplotlib.pyplot as plt
 
-        ax = plt.subplots(figsize=(0.55 * len(columns) + 2.2, 0.5 * len(down) + 1.4), layout="constrained")[1]
+        ax = plt.subplots(figsize=(CELL * len(columns) + 2.2, 0.5 * len(down) + 1.4), layout="constrained")[1]
     colours = mpl.colormaps["viridis_r" if lower_is_better(metric) else "viridis"].with_extremes(bad="white")
     low, high = limits or (None, None)
-    image = ax.imshow(np.ma.masked_invalid(values), cmap=colours, vmin=low, vmax=high)
-    if max(values.shape) <= WRITTEN:
-        for i, j in np.argwhere(~np.isnan(values)):
-            dark = np.dot(image.to_rgba(values[i, j])[:3], (0.299, 0.587, 0.114)) < 0.5
-            ax.text(j, i, f"{values[i, j]:.3f}", ha="center", va="center", fontsize=7, color="white" if dark else INK)
+    image = ax.imshow(np.ma.masked_invalid(values), cmap=colours, vmin=low, vmax=high, aspect="auto")
+    cell = (width_of(ax) - NAMED_SIDE - BAR / 2) / len(columns)
+    if max(values.shape) <= WRITTEN and cell > 0.24:
+        write(ax, image, values, ".3f" if cell > 0.33 else ".2f")
     for i, name in enumerate(down):
         if name in columns:
             at = (columns.index(name) - 0.46, i - 0.46)
@@ -210,25 +241,40 @@ def transfer_matrix(
     return ax
 
 
-def transfer_panels(rows: pd.DataFrame, *, metric: str | None = None) -> Figure:
-    """One :func:`transfer_matrix` an estimator (task, model), side by side on one scale of colours; the Figure."""
-    from matplotlib.figure import Figure
+def transfer_panels(
+    rows: pd.DataFrame, *, metric: str | None = None, columns: int = 3, width: float | None = None
+) -> Figure:
+    """One :func:`transfer_matrix` an estimator (task, model), side by side on one scale of colours; the Figure.
 
+    columns, width : as of :func:`probekit.plots.layer_panels`
+    """
     rows, metric = _of_metric(rows, metric)
     parts = list(rows.groupby(["task", "model", "estimator"], sort=False))
     told = [c for c in ("task", "model") if rows[c].nunique() > 1]
     limits = (float(rows["value"].min()), float(rows["value"].max()))
     across, down = (rows[c].nunique() for c in ("domain", "trained_on"))
-    size = ((0.55 * across + 1.2) * len(parts) + 1, 0.5 * down + 1.6)
-    figure = Figure(figsize=size, layout="constrained")
-    axes = figure.subplots(1, len(parts), squeeze=False)[0]
-    for ax, (_, part) in zip(axes, parts, strict=True):
+    natural = CELL * across + NAMED_SIDE
+    beside = even(len(parts), fitting(columns, None if width is None else width - BAR, natural))
+    width = width or natural * beside + BAR
+    cell = min(0.9 * CELL, ((width - BAR) / beside - NAMED_SIDE) / across)
+    figure, grid_ = grid(len(parts), beside, cell * down + 1.3, width, natural)
+    axes = list(grid_.ravel())[: len(parts)]
+    for i, (ax, (_, part)) in enumerate(zip(axes, parts, strict=True)):
         transfer_matrix(part, metric=metric, limits=limits, ax=ax)
         if told:
             over = ", ".join(str(part[c].iloc[0]).rsplit("/", 1)[-1] for c in told)
             ax.set_title(f"{over}\n{part['estimator'].iloc[0]}", loc="left", fontsize=10, fontweight="bold", color=INK)
-    _bar(figure, axes[-1].images[0], metric, list(axes))
+        if i % beside and _names(ax) == _names(axes[i - 1]):
+            ax.tick_params(axis="y", labelleft=False)
+        if i + beside < len(parts):
+            ax.set_xlabel("")
+    same_labels(axes, beside)
+    _bar(figure, axes[0].images[0], metric, axes)
     return figure
+
+
+def _names(ax: Axes) -> list[str]:
+    return [label.get_text() for label in ax.get_yticklabels()]
 
 
 def _bar(figure: Any, image: Any, metric: str, of: Any) -> None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probekit.errors import UsageError
-from probekit.plots.looks import Looks, bare, curves
+from probekit.plots.looks import Looks, curves
+from probekit.plots.panels import bare
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -322,6 +322,44 @@ def test_estimators_of_information_stand_side_by_side_on_one_scale():
     assert len(probes.axes) == 1  # of other metrics they are curves
 
 
+def test_what_is_possible_of_one_estimator_is_no_scale_for_others():
+    rows = [*informed(), *informed(estimator="binning", values=(None,) * 4), *informed(estimator="knn")]
+    edge, binning, knn = layer_panels(make_rows(rows), width=6.3).axes
+    assert edge.get_ylim() == binning.get_ylim() == knn.get_ylim()
+    assert edge.get_ylim()[1] < 0.6
+    said = [[t.get_text() for t in ax.texts if "every layer" in t.get_text()] for ax in (edge, binning, knn)]
+    assert said == [[], ["undetermined\nat every layer"], []]
+
+
+def test_panels_of_a_task_fill_lines_of_their_own():
+    names = ["edge", "edge-4.3.1", "knn", "binning", "kernel-upper"]
+    figure = layer_panels(make_rows([r for t in ("cola", "mrpc") for n in names for r in informed(t, n)]), width=6.3)
+    figure.draw_without_rendering()
+    tops = [round(ax.get_position().y1, 2) for ax in figure.axes]
+    assert [tops.count(top) for top in dict.fromkeys(tops)] == [3, 2, 3, 2]
+    assert [bool(ax.get_ylabel()) for ax in figure.axes] == [True, False, False, True, False] * 2
+
+
+def test_intervals_of_many_curves_are_bars_side_by_side(ax):
+    rows = [r for i in range(3) for r in records(model=f"m{i}")] + records(model="m2", checkpoint="random-0")
+    layer_curve(make_rows(rows), ax=ax)
+    segments = [s for x in ax.collections if hasattr(x, "get_segments") for s in x.get_segments()]
+    at = sorted(s[0, 0] for s in segments)
+    assert len(at) == 16
+    assert not any(x.get_paths() for x in ax.collections if not hasattr(x, "get_segments"))  # no band
+    assert len({round(x, 6) for x in at}) == 16
+    assert all(abs(x - round(x)) < 0.3 for x in at)
+    assert line(ax, "m2, random weights").get_marker() == line(ax, "m2").get_marker() != line(ax, "m1").get_marker()
+
+
+def test_what_looks_the_same_is_one_entry_of_the_legend():
+    tested = [row | {"p_adjusted": 0.2, "shuffles": 1000} for row in informed()]
+    [legend] = layer_panels(make_rows([*tested, *informed("mrpc", values=(0.01,) * 4)])).legends
+    named = [t.get_text() for t in legend.get_texts()]
+    assert "not above noise (p > 0.05) or interval reaches noise" in named
+    assert "interval reaches noise" not in named
+
+
 def test_next_to_nothing_is_drawn_as_such(ax):
     layer_curve(make_rows(informed(values=(0.0001,) * 4)[::2]).assign(ci_low=None, ci_high=None), ax=ax)
     low, high = ax.get_ylim()

@@ -8,9 +8,10 @@ from matplotlib.text import Text
 from test_plot_differences import records as differences
 from test_plot_domains import VALUES
 from test_plot_domains import record as pair
-from test_plot_layers import records
+from test_plot_layers import informed, records
 from test_plot_mixes import run
 from test_plot_trajectory import grid
+from test_relation_plots import NAMES, crossed, points, said
 
 from probekit.plots import (
     WIDTHS,
@@ -18,11 +19,14 @@ from probekit.plots import (
     domain_panels,
     layer_panels,
     mix_panels,
+    relation_panels,
     trajectory_panels,
+    transfer_panels,
 )
 from probekit.rows import make_rows
 
 TASKS = ("cola", "sst2", "mrpc", "sts-b")
+REGIMES = ("fine-tune linear", "feature-extraction esim")
 
 
 def of_layers(width):
@@ -42,7 +46,29 @@ def of_trajectories(width):
 
 
 def of_mixes(width):
-    return mix_panels(make_rows([r for t in TASKS for r in run([0.2, 0.3, 0.5], t)]), width=width)
+    tasks = (*TASKS, "mnli:government")
+    return mix_panels(make_rows([r for t in tasks for r in run([0.2, 0.3, 0.5], t)]), width=width)
+
+
+def of_estimators(width):
+    how = {"edge": (0.2, 0.4, None, 0.3), "edge-4.3.1": (0.001,) * 4, "kernel-upper": (None,) * 4}
+    many = [(t, e, v) for t in TASKS[:2] for e, v in [*how.items(), ("knn", how["edge"]), ("binning", (None,) * 4)]]
+    return layer_panels(make_rows([r for t, e, v in many for r in informed(t, e, v)]), width=width)
+
+
+def of_relations(width):
+    own = [{"estimator": how, "corpus": corpus} for corpus in ("wikipedia", "novels") for how in REGIMES]
+    told = [said(name, -0.5, 0.0002, **o) for o in own for name in ("pearson", "spearman", "kendall")]
+    return relation_panels(make_rows([r for o in own for r in points(**o)]), make_rows(told), width=width)
+
+
+def of_losses(width):
+    rows = [r for how in REGIMES for r in crossed(NAMES, estimator=how) if r["trained_on"] != r["domain"]]
+    return relation_panels(make_rows(rows), width=width)
+
+
+def of_transfers(width):
+    return transfer_panels(make_rows([r for how in REGIMES for r in crossed(NAMES, estimator=how)]), width=width)
 
 
 def of_differences(width):
@@ -54,7 +80,13 @@ def of_domains(width):
 
 
 @pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
-@pytest.mark.parametrize("draw", [of_layers, of_trajectories, of_mixes, of_differences, of_domains])
+@pytest.mark.parametrize(
+    "draw",
+    [
+        *(of_layers, of_estimators, of_trajectories, of_mixes, of_differences),
+        *(of_domains, of_relations, of_losses, of_transfers),
+    ],
+)
 def test_a_figure_has_the_width_of_the_paper(draw, width):
     figure = draw(width)
     FigureCanvasAgg(figure)
@@ -72,8 +104,11 @@ def test_a_figure_has_the_width_of_the_paper(draw, width):
         assert all(figure.bbox.y0 <= b.y0 < b.y1 <= figure.bbox.y1 + 0.5 for b in boxes)
         labels = [t.get_window_extent() for t in below]
         assert not any(a.overlaps(b) for a, b in combinations(labels, 2))
+        for label in (ax.xaxis.label, ax.yaxis.label):
+            box = label.get_window_extent()
+            assert not label.get_text() or figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1 + 0.5
     heads = [t.get_window_extent() for ax in figure.axes for t in (*ax.texts[:1], ax._left_title) if t.get_text()]
-    if draw is not of_domains:  # whose texts are numbers in cells
+    if draw not in (of_domains, of_transfers, of_relations):  # whose texts are numbers in cells, or the next test's
         assert not any(a.overlaps(b) for a, b in combinations(heads, 2))
     for legend in figure.legends:
         box = legend.get_window_extent()

@@ -7,6 +7,7 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.text import Annotation
+from matplotlib.transforms import Bbox
 
 from probekit.errors import UsageError
 from probekit.plots import relation_panels, transfer_matrix, transfer_panels
@@ -84,6 +85,37 @@ def test_names_keep_out_of_each_others_way():
     assert not any(a.overlaps(b) for a, b in combinations(boxes, 2))
 
 
+@pytest.mark.parametrize("width", [3.03, 6.3, None])
+def test_names_cover_neither_points_nor_intervals(width):
+    own = ({"corpus": corpus, "estimator": how} for corpus in ("wikipedia", "novels") for how in ("a", "b"))
+    spread = [(0.31, 0.63), (0.24, 0.595), (0.2, 0.624), (0.16, 0.53), (0.1, 0.588)]
+    rows = [
+        p | {"x": x, "x_low": x - 0.01, "x_high": x + 0.01, "value": y, "ci_low": y - 0.02, "ci_high": y + 0.02}
+        for o in own
+        for p, (x, y) in zip(points(**o), spread, strict=True)
+    ]
+    figure = relation_panels(make_rows(rows), width=width)
+    figure.draw_without_rendering()
+    for ax in figure.axes:
+        names = [t.get_window_extent() for t in ax.texts if isinstance(t, Annotation)]
+        bars = [s for c in ax.containers for arms in c.lines[2] for s in arms.get_segments()]
+        ends = [ax.transData.transform(segment) for segment in bars]
+        assert len(ends) == 10
+        covered = [Bbox.from_extents(*a, *b).padded(0.5) for a, b in ends]
+        assert not any(name.overlaps(other) for name in names for other in covered)
+        assert not any(a.overlaps(b) for a, b in combinations(names, 2))
+        assert all(ax.bbox.x0 <= n.x0 and n.x1 <= ax.bbox.x1 for n in names)
+
+
+def test_a_line_is_of_one_corpus_or_of_all():
+    """As many regimes side by side as there are, else the corpora."""
+    own = [{"estimator": how, "corpus": corpus} for corpus in ("wikipedia", "novels") for how in "abc"]
+    rows = make_rows([r for o in own for r in points(**o)])
+    wide, narrow = (relation_panels(rows, width=width) for width in (None, 6.3))
+    titles = [[ax.get_title("left") for ax in figure.axes] for figure in (wide, narrow)]
+    assert titles == [["a", "b", "c", "a", "b", "c"], ["a", "a", "b", "b", "c", "c"]]
+
+
 def test_correlations_stand_above_their_panel():
     relations = [
         said("pearson", -0.5, 0.42), said("kendall", -0.4, 0.0002, ci_low=None, ci_high=None),
@@ -107,7 +139,7 @@ def test_pairs_have_the_colour_of_one_domain_and_the_shape_of_the_other():
     assert set(looks) == set(NAMES[:3])
     drawn = {(c.lines[0].get_ydata()[0], c.lines[0].get_color(), c.lines[0].get_marker()) for c in ax.containers}
     assert drawn == {(r["value"], looks[r["domain"]][0], looks[r["trained_on"]][1]) for r in rows}
-    assert ax.get_xlabel() == "distance"
+    assert ax.get_xlabel() == "distance of the two domains"
 
 
 def test_the_matrix_is_trained_on_by_evaluated_on():

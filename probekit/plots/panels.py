@@ -1,0 +1,286 @@
+"""Figures of panels, as wide as they are printed: where layers stand, axes without a box, one legend under all."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self, cast
+
+import numpy as np
+
+from probekit.errors import UsageError
+from probekit.plots.looks import FAINT, INK
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "SMALL",
+    "WIDTHS",
+    "Scale",
+    "bare",
+    "dress",
+    "even",
+    "fitting",
+    "grid",
+    "inches",
+    "legend",
+    "one_axes",
+    "panels",
+    "same_labels",
+    "width_of",
+    "wrapped",
+]
+
+WIDTHS = {"column": 3.03, "text": 6.30}
+"""Widths in inches of one column and of the text of a two-column paper (A4, as the ACL sets it)."""
+PANEL = 2.35  # inches, where no width is asked for
+SMALL: dict[str, Any] = {"frameon": False, "fontsize": 8, "labelcolor": INK, "handlelength": 2.4}
+ALIKE = (("majority class", "mean of train"), ("not above noise (p > 0.05)", "interval reaches noise"))
+"""What looks the same as a line or a point, and is one entry of a legend."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Where layers stand on the axis: numbers at themselves, those with names (``final_norm``) apart, after the last.
+
+    deepest : the last number, -1 where there is none; named : the layers without a number
+    ticks : at most as many; markers are smaller where layers are more
+    """
+
+    deepest: int
+    named: tuple[str, ...]
+    ticks: int
+
+    @classmethod
+    def of(cls, rows: pd.DataFrame, ax: Axes) -> Self:
+        """rows : those drawn into one Axes"""
+        deepest = int(rows["layer"].max()) if rows["layer"].notna().any() else -1
+        ticks = min(13, max(2, round(3 * width_of(ax))))
+        return cls(deepest, tuple(n for n in rows["layer_name"].unique() if n and not n.isdigit()), ticks)
+
+    def place(self, name: str) -> int:
+        """Where a layer stands."""
+        if name.isdigit():
+            return int(name)
+        return self.deepest + max(1, -(-self.deepest // 5)) * (1 + self.named.index(name))
+
+    @property
+    def room(self) -> float:
+        """Beside the outermost layers, in layers."""
+        return 0.4 * max(1, self.deepest / 12)
+
+    def at(self, rows: pd.DataFrame) -> np.ndarray:
+        """The place of each row, float64 (rows,)."""
+        return np.array([self.place(name) for name in rows["layer_name"]], dtype=np.float64)
+
+    def sized(self, look: Mapping[str, Any]) -> dict[str, Any]:
+        """A look with markers that do not hide each other."""
+        shrink = min(1, (1.3 * self.ticks / max(1, self.deepest + 1)) ** 0.5)
+        return {**look, **{size: shrink * look[size] for size in ("markersize", "markeredgewidth")}}
+
+    def set(self, ax: Axes) -> None:
+        """Ticks and ends of the axis."""
+        step = next(s for s in (1, 2, 3, 4, 6, 8, 12, 16, 24, self.deepest) if self.deepest / s < self.ticks)
+        at = {i: str(i) for i in range(0, self.deepest + 1, step)}
+        at |= {self.place(name): "norm" if name == "final_norm" else name for name in self.named}
+        ax.set_xticks(list(at), list(at.values()))
+        ax.set_xlim(-self.room, max(*at, self.deepest) + self.room)
+        ax.set_xlabel("layer", fontsize=9, color=INK)
+
+
+def dress(ax: Axes, rows: pd.DataFrame, *, ylabel: str, how: str = "") -> None:
+    """Axes as they are printed: title, ``how`` it was measured and size, faint horizontal lines, no box."""
+    ax.set_ylabel(ylabel, fontsize=9, color=INK)
+    title = str(rows["task"].iloc[0]).removeprefix("grammar:")
+    if inches(title, 10, "bold") > width_of(ax) - 0.5:
+        title = title.replace(":", ":\n", 1)
+    said = ", ".join(filter(None, (how, *rows["split"].unique(), f"n = {rows['n'].max():,}")))
+    said = wrapped(said, width_of(ax) - 0.6, 7)
+    pad = 14 + 10 * said.count("\n")
+    ax.set_title(title, loc="left", pad=pad, fontsize=10, fontweight="bold", color=INK, parse_math=False)
+    ax.text(0, 1.025, said, transform=ax.transAxes, fontsize=7, color="#666666", va="bottom", parse_math=False)
+    ax.grid(axis="y", color=FAINT, linewidth=0.6)
+    bare(ax)
+    ax.margins(y=0.08)
+
+
+def bare(ax: Axes, sides: Sequence[str] = ("left", "bottom")) -> None:
+    """No box, small ticks."""
+    ax.tick_params(labelsize=8, colors=INK, length=2.5, width=0.7)
+    ax.set_axisbelow(True)
+    for side, spine in ax.spines.items():
+        spine.set_visible(side in sides)
+        spine.set_color("#888888")
+        spine.set_linewidth(0.7)
+
+
+def one_axes(rows: pd.DataFrame, ax: Axes | None, height: float, called: tuple[str, str]) -> Axes:
+    """``ax``, or a new figure's; raises UsageError where the rows hold another number of tasks than one."""
+    if len(tasks := rows["task"].unique()) != 1:
+        raise UsageError(
+            f"{called[0]} draws one task, these are rows of {', '.join(tasks) or 'none'}; see {called[1]}."
+        )
+    if ax is None:
+        import matplotlib.pyplot as plt
+
+        ax = plt.subplots(figsize=(4.2, height), layout="constrained")[1]
+    return ax
+
+
+def legend(ax: Axes, *, below: bool) -> None:
+    """The legend of one Axes: under it, where the figure is its own, or within it."""
+    handles, labels = ax.get_legend_handles_labels()
+    if below:
+        _legend_below(ax.figure, dict(zip(labels, handles, strict=True)))
+    elif len(set(labels)) > 1:
+        named = dict(zip(labels, handles, strict=True))
+        ax.legend(list(named.values()), list(named), **SMALL)
+
+
+def _legend_below(figure: Any, named: Mapping[str, Any]) -> None:
+    """As many columns as the width holds, in height of its own; curves first, then controls, then lines."""
+    from matplotlib.lines import Line2D
+
+    above = {label: (x[-1] if isinstance(x, tuple) else x).get_zorder() for label, x in named.items()}
+    order = sorted(named, key=lambda label: above[label], reverse=True)
+    if not order:
+        return
+    told = dict(zip(order, order, strict=True))
+    for first, second in ALIKE:
+        if isinstance(named.get(first), Line2D) and isinstance(named.get(second), Line2D):
+            order.remove(second)
+            told[first] = f"{first} or {second}"
+    size, wide = SMALL["fontsize"], figure.get_figwidth()
+    words = [wrapped(told[x], wide - (SMALL["handlelength"] + 3) * size / 72, size) for x in order]
+    columns = max((k for k in range(1, len(order) + 1) if _width(words, k) <= wide), default=1)
+    rows = -(-len(order) // columns)
+    lines = sum(max(1 + x.count("\n") for x in words[i::rows]) for i in range(rows))
+    figure.set_figheight(figure.get_figheight() + 0.17 * lines)
+    figure.legend([named[x] for x in order], words, loc="outside lower center", ncols=columns, **SMALL)
+
+
+def _width(words: Sequence[str], columns: int) -> float:
+    """Of a legend in inches."""
+    size = SMALL["fontsize"]
+    text = sum(max(inches(x, size) for x in column) for column in np.array_split(words, columns))
+    return float(text + size * (columns * (SMALL["handlelength"] + 0.8) + 2.0 * (columns - 1) + 2) / 72)
+
+
+def inches(words: str, size: float, weight: str = "normal") -> float:
+    """How wide the widest line is at most; letters of bitmaps are up to a tenth wider than drawn ones."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import TextPath
+
+    font = FontProperties(weight=weight)
+    widths = (TextPath((0, 0), line, size, font).get_extents().width for line in words.splitlines())
+    return 1.1 * max(widths, default=0.0) / 72
+
+
+def wrapped(words: str, room: float, size: float) -> str:
+    """In as few lines as fit into ``room`` inches, parted at commas, or else where there is a space or a dash."""
+    parts, lines = words.split(", "), [""]
+    for i, part in enumerate(parts):
+        piece = part + ("," if i + 1 < len(parts) else "")
+        if lines[-1] and inches(f"{lines[-1]} {piece}", size) > room:
+            lines.append("")
+        lines[-1] = f"{lines[-1]} {piece}".lstrip()
+    for i, line in enumerate(lines):
+        if inches(line, size) > room:
+            fits = max(4, int(len(line) * room / inches(line, size)) - 1)
+            lines[i] = "\n".join(textwrap.wrap(line, fits))
+    return "\n".join(lines)
+
+
+def width_of(ax: Axes) -> float:
+    """Of a panel with its labels, in inches."""
+    width, place = cast("Figure", ax.get_figure(root=True)).get_figwidth(), ax.get_subplotspec()
+    if place is None:
+        return float(width)
+    ratios = np.array(place.get_gridspec().get_width_ratios(), dtype=np.float64)
+    return float(width * ratios[place.colspan.start : place.colspan.stop].sum() / ratios.sum())
+
+
+def grid(panels: int, columns: int, height: float, width: float | None, natural: float) -> tuple[Figure, np.ndarray]:
+    """A figure and its Axes (lines, columns), of which as many are left empty as the last line has too many.
+
+    width : of the figure, in inches; without it, that of panels of ``natural`` inches
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    down = -(-panels // columns)
+    if width is None:
+        width = natural * max(columns, 1.5)
+    pads = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.06, wspace=0.04)
+    figure = Figure(figsize=(width, height * down + 0.1), layout=pads)
+    axes = figure.subplots(down, columns, squeeze=False)
+    for ax in axes.ravel()[panels:]:
+        ax.remove()
+    return figure, axes
+
+
+def fitting(columns: int, width: float | None, natural: float) -> int:
+    """How many panels fit side by side, which are never below 0.64 of their natural width."""
+    return columns if width is None else min(columns, max(1, int(width / (0.64 * natural))))
+
+
+def even(panels: int, columns: int) -> int:
+    """The columns of as many lines, filled as evenly as can be."""
+    return -(-panels // -(-panels // columns))
+
+
+def panels(
+    rows: pd.DataFrame,
+    columns: int,
+    height: float,
+    by: str | None = None,
+    *,
+    width: float | None = None,
+    natural: float = PANEL,
+) -> tuple[Figure, Iterator[tuple[Axes, pd.DataFrame]]]:
+    """A figure, and an Axes with its rows for each task in turn; the legend follows when all are drawn.
+
+    by : a column each value of which has a panel of its own, those of one task side by side
+    width, natural : as of :func:`grid`
+    """
+    if rows.empty:
+        raise UsageError("there are no rows to draw.")
+    tasks = [[part] for _, part in rows.groupby("task", sort=False)]
+    if by is not None:
+        tasks = [[part[part[by] == v] for v in rows[by].unique() if (part[by] == v).any()] for [part] in tasks]
+    columns, most = fitting(columns, width, natural), max(map(len, tasks))
+    together = most if most <= columns else even(most, columns)  # panels of a task in a line, with no other's
+    across = together * even(len(tasks), max(1, columns // together))
+    cells = [cell for parts in tasks for cell in (*parts, *[None] * (-len(parts) % together))]
+    while cells[-1] is None:
+        cells.pop()
+    figure, grid_ = grid(len(cells), across, height, width, natural)
+    axes = list(grid_.ravel())
+
+    def drawn() -> Iterator[tuple[Axes, pd.DataFrame]]:
+        named: dict[str, Any] = {}
+        for i, (ax, cell) in enumerate(zip(axes, cells, strict=False)):
+            if cell is None:
+                ax.remove()
+                continue
+            yield ax, cell
+            handles, labels = ax.get_legend_handles_labels()
+            named |= dict(zip(labels, handles, strict=True))
+            if i + across < len(cells) and cells[i + across] is not None:
+                ax.set_xlabel("")
+        same_labels(axes, across)
+        _legend_below(figure, named)
+
+    return figure, drawn()
+
+
+def same_labels(axes: Sequence[Axes], across: int) -> None:
+    """Say once in a line what stands at the side of each panel."""
+    told = [ax.get_ylabel() for ax in axes]
+    for i, ax in enumerate(axes):
+        if i % across and told[i] == told[i - 1]:
+            ax.set_ylabel("")
