@@ -124,20 +124,23 @@ def _show_plan(
     from probekit.studies.steps import OUT
 
     typer.echo(f"{title}\n")
+    fails: dict[str, str] = {}
     for step in steps:
         state, seconds = times[step.name]
-        if step.error:
-            typer.echo(f"fails  {step.name}: {step.error}")
+        lost = step.lost(fails)
+        if step.error or lost:
+            said = f"it needs {lost}" if lost else "as above" if step.error in fails.values() else step.error
+            fails[step.name] = step.error
+            typer.echo(f"{'skip' if lost else 'fails':<6} {step.name}: {said}")
             continue
         typer.echo(f"{state:<6} {step.name}{'' if state == 'done' else f', {_time(seconds)}'}")
         if commands:
             typer.echo(f"         probekit {shlex.join(word.replace(OUT, str(folder)) for word in step.words)}")
-    left = [times[step.name][1] for step in steps if times[step.name][0] != "done" and not step.error]
-    fails = sum(bool(step.error) for step in steps)
+    left = [times[step.name][1] for step in steps if times[step.name][0] != "done" and step.name not in fails]
     at_once = f", roughly {_time(sum(left) / jobs)} with {jobs} at a time" if jobs > 1 else ""
     typer.echo(f"\n{len(left)} of {len(steps)} steps to do, roughly {_time(sum(left))} one after another{at_once}")
     if fails:
-        typer.echo(f"{fails} cannot be done, nor what needs them")
+        typer.echo(f"{len(fails)} cannot be done")
 
 
 class _Teller:
@@ -145,24 +148,31 @@ class _Teller:
 
     def __init__(self, steps: int) -> None:
         self.steps, self.ended = steps, 0
+        self.failures: set[str] = set()
 
     def __call__(self, outcome: Outcome) -> None:
         self.ended += 1
         if outcome.state != "reused":
             took = f", {_time(outcome.seconds)}" if outcome.state == "done" else ""
-            said = f": {outcome.message}" if outcome.message else ""
+            known = outcome.message in self.failures
+            said = f": {'as above' if known else outcome.message}" if outcome.message else ""
+            self.failures |= {outcome.message} if outcome.state == "failed" else set()
             typer.echo(f"[{self.ended}/{self.steps}] {outcome.step.name}: {outcome.state}{took}{said}")
 
 
 def _show_end(outcomes: Sequence[Outcome], folder: Path) -> None:
+    from probekit.paths import slug
+
     count = {state: sum(one.state == state for one in outcomes) for state in ("done", "reused", "failed", "skipped")}
     typer.echo(", ".join(f"{n} {state}" for state, n in count.items() if n))
+    failed: dict[str, list[Outcome]] = {}
     for one in outcomes:
         if one.state == "failed":
-            from probekit.paths import slug
-
-            log = folder / "logs" / f"{slug(one.step.name)}.log"
-            typer.echo(f"failed: {one.step.name}: {one.message}{f' (see {log})' if one.seconds else ''}", err=True)
+            failed.setdefault(one.message, []).append(one)
+    for message, several in failed.items():
+        logs = [folder / "logs" / f"{slug(one.step.name)}.log" for one in several if one.seconds]
+        where = f" (see {', '.join(map(str, logs))})" if logs else ""
+        typer.echo(f"failed: {', '.join(one.step.name for one in several)}: {message}{where}", err=True)
     for path in [*sorted(folder.glob("tables/*.md")), folder / "report.html"]:
         if path.exists():
             typer.echo(path)

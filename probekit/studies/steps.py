@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import xxhash
@@ -35,6 +35,12 @@ class Step:
     seconds: float = 3.0
     partly: bool = False
     error: str = ""
+
+    def lost(self, broken: Collection[str]) -> str | None:
+        """One of its needs that is among ``broken`` and without which it cannot be done."""
+        lacking = [name for name in self.needs if name in broken]
+        enough = self.partly and len(lacking) < len(self.needs)
+        return lacking[0] if lacking and not enough else None
 
     def digest(self, done: Mapping[str, str]) -> str:
         """xxh3 of what determines the result, wherever the study lies; ``done`` are the digests of what it needs.

@@ -43,7 +43,12 @@ def test_a_plan_does_nothing_and_tells_all(little, tmp_path, capsys):
     assert "--out here/caches/grammar-sentiment.tiny.train.first-40.h5" in told
     assert "with 2 at a time" in told
     assert main(["study", "run", little("nonsense"), "--plan"]) == 0
-    assert "fails  cache nonsense.tiny.train.first-40: unknown task 'nonsense'" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "fails  cache nonsense.tiny.train.first-40: unknown task 'nonsense'" in told
+    assert "skip   mi nonsense.tiny.pretrained.mean: it needs cache nonsense.tiny.train.first-40\n" in told
+    assert "new    figure layers, " in told  # of what is left
+    assert "4 of 6 steps to do, roughly" in told
+    assert told.endswith("2 cannot be done\n")
 
 
 @pytest.mark.slow
