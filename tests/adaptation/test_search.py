@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import optuna
@@ -135,6 +135,38 @@ def test_two_workers_train_what_one_does(write, tmp_path):
         assert [read_card(best / f"seed-{seed}")["run"] for seed in (0, 1)] == runs
 
 
+@pytest.mark.parametrize(
+    ("visible", "device", "seen"),
+    [
+        (None, "auto", ["0", "1", "0"]),
+        ("3,GPU-5", "cuda", ["3", "GPU-5", "3"]),
+        ("3,GPU-5", "cuda:1", ["3,GPU-5"] * 3),
+    ],
+    ids=["auto", "cuda", "one"],
+)
+def test_gpus_are_dealt_out_to_workers(visible, device, seen, monkeypatch):
+    """Three workers begin one after another, in this process."""
+    found = []
+
+    @contextmanager
+    def pool(workers, mp_context, initializer, initargs):
+        for _ in range(workers):
+            initializer(*initargs)
+            found.append(os.environ.get("CUDA_VISIBLE_DEVICES"))
+        yield
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
+    monkeypatch.setattr(module.threading.Thread, "start", lambda thread: None)  # it would end this process
+    monkeypatch.setattr(module, "ProcessPoolExecutor", pool)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible or "")
+    if not visible:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    with module._pool(3, device):
+        pass
+    assert found == seen
+
+
 def _sees(folder: Path) -> tuple[int, str | None]:
     """The process and the GPUs that it sees, once three processes have come so far."""
     (folder / str(os.getpid())).touch()
@@ -144,24 +176,14 @@ def _sees(folder: Path) -> tuple[int, str | None]:
     return os.getpid(), os.environ.get("CUDA_VISIBLE_DEVICES")
 
 
-@pytest.mark.parametrize(
-    ("visible", "device", "seen"),
-    [
-        (None, "auto", ["0", "0", "1"]),
-        ("3,GPU-5", "cuda", ["3", "3", "GPU-5"]),
-        ("3,GPU-5", "cuda:1", ["3,GPU-5"] * 3),
-    ],
-    ids=["auto", "cuda", "one"],
-)
-def test_gpus_are_dealt_out_to_workers(visible, device, seen, tmp_path, monkeypatch):
+@pytest.mark.slow  # three processes import torch
+def test_processes_see_the_gpus_dealt_out_to_them(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if visible:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    with module._pool(3, device) as pool:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-5")
+    with module._pool(3, "cuda") as pool:
         found = dict(future.result() for future in [pool.submit(_sees, tmp_path) for _ in range(3)])
     assert len(found) == 3
-    assert sorted(found.values()) == seen
+    assert sorted(found.values()) == ["3", "3", "GPU-5"]
 
 
 KILLED = """
