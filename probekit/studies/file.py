@@ -203,10 +203,10 @@ def _change(raw: Any, change: str) -> None:
     except tomllib.TOMLDecodeError:
         value = text.strip()
     try:
-        for key in way:
-            raw = raw[int(key)] if isinstance(raw, list) else raw.setdefault(key, {})
+        for key in way:  # a number is of a list, and no name
+            raw = raw[int(key)] if key.isdigit() else raw.setdefault(key, {})
         raw[int(last) if isinstance(raw, list) else last] = value
-    except (AttributeError, IndexError, TypeError, ValueError):
+    except (AttributeError, LookupError, TypeError, ValueError):
         equals = ""
     if not equals:
         raise UsageError(f"--set {change!r} replaces nothing; write key=value, such as train.0.seeds=[0,1,2].")

@@ -38,7 +38,7 @@ def test_what_is_changed_on_the_command_line(written):
     assert study.train[0].seeds == [0, 1]
     assert study.train[0].fine_tune == {"epochs": 1, "learning_rate": 1e-3}
     assert (study.title, study.models, study.data) == ("Another", {"other": "there"}, {"mnli": "here"})
-    for change in ("train.0.seeds", "train.7.seeds=[1]", "train.seeds=[1]", "title.x=1"):
+    for change in ("train.0.seeds", "train.7.seeds=[1]", "train.seeds=[1]", "title.x=1", "domains.0.task=mnli"):
         with pytest.raises(UsageError, match="replaces nothing"):
             read_study(written(GOOD), changes=[change])
 
