@@ -158,7 +158,7 @@ def _by_label(found: pd.DataFrame) -> Iterable[tuple[str, pd.DataFrame]]:
         else f"{NAMES[regime_of(how)]}, {how.partition(' ')[2]}"
         for metric, how in zip(found["metric"], found["estimator"], strict=True)
     ]
-    groups = [(str(label), own) for label, own in found.groupby(labels, sort=False)]
+    groups = [(str(label), own) for label, own in found.assign(label=labels).groupby("label", sort=False)]
     return sorted(groups, key=lambda one: next(i for i, start in enumerate(order) if one[0].startswith(start)))
 
 
@@ -183,11 +183,13 @@ def _legend(found: pd.DataFrame, beside: str | None) -> str:
     seeds = sorted(set(found["seeds"].astype(int)))
     runs = "one seed" if seeds == [1] else f"means over {' or '.join(map(str, seeds))} seeds"
     few = " (two tell little)" if seeds == [2] else ""
-    runs = (
-        f"{runs[0].upper()}{runs[1:]}; in brackets 95 % intervals: of a metric over examples, not over seeds; of Δ, "
-        f"fine-tuning minus feature extraction, paired, and over seeds where there are several{few}."
+    of_change = (
+        f"; of Δ, fine-tuning minus feature extraction, paired, and over seeds where there are several{few}"
+        if found["metric"].str.startswith("difference").any()
+        else ""
     )
-    return f"{runs}{_source(beside)}\n"
+    runs = f"{runs[0].upper()}{runs[1:]}; in brackets 95 % intervals: of a metric over examples, not over seeds"
+    return f"{runs}{of_change}.{_source(beside)}\n"
 
 
 def _source(beside: str | None) -> str:

@@ -198,6 +198,21 @@ def test_variants_stay_apart(rows):
     )
 
 
+def test_one_regime_and_one_task(rows):
+    """Tables 3 to 5: variants of one regime, of which there may be a single line each."""
+    alone = rows[(rows["task"] == "mnli:fiction") & rows["checkpoint"].isin(["mnli-fiction.fine-tune.0"])]
+    wide = alone.assign(checkpoint="mnli-fiction.wide.fine-tune.0", value=alone["value"] - 0.1)
+    text, found = regime_table(make_rows(pd.concat([alone, wide], ignore_index=True)))
+    lines = text.splitlines()
+    value = accuracy("fiction", "fine-tune linear", 0)
+    assert [line.split(" [")[0] for line in lines[2:4]] == [
+        f"| m | fine-tuning, linear | {100 * value:.1f}",
+        f"| m, wide | fine-tuning, linear | {100 * value - 10:.1f}",
+    ]
+    assert "Δ" not in text
+    assert set(found["seeds"]) == {1}
+
+
 def test_what_is_lacking_is_told(rows):
     with pytest.raises(UsageError, match="no rows of runs on single domains"):
         domain_study(rows[rows["task"] == "domains"])
