@@ -110,9 +110,9 @@ def difference(
     again = again[:, np.isfinite(again).all(0)]
     units = len(table.ids) if table.groups is None else len(np.unique(table.groups))
     sides = (first, ~first)
-    ends, seeds = [float(one_each[side].mean()) for side in sides], tuple(int(side.sum()) for side in sides)
+    ends, seeds = [float(one_each[side].mean()) for side in sides], (int(first.sum()), int((~first).sum()))
     if 2 * again.shape[1] < resamples:
-        return Difference(metric, split, ends[0], ends[1], (np.nan, np.nan), seeds, units, np.empty(0))  # type: ignore[arg-type]
+        return Difference(metric, split, ends[0], ends[1], (np.nan, np.nan), seeds, units, np.empty(0))
     value, drawn = ends[0] - ends[1], again[first].mean(0) - again[~first].mean(0)
     several = [(again[side], one_each[side], n - 1) for side, n in zip(sides, seeds, strict=True) if n > 1]
     if several and (whole := drawn.var()):
@@ -123,7 +123,7 @@ def difference(
         freedom = error**2 / sum(of**2 / df for of, df in errors)
         drawn = drawn + np.sqrt(error) * np.random.default_rng([seed, 1]).standard_t(freedom, len(drawn))
     low, high = intervals(drawn[None], level=1 - ALPHA, units=units)[0]
-    return Difference(metric, split, ends[0], ends[1], (float(low), float(high)), seeds, units, drawn)  # type: ignore[arg-type]
+    return Difference(metric, split, ends[0], ends[1], (float(low), float(high)), seeds, units, drawn)
 
 
 def paired(
