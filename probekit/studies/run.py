@@ -94,8 +94,8 @@ def run_steps(
             while ready and len(running) < (1 if died else pool.jobs):
                 step = by_name[name := ready.pop(0)]
                 broken = [n for n in step.needs if outcomes[n].state in ("failed", "skipped")]
-                if lost := step.lost(broken):
-                    end(Outcome(step, "skipped", message=f"it needs {lost}"))
+                if lacking := step.lost(broken):
+                    end(Outcome(step, "skipped", message=f"it needs {lacking}"))
                 elif step.error:
                     end(Outcome(step, "failed", message=step.error))
                 elif state[name][0] == "done":
