@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from probekit.plots.kinds import Kind
+
 __all__ = ["app"]
 
 app = typer.Typer(no_args_is_help=True, help="Draw rows as figures, vector and bitmap.")
@@ -90,12 +92,11 @@ def layers_command(
         probekit plot layers cola.parquet sst2.parquet --width text --out figure1.pdf
     """  # fmt: skip
     from probekit.plots import layer_panels
+    from probekit.plots.kinds import LAYERED
     from probekit.rows import read_rows
 
-    under = read_rows(*summary) if summary else None
-    _save(
-        layer_panels(read_rows(*rows), metric=metric, summary=under, columns=columns, width=width), out, "layers", dpi
-    )
+    under, found = read_rows(*summary) if summary else None, _read(rows, *LAYERED)
+    _save(layer_panels(found, metric=metric, summary=under, columns=columns, width=width), out, "layers", dpi)
 
 
 @app.command("differences")
@@ -116,9 +117,14 @@ def differences_command(
         probekit plot differences tuned-minus-pretrained.parquet --out differences.pdf
     """
     from probekit.plots import difference_panels
-    from probekit.rows import read_rows
+    from probekit.plots.kinds import Kind
 
-    _save(difference_panels(read_rows(*rows), level=level, columns=columns, width=width), out, "differences", dpi)
+    _save(
+        difference_panels(_read(rows, Kind.DIFFERENCES), level=level, columns=columns, width=width),
+        out,
+        "differences",
+        dpi,
+    )
 
 
 @app.command("trajectory")
@@ -156,9 +162,14 @@ def trajectory_command(
         probekit plot trajectory steps.parquet pretrained.parquet --metric log-loss
     """
     from probekit.plots import trajectory_panels
-    from probekit.rows import read_rows
+    from probekit.plots.kinds import LAYERED, Kind
 
-    _save(trajectory_panels(read_rows(*rows), metric=metric, columns=columns, width=width), out, "trajectory", dpi)
+    _save(
+        trajectory_panels(_read(rows, *LAYERED, Kind.TRAINING), metric=metric, columns=columns, width=width),
+        out,
+        "trajectory",
+        dpi,
+    )
 
 
 @app.command("mix")
@@ -181,9 +192,9 @@ def mix_command(
         probekit plot mix cola-run/rows.parquet mrpc-run/rows.parquet --out mix.pdf
     """
     from probekit.plots import mix_panels
-    from probekit.rows import read_rows
+    from probekit.plots.kinds import Kind
 
-    _save(mix_panels(read_rows(*rows), columns=columns, width=width), out, "mix", dpi)
+    _save(mix_panels(_read(rows, Kind.TRAINING), columns=columns, width=width), out, "mix", dpi)
 
 
 @app.command("domains")
@@ -207,9 +218,9 @@ def domains_command(
         probekit plot domains domains.parquet --out domains.pdf --metric js-distance
     """
     from probekit.plots import domain_panels
-    from probekit.rows import read_rows
+    from probekit.plots.kinds import Kind
 
-    _save(domain_panels(read_rows(*rows), metric=metric, top=top, width=width), out, "domains", dpi)
+    _save(domain_panels(_read(rows, Kind.DOMAINS), metric=metric, top=top, width=width), out, "domains", dpi)
 
 
 @app.command("relation")
@@ -232,14 +243,10 @@ def relation_command(
         probekit plot relation table6.parquet --transfer
     """
     from probekit.plots import relation_panels
-    from probekit.rows import read_rows
+    from probekit.plots.kinds import Kind
+    from probekit.plots.relation import relation_rows
 
-    found = _of_table(read_rows(*rows))
-    pairs = found["trained_on"].notna() & found["metric"].str.startswith("lost(")
-    points = (
-        found[pairs] if transfer else found[found["x"].notna() & (found["corpus"] != "")].drop(columns="trained_on")
-    )
-    told = found[found["of_metric"].notna() & ((found["corpus"] == "") == transfer)]
+    points, told = relation_rows(_read(rows, Kind.RELATION), transfer=transfer)
     name = "transfer-relation" if transfer else "relation"
     _save(relation_panels(points, told, columns=columns, width=width), out, name, dpi)
 
@@ -259,21 +266,24 @@ def transfer_command(
         probekit plot transfer table6.parquet --out transfer.pdf
     """
     from probekit.plots import transfer_panels
-    from probekit.rows import read_rows
+    from probekit.plots.kinds import Kind
+    from probekit.plots.relation import transfer_rows
 
-    found = _of_table(read_rows(*rows))
-    cells = found[found["trained_on"].notna() & (found["corpus"] == "") & ~found["metric"].str.startswith("lost(")]
+    cells = transfer_rows(_read(rows, Kind.RELATION))
     _save(transfer_panels(cells, columns=columns, width=width), out, "transfer", dpi)
 
 
-def _of_table(rows: pd.DataFrame) -> pd.DataFrame:
-    from probekit.errors import UsageError
+def _read(paths: list[Path], *kinds: Kind) -> pd.DataFrame:
+    """The rows of some kinds of analysis, whatever else there is in the files; all where there are none of these, for
+    which plots have words."""
+    import pandas as pd
 
-    if lacking := {"trained_on", "corpus", "x", "of_metric"} - set(rows.columns):
-        raise UsageError(
-            f"the rows lack {', '.join(sorted(lacking))}; give those that probekit table domains --rows wrote."
-        )
-    return rows
+    from probekit.plots.kinds import by_kind
+    from probekit.rows import read_rows
+
+    rows = read_rows(*paths)
+    found = [part for kind, part in by_kind(rows).items() if kind in kinds]
+    return pd.concat(found).sort_index() if found else rows
 
 
 def _save(figure: Figure, out: list[Path] | None, name: str, dpi: int) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["relation_panels", "transfer_matrix", "transfer_panels"]
+__all__ = ["relation_panels", "relation_rows", "transfer_matrix", "transfer_panels", "transfer_rows"]
 
 PANEL = ("task", "model", "corpus", "metric", "estimator")
 NAMED = {"fine-tune - feature-extraction": "fine-tuning, gain"}
@@ -34,6 +34,34 @@ PLACES = [  # of a name beside its point, in points
 CELL = 0.55
 NAMED_SIDE, BAR = 1.2, 0.8
 """Inches of a cell of a map at its best, of the names at its side, and of the bar of colours."""
+
+
+def relation_rows(rows: pd.DataFrame, *, transfer: bool = False) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Of the rows of a study of domains, the points and the correlations that :func:`relation_panels` draws.
+
+    transfer : what is lost by training on another domain, a point for each pair, instead of a point for each domain
+    Raises UsageError for rows of another kind.
+    """
+    rows = _of_table(rows)
+    if transfer:
+        points = rows[rows["trained_on"].notna() & rows["metric"].str.startswith("lost(")]
+    else:
+        points = rows[rows["x"].notna() & (rows["corpus"] != "")].drop(columns="trained_on")
+    return points, rows[rows["of_metric"].notna() & ((rows["corpus"] == "") == transfer)]
+
+
+def transfer_rows(rows: pd.DataFrame) -> pd.DataFrame:
+    """Of the rows of a study of domains, those that :func:`transfer_panels` draws; raises UsageError for others."""
+    rows = _of_table(rows)
+    return rows[rows["trained_on"].notna() & (rows["corpus"] == "") & ~rows["metric"].str.startswith("lost(")]
+
+
+def _of_table(rows: pd.DataFrame) -> pd.DataFrame:
+    if lacking := {"trained_on", "corpus", "x", "of_metric"} - set(rows.columns):
+        raise UsageError(
+            f"the rows lack {', '.join(sorted(lacking))}; give those that probekit table domains --rows wrote."
+        )
+    return rows
 
 
 def relation_panels(

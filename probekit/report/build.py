@@ -7,23 +7,21 @@ import hashlib
 import json
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from probekit.errors import DataError, UsageError
+from probekit.errors import UsageError
+from probekit.plots.kinds import LAYERED, Kind, by_kind
 from probekit.report import cautions, figures, summary
-from probekit.report.figures import Drawing
-from probekit.report.kinds import Kind, by_kind
 from probekit.report.layers import by_layer
-from probekit.report.sources import Source, find, read
-from probekit.report.svg import embed
+from probekit.report.sources import Made, Part, Source, find, read
 from probekit.report.tables import LARGEST, Table, table
-from probekit.report.text import markdown
-from probekit.rows import card_path, make_rows
+from probekit.report.text import markdown, text
+from probekit.rows import make_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,9 +41,11 @@ def build_report(
 
         build_report(["cola.parquet", "sst2.parquet"], "report.html")
 
-    rows : files of rows (.parquet, .csv), each with its evidence card beside, or folders of studies or training runs
+    rows : files of rows (.parquet, .csv), each with its evidence card beside, or folders of studies or training runs.
+        A study's page begins with its own tables and figures, and with what failed of it; what these figures show is
+        not drawn again. Several studies have a part of the page each, and files that are of none have one together.
     out : a file .html; it appears whole: written beside, then renamed
-    title : of the page; the tasks' names without it
+    title : of the page; the study's title or the tasks' names without it
     figures : further SVG files, each at will with a caption beside (the same name with .md, or .json with "title",
         "caption", "alt" and the fields of an evidence card); texts : Markdown files, shown before all else
     The same files give the same bytes. Returns ``out``.
@@ -57,15 +57,16 @@ def build_report(
         raise UsageError(f"a report is written as .html, not {out.name!r}.")
     if out.is_dir():
         raise UsageError(f"{out} is a folder; name a file, such as {out / 'report.html'}.")
-    paths, own_figures, own_texts = find([Path(path) for path in rows])
-    drawings = list(_given([*own_figures, *map(Path, figures)]))
-    written = [(path.name, markdown(_text(path))) for path in [*own_texts, *map(Path, texts)]]
-    sources = [read(path) for path in paths]
+    parts = find([Path(path) for path in rows])
+    if (figures or texts) and len(parts) > 1:
+        parts.insert(0, Part("Overview"))
+    parts[0].figures += [Made(Path(path)) for path in figures]
+    parts[0].texts += [Made(Path(path)) for path in texts]
     asked = ["--title", title] if title else []
     asked += [word for path in figures for word in ("--figure", str(path))]
     asked += [word for path in texts for word in ("--text", str(path))]
     command = shlex.join(["probekit", "report", *map(str, rows), *asked, "-o", out.name])
-    html = _page(sources, drawings, written, title, command)
+    html = _page(parts, title, command)
     out.parent.mkdir(parents=True, exist_ok=True)
     beside = out.with_name(f".{out.name}.{os.getpid()}")
     try:
@@ -76,32 +77,16 @@ def build_report(
     return out
 
 
-def _page(
-    sources: Sequence[Source],
-    drawings: Sequence[Drawing],
-    texts: Sequence[tuple[str, Markup]],
-    title: str | None,
-    command: str,
-) -> str:
+def _page(parts: Sequence[Part], title: str | None, command: str) -> str:
     from jinja2 import Environment, StrictUndefined
 
-    rows = _together(sources)
-    kinds = by_kind(rows)
-    layered = (Kind.PROBES, Kind.INFORMATION, Kind.CODES)
-    layers = {kind: by_layer(part) for kind, part in kinds.items() if kind in layered}
-    found = [*cautions.of_sources(sources), *cautions.of_rows(kinds, layers)]
+    shown = [_part(part, f"s{i}-" * (len(parts) > 1)) for i, part in enumerate(parts, 1)]
     here = files("probekit.report")
     style, script = ((here / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     return environment.from_string((here / "page.html").read_text(encoding="utf-8")).render(
-        title=title or _title(rows),
-        lede=_lede(rows, sources),
-        summaries=list(summary.summaries(kinds, layers)),
-        cautions=found,
-        texts=texts,
-        drawings=drawings,
-        sections=[_section(kind, part, layers.get(kind), rows) for kind, part in kinds.items()],
-        cards=[_card(source) for source in sources],
+        title=title or (shown[0]["title"] if len(shown) == 1 else "Results of several studies"),
+        parts=shown,
         command=command,
         largest=LARGEST,
         style=Markup(style),
@@ -109,6 +94,28 @@ def _page(
         style_hash=_hash(style),
         script_hash=_hash(script),
     )
+
+
+def _part(part: Part, prefix: str) -> dict[str, Any]:
+    """What the page says of one study, or of files that are of none; prefix : of ids"""
+    sources = [read(path) for path in part.rows]
+    rows = _together(sources)
+    kinds = by_kind(rows)
+    layers = {kind: by_layer(own) for kind, own in kinds.items() if kind in LAYERED}
+    undone = [cautions.Caution("Not all of this study is done; what follows is of the rest.", part.undone)]
+    return {
+        "id": prefix,
+        "title": part.title or _title(rows),
+        "about": part.about,
+        "lede": _lede(rows, sources) if sources else [],
+        "undone": undone if part.undone else [],
+        "texts": [(made.path.name, markdown(text(made.path)), shlex.join(made.words)) for made in part.texts],
+        "drawings": list(figures.given(kinds, part.figures, prefix)),
+        "summaries": list(summary.summaries(kinds, layers)),
+        "cautions": [*cautions.of_sources(sources), *cautions.of_rows(kinds, layers)],
+        "sections": [_section(kind, kinds, layers.get(kind), part.figures, prefix) for kind in kinds],
+        "cards": [_card(source) for source in sources],
+    }
 
 
 def _together(sources: Sequence[Source]) -> pd.DataFrame:
@@ -148,32 +155,32 @@ def _lede(rows: pd.DataFrame, sources: Sequence[Source]) -> list[str]:
     return said
 
 
-def _section(kind: Kind, rows: pd.DataFrame, layers: pd.DataFrame | None, everything: pd.DataFrame) -> dict[str, Any]:
-    """What the page says of one kind of rows; everything : rows of all kinds"""
-    import pandas as pd
-
+def _section(
+    kind: Kind, kinds: Mapping[Kind, pd.DataFrame], layers: pd.DataFrame | None, shown: Sequence[Made], prefix: str
+) -> dict[str, Any]:
+    """What the page says of one kind of rows; shown : figures that are there already"""
+    rows = kinds[kind]
     where = list(dict.fromkeys(rows["file"]))
-    alone = everything["file"].isin(where).sum() == len(rows)  # else a command would draw what else there is
     tables: list[Table] = []
     if layers is not None and len(layers):
-        shown = layers.drop(columns=["random", "noise_mean", "penalty_at_edge"], errors="ignore")
-        tables.append(table(shown, "The main metric by layer, with its interval, beside what shuffled labels give."))
+        own = layers.drop(columns=["random", "noise_mean", "penalty_at_edge"], errors="ignore")
+        tables.append(table(own, "The main metric by layer, with its interval, beside what shuffled labels give."))
     if kind is Kind.TRAINING:
         tables.append(table(summary.trained(rows), "The weights that were kept, by task, metric and regime."))
     if kind is Kind.DOMAINS and len(found := summary.pairs(rows)):
         tables.append(table(found, "Each two domains, the nearest first."))
     plain = rows.drop(columns=["layer", *(["file"] if len(where) == 1 else [])])
-    plain = plain.rename(columns={"layer_name": "layer"})
-    whole = table(plain, "All rows, as they are in the files.")
-    drawn = list(figures.of_kind(kind, rows, pd.DataFrame() if layers is None else layers, files_known=bool(alone)))
-    return {"id": kind.name.lower(), "name": kind.value, "figures": drawn, "tables": tables, "all": whole,
+    whole = table(plain.rename(columns={"layer_name": "layer"}), "All rows, as they are in the files.")
+    drawn = list(figures.of_kind(kind, kinds, shown, prefix))
+    return {"id": f"{prefix}{kind.name.lower()}", "name": kind.value, "figures": drawn, "tables": tables, "all": whole,
             "files": where}  # fmt: skip
 
 
 def _card(source: Source) -> dict[str, Any]:
     """A card as the page shows it: whatever stands in the file, as text."""
     card = source.card
-    caches = card.get("caches") if isinstance(card.get("caches"), list) else []
+    caches = card.get("caches")
+    caches = caches if isinstance(caches, list) else []
     return {
         "file": str(source.path),
         "count": len(source.rows),
@@ -187,42 +194,9 @@ def _card(source: Source) -> dict[str, Any]:
             )
             if card.get(key)
         ],
-        "caches": [(c.get("spec_id", ""), c.get("path", "")) for c in caches if isinstance(c, Mapping)],  # type: ignore[union-attr]
+        "caches": [(c.get("spec_id", ""), c.get("path", "")) for c in caches if isinstance(c, Mapping)],
         "arguments": json.dumps(card["arguments"], indent=2, ensure_ascii=False) if card.get("arguments") else "",
     }  # fmt: skip
-
-
-def _given(paths: Sequence[Path]) -> Iterator[Drawing]:
-    """Figures made elsewhere, with the captions beside them."""
-    for i, path in enumerate(paths):
-        if not path.is_file():
-            raise DataError("there is no such figure.", file=path)
-        card: Mapping[str, Any] = {}
-        if (beside := card_path(path)).is_file():
-            try:
-                loaded = json.loads(_text(beside))
-            except ValueError as error:
-                raise DataError(f"the caption is no JSON ({error}).", file=beside) from None
-            card = loaded if isinstance(loaded, dict) else {}
-        caption = str(card.get("caption") or card.get("title") or path.stem.replace("-", " ").replace("_", " "))
-        if (written := path.with_suffix(".md")).is_file():
-            caption = " ".join(_text(written).split())
-        alt = str(card.get("title") or caption)
-        facts = tuple((key, str(card[key])) for key in ("created", "git") if card.get(key))
-        try:
-            html = embed(path.read_bytes(), f"given-{i + 1}", alt, str(card.get("alt") or ""))
-        except DataError as error:
-            raise DataError(str(error), file=path) from None
-        yield Drawing(caption, html, command=str(card.get("command") or ""), card=facts)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise DataError("there is no such text.", file=path) from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"wanted is UTF-8 text ({error}).", file=path) from None
 
 
 def _mapping(value: Any) -> dict[str, str]:

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from probekit.plots.domains import SIZES, TERMS
-from probekit.report.kinds import Kind
+from probekit.plots.kinds import Kind
 from probekit.report.layers import MOST_CURVES
 from probekit.report.summary import trained
 
@@ -41,11 +41,11 @@ def of_sources(sources: Sequence[Source]) -> Iterator[Caution]:
     revision = {str(s.path): s.card.get("git") for s in sources if s.card}
     yield from _caution(
         "Files of the code's repository were changed when these rows were made: its revision does not tell all.",
-        (name for name, git in revision.items() if str(git).endswith("-dirty")),
+        _some([name for name, git in revision.items() if str(git).endswith("-dirty")], sources),
     )
     yield from _caution(
         "No revision of the code is known, only the version of probekit.",
-        (name for name, git in revision.items() if not git),
+        _some([name for name, git in revision.items() if not git], sources),
     )
     for package in VERSIONS:
         found: dict[str, list[str]] = {}
@@ -56,8 +56,13 @@ def of_sources(sources: Sequence[Source]) -> Iterator[Caution]:
         if len(found) > 1:
             yield from _caution(
                 f"The files were made with different versions of {package}.",
-                (f"{version}: {', '.join(names)}" for version, names in found.items()),
+                (f"{version}: {', '.join(_some(names, sources))}" for version, names in found.items()),
             )
+
+
+def _some(names: list[str], sources: Sequence[Source]) -> list[str]:
+    """Of many files the number is enough, where it is of all of them."""
+    return [f"all {len(names):,} files"] if len(names) == len(sources) > 3 else names
 
 
 def of_rows(kinds: Mapping[Kind, pd.DataFrame], layers: Mapping[Kind, pd.DataFrame]) -> Iterator[Caution]:

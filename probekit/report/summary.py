@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from probekit.paths import slug
 from probekit.plots.domains import ALIKE, SIZES, TERMS
-from probekit.report.kinds import Kind
+from probekit.plots.kinds import Kind
 from probekit.report.layers import best_layers
 from probekit.report.tables import Table, table
 
@@ -40,7 +41,10 @@ def summaries(kinds: Mapping[Kind, pd.DataFrame], layers: Mapping[Kind, pd.DataF
     for kind, rows in kinds.items():
         if kind is Kind.TRAINING and len(found := trained(rows)):
             caption = "What training ended with, on what it was not trained on."
-            yield kind.value, table(found.drop(columns=["epoch", "step"], errors="ignore"), caption)
+            if len(beside := regimes(found)):
+                yield kind.value, table(beside, f"{caption} Intervals are over examples, not over seeds.")
+            else:
+                yield kind.value, table(found.drop(columns=["epoch", "step"], errors="ignore"), caption)
         elif kind in CAPTIONS and len(found := pd.DataFrame(best_layers(layers[kind]))):
             found = found[[c for c in SHOWN if c in found]]
             yield kind.value, table(found.rename(columns={"layer": "best layer"}), CAPTIONS[kind])
@@ -71,6 +75,32 @@ def trained(rows: pd.DataFrame) -> pd.DataFrame:
     )
     more = [c for c in ("sd", "seeds", "epoch", "step") if c in kept]
     return kept[[*SHOWN_OF_RUNS, "n", *more]].rename(columns={"estimator": "regime", "checkpoint": "run"})
+
+
+def regimes(runs: pd.DataFrame) -> pd.DataFrame:
+    """Feature extraction and fine-tuning beside each other, one row a task, metric, model, variant and seed; of
+    :func:`trained`. No row where there is one regime only."""
+    import pandas as pd
+
+    names = {"feature-extraction": ("feature_extraction", "feature"), "fine-tune": ("fine_tuning", "fine")}
+    regime = runs["regime"].str.partition(" ")[0]
+    if set(names) - set(regime):
+        return runs.iloc[:0]
+    variant = []
+    for run, one, task in zip(runs["run"], regime, runs["task"], strict=True):
+        words = run.split(".")  # as studies name runs: task, variant, regime and seed
+        left = [word for word in words if word not in (slug(task), one) and not word.isdecimal()]
+        variant.append(".".join(left) if one in words else "")
+    by = ["task", "split", "metric", "model", "variant", "seed", "again"]
+    runs = runs.assign(variant=variant, regime=regime, head=runs["regime"].str.partition(" ")[2], again=0)
+    runs["again"] = runs.groupby([*by[:-1], "regime"], dropna=False).cumcount()
+    sides = []
+    for name, (value, ends) in names.items():
+        side = runs[runs["regime"] == name].set_index(by)[["head", "value", "ci_low", "ci_high"]]
+        side.columns = pd.Index([f"head of {value}".replace("_", " "), value, f"{ends}_low", f"{ends}_high"])
+        sides.append(side)
+    both = pd.concat(sides, axis=1).reset_index().drop(columns="again")
+    return both if (both["variant"] != "").any() else both.drop(columns="variant")
 
 
 def pairs(rows: pd.DataFrame) -> pd.DataFrame:

@@ -14,11 +14,23 @@ if TYPE_CHECKING:
 
 __all__ = ["LARGEST", "Cell", "Column", "Table", "number", "table"]
 
-LARGEST = 2000
+LARGEST = 500
 """Rows that a page shows of one table."""
-INTERVALS = {"interval": ("ci_low", "ci_high"), "shuffled labels": ("noise_low", "noise_high")}
+INTERVALS = {
+    "interval": ("ci_low", "ci_high"),
+    "shuffled labels": ("noise_low", "noise_high"),
+    "interval of feature extraction": ("feature_low", "feature_high"),
+    "interval of fine-tuning": ("fine_low", "fine_high"),
+}
 """Two columns that are shown as one."""
-REAL = ("value", "raw", "control_task", *(name for ends in INTERVALS.values() for name in ends))
+REAL = (
+    "value",
+    "raw",
+    "control_task",
+    "feature_extraction",
+    "fine_tuning",
+    *(name for ends in INTERVALS.values() for name in ends),
+)
 """Numbers of one scale, written with the same number of decimals."""
 KEPT = (*REAL, "layer", "best layer", "verdict")
 """In the table even where they are the same in all rows."""
@@ -67,7 +79,8 @@ def table(rows: pd.DataFrame, caption: str, *, whole: bool = False) -> Table:
             rows = rows.drop(columns=name)
     shown = rows.head(LARGEST)
     columns, cells = [], []
-    fixed = "value" in shown and bool(shown["value"].abs().max() >= 0.01)
+    sizes = shown[[c for c in ("value", "fine_tuning") if c in shown]].abs().max()
+    fixed = bool((sizes >= 0.01).any())
     pairs = {low: (name, low, high) for name, (low, high) in INTERVALS.items() if {low, high} <= set(rows.columns)}
     skipped = {high for _, _, high in pairs.values()}
     for name in map(str, rows.columns):

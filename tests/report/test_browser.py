@@ -1,5 +1,6 @@
 """The page in a browser (Chromium, by Playwright): nothing leaves it, tables sort, a phone and paper can hold it."""
 
+import json
 import shutil
 
 import pandas as pd
@@ -39,10 +40,26 @@ def report(tmp_path_factory):
     return build_report([path], folder / "page.html", texts=[text])
 
 
+@pytest.fixture(scope="module")
+def several(tmp_path_factory):
+    """A page of two studies, which have files of the same names, one of them not done."""
+    folder = tmp_path_factory.mktemp("several")
+    for name in "ab":
+        runs = training("m.fine-tune.0", "fine-tune linear", 0.8) + training(
+            "m.feature-extraction.0", "feature-extraction esim", 0.7
+        )
+        save(curve([0.5, 0.6, 0.7], task="a-task-of-some-length"), folder / name / "rows" / "probe.parquet")
+        save(runs, folder / name / "runs" / "m" / "rows.parquet")
+        told = {"title": f"Study {name}", "about": "Of layers.", "steps": [{"step": "x", "error": "it failed"}]}
+        (folder / name / "study.json").write_text(json.dumps(told))
+    return build_report([folder / "a", folder / "b"], folder / "page.html")
+
+
 @pytest.fixture
 def opened(browser, report, request):
     """The page, opened; afterwards nothing may have been complained of or asked for."""
-    options = getattr(request, "param", {"viewport": {"width": 1280, "height": 900}})
+    options = dict(getattr(request, "param", {"viewport": {"width": 1280, "height": 900}}))
+    report = request.getfixturevalue(options.pop("of", "report"))
     said, asked = [], []
     context = browser.new_context(**options)
     page = context.new_page()
@@ -102,13 +119,65 @@ def test_a_task_stays_text(opened):
     assert opened.locator("svg[role=img] > title").count() == opened.locator("svg").count() >= 3
 
 
-@pytest.mark.parametrize(
-    "opened", [{"viewport": {"width": 360, "height": 740}, "is_mobile": True}], indirect=True, ids=["phone"]
-)
+PHONE = {"viewport": {"width": 360, "height": 740}, "is_mobile": True}
+
+
+@pytest.mark.parametrize("opened", [PHONE, PHONE | {"of": "several"}], indirect=True, ids=["one", "several"])
 def test_a_phone_holds_the_page(opened):
     assert opened.evaluate("document.documentElement.scrollWidth") == 360
     outside = "[...document.querySelectorAll('h1, h2, p, pre, .paper, .scroll')].filter(e => e.getClientRects().length)"
     assert opened.evaluate(f"Math.max(...{outside}.map(e => e.getBoundingClientRect().right))") <= 360
+
+
+@pytest.mark.parametrize("opened", [PHONE | {"of": "several"}], indirect=True, ids=["phone"])
+def test_the_first_column_stays_when_a_table_is_scrolled(opened):
+    scroll = opened.get_by_label("The main metric by layer").first
+    cell = scroll.locator("tbody tr td").first
+    before = cell.bounding_box()["x"]
+    scroll.evaluate("element => { element.scrollLeft = 10000 }")
+    assert scroll.evaluate("element => element.scrollLeft") > 50
+    assert cell.bounding_box()["x"] == pytest.approx(before, abs=1)
+    assert cell.inner_text() == "0"  # the layer
+
+
+@pytest.mark.parametrize("opened", [{"of": "several"}], indirect=True, ids=["several"])
+def test_studies_are_found_from_the_contents(opened):
+    links = opened.locator("nav a")
+    wanted = [link.get_attribute("href").removeprefix("#") for link in links.all()]
+    assert len(wanted) == len(set(wanted)) == 12
+    for name in wanted:
+        assert opened.locator(f"[id='{name}']").count() == 1
+    links.filter(has_text="Study b").click()
+    assert opened.get_by_role("heading", name="Study b").bounding_box()["y"] < 200
+    assert opened.locator(".study .caution").filter(has_text="x: it failed").count() == 2
+    assert opened.locator("#s2-evidence pre.command").first.is_hidden()
+    opened.locator("#s2-evidence details.cards > summary").click()
+    assert opened.locator("#s2-evidence pre.command").first.is_visible()
+
+
+@pytest.mark.parametrize("opened", [{"color_scheme": scheme} for scheme in ("light", "dark")], indirect=True)
+def test_letters_stand_out(opened):
+    """Contrast of 4.5 to 1 or more, as WCAG 2 asks for (AA)."""
+    pairs = opened.evaluate(
+        """() => [...document.querySelectorAll("h1, h2, h3, p, li, td, a, figcaption, summary, button, pre, dt")]
+        .filter(e => e.getClientRects().length).map(e => {
+            let under = e;
+            const seen = c => c !== "rgba(0, 0, 0, 0)";
+            while (under && !seen(getComputedStyle(under).backgroundColor)) under = under.parentElement;
+            const ground = getComputedStyle(under ?? document.documentElement).backgroundColor;
+            return [e.tagName + ": " + e.textContent.slice(0, 30), getComputedStyle(e).color, ground];
+        })"""
+    )
+
+    def light(colour):
+        parts = [int(part) / 255 for part in colour.strip("rgba()").split(",")[:3]]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    assert len(pairs) > 100
+    for what, colour, ground in pairs:
+        dark, bright = sorted((light(colour), light(ground)))
+        assert (bright + 0.05) / (dark + 0.05) >= 4.5, what
 
 
 def test_paper(opened, tmp_path):

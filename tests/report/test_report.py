@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 
 import numpy as np
@@ -9,14 +10,17 @@ import pandas as pd
 import pytest
 from pages import SCRIPT, cells, curve, domain, page, record, save, training
 
+from probekit import plots
 from probekit.errors import DataError, UsageError
+from probekit.paths import slug
+from probekit.plots.kinds import Kind, by_kind
 from probekit.report import build_report
 from probekit.report.cautions import of_rows
-from probekit.report.kinds import Kind, by_kind
 from probekit.report.layers import best_layers, by_layer
+from probekit.report.svg import embed
 from probekit.report.tables import LARGEST, number, table
 from probekit.report.text import markdown
-from probekit.rows import evidence, make_rows
+from probekit.rows import evidence, make_rows, read_rows
 
 
 def test_best_layers_and_their_noise(tmp_path):
@@ -73,7 +77,9 @@ def test_training_and_domains(tmp_path):
     terms = domain("x", "z", 0.1, p=0.9, metric="js-contribution", term="the", mostly="x", share=0.1)
     rows = [*runs, domain("x", "y", 0.2), domain("x", "z", 0.1, p=0.3), domain("y", "z", 0.4), terms]
     html = page(rows, tmp_path)
-    assert [row["value"] for row in cells(html, "What training ended with")] == ["0.800", "0.700"]
+    [row] = cells(html, "What training ended with")
+    assert (row["feature extraction"], row["fine tuning"]) == ("0.700", "0.800")
+    assert (row["interval of feature extraction"], row["interval of fine-tuning"]) == ("0.680 – 0.720", "0.780 – 0.820")
     near, far = cells(html, "The nearest and the farthest")
     assert (near["domain a"], near["domain b"], far["value"]) == ("x", "z", "0.400")
     assert html.count("<li>x and z</li>") == 1  # the p of a term is none
@@ -183,7 +189,7 @@ def test_weights_of_mixes(tmp_path):
     rows = [record(i, w, step=s, kept=s == 9, **mix) for s in (5, 9) for i, w in enumerate([0.2, 0.5, 0.3])]
     html = page(rows, tmp_path)
     assert "run: most weight on layer 1, 0.500." in html
-    assert "training step</text>" in html
+    assert "Weight in the mix</text>" in html
     lost = [{**row, "value": np.nan} for row in rows]
     assert "Weight of each layer" in page(lost, tmp_path)  # drawn or not, there is a page
 
@@ -218,6 +224,136 @@ def test_training_runs_of_a_study(tmp_path):
     save(training("b", "fine-tune linear", 0.7), tmp_path / "runs" / "b" / "rows.parquet")
     html = build_report([tmp_path], tmp_path / "p.html").read_text()
     assert [row["run"] for row in cells(html, "What training ended with")] == ["a", "b"]
+
+
+def study(folder, steps=(), **told):
+    """A folder as the runner of studies leaves it: two probes drawn in one figure, a table, and what else is told."""
+    probes = [save(curve([0.5, 0.6], task=t), folder / "rows" / f"probe-{t}.parquet") for t in ("cola", "mrpc")]
+    save(training(f"cola.{told['title']}", "fine-tune linear", 0.8), folder / "runs" / "a" / "rows.parquet")
+    commands = {
+        "figure layers": [
+            *("plot", "layers", *(f"old/{p.relative_to(folder)}" for p in probes), "--out", "old/figures/layers.svg")
+        ],
+        "table t": ["table", "regimes", "old/runs/a/rows.parquet", "--out", "old/tables/t.md"],
+        "probe cola": ["probe", "a.h5"],
+        "figure before": ["plot", "mix", "old/runs/a/rows.parquet", "--out", "old/figures/before.svg"],
+    }
+    plots.save(plots.layer_panels(read_rows(*probes)), [folder / "figures" / "layers.svg"])
+    shutil.copy(folder / "figures" / "layers.svg", folder / "figures" / "before.svg")
+    (folder / "tables").mkdir()
+    (folder / "tables" / "t.md").write_text("| task | F1 |\n|---|--:|\n| cola | 0.5 |\n")
+    (folder / "steps").mkdir()
+    for name, words in commands.items():
+        left = {word.removeprefix("old/"): "1 a" for word in words if word.startswith(("old/fig", "old/tab"))}
+        record = {"step": name, "digest": "0", "command": ["probekit", *words], "left": left}
+        (folder / "steps" / f"{slug(name)}.json").write_text(json.dumps(record))
+    names = [{"step": name} for name in ("probe cola", "table t", "figure before", "figure layers")]
+    (folder / "study.json").write_text(json.dumps({**told, "steps": [*names, *steps]}))
+    return folder
+
+
+def test_a_study_comes_with_its_own_figures_which_are_not_drawn_again(tmp_path):
+    here = study(tmp_path / "s", title="Layers of CoLA", about="What is\nknown <where>.")
+    html = build_report([here], tmp_path / "p.html").read_text()
+    assert "<h1>Layers of CoLA</h1>" in html
+    assert "<p>What is known &lt;where&gt;.</p>" in html
+    assert html.count("<svg") == 2
+    assert html.index("probekit plot mix") < html.index("probekit plot layers")  # in the study's order
+    files = " ".join(str(here / "rows" / f"probe-{task}.parquet") for task in ("cola", "mrpc"))
+    assert f"probekit plot layers {files} --out {here}/figures/layers.svg" in html
+    assert html.count("<figcaption>Accuracy by layer.") == 1
+    assert "cola, tiny: best at layer 1 with 0.600, shuffled labels 0.500." in html  # in words, for who cannot see it
+    assert f"probekit table regimes {here}/runs/a/rows.parquet" in html
+    assert [row["value"] for row in cells(html, "What training ended with")] == ["0.800"]
+    save(curve([0.7, 0.8], task="sst2"), here / "rows" / "probe-sst2.parquet")
+    more = build_report([here], tmp_path / "p.html").read_text()
+    assert more.count("<svg") == 3
+    assert "sst2</text>" in more[more.index('id="probes"') :]
+    assert "cola</text>" not in more[more.index('id="probes"') :]
+    assert "Not all of this study is done" not in more
+
+
+def test_what_failed_of_a_study_stands_above_all(tmp_path):
+    steps = [
+        {"step": "probe sst2"}, {"step": "probe x", "error": "no such task"}, {"step": "table u"}, {"step": "report"}
+    ]  # fmt: skip
+    here = study(tmp_path / "s", steps, title="t")
+    (here / "logs").mkdir()
+    (here / "logs" / "probe-sst2.log").write_text("reading\nprobekit: <b>no</b> labels\n")
+    lost = {"step": "guidelines", "digest": "without ['mrpc.fine-tune.0']"}
+    (here / "steps" / "guidelines.json").write_text(json.dumps(lost))
+    html = build_report([here], tmp_path / "p.html").read_text()
+    warning = html[html.index("Not all of this study is done") : html.index('id="texts"')]
+    assert re.findall("<li>(.*?)</li>", warning) == [
+        "probe-sst2: &lt;b&gt;no&lt;/b&gt; labels", "probe-x: no such task",
+        "table-u: it was not begun, or what it needs is missing",
+        "guidelines: made without [&#39;mrpc.fine-tune.0&#39;]",
+    ]  # fmt: skip
+    (here / "study.json").unlink()  # then logs tell
+    html = build_report([here], tmp_path / "p.html").read_text()
+    assert "<h1>s</h1>" in html
+    assert "<li>probe-sst2: " in html
+    assert "probe-x" not in html
+
+
+def test_several_studies_have_a_part_each(tmp_path):
+    one, two = (study(tmp_path / name, title=f"Study {name}", about=f"About {name}.") for name in "ab")
+    alone = save(curve([0.9, 0.8], task="alone"), tmp_path / "alone.parquet")
+    again = one / "rows" / "probe-cola.parquet"
+    text = tmp_path / "t.md"
+    text.write_text("All *in all*.")
+    html = build_report([one, alone, two, again], tmp_path / "p.html", title="Both", texts=[text]).read_text()
+    assert re.findall("<h2>(.*?)</h2>", html) == [
+        "Overview", "Study a", "Study b", "Results on alone", "How to read this page"
+    ]  # fmt: skip
+    assert html.index("All <em>in all</em>") < html.index("<h2>Study a</h2>") < html.index("<p>About a.</p>")
+    ids = re.findall(r' id="([^"]*)"', html)
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'(?:href="#|url\(#)([^")]*)', html)) <= set(ids)
+    assert html.count("<svg") == 5
+    assert [f"checkpoint cola.Study {name}" in html.split("<h2>")[k] for k in (2, 3) for name in "ab"] == [1, 0, 0, 1]
+    assert html.count(f'<span class="file">{again}</span>') == 1
+
+
+def test_regimes_stand_side_by_side(tmp_path):
+    rows = []
+    for task, name in (("mrpc", "joint"), ("mrpc", "apart"), ("ud:en_ewt", "joint")):
+        for regime, value in (("fine-tune", 0.8), ("feature-extraction", 0.7)):
+            for seed in (0, 1):
+                run = f"{slug(task)}.{name}.{regime}.{seed}"
+                rows += training(
+                    run, f"{regime} linear", value + seed / 100 + (name == "apart") / 10, task=task, seed=seed
+                )
+    found = cells(page(rows, tmp_path), "What training ended with")
+    assert [(r["task"], r["variant"], r["seed"], r["feature extraction"], r["fine tuning"]) for r in found] == [
+        ("mrpc", "joint", "0", "0.700", "0.800"), ("mrpc", "joint", "1", "0.710", "0.810"),
+        ("mrpc", "apart", "0", "0.800", "0.900"), ("mrpc", "apart", "1", "0.810", "0.910"),
+        ("ud:en_ewt", "joint", "0", "0.700", "0.800"), ("ud:en_ewt", "joint", "1", "0.710", "0.810"),
+    ]  # fmt: skip
+
+
+def test_commands_draw_the_figures_of_the_page(tmp_path):
+    """From files that hold rows of several kinds, too."""
+    from probekit.cli import main
+
+    mix = {"estimator": "feature-extraction linear", "metric": "mix-weight", "checkpoint": "run"}
+    informed = [record(i, 0.1, metric="mutual-information", ci_low=0, ci_high=0.2) for i in range(2)]
+    named = [("x", "y"), ("x", "z"), ("y", "z")]
+    rows = [
+        *curve([0.5, 0.6]), *informed, *curve([0.3, 0.2], metric="codelength-bits"),
+        *(record(i, w, step=9, kept=True, **mix) for i, w in enumerate([0.2, 0.8])),
+        *(domain(a, b, 0.1 * i, metric=m) for m in ("js-divergence", "kl") for i, (a, b) in enumerate(named, 1)),
+    ]  # fmt: skip
+    html = page(rows, tmp_path)
+    commands = re.findall(r"<code>(probekit plot .*?)</code>", html)
+    figures = re.findall(r"<svg.*?</svg>", html, re.S)
+    assert [c.split()[2] for c in commands] == ["mix", "layers", "layers", "layers", "domains", "domains"]
+    for command, figure in zip(commands, figures, strict=True):
+        again = tmp_path / "again.svg"
+        assert main([*shlex.split(command)[1:-1], str(again)]) == 0
+        wanted = [re.sub("<(title|desc).*?</\\1>", "", svg) for svg in (figure, embed(again.read_bytes(), "x", "t"))]
+        assert re.findall("<text.*?</text>", wanted[0], re.S) == re.findall("<text.*?</text>", wanted[1], re.S)
+        assert re.findall(' d="(.*?)"', wanted[0]) == re.findall(' d="(.*?)"', wanted[1])
 
 
 def test_wrong_input(tmp_path):

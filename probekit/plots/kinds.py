@@ -10,7 +10,7 @@ from probekit.plots.layers import INFORMATION
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Kind", "by_kind"]
+__all__ = ["LAYERED", "Kind", "by_kind"]
 
 CODES = ("codelength-bits", "bits-per-example", "compression", "portion-bits-per-example")
 
@@ -28,6 +28,10 @@ class Kind(StrEnum):
     RELATION = "Distance and adaptation"
     GUIDELINES = "Which regime to prefer"
     OTHER = "Other rows"
+
+
+LAYERED = (Kind.PROBES, Kind.INFORMATION, Kind.CODES)
+"""Of which there is a curve by layer."""
 
 
 def by_kind(rows: pd.DataFrame) -> dict[Kind, pd.DataFrame]:
@@ -54,7 +58,7 @@ def by_kind(rows: pd.DataFrame) -> dict[Kind, pd.DataFrame]:
     kind[domains], kind[training] = Kind.DOMAINS.value, Kind.TRAINING.value
     kind[rest & has("prefer")], kind[has("corpus")] = Kind.GUIDELINES.value, Kind.RELATION.value
     kind[rows["representation"] == "transfer"] = Kind.RELATION.value
-    kind[has("x") & has("domain")] = Kind.RELATION.value
+    kind[has("domain") & (has("x") | has("trained_on"))] = Kind.RELATION.value
     found = {one: rows[kind == one.value].dropna(axis="columns", how="all") for one in Kind}
     needed = rows.columns[:16]  # the columns that all rows have
     return {
