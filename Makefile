@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # where torch's CPU build is wanted: make PIP_FLAGS="--extra-index-url https://download.pytorch.org/whl/cpu" demo
 PIP_FLAGS ?=
 
-.PHONY: demo test test-slow lint notebooks bench bench-probes bench-edge bench-mi bench-training bench-elmo bench-domains clean
+.PHONY: demo test coverage test-slow lint notebooks bench bench-probes bench-edge bench-mi bench-training bench-elmo bench-domains clean
 
 $(VENV)/.demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -22,8 +22,11 @@ demo: $(VENV)/.demo
 	HF_HUB_OFFLINE=1 $(BIN)/probekit demo
 
 test: $(VENV)/.dev
-	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -m "not slow" -n auto --dist loadfile --cov --cov-report=term
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -m "not slow" -n auto --dist loadfile
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -n auto tests/information/test_null.py tests/information/test_edge.py
+
+coverage: $(VENV)/.dev
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -m "not slow" -n auto --dist loadfile --cov --cov-report=term
 
 test-slow: $(VENV)/.dev
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -m slow
@@ -33,8 +36,13 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-notebooks: $(VENV)/.dev
-	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest --nbmake --nbmake-timeout=600 --no-cov -p no:xdist notebooks
+figures/demo/layers.parquet: | $(VENV)/.demo
+	HF_HUB_OFFLINE=1 $(BIN)/probekit demo
+
+# two processes, each with two notebooks to begin with: 03 and 04 take longest
+notebooks: figures/demo/layers.parquet $(VENV)/.dev
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest --nbmake --nbmake-timeout=600 -n 2 \
+		$(foreach n,03 05 04 02 06 01,$(wildcard notebooks/$(n)_*.ipynb))
 
 bench: $(VENV)/.dev
 	HF_HUB_OFFLINE=1 $(BIN)/python benchmarks/cache.py
