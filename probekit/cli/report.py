@@ -32,9 +32,11 @@ def report_command(
 ) -> None:
     """One HTML page of results: figures, tables, controls, warnings, and the commands that make each number again.
 
-    The page needs nothing but a browser, no network either. It holds a summary (best layers, where information peaks,
-    training by regime, near and far domains), what is to be read with care, a section for each kind of rows, and the
-    evidence card of each file. Tables sort by a click on a heading. It can be printed and read on a phone.
+    The page needs nothing but a browser, no network either. A study's folder brings its own tables and figures, which
+    come first, and what failed of it; several studies have a part of the page each. The page holds a summary (best
+    layers, where information peaks, training by regime, near and far domains), what is to be read with care, a section
+    for each kind of rows, and the evidence card of each file. Tables sort by a click on a heading. It can be printed
+    and read on a phone.
 
     Examples:
 
@@ -43,6 +45,8 @@ def report_command(
         probekit report probes.parquet mi.parquet runs/*/rows.parquet -o results.html --title "MiniLM, first results"
 
         probekit report studies/figure1-small -o figure1.html
+
+        probekit report studies/* -o all.html --title "MiniLM and the paper"
 
         probekit report domains.parquet --figure map.svg --text findings.md -o domains.html
     """

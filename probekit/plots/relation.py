@@ -79,6 +79,8 @@ def relation_panels(
     Raises UsageError without rows, without one of these columns, and where a panel has two values for one point.
     """
     points = _with(points, "domain", "corpus", "x", "x_low", "x_high")
+    if relations is not None and relations.empty:
+        relations = None
     if relations is not None:
         relations = _with(relations, "corpus", "of_metric", "p")
     name = ["domain"] if "trained_on" not in points else ["trained_on", "domain"]

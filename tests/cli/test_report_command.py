@@ -26,6 +26,21 @@ def test_a_page(rows, capsys):
     assert "Results on cola" in Path("report.html").read_text()
 
 
+def test_two_studies(rows, capsys):
+    for name in ("a", "b"):
+        folder = Path("studies", name, "rows")
+        folder.mkdir(parents=True)
+        save(curve([0.5, 0.8]), folder / "probe.parquet")
+    assert main(["report", "studies/a", "studies/b", rows, "-o", "p.html"]) == 0
+    html = Path("p.html").read_text()
+    assert "<h1>Results of several studies</h1>" in html
+    assert [f"<h2>{title}</h2>" in html for title in ("a", "b", "Results on cola")] == [True] * 3
+    assert html.count("<svg") == 3
+    Path("empty").mkdir()
+    assert main(["report", "studies/a", "empty"]) == 2
+    assert "empty is a folder without rows" in capsys.readouterr().err
+
+
 def test_wrong_words(rows, capsys):
     assert main(["report", rows, "-o", "p.pdf"]) == 2
     assert "a report is written as .html, not 'p.pdf'" in capsys.readouterr().err
