@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -148,8 +149,10 @@ def _undone(folder: Path, steps: Sequence[dict[str, Any]], records: Sequence[dic
         why = str(known.get(name, {}).get("error") or "") or (said[-1].removeprefix("probekit: ") if said else "")
         yield f"{name}: {why or 'it was not begun, or what it needs is missing'}"
     for record in records:
-        if str(record.get("digest")).startswith("without "):
-            yield f"{slug(str(record.get('step')))}: made {record['digest']}"
+        digest, name = str(record.get("digest")), str(record.get("step"))
+        if digest.startswith("without ") and name != "report":
+            names = re.findall("'([^']*)'", digest)
+            yield f"{slug(name)}: made without {', '.join(names)}"
 
 
 def _words(record: dict[str, Any]) -> list[str]:
