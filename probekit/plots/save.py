@@ -68,6 +68,7 @@ def _opaque(figure: Figure) -> Iterator[None]:
 
     before = []
     for artist in figure.findobj(lambda a: isinstance(a, Collection | Patch)):
+        # findobj tells no types: it was asked for what has faces and edges
         face, edge = artist.get_facecolor(), artist.get_edgecolor()  # type: ignore[attr-defined]
         before.append((artist, {"alpha": artist.get_alpha(), "facecolor": face, "edgecolor": edge}))
         several = isinstance(artist, Collection)
