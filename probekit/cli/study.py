@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
@@ -79,7 +81,8 @@ def run_command(
         _show_plan(asked.title, steps, folder, seconds_of(steps, folder), jobs, commands=commands)
         return
     pool = local_pool(jobs) if backend == "loky" else dask_pool(str(scheduler))
-    outcomes = run_study(steps, folder, main, pool, tell=_Teller(len(steps)))
+    with _Teller(len(steps)) as teller:
+        outcomes = run_study(steps, folder, main, pool, begin=teller.begin, tell=teller.tell)
     _show_end(outcomes, folder)
     if any(one.state in ("failed", "skipped") for one in outcomes):
         raise typer.Exit(1)
@@ -144,20 +147,47 @@ def _show_plan(
 
 
 class _Teller:
-    """Tells each step as it ends."""
+    """Tells each step as it ends, and on a terminal what is being done, since when."""
 
     def __init__(self, steps: int) -> None:
+        from rich.console import Console
+
         self.steps, self.ended = steps, 0
         self.failures: set[str] = set()
+        self.running: dict[str, str] = {}
+        self.status = Console().status("") if sys.stdout.isatty() else None
 
-    def __call__(self, outcome: Outcome) -> None:
+    def __enter__(self) -> Self:
+        if self.status:
+            self.status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.status:
+            self.status.stop()
+
+    def begin(self, step: Step) -> None:
+        self.running[step.name] = f"{step.name} (since {time.strftime('%H:%M')})"
+        self._show()
+
+    def _show(self) -> None:
+        if self.status:
+            self.status.update(f"{self.ended} of {self.steps} ended; now {', '.join(self.running.values()) or '…'}")
+
+    def tell(self, outcome: Outcome) -> None:
         self.ended += 1
+        self.running.pop(outcome.step.name, None)
+        self._show()
         if outcome.state != "reused":
             took = f", {_time(outcome.seconds)}" if outcome.state == "done" else ""
             known = outcome.message in self.failures
             said = f": {'as above' if known else outcome.message}" if outcome.message else ""
             self.failures |= {outcome.message} if outcome.state == "failed" else set()
-            typer.echo(f"[{self.ended}/{self.steps}] {outcome.step.name}: {outcome.state}{took}{said}")
+            line = f"[{self.ended}/{self.steps}] {outcome.step.name}: {outcome.state}{took}{said}"
+            if self.status:  # above what is being done
+                self.status.console.print(line, markup=False, highlight=False, soft_wrap=True)
+            else:
+                typer.echo(line)
 
 
 def _show_end(outcomes: Sequence[Outcome], folder: Path) -> None:

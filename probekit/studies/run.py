@@ -65,13 +65,19 @@ def state_of(steps: Sequence[Step], out: Path) -> dict[str, tuple[str, str, floa
 
 
 def run_steps(
-    steps: Sequence[Step], out: Path, main: Main, pool: Pool, *, tell: Callable[[Outcome], None] = lambda _: None
+    steps: Sequence[Step],
+    out: Path,
+    main: Main,
+    pool: Pool,
+    *,
+    begin: Callable[[Step], None] = lambda _: None,
+    tell: Callable[[Outcome], None] = lambda _: None,
 ) -> list[Outcome]:
     """Do what is not done yet; a step that fails stops those alone that need it.
 
     steps : each after those that it needs; out : the study's folder
     main : runs the words of a command and returns its exit status; what it prints goes to OUT/logs/STEP.log
-    tell : called with each outcome, when it is there
+    begin : called with each step that is to be done now; tell : with each outcome, when it is there
     A step whose process dies is tried once more, alone.
     """
     state = state_of(steps, out)
@@ -104,6 +110,7 @@ def run_steps(
                     executor = executor or pool.make()
                     slot = min({*range(pool.jobs)} - {slot for _, slot in running.values()})
                     lost = [path for n in broken for path in by_name[n].leaves]
+                    begin(step)
                     running[executor.submit(_perform, main, *_orders(step, out, lost, slot, pool.gpus))] = name, slot
             if not running:
                 continue

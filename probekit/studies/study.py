@@ -16,7 +16,13 @@ USED = 0.5
 
 
 def run_study(
-    steps: Sequence[Step], out: str | Path, main: Main, pool: Pool, *, tell: Callable[[Outcome], None] = lambda _: None
+    steps: Sequence[Step],
+    out: str | Path,
+    main: Main,
+    pool: Pool,
+    *,
+    begin: Callable[[Step], None] = lambda _: None,
+    tell: Callable[[Outcome], None] = lambda _: None,
 ) -> list[Outcome]:
     """Do what is missing of a study in its folder; see :func:`probekit.studies.run.run_steps`.
 
@@ -24,7 +30,7 @@ def run_study(
     """
     out = Path(out)
     with open_study(out):
-        return run_steps(steps, out, main, pool, tell=tell)
+        return run_steps(steps, out, main, pool, begin=begin, tell=tell)
 
 
 def seconds_of(steps: Sequence[Step], out: Path) -> dict[str, tuple[str, float]]:
