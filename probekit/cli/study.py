@@ -82,7 +82,7 @@ def run_command(
         return
     pool = local_pool(jobs) if backend == "loky" else dask_pool(str(scheduler))
     with _Teller(len(steps)) as teller:
-        outcomes = run_study(steps, folder, main, pool, begin=teller.begin, tell=teller.tell)
+        outcomes = run_study(asked, steps, folder, main, pool, begin=teller.begin, tell=teller.tell)
     _show_end(outcomes, folder)
     if any(one.state in ("failed", "skipped") for one in outcomes):
         raise typer.Exit(1)

@@ -91,6 +91,8 @@ def run_steps(
 
     def end(outcome: Outcome) -> None:
         outcomes[outcome.step.name] = outcome
+        if outcome.state in ("failed", "skipped"):  # what it left once is of something else
+            (out / "steps" / f"{slug(outcome.step.name)}.json").unlink(missing_ok=True)
         order.done(outcome.step.name)
         tell(outcome)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import monotonic
 
+from probekit.studies.file import Study
 from probekit.studies.run import Main, Outcome, Pool, open_study, run_steps, state_of
 from probekit.studies.steps import Step
 
@@ -16,6 +18,7 @@ USED = 0.5
 
 
 def run_study(
+    study: Study,
     steps: Sequence[Step],
     out: str | Path,
     main: Main,
@@ -26,10 +29,16 @@ def run_study(
 ) -> list[Outcome]:
     """Do what is missing of a study in its folder; see :func:`probekit.studies.run.run_steps`.
 
+    Leaves in ``study.json`` what the report says of it: title, what it is about, and all its steps, in their order.
     Raises UsageError where another process does.
     """
     out = Path(out)
     with open_study(out):
+        named = [{"step": step.name} | ({"error": step.error} if step.error else {}) for step in steps]
+        told = json.dumps({"title": study.title, "about": study.about, "steps": named}, indent=1, ensure_ascii=False)
+        beside = out / ".study.json"
+        beside.write_text(told + "\n", encoding="utf-8")
+        beside.replace(out / "study.json")
         return run_steps(steps, out, main, pool, begin=begin, tell=tell)
 
 

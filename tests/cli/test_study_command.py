@@ -59,7 +59,13 @@ def test_a_study_is_run_and_run_again(little, tmp_path, capsys):
     assert "mi nonsense.tiny.pretrained.mean: skipped: it needs cache nonsense" in out
     assert "studies/little/report.html" in out
     assert (tmp_path / "studies/little/figures/layers.pdf").exists()
+    page = tmp_path / "studies/little/report.html"
+    told = page.read_text()
+    assert "<h1>Little</h1>" in told
+    assert "<li>cache-nonsense.tiny.train.first-40: unknown task" in told
+    assert "<li>mi-nonsense.tiny.pretrained.mean: it was not begun, or what it needs is missing</li>" in told
     assert main(["study", "run", little()]) == 0
+    assert "Not all of this study is done" not in page.read_text()
     assert "4 done, 2 reused" in capsys.readouterr().out  # cache and information of the mended task, figure and report
     assert main(["study", "run", little()]) == 0
     assert capsys.readouterr().out.startswith("6 reused")
