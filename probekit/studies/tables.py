@@ -150,14 +150,20 @@ def _transfers(found: pd.DataFrame, domains: Sequence[str]) -> str:
 
 
 def _by_label(found: pd.DataFrame) -> Iterable[tuple[str, pd.DataFrame]]:
-    """Feature extraction, fine-tuning, and the difference, each with its head."""
+    """Feature extraction, fine-tuning, and the difference, each with its head, or with those that tasks have."""
     order = [*NAMES.values(), "Δ"]
+    change = found["metric"].str.startswith("difference")
     labels = [
         f"Δ fine-tuning{''.join(how.partition(', ')[1:])}"
-        if metric.startswith("difference")
+        if of
         else f"{NAMES[regime_of(how)]}, {how.partition(' ')[2]}"
-        for metric, how in zip(found["metric"], found["estimator"], strict=True)
+        for of, how in zip(change, found["estimator"], strict=True)
     ]
+    for regime, name in NAMES.items():
+        own = found[~change & found["estimator"].str.startswith(regime)]
+        if not own.duplicated(["task", "metric"]).any():
+            heads = dict.fromkeys(how.partition(" ")[2] for how in own["estimator"])
+            labels = [f"{name}, {', '.join(heads)}" if one.startswith(name) else one for one in labels]
     groups = [(str(label), own) for label, own in found.assign(label=labels).groupby("label", sort=False)]
     return sorted(groups, key=lambda one: next(i for i, start in enumerate(order) if one[0].startswith(start)))
 

@@ -213,6 +213,16 @@ def test_one_regime_and_one_task(rows):
     assert set(found["seeds"]) == {1}
 
 
+def test_tasks_with_heads_of_their_own_share_a_line(rows):
+    mine = rows[rows["task"].isin(["mnli:fiction", "mnli:slate"]) & (rows["trained_on"] == rows["task"])]
+    other = mine["task"].eq("mnli:slate") & mine["estimator"].str.startswith("feature")
+    mine = mine.assign(estimator=mine["estimator"].mask(other, "feature-extraction bcn"))
+    text, _ = regime_table(make_rows(mine))
+    labels = [line.split(" | ")[1] for line in text.splitlines()[2:5]]
+    assert labels == ["feature extraction, esim, bcn", "fine-tuning, linear", "Δ fine-tuning"]
+    assert all(line.count("[") == 2 for line in text.splitlines()[2:4])  # a number in each cell
+
+
 def test_what_is_lacking_is_told(rows):
     with pytest.raises(UsageError, match="no rows of runs on single domains"):
         domain_study(rows[rows["task"] == "domains"])
