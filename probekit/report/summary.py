@@ -70,6 +70,8 @@ def trained(rows: pd.DataFrame) -> pd.DataFrame:
     kept = kept[~kept["metric"].isin(NOT_OF_INTEREST) & (kept["split"] != "train") & (kept["layer_name"] == "")]
     if "trained_on" in kept:  # elsewhere there is a matrix of these
         kept = kept[kept["trained_on"].isna() | (kept["trained_on"] == kept["task"])].drop(columns="trained_on")
+    if "seeds" in kept and kept["seeds"].isna().any():  # means over the runs that are here themselves
+        kept = kept[kept["seeds"].isna()].drop(columns="seeds")
     kept = kept.assign(task=kept["task"].str.removeprefix("grammar:")).sort_values(
         ["task", "split", "metric"], kind="stable"
     )

@@ -17,6 +17,7 @@ from probekit.plots.kinds import Kind, by_kind
 from probekit.report import build_report
 from probekit.report.cautions import of_rows
 from probekit.report.layers import best_layers, by_layer
+from probekit.report.summary import trained
 from probekit.report.svg import embed
 from probekit.report.tables import LARGEST, number, table
 from probekit.report.text import markdown
@@ -400,3 +401,10 @@ def test_tables_keep_exact_numbers():
 
 def test_markdown_headings_stand_under_the_section():
     assert markdown("# a\n\n###### b") == "<h3>a</h3>\n<h6>b</h6>\n"
+
+
+def test_means_over_runs_are_told_where_the_runs_are_not():
+    runs = training("one.fine-tune.0", "fine-tune linear", 0.8)
+    mean = runs[0] | {"seeds": 1, "checkpoint": "one"}
+    assert trained(make_rows([*runs, mean]))["run"].tolist() == ["one.fine-tune.0"]
+    assert trained(make_rows([mean]))["run"].tolist() == ["one"]
