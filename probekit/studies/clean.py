@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from contextlib import ExitStack
 from pathlib import Path
@@ -36,7 +35,7 @@ def delete(item: Item) -> str:
                 from probekit.adaptation.run import locked_run
 
                 stack.enter_context(locked_run(item.path))
-            elif runs(written_by(item.path.name) or os.getpid()):
+            elif (pid := written_by(item.path)) is not None and runs(pid):
                 return "its process is at work"
             if _changed(item):
                 return "it has changed meanwhile"

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+
+from probekit.models.identity import CARD, RUN_FORMAT
+from probekit.rows import COLUMNS
 
 __all__ = ["cache_of", "held", "in_words", "pieces", "runs", "size_of", "state", "written_by"]
 
 PIECES = (".partial.zstd", ".partial.new", ".partial", ".journal")
 """What follows the name of a cache while it is made."""
 
-BESIDE = re.compile(
-    r"\..+\.(?:parquet|csv|json)\.(?P<file>\d+)(?:-card)?|\.step-\d+\.(?P<step>\d+)|\..+\.(?P<model>\d+)-\d+"
+MODEL_FILES = (
+    *("config.json", CARD, "*.safetensors", ".tmp??????", "model.safetensors.index.json"),  # .tmp: of safetensors
+    *("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.model"),
 )
-"""Under which names files, checkpoints and models are written before they are renamed, by which process."""
+"""What the folder of a model or of a checkpoint holds."""
 
 
 def cache_of(name: str) -> str:
@@ -30,15 +35,82 @@ def cache_of(name: str) -> str:
 
 
 def pieces(cache: Path) -> list[Path]:
-    """The files there are of the making of a cache. Links are none."""
+    """The files there are of the making of a cache. Links are none, nor what only has the name of one."""
     paths = [cache.with_name(cache.name + piece) for piece in PIECES]
-    return [p for p in paths if p.is_file() and not p.is_symlink()]
+    return [p for p in paths if p.is_file() and not p.is_symlink() and _is_piece(p)]
 
 
-def written_by(name: str) -> int | None:
-    """The process that was to rename what has this name; None where the name is no such name."""
-    match = BESIDE.fullmatch(name)
-    return None if match is None else int(match["file"] or match["step"] or match["model"])
+def _is_piece(path: Path) -> bool:
+    """Whether what has the name of a piece is one: HDF5, or the journal of one, or empty as it is made."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(15)
+    except OSError:  # gone meanwhile, or not for us to see
+        return False
+    return not start or start.startswith(b'{"structure": "' if path.name.endswith(".journal") else b"\x89HDF\r\n\x1a\n")
+
+
+def written_by(path: Path) -> int | None:
+    """The process that was to rename what lies here; None of anything else.
+
+    The name alone says nothing, for people keep what is theirs under such names, with the year in the place of the
+    process: it must hold what is written under that name.
+    """
+    for name, ours in BESIDE.items():
+        if (match := re.fullmatch(name, path.name)) and not path.is_symlink():
+            try:
+                return int(match[1]) if ours(path) else None
+            except (OSError, ValueError):  # gone meanwhile, not for us to see, or no text
+                return None
+    return None
+
+
+def _is_table(path: Path) -> bool:
+    """Rows, examples or counts; or Parquet without its end, which says what it is."""
+    from pyarrow import ArrowException, parquet
+
+    with path.open("rb") as file:
+        if file.read(4) != b"PAR1":
+            return False
+    try:
+        schema = parquet.read_schema(path)
+    except ArrowException:
+        return True
+    return b"probekit" in (schema.metadata or {}) or set(COLUMNS) <= set(schema.names)
+
+
+def _is_csv(path: Path) -> bool:
+    with path.open(encoding="utf-8") as file:
+        return file.readline().startswith(",".join(COLUMNS))
+
+
+def _is_card(path: Path) -> bool:
+    told = json.loads(path.read_text(encoding="utf-8"))
+    return isinstance(told, dict) and ({"file", "xxh3_128"} <= set(told.get("rows", ())))
+
+
+def _is_run_card(path: Path) -> bool:
+    told = json.loads(path.read_text(encoding="utf-8"))
+    return isinstance(told, dict) and told.get("format") == RUN_FORMAT
+
+
+def _is_model(path: Path) -> bool:
+    """A folder of the files of a model and of nothing else."""
+    files = list(path.iterdir()) if path.is_dir() else []
+    own = [f.name for f in files if f.is_file() and not f.is_symlink() and any(map(f.match, MODEL_FILES))]
+    return len(own) == len(files) and any(name == "config.json" or name.endswith(".safetensors") for name in own)
+
+
+BESIDE: Mapping[str, Callable[[Path], bool]] = {
+    r"\..+\.parquet\.(\d+)": _is_table,
+    r"\..+\.csv\.(\d+)": _is_csv,
+    r"\..+\.(?:parquet|csv)\.(\d+)-card": _is_card,
+    rf"\.{re.escape(CARD)}\.(\d+)": _is_run_card,
+    r"\.step-\d+\.(\d+)": _is_model,
+    r"\..+\.(\d+)-\d{9,}": _is_model,
+}
+"""Under which names files, checkpoints and models (which tell the thread, too) are written before they are renamed, by
+which process; and whether that is what lies there."""
 
 
 def runs(pid: int) -> bool:

@@ -125,7 +125,7 @@ def _walk(folder: Path) -> Iterator[Item]:
             files.pop(card_path(path).name, None)
             yield item
     for path in files.values():
-        pid = written_by(path.name)
+        pid = written_by(path)
         yield _item(path, "unknown", why="not of probekit") if pid is None else _left(path, pid)
 
 
@@ -142,10 +142,13 @@ def _cache(out: Path) -> Iterator[Item]:
             yield _item(left[0], "unfinished cache", why=why, paths=left)
         elif partial_path(out) in left:
             about, spec = _unfinished(partial_path(out))
-            command = cache_command(spec, out) if spec else ""
-            yield _item(partial_path(out), "unfinished cache", about, paths=left, command=command, what=What.UNFINISHED)
-        else:
+            told: dict[str, Any] = {"command": cache_command(spec, out)} if spec else {}
+            told |= {"what": What.UNFINISHED} if spec or journal_path(out) in left else {"why": "it may be no cache"}
+            yield _item(partial_path(out), "unfinished cache", about, paths=left, **told)
+        elif journal_path(out) in left:
             yield _item(left[0], "leftover", "of a cache", paths=left, what=What.LEFTOVERS)
+        else:
+            yield from (_item(path, "unknown", why="not of probekit") for path in left)
 
 
 def _finished(path: Path) -> Item:
@@ -179,7 +182,7 @@ def _unfinished(path: Path) -> tuple[str, dict[str, Any]]:
 
 def _folder(path: Path) -> Item | None:
     """A folder that is one result; None where it is a folder with others in it."""
-    pid = written_by(path.name)
+    pid = written_by(path)
     if pid is not None:
         return _left(path, pid)
     if (path / CARD).is_file():

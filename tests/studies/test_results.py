@@ -8,6 +8,8 @@ import shutil
 import subprocess
 import sys
 
+import h5py
+import pandas as pd
 import pytest
 
 import probekit.studies.results as module
@@ -22,6 +24,13 @@ from probekit.tasks.task import Example, Kind, Split, Task
 
 ENDED = subprocess.Popen([sys.executable, "-c", ""])
 ENDED.wait()
+
+ROWS = make_rows(
+    [
+        {"task": "t", "split": "dev", "model": "m", "layer": 0, "representation": "mean", "estimator": "e"}
+        | {"target": "gold", "metric": "accuracy", "value": 0.5, "n": 2}
+    ]
+)
 
 
 def make(model, out, **options):
@@ -53,9 +62,7 @@ def folder(tmp_path, tiny_bert):
     interrupted(tiny_bert, tmp_path / "b.h5")
     (tmp_path / "c.h5").write_bytes((tmp_path / "a.h5").read_bytes()[:5000])
     journal_path(tmp_path / "gone.h5").write_text('{"structure": "0"}\n')
-    row = {"task": "t", "split": "dev", "model": "m", "layer": 0, "representation": "mean", "estimator": "e"}
-    rows = make_rows([row | {"target": "gold", "metric": "accuracy", "value": 0.5, "n": 2}])
-    write_rows(rows, tmp_path / "below" / "rows.parquet", evidence(command="probekit mi a.h5"))
+    write_rows(ROWS, tmp_path / "below" / "rows.parquet", evidence(command="probekit mi a.h5"))
     (tmp_path / "below" / "notes.txt").write_text("mine")
     return tmp_path
 
@@ -83,8 +90,6 @@ def test_everything_is_named(folder, tiny_bert):
 
 
 def test_another_format_is_named(folder):
-    import h5py
-
     with h5py.File(folder / "a.h5", "r+") as f:
         f.attrs["format"] = "probekit-activations/9"
     item = next(i for i in results(folder) if i.path.name == "a.h5")
@@ -200,22 +205,61 @@ def test_a_cache_goes_without_the_unfinished_one_beside_it(folder, tiny_bert):
         pass  # nobody holds it any more
 
 
-def test_temporary_files_of_processes_that_have_ended(tmp_path, monkeypatch):
-    ended = [f".rows.parquet.{ENDED.pid}", f".rows.parquet.{ENDED.pid}-card", f".bert.1a2b3c4d.1.{ENDED.pid}-140"]
-    for name in (*ended[:2], f".rows.parquet.{os.getpid()}", ".backup.2024", "rows.parquet.2024"):
-        (tmp_path / name).write_text("x")
-    (tmp_path / ended[2]).mkdir()
-    (tmp_path / ended[2] / "config.json").write_text("{}")
+PID, THREAD = ENDED.pid, 140_123_456_789_012
+
+
+def left_by(pid, folder, tiny_bert):
+    """What a process of this number leaves that is killed before it renames: names and what our writers write."""
+    write_rows(ROWS, folder / "x.parquet", evidence(command="probekit mi a.h5"))
+    write_rows(ROWS, folder / "x.csv", evidence(command="probekit mi a.h5"))
+    made = folder / f".rows.parquet.{pid}", folder / f".rows.csv.{pid}", folder / f".rows.parquet.{pid}-card"
+    for name, to in zip(("x.parquet", "x.csv", "x.json"), made, strict=True):
+        (folder / name).rename(to)
+    (folder / "x.json").unlink(missing_ok=True)
+    half = folder / f".half.parquet.{pid}"
+    half.write_bytes(made[0].read_bytes()[:400])
+    model = folder / f".bert.1a2b3c4d.{pid}-{THREAD}"
+    shutil.copytree(tiny_bert, model)
+    (model / ".tmpmWPXWi").write_bytes(b"")  # safetensors writes beside, too
+    return [*made, half, model]
+
+
+def test_temporary_files_of_processes_that_have_ended(tmp_path, tiny_bert, monkeypatch):
+    ended = left_by(PID, tmp_path, tiny_bert)
+    at_work = left_by(os.getpid(), tmp_path, tiny_bert)
     assert {i.why for i in results(tmp_path) if i.kind == "leftover"} == {
         "its process is at work", "it was written less than an hour ago",
     }  # fmt: skip
     monkeypatch.setattr(module, "HOUR", -1.0)
     found = [i for i in results(tmp_path) if i.what is What.LEFTOVERS]
-    assert sorted(i.path.name for i in found) == sorted(ended)
-    assert [delete(i) for i in found] == ["", "", ""]
-    assert sorted(p.name for p in tmp_path.iterdir()) == [
-        ".backup.2024", f".rows.parquet.{os.getpid()}", "rows.parquet.2024",
-    ]  # fmt: skip
+    assert sorted(i.path for i in found) == sorted(ended)
+    assert [delete(i) for i in found] == [""] * len(ended)
+    assert sorted(tmp_path.iterdir()) == sorted(at_work)
+
+
+def test_what_only_has_the_name_of_a_temporary_file_is_left(tmp_path, tiny_bert, monkeypatch):
+    for name in (".backup.2024-11", ".photos.12345-1", f".mine.{PID}-{THREAD}", f".step-3.{PID}"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "ch1.tex").write_text("thesis")
+    shutil.copytree(tiny_bert, tmp_path / f".both.{PID}-{THREAD}")  # a model, and something else
+    (tmp_path / f".both.{PID}-{THREAD}" / "notes.txt").write_text("mine")
+    (tmp_path / f".empty.{PID}-{THREAD}").mkdir()
+    for name in (".thesis.csv.2019", f".a.csv.{PID}", f".a.parquet.{PID}", f".a.parquet.{PID}-card", "a.parquet.2019"):
+        (tmp_path / name).write_text("year,pages\n2019,200\n")
+    pd.DataFrame({"page": [1]}).to_parquet(tmp_path / f".whole.parquet.{PID}")
+    (tmp_path / f".probekit.json.{PID}").write_text("{}")
+    for name in ("m.h5.partial", "n.h5.journal", "o.h5.partial.new"):
+        (tmp_path / name).write_text("a download")
+    with h5py.File(tmp_path / "p.h5.partial", "w") as f:
+        f["x"] = [1]
+    before = {p: p.is_file() and p.read_bytes() for p in tmp_path.rglob("*")}
+    monkeypatch.setattr(module, "HOUR", -1.0)
+    found = results(tmp_path)
+    assert [i.path for i in found if i.what] == []
+    assert not any(i.kind == "leftover" for i in found)
+    for what in ("leftovers", "unfinished"):
+        assert main(["clean", str(tmp_path), "--yes", "--what", what]) == 0
+    assert {p: p.is_file() and p.read_bytes() for p in tmp_path.rglob("*")} == before
 
 
 @pytest.fixture(scope="module")
