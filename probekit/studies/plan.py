@@ -98,7 +98,8 @@ class _Plan:
         for model, task, regime, seed in product(self.models(block), block.tasks, block.regimes, block.seeds):
             name = self._run(block, task, model, regime, seed)
             options = block.of_regime(regime)
-            leaves: tuple[str, ...] = (f"runs/{name}/probekit.json", f"runs/{name}/rows.parquet")
+            files = ("probekit.json", "rows.parquet", "head.safetensors", f"{slug(block.dev)}.examples.parquet")
+            leaves: tuple[str, ...] = tuple(f"runs/{name}/{file}" for file in files)
             make = partial(self._train, name, leaves, block, task, model, regime, seed, options)
             yield self._guarded(name, leaves, make)
             others = [other for other in block.tasks if other != task]
@@ -265,8 +266,9 @@ class _Plan:
             words += ["--limit", str(limit)] if limit else []
             work = 2 * model_size(self.study.models[model])[0] * pieces
             return Step(
-                name, (*words, "--out", f"{OUT}/{path}"), (run,) if run else (), (path,), data | weights, work, 4.0
-            )
+                name, (*words, "--out", f"{OUT}/{path}"), (run,) if run else (), (path,), data | weights, work, 4.0,
+                between=True,
+            )  # fmt: skip
 
         return self._guarded(name, (path,), make)
 

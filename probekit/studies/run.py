@@ -6,11 +6,12 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -53,15 +54,35 @@ class Pool:
 
 def state_of(steps: Sequence[Step], out: Path) -> dict[str, tuple[str, str, float | None]]:
     """By step "done", "again" (done once, of something else or not whole) or "new"; its digest; its seconds then."""
-    found: dict[str, tuple[str, str, float | None]] = {}
+    digests: dict[str, str] = {}
     for step in steps:
-        digest = step.digest({name: one[1] for name, one in found.items()})
-        record = _record(out, step)
-        whole = record.get("digest") == digest and record.get("left") == {p: _mark(out / p) for p in step.leaves}
-        fresh = whole and all(found[name][0] == "done" for name in step.needs)
-        state = "done" if fresh else "again" if record else "new"
-        found[step.name] = state, digest, record.get("seconds")
-    return found
+        digests[step.name] = step.digest(digests)
+    records = {step.name: _record(out, step) for step in steps}
+    same = {name for name, record in records.items() if record.get("digest") == digests[name]}
+    whole = {step.name for step in steps if step.name in same and _is_whole(out, step, records[step.name])}
+    gone = {step.name for step in steps if step.between and not any((out / leaf).exists() for leaf in step.leaves)}
+    spared = same & gone  # what is gone may stay so, until a step that is not done needs it
+    while True:
+        done: set[str] = set()
+        for step in steps:
+            if (step.name in whole or step.name in spared) and done.issuperset(step.needs):
+                done.add(step.name)
+        wanted = {need for step in steps if step.name not in done for need in step.needs}
+        if not spared & wanted:
+            break
+        spared -= wanted
+    words = {name: "done" if name in done else "again" if record else "new" for name, record in records.items()}
+    return {name: (words[name], digests[name], records[name].get("seconds")) for name in digests}
+
+
+def _is_whole(out: Path, step: Step, record: Mapping[str, Any]) -> bool:
+    """Whether all is there that a step left, and as it left it."""
+    left = record.get("left")
+    return (
+        isinstance(left, dict)
+        and all((out / path).exists() for path in step.leaves)
+        and all(_mark(out / path) == mark for path, mark in left.items())
+    )
 
 
 def run_steps(
@@ -91,8 +112,8 @@ def run_steps(
 
     def end(outcome: Outcome) -> None:
         outcomes[outcome.step.name] = outcome
-        if outcome.state in ("failed", "skipped"):  # what it left once is of something else
-            (out / "steps" / f"{slug(outcome.step.name)}.json").unlink(missing_ok=True)
+        if outcome.state in ("failed", "skipped"):
+            _forget(out, outcome.step)
         order.done(outcome.step.name)
         tell(outcome)
 
@@ -112,6 +133,7 @@ def run_steps(
                     executor = executor or pool.make()
                     slot = min({*range(pool.jobs)} - {slot for _, slot in running.values()})
                     lost = [path for n in broken for path in by_name[n].leaves]
+                    _make_room(out, step, state[name][1])
                     begin(step)
                     running[executor.submit(_perform, main, *_orders(step, out, lost, slot, pool.gpus))] = name, slot
             if not running:
@@ -121,6 +143,9 @@ def run_steps(
                 step = by_name[name]
                 try:
                     status, seconds, message = future.result()
+                except OSError as error:  # a full disk, say
+                    end(Outcome(step, "failed", message=str(error)))
+                    continue
                 except Exception as error:  # the process died, or never began; on a cluster of many kinds
                     if isinstance(error, BrokenProcessPool):
                         executor = None
@@ -203,6 +228,34 @@ def _record(out: Path, step: Step) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def _begun(out: Path, step: Step) -> Path:
+    """Holds the digest of what a step that is not done was begun as, or left before."""
+    return out / "steps" / f"{slug(step.name)}.begun"
+
+
+def _make_room(out: Path, step: Step, digest: str) -> None:
+    """Remove what a step left of something else; what it began of the same it goes on with."""
+    begun = _begun(out, step)
+    before = begun.read_text(encoding="utf-8").strip() if begun.exists() else digest
+    if before != digest or _record(out, step):
+        for leaf in step.leaves:
+            path = out / (Path(*Path(leaf).parts[:2]) if leaf.startswith("runs/") else leaf)
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+    _forget(out, step)
+    begun.parent.mkdir(parents=True, exist_ok=True)
+    begun.write_text(digest, encoding="utf-8")
+
+
+def _forget(out: Path, step: Step) -> None:
+    """Take away the record of a step that is no longer done."""
+    if digest := _record(out, step).get("digest"):
+        _begun(out, step).write_text(str(digest), encoding="utf-8")
+    (out / "steps" / f"{slug(step.name)}.json").unlink(missing_ok=True)
+
+
 def _write(out: Path, step: Step, digest: str, seconds: float) -> None:
     path = out / "steps" / f"{slug(step.name)}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -214,6 +267,7 @@ def _write(out: Path, step: Step, digest: str, seconds: float) -> None:
     beside = path.with_name(f".{path.name}")
     beside.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     beside.replace(path)
+    _begun(out, step).unlink(missing_ok=True)
 
 
 def _mark(path: Path) -> str | None:

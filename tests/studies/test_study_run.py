@@ -235,6 +235,73 @@ def test_records_that_are_damaged_are_done_again(tmp_path):
         assert states([fake("a")], tmp_path)["a"] != "done"
 
 
+def test_what_was_made_of_something_else_makes_room(tmp_path):
+    """A command that goes on with what it finds would refuse what was made with other options."""
+    run = Step("r", ("train", f"{OUT}/runs/r", "one"), (), ("runs/r/rows",))
+    asked = []
+
+    def train(words):
+        folder = Path(words[1])
+        if folder.exists() and (folder / "asked").read_text() != words[2]:
+            return 2
+        folder.mkdir(parents=True, exist_ok=True)
+        asked.append(((folder / "asked").exists(), words[2]))
+        (folder / "asked").write_text(words[2])
+        if words[2] == "fails":
+            return 1
+        (folder / "rows").write_text("x")
+        return 0
+
+    other = Step("r", ("train", f"{OUT}/runs/r", "fails"), (), ("runs/r/rows",))
+    assert run_steps([run], tmp_path, train, HERE)[0].state == "done"
+    for _ in range(2):  # what was begun of the same is gone on with
+        assert run_steps([other], tmp_path, train, HERE)[0].state == "failed"
+    assert states([run], tmp_path) == {"r": "new"}
+    assert run_steps([run], tmp_path, train, HERE)[0].state == "done"
+    assert asked == [(False, "one"), (False, "fails"), (True, "fails"), (False, "one")]
+    assert [f.name for f in (tmp_path / "steps").iterdir()] == ["r.json"]
+
+
+def test_what_a_skipped_step_left_is_not_done(tmp_path):
+    todo = [fake("a"), fake("b", "a")]
+    run_steps(todo, tmp_path, write, HERE)
+    broken = [Step("a", ("write", f"{OUT}/a", "else"), (), ("a",), error="no such task"), fake("b", "a")]
+    assert [o.state for o in run_steps(broken, tmp_path, write, HERE)] == ["failed", "skipped"]
+    assert not list((tmp_path / "steps").glob("*.json"))
+    assert states(todo, tmp_path) == {"a": "new", "b": "new"}
+
+
+def test_a_cache_that_is_gone_is_made_again_only_where_it_is_needed(tmp_path):
+    todo = [fake("c", between=True), fake("p", "c"), fake("q", "c"), fake("t", "p", "q")]
+    run_steps(todo, tmp_path, write, HERE)
+    (tmp_path / "c").unlink()
+    assert set(states(todo, tmp_path).values()) == {"done"}
+    (tmp_path / "q").unlink()
+    assert set(states(todo, tmp_path).values()) == {"again"}
+    assert {o.state for o in run_steps(todo, tmp_path, write, HERE)} == {"done"}
+
+
+def test_a_part_of_a_step_that_is_lost_is_noticed(tmp_path):
+    step = Step("a", ("write", f"{OUT}/a"), (), ("a", "b"))
+    (tmp_path / "b").write_text("y")
+    assert run_steps([step], tmp_path, write, HERE)[0].state == "done"
+    (tmp_path / "b").unlink()
+    assert states([step], tmp_path)["a"] == "again"
+
+
+def test_a_full_disk_is_told_as_such(tmp_path):
+    class Full(Here):
+        def submit(self, fn, *args):
+            from concurrent.futures import Future
+
+            future = Future()
+            future.set_exception(OSError(28, "No space left on device"))
+            return future
+
+    (ended,) = run_steps([fake("a")], tmp_path, write, Pool(Full))
+    assert (ended.state, ended.message) == ("failed", "[Errno 28] No space left on device")
+
+
 def test_one_process_runs_a_study(tmp_path):
     with open_study(tmp_path / "s"), pytest.raises(UsageError, match="another process runs the study"):
         open_study(tmp_path / "s").__enter__()
