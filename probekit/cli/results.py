@@ -6,14 +6,11 @@ import re
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from probekit.paths import DATA_CACHE
-
-if TYPE_CHECKING:
-    from probekit.studies.results import Item
 
 __all__ = ["clean_command", "results_command"]
 
@@ -24,11 +21,16 @@ Models = Annotated[
         "--model", help="Folder of a model that caches are of, or a pattern such as 'RUN/step-*'. May be repeated."
     ),
 ]
+DataDir = Annotated[
+    Path | None,
+    typer.Option("--data-dir", help="Folder of the data that caches are of, or with a folder for each task."),
+]
 
 
 def results_command(
     folder: Folder = DATA_CACHE,
     model: Models = None,
+    data_dir: DataDir = None,
     json: Annotated[bool, typer.Option("--json", help="As JSON, with the commands that make them again.")] = False,
 ) -> None:
     """List the results in a folder with their sizes, and what of them may be deleted.
@@ -54,7 +56,7 @@ def results_command(
     from probekit.studies.disk import in_words
     from probekit.studies.results import results
 
-    found = results(folder, _folders(model))
+    found = results(folder, _folders(model), data_dir)
     if json:
         typer.echo(js.dumps([item.told() for item in found], indent=2, ensure_ascii=False))
         return
@@ -87,15 +89,16 @@ def clean_command(
         str | None, typer.Option("--older-than", metavar="AGE", help="Not changed since: 12h, 30d, 8w.")
     ] = None,
     model: Models = None,
+    data_dir: DataDir = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be deleted, and delete nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Delete what can be made again, after asking.
 
-    A cache can be made again where its task goes by a name, and its model is in the hub's local cache, below FOLDER as
-    the checkpoint of a run, or named with --model; the files must have the digests that the cache tells. Rows, cards
-    and files that are not probekit's are never deleted, nor what a process is writing. Exit status 1 where
-    something could not be deleted.
+    A cache can be made again where its data are generated, below --data-dir or in the hub's local cache, and its model
+    is in the hub's local cache, below FOLDER as the checkpoint of a run, or named with --model; both must have the
+    digests that the cache tells. Rows, cards and files that are not probekit's are never deleted, nor what a process
+    is writing. Exit status 1 where something could not be deleted.
 
     Examples:
 
@@ -103,7 +106,7 @@ def clean_command(
 
         probekit clean --what caches --older-than 30d --dry-run
 
-        probekit clean --what caches --model models/bert-of-mine
+        probekit clean --what caches --model models/bert-of-mine --data-dir data/
 
         probekit clean runs/ --what checkpoints
     """
@@ -115,13 +118,13 @@ def clean_command(
     if what not in tuple(What):
         raise UsageError(f"--what is {', '.join(What)}, not {what!r}.")
     before = time.time() - (0 if older_than is None else _seconds(older_than))
-    every = [item for item in results(folder, _folders(model), verify=True) if item.what == what]
+    every = [item for item in results(folder, _folders(model), data_dir, verify=True) if item.what == what]
     found = [item for item in every if item.changed <= before]
     sizes = {item.path: sum(map(size_of, item.paths)) for item in found}
     for item in found:
         typer.echo(f"{item.path}  {in_words(sizes[item.path])}  {item.about}".rstrip())
         if item.command and what != "leftovers":
-            typer.echo(f"    {_again(item)}")
+            typer.echo(f"    {item.command}")
     if not found:
         typer.echo(f"there are no {what} to delete in {folder}.")
         return
@@ -142,12 +145,6 @@ def clean_command(
     typer.echo(f"{len(gone):,} deleted, {in_words(sum(gone))}.")
     if failed:
         raise typer.Exit(1)
-
-
-def _again(item: Item) -> str:
-    """How to make it again. A spec does not say in which folder the files of a data set were."""
-    files = item.kind.endswith("cache") and not str(item.spec.get("task", "")).startswith("grammar:")
-    return item.command + "  (and --data-dir, where the task's files are in a folder)" * files
 
 
 def _folders(models: list[str] | None) -> list[Path]:

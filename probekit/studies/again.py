@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from probekit.errors import ProbekitError
 from probekit.models.folder import config_digest, tokenizer_digest, weights_digest
-from probekit.tasks import DATASETS, GRAMMARS
+from probekit.tasks import DATASETS, GRAMMARS, Task, load_task
 
-__all__ = ["cache_command", "unknown_sources"]
+__all__ = ["Data", "cache_command", "forget", "unknown_sources"]
+
+Data = tuple[str, Path | None]
+"""A task as :func:`load_task` takes it: by name, and from which folder."""
 
 
-def cache_command(spec: Mapping[str, Any], out: str | Path, model: str | Path | None = None) -> str:
+def cache_command(
+    spec: Mapping[str, Any], out: str | Path, model: str | Path | None = None, data: Data | None = None
+) -> str:
     """The ``probekit cache-activations`` that makes a cache of this spec, to be pasted into a shell.
 
     model : the folder of the model, where its name is not what finds it
-    The files of a data set may lie in a folder (``--data-dir``); a spec does not know which.
+    data : by what name and in which folder its task is found; a spec does not know
     """
+    task, data_dir = data or (spec["task"], None)
     words = ["probekit", "cache-activations", "--model", str(model or spec["model"])]
     options: dict[str, Any] = {
-        "task": spec["task"],
+        "task": task,
+        "data-dir": data_dir,
         "split": spec["split"],
         "limit": spec["n"],  # of a whole split, too: it is as many as there were
         "pooling": ",".join(spec["pooling"]) or "none",
@@ -45,26 +53,90 @@ def cache_command(spec: Mapping[str, Any], out: str | Path, model: str | Path | 
 
 
 def unknown_sources(
-    spec: Mapping[str, Any], models: Iterable[Path] = (), *, verify: bool = True
-) -> tuple[str, Path | None]:
-    """What would be wanting to make a cache of this spec again ("" where nothing is), and the model's folder.
+    spec: Mapping[str, Any], models: Iterable[Path] = (), data_dir: Path | None = None, *, verify: bool = True
+) -> tuple[str, Path | None, Data | None]:
+    """What would be wanting to make a cache of this spec again ("" where nothing is), and its model and data.
 
-    A task is known that has a name; a model, that is one of ``models``, or of the hub's local cache by its name.
-    Nothing is fetched.
+    The model must be one of ``models``, or in the hub's local cache by its name; the task must go by a name, and its
+    split have the digest of the spec, as read from ``data_dir`` or a folder in it that is called like the task, or
+    from the hub's local cache. Nothing is fetched.
     verify : whether the files of the hub's model are read, too, and have the digests of the spec
     """
-    base, _, part = str(spec["task"]).partition(":")
+    task = str(spec["task"])
+    base, _, part = task.partition(":")
     if not (part in GRAMMARS if base == "grammar" else base in DATASETS):
-        return "its task goes by no name that finds its data", None
+        return "its task goes by no name that finds its data", None, None
     wanted = spec.get("weights_digest"), spec.get("tokenizer_digest")
     random = spec.get("random_weights") is not None
-    for folder in models:
-        if digests(folder, random=random) == wanted:
-            return "", folder
-    found = None if "step" in spec else _in_hub_cache(str(spec["model"]), spec.get("revision"))
-    if found and (not verify or digests(found, random=random) == wanted):
-        return "", None
-    return "the folder of its model is not known (--model)", None
+    model = next((folder for folder in models if digests(folder, random=random) == wanted), None)
+    if model is None:
+        found = None if "step" in spec else _in_hub_cache(str(spec["model"]), spec.get("revision"))
+        if not found or (verify and digests(found, random=random) != wanted):
+            return "the folder of its model is not known (--model)", None, None
+    others = False
+    for folder in _folders(base, data_dir):
+        if (digest_now := data_digest(task, folder, str(spec["split"]), int(spec["n"]))) is not None:
+            if digest_now == spec.get("data_digest"):
+                return "", model, (task, folder)
+            others = True
+    return "its data are not what they were" if others else "its data are not here (--data-dir)", model, None
+
+
+def _folders(base: str, data_dir: Path | None) -> Iterator[Path | None]:
+    """Where the files of a task may be; None is the hub's local cache, or nowhere for what is generated."""
+    if data_dir is not None and base != "grammar":
+        yield data_dir
+        own = _plain(base)
+        for folder in sorted(data_dir.iterdir()):
+            name = _plain(folder.name)
+            if folder.is_dir() and name and (own.startswith(name) or name.startswith(own)):
+                yield folder
+    yield None
+
+
+def _plain(name: str) -> str:
+    return "".join(c for c in name.lower() if c.isalnum())
+
+
+@lru_cache(maxsize=256)
+def data_digest(task: str, folder: Path | None, split: str, n: int) -> str | None:
+    """Of the first ``n`` examples of a split, as the spec of a cache holds it; None where they cannot be read here."""
+    from probekit.activations.job import digest
+
+    loaded = _load(task, folder)
+    if loaded is None or split not in loaded.splits:
+        return None
+    part = loaded.split(split).head(n)
+    return digest({"examples": part.digest(), "labels": list(loaded.label_names)})
+
+
+@lru_cache(maxsize=2)
+def _load(task: str, folder: Path | None) -> Task | None:
+    try:
+        with nullcontext() if task.startswith("grammar:") else _no_network():
+            return load_task(task, folder)
+    except (ProbekitError, OSError):
+        return None
+
+
+@contextmanager
+def _no_network() -> Iterator[None]:
+    """What the hub's libraries are told by HF_HUB_OFFLINE, which they read when they are imported."""
+    import huggingface_hub.constants as hub
+    from datasets import config
+
+    before = hub.HF_HUB_OFFLINE, config.HF_HUB_OFFLINE
+    hub.HF_HUB_OFFLINE = config.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        hub.HF_HUB_OFFLINE, config.HF_HUB_OFFLINE = before
+
+
+def forget() -> None:
+    """Look again at models and data, which may have changed."""
+    for kept in (digests, data_digest, _load):
+        kept.cache_clear()
 
 
 @lru_cache(maxsize=4096)

@@ -17,7 +17,7 @@ from probekit.activations.journal import journal_path, partial_path
 from probekit.errors import CacheError, UsageError
 from probekit.models.identity import CARD, RUN_FORMAT
 from probekit.rows import COLUMNS, card_path
-from probekit.studies.again import cache_command, unknown_sources
+from probekit.studies.again import cache_command, forget, unknown_sources
 from probekit.studies.disk import cache_of, held, in_words, pieces, runs, size_of, state, written_by
 
 __all__ = ["Item", "What", "results"]
@@ -66,25 +66,31 @@ class Item:
         return {"path": str(self.path), **own, "clean": None if self.what is None else str(self.what)}
 
 
-def results(folder: str | Path, models: Iterable[Path] = (), *, verify: bool = False) -> list[Item]:
+def results(
+    folder: str | Path, models: Iterable[Path] = (), data_dir: Path | None = None, *, verify: bool = False
+) -> list[Item]:
     """What lies in ``folder`` and below, in the order of the names. Links are not followed.
 
     models : folders of models that caches may be of; verify : whether to read the files of models of the hub, too
-    Nothing is changed, and of the files only what describes them is read.
+    data_dir : folder of the tasks' files, or of a folder for each; besides, they may be in the hub's local cache
+    Nothing is changed, and of the files only what describes them is read; of what caches were made of, all is read.
     Raises UsageError where there is no such folder.
     """
     folder = Path(folder)
-    if not folder.is_dir():
-        raise UsageError(f"there is no folder {folder}; give the one that holds the results.")
+    for needed, what in ((folder, "results"), (data_dir, "data")):
+        if needed is not None and not needed.is_dir():
+            raise UsageError(f"there is no folder {needed}; give the one that holds the {what}.")
+    forget()
     found, models = sorted(_walk(folder), key=lambda item: item.path), list(models)
     trained = {(i.spec["run"], i.spec["step"]): i.path for i in found if i.kind == "run" and i.spec}
     trained |= {(i.spec["run"], int(p.name[5:])): p for i in found if i.kind == "run" for p in i.paths}
     for k, item in enumerate(found):
         if item.kind == "cache" and item.spec:
             own = trained.get((item.spec.get("checkpoint"), item.spec.get("step")))
-            wanting, model = unknown_sources(item.spec, [own, *models] if own else models, verify=verify)
+            near = [own, *models] if own else models
+            wanting, model, data = unknown_sources(item.spec, near, data_dir, verify=verify)
             why = item.why or wanting
-            command = cache_command(item.spec, item.path, model)
+            command = cache_command(item.spec, item.path, model, data)
             found[k] = replace(item, command=command, why=why, what=None if why else What.CACHES)
     return found
 

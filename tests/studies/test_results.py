@@ -8,7 +8,9 @@ import shutil
 import subprocess
 import sys
 
+import datasets
 import h5py
+import huggingface_hub
 import pandas as pd
 import pytest
 
@@ -141,6 +143,46 @@ def test_the_models_of_the_hub_are_known_by_their_files(tmp_path, tiny_bert, tin
     assert results(tmp_path, verify=True)[0].what is None  # a model of that name, but another
     here["org/bert"] = tiny_bert / "config.json"
     assert results(tmp_path, verify=True)[0].what is What.CACHES
+
+
+COLA = "gj04\t1\t\tThe sailors rode the breeze.\ngj04\t0\t*\tSailors the rode breeze the.\n"
+
+
+def test_a_cache_is_kept_whose_data_are_not_here_as_they_were(tmp_path, tiny_bert, monkeypatch):
+    cola, caches = tmp_path / "data" / "CoLA", tmp_path / "caches"
+    cola.mkdir(parents=True)
+    (tmp_path / "data" / "mrpc").mkdir()
+    (cola / "dev.tsv").write_text(COLA)
+    make(tiny_bert, caches / "a.h5", task="cola", limit=None, data_dir=cola)
+
+    def found(data_dir):
+        (item,) = results(caches, [tiny_bert], data_dir)
+        return item.what or item.why
+
+    asked = []
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", False)
+
+    def load(*_, **__):
+        asked.append((huggingface_hub.constants.is_offline_mode(), datasets.config.HF_HUB_OFFLINE))
+        raise ConnectionError
+
+    monkeypatch.setattr("datasets.load_dataset", load)
+    assert found(None) == found(tmp_path / "data" / "mrpc") == "its data are not here (--data-dir)"
+    assert asked == [(True, True)] * 2
+    assert huggingface_hub.constants.HF_HUB_OFFLINE is datasets.config.HF_HUB_OFFLINE is False
+    assert found(tmp_path / "data") is found(cola) is What.CACHES
+    (item,) = results(caches, [tiny_bert], tmp_path / "data")
+    (cola / "dev.tsv").write_text(COLA.replace("rode", "take"))  # as long as it was
+    assert found(tmp_path / "data") == found(cola) == "its data are not what they were"
+    (cola / "dev.tsv").write_text(COLA + COLA.replace("gj04", "more"))
+    assert found(cola) is What.CACHES  # of the first two examples
+    with pytest.raises(UsageError, match="holds the data"):
+        found(tmp_path / "none")
+    assert delete(item) == ""
+    assert main(shlex.split(item.command)[1:]) == 0
+    with ActivationCache(caches / "a.h5") as cache:
+        assert cache.spec_id == item.spec["spec_id"]
 
 
 def test_links_are_neither_followed_nor_deleted(folder, tmp_path_factory, tiny_bert):
