@@ -14,7 +14,9 @@ __all__ = ["report_command"]
 def report_command(
     rows: Annotated[
         list[Path],
-        typer.Argument(metavar="ROWS…", help="Rows of any command (.parquet, .csv), or folders of studies or runs."),
+        typer.Argument(
+            metavar="ROWS…", help="Rows of any command (.parquet, .csv), or folders of studies, runs or rows."
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page, .html.")] = Path("report.html"),
     title: Annotated[str | None, typer.Option("--title", help="Of the page; the tasks' names without it.")] = None,
@@ -33,7 +35,8 @@ def report_command(
     """One HTML page of results: figures, tables, controls, warnings, and the commands that make each number again.
 
     The page needs nothing but a browser, no network either. A study's folder brings its own tables and figures, which
-    come first, and what failed of it; several studies have a part of the page each. The page holds a summary (best
+    come first, and what failed of it; what earlier runs left there is not shown. Several studies, or folders of rows,
+    have a part of the page each; a folder of folders stands for all of them. The page holds a summary (best
     layers, where information peaks, training by regime, near and far domains), what is to be read with care, a section
     for each kind of rows, and the evidence card of each file. Tables sort by a click on a heading. It can be printed
     and read on a phone.
@@ -46,7 +49,7 @@ def report_command(
 
         probekit report studies/figure1-small -o figure1.html
 
-        probekit report studies/* -o all.html --title "MiniLM and the paper"
+        probekit report studies -o all.html --title "MiniLM and the paper"
 
         probekit report domains.parquet --figure map.svg --text findings.md -o domains.html
     """

@@ -41,9 +41,10 @@ def build_report(
 
         build_report(["cola.parquet", "sst2.parquet"], "report.html")
 
-    rows : files of rows (.parquet, .csv), each with its evidence card beside, or folders of studies or training runs.
-        A study's page begins with its own tables and figures, and with what failed of it; what these figures show is
-        not drawn again. Several studies have a part of the page each, and files that are of none have one together.
+    rows : files of rows (.parquet, .csv), each with its evidence card beside, or folders of studies, of training
+        runs or of such files, or a folder of these. A study's page begins with its own tables and figures, and with
+        what failed of it; what these figures show is not drawn again, and what its steps, as they are now, did not
+        leave is not shown. Each study has a part of the page, and files that are of none have one together.
     out : a file .html; it appears whole: written beside, then renamed
     title : of the page; the study's title or the tasks' names without it
     figures : further SVG files, each at will with a caption beside (the same name with .md, or .json with "title",
@@ -102,6 +103,9 @@ def _part(part: Part, prefix: str) -> dict[str, Any]:
     rows = _together(sources)
     kinds = by_kind(rows)
     layers = {kind: by_layer(own) for kind, own in kinds.items() if kind in LAYERED}
+    many = f"{part.outdated:,} file{'s' * (part.outdated != 1)}"
+    old = f"{many} of rows, figures or tables in the study's folder are not shown: none of its steps, as they are now, "
+    outdated = [cautions.Caution(f"{old}left them.", [])] if part.outdated else []
     undone = [cautions.Caution("Not all of this study is done; what follows is of the rest.", part.undone)]
     return {
         "id": prefix,
@@ -112,7 +116,7 @@ def _part(part: Part, prefix: str) -> dict[str, Any]:
         "texts": [(made.path.name, markdown(text(made.path)), shlex.join(made.words)) for made in part.texts],
         "drawings": list(figures.given(kinds, part.figures, prefix)),
         "summaries": list(summary.summaries(kinds, layers)),
-        "cautions": [*cautions.of_sources(sources), *cautions.of_rows(kinds, layers)],
+        "cautions": [*outdated, *cautions.of_sources(sources), *cautions.of_rows(kinds, layers)],
         "sections": [_section(kind, kinds, layers.get(kind), part.figures, prefix) for kind in kinds],
         "cards": [_card(source) for source in sources],
     }

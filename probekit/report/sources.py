@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -12,12 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from probekit.errors import DataError, UsageError
 from probekit.paths import slug
-from probekit.rows import read_card, read_rows
+from probekit.rows import card_path, read_card, read_rows
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["Made", "Part", "Source", "find", "read"]
+
+ROWS = ("rows/*.parquet", "rows/*.csv", "runs/*/rows.parquet")
+"""Where the folder of a study has its rows."""
+FAILED = re.compile(r"probekit: |\w*(Error|Exception): ")
+"""How the last line of a log begins where a command failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,7 @@ class Part:
     """What stands under one heading: a study, or the files that are of none.
 
     undone : what is missing of the study, and why
+    outdated : how many files lie in the study's folder that none of its steps left
     """
 
     title: str = ""
@@ -51,29 +57,41 @@ class Part:
     figures: list[Made] = field(default_factory=list)
     texts: list[Made] = field(default_factory=list)
     undone: list[str] = field(default_factory=list)
+    outdated: int = 0
 
 
 def find(given: Iterable[Path]) -> list[Part]:
     """The parts of a page: one for each study's folder, in the order given, and one for all else, where there is any.
 
     A study's folder holds ``rows/*.parquet`` or ``runs/*/rows.parquet``, beside ``figures/*.svg``, ``tables/*.md``, and
-    what its runner left: ``steps/*.json``, ``logs/*.log`` and ``study.json``. The folder of a training run holds
-    ``rows.parquet``. No file is shown twice.
+    what its runner left: ``steps/*.json``, ``logs/*.log`` and ``study.json``. Where there is a ``study.json``, what
+    none of its steps left is none of the study's: an earlier run left it, of other data or other steps.
+    A folder may hold all of these directly, its rows with their cards; that of a training run holds ``rows.parquet``.
+    A folder of such folders stands for them. No file is shown twice.
     Raises UsageError for a folder that holds no rows and for nothing given.
     """
-    parts, others = [], Part()
+    parts, others, known = [], Part(), set[Path]()
     for path in map(Path, given):
         if not path.is_dir():
             others.rows.append(path)
-        elif (path / "rows.parquet").is_file():
-            others.rows.append(path / "rows.parquet")
-        else:
-            parts.append(_study(path))
+            continue
+        inside = [path] if _holds(path) else [p for p in sorted(path.iterdir()) if p.is_dir() and _holds(p)]
+        if not inside:
+            raise UsageError(
+                f"{path} is a folder without rows; wanted are files of rows (.parquet, .csv), a study's folder with "
+                "rows/*.parquet in it, or a folder of these."
+            )
+        for folder in inside:
+            if (folder / "rows.parquet").is_file():
+                others.rows.append(folder / "rows.parquet")
+            elif folder.resolve() not in known:
+                parts.append(_study(folder))
+            known.add(folder.resolve())
     parts, seen = [*parts, others], set[Path]()
     for part in parts:
         part.rows = list({path.resolve(): path for path in part.rows if path.resolve() not in seen}.values())
         seen |= {path.resolve() for path in part.rows}
-    parts = [part for part in parts if part.rows]
+    parts = [part for part in parts if part.rows or part.undone]
     if not parts:
         raise UsageError("no file of rows was given; probekit probe, mi, train … write some with --out.")
     return parts
@@ -93,61 +111,90 @@ def read(path: Path) -> Source:
     return Source(path, rows, card, doubt)
 
 
+def _holds(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in ("rows.parquet", "study.json")) or bool(_rows(folder))
+
+
+def _rows(folder: Path) -> list[Path]:
+    """The files of rows of a study, where it keeps them, or else directly in the folder."""
+    found = [path for pattern in ROWS for path in sorted(folder.glob(pattern))]
+    found = found or [
+        p for p in sorted(folder.glob("*")) if p.suffix in (".parquet", ".csv") and card_path(p).is_file()
+    ]
+    return [path for path in found if not path.name.endswith(".examples.parquet")]
+
+
 def _study(folder: Path) -> Part:
-    patterns = ("rows/*.parquet", "rows/*.csv", "runs/*/rows.parquet")
-    found = [p for pattern in patterns for p in sorted(folder.glob(pattern))]
-    if not (rows := [p for p in found if not p.name.endswith(".examples.parquet")]):
-        raise UsageError(
-            f"{folder} is a folder without rows; wanted are files of rows (.parquet, .csv), or a study's folder with "
-            "rows/*.parquet in it."
-        )
+    rows = _rows(folder)
+    flat = any(path.parent == folder for path in rows)
     told, records = _json(folder / "study.json"), [_json(p) for p in sorted((folder / "steps").glob("*.json"))]
-    steps = [step for step in told.get("steps", []) if isinstance(step, dict)]
+    steps = [] if flat else [step for step in told.get("steps", []) if isinstance(step, dict)]
     order = {str(step.get("step")): i for i, step in enumerate(steps)}
+    if steps:
+        records = [record for record in records if str(record.get("step")) in order]
     records.sort(key=lambda record: order.get(str(record.get("step")), len(order)))
+    left = {folder / leaf for record in records for leaf in _left(record)}
+    figures, texts = (
+        sorted((folder if flat else folder / kind).glob(f"*{suffix}"))
+        for kind, suffix in (("figures", ".svg"), ("tables", ".md"))
+    )
+    texts = [path for path in texts if path.with_suffix(".svg") not in figures]  # which are captions
+    outdated = {path for path in (*rows, *figures, *texts) if path not in left} if steps else set[Path]()
+    rows = [path for path in rows if path not in outdated]
     report: list[str] = next((_words(r) for r in records if r.get("step") == "report"), [])
-    title = str(told.get("title") or dict(pairwise(report)).get("--title", folder.name))
     return Part(
-        title,
+        str(told.get("title") or dict(pairwise(report)).get("--title", folder.resolve().name)),
         " ".join(str(told.get("about", "")).split()),
         rows,
-        _made(folder, "figures", ".svg", records),
-        _made(folder, "tables", ".md", records),
+        _made(folder, [path for path in figures if path not in outdated], rows, records),
+        _made(folder, [path for path in texts if path not in outdated], rows, records),
         list(_undone(folder, steps, records)),
+        len(outdated),
     )
 
 
-def _made(folder: Path, kind: str, suffix: str, records: Sequence[dict[str, Any]]) -> list[Made]:
-    """The files of one kind: those of recorded steps in their order, with their commands; then others, by name.
+def _made(
+    folder: Path, paths: Sequence[Path], rows: Sequence[Path], records: Sequence[Mapping[str, Any]]
+) -> list[Made]:
+    """Those files that recorded steps left, in the order of the steps, with their commands; then others, by name.
 
-    A command names files where the folder lay when the step was done; here they stand where it lies now.
+    A command names files where the folder lay when the step was done; here they stand where it lies now, without rows
+    that are not there, which it was done without.
     """
     found: dict[Path, Made] = {}
     for record in records:
-        left = record.get("left")
-        for leaf in left if isinstance(left, dict) else ():
-            if leaf.startswith(f"{kind}/") and leaf.endswith(suffix) and (folder / leaf).is_file():
-                words = _words(record)
+        words = _words(record)
+        for leaf in _left(record):
+            if (folder / leaf) in paths:
                 root = next((w[: -len(leaf)] for w in words if w.endswith(f"/{leaf}")), "")
-                here = tuple(str(folder / w.removeprefix(root)) if root and w.startswith(root) else w for w in words)
-                found[folder / leaf] = Made(folder / leaf, here)
-    return [*found.values(), *(Made(p) for p in sorted((folder / kind).glob(f"*{suffix}")) if p not in found)]
+                here = [folder / w.removeprefix(root) if root and w.startswith(root) else w for w in words]
+                given = [w for before, w in pairwise(here) if isinstance(w, Path) and not str(before).startswith("--")]
+                gone = [w for w in given if w.suffix in (".parquet", ".csv") and w not in rows]
+                found[folder / leaf] = Made(folder / leaf, tuple(str(w) for w in here if w not in gone))
+    return [*found.values(), *(Made(path) for path in paths if path not in found)]
 
 
 def _undone(folder: Path, steps: Sequence[dict[str, Any]], records: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Steps that no record says to be done, with the last words of their log; and those done without what they need.
 
-    steps : as ``study.json`` names them, in their order; where there is none, those that left a log are known
+    steps : as ``study.json`` names them, in their order; where there is none, those that left a log are known. What a
+        log says that is older than ``study.json`` is of an earlier run.
     """
     done = {slug(str(record.get("step"))) for record in records}
     known = {slug(str(step.get("step"))): step for step in steps}
     logs = {path.name.removesuffix(".log"): path for path in sorted((folder / "logs").glob("*.log"))}
+    if steps:
+        began = (folder / "study.json").stat().st_mtime_ns
+        logs = {name: path for name, path in logs.items() if path.stat().st_mtime_ns >= began}
     for name in known or logs:
         if name in done or name == "report":  # which is being written
             continue
-        said = logs[name].read_text("utf-8", "replace").strip().splitlines() if name in logs else []
-        why = str(known.get(name, {}).get("error") or "") or (said[-1].removeprefix("probekit: ") if said else "")
-        yield f"{name}: {why or 'it was not begun, or what it needs is missing'}"
+        why = str(known.get(name, {}).get("error") or "it was not begun, or what it needs is missing")
+        if name in logs and "error" not in known.get(name, {}):
+            last = logs[name].read_text("utf-8", "replace").strip().rpartition("\n")[2].strip()
+            ended = f"; its log ends with: {last}" if last else ""
+            why = last.removeprefix("probekit: ") if FAILED.match(last) else f"it was begun, and is not done{ended}"
+        yield f"{name}: {why}"
     for record in records:
         digest, name = str(record.get("digest")), str(record.get("step"))
         if digest.startswith("without ") and name != "report":
@@ -155,7 +202,13 @@ def _undone(folder: Path, steps: Sequence[dict[str, Any]], records: Sequence[dic
             yield f"{slug(name)}: made without {', '.join(names)}"
 
 
-def _words(record: dict[str, Any]) -> list[str]:
+def _left(record: Mapping[str, Any]) -> list[str]:
+    """The files that a step left, relative to the study's folder."""
+    left = record.get("left")
+    return list(left) if isinstance(left, dict) else []
+
+
+def _words(record: Mapping[str, Any]) -> list[str]:
     command = record.get("command")
     return [str(word) for word in command] if isinstance(command, list) else []
 

@@ -68,6 +68,7 @@ def trained(rows: pd.DataFrame) -> pd.DataFrame:
     """The metrics of the weights that trainings ended with, on dev and test, one row a run and metric."""
     kept = rows[rows["kept"].fillna(value=False).astype(bool)]
     kept = kept[~kept["metric"].isin(NOT_OF_INTEREST) & (kept["split"] != "train") & (kept["layer_name"] == "")]
+    kept = kept[~kept["metric"].str.endswith(")")]  # differences of two regimes, which tables hold
     if "trained_on" in kept:  # elsewhere there is a matrix of these
         kept = kept[kept["trained_on"].isna() | (kept["trained_on"] == kept["task"])].drop(columns="trained_on")
     if "seeds" in kept and kept["seeds"].isna().any():  # means over the runs that are here themselves

@@ -1,5 +1,6 @@
 """``probekit report``: files of rows in, a page out."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,8 @@ def test_two_studies(rows, capsys):
     assert "<h1>Results of several studies</h1>" in html
     assert [f"<h2>{title}</h2>" in html for title in ("a", "b", "Results on cola")] == [True] * 3
     assert html.count("<svg") == 3
+    assert main(["report", "studies", rows, "-o", "all.html"]) == 0
+    assert re.findall("<h2>(.*?)</h2>", Path("all.html").read_text())[:3] == ["a", "b", "Results on cola"]
     Path("empty").mkdir()
     assert main(["report", "studies/a", "empty"]) == 2
     assert "empty is a folder without rows" in capsys.readouterr().err

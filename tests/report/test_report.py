@@ -1,6 +1,7 @@
 """The page: what stands in it, that nothing of the data is markup, and that the same files give the same bytes."""
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -17,7 +18,7 @@ from probekit.plots.kinds import Kind, by_kind
 from probekit.report import build_report
 from probekit.report.cautions import of_rows
 from probekit.report.layers import best_layers, by_layer
-from probekit.report.summary import trained
+from probekit.report.summary import regimes, trained
 from probekit.report.svg import embed
 from probekit.report.tables import LARGEST, number, table
 from probekit.report.text import markdown
@@ -232,11 +233,13 @@ def study(folder, steps=(), **told):
     probes = [save(curve([0.5, 0.6], task=t), folder / "rows" / f"probe-{t}.parquet") for t in ("cola", "mrpc")]
     save(training(f"cola.{told['title']}", "fine-tune linear", 0.8), folder / "runs" / "a" / "rows.parquet")
     commands = {
+        "probe cola": ["probe", "a.h5", "--out", "old/rows/probe-cola.parquet"],
+        "probe mrpc": ["probe", "b.h5", "--out", "old/rows/probe-mrpc.parquet"],
+        "cola.fine-tune.0": ["train", "cola", "--out", "old/runs/a/rows.parquet"],
         "figure layers": [
             *("plot", "layers", *(f"old/{p.relative_to(folder)}" for p in probes), "--out", "old/figures/layers.svg")
         ],
         "table t": ["table", "regimes", "old/runs/a/rows.parquet", "--out", "old/tables/t.md"],
-        "probe cola": ["probe", "a.h5"],
         "figure before": ["plot", "mix", "old/runs/a/rows.parquet", "--out", "old/figures/before.svg"],
     }
     plots.save(plots.layer_panels(read_rows(*probes)), [folder / "figures" / "layers.svg"])
@@ -245,10 +248,10 @@ def study(folder, steps=(), **told):
     (folder / "tables" / "t.md").write_text("| task | F1 |\n|---|--:|\n| cola | 0.5 |\n")
     (folder / "steps").mkdir()
     for name, words in commands.items():
-        left = {word.removeprefix("old/"): "1 a" for word in words if word.startswith(("old/fig", "old/tab"))}
+        left = {words[-1].removeprefix("old/"): "1 a"}
         record = {"step": name, "digest": "0", "command": ["probekit", *words], "left": left}
         (folder / "steps" / f"{slug(name)}.json").write_text(json.dumps(record))
-    names = [{"step": name} for name in ("probe cola", "table t", "figure before", "figure layers")]
+    names = [{"step": name} for name in (*list(commands)[:3], "table t", "figure before", "figure layers")]
     (folder / "study.json").write_text(json.dumps({**told, "steps": [*names, *steps]}))
     return folder
 
@@ -266,21 +269,26 @@ def test_a_study_comes_with_its_own_figures_which_are_not_drawn_again(tmp_path):
     assert "cola, tiny: best at layer 1 with 0.600, shuffled labels 0.500." in html  # in words, for who cannot see it
     assert f"probekit table regimes {here}/runs/a/rows.parquet" in html
     assert [row["value"] for row in cells(html, "What training ended with")] == ["0.800"]
+    assert "Not all of this study is done" not in html
     save(curve([0.7, 0.8], task="sst2"), here / "rows" / "probe-sst2.parquet")
+    (here / "study.json").unlink()  # as folders were before there was one: then all that is there counts
     more = build_report([here], tmp_path / "p.html").read_text()
     assert more.count("<svg") == 3
     assert "sst2</text>" in more[more.index('id="probes"') :]
     assert "cola</text>" not in more[more.index('id="probes"') :]
-    assert "Not all of this study is done" not in more
 
 
 def test_what_failed_of_a_study_stands_above_all(tmp_path):
     steps = [
-        {"step": "probe sst2"}, {"step": "probe x", "error": "no such task"}, {"step": "table u"}, {"step": "report"}
+        {"step": "probe sst2"}, {"step": "probe x", "error": "no such task"}, {"step": "table u"},
+        {"step": "probe killed"}, {"step": "probe long ago"}, {"step": "guidelines"}, {"step": "report"},
     ]  # fmt: skip
     here = study(tmp_path / "s", steps, title="t")
     (here / "logs").mkdir()
     (here / "logs" / "probe-sst2.log").write_text("reading\nprobekit: <b>no</b> labels\n")
+    (here / "logs" / "probe-killed.log").write_text("layer 3")
+    (here / "logs" / "probe-long-ago.log").write_text("rows/probe-long-ago.parquet (12 rows, 0.1 s)")
+    os.utime(here / "logs" / "probe-long-ago.log", (0, 0))  # of a run before this one, in which it was skipped
     lost = {"step": "guidelines", "digest": "without ['mrpc.fine-tune.0']"}
     (here / "steps" / "guidelines.json").write_text(json.dumps(lost))
     (here / "steps" / "report.json").write_text(json.dumps({"step": "report", "digest": "without ['probe x']"}))
@@ -289,6 +297,8 @@ def test_what_failed_of_a_study_stands_above_all(tmp_path):
     assert re.findall("<li>(.*?)</li>", warning) == [
         "probe-sst2: &lt;b&gt;no&lt;/b&gt; labels", "probe-x: no such task",
         "table-u: it was not begun, or what it needs is missing",
+        "probe-killed: it was begun, and is not done; its log ends with: layer 3",
+        "probe-long-ago: it was not begun, or what it needs is missing",
         "guidelines: made without mrpc.fine-tune.0",
     ]  # fmt: skip
     (here / "study.json").unlink()  # then logs tell
@@ -296,6 +306,54 @@ def test_what_failed_of_a_study_stands_above_all(tmp_path):
     assert "<h1>s</h1>" in html
     assert "<li>probe-sst2: " in html
     assert "probe-x" not in html
+
+
+def test_what_no_step_of_a_study_left_is_not_shown(tmp_path):
+    """Rows of a step that failed when it was done again, and of one that the study has no more."""
+    here = study(tmp_path / "s", title="t")
+    for name in ("sst2", "qnli"):
+        save(curve([0.876, 0.875], task=name), here / "rows" / f"probe-{name}.parquet")
+    (here / "tables" / "old.md").write_text("All of old.")
+    left = {"step": "probe qnli", "digest": "0", "command": [], "left": {"rows/probe-qnli.parquet": "1 a"}}
+    (here / "steps" / "probe-qnli.json").write_text(json.dumps(left))
+    html = build_report([here], tmp_path / "p.html").read_text()
+    assert not re.search("sst2|qnli|0.876|All of old", html)
+    assert "3 files of rows, figures or tables in the study&#39;s folder are not shown" in html
+    assert "Not all of this study is done" not in html
+    (here / "steps" / "probe-mrpc.json").unlink()
+    html = build_report([here], tmp_path / "p.html").read_text()
+    assert "4 files of rows" in html
+    assert f"plot layers {here}/rows/probe-cola.parquet --out {here}/figures/layers.svg" in html
+    assert "cola, tiny: best" in html
+    assert "mrpc, tiny: best" not in html
+    assert "<li>probe-mrpc: it was not begun" in html
+    shutil.rmtree(here / "steps")  # nothing is done: the page says so
+    html = build_report([here], tmp_path / "p.html").read_text()
+    assert "<h1>t</h1>" in html
+    assert html.count("it was not begun, or what it needs is missing") == 6
+    assert "<svg" not in html
+
+
+def test_folders_of_files_and_folders_of_these(tmp_path):
+    for name in "ba":
+        save(curve([0.5, 0.6], task=f"task-{name}"), tmp_path / "all" / name / "probe.parquet")
+        save(curve([0.5, 0.6], task="no"), tmp_path / "all" / name / "probe.examples.parquet")
+    (tmp_path / "all" / "a" / "t.md").write_text("A *table*.")
+    plots.save(plots.layer_panels(make_rows(curve([0.1, 0.2]))), [tmp_path / "all" / "a" / "f.svg"])
+    (tmp_path / "all" / "a" / "f.md").write_text("What f shows.")
+    (tmp_path / "all" / "data").mkdir()
+    (tmp_path / "all" / "data" / "dev.csv").write_text("sentence,label\n")  # has no card: these are no rows
+    one = build_report([tmp_path / "all" / "a"], tmp_path / "p.html").read_text()
+    assert "<h1>a</h1>" in one
+    assert "A <em>table</em>" in one
+    assert one.count("<svg") == 2
+    assert "<figcaption>What f shows." in one
+    assert '<article aria-label="f.md">' not in one  # it is a caption
+    both = build_report([tmp_path / "all", tmp_path / "all" / "b"], tmp_path / "p.html").read_text()
+    assert re.findall("<h2>(.*?)</h2>", both) == ["a", "b", "How to read this page"]
+    assert ">no<" not in both
+    with pytest.raises(UsageError, match="data is a folder without rows"):
+        build_report([tmp_path / "all" / "data"], tmp_path / "p.html")
 
 
 def test_several_studies_have_a_part_each(tmp_path):
@@ -408,3 +466,10 @@ def test_means_over_runs_are_told_where_the_runs_are_not():
     mean = runs[0] | {"seeds": 1, "checkpoint": "one"}
     assert trained(make_rows([*runs, mean]))["run"].tolist() == ["one.fine-tune.0"]
     assert trained(make_rows([mean]))["run"].tolist() == ["one"]
+
+
+def test_differences_of_regimes_are_no_regime():
+    runs = [*training("a", "fine-tune linear", 0.8), *training("b", "feature-extraction esim", 0.7)]
+    between = runs[0] | {"estimator": "fine-tune - feature-extraction", "metric": "difference(accuracy)", "value": 0.1}
+    [row] = regimes(trained(make_rows([*runs, between]))).to_dict("records")
+    assert (row["head of fine tuning"], row["fine_tuning"], row["feature_extraction"]) == ("linear", 0.8, 0.7)
