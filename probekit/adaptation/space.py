@@ -29,7 +29,7 @@ from probekit.tasks.toml import parse_toml, read_toml, unknown_key
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
-__all__ = ["Range", "Space", "read_space", "shipped_spaces"]
+__all__ = ["Range", "Space", "check_type", "read_space", "shipped_spaces"]
 
 _TYPES = {f.name: str(f.type) for kind in (HeadOptions, TrainOptions) for f in fields(kind)}
 _NOT_SEARCHED = {
@@ -178,11 +178,12 @@ def _check(regime: Regime, name: str, value: Any) -> None:
     else:
         values = [value]
     for one in values:
-        _check_type(name, one)
+        check_type(name, one)
         options_of(regime, {name: one})
 
 
-def _check_type(name: str, value: Any) -> None:
+def check_type(name: str, value: Any) -> None:
+    """Raise UsageError where an option of training or of the head takes no such value."""
     kind = _TYPES[name].split(" ")[0]
     wanted, types = {
         "int": ("a whole number", (int,)),

@@ -60,6 +60,7 @@ def run_command(
     """
     from probekit.cli import main, parse
     from probekit.errors import UsageError
+    from probekit.paths import slug
     from probekit.studies.file import read_study
     from probekit.studies.plan import study_steps
     from probekit.studies.run import dask_pool, local_pool
@@ -70,7 +71,7 @@ def run_command(
     if (backend == "dask") != (scheduler is not None):
         raise UsageError("--backend dask and --scheduler ADDRESS belong together.")
     asked = read_study(study, models=dict(map(_named, model or [])), changes=set_ or ())
-    folder = out or Path("studies") / asked.name
+    folder = out or Path("studies") / slug(asked.name)
     steps = study_steps(asked, data_dir)
     for step in (s for s in steps if not s.error):
         try:
@@ -144,6 +145,7 @@ def _show_plan(
     typer.echo(f"\n{len(left)} of {len(steps)} steps to do, roughly {_time(sum(left))} one after another{at_once}")
     if fails:
         typer.echo(f"{len(fails)} cannot be done")
+        raise typer.Exit(1)
 
 
 class _Teller:

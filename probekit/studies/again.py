@@ -13,7 +13,7 @@ from probekit.errors import ProbekitError
 from probekit.models.folder import config_digest, tokenizer_digest, weights_digest
 from probekit.tasks import DATASETS, GRAMMARS, Task, load_task
 
-__all__ = ["Data", "cache_command", "forget", "unknown_sources"]
+__all__ = ["Data", "cache_command", "forget", "how_made", "unknown_sources"]
 
 Data = tuple[str, Path | None]
 """A task as :func:`load_task` takes it: by name, and from which folder."""
@@ -24,11 +24,13 @@ def cache_command(
 ) -> str:
     """The ``probekit cache-activations`` that makes a cache of this spec, to be pasted into a shell.
 
-    model : the folder of the model, where its name is not what finds it
+    model : the folder of the model, where its name is not what finds it; a run that was trained here has no other, so
+        that without it RUN-FOLDER stands in its place
     data : by what name and in which folder its task is found; a spec does not know
     """
     task, data_dir = data or (spec["task"], None)
-    words = ["probekit", "cache-activations", "--model", str(model or spec["model"])]
+    named = "RUN-FOLDER" if "step" in spec else spec["model"]
+    words = ["probekit", "cache-activations", "--model", str(model or named)]
     options: dict[str, Any] = {
         "task": task,
         "data-dir": data_dir,
@@ -50,6 +52,19 @@ def cache_command(
     flags = {"tokens": spec["tokens"], "stateful": spec.get("stateful"), "allow-nonfinite": spec.get("allow_nonfinite")}
     words += [word for name, value in options.items() if value is not None for word in (f"--{name}", str(value))]
     return shlex.join([*words, *(f"--{name}" for name, wanted in flags.items() if wanted)])
+
+
+def how_made(spec: Mapping[str, Any], out: str | Path) -> str:
+    """The command of a cache of which no more is known than its spec, in a sentence that says what it lacks."""
+    lacks = [] if str(spec["task"]).startswith("grammar:") else ["--data-dir FOLDER, where its data were in a folder"]
+    if "step" in spec:
+        run = f"the run {spec.get('checkpoint')} at step {spec['step']}"
+        begin = f"it was made of {run}, which must be found, or trained first, and named instead of RUN-FOLDER"
+    else:
+        begin = "it was made"
+        lacks += [] if "/" in spec["model"] else [f"the model's folder, where {spec['model']} is no model of the hub"]
+    note = f" (the card does not tell: {'; '.join(lacks)})" if lacks else ""
+    return f"{begin} by {cache_command(spec, out)}{note}"
 
 
 def unknown_sources(

@@ -21,11 +21,13 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from probekit.activations.pooling import Pooling
 from probekit.adaptation.options import Regime, options_of
+from probekit.adaptation.space import check_type
 from probekit.errors import DataError, UsageError
 from probekit.tasks.toml import parse_toml, read_toml, unknown_key
 
@@ -33,6 +35,20 @@ __all__ = ["Domains", "Figure", "Information", "Probe", "Study", "Table", "Train
 
 Options = dict[str, Any]
 Of = Literal["pretrained", "fine-tuned", "random"]
+Count = Annotated[int, Field(ge=1)]
+Seeds = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+SET = ("out", "rows", "pooling", "published", "task", "data_dir", "split", "limit")
+"""Options that the study gives a command itself."""
+
+
+def _not_set(options: Options) -> Options:
+    for name in options:
+        if name.replace("-", "_") in SET:
+            raise ValueError(f"{name} is not an option here, the study gives it itself")
+    return options
+
+
+Given = Annotated[Options, AfterValidator(_not_set)]
 
 
 class _Section(BaseModel):
@@ -51,12 +67,12 @@ class Train(_Section):
     tasks: list[str] = Field(min_length=1)
     name: str = ""
     models: list[str] = []
-    regimes: list[Regime] = [Regime.FEATURE_EXTRACTION, Regime.FINE_TUNE]
-    seeds: list[int] = Field([0], min_length=1)
+    regimes: list[Regime] = Field([Regime.FEATURE_EXTRACTION, Regime.FINE_TUNE], min_length=1)
+    seeds: Seeds = [0]
     train: str = "train"
     dev: str = "dev"
     test: str | None = None
-    limit: int | None = None
+    limit: Count | None = None
     transfer: bool = False
     options: Options = {}
     fine_tune: Options = Field({}, alias="fine-tune")
@@ -78,11 +94,11 @@ class _Layers(_Section):
 
     tasks: list[str] = Field(min_length=1)
     name: str = ""
-    of: list[Of] = ["pretrained"]
-    poolings: list[str] = []
-    limit: int | None = None
-    seeds: list[int] = Field([0], min_length=1)
-    options: Options = {}
+    of: list[Of] = Field(["pretrained"], min_length=1)
+    poolings: list[Pooling] = []
+    limit: Count | None = None
+    seeds: Seeds = [0]
+    options: Given = {}
 
 
 class Probe(_Layers):
@@ -112,7 +128,7 @@ class Domains(_Section):
     task: str
     split: str | None = None
     corpora: dict[str, str] = {}
-    options: Options = {}
+    options: Given = {}
 
 
 class Table(_Section):
@@ -121,7 +137,7 @@ class Table(_Section):
     kind: Literal["regimes", "domains"]
     name: str = ""
     published: str | None = None
-    options: Options = {}
+    options: Given = {}
 
 
 class Figure(_Section):
@@ -130,7 +146,7 @@ class Figure(_Section):
     kind: str
     name: str = ""
     rows: Literal["probe", "mi", "train", "domains", "table"] = "probe"
-    options: Options = {}
+    options: Given = {}
 
 
 class Study(_Section):
@@ -187,10 +203,16 @@ def read_study(where: str | Path, *, models: Mapping[str, str] | None = None, ch
         if strange := [name for name in block.models if name not in study.models]:
             raise DataError(f"train: there is no model {strange[0]!r}; there are {', '.join(study.models)}.", file=path)
         for regime in block.regimes:
+            options = {key: value for key, value in block.of_regime(regime).items() if key != "layers"}
             try:
-                options_of(regime, {key: value for key, value in block.of_regime(regime).items() if key != "layers"})
+                options_of(regime, dict.fromkeys(options))  # are there such options?
+                for key, value in options.items():
+                    check_type(key, value)
+                options_of(regime, options)
             except UsageError as error:
                 raise DataError(f"train: {error}", file=path) from error
+    if not (study.train or study.probe or study.mi or study.domains):
+        raise DataError("asks for nothing; add a section such as [[probe]].", file=path)
     return study
 
 

@@ -10,6 +10,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from probekit.activations.pooling import Pooling
 from probekit.adaptation.options import DEFAULTS, LINEAR, Regime
 from probekit.errors import ProbekitError, UsageError
 from probekit.paths import slug
@@ -38,17 +39,23 @@ def study_steps(study: Study, data_dir: str | Path | None = None) -> list[Step]:
         *(step for block in study.domains for step in plan.domains(block)),
         *(plan.guidelines(name) for name in plan.compared()),
     ]
-    unique: dict[str, Step] = {}
-    for step in steps:  # several analyses read one cache
-        if unique.setdefault(step.name, step) != step:
-            raise UsageError(f"the study has two different steps called {step.name!r}; give a section a name.")
-    measured = list(unique.values())
+    measured = _unique(steps)
     tables = [plan.table(table, measured) for table in study.table]
     figures = [plan.figure(figure, [*measured, *tables]) for figure in study.figure]
-    last = [*measured, *tables, *figures]
+    last = _unique([*measured, *tables, *figures])
     words = ("report", OUT, "-o", f"{OUT}/report.html", "--title", study.title)
     needs = tuple(step.name for step in last if _rows(step) or step in figures)
     return [*last, Step("report", words, needs, ("report.html",), partly=True)]
+
+
+def _unique(steps: Iterable[Step]) -> list[Step]:
+    """Each step once: several analyses read one cache. By the files' names, which leave out what files do not bear."""
+    unique: dict[str, Step] = {}
+    for step in steps:
+        if (other := unique.setdefault(slug(step.name), step)) != step:
+            what = repr(step.name) if other.name == step.name else f"{other.name!r} and {step.name!r}"
+            raise UsageError(f"the study has two different steps called {what}; give sections, models or tasks names.")
+    return list(unique.values())
 
 
 def _rows(step: Step) -> list[str]:
@@ -196,7 +203,9 @@ class _Plan:
         for task, model, of in product(block.tasks, self.study.models, block.of):
             weights = list(self._weights(block, task, model, of))
             words = self._words(task)
-            for pooling in block.poolings or ["first" if words else "mean"]:
+            for pooling in block.poolings or [Pooling.FIRST if words else Pooling.MEAN]:
+                if words and pooling not in (Pooling.FIRST, Pooling.MEAN):
+                    raise UsageError(f"{task} labels words, whose pieces are read as first or mean, not {pooling}.")
                 caches = [
                     self._cache(block, task, split, model, run, seed, pooling if words else "")
                     for run, seed in weights
@@ -275,7 +284,7 @@ class _Plan:
     def _poolings(self, task: str) -> list[str]:
         """All poolings that any section wants of a task's caches, which then hold them side by side."""
         blocks: Iterable[Probe | Information] = (*self.study.probe, *self.study.mi)
-        return sorted({pooling for b in blocks if task in b.tasks for pooling in b.poolings or ["mean"]})
+        return sorted({pooling for b in blocks if task in b.tasks for pooling in b.poolings or [Pooling.MEAN]})
 
     def domains(self, block: Domains) -> Iterator[Step]:
         name = f"domains {_file(block.task)}"

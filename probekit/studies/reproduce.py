@@ -15,6 +15,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import chdir
 from dataclasses import dataclass
+from glob import glob, has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +23,12 @@ from probekit.activations import ActivationCache
 from probekit.errors import CacheError, DataError, UsageError
 from probekit.models.identity import CARD
 from probekit.rows import COLUMNS, card_path, evidence, read_card
-from probekit.studies.again import cache_command
+from probekit.studies.again import how_made
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["COMMANDS", "Difference", "Makes", "changes", "compare_rows", "read_any_card", "rerun", "words_of"]
+__all__ = ["COMMANDS", "Difference", "Makes", "changes", "compare_rows", "read_any_card", "rerun", "unread", "words_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class Makes:
     rows : which one names the rows, and ``inside`` which file of it they are, where it is a folder
     asked : what else it writes, where asked to; always : what it writes even where not asked to
     dropped : what reports to others and has no part in the numbers
+    reads : what must be there, beside caches, of which the card tells more
     """
 
     rows: str
@@ -44,15 +46,19 @@ class Makes:
     asked: tuple[str, ...] = ()
     always: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
 
 
 COMMANDS = {
-    **dict.fromkeys(("probe", "mdl", "mi", "compare", "summary", "guidelines"), Makes("out")),
-    "evaluate": Makes("out", asked=("caches",)),
-    "table": Makes("rows_out", asked=("out",)),
-    "domains": Makes("out", asked=("counts",)),
-    "train": Makes("out", "rows.parquet", asked=("caches",), dropped=("report_to",)),
-    "search": Makes("out", "rows.parquet"),
+    **dict.fromkeys(("probe", "mdl", "mi"), Makes("out")),
+    "compare": Makes("out", reads=("first", "second")),
+    "summary": Makes("out", reads=("tables",)),
+    "guidelines": Makes("out", reads=("runs",)),
+    "evaluate": Makes("out", asked=("caches",), reads=("run", "cache", "data_dir")),
+    "table": Makes("rows_out", asked=("out",), reads=("rows",)),
+    "domains": Makes("out", asked=("counts",), reads=("data_dir",)),
+    "train": Makes("out", "rows.parquet", asked=("caches",), dropped=("report_to",), reads=("data_dir",)),
+    "search": Makes("out", "rows.parquet", reads=("data_dir",)),
     "demo": Makes("figures", "layers.parquet", always=("caches",)),
 }
 """The commands that write rows, and are run again."""
@@ -97,6 +103,34 @@ def words_of(card: Mapping[str, Any], cli: Any, scratch: Path, folder: Path) -> 
     cli : the command line as click knows it; folder : the one that the command's relative paths are below
     Raises UsageError for what is no command of probekit that writes rows, or not one that this version understands.
     """
+    name, command, context, given = _understood(card, cli)
+    makes = COMMANDS[name]
+    given = {key: value for key, value in given.items() if key not in makes.dropped}
+    out = _turned(given.get(makes.rows), makes.rows, scratch, folder)
+    if not makes.inside and out.suffix not in (".parquet", ".csv"):
+        raise UsageError(f"the card's command writes no rows (--out is {given.get(makes.rows)!r}).")
+    given[makes.rows] = str(out)
+    for key in (*makes.asked, *makes.always):
+        if key in given or key in makes.always:
+            given[key] = str(_turned(given.get(key), key, scratch, folder))
+    return [name, *_put(command, context, given)], out / makes.inside if makes.inside else out
+
+
+def unread(card: Mapping[str, Any], cli: Any, folder: Path) -> list[str]:
+    """What the command reads and is not there, in words; caches aside, which :func:`changes` tells of."""
+    name, _, _, given = _understood(card, cli)
+    found = []
+    for key in COMMANDS[name].reads:
+        value = given.get(key)
+        for word in value if isinstance(value, tuple | list) else [] if value is None else [value]:
+            path = folder / Path(str(word)).expanduser()
+            if not (path.exists() or (has_magic(str(word)) and glob(str(path)))):  # noqa: PTH207 (absolute, too)
+                found.append(f"there is no {word} in {folder}, which the command reads")
+    return found
+
+
+def _understood(card: Mapping[str, Any], cli: Any) -> tuple[str, Any, Any, dict[str, Any]]:
+    """The command of a card: its name, what click knows of it, and the values of its parameters."""
     try:
         program, *words = shlex.split(card["command"])
     except ValueError as error:
@@ -112,21 +146,13 @@ def words_of(card: Mapping[str, Any], cli: Any, scratch: Path, folder: Path) -> 
         raise UsageError(
             f"probekit {words[0] if words else ''} is not run again; what is: {', '.join(sorted(COMMANDS))}."
         )
-    name, makes = words[0], COMMANDS[words[0]]
+    name = words[0]
     command = cli.get_command(top, name)
     context = type(command).context_class(command, info_name=name, parent=top)
     given, rest = _parsed(command, context, words[1:])
     if rest:
         raise UsageError(f"probekit {name} does not understand {shlex.join(rest)}.")
-    given = {key: value for key, value in given.items() if key not in makes.dropped}
-    out = _turned(given.get(makes.rows), makes.rows, scratch, folder)
-    if not makes.inside and out.suffix not in (".parquet", ".csv"):
-        raise UsageError(f"the card's command writes no rows (--out is {given.get(makes.rows)!r}).")
-    given[makes.rows] = str(out)
-    for key in (*makes.asked, *makes.always):
-        if key in given or key in makes.always:
-            given[key] = str(_turned(given.get(key), key, scratch, folder))
-    return [name, *_put(command, context, given)], out / makes.inside if makes.inside else out
+    return name, command, context, given
 
 
 def _parsed(command: Any, context: Any, words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
@@ -188,7 +214,7 @@ def changes(card: Mapping[str, Any], rows: Path, folder: Path) -> tuple[list[str
         try:
             path, again = folder / Path(cache["path"]).expanduser(), ""
             if cache.get("spec"):
-                again = f"; it was made by {cache_command(cache['spec'], cache['path'])}"
+                again = f"; {how_made(cache['spec'], cache['path'])}"
             if not path.is_file():
                 missing.append(f"there is no cache {cache['path']} in {folder.resolve()}{again}")
             elif wrong := _wrong(path, cache["spec_id"]):

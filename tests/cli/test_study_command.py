@@ -42,7 +42,7 @@ def test_a_plan_does_nothing_and_tells_all(little, tmp_path, capsys):
     assert "probekit cache-activations --model" in told
     assert "--out here/caches/grammar-sentiment.tiny.train.first-40.h5" in told
     assert "with 2 at a time" in told
-    assert main(["study", "run", little("nonsense"), "--plan"]) == 0
+    assert main(["study", "run", little("nonsense"), "--plan"]) == 1
     told = capsys.readouterr().out
     assert "fails  cache nonsense.tiny.train.first-40: unknown task 'nonsense'" in told
     assert "skip   mi nonsense.tiny.pretrained.mean: it needs cache nonsense.tiny.train.first-40\n" in told

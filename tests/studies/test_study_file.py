@@ -53,7 +53,15 @@ def test_what_is_changed_on_the_command_line(written):
         (GOOD + '[[probe]]\ntasks = ["cola"]\nof = ["frozen"]', "probe.0.of.0 is 'frozen'"),
         (GOOD.replace("epochs = 1", "epoch = 1"), "no option 'epoch' of training; did you mean epochs"),
         (GOOD.replace("epochs = 1", "epochs = 0"), "epochs is 0; it must be 1 or more"),
+        (GOOD.replace("epochs = 1", 'epochs = "three"'), "epochs takes a whole number, not 'three'"),
         (GOOD.replace('"A study"', "A study"), "not valid TOML"),
+        (GOOD + "limit = -5", "train.0.limit is -5"),
+        (GOOD.replace("fine-tune =", "seeds = [-1]\nfine-tune ="), "train.0.seeds.0 is -1"),
+        (GOOD.replace("fine-tune =", "regimes = []\nfine-tune ="), "train.0.regimes is \\[\\]"),
+        (GOOD + '[[probe]]\ntasks = ["cola"]\nof = []', "probe.0.of is \\[\\]"),
+        (GOOD + '[[probe]]\ntasks = ["cola"]\npoolings = ["meen"]', "probe.0.poolings.0 is 'meen'"),
+        (GOOD + '[[mi]]\ntasks = ["cola"]\noptions = { out = "x" }', "out is not an option here, the study gives it"),
+        ('title = "x"\nmodels = { a = "b" }', "asks for nothing"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place(written, text, told):

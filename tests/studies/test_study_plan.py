@@ -80,6 +80,13 @@ def test_one_task_in_two_sections(written):
         (TEXTS + '[[figure]]\nkind = "layer"', "step figure layer: there is no 'plot layer'; there are layers, diff"),
         (TEXTS + '[[figure]]\nkind = "layers"\noptions = { width = "wide" }', "step figure layers: .*not 'wide'"),
         (TEXTS + '[[table]]\nkind = "regime"', "table.0.kind is 'regime'"),
+        (
+            TEXTS + '[[table]]\nkind = "regimes"\n[[table]]\nkind = "regimes"\npublished = "peters-2019/2"',
+            "two different steps called 'table regimes'; give .* names",
+        ),
+        (TEXTS + '[[figure]]\nkind = "layers"\n[[figure]]\nkind = "layers"\ncolumns = 1', "unknown key"),
+        (TEXTS + '[[figure]]\nkind = "layers"\n[[figure]]\nkind = "layers"\noptions = {dpi = 9}', "'figure layers'; g"),
+        (WORDS + 'poolings = ["max"]', "words.toml labels words, whose pieces are read as first or mean, not max"),
         (TEXTS + '[[table]]\nkind = "regimes"\npublished = "peters-2019/9"', "no published numbers 'peters-2019/9'"),
     ],
 )
