@@ -48,7 +48,7 @@ def reproduce_command(
     from probekit.cli import app
     from probekit.errors import UsageError
     from probekit.rows import read_rows
-    from probekit.studies.reproduce import changes, compare_rows, read_any_card, rerun, words_of
+    from probekit.studies.reproduce import changes, compare_rows, read_any_card, rerun, unread, words_of
 
     told, rows = read_any_card(card)
     if not folder.expanduser().is_dir():
@@ -58,13 +58,16 @@ def reproduce_command(
         raise UsageError(f"--out {out} is there already; give a new folder.")
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()) if out is None else out).resolve()
-        words, made = words_of(told, typer.main.get_command(app), scratch, folder)
+        cli = typer.main.get_command(app)
+        words, made = words_of(told, cli, scratch, folder)
         typer.echo(f"in {folder}: probekit {shlex.join(words)}")
         otherwise, missing = changes(told, rows, folder)
+        missing += unread(told, cli, folder)
         for change in (*otherwise, *missing):
             typer.echo(f"- {change}.")
         if missing:
-            raise UsageError(f"{missing[0]}. Make it again there, or name the folder of the caches with --from.")
+            first, more = missing[0].partition(";")[0], f", and {len(missing) - 1} more" if missing[1:] else ""
+            raise UsageError(f"{first}{more}. Make it again there, or name the folder that it was in with --from.")
         if plan:
             return
         scratch.mkdir(parents=True, exist_ok=True)

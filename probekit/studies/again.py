@@ -55,16 +55,15 @@ def cache_command(
 
 
 def how_made(spec: Mapping[str, Any], out: str | Path) -> str:
-    """The command of a cache of which no more is known than its spec, in a sentence that says what it lacks."""
-    lacks = [] if str(spec["task"]).startswith("grammar:") else ["--data-dir FOLDER, where its data were in a folder"]
+    """What a cache was made of and by, where no more is known than its spec; and what that leaves open."""
+    begin = "it was made by"
+    lacks = [] if str(spec["task"]).startswith("grammar:") else ["--data-dir, where its data were in a folder"]
     if "step" in spec:
         run = f"the run {spec.get('checkpoint')} at step {spec['step']}"
-        begin = f"it was made of {run}, which must be found, or trained first, and named instead of RUN-FOLDER"
-    else:
-        begin = "it was made"
-        lacks += [] if "/" in spec["model"] else [f"the model's folder, where {spec['model']} is no model of the hub"]
-    note = f" (the card does not tell: {'; '.join(lacks)})" if lacks else ""
-    return f"{begin} by {cache_command(spec, out)}{note}"
+        begin = f"it was made of {run}, whose folder must be found, or trained first:"
+    elif "/" not in str(spec["model"]):
+        lacks.append(f"the model's folder, where {spec['model']} is no model of the hub")
+    return f"{begin} {cache_command(spec, out)}" + (f" (not known: {'; '.join(lacks)})" if lacks else "")
 
 
 def unknown_sources(

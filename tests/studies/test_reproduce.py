@@ -14,7 +14,7 @@ import typer
 from probekit.cli import app, main
 from probekit.errors import DataError, UsageError
 from probekit.rows import evidence, make_rows, read_card, read_rows, write_rows
-from probekit.studies.reproduce import COMMANDS, compare_rows, read_any_card, words_of
+from probekit.studies.reproduce import COMMANDS, compare_rows, read_any_card, unread, words_of
 
 CLI = typer.main.get_command(app)
 
@@ -194,6 +194,7 @@ def test_no_option_that_might_write_is_overlooked(name):
         key for key, kind in get_type_hints(command).items() if {"str", "Path"} & set(re.findall(r"\w+", str(kind)))
     }
     makes = COMMANDS[name]
+    assert set(makes.reads) <= READ[name]
     assert takes - READ[name] == {makes.rows, *makes.asked, *makes.always, *makes.dropped}
 
 
@@ -300,6 +301,51 @@ def test_caches_that_are_missing_or_others(result, card, tmp_path, capfd):
     assert "is not an HDF5 file" in run(capfd, card(), "--from", tmp_path, "--plan")[1]
     for caches in ([3], [{"path": "dev.h5"}], [{"path": "x", "spec": {"task": "t"}, "spec_id": ""}]):
         assert main(["reproduce", str(card(caches=caches)), "--from", str(tmp_path)]) == 2
+
+
+def test_a_cache_of_a_run_is_not_said_to_be_of_the_pretrained_model(result, card, tmp_path, capfd):
+    spec = json.loads(card().read_text())["caches"][0]["spec"]
+    spec |= {"task": "mrpc", "model": "bert", "checkpoint": "mrpc.fine-tune.0", "step": 345}
+    path = card(caches=[{"path": "train.h5", "spec_id": "x", "spec": spec}])
+    assert main(["reproduce", str(path), "--from", str(tmp_path), "--plan"]) == 2
+    said = capfd.readouterr().out
+    assert "of the run mrpc.fine-tune.0 at step 345, whose folder must be found, or trained first: " in said
+    assert "cache-activations --model RUN-FOLDER --task mrpc " in said
+    assert "(not known: --data-dir, where its data were in a folder)" in said
+    del spec["checkpoint"], spec["step"]
+    card(caches=[{"path": "train.h5", "spec_id": "x", "spec": spec | {"task": "grammar:sentiment"}}])
+    assert main(["reproduce", str(path), "--from", str(tmp_path), "--plan"]) == 2
+    said = capfd.readouterr().out
+    assert "it was made by probekit cache-activations --model bert " in said
+    assert "(not known: the model's folder, where bert is no model of the hub)" in said
+
+
+@pytest.mark.parametrize(
+    ("command", "missing"),
+    [
+        ("guidelines runs/one runs/two --out r.csv", ["runs/two"]),
+        ("table regimes runs/one/rows.parquet 'runs/*/rows.parquet' 'no/*.parquet' --rows r.csv", ["no/*.parquet"]),
+        ("compare a.parquet --against shuffled --out r.csv", ["a.parquet"]),
+        ("compare runs/one/rows.parquet b.parquet --out r.csv", ["b.parquet"]),
+        ("summary a.parquet b.parquet --out r.csv", ["a.parquet", "b.parquet"]),
+        ("evaluate runs/two --cache x.h5 --out r.csv", ["runs/two", "x.h5"]),
+        ("train --task t --model m --data-dir data --out runs/three", ["data"]),
+        ("train --task t --model m --data-dir runs --out runs/three", []),
+    ],
+)
+def test_what_the_command_reads_and_is_not_there(command, missing, tmp_path):
+    (tmp_path / "runs" / "one").mkdir(parents=True)
+    (tmp_path / "runs" / "one" / "rows.parquet").touch()
+    found = unread({"command": f"probekit {command}"}, CLI, tmp_path)
+    assert found == [f"there is no {word} in {tmp_path}, which the command reads" for word in missing]
+
+
+def test_the_plan_says_what_is_missing(card, tmp_path, capfd):
+    path = card(command="probekit guidelines one two three --out r.parquet", caches=[])
+    assert main(["reproduce", str(path), "--from", str(tmp_path), "--plan"]) == 2
+    said = capfd.readouterr()
+    assert said.out.count("which the command reads") == 3
+    assert f"there is no one in {tmp_path}, which the command reads, and 2 more. Make it again there" in said.err
 
 
 @pytest.mark.slow
