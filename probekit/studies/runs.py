@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from probekit.adaptation.options import Regime
+from probekit.paths import slug
 from probekit.tasks.metrics import METRICS
 
 if TYPE_CHECKING:
@@ -30,7 +32,8 @@ def trained(rows: pd.DataFrame) -> pd.DataFrame:
     found = rows[of_runs & (kept.fillna(value=False).astype(bool) if kept is not None else False)].copy()
     learned = found.get("trained_on")
     found["trained_on"] = found["task"] if learned is None else learned.fillna(found["task"])
-    found["variant"] = [_variant(row) for row in found[["checkpoint", "estimator", "trained_on"]].to_dict("records")]
+    named = found[["checkpoint", "estimator", "trained_on", "model"]]
+    found["variant"] = [_variant(row) for row in named.to_dict("records")]
     if found.empty:
         return found
     key = ["task", "trained_on", "checkpoint"]
@@ -41,9 +44,12 @@ def trained(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _variant(row: Mapping[Any, Any]) -> str:
-    """ "joint" of the run "mrpc.joint.fine-tune.0"; "" where the name has nothing between task and regime."""
+    """ "joint" of the runs "mrpc.joint.fine-tune.0" and "mrpc.MODEL.joint.fine-tune.0"; "" where there is none."""
     before, regime, _ = str(row["checkpoint"]).partition(f".{regime_of(row['estimator'])}.")
-    return before.partition(".")[2] if regime else ""
+    task, model = slug(Path(str(row["trained_on"])).name.removesuffix(".toml")), slug(str(row["model"]))
+    known = f"{before}.".startswith(f"{task}.")
+    told = before.removeprefix(task) if known else f".{before.partition('.')[2]}"
+    return f"{told}.".removeprefix(f".{model}.").strip(".") if regime else ""
 
 
 def regime_of(estimator: str) -> Regime:

@@ -63,12 +63,16 @@ def regime_table(rows: pd.DataFrame, beside: str | None = None) -> tuple[str, pd
         for label, own in _by_label(part):
             lines.append([called, label, *(_cell(own[own["task"] == task]) for task in tasks)])
     if beside is not None:
-        told = published(beside)
-        for (model, row), own in told.groupby(["model", "row"], sort=False):
-            values = own.set_index("task")["value"]
-            cells = [f"{values[task]:.1f}" if task in values else "" for task in tasks]
-            if any(cells):
-                lines.append([f"*{model}, published*", f"*{LINES.get(row, row)}*", *cells])
+        for model, own in published(beside).astype({"model": str}).groupby("model", sort=False):
+            values = own.pivot_table(index="task", columns="row", values="value")[list(dict.fromkeys(own["row"]))]
+            if {*NAMES} <= {*values}:
+                values["difference"] = values[Regime.FINE_TUNE] - values[Regime.FEATURE_EXTRACTION]
+            for row in map(str, values):
+                of = values[row]
+                shape = "{:+.1f}" if row == "difference" else "{:.1f}"
+                cells = [shape.format(of[task]) if task in of and isfinite(of[task]) else "" for task in tasks]
+                if any(cells):
+                    lines.append([f"*{model!s}, published*", f"*{LINES.get(row, row)}*", *cells])
     metrics = found[~found["metric"].str.startswith("difference")].drop_duplicates("task").set_index("task")
     splits = [f"{t} ({metrics.loc[t, 'metric']}, {metrics.loc[t, 'split']})" for t in tasks]
     text = _markdown(["model", "× 100", *splits], lines) + "\n" + _legend(found, beside)

@@ -223,6 +223,32 @@ def test_tasks_with_heads_of_their_own_share_a_line(rows):
     assert all(line.count("[") == 2 for line in text.splitlines()[2:4])  # a number in each cell
 
 
+@pytest.mark.parametrize(
+    ("checkpoint", "learned", "variant"),
+    [
+        ("mrpc.fine-tune.0", "mrpc", ""),
+        ("mrpc.joint.fine-tune.0", "mrpc", "joint"),
+        ("mrpc.b.2.fine-tune.0", "mrpc", ""),  # several models
+        ("mrpc.b.2.joint.fine-tune.0", "mrpc", "joint"),
+        ("mnli-fiction.fine-tune.0", "mnli:fiction", ""),
+        ("my.task.joint.fine-tune.0", "folder/my.task.toml", "joint"),
+        ("mrpc2.joint.fine-tune.0", "mrpc", "joint"),  # a file by another name than its task
+        ("a-folder-of-mine", "mrpc", ""),
+    ],
+)
+def test_the_variant_is_what_a_run_s_name_says_beside_task_and_model(rows, checkpoint, learned, variant):
+    row = rows[rows["kept"].eq(True)].iloc[:1]
+    (found,) = trained(make_rows(row.assign(checkpoint=checkpoint, trained_on=learned, model="b.2")))["variant"]
+    assert found == variant
+
+
+def test_published_differences_stand_beside_ours(rows):
+    mine = rows[(rows["task"] == "mnli:slate") & (rows["trained_on"] == "mnli:slate")].assign(task="mrpc")
+    text, _ = regime_table(make_rows(mine.assign(trained_on="mrpc")), "peters-2019/2")
+    published = [line.split(" | ")[1:] for line in text.splitlines() if "BERT-base, published" in line]
+    assert published == [["*feature extraction*", "78.1 |"], ["*fine-tuning*", "84.8 |"], ["*Δ fine-tuning*", "+6.7 |"]]
+
+
 def test_what_is_lacking_is_told(rows):
     with pytest.raises(UsageError, match="no rows of runs on single domains"):
         domain_study(rows[rows["task"] == "domains"])
