@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -143,6 +144,11 @@ def _show_plan(
     left = [times[step.name][1] for step in steps if times[step.name][0] != "done" and step.name not in fails]
     at_once = f", roughly {_time(sum(left) / jobs)} with {jobs} at a time" if jobs > 1 else ""
     typer.echo(f"\n{len(left)} of {len(steps)} steps to do, roughly {_time(sum(left))} one after another{at_once}")
+    space = sum(step.space for step in steps if times[step.name][0] != "done" and step.name not in fails)
+    if space > 1e9:
+        there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+        free = shutil.disk_usage(there).free
+        typer.echo(f"caches of pieces take roughly {space / 1e9:,.0f} GB; {free / 1e9:,.0f} GB are free")
     if fails:
         typer.echo(f"{len(fails)} cannot be done")
         raise typer.Exit(1)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,17 @@ from probekit.errors import ProbekitError
 from probekit.models.folder import config_digest, tokenizer_digest, weights_digest
 from probekit.tasks import DATASETS, GRAMMARS, Task, load_task
 
-__all__ = ["Data", "cache_command", "forget", "how_made", "unknown_sources"]
+__all__ = [
+    "Data",
+    "cache_command",
+    "forget",
+    "how_made",
+    "option",
+    "recorded",
+    "records",
+    "study_told",
+    "unknown_sources",
+]
 
 Data = tuple[str, Path | None]
 """A task as :func:`load_task` takes it: by name, and from which folder."""
@@ -67,33 +79,83 @@ def how_made(spec: Mapping[str, Any], out: str | Path) -> str:
 
 
 def unknown_sources(
-    spec: Mapping[str, Any], models: Iterable[Path] = (), data_dir: Path | None = None, *, verify: bool = True
-) -> tuple[str, Path | None, Data | None]:
+    spec: Mapping[str, Any],
+    models: Iterable[str | Path] = (),
+    data_dir: Path | None = None,
+    *,
+    told: Data | None = None,
+    verify: bool = True,
+) -> tuple[str, str | Path | None, Data | None]:
     """What would be wanting to make a cache of this spec again ("" where nothing is), and its model and data.
 
-    The model must be one of ``models``, or in the hub's local cache by its name; the task must go by a name, and its
-    split have the digest of the spec, as read from ``data_dir`` or a folder in it that is called like the task, or
-    from the hub's local cache. Nothing is fetched.
+    The model must be one of ``models``, folders or names of the hub, or in the hub's local cache by the spec's name;
+    the task must be ``told`` or go by a name, and its split have the digest of the spec, as read from ``data_dir``, a
+    folder in it that is called like the task, or the hub's local cache. Nothing is fetched.
     verify : whether the files of the hub's model are read, too, and have the digests of the spec
     """
     task = str(spec["task"])
     base, _, part = task.partition(":")
-    if not (part in GRAMMARS if base == "grammar" else base in DATASETS):
+    places = [told] if told else []
+    if part in GRAMMARS if base == "grammar" else base in DATASETS:
+        places += [(task, folder) for folder in _folders(base, data_dir)]
+    if not places:
         return "its task goes by no name that finds its data", None, None
     wanted = spec.get("weights_digest"), spec.get("tokenizer_digest")
-    random = spec.get("random_weights") is not None
-    model = next((folder for folder in models if digests(folder, random=random) == wanted), None)
+    random, revision = spec.get("random_weights") is not None, spec.get("revision")
+    found = ((m, Path(m) if Path(m).is_dir() else _in_hub_cache(str(m), revision)) for m in models)
+    model = next((m for m, folder in found if folder and digests(folder, random=random) == wanted), None)
     if model is None:
-        found = None if "step" in spec else _in_hub_cache(str(spec["model"]), spec.get("revision"))
-        if not found or (verify and digests(found, random=random) != wanted):
+        here = None if "step" in spec else _in_hub_cache(str(spec["model"]), revision)
+        if not here or (verify and digests(here, random=random) != wanted):
             return "the folder of its model is not known (--model)", None, None
-    others = False
-    for folder in _folders(base, data_dir):
-        if (digest_now := data_digest(task, folder, str(spec["split"]), int(spec["n"]))) is not None:
-            if digest_now == spec.get("data_digest"):
-                return "", model, (task, folder)
-            others = True
-    return "its data are not what they were" if others else "its data are not here (--data-dir)", model, None
+    now = {place: data_digest(*place, str(spec["split"]), int(spec["n"])) for place in dict.fromkeys(places)}
+    for place, digest in now.items():
+        if digest and digest == spec.get("data_digest"):
+            return "", model, place
+    return "its data are not what they were" if any(now.values()) else "its data are not here (--data-dir)", model, None
+
+
+@lru_cache(maxsize=64)
+def records(study: Path) -> dict[str, dict[str, Any]]:
+    """What a study notes of the steps that it has done, by the names of the files; none of any other folder."""
+    found = {}
+    for file in sorted((study / "steps").glob("*.json")):
+        try:
+            told = json.loads(file.read_text(encoding="utf-8"))
+            words = [str(word) for word in told["command"]]
+            found[file.stem] = {"step": str(told["step"]), "command": words, "left": list(dict(told["left"]))}
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # not of a study
+    return found
+
+
+@lru_cache(maxsize=64)
+def study_told(study: Path) -> dict[str, Any]:
+    """Title and names of the steps of the study in a folder; nothing where there is none."""
+    try:
+        told = json.loads((study / "study.json").read_text(encoding="utf-8"))
+        return {"title": str(told["title"]), "steps": [str(step["step"]) for step in told["steps"]]}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def recorded(path: Path) -> list[str]:
+    """The words of the command of the study's step that made ``STUDY/caches/NAME.h5``; none where none is noted.
+
+    What they name in the study's folder is named where that is now.
+    """
+    study, leaf = path.absolute().parent.parent, f"{path.parent.absolute().name}/{path.name}"
+    for record in records(study).values():
+        if leaf in record["left"]:
+            words = record["command"]
+            out = next((word.removesuffix(leaf) for word in words if word.endswith(f"/{leaf}")), None)
+            return [f"{study}/{w.removeprefix(out)}" if out and w.startswith(out) else w for w in words]
+    return []
+
+
+def option(words: Sequence[str], name: str) -> str | None:
+    """What a command's words say after --name."""
+    return next((value for word, value in pairwise(words) if word == f"--{name}"), None)
 
 
 def _folders(base: str, data_dir: Path | None) -> Iterator[Path | None]:
@@ -149,7 +211,7 @@ def _no_network() -> Iterator[None]:
 
 def forget() -> None:
     """Look again at models and data, which may have changed."""
-    for kept in (digests, data_digest, _load):
+    for kept in (digests, data_digest, _load, records, study_told):
         kept.cache_clear()
 
 

@@ -38,13 +38,13 @@ def model_digest(where: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def model_size(where: str) -> tuple[float, int]:
-    """Weights of a model's blocks, roughly, and its width."""
+def model_size(where: str) -> tuple[float, int, int]:
+    """Weights of a model's blocks, roughly, its width, and how many layers a cache of it has."""
     told = json.loads((resolve_model(where) / "config.json").read_text(encoding="utf-8"))
     told = told.get("text_config", told)
     width = next((told[key] for key in ("hidden_size", "n_embd", "d_model", "dim") if key in told), 768)
     depth = next((told[key] for key in ("num_hidden_layers", "n_layer", "num_layers", "n_layers") if key in told), 12)
-    return 12.0 * width**2 * depth, int(width)
+    return 12.0 * width**2 * depth, int(width), int(depth) + 1
 
 
 @lru_cache(maxsize=64)

@@ -135,15 +135,17 @@ class _Plan:
         words += [*_flags(options), "--seed", str(seed), "--out", f"{OUT}/runs/{name}"]
         words += ["--caches", f"{OUT}/caches"] if regime is Regime.FEATURE_EXTRACTION else []
         epochs = options.get("epochs") or DEFAULTS[regime]["epochs"]
-        size, width = model_size(self.study.models[model])
+        size, width, layers = model_size(self.study.models[model])
+        space = 0.0
         if regime is Regime.FINE_TUNE:
             work = size * (6 * train * epochs + 2 * dev * (epochs + 1))
         else:
             hidden = options.get("hidden_size") or 300
             light = options.get("head") in LINEAR
             head = 0 if light else 8 * hidden * (width + hidden) + 24 * hidden**2
+            space = 0.0 if light or seed != block.seeds[0] else (train + dev) * layers * width * 4  # seeds share them
             work = 2 * size * (train + dev) + head * (6 * train * epochs + 2 * dev * (epochs + 1))
-        return Step(name, tuple(words), (), leaves, data | weights, work)
+        return Step(name, tuple(words), (), leaves, data | weights, work, space=space)
 
     def _run(self, block: Train, task: str, model: str, regime: Regime, seed: int) -> str:
         """The name of a run: of its task, model (where there are several), variant, regime and seed."""

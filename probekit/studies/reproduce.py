@@ -23,7 +23,7 @@ from probekit.activations import ActivationCache
 from probekit.errors import CacheError, DataError, UsageError
 from probekit.models.identity import CARD
 from probekit.rows import COLUMNS, card_path, evidence, read_card
-from probekit.studies.again import how_made
+from probekit.studies.again import how_made, recorded
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -214,7 +214,9 @@ def changes(card: Mapping[str, Any], rows: Path, folder: Path) -> tuple[list[str
         try:
             path, again = folder / Path(cache["path"]).expanduser(), ""
             if cache.get("spec"):
-                again = f"; {how_made(cache['spec'], cache['path'])}"
+                words = recorded(path)  # where the study is still there
+                made = f"it was made by {shlex.join(words)}" if words else how_made(cache["spec"], cache["path"])
+                again = f"; {made}"
             if not path.is_file():
                 missing.append(f"there is no cache {cache['path']} in {folder.resolve()}{again}")
             elif wrong := _wrong(path, cache["spec_id"]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -16,8 +16,9 @@ from probekit.activations.cache import DAMAGE, open_cache_file
 from probekit.activations.journal import journal_path, partial_path
 from probekit.errors import CacheError, UsageError
 from probekit.models.identity import CARD, RUN_FORMAT
+from probekit.paths import slug
 from probekit.rows import COLUMNS, card_path
-from probekit.studies.again import cache_command, forget, unknown_sources
+from probekit.studies.again import cache_command, forget, option, recorded, records, study_told, unknown_sources
 from probekit.studies.disk import cache_of, held, in_words, pieces, runs, size_of, state, written_by
 
 __all__ = ["Item", "What", "results"]
@@ -38,8 +39,8 @@ class What(StrEnum):
 class Item:
     """A result, or what was left of one.
 
-    kind : "cache", "unfinished cache", "run", "unfinished run", "rows", "examples", "counts", "model", "leftover",
-        "link" or "unknown"
+    kind : "cache", "unfinished cache", "run", "unfinished run", "rows", "examples", "counts", "model", "study",
+        "leftover", "link" or "unknown"
     about : in words what it holds, or what is wrong with it; size : bytes of all of it
     what : as what it may be deleted, and ``why`` not where that is None
     paths : what would be deleted, and ``states`` in which it was found; changed : seconds since 1970
@@ -85,14 +86,49 @@ def results(
     trained = {(i.spec["run"], i.spec["step"]): i.path for i in found if i.kind == "run" and i.spec}
     trained |= {(i.spec["run"], int(p.name[5:])): p for i in found if i.kind == "run" for p in i.paths}
     for k, item in enumerate(found):
-        if item.kind == "cache" and item.spec:
-            own = trained.get((item.spec.get("checkpoint"), item.spec.get("step")))
-            near = [own, *models] if own else models
-            wanting, model, data = unknown_sources(item.spec, near, data_dir, verify=verify)
-            why = item.why or wanting
-            command = cache_command(item.spec, item.path, model, data)
-            found[k] = replace(item, command=command, why=why, what=None if why else What.CACHES)
-    return found
+        if item.kind in ("cache", "unfinished cache") and item.spec:
+            out = item.path.with_name(cache_of(item.path.name))
+            words = recorded(out)
+            own, noted = trained.get((item.spec.get("checkpoint"), item.spec.get("step"))), option(words, "model")
+            task, data = option(words, "task"), option(words, "data-dir")
+            told = (task, Path(data) if data else None) if task else None
+            sources = [m for m in (own, noted, *models) if m]
+            wanting, model, place = unknown_sources(item.spec, sources, data_dir, told=told, verify=verify)
+            found[k] = replace(item, command=cache_command(item.spec, out, model, place))
+            if item.kind == "cache":
+                why = item.why or wanting
+                found[k] = replace(found[k], why=why, what=None if why else What.CACHES)
+    return sorted(_studies(found), key=lambda item: item.path)
+
+
+def _studies(found: Sequence[Item]) -> Iterator[Item]:
+    """The same, with one item for each part of the folder of a study that is no result of its own."""
+    parts: dict[Path, list[Item]] = {}
+    for item in found:
+        part = _part(item.path) if item.kind == "unknown" else None
+        if part is None:
+            yield item
+        else:
+            parts.setdefault(part, []).append(item)
+    for part, items in parts.items():
+        about = study_told(part.parent)["title"] if part.name == "study.json" else ""
+        about = about or (f"{len(items)} files" if part.is_dir() else "")
+        size, changed = sum(item.size for item in items), max(item.changed for item in items)
+        yield Item(part, "study", about, size, why="it is part of a study", changed=changed)
+
+
+def _part(path: Path) -> Path | None:
+    """The part of a study that a file belongs to: a folder of it, or a file; None of what no study has made."""
+    if path.name in ("study.json", ".lock"):
+        told, lock = study_told(path.parent), path.name == ".lock" and records(path.parent.absolute())
+        return path.with_name("study.json") if told else path if lock else None
+    study = path.parent if path.name == "report.html" else path.parent.parent
+    made = records(study.absolute())
+    names = [*made, *map(slug, study_told(study).get("steps", ()))]
+    own = {*(f"steps/{name}.json" for name in made), *(f"logs/{name}.log" for name in names)}
+    own.update(leaf for told in made.values() for leaf in told["left"])
+    leaf = path.relative_to(study)
+    return study / leaf.parts[0] if leaf.as_posix() in own else None
 
 
 def _item(path: Path, kind: str, about: str = "", *, paths: Iterable[Path] = (), **more: Any) -> Item:
@@ -148,7 +184,7 @@ def _cache(out: Path) -> Iterator[Item]:
             yield _item(left[0], "unfinished cache", why=why, paths=left)
         elif partial_path(out) in left:
             about, spec = _unfinished(partial_path(out))
-            told: dict[str, Any] = {"command": cache_command(spec, out)} if spec else {}
+            told: dict[str, Any] = {"spec": spec}
             told |= {"what": What.UNFINISHED} if spec or journal_path(out) in left else {"why": "it may be no cache"}
             yield _item(partial_path(out), "unfinished cache", about, paths=left, **told)
         elif journal_path(out) in left:

@@ -21,7 +21,7 @@ class Step:
     words : of ``probekit WORDS…``; ``OUT`` stands for the study's folder
     needs : names of the steps that must be done before; leaves : files, relative to the study's folder
     reads : what comes from outside and determines the result, by the words that name it: digests
-    work : floating-point operations, roughly, beside ``seconds`` of other work
+    work : floating-point operations, roughly, beside ``seconds`` of other work; space : bytes of caches, roughly
     between : whether what it leaves is for other steps alone, and may be gone once these are done
     partly : whether it is done without those of its needs that failed, as long as one is there
     error : why it cannot be done, where that is known already
@@ -34,6 +34,7 @@ class Step:
     reads: Mapping[str, str] = field(default_factory=dict)
     work: float = 0.0
     seconds: float = 3.0
+    space: float = 0.0
     between: bool = False
     partly: bool = False
     error: str = ""

@@ -339,6 +339,24 @@ def test_checkpoints_and_their_caches(run, monkeypatch):
     assert kinds(folder) == {"runs/one": ("run", None), "step.h5": ("cache", None)}
 
 
+@pytest.fixture(scope="module")
+def study(tmp_path_factory, tiny_bert):
+    """A study's folder, made by the study's own code, and moved since."""
+    folder = tmp_path_factory.mktemp("study")
+    (folder / "data" / "cola").mkdir(parents=True)
+    (folder / "data" / "cola" / "dev.tsv").write_text(COLA)
+    file = Study.model_validate(
+        {
+            "study": {"title": "Moved"},
+            "models": {"small": str(tiny_bert)},
+            "mi": [{"tasks": ["cola"], "splits": ["dev"], "of": ["pretrained", "random"], "seeds": [0]}],
+        }
+    )
+    steps = [step for step in study_steps(file, folder / "data") if step.name.startswith("cache ")]
+    assert all(o.state == "done" for o in run_study(file, steps, folder / "one", main, None))
+    return (folder / "one").rename(folder / "moved")
+
+
 def test_unfinished_runs(run):
     card = json.loads((run / "probekit.json").read_text())
     (run / "probekit.json").write_text(json.dumps(card | {"complete": False}))

@@ -62,6 +62,15 @@ def test_words_are_probed(written, tmp_path):
     assert (tmp_path / "out/rows/probe-words.tiny.pretrained.first.parquet").exists()
 
 
+def test_caches_of_pieces_are_counted_once(written, tmp_path, capsys):
+    path = written('[[train]]\ntasks = ["grammar:sentiment"]\nseeds = [0, 1]')
+    one, two, *tuned = (step.space for step in study_steps(read_study(path)) if step.name.startswith("grammar"))
+    assert (two, tuned) == (0, [0, 0])
+    assert main(["train", "--task", "grammar:sentiment", "--model", read_study(path).models["tiny"], "--regime",
+                 "feature-extraction", "--epochs", "1", "--out", "r", "--caches", "c"]) == 0  # fmt: skip
+    assert one == pytest.approx(sum(f.stat().st_size for f in (tmp_path / "c").glob("*.h5")), rel=0.5)
+
+
 def test_one_task_in_two_sections(written):
     other = TEXTS + "options = { controls = 1 }\n"
     with pytest.raises(UsageError, match="two different steps .* 'probe grammar-sentiment.tiny.pretrained.mean'; give"):
