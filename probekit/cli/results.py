@@ -95,10 +95,11 @@ def clean_command(
 ) -> None:
     """Delete what can be made again, after asking.
 
-    A cache can be made again where its data are generated, below --data-dir or in the hub's local cache, and its model
-    is in the hub's local cache, below FOLDER as the checkpoint of a run, or named with --model; both must have the
-    digests that the cache tells. Rows, cards and files that are not probekit's are never deleted, nor what a process
-    is writing. Exit status 1 where something could not be deleted.
+    A cache can be made again where its data and its model are here, with the digests that it tells: the data generated,
+    below --data-dir, or in the hub's local cache; the model named with --model, below FOLDER as the checkpoint of a
+    run, or in the hub's local cache; or either where the study that made it has found it. Rows, cards and files that
+    are not probekit's are never deleted, nor what a process is writing. Exit status 1 where something could not be
+    deleted.
 
     Examples:
 
@@ -124,7 +125,9 @@ def clean_command(
     for item in found:
         typer.echo(f"{item.path}  {in_words(sizes[item.path])}  {item.about}".rstrip())
         if item.command and what != "leftovers":
-            typer.echo(f"    {item.command}")
+            files = item.kind == "unfinished cache" and not re.search(" --task grammar:| --data-dir ", item.command)
+            note = "  (and --data-dir, where the task's files are in a folder)" * files
+            typer.echo(f"    {item.command}{note}")
     if not found:
         typer.echo(f"there are no {what} to delete in {folder}.")
         return

@@ -320,6 +320,18 @@ def test_a_cache_of_a_run_is_not_said_to_be_of_the_pretrained_model(result, card
     assert "(not known: the model's folder, where bert is no model of the hub)" in said
 
 
+def test_the_command_of_a_cache_that_a_study_has_noted(result, card, tmp_path, capfd):
+    spec, words = json.loads(card().read_text())["caches"][0]["spec"], "probekit cache-activations --model one/runs/a"
+    path = card(caches=[{"path": "one/caches/a.h5", "spec_id": "x", "spec": spec | {"checkpoint": "a", "step": 3}}])
+    (tmp_path / "one" / "steps").mkdir(parents=True)
+    told = {"step": "cache a", "command": f"{words} --out one/caches/a.h5".split(), "left": {"caches/a.h5": "1"}}
+    (tmp_path / "one" / "steps" / "cache-a.json").write_text(json.dumps(told))
+    assert main(["reproduce", str(path), "--from", str(tmp_path), "--plan"]) == 2
+    study = tmp_path / "one"
+    command = f"probekit cache-activations --model {study}/runs/a --out {study}/caches/a.h5"
+    assert f"it was made by {command}.\n" in capfd.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("command", "missing"),
     [

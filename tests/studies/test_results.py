@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from concurrent.futures import Executor, Future
 
 import datasets
 import h5py
@@ -21,7 +22,11 @@ from probekit.cli import main
 from probekit.errors import UsageError
 from probekit.rows import evidence, make_rows, write_rows
 from probekit.studies.clean import delete
+from probekit.studies.file import read_study
+from probekit.studies.plan import study_steps
 from probekit.studies.results import What, results
+from probekit.studies.run import Pool
+from probekit.studies.study import run_study
 from probekit.tasks.task import Example, Kind, Split, Task
 
 ENDED = subprocess.Popen([sys.executable, "-c", ""])
@@ -339,22 +344,71 @@ def test_checkpoints_and_their_caches(run, monkeypatch):
     assert kinds(folder) == {"runs/one": ("run", None), "step.h5": ("cache", None)}
 
 
-@pytest.fixture(scope="module")
-def study(tmp_path_factory, tiny_bert):
-    """A study's folder, made by the study's own code, and moved since."""
-    folder = tmp_path_factory.mktemp("study")
-    (folder / "data" / "cola").mkdir(parents=True)
-    (folder / "data" / "cola" / "dev.tsv").write_text(COLA)
-    file = Study.model_validate(
-        {
-            "study": {"title": "Moved"},
-            "models": {"small": str(tiny_bert)},
-            "mi": [{"tasks": ["cola"], "splits": ["dev"], "of": ["pretrained", "random"], "seeds": [0]}],
-        }
-    )
-    steps = [step for step in study_steps(file, folder / "data") if step.name.startswith("cache ")]
-    assert all(o.state == "done" for o in run_study(file, steps, folder / "one", main, None))
-    return (folder / "one").rename(folder / "moved")
+STUDY = """
+title = "Moved"
+models = {{ tiny = "{model}" }}
+
+[[mi]]
+tasks = ["{folder}/verse.toml"]
+of = ["pretrained"]
+split = "dev"
+options = {{ shuffles = 19, controls = 0 }}
+"""
+
+
+class Here(Executor):
+    """Runs what it is given at once, in this process."""
+
+    def submit(self, fn, /, *args):
+        (future := Future()).set_result(fn(*args))
+        return future
+
+
+@pytest.fixture
+def study(tmp_path, tiny_bert):
+    """The folder of a study of data of its own, as the study left it, but moved since."""
+    (tmp_path / "verse.toml").write_text('name = "verse"\n[splits]\ndev = "dev.tsv"\n')
+    lines = [f"the {who} sees {i} ships\t{who}" for i in range(20) for who in ("cat", "dog")]
+    (tmp_path / "dev.tsv").write_text("\n".join(["text\tlabel", *lines]) + "\n")
+    (tmp_path / "study.toml").write_text(STUDY.format(model=tiny_bert, folder=tmp_path))
+    asked = read_study(tmp_path / "study.toml")
+    ended = run_study(asked, study_steps(asked), tmp_path / "one", main, Pool(Here))
+    assert {outcome.state for outcome in ended} == {"done"}, ended
+    return (tmp_path / "one").rename(tmp_path / "moved")
+
+
+def test_the_folder_of_a_study(study):
+    cache, rows = "caches/verse.tiny.dev.h5", "rows/mi-verse.tiny.pretrained.mean.parquet"
+    found = {
+        cache: ("cache", "caches"),
+        "logs": ("study", None),
+        "report.html": ("study", None),
+        rows: ("rows", None),
+        "steps": ("study", None),
+        "study.json": ("study", None),
+    }
+    assert kinds(study) == found
+    items = results(study)
+    assert sum(i.size for i in items) == sum(p.stat().st_size for p in study.rglob("*") if p.is_file())
+    assert {i.path.name: i.about for i in items if i.kind == "study"} == {
+        "logs": "3 files", "report.html": "", "steps": "3 files", "study.json": "Moved",
+    }  # fmt: skip
+    (study / "logs" / "mine.log").write_text("x")
+    (study / "steps" / "mine.json").write_text('{"step": 3}')
+    (study / "notes.txt").write_text("x")
+    mine = dict.fromkeys(("logs/mine.log", "steps/mine.json", "notes.txt"), ("unknown", None))
+    assert kinds(study) == found | mine
+    (item,) = results(study / "caches")  # whose study is beside it
+    assert delete(item) == ""
+    assert main(shlex.split(item.command)[1:]) == 0
+    with ActivationCache(study / cache) as made:
+        assert made.spec_id == item.spec["spec_id"]
+    words = (study.parent / "dev.tsv").read_text()
+    (study.parent / "dev.tsv").write_text(words.replace("ships", "boats"))
+    assert next(i.why for i in results(study) if i.kind == "cache") == "its data are not what they were"
+    shutil.rmtree(study / "steps")
+    assert kinds(study)[cache] == ("cache", None)
+    assert kinds(study)["report.html"] == ("unknown", None)
 
 
 def test_unfinished_runs(run):
