@@ -211,9 +211,11 @@ def _show_end(outcomes: Sequence[Outcome], folder: Path) -> None:
         logs = [folder / "logs" / f"{slug(one.step.name)}.log" for one in several if one.seconds]
         where = f" (see {', '.join(map(str, logs))})" if logs else ""
         typer.echo(f"failed: {', '.join(one.step.name for one in several)}: {message}{where}", err=True)
-    for path in [*sorted(folder.glob("tables/*.md")), folder / "report.html"]:
-        if path.exists():
-            typer.echo(path)
+    for one in outcomes:
+        if one.state in ("done", "reused"):
+            for leaf in one.step.leaves:
+                if leaf.endswith((".md", ".html")):
+                    typer.echo(folder / leaf)
 
 
 def _time(seconds: float) -> str:
