@@ -56,7 +56,8 @@ def layer_curve(
 
     rows : of one task, as :func:`probekit.probe` makes them. Rows that differ in checkpoint, representation, estimator
         … are curves of their own, named by what differs; a model with random weights is dashed and grey, and
-        ``final_norm``, and other layers that have no number, stand after the last one.
+        ``final_norm``, and other layers that have no number, stand after the last one. Curves that differ in the seed
+        alone (of a run, of random weights, or of the analysis) are thin lines of one look and name, without intervals.
         Intervals of up to two models (and one with random weights) are bands, those of more are bars side by side.
         Controls are grey bands: where noise falls, summed up over the draws (where rows hold single draws only, the
         band is their range); of models with random weights only where there are no others. Inputs without a layer and
@@ -73,7 +74,7 @@ def layer_curve(
     rows, own = kept(make_rows(rows)), ax is None
     ax = one_axes(rows, ax, 2.8 if summary is None else 3.5, ("layer_curve", "layer_panels"))
     part = of_metric(rows, metric)
-    _draw(ax, part, Looks.of(_gold(rows)), summary=summary)
+    _draw(ax, part, Looks.of(_gold(rows), alike=True), summary=summary)
     legend(ax, below=own)
     return ax
 
@@ -101,7 +102,7 @@ def layer_panels(
         rows = pd.concat([of_metric(part, metric) for _, part in rows.groupby("task", sort=False)])
     rows = rows.assign(panel=rows["estimator"].where(rows["metric"] == INFORMATION, ""))
     figure, drawn = panels(rows, columns, 2.2 if summary is None else 2.9, by="panel", width=width)
-    looks = Looks.of(_gold(rows), panel=("task", "panel"))
+    looks = Looks.of(_gold(rows), panel=("task", "panel"), alike=True)
     scales: dict[str, list[tuple[Axes, bool]]] = {}
     for ax, part in drawn:
         _draw(ax, part, looks, summary=summary)
@@ -157,16 +158,20 @@ def _draw(ax: Axes, rows: pd.DataFrame, looks: Looks, *, summary: pd.DataFrame |
         raise UsageError("these are weights of layers, not what they are worth: see mix_panels, or probekit plot mix.")
     controls, gold = controls_by_layer(rows), list(curves(_gold(rows)))
     theirs = {tuple(key.values()): part for key, part in curves(controls, SAME)}
-    trained = [key for key, _ in gold if not is_random(key)]
-    crowded = len(trained) > 2 or len(gold) > 3  # bands over each other could not be told apart
-    for i, (key, curve) in enumerate(sorted(gold, key=lambda pair: looks.rank(pair[0]))):
+    gold.sort(key=lambda pair: looks.rank(pair[0]))
+    trained = dict.fromkeys(looks.known(key)[0] for key, _ in gold if not is_random(key))
+    named = list(dict.fromkeys(looks.known(key)[0] for key, _ in gold))
+    crowded = len(trained) > 2 or len(named) > 3  # bands over each other could not be told apart
+    for key, curve in gold:
         label, look = looks.known(key)
         if (twice := curve["layer_name"].duplicated()).any():
             layer = curve["layer_name"][twice].iloc[0]
             raise UsageError(f"{label} has two values for layer {layer}; were the same rows given twice?")
         its = theirs.get(tuple(key[c] for c in SAME), controls.iloc[:0])
-        shift = crowded * min(0.12, 0.5 / len(gold)) * (i - (len(gold) - 1) / 2)
+        shift = crowded * min(0.12, 0.5 / len(named)) * (named.index(label) - (len(named) - 1) / 2)
         hollow = not_above_noise(curve, its, metric)
+        if label in looks.seeds.values():  # how far they lie apart is to be seen, and nothing over it
+            curve = curve.assign(ci_low=np.nan, ci_high=np.nan)
         _draw_curve(ax, curve, scale.at(curve) + shift, label, scale.sized(look), hollow, banded=not crowded)
     for key, curve in curves(controls):
         if not (trained and is_random(key)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import cycle
 from typing import TYPE_CHECKING, Any, Self
 
@@ -65,6 +65,8 @@ DIFFERENCES = {
     "difference": "{}\ngained by fine-tuning",
     "lost": "{}\nlost by training elsewhere",
 }
+SEEDED = re.compile(r"(^random(?=-)|^fine-tuned(?= )|(?:fine-tune|feature-extraction)(?=\.))[-. ]\d+$")
+"""Names of runs that are one of several seeds."""
 CURVE = ("model", "checkpoint", "step", "representation", "estimator", "target", "split", "seed")
 
 
@@ -111,11 +113,13 @@ class Looks:
 
     tell : the columns that tell curves of one task apart; look : of each label, as ``Axes.plot`` wants it
     trained : models that have trained checkpoints beside the pretrained one
+    seeds : by label of a curve that differs from others in its seed alone, what all of them are called
     """
 
     tell: tuple[str, ...]
     look: Mapping[str, Mapping[str, Any]]
     trained: frozenset[str] = frozenset()
+    seeds: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -124,9 +128,11 @@ class Looks:
         by: Sequence[str] = CURVE,
         panel: Sequence[str] = ("task",),
         tell: Sequence[str] | None = None,
+        *,
+        alike: bool = False,
     ) -> Self:
         """rows : of the curves alone, of all panels; panel : the columns that tell panels apart; tell : worked out for
-        None, where a step is told only of runs that have several"""
+        None, where a step is told only of runs that have several; alike : whether seeds have one look and name"""
         if tell is None:
             within = {c: [*panel, *(("model", "checkpoint") if c == "step" else ())] for c in by}
             apart = [c for c in by[1:] if (rows.groupby(within[c], dropna=False)[c].nunique(dropna=False) > 1).any()]
@@ -139,6 +145,8 @@ class Looks:
         if "step" in tell:
             rows = rows.sort_values("step", na_position="first", kind="stable")
         known_by = {self.label(key): key for key, _ in curves(rows, by)}
+        seeds = self._seeds(known_by) if alike else {}
+        known_by = {seeds.get(label, label): key for label, key in known_by.items()}
         colours, greys, shapes = zip(cycle(COLOURS), cycle(MARKERS), strict=False), cycle(GREYS), dict[Any, str]()
         look: dict[str, Mapping[str, Any]] = {}
         for label, key in sorted(known_by.items(), key=lambda one: is_random(one[1])):
@@ -149,8 +157,17 @@ class Looks:
             else:
                 own = dict(zip(("color", "marker"), next(colours), strict=True), linestyle="-", linewidth=1.6)
                 shapes.setdefault(shape, str(own["marker"]))
-            look[label] = {"markersize": 4.5, "markeredgewidth": 0.9, **own}
-        return cls(self.tell, look, self.trained)
+            thin = {"linewidth": 0.7, "markersize": 2.5, "markeredgewidth": 0.6} if label in seeds.values() else {}
+            look[label] = {"markersize": 4.5, "markeredgewidth": 0.9, **own, **thin}
+        return cls(self.tell, look, self.trained, seeds)
+
+    def _seeds(self, known_by: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+        """By label of each of several seeds of one kind, the label of all."""
+        kinds: dict[str, list[str]] = {}
+        for label, key in known_by.items():
+            seedless = {"checkpoint": SEEDED.sub(r"\1", key.get("checkpoint", "")), "seed": ""}
+            kinds.setdefault(self.label({**key, **seedless}), []).append(label)
+        return {x: f"{kind}, {len(labels)} seeds" for kind, labels in kinds.items() if len(labels) > 1 for x in labels}
 
     def label(self, key: Mapping[str, str]) -> str:
         """The curve in words: its model, and what tells it from other curves of the figure."""
@@ -170,7 +187,8 @@ class Looks:
 
     def known(self, key: Mapping[str, str]) -> tuple[str, Mapping[str, Any]]:
         """Label and look of a curve; raises UsageError where the figure has no such curve."""
-        if (label := self.label(key)) not in self.look:
+        label = self.label(key)
+        if (label := self.seeds.get(label, label)) not in self.look:
             raise UsageError(f"there is no curve of {label or 'that name'} here, only of {', '.join(self.look)}.")
         return label, self.look[label]
 

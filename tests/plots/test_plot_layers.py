@@ -105,6 +105,28 @@ def test_a_curve_is_named_by_what_tells_it_apart(ax):
     assert red == green == blue
 
 
+def test_seeds_of_one_kind_look_alike():
+    """Every seed is drawn, as a thin line; a name that ends with a number is not for that a seed."""
+    random = [records(checkpoint=f"random-{i}", depth=4, shift=i) for i in range(5)]
+    tuned = [records(checkpoint=f"cola.fine-tune.{i}", depth=4, shift=9 + i) for i in range(2)]
+    others = [records(checkpoint=f"v1.{i}", depth=4, shift=20 + i) for i in range(2)]
+    rows = make_rows([row for part in ([records(depth=4)], random, tuned, others) for each in part for row in each])
+    figure = layer_panels(rows)
+    [ax] = figure.axes
+    names = ["pretrained", "fine-tuned, 2 seeds", "v1.0", "v1.1", "random weights, 5 seeds"]
+    [legend] = figure.legends
+    assert sorted(t.get_text().replace("tiny, ", "") for t in legend.get_texts()) == sorted([*names, "majority class"])
+    drawn = [one for one in ax.lines if one.get_label().endswith("random weights, 5 seeds")]
+    held = rows[rows["checkpoint"].str.startswith("random") & (rows["layer_name"] != "")].groupby("checkpoint")["value"]
+    np.testing.assert_array_equal(
+        sorted(one.get_ydata()[0] for one in drawn if len(one.get_ydata())), sorted(held.first())
+    )
+    assert len({(one.get_color(), one.get_marker()) for one in drawn}) == 1
+    assert max(one.get_linewidth() for one in drawn) < min(
+        one.get_linewidth() for one in ax.lines if one.get_label() in ("tiny, v1.0", "pretrained")
+    )
+
+
 def test_of_several_metrics_the_first_or_the_one_asked_for(ax):
     rows = make_rows([*records(metric="f1"), *records(metric="accuracy", shift=5)])
     assert layer_curve(rows, ax=ax).get_ylabel() == "F1"
@@ -449,13 +471,13 @@ def test_runs_of_one_kind_look_alike_in_the_panels_of_all_tasks():
             parts += records(task, **own)
         parts += [*records(task), *records(task, checkpoint="random-0"), *records(task, checkpoint="mnli.fine-tune.0")]
     cola, ud = layer_panels(make_rows(parts)).axes
-    names = ["tiny, pretrained", "tiny, fine-tuned", "tiny, fine-tuned 1", "tiny, mnli.fine-tune.0"]
-    assert labels(cola)[:5] == labels(ud)[:5] == [*names, "tiny, random weights"]
-    colours = [[line(ax, name).get_color() for name in names] for ax in (cola, ud)]
-    assert colours[0] == colours[1]
-    assert len(set(colours[0])) == 4
+    names = ["tiny, pretrained", "tiny, fine-tuned, 2 seeds", "tiny, mnli.fine-tune.0", "tiny, random weights"]
+    assert list(dict.fromkeys(labels(cola)))[:4] == list(dict.fromkeys(labels(ud)))[:4] == names
+    drawn = [{x.get_label(): x.get_color() for x in ax.lines if x.get_label() in names} for ax in (cola, ud)]
+    assert drawn[0] == drawn[1]
+    assert len(set(drawn[0].values())) == 4
     [legend] = cola.figure.legends
-    assert [t.get_text() for t in legend.get_texts()][:5] == [*names, "tiny, random weights"]
+    assert [t.get_text() for t in legend.get_texts()][:4] == names
 
 
 def test_steps_are_told_of_runs_that_have_several_and_stand_in_their_order(ax):
