@@ -50,7 +50,11 @@ def several(tmp_path_factory):
         )
         save(curve([0.5, 0.6, 0.7], task="a-task-of-some-length"), folder / name / "rows" / "probe.parquet")
         save(runs, folder / name / "runs" / "m" / "rows.parquet")
-        told = {"title": f"Study {name}", "about": "Of layers.", "steps": [{"step": "x", "error": "it failed"}]}
+        (folder / name / "steps").mkdir()
+        left = {"rows/probe.parquet": "1 a", "runs/m/rows.parquet": "1 a"}
+        (folder / name / "steps" / "m.json").write_text(json.dumps({"step": "m", "left": left}))
+        steps = [{"step": "m"}, {"step": "x", "error": "it failed"}]
+        told = {"title": f"Study {name}", "about": "Of layers.", "steps": steps}
         (folder / name / "study.json").write_text(json.dumps(told))
     return build_report([folder / "a", folder / "b"], folder / "page.html")
 
