@@ -78,8 +78,9 @@ def layers_command(
     """A metric by layer, one panel a task, one curve a model, over its controls.
 
     Grey bands are where shuffled labels and control tasks fall, horizontal lines what needs no model. A marker is
-    hollow where the layer's interval reaches noise. Estimators of mutual information have panels of their own; an open
-    diamond is a layer whose information is undetermined, dotted over what is possible.
+    hollow where the layer's interval reaches noise. Several seeds of one kind (random weights, runs named ….0, ….1) are
+    thin lines of one colour with one entry in the legend, without intervals. Estimators of mutual information have
+    panels of their own; an open diamond is a layer whose information is undetermined, dotted over what is possible.
 
     Examples:
 
