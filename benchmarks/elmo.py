@@ -36,14 +36,14 @@ from cache import SHARED, Goal, show_goals, table
 from measures import memory
 
 from probekit.activations import cache_activations
-from probekit.activations.plan import batches
+from probekit.activations.writing.plan import batches
 from probekit.models import load_encoder
-from probekit.models.characters import BEGIN, END
-from probekit.models.elmo import ElmoConfig, ElmoModel
-from probekit.models.elmo_encoder import ElmoEncoder
+from probekit.models.elmo.characters import BEGIN, END
+from probekit.models.elmo.encoder import ElmoEncoder
+from probekit.models.elmo.lstm import ProjectedLSTM
+from probekit.models.elmo.model import ElmoConfig, ElmoModel
 from probekit.models.encoder import Batch, Tokens
-from probekit.models.linears import onednn_available, prepack
-from probekit.models.lstm import ProjectedLSTM
+from probekit.models.transformers.onednn import onednn_available, prepack
 from probekit.tasks import Task, load_task
 
 SIDES = ("loop", "ours", "no table", "no sorting", "no oneDNN", "torch.nn.LSTM", "whole")

@@ -5,9 +5,9 @@
     python benchmarks/feature_extraction.py --grammar      on built-in tasks, which need no data
     python benchmarks/feature_extraction.py --quick        a look at whether everything runs, not a measurement
 
-Both sides are `probekit.adaptation.training.fit`: the same Trainer, batches, order, seed, mix of layers, head and
-dropout, on as many threads. They differ in what a batch holds and in where the layers come from: vectors of the token
-cache, or word pieces, tokenised beforehand, for transformers' AutoModel with ``output_hidden_states``, in evaluation
+Both sides are `probekit.adaptation.training.trainer.fit`: the same Trainer, batches, order, seed, mix of layers, head
+and dropout, on as many threads. They differ in what a batch holds and in where the layers come from: vectors of the
+token cache, or word pieces, tokenised beforehand, for transformers' AutoModel with ``output_hidden_states``, in evaluation
 mode and without gradients. Batches are grouped by length on both sides, which is to the encoder's good. "prepacked" is
 the same encoder with its linear layers laid out for oneDNN, as probekit runs it when it fills a cache.
 
@@ -43,17 +43,17 @@ from transformers import AutoConfig, AutoModel
 from transformers.utils import logging
 
 from probekit import ActivationCache, cache_activations
-from probekit.adaptation.features import prepare_feature_extraction
+from probekit.adaptation.data.text import TextData
 from probekit.adaptation.heads.head import States
-from probekit.adaptation.learners import FeatureExtraction, Inputs
 from probekit.adaptation.options import HeadOptions, TrainOptions
-from probekit.adaptation.setup import scorer
-from probekit.adaptation.text import TextData
-from probekit.adaptation.training import fit, own_randomness
-from probekit.models.linears import PrepackedLinear, onednn_available, prepack
+from probekit.adaptation.training.feature_extraction import prepare_feature_extraction
+from probekit.adaptation.training.learners import FeatureExtraction, Inputs
+from probekit.adaptation.training.objective import scorer
+from probekit.adaptation.training.trainer import fit, own_randomness
+from probekit.metrics import metric
 from probekit.models.loading import text_reader
+from probekit.models.transformers.onednn import PrepackedLinear, onednn_available, prepack
 from probekit.tasks import Example, Kind, Split, Task, load_task
-from probekit.tasks.metrics import metric
 
 SIDES = {"cache": "cached", "encoder": "encoder", "prepacked": "prepacked"}
 
@@ -199,7 +199,7 @@ def here(job: Job) -> dict[str, Any]:
         main = metric(parts.target.metrics[0])
         with tempfile.TemporaryDirectory(dir=job.work) as out:
             fit(
-                learner, timed, data[1], score=scorer(parts.target), metric=(main.name, main.higher_is_better),
+                learner, timed, data[1], score=scorer(parts.target), metric=(main.name, main.better == "higher"),
                 groups=parts.groups, out=Path(out), save=lambda *_: None,
                 options=TrainOptions(
                     epochs=job.epochs, learning_rate=1e-3, weight_decay=0.0, batch_size=job.batch_size

@@ -45,12 +45,12 @@ from transformers import (
 from transformers.trainer_callback import PrinterCallback
 from transformers.utils import logging
 
-from probekit.adaptation.finetune import prepare_fine_tuning
 from probekit.adaptation.options import DEFAULTS, HeadOptions, Regime, TrainOptions
-from probekit.adaptation.setup import scorer
-from probekit.adaptation.training import fit, own_randomness
+from probekit.adaptation.training.fine_tuning import prepare_fine_tuning
+from probekit.adaptation.training.objective import scorer
+from probekit.adaptation.training.trainer import fit, own_randomness
+from probekit.metrics import metric
 from probekit.tasks import Task, load_task
-from probekit.tasks.metrics import metric
 
 Told = Callable[..., None]
 """Called when training begins, and at the end of each step."""
@@ -82,14 +82,14 @@ def ours(job: Job, told: Told, *, group: bool = False) -> int:
         told()
         fit(
             parts.learner, parts.train, parts.dev, score=scorer(parts.target), options=options, groups=parts.groups,
-            metric=(main.name, main.higher_is_better), out=Path(out), save=lambda *_: None, progress=told,
+            metric=(main.name, main.better == "higher"), out=Path(out), save=lambda *_: None, progress=told,
         )  # fmt: skip
     return int(parts.train.length.sum())
 
 
 def plain(job: Job, told: Told) -> int:
     """The same with torch's own matrix products."""
-    with patch("probekit.adaptation.training.onednn_available", return_value=False):
+    with patch("probekit.adaptation.training.trainer.onednn_available", return_value=False):
         return ours(job, told)
 
 

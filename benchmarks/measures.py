@@ -37,7 +37,7 @@ def memory(field: str) -> float:
 def pieces(job: Job, texts: list[Any]) -> int:
     """How many word pieces the texts have for the model, special ones counted."""
     from probekit.models.folder import resolve_model
-    from probekit.models.tokens import load_tokenizer
+    from probekit.models.transformers.tokens import load_tokenizer
 
     tokenizer = load_tokenizer(resolve_model(job.model))
     return sum(map(len, tokenizer(joined(texts, tokenizer), truncation=True).input_ids))
@@ -100,7 +100,7 @@ def measure_floor(job: Job) -> dict[str, Any]:
     from torch import nn
     from transformers import AutoModel
 
-    from probekit.models.linears import PrepackedLinear, onednn_available
+    from probekit.models.transformers.onednn import PrepackedLinear, onednn_available
 
     encoder = encoder_of(replace(job, dtype="float32"))
     texts = json.loads((Path(job.work) / "texts.json").read_text())
@@ -151,7 +151,7 @@ def measure_error(job: Job) -> dict[str, float]:
     """How far our packed layers are from the stock forward, one sentence at a time."""
     import torch
 
-    from probekit.activations.plan import batches
+    from probekit.activations.writing.plan import batches
     from probekit.models.encoder import Batch
 
     texts = [example(t) for t in json.loads((Path(job.work) / "texts.json").read_text())[::20]]

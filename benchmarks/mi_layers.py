@@ -65,7 +65,7 @@ def counted(case: Case, y: np.ndarray, rng: np.random.Generator) -> float:
 
 
 def measure(case: Case, threads: int, repeats: int) -> list[float]:
-    from probekit.information.layers import layer_information
+    from probekit.information.curves import layer_information
 
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, case.n)

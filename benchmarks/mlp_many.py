@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from probekit.probes.mlp import WEIGHT_DECAYS, Options, path
+from probekit.probes.solvers.mlp import WEIGHT_DECAYS, Options, path
 
 
 def looped(

@@ -124,7 +124,7 @@ def repeated(job: Job, work: Callable[[int], Any], loaded: float) -> tuple[Any, 
 
 def our_fits(job: Job) -> Found:
     """All targets × Cs at once; the models of the first two targets are kept."""
-    from probekit.probes.logistic import fit_logistic
+    from probekit.probes.solvers.logistic import fit_logistic
 
     codes, device = label_sets(job, job.more["targets"]), job.more.get("device", "cpu")
     loaded, classes = start_memory(), int(codes.max()) + 1
@@ -270,7 +270,7 @@ def folds_of(n: int, folds: int) -> np.ndarray:
 
 def our_folds(job: Job) -> Found:
     """Folds × Cs × targets with log loss and accuracy of what is held out, and the best C fitted again on all rows."""
-    from probekit.probes.selection import Estimator, Problem, select
+    from probekit.probes.protocol.selection import Estimator, Problem, select
 
     codes, folds = label_sets(job, job.more["targets"]), job.more["folds"]
     loaded = start_memory()
@@ -315,7 +315,7 @@ def their_folds(job: Job) -> Found:
 
 
 def our_ridge(job: Job) -> Found:
-    from probekit.probes.ridge import fit_ridge
+    from probekit.probes.solvers.ridge import fit_ridge
 
     y = numbers(job, job.more["targets"])
     loaded = start_memory()
@@ -347,7 +347,7 @@ def answers(job: Job) -> tuple[np.ndarray, np.ndarray]:
 
 def our_bootstrap(job: Job) -> Found:
     """Each run draws anew: its seed is its own."""
-    from probekit.probes.bootstrap import replicates
+    from probekit.statistics.bootstrap import replicates
 
     gold, predicted = answers(job)
     loaded = start_memory()
@@ -366,7 +366,7 @@ def their_bootstrap(job: Job) -> Found:
     """scikit-learn's metrics on the rows that each resample drew, ours, so that the values can be compared."""
     from sklearn.metrics import accuracy_score, matthews_corrcoef
 
-    from probekit.probes.bootstrap import draws
+    from probekit.statistics.bootstrap import draws
 
     gold, predicted = answers(job)
     drawn = next(iter(draws(job.more["n"], job.more["resamples"], job.more["seed"])))[: job.more["sample"]]
@@ -383,7 +383,7 @@ def their_bootstrap(job: Job) -> Found:
 
 def prefixes(n: int) -> tuple[np.ndarray, np.ndarray]:
     """The order in which online_code(seed=0) sends rows, and where its portions end."""
-    from probekit.probes.online import FRACTIONS
+    from probekit.probes.codes.online import FRACTIONS
 
     order = np.argsort(np.random.default_rng(0).permutation(n), kind="stable")
     return order, np.unique(np.round(np.asarray(FRACTIONS) * n)).astype(int)
@@ -391,7 +391,7 @@ def prefixes(n: int) -> tuple[np.ndarray, np.ndarray]:
 
 def our_online(job: Job) -> Found:
     try:
-        from probekit.probes.online import online_code
+        from probekit.probes.codes.online import online_code
     except ImportError as missing:
         return {"skipped": f"online codes are not there: {missing}"}
     codes = label_sets(job, job.more["targets"])
@@ -432,7 +432,7 @@ def rates(job: Job) -> Found:
     """FLOP a CPU second in float32: oneDNN's products of weights and rows, numpy's; and seconds of a decomposition."""
     import torch
 
-    from probekit.probes.design import product
+    from probekit.probes.solvers.design import product
 
     d, rng = job.more["d"], np.random.default_rng(0)
     rows, weights = (rng.standard_normal((m, d), dtype=np.float32) for m in (1024, 256))
@@ -471,7 +471,7 @@ def here(job: Job) -> Found:
     from sklearn.exceptions import ConvergenceWarning
     from threadpoolctl import threadpool_limits
 
-    import probekit.probes.diagnostic  # so that the peak memory is not that of imports  # noqa: F401
+    import probekit.probes.protocol.diagnostic  # so that the peak memory is not that of imports  # noqa: F401
 
     torch.set_num_threads(1)
     with warnings.catch_warnings(), threadpool_limits(1):

@@ -58,7 +58,7 @@ def stock(job: Job, *, onednn: bool = False) -> tuple[Any, Any]:
 
     model = AutoModel.from_pretrained(job.model, dtype=getattr(torch, job.dtype)).eval()
     if onednn:
-        from probekit.models.linears import prepack
+        from probekit.models.transformers.onednn import prepack
 
         prepack(model)
     return AutoTokenizer.from_pretrained(job.model), model
@@ -138,7 +138,7 @@ def encoder_of(job: Job) -> Any:
 
 def raw(job: Job) -> Run:
     """Our packed forward and nothing else: the whole set sorted by length, no vector kept."""
-    from probekit.activations.plan import batches
+    from probekit.activations.writing.plan import batches
     from probekit.models.encoder import Batch
 
     encoder = encoder_of(job)

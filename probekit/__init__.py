@@ -17,17 +17,18 @@ if TYPE_CHECKING:
     from probekit.activations import ActivationCache, cache_activations, verify
     from probekit.activations.certify import certify
     from probekit.adaptation.train import train
+    from probekit.analyses.information import mi
+    from probekit.analyses.mdl import mdl
+    from probekit.analyses.probe import probe
     from probekit.demo import run_demo
     from probekit.domains.divergence import js_divergence
     from probekit.errors import ProbekitError
     from probekit.information import mutual_information
     from probekit.information.edge import edge
     from probekit.models import load_encoder
-    from probekit.probes import LogisticPath, RidgePath, compare
+    from probekit.probes import LogisticPath, RidgePath
     from probekit.rows import read_rows, write_rows
-    from probekit.studies.information import mi
-    from probekit.studies.layers import probe
-    from probekit.studies.mdl import mdl
+    from probekit.statistics.comparisons import compare
     from probekit.tasks import Example, Split, Task, load_task
 
 __all__ = [
@@ -69,14 +70,14 @@ _HOME = {
     "load_encoder": "probekit.models",
     "LogisticPath": "probekit.probes",
     "RidgePath": "probekit.probes",
-    "compare": "probekit.probes",
-    "mdl": "probekit.studies.mdl",
+    "compare": "probekit.statistics.comparisons",
+    "mdl": "probekit.analyses.mdl",
     "edge": "probekit.information.edge",
-    "mi": "probekit.studies.information",
+    "mi": "probekit.analyses.information",
     "mutual_information": "probekit.information",
     "read_rows": "probekit.rows",
     "write_rows": "probekit.rows",
-    "probe": "probekit.studies.layers",
+    "probe": "probekit.analyses.probe",
     "Example": "probekit.tasks",
     "Split": "probekit.tasks",
     "Task": "probekit.tasks",

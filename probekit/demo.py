@@ -8,7 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from probekit.errors import ModelError
-from probekit.paths import DATA_CACHE, FIGURES
+from probekit.files import DATA_CACHE, FIGURES
 from probekit.runtime import Progress, no_progress
 
 if TYPE_CHECKING:
@@ -61,10 +61,10 @@ def run_demo(
     import pandas as pd
 
     from probekit.activations import cache_activations
+    from probekit.analyses.probe import probe
     from probekit.models import load_encoder
     from probekit.plots import layer_panels, save
     from probekit.rows import evidence, write_rows
-    from probekit.studies.layers import probe
 
     caches, figures = Path(out_caches), Path(out_figures)
     folder, began = minilm_folder(), monotonic()

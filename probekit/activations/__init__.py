@@ -2,7 +2,7 @@
 
 from probekit.activations.cache import ActivationCache, Ragged
 from probekit.activations.integrity import Verdict, verify
-from probekit.activations.job import cache_activations
 from probekit.activations.pooling import Pooling, TokenLevel
+from probekit.activations.writing.job import cache_activations
 
 __all__ = ["ActivationCache", "Pooling", "Ragged", "TokenLevel", "Verdict", "cache_activations", "verify"]

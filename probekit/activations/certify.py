@@ -21,9 +21,9 @@ from probekit.runtime import Dtype, torch_threads
 if TYPE_CHECKING:
     import torch
 
-    from probekit.models.elmo_encoder import ElmoEncoder
-    from probekit.models.huggingface import HuggingFaceEncoder
-    from probekit.models.skip_thoughts_encoder import SkipThoughtsEncoder
+    from probekit.models.elmo.encoder import ElmoEncoder
+    from probekit.models.skip_thoughts.encoder import SkipThoughtsEncoder
+    from probekit.models.transformers.encoder import HuggingFaceEncoder
 
 __all__ = ["TEXTS", "Certificate", "Line", "certify", "quick_certificate"]
 
@@ -107,11 +107,11 @@ def certify(model: str | Path | Encoder, texts: Sequence[Text] | None = None, **
     the state is carried from sentence to sentence. Raises ModelError where the model cannot be loaded, UsageError
     where no text has a piece.
     """
-    from probekit.models.elmo_encoder import ElmoEncoder
-    from probekit.models.huggingface import TOLERANCE, HuggingFaceEncoder, all_layers
+    from probekit.models.conversion import reads_apart
+    from probekit.models.elmo.encoder import ElmoEncoder
     from probekit.models.loading import load_encoder
-    from probekit.models.published import reads_apart
-    from probekit.models.skip_thoughts_encoder import SkipThoughtsEncoder
+    from probekit.models.skip_thoughts.encoder import SkipThoughtsEncoder
+    from probekit.models.transformers.encoder import TOLERANCE, HuggingFaceEncoder, all_layers
 
     encoder = load_encoder(model, **options) if isinstance(model, (str, Path)) else model
     texts = TEXTS if texts is None else texts
@@ -147,7 +147,7 @@ def quick_certificate(encoder: Encoder, texts: Sequence[Text] | None = None, *, 
 
     Of ``texts`` the first ``most`` that have at most 64 pieces are taken; the built-in ones where there are none.
     """
-    from probekit.models.huggingface import TOLERANCE, all_layers
+    from probekit.models.transformers.encoder import TOLERANCE, all_layers
 
     given = encoder.tokenize(list(texts[: 4 * most])) if texts else encoder.tokenize([])
     alone = [one for one in _alone(given) if one.length[0] <= 64][:most]
@@ -181,7 +181,7 @@ def _older_lines(
     encoder: ElmoEncoder | SkipThoughtsEncoder, alone: list[Batch], right: list[torch.Tensor], tolerance: float
 ) -> Iterator[Line]:
     """Against the model as it is loaded, a text alone and padded."""
-    from probekit.models.stock import load_model
+    from probekit.models.transformers.stock import load_model
 
     random, device = encoder.spec["random_weights"], encoder.spec["device"]
     stock = load_model(encoder.folder, dtype=Dtype(encoder.spec["dtype"]), device=device, random_weights=random)
@@ -228,7 +228,7 @@ def _nonfinite_line(layers: Sequence[str], hidden: list[torch.Tensor]) -> list[L
 
 def _batch_line(encoder: Encoder, alone: list[Batch], right: list[torch.Tensor], tolerance: float) -> Line:
     """Alone against together: all in one batch, or (one length at a time) each with its own reverse."""
-    from probekit.models.huggingface import all_layers
+    from probekit.models.transformers.encoder import all_layers
 
     if encoder.mixed_lengths:
         found = list(all_layers(encoder, _join(alone)).split([int(one.length[0]) for one in alone], dim=1))
@@ -263,7 +263,7 @@ class _Stock:
     """The stock model beside an encoder, run as its library's users run it."""
 
     def __init__(self, encoder: HuggingFaceEncoder, attention: str | None) -> None:
-        from probekit.models.stock import load_model
+        from probekit.models.transformers.stock import load_model
 
         self.type_ids = encoder.tokenizer.type_ids
         self.model = load_model(
@@ -306,7 +306,7 @@ def _line(
     tolerance: float, depends: str, *, ours: bool = True,
 ) -> Line:  # fmt: skip
     """Compare lists of (layers, t, width), one tensor a text."""
-    from probekit.models.huggingface import relative_error
+    from probekit.models.transformers.encoder import relative_error
 
     absolute = max(
         float((a.double() - b.double()).abs().nan_to_num(0.0).max()) for a, b in zip(found, right, strict=True)

@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 
 from probekit.activations.cache import DAMAGE, ActivationCache, datasets, extents, xxh3
-from probekit.activations.partial import digest_structure, first_occurrence
+from probekit.activations.writing.partial import digest_structure, first_occurrence
 from probekit.errors import CacheCorrupt
 from probekit.runtime import Progress, no_progress
 

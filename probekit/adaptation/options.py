@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
-from probekit.adaptation.schedules import Schedule, Unfreezing
+from probekit.adaptation.training.schedules import Schedule, Unfreezing
 from probekit.errors import UsageError
 from probekit.runtime import Dtype
 

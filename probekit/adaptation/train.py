@@ -11,26 +11,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from probekit.activations import ActivationCache, cache_activations
-from probekit.adaptation.batches import Data
-from probekit.adaptation.cached import PooledData, TokenData
-from probekit.adaptation.examples import say
-from probekit.adaptation.features import MODEL, cache_wanted, prepare_feature_extraction
-from probekit.adaptation.finetune import prepare_fine_tuning
+from probekit.adaptation.data.batches import Data
+from probekit.adaptation.data.cached import PooledData, TokenData
 from probekit.adaptation.options import HeadOptions, Regime, TrainOptions, options_of
-from probekit.adaptation.parts import Parts
-from probekit.adaptation.rows import rows_of
-from probekit.adaptation.run import ROWS, begin, kept, locked_run, publish, read_card, save_folder, write_card
-from probekit.adaptation.setup import Target, check_labels, scorer
-from probekit.adaptation.trained import restore
-from probekit.adaptation.training import Watcher, fit, own_randomness
+from probekit.adaptation.runs.evaluation import restore
+from probekit.adaptation.runs.folder import ROWS, begin, kept, locked_run, publish, read_card, save_folder, write_card
+from probekit.adaptation.runs.predictions import say
+from probekit.adaptation.runs.rows import rows_of
+from probekit.adaptation.training.feature_extraction import MODEL, cache_wanted, prepare_feature_extraction
+from probekit.adaptation.training.fine_tuning import prepare_fine_tuning
+from probekit.adaptation.training.objective import Target, check_labels, scorer
+from probekit.adaptation.training.parts import Parts
+from probekit.adaptation.training.trainer import Watcher, fit, own_randomness
 from probekit.errors import NonFiniteError, UsageError
+from probekit.files import slug
+from probekit.metrics import metric
 from probekit.models.folder import model_type, resolve_model
 from probekit.models.identity import RUN_FORMAT, identify
-from probekit.paths import slug
 from probekit.rows import evidence, read_rows, write_rows
 from probekit.runtime import Dtype, Progress, no_progress, processes, resolve_device
 from probekit.tasks import load_task
-from probekit.tasks.metrics import metric
 from probekit.tasks.task import Kind, Task
 
 if TYPE_CHECKING:
@@ -273,7 +273,7 @@ def _run(
 
         try:
             fitted = fit(
-                parts.learner, parts.train, parts.dev, score=score, metric=(main.name, main.higher_is_better),
+                parts.learner, parts.train, parts.dev, score=score, metric=(main.name, main.better == "higher"),
                 groups=parts.groups, options=options, out=out, save=save, device=device, report_to=asked.report_to,
                 watcher=asked.watcher, progress=asked.progress,
             )  # fmt: skip

@@ -65,9 +65,9 @@ def compare_command(
 
         probekit compare runs/mrpc/dev.examples.parquet runs/mrpc-esim/dev.examples.parquet
     """
-    from probekit.probes.compare import Correction, Tails, compare
-    from probekit.probes.evaluated import Evaluated
     from probekit.rows import check_out
+    from probekit.statistics.comparisons import Correction, Tails, compare
+    from probekit.statistics.predictions import Evaluated
 
     chosen = {"correction": _choice(Correction, correction), "tails": _choice(Tails, tails)}
     check_out(out)
@@ -100,9 +100,9 @@ def summary_command(
     """
     import pandas as pd
 
-    from probekit.probes.curve import curve_summary
-    from probekit.probes.evaluated import Evaluated
     from probekit.rows import check_out
+    from probekit.statistics.curves import curve_summary
+    from probekit.statistics.predictions import Evaluated
 
     check_out(out)
     began = monotonic()

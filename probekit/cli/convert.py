@@ -33,7 +33,7 @@ def elmo_command(
 
         probekit convert elmo options.json weights.hdf5 models/elmo
     """
-    from probekit.models.elmo_files import convert_elmo
+    from probekit.models.elmo.files import convert_elmo
 
     typer.echo(str(convert_elmo(options, weights, out, splitting=_splitting(words))))
 
@@ -62,7 +62,7 @@ def skip_thoughts_command(
 
         probekit convert skip-thoughts skip-thoughts/ models/skip-thoughts-glove --vectors glove.840B.300d.txt
     """
-    from probekit.models.skip_thoughts_files import convert
+    from probekit.models.skip_thoughts.files import convert
 
     done = convert(folder, out, splitting=_splitting(words), use_eos=eos, normalise=not raw, vectors=vectors)
     typer.echo(str(done))

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from probekit.paths import DATA_CACHE, FIGURES
+from probekit.files import DATA_CACHE, FIGURES
 
 __all__ = ["demo_command"]
 

@@ -118,7 +118,7 @@ def domains_command(
     from probekit.domains.rows import domain_rows, size_rows
     from probekit.errors import UsageError
     from probekit.rows import check_out, evidence, make_rows, write_rows
-    from probekit.tasks.readers import read_lines
+    from probekit.tasks.files.readers import read_lines
 
     check_out(out)
     measures = _measures(measure)

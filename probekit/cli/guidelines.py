@@ -42,8 +42,8 @@ def guidelines_command(
 
         probekit guidelines runs/* --margin 0.02 --out guidelines.parquet
     """
+    from probekit.analyses.guidelines import guidelines, overview
     from probekit.rows import check_out, evidence, write_rows
-    from probekit.studies.guidelines import guidelines, overview
 
     check_out(out)
     began = monotonic()

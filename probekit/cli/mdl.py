@@ -46,10 +46,10 @@ def mdl_command(
         probekit mdl sst2.train.h5 --controls 5 --out mdl.parquet
     """
     from probekit.activations import ActivationCache
+    from probekit.analyses.mdl import mdl
     from probekit.cli.progress import bar
-    from probekit.probes.mdl import Code
+    from probekit.probes.codes.mdl import Code
     from probekit.rows import check_out, evidence, write_rows
-    from probekit.studies.mdl import mdl
 
     check_out(out)
     if controls < 0 or seed < 0:

@@ -81,9 +81,9 @@ def mi_command(
         probekit plot layers cola.parquet --out layers.pdf
     """
     from probekit.activations import ActivationCache
+    from probekit.analyses.information import mi
     from probekit.cli.progress import bar
     from probekit.rows import check_out, evidence, write_rows
-    from probekit.studies.information import mi
 
     check_out(out)
     began = monotonic()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from probekit.paths import FIGURES
+from probekit.files import FIGURES
 
 if TYPE_CHECKING:
     import pandas as pd

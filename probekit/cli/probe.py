@@ -16,7 +16,7 @@ from probekit.errors import UsageError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from probekit.probes import Evaluated
+    from probekit.statistics.predictions import Evaluated
 
 __all__ = ["probe_command"]
 
@@ -114,10 +114,10 @@ def probe_command(
     import pandas as pd
 
     from probekit.activations import ActivationCache
+    from probekit.analyses.probe import probe_examples
     from probekit.cli.progress import bar
-    from probekit.probes.selection import Estimator
+    from probekit.probes.protocol.selection import Estimator
     from probekit.rows import check_out, evidence, write_rows
-    from probekit.studies.layers import probe_examples
 
     check_out(out)
     if len(caches) % 2:
@@ -173,7 +173,7 @@ def _pairs(train: str, dev: str) -> Iterator[str]:
 
 def _write_examples(found: list[Evaluated], out: Path) -> list[Path]:
     """One file for each split that was evaluated, all models in it; its name says which where there are several."""
-    from probekit.probes.evaluated import join
+    from probekit.statistics.predictions import join
 
     splits: dict[tuple[str, str], list[Evaluated]] = {}
     for one in found:
@@ -203,8 +203,8 @@ def _show(rows: pd.DataFrame) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    from probekit.metrics import METRICS
     from probekit.rows import called
-    from probekit.tasks.metrics import METRICS
 
     head = rows.iloc[-1]
     constant = rows["estimator"].isin(("majority", "mean")) & (rows["metric"] != "v-information")
@@ -222,7 +222,7 @@ def _show(rows: pd.DataFrame) -> None:
                 table.add_column(control, justify="right", style="dim")
     table.add_column("penalty", justify="right")
     fitted = rows[(rows["layer_name"] != "") & (rows["target"] == "gold")].groupby("metric")["value"]
-    lower = {name: name == "log-loss" or (name in METRICS and not METRICS[name].higher_is_better) for name in names}
+    lower = {name: METRICS[name].better == "lower" for name in names}
     best = {name: (fitted.min() if lower[name] else fitted.max())[name] for name in names}
     for key, part in rows.groupby(["layer_name", "representation", "estimator"], sort=False):
         layer, how, estimator = map(str, key)

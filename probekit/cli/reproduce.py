@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from probekit.studies.reproduce import Difference
+    from probekit.provenance.reproduce import Difference
 
 __all__ = ["reproduce_command"]
 
@@ -47,8 +47,8 @@ def reproduce_command(
     """
     from probekit.cli import app
     from probekit.errors import UsageError
+    from probekit.provenance.reproduce import changes, compare_rows, read_any_card, rerun, unread, words_of
     from probekit.rows import read_rows
-    from probekit.studies.reproduce import changes, compare_rows, read_any_card, rerun, unread, words_of
 
     told, rows = read_any_card(card)
     if not folder.expanduser().is_dir():

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from probekit.paths import DATA_CACHE
+from probekit.files import DATA_CACHE
 
 __all__ = ["clean_command", "results_command"]
 
@@ -53,8 +53,8 @@ def results_command(
     from rich.markup import escape
     from rich.table import Table
 
-    from probekit.studies.disk import in_words
-    from probekit.studies.results import results
+    from probekit.provenance.disk import in_words
+    from probekit.provenance.inventory import results
 
     found = results(folder, _folders(model), data_dir)
     if json:
@@ -112,9 +112,9 @@ def clean_command(
         probekit clean runs/ --what checkpoints
     """
     from probekit.errors import UsageError
-    from probekit.studies.clean import delete
-    from probekit.studies.disk import in_words, size_of
-    from probekit.studies.results import What, results
+    from probekit.provenance.clean import delete
+    from probekit.provenance.disk import in_words, size_of
+    from probekit.provenance.inventory import What, results
 
     if what not in tuple(What):
         raise UsageError(f"--what is {', '.join(What)}, not {what!r}.")

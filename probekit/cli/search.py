@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from probekit.adaptation.search import Search
+    from probekit.adaptation.search.search import Search
 
 __all__ = ["search_command"]
 
@@ -54,8 +54,8 @@ def search_command(
 
     The same command again goes on. The folder holds trials.parquet, best.toml, rows.parquet and the runs of the best.
     """
-    from probekit.adaptation.search import search
-    from probekit.adaptation.space import read_space
+    from probekit.adaptation.search.search import search
+    from probekit.adaptation.search.space import read_space
     from probekit.cli.progress import bar
 
     given = {

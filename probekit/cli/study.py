@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 import typer
 
 if TYPE_CHECKING:
-    from probekit.studies.run import Outcome
+    from probekit.studies.runner import Outcome
     from probekit.studies.steps import Step
 
 __all__ = ["app"]
@@ -61,10 +61,10 @@ def run_command(
     """
     from probekit.cli import main, parse
     from probekit.errors import UsageError
-    from probekit.paths import slug
+    from probekit.files import slug
     from probekit.studies.file import read_study
     from probekit.studies.plan import study_steps
-    from probekit.studies.run import dask_pool, local_pool
+    from probekit.studies.runner import dask_pool, local_pool
     from probekit.studies.study import run_study, seconds_of
 
     if backend not in ("loky", "dask"):
@@ -199,7 +199,7 @@ class _Teller:
 
 
 def _show_end(outcomes: Sequence[Outcome], folder: Path) -> None:
-    from probekit.paths import slug
+    from probekit.files import slug
 
     count = {state: sum(one.state == state for one in outcomes) for state in ("done", "reused", "failed", "skipped")}
     typer.echo(", ".join(f"{n} {state}" for state, n in count.items() if n))

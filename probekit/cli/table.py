@@ -40,7 +40,7 @@ def table_command(
     from probekit.cli.patterns import expand
     from probekit.errors import UsageError
     from probekit.rows import check_out, evidence, read_rows, write_rows
-    from probekit.studies.tables import TABLES
+    from probekit.tables.paper import TABLES
 
     if kind not in TABLES:
         raise UsageError(f"there is no table {kind!r}; there are {', '.join(TABLES)}.")

@@ -197,8 +197,8 @@ def evaluate_command(
     import pandas as pd
 
     from probekit.activations import ActivationCache
-    from probekit.adaptation.run import read_card
-    from probekit.adaptation.trained import evaluation_rows, say_of_run
+    from probekit.adaptation.runs.evaluation import evaluation_rows, say_of_run
+    from probekit.adaptation.runs.folder import read_card
     from probekit.cli.progress import bar
     from probekit.errors import UsageError
     from probekit.rows import check_out, evidence, write_rows

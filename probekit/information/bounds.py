@@ -48,8 +48,8 @@ def logistic_bound(
     Raises UsageError for numbers, and fewer than 3 folds or too few examples for them; NonFiniteError for NaN and
     infinity.
     """
-    from probekit.probes.design import moments, precision
-    from probekit.probes.logistic import LogisticFit, fit_logistic
+    from probekit.probes.solvers.design import moments, precision
+    from probekit.probes.solvers.logistic import LogisticFit, fit_logistic
 
     if folds < 3:
         raise UsageError(f"folds are 3 or more, not {folds}: the penalty for one is chosen on each of the others.")
@@ -96,7 +96,7 @@ def mlp_bound(
     Everything else as in :func:`logistic_bound`. It is slow: about half a minute for 1,000 × 768 with 19 shuffles,
     where logistic regression takes seconds.
     """
-    from probekit.probes import mlp
+    from probekit.probes.solvers import mlp
 
     fold, labels = _classes(y, folds, shuffles, seed)
     _check(x)
@@ -136,7 +136,7 @@ def ridge_bound(
     jointly normal. Below 0 it is reported as 0; ``raw`` keeps what it was. The interval is that of the bound.
     Raises UsageError for classes, and too few examples for the folds; NonFiniteError for NaN and infinity.
     """
-    from probekit.probes.ridge import fit_ridge
+    from probekit.probes.solvers.ridge import fit_ridge
 
     if y.numbers is None:
         raise UsageError("ridge bounds are for numbers; these labels are classes, for which there are logistic bounds.")
@@ -176,7 +176,7 @@ def _classes(y: Target, folds: int, shuffles: int, seed: int) -> tuple[np.ndarra
 
 
 def _folds(y: Target, folds: int, seed: int) -> np.ndarray:
-    from probekit.probes.folds import folds as split
+    from probekit.probes.protocol.folds import folds as split
 
     classes = y.codes is not None
     return split(np.arange(len(y)) if y.codes is None else y.codes, folds, seed=seed, stratify=classes)

@@ -120,7 +120,7 @@ def principal_components(x: np.ndarray, count: int, *, rotate: bool = True) -> n
     """
     import torch
 
-    from probekit.probes.design import Design, moments
+    from probekit.probes.solvers.design import Design, moments
 
     [sums] = moments(x, dtype=torch.float64)
     scale = sums.inverse_deviation

@@ -13,7 +13,7 @@ from pathlib import Path
 import xxhash
 
 from probekit.errors import ModelError, UsageError
-from probekit.models.published import published
+from probekit.models.conversion import published
 
 __all__ = [
     "config_digest",
@@ -43,7 +43,7 @@ def resolve_model(model: str | Path, revision: str | None = None) -> Path:
     """The local folder of ``model``: the folder itself, or the hub's snapshot of a model id, fetched where needed.
 
     Only JSON, text, vocabulary and safetensors files are fetched, never code or pickles. The published files of an
-    older encoder, such as ``elmo:OPTIONS,WEIGHTS``, are converted (see :mod:`probekit.models.published`).
+    older encoder, such as ``elmo:OPTIONS,WEIGHTS``, are converted (see :mod:`probekit.models.conversion`).
     Raises ModelError where there is neither such a folder nor such a model, or a file that is needed is missing.
     """
     folder = published(str(model)) or Path(model).expanduser()

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from probekit.errors import UsageError
+from probekit.models.conversion import ELMO, SKIP_THOUGHTS
 from probekit.models.encoder import Encoder, Text, Tokens
 from probekit.models.folder import model_type, resolve_model
-from probekit.models.huggingface import Packing, choice, load_transformer
-from probekit.models.huggingface import text_reader as piece_reader
-from probekit.models.published import ELMO, SKIP_THOUGHTS
+from probekit.models.transformers.encoder import Packing, choice, load_transformer
+from probekit.models.transformers.encoder import text_reader as piece_reader
 from probekit.runtime import Dtype
 
 __all__ = ["TextReader", "load_encoder", "text_reader"]
@@ -39,11 +39,11 @@ def text_reader(folder: Path, config: Any, max_length: int | None = None) -> Tex
     model does not have.
     """
     if config.model_type == ELMO:
-        from probekit.models.characters import character_reader
+        from probekit.models.elmo.characters import character_reader
 
         return character_reader(folder, max_length)
     if config.model_type == SKIP_THOUGHTS:
-        from probekit.models.skip_thoughts_encoder import word_reader
+        from probekit.models.skip_thoughts.encoder import word_reader
 
         return word_reader(folder, config, max_length)
     return piece_reader(folder, config, max_length)
@@ -94,8 +94,8 @@ def load_encoder(
     if packing is Packing.GROUPED or compile:
         what = "compile" if compile else "packing='grouped'"
         raise UsageError(f"{what} is for transformers; {model} is of type {kind!r}, which is run packed as it is.")
-    from probekit.models.elmo_encoder import load_elmo
-    from probekit.models.skip_thoughts_encoder import load_skip_thoughts
+    from probekit.models.elmo.encoder import load_elmo
+    from probekit.models.skip_thoughts.encoder import load_skip_thoughts
 
     how: dict[str, Any] = {
         "dtype": dtype, "device": device, "random_weights": random_weights, "revision": revision,

@@ -3,7 +3,7 @@
 from probekit.plots.differences import difference_panels, layer_differences
 from probekit.plots.domains import divergence_by_size, domain_matrix, domain_panels, domain_terms, domain_tree
 from probekit.plots.layers import layer_curve, layer_panels
-from probekit.plots.mixes import mix_panels, mix_weights
+from probekit.plots.mix import mix_panels, mix_weights
 from probekit.plots.panels import WIDTHS
 from probekit.plots.relation import relation_panels, transfer_matrix, transfer_panels
 from probekit.plots.save import save

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probekit.errors import UsageError
-from probekit.plots.looks import CURVE, INK, Looks, curves, metric_title, plain
 from probekit.plots.panels import Scale, dress, legend, one_axes, panels
+from probekit.plots.style import CURVE, INK, Looks, curves, metric_title, plain
 from probekit.rows import make_rows
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ HOLLOW = "p > {:g}, corrected"
 def layer_differences(rows: pd.DataFrame, *, level: float = 0.05, ax: Axes | None = None) -> Axes:
     """Draw paired differences by layer into ``ax``, one series a curve, side by side; returns the Axes.
 
-    rows : of one task and one metric, as :func:`probekit.probes.compare.compare` makes them. The thick bar is the
+    rows : of one task and one metric, as :func:`probekit.compare` makes them. The thick bar is the
         interval of a layer alone, the thin one that of all layers at once (max-t only); a marker is hollow where the
         corrected p-value is above ``level``.
     ax : a new figure's for None. Nothing is shown or saved.

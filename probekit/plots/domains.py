@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from probekit.errors import UsageError
-from probekit.plots.looks import COLOURS, INK, MARKERS
 from probekit.plots.panels import SMALL, bare, width_of, wrapped
+from probekit.plots.style import COLOURS, INK, MARKERS
 from probekit.rows import make_rows
 
 if TYPE_CHECKING:

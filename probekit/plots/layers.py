@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probekit.errors import UsageError
-from probekit.plots.looks import CURVE, INK, Looks, curves, is_random, lower_is_better, metric_title
 from probekit.plots.panels import Scale, dress, legend, one_axes, panels
 from probekit.plots.strip import draw_summary
+from probekit.plots.style import CURVE, INK, Looks, curves, is_random, lower_is_better, metric_title
 from probekit.rows import make_rows
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def layer_curve(
         band is their range); of models with random weights only where there are no others. Inputs without a layer and
         constant predictions are horizontal lines. A marker is hollow where p_adjusted is above 0.05, if rows hold it
         and rest on shuffles enough for less; otherwise where the layer's interval (its value, where it has none)
-        reaches noise of the same model: a look, not a test, which is what :func:`probekit.probes.compare.compare` is
+        reaches noise of the same model: a look, not a test, which is what :func:`probekit.compare` is
         for. A layer whose value is undetermined is an open diamond on the bottom line, dotted over what is possible,
         beyond the top of the axes where that is far above all values.
     metric : the rows' first that is no difference, for None; "selectivity(accuracy)" has a line at zero

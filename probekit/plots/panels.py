@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 
 from probekit.errors import UsageError
-from probekit.plots.looks import FAINT, INK
+from probekit.plots.style import FAINT, INK
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,8 +11,8 @@ import numpy as np
 
 from probekit.errors import UsageError
 from probekit.plots.domains import WRITTEN, write
-from probekit.plots.looks import COLOURS, FAINT, INK, MARKERS, lower_is_better, metric_title
 from probekit.plots.panels import SMALL, bare, even, fitting, grid, inches, same_labels, width_of
+from probekit.plots.style import COLOURS, FAINT, INK, MARKERS, lower_is_better, metric_title
 from probekit.rows import make_rows
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probekit.errors import UsageError
-from probekit.plots.looks import Looks, curves
 from probekit.plots.panels import bare
+from probekit.plots.style import Looks, curves
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,8 +10,8 @@ import numpy as np
 
 from probekit.errors import UsageError
 from probekit.plots.layers import INFORMATION, SMALL, controls_by_layer, not_above_noise, of_metric
-from probekit.plots.looks import CURVE, INK, Looks, curves, lower_is_better, metric_title
 from probekit.plots.panels import bare, dress, legend, one_axes, panels, width_of
+from probekit.plots.style import CURVE, INK, Looks, curves, lower_is_better, metric_title
 from probekit.rows import make_rows
 
 if TYPE_CHECKING:

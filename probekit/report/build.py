@@ -17,7 +17,7 @@ from markupsafe import Markup
 from probekit.errors import UsageError
 from probekit.plots.kinds import LAYERED, Kind, by_kind
 from probekit.report import cautions, figures, summary
-from probekit.report.layers import by_layer
+from probekit.report.curves import by_layer
 from probekit.report.sources import Made, Part, Source, find, read
 from probekit.report.tables import LARGEST, Table, table
 from probekit.report.text import markdown, text

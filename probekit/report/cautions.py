@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from probekit.plots.domains import SIZES, TERMS
 from probekit.plots.kinds import Kind
-from probekit.report.layers import MOST_CURVES
+from probekit.report.curves import MOST_CURVES
 from probekit.report.summary import trained
 
 if TYPE_CHECKING:

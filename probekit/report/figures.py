@@ -16,9 +16,9 @@ from probekit import plots
 from probekit.errors import DataError, ProbekitError, UsageError
 from probekit.plots.domains import SIZES, TERMS, TITLES
 from probekit.plots.kinds import LAYERED, Kind
-from probekit.plots.looks import metric_title
 from probekit.plots.relation import relation_rows, transfer_rows
-from probekit.report.layers import best_layers, by_layer, main_rows
+from probekit.plots.style import metric_title
+from probekit.report.curves import best_layers, by_layer, main_rows
 from probekit.report.sources import Made
 from probekit.report.svg import drawn, embed
 from probekit.report.tables import number

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from probekit.errors import DataError, UsageError
-from probekit.paths import slug
+from probekit.files import slug
 from probekit.rows import card_path, read_card, read_rows
 
 if TYPE_CHECKING:

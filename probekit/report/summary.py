@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from probekit.paths import slug
+from probekit.files import slug
 from probekit.plots.domains import ALIKE, SIZES, TERMS
 from probekit.plots.kinds import Kind
-from probekit.report.layers import best_layers
+from probekit.report.curves import best_layers
 from probekit.report.tables import Table, table
 
 if TYPE_CHECKING:

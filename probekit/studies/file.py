@@ -27,9 +27,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from probekit.activations.pooling import Pooling
 from probekit.adaptation.options import Regime, options_of
-from probekit.adaptation.space import check_type
+from probekit.adaptation.search.space import check_type
 from probekit.errors import DataError, UsageError
-from probekit.tasks.toml import parse_toml, read_toml, unknown_key
+from probekit.toml import parse_toml, read_toml, unknown_key
 
 __all__ = ["Domains", "Figure", "Information", "Probe", "Study", "Table", "Train", "read_study", "shipped_studies"]
 

@@ -13,11 +13,11 @@ from typing import Any
 from probekit.activations.pooling import Pooling
 from probekit.adaptation.options import DEFAULTS, LINEAR, Regime
 from probekit.errors import ProbekitError, UsageError
-from probekit.paths import slug
+from probekit.files import slug
+from probekit.studies.digests import corpus_digest, model_digest, model_size, task_reader
 from probekit.studies.file import Domains, Figure, Information, Probe, Study, Table, Train
-from probekit.studies.outside import corpus_digest, model_digest, model_size, task_reader
 from probekit.studies.steps import OUT, Step
-from probekit.studies.tables import published
+from probekit.tables.paper import published
 from probekit.tasks import load_task
 from probekit.tasks.task import Kind
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from time import monotonic
 
 from probekit.studies.file import Study
-from probekit.studies.run import Main, Outcome, Pool, open_study, run_steps, state_of
+from probekit.studies.runner import Main, Outcome, Pool, open_study, run_steps, state_of
 from probekit.studies.steps import Step
 
 __all__ = ["flops_per_second", "run_study", "seconds_of"]
@@ -27,7 +27,7 @@ def run_study(
     begin: Callable[[Step], None] = lambda _: None,
     tell: Callable[[Outcome], None] = lambda _: None,
 ) -> list[Outcome]:
-    """Do what is missing of a study in its folder; see :func:`probekit.studies.run.run_steps`.
+    """Do what is missing of a study in its folder; see :func:`probekit.studies.runner.run_steps`.
 
     Leaves in ``study.json`` what the report says of it: title, what it is about, and all its steps, in their order.
     Raises UsageError where another process does.

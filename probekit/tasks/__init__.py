@@ -3,7 +3,7 @@
 task = load_task("sst2", "path/to/SST-2")       # a folder of the official files; without it, the hub's copy
 task = load_task("mnli:fiction")                # one domain of it
 task = load_task("grammar:acceptability")       # generated, no files needed
-task = load_task("mine.toml")                   # your own data: see probekit.tasks.custom
+task = load_task("mine.toml")                   # your own data: see probekit.tasks.files.custom
 task.split("dev")[0].text, task.labels("dev")
 """
 
@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from probekit.errors import UsageError
-from probekit.tasks import glue, ner, sick, trec, ud
-from probekit.tasks.cards import Card
+from probekit.tasks.datasets import glue, ner, sick, trec, ud
+from probekit.tasks.datasets.listing import Card
 from probekit.tasks.task import Example, Kind, Label, Split, Task
 
 __all__ = ["DATASETS", "GRAMMARS", "Example", "Kind", "Label", "Split", "Task", "load_task"]
@@ -46,7 +46,7 @@ def load_task(name: str, data_dir: str | Path | None = None) -> Task:
     if toml:
         return load_task(f"{whole}.toml", data_dir).of_domain(domain)
     if name.endswith(".toml"):
-        from probekit.tasks.custom import custom_task
+        from probekit.tasks.files.custom import custom_task
 
         return custom_task(name, data_dir)
     base, _, part = name.partition(":")

@@ -29,8 +29,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from probekit.errors import UsageError
+from probekit.metrics import metric
 from probekit.tasks import _lexicon as lexicon
-from probekit.tasks.metrics import metric
 from probekit.tasks.task import Example, Kind, Label, Split, Task
 
 __all__ = ["COST", "GRAMMAR_TASKS", "grammar_task", "leakage"]

@@ -86,7 +86,7 @@ class Task:
 
     name : as on the command line
     label_names : names of the classes (or word tags) by index; empty for regression
-    metrics : names known to :mod:`probekit.tasks.metrics`; the first is the task's own
+    metrics : names known to :mod:`probekit.metrics`; the first is the task's own
     source, licence : where the data come from, and under which terms
     """
 

@@ -27,7 +27,8 @@ torch.set_num_threads(1)
 import h5py
 from toys import toy_task
 
-from probekit.activations import cache_activations, partial, plan, verify
+from probekit.activations import cache_activations, verify
+from probekit.activations.writing import partial, plan
 from probekit.errors import ProbekitError
 from probekit.models import load_encoder
 

@@ -19,10 +19,10 @@ import torch
 from toys import toy_pairs, toy_tags, toy_task
 
 from probekit.activations import ActivationCache, cache_activations, verify
-from probekit.activations import job as job_module
-from probekit.activations import journal as journal_module
-from probekit.activations import partial as partial_module
-from probekit.activations import plan as plan_module
+from probekit.activations.writing import job as job_module
+from probekit.activations.writing import journal as journal_module
+from probekit.activations.writing import partial as partial_module
+from probekit.activations.writing import plan as plan_module
 from probekit.errors import (
     CacheBusy,
     CacheCorrupt,
@@ -424,7 +424,7 @@ def test_folders_that_cannot_be_written(encoder, tmp_path):
     with pytest.raises(CacheError, match="not a folder"):
         cache_activations(encoder, toy_task(), out=tmp_path / "file" / "c.h5")
     code = (
-        "import os, sys; from pathlib import Path; from probekit.activations.journal import locked\n"
+        "import os, sys; from pathlib import Path; from probekit.activations.writing.journal import locked\n"
         "folder = Path(sys.argv[1]); folder.chmod(0o555)\n"
         "if os.getuid() == 0: folder.parent.chmod(0o777); os.setuid(65534)\n"
         "with locked(folder / 'c.h5', wait=None): pass"
@@ -590,7 +590,7 @@ def test_compressing_needs_room(encoder, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("lanes", [1, 2, 4])
 def test_a_kill_costs_at_most_one_block_a_lane(encoder, tmp_path, small_blocks, monkeypatch, lanes):
-    from probekit.activations import extract
+    from probekit.activations.writing import extract
 
     begun, noted, most = [], [], []
     inner_begin, inner_append = extract._Output.begin, journal_module.Journal.append

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from probekit.activations.certify import certify, quick_certificate
 from probekit.errors import DataError, UsageError
 from probekit.models import load_encoder
-from probekit.models.packed import PACKED, Groups, packed_attention
+from probekit.models.transformers.packed import PACKED, Groups, packed_attention
 
 TEXTS = ["the cat sleeps.", "dog", "a small old dog sees the bird in the garden!", ("the cat", "a dog runs")]
 

@@ -13,23 +13,23 @@ import torch
 from tiny_elmo import tiny_elmo
 from toys import toy_pairs, toy_tags, toy_task
 
-from probekit import paths
+from probekit import files as paths
 from probekit.activations import ActivationCache, cache_activations, verify
-from probekit.activations import job as job_module
-from probekit.activations import plan as plan_module
-from probekit.activations.plan import batches_in_order, plan_in_order
-from probekit.adaptation.features import prepare_feature_extraction
+from probekit.activations.writing import job as job_module
+from probekit.activations.writing import plan as plan_module
+from probekit.activations.writing.plan import batches_in_order, plan_in_order
 from probekit.adaptation.options import HeadOptions
+from probekit.adaptation.training.feature_extraction import prepare_feature_extraction
+from probekit.analyses.pairs import probe
 from probekit.errors import CacheMismatch, ModelError, UsageError
 from probekit.models import load_encoder
-from probekit.models.characters import character_ids
-from probekit.models.elmo_encoder import ElmoEncoder
+from probekit.models.elmo.characters import character_ids
+from probekit.models.elmo.encoder import ElmoEncoder
 from probekit.models.folder import resolve_model
-from probekit.models.stock import load_model
-from probekit.probes.caches import probe
-from probekit.probes.folds import duplicates
-from probekit.probes.inputs import keys
-from probekit.probes.options import Options
+from probekit.models.transformers.stock import load_model
+from probekit.probes.protocol.baselines import keys
+from probekit.probes.protocol.folds import duplicates
+from probekit.probes.protocol.options import Options
 from probekit.tasks.task import Example, Kind, Split, Task
 
 NEAR = {"atol": 2e-5, "rtol": 1e-4}  # found 7e-6: other kernels, and pooling in another order

@@ -5,7 +5,7 @@ import pytest
 from toys import toy_pairs, toy_tags, toy_task
 
 from probekit.activations import ActivationCache, cache_activations
-from probekit.activations.reader import TokenReader
+from probekit.activations.tokens import TokenReader
 from probekit.errors import UsageError
 
 STORES = {

@@ -9,7 +9,7 @@ from accelerate.data_loader import BatchSamplerShard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from probekit.adaptation.batches import MEGABATCH, Batches, label_tensor, mask_of, padded, word_tensors
+from probekit.adaptation.data.batches import MEGABATCH, Batches, label_tensor, mask_of, padded, word_tensors
 from probekit.adaptation.heads.head import IGNORED
 
 

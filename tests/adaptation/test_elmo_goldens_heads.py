@@ -14,10 +14,10 @@ from probekit.adaptation.heads import bcn, bilstm
 from probekit.adaptation.heads.allennlp import renamed, scalar_mix
 from probekit.adaptation.heads.head import IGNORED, States
 from probekit.adaptation.heads.scalar_mix import ScalarMix
-from probekit.models.characters import character_ids
-from probekit.models.elmo_files import convert_elmo
-from probekit.models.stock import load_model
-from probekit.tasks.metrics import metric
+from probekit.metrics import metric
+from probekit.models.elmo.characters import character_ids
+from probekit.models.elmo.files import convert_elmo
+from probekit.models.transformers.stock import load_model
 
 SHARED = Path(__file__).parents[2] / "../shared/goldens"
 

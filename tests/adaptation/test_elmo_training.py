@@ -10,21 +10,21 @@ from safetensors.torch import load_file
 from test_resume import Stop, same, stopping
 from tiny_elmo import tiny_elmo
 
-from probekit import paths
+from probekit import files as paths
 from probekit.activations import ActivationCache, cache_activations
-from probekit.adaptation.groups import layer_groups, layer_names, param_groups
-from probekit.adaptation.text import TextData
+from probekit.adaptation.data.text import TextData
+from probekit.adaptation.runs.evaluation import evaluate_run, load_learner
 from probekit.adaptation.train import train
-from probekit.adaptation.trained import evaluate_run, load_learner
+from probekit.adaptation.training.groups import layer_groups, layer_names, param_groups
 from probekit.errors import UsageError
 from probekit.models import load_encoder
-from probekit.models.characters import character_ids
-from probekit.models.elmo_files import convert_elmo
+from probekit.models.elmo.characters import character_ids
+from probekit.models.elmo.files import convert_elmo
+from probekit.models.elmo.lstm import ProjectedLSTM, Steps
 from probekit.models.encoder import Batch
-from probekit.models.huggingface import all_layers
-from probekit.models.linears import train_with_onednn
 from probekit.models.loading import text_reader
-from probekit.models.lstm import ProjectedLSTM, Steps
+from probekit.models.transformers.encoder import all_layers
+from probekit.models.transformers.onednn import train_with_onednn
 from probekit.tasks.task import Example, Split, Task
 
 ONCE = SHORT | {"epochs": 1}

@@ -10,9 +10,9 @@ import torch
 from lessons import SHORT, count, pairs, praise, tags
 
 from probekit.activations import ActivationCache, cache_activations
-from probekit.adaptation.run import read_card
+from probekit.adaptation.runs.evaluation import evaluate_run, load_learner
+from probekit.adaptation.runs.folder import read_card
 from probekit.adaptation.train import train
-from probekit.adaptation.trained import evaluate_run, load_learner
 from probekit.errors import CacheMismatch, DataError, ModelError, UsageError
 from probekit.tasks.task import Split, Task
 

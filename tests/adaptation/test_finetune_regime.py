@@ -11,11 +11,11 @@ from safetensors.torch import load_file
 from tiny import DECODERS, FAMILIES
 
 from probekit.activations import ActivationCache, cache_activations
+from probekit.adaptation.runs.evaluation import load_learner
 from probekit.adaptation.train import train
-from probekit.adaptation.trained import load_learner
 from probekit.models import load_encoder
 from probekit.models.encoder import Batch
-from probekit.models.huggingface import all_layers
+from probekit.models.transformers.encoder import all_layers
 from probekit.tasks.task import Kind
 
 STEEP = {"epochs": 8, "batch_size": 8, "learning_rate": 2e-3, "device": "cpu", "warmup": 0.1}
@@ -79,7 +79,7 @@ def test_gradual_unfreezing_begins_at_the_top(tiny_bert, tmp_path):
 
 def layers_in_memory(learner, encoder, texts):
     """Every layer of each text: what enters the blocks and leaves them, by hooks on the learner's own encoder."""
-    from probekit.models.stock import find_blocks
+    from probekit.models.transformers.stock import find_blocks
 
     net, found = learner.encoder, []
     blocks = find_blocks(net)

@@ -9,8 +9,8 @@ import tiny
 import torch
 from torch import nn
 
-from probekit.adaptation.groups import layer_groups, param_groups
-from probekit.models.stock import find_blocks, load_model
+from probekit.adaptation.training.groups import layer_groups, param_groups
+from probekit.models.transformers.stock import find_blocks, load_model
 
 
 def encoder_of(folder):

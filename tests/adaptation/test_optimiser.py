@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.nn.utils import clip_grad_norm_
 
-from probekit.adaptation.optimiser import BertAdamW
-from probekit.adaptation.schedules import Schedule, build
+from probekit.adaptation.training.optimiser import BertAdamW
+from probekit.adaptation.training.schedules import Schedule, build
 from probekit.errors import UsageError
 
 GOLDEN = Path(__file__).parents[2] / "../shared/goldens/task_models/bert_adamw.npz"

@@ -16,8 +16,8 @@ from probekit.adaptation.heads import make_head, pools
 from probekit.adaptation.heads.head import States
 from probekit.adaptation.heads.linear import pooled
 from probekit.adaptation.heads.pair import Pair, Rating, rating_distribution
+from probekit.adaptation.runs.evaluation import evaluate_run
 from probekit.adaptation.train import train
-from probekit.adaptation.trained import evaluate_run
 from probekit.errors import UsageError
 from probekit.tasks.task import Example, Kind, Split, Task
 

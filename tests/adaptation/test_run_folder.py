@@ -14,7 +14,7 @@ from lessons import SHORT, count, praise, same_weights, weights
 
 import probekit.adaptation.train as module
 from probekit.activations import cache_activations
-from probekit.adaptation.run import RESUME, load_weights, locked_run, read_card, save_folder
+from probekit.adaptation.runs.folder import RESUME, load_weights, locked_run, read_card, save_folder
 from probekit.adaptation.train import train, train_on_caches
 from probekit.errors import CacheBusy, DataError, ModelError, NonFiniteError, UsageError
 from probekit.rows import read_rows
@@ -94,7 +94,7 @@ def test_the_same_features_again(tiny_bert, tmp_path, monkeypatch):
     options = SHORT | {"regime": "feature-extraction", "head": "linear", "caches": tmp_path / "caches"}
     first = train(praise(), tiny_bert, tmp_path / "run", **options)
     monkeypatch.setattr(module, "prepare_feature_extraction", stop)
-    monkeypatch.setattr("probekit.models.stock.load_model", stop)
+    monkeypatch.setattr("probekit.models.transformers.stock.load_model", stop)
     again = train(praise(), tiny_bert, tmp_path / "run", **options)
     assert again.card == first.card
 

@@ -12,11 +12,11 @@ import torch
 from torch import nn
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
-from probekit.adaptation.groups import layer_groups, param_groups
-from probekit.adaptation.schedules import Schedule, SlantedTriangular, build, slanted_triangular, triangle
-from probekit.adaptation.unfreezing import Unfreezing, trained
+from probekit.adaptation.training.groups import layer_groups, param_groups
+from probekit.adaptation.training.schedules import Schedule, SlantedTriangular, build, slanted_triangular, triangle
+from probekit.adaptation.training.unfreezing import Unfreezing, trained
 from probekit.errors import UsageError
-from probekit.models.stock import load_model
+from probekit.models.transformers.stock import load_model
 
 GOLDEN = Path(__file__).parents[2] / "../shared/goldens/task_models/slanted_triangular.npz"
 CASES = json.loads(GOLDEN.with_name("slanted_triangular_meta.json").read_text()) if GOLDEN.exists() else {}

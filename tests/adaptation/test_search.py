@@ -18,11 +18,11 @@ import torch
 import typer
 from typer.testing import CliRunner
 
-from probekit.adaptation import search as module
 from probekit.adaptation.options import Regime, options_of
-from probekit.adaptation.run import read_card
-from probekit.adaptation.search import search
-from probekit.adaptation.space import read_space, shipped_spaces
+from probekit.adaptation.runs.folder import read_card
+from probekit.adaptation.search import search as module
+from probekit.adaptation.search.search import search
+from probekit.adaptation.search.space import read_space, shipped_spaces
 from probekit.cli.search import search_command
 from probekit.errors import CacheBusy, DataError, NonFiniteError, UsageError
 from probekit.rows import read_rows
@@ -188,8 +188,8 @@ def test_processes_see_the_gpus_dealt_out_to_them(tmp_path, monkeypatch):
 
 KILLED = """
 import sys
-from probekit.adaptation.search import search
-from probekit.adaptation.space import read_space
+from probekit.adaptation.search.search import search
+from probekit.adaptation.search.space import read_space
 if __name__ == "__main__":
     search(read_space(sys.argv[1]), sys.argv[2], workers=int(sys.argv[3]), device="cpu")
 """

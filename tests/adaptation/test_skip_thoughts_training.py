@@ -10,15 +10,15 @@ from safetensors.torch import load_file
 from tiny import WORDS
 
 from probekit.activations import ActivationCache
-from probekit.adaptation.text import TextData
+from probekit.adaptation.data.text import TextData
+from probekit.adaptation.runs.evaluation import evaluate_run, load_learner
 from probekit.adaptation.train import train
-from probekit.adaptation.trained import evaluate_run, load_learner
 from probekit.errors import UsageError
 from probekit.models import load_encoder
+from probekit.models.elmo.lstm import Steps
 from probekit.models.encoder import Batch
-from probekit.models.linears import train_with_onednn
-from probekit.models.lstm import Steps
-from probekit.models.skip_thoughts import GRU, SkipThoughtsConfig, SkipThoughtsModel
+from probekit.models.skip_thoughts.model import GRU, SkipThoughtsConfig, SkipThoughtsModel
+from probekit.models.transformers.onednn import train_with_onednn
 
 ONCE = SHORT | {"epochs": 1}
 FEATURES = ONCE | {"regime": "feature-extraction"}

@@ -7,8 +7,8 @@ import pytest
 import torch
 from lessons import count, pairs, praise, tags
 
+from probekit.adaptation.data.text import TextData
 from probekit.adaptation.heads.head import IGNORED
-from probekit.adaptation.text import TextData
 from probekit.models import load_encoder
 from probekit.tasks.task import Example, Kind, Split, Task
 

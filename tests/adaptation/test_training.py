@@ -9,11 +9,11 @@ import pytest
 import torch
 from lessons import SHORT, count, pairs, praise, same_weights, tags, weights
 
-from probekit.adaptation.finetune import prepare_fine_tuning
 from probekit.adaptation.options import HeadOptions, TrainOptions, options_of
-from probekit.adaptation.run import RESUME
+from probekit.adaptation.runs.folder import RESUME
 from probekit.adaptation.train import train
-from probekit.adaptation.training import save_steps
+from probekit.adaptation.training.fine_tuning import prepare_fine_tuning
+from probekit.adaptation.training.trainer import save_steps
 from probekit.errors import DataError, NonFiniteError, UsageError
 from probekit.tasks.task import Split, Task
 

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from tiny import WORDS
 
-import probekit.information.layers as module
+import probekit.information.curves as module
 from probekit.activations import ActivationCache, cache_activations
+from probekit.analyses.information import mi
 from probekit.cli import main
 from probekit.errors import UsageError
 from probekit.information import mutual_information
 from probekit.rows import read_card, read_rows
-from probekit.studies.information import mi
 from probekit.tasks.task import Example, Kind, Split, Task
 
 PLAIN = [w for w in WORDS if w.isalpha() and w not in ("good", "cat")]

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from probekit.activations import cache_activations
-from probekit.activations.journal import journal_path
+from probekit.activations.writing.journal import journal_path
 from probekit.cli import main
 
 NOW = 1_700_000_000
@@ -82,7 +82,7 @@ def test_it_asks(folder, tiny_bert, capsys, monkeypatch):
 
 
 def test_what_could_not_be_deleted_is_told(folder, tiny_bert, capsys, monkeypatch):
-    monkeypatch.setattr("probekit.studies.clean.delete", lambda item: "why" if item.path.name == "old.h5" else "")
+    monkeypatch.setattr("probekit.provenance.clean.delete", lambda item: "why" if item.path.name == "old.h5" else "")
     assert main(["clean", str(folder), "--what", "caches", "--model", str(tiny_bert), "--yes"]) == 1
     said = capsys.readouterr()
     assert "old.h5 is left: why." in said.err

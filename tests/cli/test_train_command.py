@@ -7,7 +7,7 @@ import pytest
 
 from probekit.adaptation.heads import HEADS
 from probekit.adaptation.options import Regime, options_of
-from probekit.adaptation.run import read_card
+from probekit.adaptation.runs.folder import read_card
 from probekit.cli import main
 from probekit.rows import read_card as evidence_of
 from probekit.rows import read_rows
@@ -167,7 +167,7 @@ def test_a_run_has_the_name_that_it_is_given(tiny_bert, tmp_path):
 
 
 def test_interrupted_from_the_keyboard(tiny_bert, tmp_path, told, monkeypatch):
-    from probekit.adaptation.learners import FineTuning
+    from probekit.adaptation.training.learners import FineTuning
 
     def stop(*_, **__):
         raise KeyboardInterrupt

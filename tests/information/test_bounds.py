@@ -9,7 +9,7 @@ from probekit.errors import NonFiniteError, UsageError
 from probekit.information.bounds import logistic_bound, mlp_bound, ridge_bound
 from probekit.information.nearest_neighbour import nearest_neighbour
 from probekit.information.target import target
-from probekit.probes.folds import folds
+from probekit.probes.protocol.folds import folds
 
 
 def shifted(rng, n=300, d=5, shift=2.0, classes=2):

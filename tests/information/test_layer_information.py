@@ -8,10 +8,10 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
-import probekit.information.layers as module
+import probekit.information.curves as module
 from probekit.errors import NonFiniteError, UsageError
 from probekit.information import Information
-from probekit.information.layers import check_estimators, layer_information
+from probekit.information.curves import check_estimators, layer_information
 from probekit.rows import read_rows, write_rows
 
 ABOUT = {"task": "toy", "split": "train", "model": "tiny", "representation": "mean"}

@@ -14,13 +14,13 @@ from tiny_elmo import tiny_elmo
 from probekit.activations.certify import certify
 from probekit.errors import UsageError
 from probekit.models import load_encoder
-from probekit.models.characters import BEGIN, END, PADDING, character_ids
-from probekit.models.elmo_encoder import WordTable
-from probekit.models.elmo_files import convert_elmo
+from probekit.models.elmo.characters import BEGIN, END, PADDING, character_ids
+from probekit.models.elmo.encoder import WordTable
+from probekit.models.elmo.files import convert_elmo
+from probekit.models.elmo.lstm import ProjectedLSTM, Steps
 from probekit.models.encoder import Batch
-from probekit.models.linears import onednn_available
-from probekit.models.lstm import ProjectedLSTM, Steps
-from probekit.models.stock import load_model
+from probekit.models.transformers.onednn import onednn_available
+from probekit.models.transformers.stock import load_model
 from probekit.runtime import torch_threads
 
 words = st.text(st.sampled_from("abcé日😀'\ud800"), max_size=5) | st.sampled_from(

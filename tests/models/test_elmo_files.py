@@ -16,14 +16,14 @@ from tiny_elmo import CNN, LSTM, shapes, tiny_elmo
 from transformers import AutoModel
 from transformers.utils.logging import disable_progress_bar
 
-from probekit import paths
+from probekit import files as paths
 from probekit.errors import ModelError, UsageError
 from probekit.models import load_encoder
-from probekit.models.elmo_files import convert_elmo
+from probekit.models.conversion import published, published_name
+from probekit.models.elmo.files import convert_elmo
 from probekit.models.folder import model_type, resolve_model
 from probekit.models.identity import identify
-from probekit.models.published import published, published_name
-from probekit.models.stock import load_model
+from probekit.models.transformers.stock import load_model
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ import torch
 
 from probekit.adaptation.heads.scalar_mix import ScalarMix
 from probekit.models import load_encoder
-from probekit.models.characters import character_ids
-from probekit.models.elmo_files import convert_elmo
+from probekit.models.elmo.characters import character_ids
+from probekit.models.elmo.files import convert_elmo
+from probekit.models.elmo.lstm import ProjectedLSTM, Steps
 from probekit.models.encoder import Batch
-from probekit.models.lstm import ProjectedLSTM, Steps
-from probekit.models.stock import load_model
+from probekit.models.transformers.stock import load_model
 from probekit.runtime import torch_threads
 
 SHARED = Path(__file__).parents[2] / "../shared/goldens/elmo"

@@ -6,10 +6,10 @@ import shutil
 import pytest
 
 from probekit import cache_activations, load_encoder
-from probekit.activations.job import digest
+from probekit.activations.writing.job import digest
+from probekit.analyses.pairs import about
 from probekit.errors import ModelError
 from probekit.models.identity import identify, origin
-from probekit.probes.caches import about
 
 CARD = {"format": "probekit-run/1", "run": "cola-seed-1", "model": "tiny-bert", "step": 120, "total_steps": 600}
 JOB = {"task": "grammar:acceptability", "split": "dev", "limit": 12, "device": "cpu"}

@@ -10,7 +10,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from probekit.models import load_encoder
 from probekit.models.encoder import Batch
-from probekit.models.huggingface import all_layers
+from probekit.models.transformers.encoder import all_layers
 
 TEXTS = ["the cat sleeps.", "a small old dog sees the bird in the garden!", "it was not good.", "dog", "the dog runs."]
 TOLERANCE = 5e-6  # largest seen over all families: 1.4e-6

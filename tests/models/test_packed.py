@@ -7,10 +7,11 @@ import torch
 from transformers import AttentionInterface
 
 from probekit.errors import ModelError, UsageError
-from probekit.models import huggingface, load_encoder
+from probekit.models import load_encoder
 from probekit.models.encoder import Batch
-from probekit.models.linears import PrepackedLinear, onednn_available
-from probekit.models.packed import PACKED, Groups, groups_of, packed_attention, positions_of
+from probekit.models.transformers import encoder as huggingface
+from probekit.models.transformers.onednn import PrepackedLinear, onednn_available
+from probekit.models.transformers.packed import PACKED, Groups, groups_of, packed_attention, positions_of
 
 
 def leaking(module, query, key, value, attention_mask, **kwargs):

@@ -12,17 +12,17 @@ from thoughts import WORDS, publish, thoughts
 from torch.nn.utils.rnn import pack_sequence
 
 from probekit.activations.certify import certify
-from probekit.adaptation.groups import layer_groups
 from probekit.adaptation.heads.pair import Rating
-from probekit.adaptation.learners import FineTuning
+from probekit.adaptation.training.groups import layer_groups
+from probekit.adaptation.training.learners import FineTuning
 from probekit.errors import ModelError, UsageError
 from probekit.models import load_encoder
 from probekit.models.encoder import Batch
-from probekit.models.linears import onednn_available
-from probekit.models.skip_thoughts import SkipThoughtsConfig, SkipThoughtsModel
-from probekit.models.skip_thoughts_encoder import load_skip_thoughts
-from probekit.models.skip_thoughts_files import convert
-from probekit.models.stock import load_model
+from probekit.models.skip_thoughts.encoder import load_skip_thoughts
+from probekit.models.skip_thoughts.files import convert
+from probekit.models.skip_thoughts.model import SkipThoughtsConfig, SkipThoughtsModel
+from probekit.models.transformers.onednn import onednn_available
+from probekit.models.transformers.stock import load_model
 from probekit.runtime import torch_threads
 
 SHARED = Path(__file__).parents[2] / "../shared/goldens/task_models"

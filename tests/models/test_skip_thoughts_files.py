@@ -13,8 +13,8 @@ from thoughts import WORDS, gru, publish
 
 from probekit.errors import DataError, ModelError, UsageError
 from probekit.models.folder import weight_files
-from probekit.models.skip_thoughts_encoder import load_skip_thoughts
-from probekit.models.skip_thoughts_files import convert, read_dictionary, read_vectors, regress
+from probekit.models.skip_thoughts.encoder import load_skip_thoughts
+from probekit.models.skip_thoughts.files import convert, read_dictionary, read_vectors, regress
 
 
 def written(folder):

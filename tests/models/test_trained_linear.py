@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from probekit.models.linears import TrainedLinear, onednn_available, train_with_onednn
+from probekit.models.transformers.onednn import TrainedLinear, onednn_available, train_with_onednn
 
 pytestmark = pytest.mark.skipif(not onednn_available(torch.float32), reason="oneDNN does not work here")
 

@@ -6,9 +6,9 @@ import torch
 from scipy import sparse
 
 from probekit.errors import NonFiniteError, UsageError
-from probekit.probes.design import Design, accelerator, moments
-from probekit.probes.logistic import CS, fit_logistic
-from probekit.probes.ridge import ALPHAS, fit_ridge
+from probekit.probes.solvers.design import Design, accelerator, moments
+from probekit.probes.solvers.logistic import CS, fit_logistic
+from probekit.probes.solvers.ridge import ALPHAS, fit_ridge
 
 
 @pytest.fixture(scope="module")

@@ -12,13 +12,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from probekit.errors import NonFiniteError, UsageError
-from probekit.probes.diagnostic import evaluate_layers, layer_rows, pair_features
-from probekit.probes.folds import folds
-from probekit.probes.logistic import CS
-from probekit.probes.options import Inputs, Labels, Options
-from probekit.probes.ridge import ALPHAS
-from probekit.probes.selection import Estimator
-from probekit.tasks.metrics import metric
+from probekit.metrics import metric
+from probekit.probes.protocol.diagnostic import evaluate_layers, layer_rows, pair_features
+from probekit.probes.protocol.folds import folds
+from probekit.probes.protocol.options import Inputs, Labels, Options
+from probekit.probes.protocol.selection import Estimator
+from probekit.probes.solvers.logistic import CS
+from probekit.probes.solvers.ridge import ALPHAS
 
 ABOUT = {"task": "toy", "split": "dev", "model": "toy", "representation": "mean"}
 QUICK = Options(resamples=0, controls=0)

@@ -8,9 +8,7 @@ from scipy import sparse
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from probekit.errors import UsageError
-from probekit.probes.diagnostic import pair_features
-from probekit.probes.folds import duplicates
-from probekit.probes.inputs import (
+from probekit.probes.protocol.baselines import (
     bag_of_pieces,
     keys,
     length,
@@ -19,6 +17,8 @@ from probekit.probes.inputs import (
     type_majority,
     word_types,
 )
+from probekit.probes.protocol.diagnostic import pair_features
+from probekit.probes.protocol.folds import duplicates
 
 
 def pieces(*texts):

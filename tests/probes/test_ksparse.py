@@ -5,7 +5,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from probekit.errors import NonFiniteError, UsageError
-from probekit.probes.ksparse import KSparse, path, rank
+from probekit.probes.solvers.ksparse import KSparse, path, rank
 
 
 def planted(n=1500, d=60, k=4, classes=2, seed=0, explained=0.5):

@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from probekit.errors import NonFiniteError, UsageError
-from probekit.probes.logistic import CS, LogisticPath, fit_logistic
+from probekit.probes.solvers.logistic import CS, LogisticPath, fit_logistic
 from probekit.runtime import torch_threads
 
 # scikit-learn's newton-cg at tight tolerances, on some processors: the last step is too small to tell
@@ -340,7 +340,7 @@ def test_what_is_not_finite(value, row):
 MEMORY = """
 import sys, threading, time
 import numpy as np
-from probekit.probes.logistic import LogisticPath
+from probekit.probes.solvers.logistic import LogisticPath
 def anonymous():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssAnon")) / 1024
 n, d = 60_000, 256

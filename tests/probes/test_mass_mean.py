@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import NearestCentroid
 
 from probekit.errors import NonFiniteError, UsageError
-from probekit.probes.mass_mean import MassMean, path
+from probekit.probes.solvers.mass_mean import MassMean, path
 
 
 def data(n=400, d=8, classes=3, seed=0, gap=1.0):

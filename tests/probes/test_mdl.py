@@ -7,14 +7,14 @@ from tiny import WORDS
 from typer.testing import CliRunner
 
 from probekit.activations import ActivationCache, cache_activations
+from probekit.analyses.mdl import mdl
 from probekit.cli.mdl import mdl_command
 from probekit.errors import NonFiniteError, UsageError
-from probekit.probes.mdl import mdl_rows
-from probekit.probes.online import online_code
-from probekit.probes.options import Labels
-from probekit.probes.variational import variational_code
+from probekit.probes.codes.mdl import mdl_rows
+from probekit.probes.codes.online import online_code
+from probekit.probes.codes.variational import variational_code
+from probekit.probes.protocol.options import Labels
 from probekit.rows import read_card, read_rows
-from probekit.studies.mdl import mdl
 from probekit.tasks.task import Example, Kind, Split, Task
 
 ABOUT = {"task": "toy", "split": "train", "model": "toy", "representation": "mean"}
@@ -59,7 +59,7 @@ def test_rows_of_the_online_code():
 def test_rows_of_the_variational_code(monkeypatch):
     layers, y = toy()
     quick = lambda *args, **more: variational_code(*args, **more, steps=200)  # noqa: E731
-    monkeypatch.setattr("probekit.probes.mdl.variational_code", quick)
+    monkeypatch.setattr("probekit.probes.codes.mdl.variational_code", quick)
     rows = mdl_rows(layers, y, about=ABOUT, targets={"coin": 1 - y}, code="variational")
     assert set(rows["code"]) == {"variational"}
     one = rows[(rows["layer"] == 1) & (rows["target"] == "coin")].set_index("metric")

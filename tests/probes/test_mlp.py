@@ -6,8 +6,8 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from probekit.errors import NonFiniteError, UsageError
-from probekit.probes import mlp
-from probekit.probes.mlp import MLP, Options, path, regression_path
+from probekit.probes.solvers import mlp
+from probekit.probes.solvers.mlp import MLP, Options, path, regression_path
 
 QUICK = Options(hidden=8, batch=64, rounds=6, steps=4, patience=2)
 

@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 from probekit.errors import NonFiniteError, UsageError
-from probekit.probes.online import FRACTIONS, online_code
+from probekit.probes.codes.online import FRACTIONS, online_code
 
 CS = (1e-3, 0.1, 10.0)
 

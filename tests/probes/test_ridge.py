@@ -8,7 +8,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from probekit.errors import NonFiniteError, UsageError
-from probekit.probes.ridge import RidgePath, fit_ridge
+from probekit.probes.solvers.ridge import RidgePath, fit_ridge
 
 ALPHAS = (1e-3, 1.0, 1e3)
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from probekit.errors import UsageError
-from probekit.probes import selection
-from probekit.probes.folds import folds
-from probekit.probes.logistic import CS, fit_logistic
-from probekit.probes.ridge import ALPHAS
-from probekit.probes.selection import Estimator, Problem, grid, select
+from probekit.probes.protocol import selection
+from probekit.probes.protocol.folds import folds
+from probekit.probes.protocol.selection import Estimator, Problem, grid, select
+from probekit.probes.solvers.logistic import CS, fit_logistic
+from probekit.probes.solvers.ridge import ALPHAS
 
 
 def toy(n=240, d=6, classes=3, seed=0):

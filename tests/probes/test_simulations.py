@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from probekit.probes.bootstrap import intervals, replicates
-from probekit.probes.compare import paired
-from probekit.probes.evaluated import Evaluated
+from probekit.statistics.bootstrap import intervals, replicates
+from probekit.statistics.comparisons import paired
+from probekit.statistics.predictions import Evaluated
 
 
 def classes(rng, runs, n):

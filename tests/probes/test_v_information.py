@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from probekit.errors import UsageError
-from probekit.probes.logistic import LogisticPath
-from probekit.probes.v_information import pointwise, prior_loss, v_information_rows
+from probekit.probes.codes.v_information import pointwise, prior_loss, v_information_rows
+from probekit.probes.solvers.logistic import LogisticPath
 
 ABOUT = {"task": "toy", "split": "dev", "model": "toy", "representation": "mean", "estimator": "logistic", "layer": 0}
 

@@ -6,8 +6,8 @@ import torch
 from scipy.integrate import quad
 
 from probekit.errors import UsageError
-from probekit.probes.online import online_code
-from probekit.probes.variational import _divergence, variational_code
+from probekit.probes.codes.online import online_code
+from probekit.probes.codes.variational import _divergence, variational_code
 
 
 def toy(n=1000, d=20, classes=2, seed=0):

@@ -13,11 +13,11 @@ from pages import SCRIPT, cells, curve, domain, page, record, save, training
 
 from probekit import plots
 from probekit.errors import DataError, UsageError
-from probekit.paths import slug
+from probekit.files import slug
 from probekit.plots.kinds import Kind, by_kind
 from probekit.report import build_report
 from probekit.report.cautions import of_rows
-from probekit.report.layers import best_layers, by_layer
+from probekit.report.curves import best_layers, by_layer
 from probekit.report.summary import regimes, trained
 from probekit.report.svg import embed
 from probekit.report.tables import LARGEST, number, table

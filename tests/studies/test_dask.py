@@ -4,7 +4,7 @@ import pytest
 
 from probekit.cli import main
 from probekit.errors import ProbekitError
-from probekit.studies.run import dask_pool, run_steps
+from probekit.studies.runner import dask_pool, run_steps
 from probekit.studies.steps import OUT, Step
 
 distributed = pytest.importorskip("distributed")

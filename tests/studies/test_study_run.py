@@ -12,7 +12,7 @@ from probekit.errors import UsageError
 from probekit.rows import read_card, read_rows
 from probekit.studies.file import read_study
 from probekit.studies.plan import study_steps
-from probekit.studies.run import Outcome, Pool, open_study, run_steps, state_of
+from probekit.studies.runner import Outcome, Pool, open_study, run_steps, state_of
 from probekit.studies.steps import OUT, Step
 
 STUDY = """
@@ -135,7 +135,7 @@ def test_other_data_or_weights_make_steps_new(steps, tmp_path, tiny_bert):
     assert {name: one[1] for name, one in state_of(steps(), tmp_path / "elsewhere").items()} == before
     with (tmp_path / "dev.tsv").open("a") as file:
         file.write("the sea is wild\twild\tsea\n")
-    from probekit.studies.outside import task_reader
+    from probekit.studies.digests import task_reader
 
     task_reader.cache_clear()
     after = digests()
@@ -308,7 +308,7 @@ def test_one_process_runs_a_study(tmp_path):
 
 
 def test_steps_run_in_processes_of_their_own(tmp_path):
-    from probekit.studies.run import local_pool
+    from probekit.studies.runner import local_pool
 
     def number(words):
         Path(words[1]).write_text(str(os.getpid()))
@@ -323,7 +323,7 @@ def test_steps_run_in_processes_of_their_own(tmp_path):
 
 @pytest.mark.slow
 def test_a_process_that_is_killed_costs_its_step(tmp_path):
-    from probekit.studies.run import local_pool
+    from probekit.studies.runner import local_pool
 
     def odd(words):
         if words[1].endswith("b"):

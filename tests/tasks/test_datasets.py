@@ -10,7 +10,7 @@ import pytest
 
 from probekit.errors import DataError, UsageError
 from probekit.tasks import DATASETS, GRAMMARS, Task, load_task
-from probekit.tasks.ner import bio, conll2003, universal_ner, wnut17
+from probekit.tasks.datasets.ner import bio, conll2003, universal_ner, wnut17
 from probekit.tasks.task import Kind
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from probekit.tasks import Task, load_task
 from probekit.tasks.check import SplitReport, check_task
-from probekit.tasks.ner import universal_ner
+from probekit.tasks.datasets.ner import universal_ner
 
 DATA = Path(__file__).parents[2] / "../shared/data"
 

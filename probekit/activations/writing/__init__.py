@@ -1,0 +1,1 @@
+"""Making a cache: plan, extraction, the unfinished file, who may write it."""

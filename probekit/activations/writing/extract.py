@@ -1,0 +1,371 @@
+"""The loop: batches through the encoder on several lanes, vectors through a writer thread, blocks to the disk.
+
+On a CPU each lane is a thread that runs whole batches with one thread of its own: that is faster than many threads
+on one batch, and the numbers then depend neither on the batch nor on how many lanes there are. On a GPU there is one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xxhash
+
+from probekit.activations.cache import xxh3
+from probekit.activations.pooling import Pooling, Segments, TokenLevel, pool, pool_words, word_segments
+from probekit.activations.writing.journal import Journal, sync, writing
+from probekit.activations.writing.partial import Partial
+from probekit.activations.writing.plan import Block, batches, batches_in_order
+from probekit.errors import ModelError, NonFiniteError
+from probekit.models.encoder import Batch, Encoder, begin_states
+from probekit.runtime import torch_threads
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["run_blocks"]
+
+
+def run_blocks(
+    partial: Partial,
+    encoder: Encoder,
+    todo: Iterable[int],
+    journal: Journal,
+    *,
+    batch_tokens: int | None = None,
+    allow_nonfinite: bool = False,
+    on_batch: Callable[[int, int], None] = lambda sequences, tokens: None,
+) -> None:
+    """Run the blocks ``todo``, write their vectors and note each in the journal once it is on the disk.
+
+    A kill costs at most one block a lane. on_batch : called with the numbers of sequences and of pieces that have gone
+    through the model. Raises NonFiniteError naming example and layer, unless ``allow_nonfinite``; CacheError where the
+    disk fails; ModelError where memory does not suffice.
+    """
+    budget = batch_tokens or encoder.batch_tokens
+    stateful = begin_states(encoder)
+    with _lanes(encoder) as (lanes, count), _Output(partial, journal, budget, count, not allow_nonfinite) as output:
+        running: deque[tuple[Future[None], _Work]] = deque()
+
+        def settle(leave: int) -> None:
+            while len(running) > leave:
+                future, work = running.popleft()
+                future.result()
+                output.take(work)
+                on_batch(work.sequences, len(work.batch.token_ids))
+
+        for b in todo:
+            while output.unfinished >= count:  # lanes may be in two blocks, while the last but one is on the disk
+                if output.blocks:
+                    output.settle(len(output.blocks) - 1)
+                else:
+                    settle(len(running) - 1)
+            block = output.begin(b)
+            length = partial.length[block.first : block.last]
+            parts = (
+                batches_in_order(len(length), partial.sentences, stateful)
+                if stateful
+                else batches(length, budget, mixed=encoder.mixed_lengths)
+            )
+            for part in parts:
+                work = output.work(block, part)
+                running.append((lanes.submit(work.run, encoder), work))
+                settle(count)
+            # what remains of the block is taken in order, while the next one begins
+            running.append((lanes.submit(lambda: None), output.last(block)))
+        settle(0)
+
+
+@contextmanager
+def _lanes(encoder: Encoder) -> Iterator[tuple[ThreadPoolExecutor, int]]:
+    """Threads that run batches, and how many there are."""
+    import torch
+
+    alone = encoder.spec.get("device", "cpu") != "cpu" or getattr(encoder, "stateful", 0)
+    count = 1 if alone else torch.get_num_threads()
+    with torch_threads(1), ThreadPoolExecutor(count, "probekit-lane", lambda: torch.set_num_threads(1)) as lanes:
+        yield lanes, count
+
+
+@dataclass
+class _Open:
+    """A block at work: its pooled rows, (slots, d) of each pooling and layer, in buffers that are used again, and the
+    running digests of its token rows."""
+
+    number: int
+    block: Block
+    buffers: list[list[torch.Tensor]]
+    pooled: list[list[torch.Tensor]]
+    hashes: Sequence[Any]
+
+    @property
+    def first(self) -> int:
+        return self.block.first
+
+    @property
+    def last(self) -> int:
+        return self.block.last
+
+
+@dataclass
+class _Work:
+    """A batch at work: it takes the encoder's hidden states, pools them, and copies token rows into its buffer."""
+
+    output: _Output
+    open: _Open
+    batch: Batch
+    first: int  # unique sequence
+    special: np.ndarray
+    word_index: np.ndarray
+    buffer: list[torch.Tensor] | None = None
+    token_row: int = 0
+    rows: int = 0
+    segments: Segments | None = None
+    pooled: list[list[torch.Tensor]] = field(default_factory=list)
+    bounds: list[torch.Tensor] = field(default_factory=list)
+    ends_block: bool = False
+
+    @property
+    def sequences(self) -> int:
+        return len(self.batch.length)
+
+    def run(self, encoder: Encoder) -> None:
+        """Encode the batch and keep what is stored of it."""
+        import torch
+
+        self.pooled = [[] for _ in self.output.poolings]
+        try:
+            encoder.encode(self.batch, self.sink)
+        except torch.OutOfMemoryError as error:
+            raise ModelError(
+                f"out of memory with {len(self.batch.token_ids)} pieces in a batch; use a smaller --batch-tokens."
+            ) from error
+        rows = torch.from_numpy(self.output.first_slot[self.first + np.flatnonzero(self.batch.length)])
+        rows -= self.open.block.slot_first
+        for k, layers in enumerate(self.pooled):
+            if not layers:
+                continue
+            exact = torch.cat(layers, 1).cpu()
+            vectors = exact.to(self.output.store)
+            if self.output.check and not bool(torch.isfinite(vectors).all()):
+                self.find_nonfinite(exact, vectors)
+            for into, some in zip(self.open.pooled[k], vectors.split(self.output.widths, 1), strict=True):
+                into.index_copy_(0, rows, some)
+        if self.bounds:
+            self.check_tokens(torch.stack(self.bounds).float().cpu())
+        if self.buffer is not None and self.buffer[0].is_pinned():
+            torch.cuda.synchronize()
+        self.pooled, self.bounds = [], []
+
+    def sink(self, i: int, hidden: torch.Tensor) -> None:
+        """Take the hidden states (t, d) of layer i."""
+        import torch
+
+        if not len(hidden):
+            return  # empty sentences, which a stateful encoder reads, too
+        out, length = self.output, self.batch.length
+        exact = hidden if hidden.dtype is out.store and not out.poolings else hidden.float()
+        self.segments = self.segments or Segments.of(length[length > 0], self.special, hidden.device)
+        for vectors, p in zip(self.pooled, out.poolings, strict=True):
+            vectors.append(pool(exact, self.segments, p))
+        if self.buffer is not None:
+            if out.level not in (None, TokenLevel.PIECE):
+                exact = pool_words(exact, self.batch.length, self.word_index, out.level)
+            if out.check and exact.numel():
+                self.bounds.append(torch.stack(torch.aminmax(exact)))
+            self.buffer[i][: self.rows].copy_(exact, non_blocking=exact.is_cuda)
+
+    def check_tokens(self, bounds: torch.Tensor) -> None:
+        """Raise NonFiniteError where the extremes (layers, 2) of the token rows cannot be stored."""
+        good = (bounds.abs() <= self.output.largest).all(-1).numpy()
+        if good.all() or self.buffer is None:
+            return
+        layer = int(np.argmin(good))
+        row = int(np.argmin(self.buffer[layer][: self.rows].isfinite().all(-1).numpy()))
+        if self.output.level is not TokenLevel.PIECE:
+            row = int(word_segments(self.batch.length, self.word_index)[0][row])
+        sequence = int(np.searchsorted(np.cumsum(self.batch.length), row, side="right"))
+        self.complain(sequence, layer, overflow=bool(bounds[layer].isfinite().all()))
+
+    def find_nonfinite(self, exact: torch.Tensor, vectors: torch.Tensor) -> None:
+        """Raise NonFiniteError naming the first layer, and its first sequence, of pooled vectors (s, all layers' d)."""
+        for layer, (some, given) in enumerate(
+            zip(vectors.split(self.output.widths, 1), exact.split(self.output.widths, 1), strict=True)
+        ):
+            if not bool((good := some.isfinite().all(1)).all()):
+                bad = int(np.argmin(good.numpy()))
+                sequence = int(np.flatnonzero(self.batch.length)[bad])
+                self.complain(sequence, layer, overflow=bool(given[bad].isfinite().all()))
+
+    def complain(self, sequence: int, layer: int, *, overflow: bool) -> None:
+        partial = self.output.partial
+        row = int(self.output.first_slot[self.first + sequence]) // int(partial.spec["sentences"])
+        example = partial.array("/ids", row, row + 1)[0].decode()
+        what = (
+            f"too large for {partial.spec['store']}; use --store float32 or --store bfloat16"
+            if overflow
+            else "NaN or infinite; --dtype float32 may help, --allow-nonfinite keeps such values"
+        )
+        raise NonFiniteError(f"layer {self.output.layers[layer]} of example {example!r} (row {row}) is {what}.")
+
+
+class _Output:
+    """Where vectors go: pooled rows wait until their block ends, token rows pass through a few buffers.
+
+    One thread writes, in the order of the rows, while the lanes compute.
+    """
+
+    def __init__(self, partial: Partial, journal: Journal, budget: int, lanes: int, check: bool) -> None:
+        import torch
+
+        self.partial, self.journal, self.check = partial, journal, check
+        spec = partial.spec
+        self.store = getattr(torch, spec["store"])
+        self.largest = float(torch.finfo(self.store).max)
+        self.poolings = tuple(Pooling(p) for p in spec["pooling"])
+        self.level = TokenLevel(spec["tokens"]) if spec["tokens"] else None
+        self.layers: Sequence[str] = spec["layers"]
+        self.widths: list[int] = spec.get("widths") or [int(spec["width"])] * len(self.layers)
+        open_vocabulary = "/pieces/characters" in partial.extents
+        self.characters = partial.array("/pieces/characters") if open_vocabulary else None
+        self.first_slot = np.empty(len(partial.length), dtype=np.int64)
+        own = np.flatnonzero(partial.own)
+        self.first_slot[partial.row_to_unique[own]] = own
+        longest = max(budget, int(partial.length.max(initial=0)))
+        if size := int(spec.get("stateful", 0)):  # batches are counted in sentences
+            parts = batches_in_order(len(partial.length), partial.sentences, size)
+            longest = max(int(partial.piece[part.stop] - partial.piece[part.start]) for part in parts)
+        self.free: deque[tuple[list[torch.Tensor], Future[None] | None]] = deque()
+        pin = spec.get("device") == "cuda"
+        for _ in range(lanes + 1 if self.level else 0):
+            self.free.append(([torch.empty(longest, d, dtype=self.store, pin_memory=pin) for d in self.widths], None))
+        self.most_slots = max(b.slot_last - b.slot_first for b in partial.blocks)
+        self.spare: deque[list[list[torch.Tensor]]] = deque()
+        self.pending: deque[Future[None]] = deque()
+        self.blocks: deque[Future[None]] = deque()
+        self.unfinished = 0  # blocks that are begun and not yet in the journal
+        self.fd = os.open(partial.file, os.O_RDWR)
+        self.writer = ThreadPoolExecutor(1, "probekit-writer")
+
+    def __enter__(self) -> _Output:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        try:
+            self.writer.shutdown(wait=True, cancel_futures=error is not None)
+            if error is None:
+                self.settle(0)
+        finally:
+            os.close(self.fd)
+
+    def begin(self, b: int) -> _Open:
+        """Block b comes next."""
+        import torch
+
+        self.unfinished += 1
+        block = self.partial.blocks[b]
+        rows = block.slot_last - block.slot_first
+        buffers = (
+            self.spare.pop()
+            if self.spare
+            else [[torch.empty(self.most_slots, d, dtype=self.store) for d in self.widths] for _ in self.poolings]
+        )
+        pooled = [[one[:rows].zero_() for one in layers] for layers in buffers]
+        self.token_row = int(self.partial.token_start[b])
+        return _Open(b, block, buffers, pooled, [xxhash.xxh3_64() for _ in (self.layers if self.level else ())])
+
+    def work(self, block: _Open, part: slice) -> _Work:
+        """The batch of some of a block's sequences; waits for a buffer where token rows are kept."""
+        partial, first, last = self.partial, block.first + part.start, block.first + part.stop
+        a, b = int(partial.piece[first]), int(partial.piece[last])
+        flags = np.array(partial.array("/pieces/flags", a, b))
+        batch = Batch(
+            partial.array("/pieces/token_ids", a, b),
+            flags >> 1,
+            partial.length[first:last].astype(np.int64),
+            self.characters,
+        )
+        special = (flags & 1).astype(bool)
+        words = partial.array("/pieces/word_index", a, b) if self.level else special
+        work = _Work(self, block, batch, first, special, words)
+        if self.level:
+            work.buffer, busy = self.free.popleft()
+            if busy is not None:
+                busy.result()
+            work.token_row = self.token_row
+            work.rows = b - a if self.level is TokenLevel.PIECE else len(word_segments(batch.length, words)[0])
+            self.token_row += work.rows
+        return work
+
+    def last(self, block: _Open) -> _Work:
+        """The mark after a block's last batch; it counts the sequences that have no piece."""
+        count = np.count_nonzero(self.partial.length[block.first : block.last] == 0)
+        empty = 0 if self.partial.spec.get("stateful") else int(count)
+        none = np.empty(0, dtype=np.int32)
+        return _Work(self, block, Batch(none, none, np.zeros(empty, dtype=np.int64)), 0, none, none, ends_block=True)
+
+    def take(self, work: _Work) -> None:
+        """A batch is done, and all before it: hand its token rows, or its whole block, to the writer."""
+        if work.ends_block:
+            self.blocks.append(self._submit(lambda: self._write_block(work.open)))
+        elif work.buffer is not None:
+            self.free.append((work.buffer, self._submit(lambda: self._write_tokens(work))))
+
+    def settle(self, leave: int) -> None:
+        """Wait until at most ``leave`` ended blocks are not yet in the journal; raise what the writer raised."""
+        while len(self.blocks) > leave:
+            self.blocks.popleft().result()
+            self.unfinished -= 1
+        while self.pending and (self.pending[0].done() or leave == 0):
+            self.pending.popleft().result()
+
+    def _submit(self, write: Callable[[], None]) -> Future[None]:
+        def careful() -> None:
+            with writing(self.partial.file):
+                write()
+
+        self.pending.append(future := self.writer.submit(careful))
+        return future
+
+    def _write_tokens(self, work: _Work) -> None:
+        assert work.buffer is not None
+        for i, layer in enumerate(self.layers):
+            data = _bytes(work.buffer[i][: work.rows])
+            work.open.hashes[i].update(data.data)
+            self._write(f"/tokens/{layer}", work.token_row, i, data)
+
+    def _write_block(self, done: _Open) -> None:
+        block = done.block
+        own = self.partial.own[block.slot_first : block.slot_last]
+        digests = {f"/tokens/{x}": h.intdigest() for x, h in zip(self.layers, done.hashes, strict=False)}
+        for k, p in enumerate(self.poolings):
+            for i, layer in enumerate(self.layers):
+                data = _bytes(done.pooled[k][i])
+                mine = data if own.all() else data.reshape(len(own), -1)[own]
+                digests[name := f"/pooled/{p}/{layer}"] = xxh3(mine)
+                self._write(name, block.slot_first, i, data)
+        self.spare.append(done.buffers)
+        sync(self.fd)
+        self.journal.append(done.number, [digests[s.name] for s in self.partial.streams])
+
+    def _write(self, name: str, row: int, layer: int, data: np.ndarray) -> None:
+        """Write whole vectors of a layer from vector number ``row`` on."""
+        if (extent := self.partial.extents.get(name)) is None:
+            return  # nothing at all is kept of this dataset
+        at, view = extent.offset + row * self.widths[layer] * extent.dtype.itemsize, data.reshape(-1).data
+        while view:
+            written = os.pwrite(self.fd, view, at)
+            at, view = at + written, view[written:]
+
+
+def _bytes(tensor: torch.Tensor) -> np.ndarray:
+    """The bytes of a contiguous tensor, without a copy."""
+    import torch
+
+    return tensor.contiguous().view(torch.uint8).numpy()

@@ -1,0 +1,391 @@
+"""An unfinished cache: a file of its final size, into which blocks are written, and what makes it a finished one.
+
+The file is made whole, under ``CACHE.h5.partial``, before any model runs: every dataset stands at its final place and
+the disk space is taken. Workers then write blocks straight to their offsets, bring them to the disk and append one
+line to ``CACHE.h5.journal``; HDF5's own structures are left alone meanwhile, so that no kill can tear them. At the end
+the journal's digests go into ``/blocks``, ``complete`` is set, and the file is renamed into place.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import xxhash
+
+from probekit.activations.cache import DAMAGE, FORMAT, Extent, datasets, extents, open_cache_file, xxh3
+from probekit.activations.writing.journal import Journal, journal_path, partial_path, sync_folder, writing
+from probekit.activations.writing.plan import Block
+from probekit.errors import CacheCorrupt, CacheError
+
+__all__ = [
+    "Partial",
+    "Stream",
+    "attributes",
+    "check_static",
+    "create",
+    "digest_blocks",
+    "digest_structure",
+    "finish",
+    "first_occurrence",
+    "open_partial",
+]
+
+BLOCK_ROW = np.dtype([("dataset", "S64"), ("start", "<i8"), ("stop", "<i8"), ("xxh3", "<u8")])
+ALIGNMENT = 64  # bytes: vector loads from a memory map
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A dataset that the model's work fills: vectors of one layer, in slots or in token rows."""
+
+    name: str
+    shape: tuple[int, ...]
+    pooled: bool
+
+
+@dataclass(frozen=True)
+class Partial:
+    """What a worker must know of an unfinished cache.
+
+    file : the path; spec : the cache's spec
+    extents : where each dataset lies in the file
+    streams : the datasets to fill, in the order of the journal's digests
+    blocks, token_start : the plan's blocks, and the first token row of each (one more at the end)
+    length : int32 (s,); piece : int64 (s + 1,) first piece of each unique sequence
+    own : bool (slots,), whether a slot is the first occurrence of its text
+    """
+
+    file: Path
+    spec: Mapping[str, Any]
+    extents: Mapping[str, Extent]
+    streams: tuple[Stream, ...]
+    blocks: tuple[Block, ...]
+    token_start: np.ndarray
+    length: np.ndarray
+    piece: np.ndarray
+    row_to_unique: np.ndarray
+    own: np.ndarray
+
+    @property
+    def sentences(self) -> int:
+        """Vectors in a row of pooled ones: 1, or 2 of pairs read apart."""
+        return int(self.spec["sentences"])
+
+    def array(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
+        """Rows of a static dataset, mapped."""
+        return self.extents[name].map(self.file)[start:stop]
+
+    def range(self, stream: Stream, b: int) -> tuple[int, int]:
+        """First and last row (slot or token row) of block b in ``stream``."""
+        return _range(stream, self.blocks, self.token_start, b)
+
+
+def first_occurrence(row_to_unique: np.ndarray) -> np.ndarray:
+    """Bool (slots,): whether no earlier slot has the same unique sequence."""
+    own = np.zeros(len(row_to_unique), dtype=bool)
+    own[np.unique(row_to_unique, return_index=True)[1]] = True
+    return own
+
+
+def create(
+    out: Path,
+    journal: Journal,
+    *,
+    attributes: Mapping[str, Any],
+    static: Mapping[str, np.ndarray],
+    links: Mapping[str, str],
+    streams: Sequence[Stream],
+    dtype: str,
+    blocks: Sequence[Block],
+    token_start: np.ndarray,
+) -> None:
+    """Make the file: everything that is known before the model runs, and room for the rest.
+
+    attributes : of ``/``; static : datasets by name; links : further names of datasets
+    streams, dtype : what will be filled ("bfloat16" is kept as uint16 with an attribute that says so)
+    """
+    final = partial_path(out)
+    new = final.with_name(final.name + ".new")
+    stored = np.dtype("uint16" if dtype == "bfloat16" else dtype)
+    need = sum(int(np.prod(s.shape)) for s in streams) * stored.itemsize + sum(a.nbytes for a in static.values())
+    with writing(out):
+        free = shutil.disk_usage(out.parent).free
+        if need > free:
+            raise CacheError(
+                f"cannot write {out}: it needs {need:,} bytes and {free:,} are free in "
+                f"{out.parent}. Make room, give another --out, or use --limit, fewer poolings or --store float16."
+            )
+        table = [(s.name, *_range(s, blocks, token_start, b), 0) for b in range(len(blocks)) for s in streams]
+        table += [(name, 0, len(a), xxh3(a)) for name, a in static.items()]
+        table.append(("", 0, 0, 0))  # the bytes of the file that are no dataset's: see seal()
+        new.unlink(missing_ok=True)
+        with h5py.File(new, "w", libver="earliest", alignment_threshold=1, alignment_interval=ALIGNMENT) as f:
+            for key, value in attributes.items():
+                f.attrs[key] = value
+            f.attrs["complete"] = False
+            for name, array in static.items():
+                _put(f, name, array)
+            for name, target in links.items():
+                f[name] = f[target]
+            for s in streams:
+                ds = _dataset(f, s.name, s.shape, stored)
+                if dtype == "bfloat16":
+                    ds.attrs["encoding"] = "bfloat16"
+            _put(f, "/blocks", np.array(table, dtype=BLOCK_ROW))
+        with new.open("rb+") as file:
+            if hasattr(os, "posix_fallocate"):  # not on macOS: there the disk may fill up later
+                os.posix_fallocate(file.fileno(), 0, new.stat().st_size)
+            os.fsync(file.fileno())
+        with open_cache_file(new) as f:
+            where = extents(f)
+        journal.clear(digest_structure(new, where, filled=False))
+        new.replace(final)
+
+
+def _range(stream: Stream, blocks: Sequence[Block], token_start: np.ndarray, b: int) -> tuple[int, int]:
+    if stream.pooled:
+        return blocks[b].slot_first, blocks[b].slot_last
+    return int(token_start[b]), int(token_start[b + 1])
+
+
+def _dataset(f: h5py.File, name: str, shape: tuple[int, ...], dtype: np.dtype) -> h5py.Dataset:
+    """A contiguous dataset whose bytes exist from the start and are written by nobody but us."""
+    plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    plist.set_layout(h5py.h5d.CONTIGUOUS)
+    plist.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    plist.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    plist.set_obj_track_times(False)
+    parent, _, leaf = name.rpartition("/")
+    group = f.require_group(parent or "/")
+    kind = h5py.string_dtype("utf-8", dtype.itemsize) if dtype.kind == "S" else dtype
+    space = h5py.h5s.create_simple(shape)
+    return h5py.Dataset(
+        h5py.h5d.create(group.id, leaf.encode(), h5py.h5t.py_create(np.dtype(kind), logical=True), space, plist)
+    )
+
+
+def _put(f: h5py.File, name: str, array: np.ndarray) -> None:
+    ds = _dataset(f, name, array.shape, array.dtype)
+    if array.size:
+        ds.id.write(h5py.h5s.ALL, h5py.h5s.ALL, np.ascontiguousarray(array), mtype=ds.id.get_type())
+
+
+def open_partial(out: Path) -> Partial:
+    """The unfinished cache that will become ``out``; raises CacheCorrupt where it cannot be used."""
+    path = partial_path(out)
+    try:
+        return _open_partial(path)
+    except DAMAGE as error:
+        raise CacheCorrupt(f"{path}: it cannot be read ({error}); begin again with --overwrite.") from error
+
+
+def _open_partial(path: Path) -> Partial:
+    with open_cache_file(path) as f:
+        spec = json.loads(f.attrs["spec"])
+        where = extents(f)
+        table = f["/blocks"][...]
+        length = f["/pieces/length"][...]
+        row_to_unique = f["/index/row_to_unique"][...].reshape(-1)
+        cuts = f["/pieces/blocks"][...]
+        shapes = {name: f[name].shape for name in dict.fromkeys(table["dataset"].astype(str)) if name}
+    streams = tuple(
+        Stream(name, shape, name.startswith("/pooled/"))
+        for name, shape in shapes.items()
+        if name.startswith(("/pooled/", "/tokens/"))
+    )
+    blocks = tuple(Block(*map(int, row[:4])) for row in cuts)
+    token_start = np.array([*(row[4] for row in cuts), cuts[-1][5]], dtype=np.int64)
+    piece = np.concatenate([[0], np.cumsum(length, dtype=np.int64)])
+    return Partial(
+        path, spec, where, streams, blocks, token_start, length, piece, row_to_unique, first_occurrence(row_to_unique)
+    )
+
+
+def check_static(partial: Partial, structure: int) -> str:
+    """What is wrong with the parts of an unfinished file that were written when it was made; nothing where it is whole.
+
+    A kill during :func:`finish` may have left ``complete`` set: it is taken back.
+    """
+    try:
+        with h5py.File(partial.file, "r+") as f:
+            if f.attrs["complete"]:
+                f.attrs.modify("complete", np.False_)
+        if digest_structure(partial.file, partial.extents, filled=False) != structure:
+            return "its structure or description is not what was written"
+        for row in partial.extents["/blocks"].map(partial.file):
+            name = row["dataset"].decode()
+            known = partial.extents.get(name) if not name.startswith(("/pooled/", "/tokens/")) else None
+            if known and xxh3(known.map(partial.file)) != row["xxh3"]:
+                return f"{name} is not what was written"
+    except DAMAGE as error:
+        return f"it cannot be read ({error})"
+    return ""
+
+
+def digest_blocks(partial: Partial, b: int) -> list[int]:
+    """xxh3 of each stream's part of block b, as it stands in the file."""
+    return [digest_rows(partial.extents[s.name], partial, s, b) for s in partial.streams]
+
+
+def digest_rows(extent: Extent, partial: Partial, stream: Stream, b: int) -> int:
+    """xxh3 of one stream's part of block b; of pooled rows those that no other block's text gives."""
+    start, stop = partial.range(stream, b)
+    rows = extent.vectors(partial.file, partial.sentences if stream.pooled else 1)[start:stop]
+    if stream.pooled and not partial.own[start:stop].all():
+        rows = rows[partial.own[start:stop]]
+    return xxh3(rows)
+
+
+def finish(out: Path, partial: Partial, done: Mapping[int, Sequence[int]], *, compress: bool = False) -> None:
+    """Turn a partial file, all of whose blocks are done, into the cache ``out``."""
+    path = partial.file
+    missing = sorted(set(range(len(partial.blocks))) - set(done))
+    if missing:
+        raise CacheCorrupt(f"{path}: blocks {missing[:5]} are not written; run the same command again.")
+    with writing(out):
+        _copy_duplicates(partial)
+        digests = [x for b in range(len(partial.blocks)) for x in done[b]]
+        table = partial.extents["/blocks"].map(path, mode="r+")
+        table["xxh3"][: len(digests)] = digests
+        table.flush()
+        del table
+        if compress:
+            path = _compressed(partial)
+        with h5py.File(path, "r+") as f:
+            f.attrs.modify("complete", np.True_)
+        seal(path)
+        path.replace(out)
+        partial.file.unlink(missing_ok=True)
+        sync_folder(out.parent)
+        journal_path(out).unlink()
+
+
+def seal(path: Path) -> None:
+    """Write the digest of all that is no dataset's, and of /blocks itself, into the last row of /blocks."""
+    with open_cache_file(path) as f:
+        where = extents(f)
+    table = where["/blocks"].map(path, mode="r+")
+    table["xxh3"][-1] = digest_structure(path, where)
+    table.flush()
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def digest_structure(path: Path, where: Mapping[str, Extent], *, filled: bool = True) -> int:
+    """xxh3 of /blocks (but for this digest's own place) and of every byte that lies in no contiguous dataset.
+
+    filled : whether the digests of the model's work in /blocks count, too, as in a finished file
+    """
+    table = np.array(where["/blocks"].map(path))
+    table["xxh3"][-1] = 0
+    if not filled:
+        table["xxh3"][[name.startswith((b"/pooled/", b"/tokens/")) for name in table["dataset"]]] = 0
+    state, at = xxhash.xxh3_64(table.tobytes()), 0
+    with path.open("rb") as file:
+        for start, stop in [
+            *sorted({(e.offset, e.offset + e.nbytes) for e in where.values()}),
+            (path.stat().st_size, 0),
+        ]:
+            file.seek(at)
+            left = start - at
+            while left > 0:
+                chunk = file.read(min(left, 1 << 22))
+                if not chunk:
+                    break
+                state.update(chunk)
+                left -= len(chunk)
+            at = max(at, stop)
+    return state.intdigest()
+
+
+def _copy_duplicates(partial: Partial) -> None:
+    """Give the rows of texts that occurred before the vectors of their first occurrence."""
+    again = np.flatnonzero(~partial.own)
+    if not len(again):
+        return
+    first = np.flatnonzero(partial.own)
+    source = np.empty(len(first), dtype=np.int64)
+    source[partial.row_to_unique[first]] = first
+    for s in partial.streams:
+        if s.pooled:
+            rows = partial.extents[s.name].vectors(partial.file, partial.sentences, mode="r+")
+            for some in np.array_split(again, len(again) // 8192 + 1):
+                rows[some] = rows[source[partial.row_to_unique[some]]]
+            rows.flush()
+
+
+def _compressed(partial: Partial) -> Path:
+    """A copy of the partial file whose vectors are shuffled and packed with zstd, in chunks of about a megabyte."""
+    new = partial.file.with_name(partial.file.name + ".zstd")
+    new.unlink(missing_ok=True)
+    need = partial.file.stat().st_size  # HDF5 does not survive a disk that fills up while it writes
+    free = shutil.disk_usage(new.parent).free
+    if need > free:
+        raise CacheError(
+            f"cannot compress {partial.file}: up to {need:,} bytes are needed beside it and {free:,} are free. "
+            "Make room and run the same command again, or go on without --compress."
+        )
+    try:
+        _write_compressed(partial, new)
+    except BaseException as error:
+        new.unlink(missing_ok=True)
+        if isinstance(error, RuntimeError):  # HDF5's, of closing a file that it could not write
+            raise CacheError(f"cannot write {new}: {error}. What is finished is kept.") from error
+        raise
+    return new
+
+
+def _write_compressed(partial: Partial, new: Path) -> None:
+    import hdf5plugin
+
+    names = [s.name for s in partial.streams]
+    with (
+        h5py.File(partial.file, "r") as old,
+        h5py.File(new, "w", libver="earliest", alignment_threshold=1, alignment_interval=ALIGNMENT) as f,
+    ):
+        for key, value in old.attrs.items():
+            f.attrs[key] = value
+        for name, ds in datasets(old):
+            if name not in names and name not in partial.spec["links"]:
+                known = partial.extents.get(name)  # not of an empty dataset
+                _put(f, name, known.map(partial.file) if known else np.empty(ds.shape, ds.dtype))
+        for link in partial.spec["links"]:
+            f[link] = f[partial.spec["links"][link]]
+        for name in names:
+            data = old[name]
+            rows = max(1, min(len(data), (1 << 20) // max(1, data.dtype.itemsize * data.shape[1])))
+            ds = f.create_dataset(
+                name, data.shape, data.dtype, chunks=(rows, data.shape[1]), shuffle=True,
+                compression=hdf5plugin.Zstd(clevel=3), track_times=False,
+            )  # fmt: skip
+            for key, value in data.attrs.items():
+                ds.attrs[key] = value
+            for start in range(0, len(data), rows):
+                ds[start : start + rows] = data[start : start + rows]
+
+
+def now() -> str:
+    """The time for ``created``: now, or SOURCE_DATE_EPOCH where builds are to be reproducible."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH")
+    moment = datetime.fromtimestamp(int(epoch), UTC) if epoch else datetime.now(UTC)
+    return moment.isoformat(timespec="seconds")
+
+
+def attributes(spec: Mapping[str, Any], spec_id: str, version: str) -> dict[str, Any]:
+    """The attributes of ``/``, but for ``complete``."""
+    return {
+        "format": FORMAT,
+        "spec": json.dumps(spec, sort_keys=True, ensure_ascii=False),
+        "spec_id": spec_id,
+        "created": now(),
+        "probekit": version,
+    }

@@ -1,0 +1,235 @@
+"""What is done before a model runs: tokenise, plan, and make the file with all that is known beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from probekit.activations.certify import quick_certificate
+from probekit.activations.pooling import TokenLevel, word_segments
+from probekit.activations.writing.journal import Journal
+from probekit.activations.writing.partial import Partial, Stream, attributes, create
+from probekit.activations.writing.plan import make_plan, plan_in_order, unique_texts
+from probekit.errors import CacheMismatch, TruncationError
+from probekit.models.encoder import Encoder, Text, Tokens, join
+from probekit.runtime import Progress
+from probekit.tasks.task import Example, Kind, Split, Task
+
+__all__ = ["check_environment", "difference", "prepare"]
+
+
+def check_environment(partial: Partial, encoder: Encoder) -> None:
+    """Refuse to go on with other software than the one that the file was begun with; raises CacheMismatch."""
+    now, then = environment(encoder), partial.spec["environment"]
+    if now != then:
+        raise CacheMismatch(
+            f"{partial.file} was begun in another environment: {difference(then, now)}. "
+            "Go on there, or begin again with --overwrite."
+        )
+
+
+def widths_of(encoder: Encoder) -> tuple[int, ...]:
+    """d of each layer."""
+    return tuple(getattr(encoder, "widths", None) or (encoder.width,) * len(encoder.layers))
+
+
+def environment(encoder: Encoder) -> dict[str, Any]:
+    """What the last bits of the numbers depend on: the path through the model, versions of libraries."""
+    told, names = {**encoder.spec, **encoder.versions}, ("model", "checkpoint", "step", "revision")
+    return {k: told[k] for k in sorted(told) if k not in (*names, "threads", "self_check")}
+
+
+def difference(old: Mapping[str, Any], want: Mapping[str, Any]) -> str:
+    """In words, where ``old`` is not what is wanted."""
+    words = [f"{key} is {old.get(key)!r}, wanted {value!r}" for key, value in want.items() if old.get(key) != value]
+    return "; ".join(words[:3]) or "its description differs"
+
+
+def prepare(
+    path: Path,
+    task: Task,
+    part: Split,
+    want: Mapping[str, Any],
+    spec_id: str,
+    encoder: Encoder,
+    journal: Journal,
+    *,
+    on_truncate: str,
+    allow_nonfinite: bool,
+    progress: Progress,
+) -> None:
+    """Make the partial file of the cache ``path``; raises TruncationError where texts may not be cut."""
+    sentences = int(want["sentences"])
+    texts, stateful = _texts(part, task.kind, want["pairs"]), int(want.get("stateful", 0))
+    text_of_slot: np.ndarray = np.arange(len(texts))
+    if not stateful:
+        texts, text_of_slot = unique_texts(texts)
+    tokens = _tokenize(encoder, texts, progress)
+    cut = tokens.truncated[text_of_slot].reshape(-1, sentences).any(1)
+    if cut.any() and on_truncate == "error":
+        first = part[int(np.argmax(cut))]
+        raise TruncationError(
+            f"{int(cut.sum())} of {len(part)} examples are longer than the {encoder.max_length} pieces that "
+            f"{encoder.name} reads, example {first.id!r} first. Use --on-truncate keep to cut them off."
+        )
+    layers, widths = encoder.layers, widths_of(encoder)
+    itemsize = 4 if want["store"] == "float32" else 2
+    slot_bytes = len(want["pooling"]) * sum(widths) * itemsize
+    plan = (
+        plan_in_order(tokens.length, sentences, stateful, slot_bytes)
+        if stateful
+        else make_plan(tokens.length, text_of_slot, slot_bytes)
+    )
+    tokens = _permute(tokens, plan.order)
+    row_to_unique = plan.row_to_unique.reshape(-1, sentences)
+    row_to_unique = row_to_unique[:, 0] if sentences == 1 else row_to_unique
+    static, links, token_start = _static(task, part, tokens, row_to_unique, plan.blocks, want["tokens"])
+    static["/truncated"] = cut
+    streams = [
+        Stream(f"/pooled/{p}/{layer}", (len(part), sentences * width), pooled=True)
+        for p in want["pooling"]
+        for layer, width in zip(layers, widths, strict=True)
+    ]
+    streams += [
+        Stream(f"/tokens/{layer}", (int(token_start[-1]), width), pooled=False)
+        for layer, width in zip(layers, widths, strict=True)
+        if want["tokens"] and token_start[-1]
+    ]
+    kept = (tokens.special == 0).astype(np.int64)
+    content = np.add.reduceat(np.append(kept, 0), (np.cumsum(tokens.length) - tokens.length)) * (tokens.length > 0)
+    spec = {
+        **want,
+        "spec_id": spec_id,
+        "layers": list(layers),
+        "width": encoder.width,
+        **({"widths": list(widths)} if len(set(widths)) > 1 else {}),
+        "counts": {
+            "sequences": len(text_of_slot),
+            "unique": len(texts),
+            "pieces": int(tokens.length.sum()),
+            "truncated": int(cut.sum()),
+            "empty": int((content == 0)[plan.row_to_unique].sum()),
+        },
+        "metrics": list(task.metrics),
+        "source": task.source,
+        "licence": task.licence,
+        "reads_at_most": encoder.max_length,
+        "environment": environment(encoder),
+        "certificate": quick_certificate(encoder, texts),
+        "links": links,
+        "allow_nonfinite": allow_nonfinite,
+    }
+    create(
+        path,
+        journal,
+        attributes=attributes(spec, spec_id, version("probekit")),
+        static=static,
+        links=links,
+        streams=streams,
+        dtype=want["store"],
+        blocks=plan.blocks,
+        token_start=token_start,
+    )
+
+
+def _texts(part: Split, kind: Kind, pairs: str | None) -> list[Text]:
+    """What the encoder reads, one or two a row."""
+
+    def of(e: Example) -> tuple[Text, ...]:
+        if kind is Kind.SEQUENCE_LABELLING:
+            return ((tuple(e.words or ()),),)
+        if e.pair is None:
+            return (e.text,)
+        return (e.text, e.pair) if pairs == "separate" else ((e.text, e.pair),)
+
+    return [text for e in part for text in of(e)]
+
+
+def _tokenize(encoder: Encoder, texts: Sequence[Text], progress: Progress, step: int = 4096) -> Tokens:
+    """All texts' pieces, taken in steps so that the work shows."""
+    parts = []
+    for start in range(0, len(texts), step):
+        progress("tokenising", start, len(texts))
+        parts.append(encoder.tokenize(texts[start : start + step]))
+    progress("tokenising", len(texts), len(texts))
+    return join(parts)
+
+
+def _permute(tokens: Tokens, order: np.ndarray) -> Tokens:
+    """The same sequences in another order."""
+    length = tokens.length.astype(np.int64)
+    start = np.cumsum(length) - length
+    rows = _ranges(start[order], length[order])
+    by_piece = {
+        f: getattr(tokens, f)[rows]
+        for f in ("token_ids", "special", "type_ids", "word_index", "char_start", "char_end")
+    }
+    return replace(tokens, length=length[order], truncated=tokens.truncated[order], **by_piece)
+
+
+def _ranges(start: np.ndarray, length: np.ndarray) -> np.ndarray:
+    """int64: start[0], start[0] + 1, …, the ``length[i]`` numbers from each ``start[i]`` on."""
+    return np.arange(int(length.sum())) + np.repeat(start - (np.cumsum(length) - length), length)
+
+
+def _static(
+    task: Task, part: Split, tokens: Tokens, row_to_unique: np.ndarray, blocks: Sequence[Any], level: str | None
+) -> tuple[dict[str, np.ndarray], dict[str, str], np.ndarray]:
+    """The datasets that are known beforehand, further names for some, and the blocks' bounds in token rows."""
+    piece = np.concatenate([[0], np.cumsum(tokens.length)])
+    names = ("token_ids", "word_index", "char_start", "char_end") if level else ("token_ids",)
+    by_piece = {name: getattr(tokens, name).astype(np.int32, copy=False) for name in names}
+    static = {
+        "/ids": _strings([e.id for e in part]),
+        "/label_names": _strings(task.label_names),
+        "/pieces/length": tokens.length.astype(np.int32),
+        "/pieces/flags": tokens.special.astype(np.uint8) | (tokens.type_ids.astype(np.uint8) << 1),
+        **{f"/pieces/{name}": a for name, a in by_piece.items()},
+        "/index/row_to_unique": row_to_unique,
+    }
+    if tokens.characters is not None:
+        static["/pieces/characters"] = tokens.characters
+    if any(e.domain is not None for e in part):
+        static["/domains"] = _strings([e.domain or "" for e in part])
+    labels = Task(task.name, task.kind, {part.name: part}).labels(part.name)
+    if task.kind is Kind.SEQUENCE_LABELLING:
+        static |= {
+            "/word_labels": labels,
+            "/index/word_count": np.array([len(e.words or ()) for e in part], dtype=np.int64),
+            "/labels": np.full(len(part), -1, dtype=np.int64),
+        }
+    else:
+        static["/labels"] = labels
+    links: dict[str, str] = {}
+    token_start = np.zeros(len(blocks) + 1, dtype=np.int64)
+    if level:
+        length = tokens.length
+        if level == TokenLevel.PIECE:
+            links = {f"/index/{name}": f"/pieces/{name}" for name in by_piece}
+        else:
+            first, pieces = word_segments(length, tokens.word_index)
+            last = first + pieces - 1
+            static |= {f"/index/{name}": a[last if name == "char_end" else first] for name, a in by_piece.items()}
+            length = np.diff(np.searchsorted(first, piece))
+        start = np.cumsum(length) - length
+        static |= {"/index/start": start[row_to_unique], "/index/length": length[row_to_unique].astype(np.int64)}
+        token_start = np.array([*(start[b.first] for b in blocks), length.sum()], dtype=np.int64)
+    static["/pieces/blocks"] = np.array(
+        [
+            (b.first, b.last, b.slot_first, b.slot_last, t, u)
+            for b, t, u in zip(blocks, token_start, token_start[1:], strict=False)
+        ],
+        dtype=np.int64,
+    )
+    return static, links, token_start
+
+
+def _strings(values: Sequence[str]) -> np.ndarray:
+    """Strings as UTF-8 of one length, the kind that lies in a file in one piece."""
+    encoded = [v.encode(errors="backslashreplace") for v in values]
+    return np.array(encoded, dtype=f"S{max((len(v) for v in encoded), default=1) or 1}")

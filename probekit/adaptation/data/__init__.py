@@ -1,0 +1,1 @@
+"""Training data: batches of text and of cached layers."""

@@ -1,0 +1,382 @@
+"""``probekit search``: hyper-parameters by Optuna, tuned on dev; the best evaluated on test, with several seeds.
+
+OUT/
+  trials.db          Optuna's storage: the same call goes on from it (also read by optuna-dashboard)
+  trials/7/          the run of a trial while it lasts
+  trials.parquet     one row a trial: its options, state, dev metric, the metric after each epoch
+  best.toml          the best options, as a space with nothing left to search
+  best-7/seed-0/ …   the best, of trial 7, trained with each seed: runs as of ``probekit train``
+  rows.parquet       their metrics on dev and test, and over the seeds mean and standard deviation
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import multiprocessing
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import optuna
+import torch
+from optuna.trial import FrozenTrial, TrialState
+
+from probekit.adaptation.options import Regime, options_of
+from probekit.adaptation.runs.folder import locked_run
+from probekit.adaptation.search.space import Space
+from probekit.adaptation.train import Run, train
+from probekit.errors import NonFiniteError, ProbekitError, UsageError
+from probekit.metrics import metric
+from probekit.models.identity import identify
+from probekit.rows import evidence, make_rows, write_rows
+from probekit.runtime import Progress, no_progress
+from probekit.tasks import load_task
+from probekit.tasks.task import Task
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Search", "search"]
+
+STUDY = "search"
+STARTUP = 5
+"""Trials that run to their end before any is pruned, as Optuna's median pruner has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """A finished search.
+
+    path : its folder; trials : one row a trial; best : the options of the best; metric : what they are the best by
+    rows : dev and test metrics of the best with each seed, and their means (no seed, with columns ``sd`` and ``runs``)
+    """
+
+    path: Path
+    trials: pd.DataFrame
+    best: dict[str, Any]
+    metric: str
+    rows: pd.DataFrame
+
+
+def search(
+    space: Space, out: str | Path, *, workers: int = 1, device: str = "auto", progress: Progress = no_progress
+) -> Search:
+    """Try settings, keep the best on dev, train it with several seeds, and evaluate those on test, once each.
+
+    Where the options are all lists, and no more settings than trials, each setting is tried once; otherwise Optuna's
+    tree-structured Parzen estimator draws them. The same call goes on with an interrupted search, in the midst of its
+    trials, and with one worker ends as it would have; a finished one returns at once; more ``trials`` are added.
+
+    workers : processes that train at the same time, sharing the machine's threads, and where ``device`` is "auto" or
+        "cuda" its GPUs
+    Raises UsageError (another search is in ``out``, there is no such split, no trial came to an end), and what
+    :func:`probekit.adaptation.train.train` raises of settings that fit neither task nor model.
+    """
+    if workers < 1:
+        raise UsageError(f"workers is {workers}; it must be 1 or more.")
+    out, task = Path(out), load_task(space.task, data_dir=space.data_dir)
+    main = metric(task.metrics[0])
+    identity = _identity(space, task)
+    with locked_run(out), _quiet():
+        study = _study(space, out, identity, higher_is_better=main.better == "higher")
+        with _pool(workers, device) as pool:
+            _run_trials(study, space, out, pool, workers, device, progress)
+            best = _best(study)
+            table = _table(study, space)
+            table.to_parquet(out / "trials.parquet")
+            (out / "best.toml").write_text(_best_toml(space, best, main.name), encoding="utf-8")
+            runs = _run_best(space, best, out, pool, device, progress)
+        shutil.rmtree(out / "trials", ignore_errors=True)
+        rows = _rows(runs, task, space)
+        seeds = {"seed": space.seed, "runs": space.seeds}
+        write_rows(rows, out / "rows.parquet", evidence(arguments=identity | {"best": best.params}, seeds=seeds))
+    return Search(out, table, {**space.fixed, **best.params}, main.name, rows)
+
+
+def _identity(space: Space, task: Task) -> dict[str, Any]:
+    """What determines the trials' numbers."""
+    own = space.model_dump(mode="json", exclude={"trials", "seeds", "data_dir", "model"})
+    splits = [task.split(name) for name in (space.train, space.dev, *([space.test] if space.test else []))]
+    instead = 'name another split to evaluate the best on, or none (test = "").'
+    if space.test in (space.train, space.dev):
+        raise UsageError(f"the best would be evaluated on {space.test}, which it is chosen by; {instead}")
+    if space.test and not _labelled(task, space.test):
+        raise UsageError(f"{task.name} {space.test} has no labels; {instead}")
+    return own | {"data": [part.digest() for part in splits], "model": identify(space.model, revision=space.revision)}
+
+
+def _labelled(task: Task, split: str) -> bool:
+    labels = task.labels(split)
+    return not bool((np.isnan(labels) if labels.dtype.kind == "f" else labels < 0).all())
+
+
+# the study ------------------------------------------------------------------------------------------------------------
+
+
+def _study(space: Space, out: Path, identity: Mapping[str, Any], *, higher_is_better: bool) -> optuna.Study:
+    """The study in ``out``, begun or gone on with."""
+    study = optuna.create_study(
+        study_name=STUDY,
+        storage=_storage(out),
+        direction="maximize" if higher_is_better else "minimize",
+        load_if_exists=True,
+    )
+    wanted = json.loads(json.dumps(identity))
+    there = study.user_attrs.get("identity", wanted)
+    if different := [key for key in wanted if there.get(key) != wanted[key]]:
+        key = different[0]
+        raise UsageError(
+            f"{out} holds another search: {key} is {there.get(key)!r}, asked for {wanted[key]!r}. Give another --out."
+        )
+    study.set_user_attr("identity", wanted)
+    for combination in space.combinations() or []:
+        study.enqueue_trial(combination, skip_if_exists=True)
+    return study
+
+
+def _storage(out: Path) -> optuna.storages.BaseStorage:
+    path = out.resolve() / "trials.db"
+    return optuna.storages.RDBStorage(f"sqlite:///{path}", engine_kwargs={"connect_args": {"timeout": 60}})
+
+
+def _next_trial(study: optuna.Study, space: Space) -> FrozenTrial | None:
+    """A new trial with its options drawn, or None when there are enough."""
+    number = sum(trial.state != TrialState.WAITING for trial in study.get_trials(deepcopy=False))
+    if number >= min(space.trials, len(space.combinations() or range(space.trials))):
+        return None
+    # a sampler of its own for each trial, so that an interrupted search draws what an uninterrupted one would have
+    seed = int(np.random.SeedSequence([space.seed, number]).generate_state(1)[0])
+    study.sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
+    trial = study.ask(space.distributions)
+    return study.get_trials(deepcopy=False)[trial.number]
+
+
+def _run_trials(
+    study: optuna.Study, space: Space, out: Path, pool: Executor, workers: int, device: str, progress: Progress
+) -> None:
+    """Train until there are enough trials; first those that an interrupted search had begun."""
+    begun = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+    pending: dict[Future[tuple[TrialState, float | None]], FrozenTrial] = {}
+    while True:
+        done = len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED)))
+        progress("trials", done, space.trials)
+        while len(pending) < workers and (trial := begun.pop(0) if begun else _next_trial(study, space)):
+            pending[pool.submit(_trial, space, out, trial._trial_id, trial.number, trial.params, device)] = trial
+        if not pending:
+            return
+        for future in wait(pending, return_when=FIRST_COMPLETED).done:
+            trial = pending.pop(future)
+            state, value = future.result()
+            study.tell(trial.number, value, state)
+            shutil.rmtree(_trial_folder(out, trial.number), ignore_errors=True)
+
+
+def _best(study: optuna.Study) -> FrozenTrial:
+    if not study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
+        told = [trial.user_attrs.get("error") for trial in study.get_trials(deepcopy=False)]
+        raise UsageError(
+            f"none of {len(told)} trials ended with a number: {next(filter(None, told), 'all were pruned')} "
+            "Change the space and give another --out."
+        )
+    return study.best_trial
+
+
+# one trial, in this process or another --------------------------------------------------------------------------------
+
+
+def _trial(
+    space: Space, out: Path, trial_id: int, number: int, params: dict[str, Any], device: str
+) -> tuple[TrialState, float | None]:
+    """Train with ``params``; how the trial ended, and its dev metric."""
+    pruner = optuna.pruners.MedianPruner(n_startup_trials=STARTUP) if space.prune else optuna.pruners.NopPruner()
+    with _quiet():
+        study = optuna.load_study(study_name=STUDY, storage=_storage(out), pruner=pruner)
+        trial = optuna.Trial(study, trial_id)
+        epochs = options_of(Regime(space.regime), space.fixed | params)[1].epochs
+        name = metric(load_task(space.task, data_dir=space.data_dir).metrics[0]).name
+        told = set(study.get_trials(deepcopy=False)[number].intermediate_values)
+
+        def watch(epoch: int, metrics: Mapping[str, float]) -> None:
+            if epoch not in told:
+                trial.report(metrics[name], epoch)
+            if epoch != epochs and trial.should_prune():
+                raise optuna.TrialPruned
+
+        try:
+            if told and max(told) != epochs and trial.should_prune():  # as an interrupted search was about to
+                raise optuna.TrialPruned
+            run = _train(space, params, _trial_folder(out, number), seed=space.seed, device=device, watcher=watch)
+        except optuna.TrialPruned:
+            return TrialState.PRUNED, None
+        except NonFiniteError as error:
+            trial.set_user_attr("error", str(error))
+            return TrialState.PRUNED, None
+        value = run.metrics[name]
+        if not np.isfinite(value):
+            trial.set_user_attr("error", f"{name} is undefined on {space.dev}.")
+            return TrialState.PRUNED, None
+        return TrialState.COMPLETE, value
+
+
+def _train(
+    space: Space, params: Mapping[str, Any], out: Path, *, seed: int, device: str,
+    test: str | None = None, run_name: str | None = None,
+    watcher: Callable[[int, Mapping[str, float]], None] | None = None,
+) -> Run:  # fmt: skip
+    return train(
+        space.task, space.model, out, regime=space.regime, data_dir=space.data_dir, splits=(space.train, space.dev),
+        test=test, run_name=run_name, limit=space.limit, revision=space.revision, max_length=space.max_length,
+        device=device, watcher=watcher, seed=seed, **space.fixed | dict(params),
+    )  # fmt: skip
+
+
+def _trial_folder(out: Path, number: int) -> Path:
+    return out / "trials" / str(number)
+
+
+# the best -------------------------------------------------------------------------------------------------------------
+
+
+def _run_best(space: Space, best: FrozenTrial, out: Path, pool: Executor, device: str, progress: Progress) -> list[Run]:
+    seeds = range(space.seed, space.seed + space.seeds)
+    folder = out / f"best-{best.number}"
+    futures = [pool.submit(_one_of_best, space, best.params, folder / f"seed-{s}", s, device) for s in seeds]
+    runs = []
+    for done, future in enumerate(futures, start=1):
+        runs.append(future.result())
+        progress("seeds", done, space.seeds)
+    return runs
+
+
+def _one_of_best(space: Space, params: dict[str, Any], out: Path, seed: int, device: str) -> Run:
+    name = "-".join(out.resolve().parts[-3:])  # "mrpc-best-7-seed-0"; other searches, too, have a seed-0
+    return _train(space, params, out, seed=seed, device=device, test=space.test or None, run_name=name)
+
+
+def _rows(runs: list[Run], task: Task, space: Space) -> pd.DataFrame:
+    """Metrics of the weights that each run kept, and over the runs their mean and standard deviation (n - 1)."""
+    import pandas as pd
+
+    rows = pd.concat([run.rows for run in runs], ignore_index=True)
+    kept = rows[rows["kept"] & rows["split"].isin([space.dev, space.test]) & rows["metric"].isin(task.metrics)]
+    means = kept.groupby(["split", "metric"], sort=False, as_index=False).first()
+    values = kept.groupby(["split", "metric"], sort=False)["value"]
+    means = means.assign(
+        value=values.mean().to_numpy(), sd=values.std(ddof=1).to_numpy(), runs=len(runs), checkpoint="", seed=None,
+        step=None, epoch=None,
+    )  # fmt: skip
+    return make_rows(pd.concat([kept.astype(object), means.astype(object)], ignore_index=True))
+
+
+def _table(study: optuna.Study, space: Space) -> pd.DataFrame:
+    import pandas as pd
+
+    states = (TrialState.COMPLETE, TrialState.PRUNED)
+    return pd.DataFrame(
+        {
+            "trial": trial.number,
+            "state": trial.state.name.lower(),
+            "value": trial.value,
+            **space.fixed,
+            **trial.params,
+            "epochs_done": len(trial.intermediate_values),
+            "by_epoch": [value for _, value in sorted(trial.intermediate_values.items())],
+            "seconds": trial.duration.total_seconds() if trial.duration else None,
+            "error": trial.user_attrs.get("error", ""),
+        }
+        for trial in study.get_trials(deepcopy=False, states=states)
+    )
+
+
+def _best_toml(space: Space, best: FrozenTrial, name: str) -> str:
+    """The best options as a space; JSON's texts, numbers and truth values are TOML's, too."""
+    own = space.model_dump(mode="json", exclude={"space", "trials"}, exclude_none=True)
+    lines = [f"# {space.dev} {name} {best.value:.4f}: trial {best.number} of the search", "trials = 1"]
+    lines += [f"{key} = {json.dumps(value)}" for key, value in own.items()]
+    lines += ["", "[space]", *(f"{k} = {json.dumps(v)}" for k, v in sorted((space.fixed | best.params).items()))]
+    return "\n".join(lines) + "\n"
+
+
+# processes ------------------------------------------------------------------------------------------------------------
+
+
+class _Here(Executor):
+    """Runs what it is given at once, in this process."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+@contextmanager
+def _pool(workers: int, device: str = "auto") -> Iterator[Executor]:
+    if workers == 1:
+        yield _Here()
+        return
+    gpus = _gpus() if device in ("auto", "cuda") else []
+    threads = max(1, torch.get_num_threads() // workers)
+    context = multiprocessing.get_context("spawn")  # a forked process cannot use CUDA, nor torch's threads
+    begun = (threads, gpus, context.Value("i", 0))
+    try:
+        with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker, initargs=begun) as pool:
+            try:
+                yield pool
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+    except BrokenProcessPool as error:
+        raise ProbekitError(
+            "a worker died, perhaps for lack of memory. Run the command again to go on, with fewer --workers."
+        ) from error
+
+
+def _gpus() -> list[str]:
+    """The GPUs that this process sees, as CUDA_VISIBLE_DEVICES names them."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return (named.split(",") if named else [str(i) for i in range(torch.cuda.device_count())])[
+        : torch.cuda.device_count()
+    ]
+
+
+def _begin_worker(threads: int, gpus: list[str], begun: Any) -> None:
+    """Share threads and GPUs, and end with the search, so that no worker goes on writing after it was killed.
+
+    begun : how many workers have begun, shared by them
+    """
+    torch.set_num_threads(threads)
+    with begun.get_lock():
+        number, begun.value = begun.value, begun.value + 1
+    if gpus:  # CUDA has not begun in this process, and will see one GPU
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpus[number % len(gpus)]
+    parent = multiprocessing.parent_process()
+
+    def follow() -> None:
+        if parent is not None:
+            parent.join()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Optuna tells every trial on standard error."""
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(logging.WARNING)
+    try:
+        yield
+    finally:
+        optuna.logging.set_verbosity(before)

@@ -1,0 +1,208 @@
+"""The TOML file of a hyper-parameter search: what is trained on what, and which options may take which values.
+
+task = "mrpc"                # and model, data_dir, …: the keys of Space; the command line may give them, too
+model = "bert-base-uncased"
+regime = "fine-tune"
+trials = 20
+
+[space]                      # any option of training or of the head
+learning_rate = { low = 1e-5, high = 1e-4, log = true }
+batch_size = [16, 32]
+schedule = "linear"          # the same in all trials
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from importlib.resources import files
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from probekit.adaptation.options import HeadOptions, Regime, TrainOptions, options_of
+from probekit.errors import DataError, UsageError
+from probekit.toml import parse_toml, read_toml, unknown_key
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+__all__ = ["Range", "Space", "check_type", "read_space", "shipped_spaces"]
+
+_TYPES = {f.name: str(f.type) for kind in (HeadOptions, TrainOptions) for f in fields(kind)}
+_NOT_SEARCHED = {
+    "seed": 'is set for the whole search: write "seed = …" above [space].',
+    "save_at": "is for a run of its own; train one with the best options and --save-at.",
+}
+
+
+class Range(BaseModel):
+    """All numbers from ``low`` to ``high``; of a whole-numbered option the whole ones."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    low: float
+    high: float
+    log: bool = False
+
+
+class Space(BaseModel):
+    """A search: what stays the same in all trials, and the space of the options.
+
+    task, model, regime, data_dir, limit, revision, max_length : as of ``probekit train``
+    train, dev, test : names of the splits; without a test split ("") the best is evaluated on dev only
+    trials : how many settings are tried; seeds : how often the best is trained again
+    seed : of the search, of each trial, and the first of the best one's
+    prune : stop a trial whose dev metric is below the median of the others after as many epochs
+    space : by option a list of choices, a Range, or one value
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    task: str
+    model: str
+    regime: str = "fine-tune"
+    data_dir: str | None = None
+    train: str = "train"
+    dev: str = "dev"
+    test: str = "test"
+    limit: int | None = Field(default=None, ge=1)
+    revision: str | None = None
+    max_length: int | None = None
+    trials: int = Field(default=20, ge=1)
+    seeds: int = Field(default=5, ge=1)
+    seed: int = Field(default=0, ge=0)
+    prune: bool = True
+    space: dict[str, Any]
+
+    @property
+    def fixed(self) -> dict[str, Any]:
+        """The options that are the same in all trials."""
+        return {k: v for k, v in self.space.items() if not isinstance(v, (list, dict))}
+
+    @property
+    def distributions(self) -> dict[str, BaseDistribution]:
+        """The options that are searched, as Optuna draws them."""
+        from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+        made: dict[str, BaseDistribution] = {}
+        for name, value in self.space.items():
+            if isinstance(value, list):
+                made[name] = CategoricalDistribution(value)
+            elif isinstance(value, dict):
+                r = Range.model_validate(value)
+                whole = _TYPES[name].startswith("int")
+                made[name] = (
+                    IntDistribution(int(r.low), int(r.high), log=r.log)
+                    if whole
+                    else FloatDistribution(r.low, r.high, log=r.log)
+                )
+        return made
+
+    def combinations(self) -> list[dict[str, Any]] | None:
+        """All settings there are, where each option is a list and they are no more than the trials; None otherwise."""
+        searched = {k: v for k, v in self.space.items() if isinstance(v, (list, dict))}
+        count = 1
+        for value in searched.values():
+            count *= len(value) if isinstance(value, list) else self.trials + 1
+        if count > self.trials:
+            return None
+        return [dict(zip(searched, values, strict=True)) for values in product(*searched.values())]
+
+
+def shipped_spaces() -> dict[str, str]:
+    """The TOML texts of the spaces that come with probekit, by name ("paper/fine-tune" …)."""
+    root = files("probekit.adaptation.search") / "spaces"
+    found = ((folder.name, file) for folder in root.iterdir() if folder.is_dir() for file in folder.iterdir())
+    texts = {f"{name}/{f.name.removesuffix('.toml')}": f.read_text("utf-8") for name, f in found if ".toml" in f.name}
+    return dict(sorted(texts.items()))
+
+
+def read_space(where: str | Path, given: Mapping[str, Any] | None = None) -> Space:
+    """The checked search of a TOML file, or of a space that comes with probekit by its name.
+
+    given : keys that replace those of the file; None values are left out
+    Raises UsageError for a name that there is not, DataError naming the file and the key that is wrong.
+    """
+    path = Path(where)
+    if path.suffix == ".toml":
+        raw, _ = read_toml(path)
+    elif text := shipped_spaces().get(str(where)):
+        raw = parse_toml(text, path)
+    else:
+        raise UsageError(
+            f"there is no space {str(where)!r}; give a file that ends in .toml, or {' or '.join(shipped_spaces())}."
+        )
+    raw |= {k: v for k, v in (given or {}).items() if v is not None}
+    try:
+        space = Space.model_validate(raw)
+        regime = Regime(space.regime)
+        if not space.space:
+            raise UsageError("[space] is empty; name an option, such as learning_rate = [2e-5, 5e-5].")
+        for name, value in space.space.items():
+            _check(regime, name, value)
+    except ValidationError as error:
+        raise DataError(_told(error, Space, raw), file=path) from error
+    except UsageError as error:
+        raise DataError(str(error), file=path) from error
+    except ValueError:
+        raise DataError(f"regime is {space.regime!r}; it is one of {', '.join(Regime)}.", file=path) from None
+    return space
+
+
+def _check(regime: Regime, name: str, value: Any) -> None:
+    """Raise UsageError where an option cannot take what the space gives it."""
+    if name in _NOT_SEARCHED:
+        raise UsageError(f"{name} {_NOT_SEARCHED[name]}")
+    options_of(regime, {name: None})  # is there such an option?
+    if isinstance(value, dict):
+        try:
+            bounds = Range.model_validate(value)
+        except ValidationError as error:
+            raise UsageError(f"{name}: {_told(error, Range, value)}") from error
+        kind = _TYPES[name].split(" ")[0]
+        if kind not in ("int", "float"):
+            raise UsageError(f"{name} is no number and has no range; give a list of choices.")
+        if bounds.low >= bounds.high or (bounds.log and bounds.low <= 0):
+            raise UsageError(
+                f"{name} ranges from {bounds.low:g} to {bounds.high:g}; low must be below high"
+                f"{', and above 0 where log = true' if bounds.log else ''}."
+            )
+        values = [int(v) if kind == "int" and v.is_integer() else v for v in (bounds.low, bounds.high)]
+    elif isinstance(value, list):
+        if not value or len(set(map(repr, value))) < len(value):
+            raise UsageError(f"{name} is {value}; give a list of different choices.")
+        values = value
+    else:
+        values = [value]
+    for one in values:
+        check_type(name, one)
+        options_of(regime, {name: one})
+
+
+def check_type(name: str, value: Any) -> None:
+    """Raise UsageError where an option of training or of the head takes no such value."""
+    kind = _TYPES[name].split(" ")[0]
+    wanted, types = {
+        "int": ("a whole number", (int,)),
+        "float": ("a number", (int, float)),
+        "bool": ("true or false", (bool,)),
+    }.get(kind, ("a text in quotation marks", (str,)))
+    if not isinstance(value, types) or (isinstance(value, bool) and kind != "bool"):
+        raise UsageError(f"{name} takes {wanted}, not {value!r}.")
+
+
+def _told(error: ValidationError, model: type[BaseModel], raw: Mapping[str, Any]) -> str:
+    """The first thing that is wrong, in a sentence."""
+    first = error.errors()[0]
+    key = str(first["loc"][0])
+    if first["type"] == "missing":
+        return f"says no {key}; add {key} = …{f', or give --{key}' if key in ('task', 'model') else ''}."
+    if first["type"] != "extra_forbidden":
+        wanted = first["msg"].removeprefix("Input should be ")
+        return f"{key} is {raw[key]!r}; it must be {wanted}."
+    if key in _TYPES and model is Space:
+        return f"{key} is an option of training; move it below [space]."
+    return unknown_key(key, model.model_fields)

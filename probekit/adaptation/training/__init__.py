@@ -1,0 +1,1 @@
+"""Training: objective, learner, schedules, the loop."""

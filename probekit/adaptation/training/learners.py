@@ -1,0 +1,90 @@
+"""What is trained: an encoder with a head, or a mix of cached layers with a head."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from probekit.adaptation.heads.head import Head, States
+from probekit.adaptation.heads.scalar_mix import ScalarMix
+
+__all__ = ["FeatureExtraction", "FineTuning", "Learner"]
+
+Inputs = Mapping[str, Tensor]
+
+READ = ("input_ids", "attention_mask", "token_type_ids", "characters")
+"""What of the inputs is the encoder's."""
+
+
+class Learner(nn.Module):
+    """What transformers' Trainer trains: a batch in; the loss, and outside training the predictions, out.
+
+    mix : of the layers that the head reads; None where it reads the last one
+    """
+
+    def __init__(self, head: Head, mix: ScalarMix | None = None) -> None:
+        super().__init__()
+        self.head, self.mix = head, mix
+
+    def states(self, inputs: Inputs) -> States:
+        """Hidden states of one batch of sequences."""
+        raise NotImplementedError
+
+    def forward(self, labels: Tensor, first: Inputs, second: Inputs | None = None) -> dict[str, Tensor]:
+        """The loss, and in evaluation ``predictions`` as :meth:`Head.predict` gives them.
+
+        labels : int64 (b,), float32 (b,), or int64 (b, w) of word tags
+        first, second : the batch of :class:`~probekit.adaptation.data.batches.Data`; the second of pairs read apart
+        """
+        states = self.states(first)
+        if second is not None:
+            other = self.states(second)
+            states = States(states.hidden, states.mask, states.special, states.words, other, states.pooled)
+        logits = self.head(states)
+        loss = self.head.loss(logits, labels, states)
+        return {"loss": loss} if self.training else {"loss": loss, "predictions": self.head.predict(logits, states)}
+
+
+class FineTuning(Learner):
+    """An encoder that is trained with its head.
+
+    encoder : a transformers model; the head reads its last hidden states, and what its pooler makes of them
+    mix : of its hidden states, what enters each block and the last ones, for the head to read instead
+    """
+
+    def __init__(self, encoder: nn.Module, head: Head, mix: ScalarMix | None = None) -> None:
+        super().__init__(head, mix)
+        self.encoder = encoder
+
+    def states(self, inputs: Inputs) -> States:
+        """The encoder's last hidden states, or the mix of all."""
+        own = {k: v for k, v in inputs.items() if k in READ}
+        out = self.encoder(**own, **({} if self.mix is None else {"output_hidden_states": True}))
+        hidden, mask = out.last_hidden_state, inputs["attention_mask"] > 0
+        if self.mix is not None:
+            hidden = self.mix(torch.stack([*out.hidden_states[:-1], hidden]), mask)
+        pooled = getattr(out, "pooler_output", None)
+        return States(hidden, mask, inputs["special"], inputs.get("words"), pooled=pooled)
+
+
+class FeatureExtraction(Learner):
+    """Cached layers of a frozen encoder, mixed by learned scalars (Peters et al. 2018, eq. 1), with a head.
+
+    mix : softmax weights times gamma, over as many layers as the batches hold
+    """
+
+    mix: ScalarMix
+
+    def __init__(self, mix: ScalarMix, head: Head) -> None:
+        super().__init__(head, mix)
+
+    def states(self, inputs: Inputs) -> States:
+        """The mix of the layers, padded: of (layers, t, d) packed pieces, (b, longest, d)."""
+        hidden, length, special = inputs["hidden"], inputs["length"], inputs["special"]
+        mixed = self.mix(hidden.float())
+        mask = torch.arange(special.shape[1], device=length.device) < length[:, None]
+        out = mixed.new_zeros(*mask.shape, mixed.shape[-1])
+        out[mask] = mixed
+        return States(out, mask, special, inputs.get("words"))

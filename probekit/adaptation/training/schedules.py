@@ -1,0 +1,136 @@
+"""Learning rates over the updates of a training run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from functools import partial
+from typing import Any
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+from transformers import get_scheduler
+
+from probekit.adaptation.training.groups import LayerGroup
+from probekit.adaptation.training.unfreezing import Thaw, Unfreezing
+from probekit.errors import UsageError
+
+__all__ = ["Schedule", "SlantedTriangular", "bert_linear", "build", "slanted_triangular", "triangle"]
+
+
+class Schedule(StrEnum):
+    """How the learning rate changes from update to update."""
+
+    CONSTANT = "constant"
+    LINEAR = "linear"  # warm-up, then a line from the peak to zero
+    COSINE = "cosine"  # warm-up, then half a cosine from the peak to zero
+    BERT = "bert"  # BERT's own: a line from the peak at the first update to zero, cut off by the warm-up
+    SLANTED_TRIANGULAR = "slanted-triangular"  # ULMFiT's
+
+
+def slanted_triangular(peak: float, step: int, steps: int, *, cut: float = 0.1, ratio: float = 32) -> float:
+    """The learning rate of update ``step`` of ``steps``, both counted from 0: Howard & Ruder (2018), equation 3.
+
+    It rises from ``peak / ratio`` for the fraction ``cut`` of the updates and falls back for the rest. The fall is
+    over ``steps - top`` updates; the paper's ``top * (1 / cut - 1)`` is the same where ``cut * steps`` is whole.
+    """
+    top = int(steps * cut)
+    height = step / top if step < top else 1 - (step - top) / (steps - top)
+    return peak * (1 + height * (ratio - 1)) / ratio
+
+
+def triangle(step: int, ends: Sequence[int], *, epochs: int, steps: int, frozen: int) -> tuple[int, int]:
+    """Where update ``step`` stands in its triangle, and that triangle's length, as in AllenNLP 0.9.
+
+    In each of the first ``frozen`` epochs, while layers are still frozen, the triangle starts anew; one triangle
+    covers the rest of the training.
+
+    ends : updates done at the end of each finished epoch. An epoch counts as finished only after the first update of
+        the next one, as there; where all epochs have ``steps`` updates, that update has the lowest rate either way.
+    steps : updates expected in an epoch; once epochs are finished, their mean length is what counts
+    """
+    finished = [0, *(end for end in ends if end < step)]
+    done = len(finished) - 1
+    length = finished[-1] // done if done else max(steps, step)
+    start = finished[min(done, frozen)]
+    if done >= frozen:
+        length = epochs * length - start
+    return min(step - start, length), length
+
+
+def bert_linear(step: int, *, warmup: int, steps: int) -> float:
+    """The factor of google-research/bert at update ``step``, counted from 0: a line down from 1 at update 0.
+
+    The warm-up climbs from 0 towards 1 beneath it, so that the rate falls a little where it ends; the line of
+    transformers starts only there.
+    """
+    return step / warmup if step < warmup else max(0.0, 1 - step / steps)
+
+
+class SlantedTriangular(LRScheduler):
+    """:func:`slanted_triangular` for every parameter group, from its own peak; see :func:`triangle` for ``frozen``."""
+
+    def __init__(
+        self, optimizer: Optimizer, *, epochs: int, steps: int, frozen: int = 0, cut: float = 0.1, ratio: float = 32
+    ) -> None:
+        self.epochs, self.steps, self.frozen, self.cut, self.ratio = epochs, steps, frozen, cut, ratio
+        super().__init__(optimizer)
+
+    def get_lr(self) -> list[Any]:  # as torch declares it: floats or tensors
+        """The rates of the update to come, one a parameter group."""
+        ends = range(self.steps, self.last_epoch + 1, self.steps)
+        place = triangle(self.last_epoch, ends, epochs=self.epochs, steps=self.steps, frozen=self.frozen)
+        return [slanted_triangular(peak, *place, cut=self.cut, ratio=self.ratio) for peak in map(float, self.base_lrs)]
+
+
+def build(
+    optimizer: Optimizer,
+    groups: Sequence[LayerGroup],
+    *,
+    schedule: Schedule,
+    unfreezing: Unfreezing = Unfreezing.ALL,
+    epochs: int,
+    steps_per_epoch: int,
+    warmup: float = 0.1,
+    cut: float = 0.1,
+    ratio: float = 32,
+    sequential: tuple[int, int] = (1, 1),
+) -> tuple[LRScheduler, Thaw | None]:
+    """What ``transformers.Trainer`` needs: a scheduler, to be stepped after each update, and a callback that unfreezes.
+
+    groups : the layers that ``unfreezing`` freezes and thaws, bottom to top
+    warmup : fraction of all updates, rounded down, in which LINEAR, COSINE and BERT climb from zero
+    cut, ratio : of SLANTED_TRIANGULAR, which with GRADUAL unfreezing starts anew in each epoch until all layers train
+    sequential : epochs of the head alone, and then of all but the embeddings, with SEQUENTIAL unfreezing
+    Raises UsageError for a number out of range.
+    """
+    _check(epochs=epochs, steps_per_epoch=steps_per_epoch, warmup=warmup, cut=cut, ratio=ratio, sequential=sequential)
+    steps = epochs * steps_per_epoch
+    scheduler: LRScheduler
+    if schedule is Schedule.SLANTED_TRIANGULAR:
+        frozen = len(groups) - 1 if unfreezing is Unfreezing.GRADUAL else 0
+        scheduler = SlantedTriangular(
+            optimizer, epochs=epochs, steps=steps_per_epoch, frozen=frozen, cut=cut, ratio=ratio
+        )
+    elif schedule is Schedule.BERT:
+        scheduler = LambdaLR(optimizer, partial(bert_linear, warmup=int(warmup * steps), steps=steps))
+    else:
+        scheduler = get_scheduler(str(schedule), optimizer, int(warmup * steps), steps)
+    if unfreezing is Unfreezing.ALL:
+        return scheduler, None
+    return scheduler, Thaw(groups, unfreezing, epochs=epochs, steps_per_epoch=steps_per_epoch, sequential=sequential)
+
+
+def _check(
+    *, epochs: int, steps_per_epoch: int, warmup: float, cut: float, ratio: float, sequential: tuple[int, int]
+) -> None:
+    wanted = {
+        f"at least 1 epoch, not {epochs}": epochs >= 1,
+        f"at least 1 update in an epoch, not {steps_per_epoch}": steps_per_epoch >= 1,
+        f"a warm-up in [0, 1), not {warmup}": 0 <= warmup < 1,
+        f"a cut in [0, 1), not {cut}": 0 <= cut < 1,
+        f"a ratio of at least 1, not {ratio}": ratio >= 1,
+        f"numbers of epochs for the stages of sequential unfreezing, not {sequential}": min(sequential) >= 0,
+    }
+    if wrong := [text for text, fits in wanted.items() if not fits]:
+        raise UsageError(f"a schedule needs {'; '.join(wrong)}.")

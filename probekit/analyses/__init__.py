@@ -1,0 +1,1 @@
+"""Analyses: caches, runs and models in, results out."""

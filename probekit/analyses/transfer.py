@@ -1,0 +1,181 @@
+"""Does distance explain adaptation? Rows of trainings and of divergences, domain by domain, and their correlation.
+
+Table 6 of Peters, Ruder & Smith (2019): accuracy of feature extraction on each domain of MNLI, what fine-tuning adds,
+and the Jensen-Shannon divergence between the domain and the pretraining text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from probekit.analyses.regimes import by_seeds, differences, trained
+from probekit.errors import UsageError
+from probekit.rows import make_rows
+from probekit.statistics.correlation import Adjust, caution, matrix_relation, relation
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["ALONE", "domain_study"]
+
+ALONE = "without effects of single domains"
+
+
+def domain_study(
+    rows: pd.DataFrame,
+    *,
+    measure: str = "js-divergence",
+    permutations: int = 10_000,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Metrics by domain beside the domain's distance to each corpus, and whether one goes with the other.
+
+    rows : of runs on tasks called TASK:DOMAIN; of the divergences between these domains, and to corpora (``probekit
+        domains``); where there are any, of evaluations on other domains (``probekit evaluate``) and of paired
+        differences of the regimes (``probekit guidelines``)
+    Returns
+        points : the main metric of each regime, and ``difference(METRIC)``, fine-tuning minus feature extraction, by
+            ``domain`` and ``corpus``, with the distance ``x`` and its interval x_low, x_high; ``seeds``, over which
+            ``value`` is a mean; the name of a variant follows the estimator
+        transfers : the metric of each regime, trained on ``trained_on`` and evaluated on ``domain``, corpus "", and
+            ``lost(METRIC)``, that of what was trained on the domain itself minus it
+        correlations : metric "pearson", "spearman" or "kendall", with ``corpus``, ``of_metric``, ``p``, ``exact`` and
+            ``caution``, what so many points can carry; of transfers those of what is lost, by permutation of domains,
+            as it is and (4 domains or more) without what belongs to a domain alone, which else may pass for a relation
+            (:func:`probekit.statistics.correlation.matrix_relation`)
+    Raises UsageError where there are no domains, or no divergence between one and a corpus.
+    """
+    runs = trained(rows)
+    runs = runs[runs["task"].str.contains(":")]
+    if runs.empty:
+        raise UsageError("there are no rows of runs on single domains, such as of --task mnli:fiction.")
+    found: list[dict[str, Any]] = []
+    distances = _distances(rows, measure)
+    bases = runs["task"].str.partition(":")[0]
+    for (model, task, _), part in runs.groupby(["model", bases, "metric"], sort=False):
+        domains = sorted({_domain(name) for name in part["task"]})
+        others = _domains_of_tasks(rows)
+        corpora = sorted({b for a, b in distances if a in domains and b not in domains and b not in others})
+        if lacking := [(d, c) for c in corpora for d in domains if (d, c) not in distances]:
+            raise UsageError(f"there is no {measure} between {lacking[0][0]} and {lacking[0][1]} in the rows.")
+        if not corpora:
+            raise UsageError(
+                f"there is no {measure} between {', '.join(domains)} and any corpus in the rows; "
+                f"make some with probekit domains NAME=PATH --task {task}."
+            )
+        home = part[part["trained_on"] == part["task"]]
+        series = [_named(one) for one in (*by_seeds(home), *differences(rows, home))]
+        about = {"task": task, "split": str(part["split"].iloc[0]), "model": model, "target": "gold", "layer": None}
+        how: dict[str, Any] = {"permutations": permutations, "resamples": resamples, "seed": seed}
+        for corpus in corpora:
+            found += _points(series, distances, corpus, about, how)
+        found += _transfers(
+            part.assign(estimator=[_named(one)["estimator"] for one in part.to_dict("records")]),
+            distances,
+            domains,
+            about,
+            how,
+        )
+    return make_rows(found).drop(columns=["kept", "epoch", "unread_words", "variant"], errors="ignore")
+
+
+def _domain(task: str) -> str:
+    """ "fiction" of "mnli:fiction"."""
+    return str(task).partition(":")[2]
+
+
+def _domains_of_tasks(rows: pd.DataFrame) -> set[str]:
+    """Domains that probekit domains read from a task: those that were not trained on are no corpora either."""
+    sides = [(f"domain_{side}", f"task_{side}") for side in "ab" if f"task_{side}" in rows]
+    return {
+        name
+        for at, of in sides
+        for name, task in zip(rows[at], rows[of], strict=True)
+        if isinstance(task, str) and task
+    }
+
+
+def _named(row: Mapping[Any, Any]) -> dict[Any, Any]:
+    """The row, the name of its variant behind its estimator."""
+    return {**row, "estimator": ", ".join(filter(None, (row["estimator"], row["variant"])))}
+
+
+def _distances(rows: pd.DataFrame, measure: str) -> dict[tuple[str, str], tuple[float, float, float]]:
+    """Value and interval of each pair of domains, both ways round."""
+    if "domain_a" not in rows:
+        raise UsageError("there are no rows of probekit domains.")
+    mine = rows[(rows["metric"] == measure) & (rows["target"] == "gold") & rows["domain_a"].notna()]
+    found: dict[tuple[str, str], tuple[float, float, float]] = {}
+    for row in mine.to_dict("records"):
+        told = (float(row["value"]), float(row["ci_low"]), float(row["ci_high"]))
+        for pair in ((row["domain_a"], row["domain_b"]), (row["domain_b"], row["domain_a"])):
+            if found.setdefault(pair, told) != told:
+                raise UsageError(f"the rows have two values of {measure} between {pair[0]} and {pair[1]}.")
+    return found
+
+
+def _points(
+    series: Sequence[Mapping[str, Any]],
+    distances: Mapping[tuple[str, str], tuple[float, float, float]],
+    corpus: str,
+    about: Mapping[str, Any],
+    how: Mapping[str, Any],
+) -> Iterator[dict[str, Any]]:
+    curves: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for one in series:
+        domain = _domain(one["task"])
+        at = dict(zip(("x", "x_low", "x_high"), distances[domain, corpus], strict=True))
+        point = {**one, **about, **at, "corpus": corpus, "domain": domain, "trained_on": None}
+        curves.setdefault((one["metric"], one["estimator"]), []).append(point)
+    for (metric, estimator), points in curves.items():
+        yield from points
+        if len(points) < 3:
+            continue
+        x, y = (np.array([p[key] for p in points]) for key in ("x", "value"))
+        told = {**about, "corpus": corpus, "of_metric": metric, "estimator": estimator, "representation": "domains"}
+        for name, r in relation(x, y, **how).items():
+            yield told | {
+                "metric": name, "value": r.value, "ci_low": r.low, "ci_high": r.high, "p": r.p, "exact": r.exact,
+                "n": r.n, "seed": how["seed"], "caution": caution(r.n),
+            }  # fmt: skip
+
+
+def _transfers(
+    part: pd.DataFrame,
+    distances: Mapping[tuple[str, str], tuple[float, float, float]],
+    domains: Sequence[str],
+    about: Mapping[str, Any],
+    how: Mapping[str, Any],
+) -> Iterator[dict[str, Any]]:
+    """The metric of each pair of domains, and how what is lost goes with the distance between the two."""
+    d = len(domains)
+    for estimator, own in part.groupby("estimator", sort=False):
+        if (own["trained_on"] == own["task"]).all():
+            continue
+        cells = {(_domain(row["trained_on"]), _domain(row["task"])): row for row in by_seeds(own)}
+        y = np.array([[cells[i, j]["value"] if (i, j) in cells else np.nan for j in domains] for i in domains])
+        x = np.array([[distances.get((i, j), (np.nan,) * 3)[0] for j in domains] for i in domains])
+        metric = f"lost({own['metric'].iloc[0]})"
+        for (i, j), cell in cells.items():
+            at = dict(zip(("x", "x_low", "x_high"), distances.get((i, j), (np.nan,) * 3), strict=True))
+            cell = {**cell, **about, **at, "corpus": "", "domain": j, "trained_on": i}
+            yield cell
+            if i != j:
+                lost = y[domains.index(j), domains.index(j)] - cell["value"]
+                yield cell | {"metric": metric, "value": lost, "ci_low": np.nan, "ci_high": np.nan, "sd": np.nan}
+        off = ~np.eye(d, dtype=bool)
+        if d < 3 or not (np.isfinite(y).all() and np.isfinite(x[off]).all()):
+            continue
+        told = {**about, "corpus": "", "estimator": estimator, "representation": "transfer"}
+        for of_metric, adjust in ((metric, Adjust.IN_DOMAIN), (f"{metric}, {ALONE}", Adjust.EFFECTS)):
+            if adjust is Adjust.EFFECTS and d < 4:
+                continue
+            for name, r in matrix_relation(x, -y, adjust=adjust, **how).items():
+                yield told | {
+                    "metric": name, "value": r.value, "ci_low": r.low, "ci_high": r.high, "p": r.p, "exact": r.exact,
+                    "n": r.n, "seed": how["seed"], "of_metric": of_metric, "caution": caution(r.n, domains=d),
+                }  # fmt: skip

@@ -1,0 +1,234 @@
+"""Layer curves of mutual information: every layer against the labels, beside what noise gives, corrected over layers.
+
+Figure 2 of Peters, Ruder & Smith (2019), with the controls that tell whether a curve stands above noise.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from probekit.errors import NonFiniteError, UsageError
+from probekit.information.dispatch import Estimator, mutual_information
+from probekit.information.estimate import Information, p_value
+from probekit.information.target import target
+from probekit.rows import make_rows
+from probekit.runtime import Progress, no_progress, torch_threads
+from probekit.statistics.comparisons import holm
+from probekit.statistics.controls import shuffled
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["check_estimators", "layer_information"]
+
+Vectors = Any | Callable[[], Any]
+FOR_CLASSES, FOR_NUMBERS = (Estimator.LOGISTIC, Estimator.MLP), (Estimator.RIDGE,)
+THREADED = "edge-"  # how the names of estimators begin that use several threads themselves, one layer at a time
+ENOUGH = 19  # shuffled label sets; fewer can not show p = 0.05
+CONTROLS = ENOUGH
+
+
+def check_estimators(
+    estimators: Estimator | str | Sequence[Estimator | str], labels: Any, *, discrete: bool | None = None
+) -> tuple[str, ...]:
+    """Names of estimators that can measure ``labels``, each once; cheap, where measuring takes long.
+
+    labels, discrete : as :func:`layer_information` takes them
+    Raises UsageError for an unknown name, one that is of classes where labels are numbers or the other way round, and
+    for labels that no estimator takes.
+    """
+    names = [estimators] if isinstance(estimators, str) else list(estimators)
+    if not names:
+        raise UsageError("no estimator was given.")
+    if unknown := [name for name in names if name not in list(Estimator)]:
+        raise UsageError(f"estimator is {', '.join(Estimator)}, not {unknown[0]!r}.")
+    classes = target(_labelled(labels)[0], discrete=discrete).codes is not None
+    kinds = ("classes", FOR_CLASSES), ("numbers", FOR_NUMBERS)
+    (these, own), (those, others) = kinds if classes else kinds[::-1]
+    for name in names:
+        if name in others:
+            raise UsageError(
+                f"{name} is for {those}, and these labels are {these}; leave it out, or take {' or '.join(own)}."
+            )
+        if name == Estimator.PLUG_IN:
+            raise UsageError(f"{name} is for single values, and layers hold vectors; leave it out.")
+    return tuple(dict.fromkeys(map(str, names)))
+
+
+def layer_information(
+    layers: Mapping[str, Vectors],
+    labels: Any,
+    *,
+    about: Mapping[str, Any],
+    estimators: Estimator | str | Sequence[Estimator | str] = (Estimator.EDGE,),
+    discrete: bool | None = None,
+    shuffles: int | None = None,
+    controls: int | None = None,
+    warning: str = "",
+    seed: int = 0,
+    threads: int | None = None,
+    progress: Progress = no_progress,
+) -> pd.DataFrame:
+    """Mutual information of each layer with the labels, in bits: one curve an estimator.
+
+    layers : by layer name, float (n, d) arrays or memory maps, or functions that give one
+    labels : (n,), as :func:`mutual_information` takes them; whole numbers below 0 and NaN are unlabelled, left out and
+        counted. discrete : whether they are classes, whatever their type
+    about : the columns task, split, model, representation … of the rows
+    estimators : names, see :class:`Estimator`
+    shuffles : of the labels, for p and for where noise falls; each estimator's own number for None (1,000 of "edge",
+        fewer where they take long), 0 for neither
+    controls : whole estimates of as many shuffled label sets; for None 19 where an estimator shuffles no labels itself.
+        Its p then comes from them, where they are 19 at least: 1 / 20 at best, before it is corrected over layers
+    warning : what is to be said of every number, such as that examples depend on each other
+    threads : layers measured at a time, None for one a core; the numbers do not depend on it. EDGE as published shares
+        each layer among them
+
+    Rows: metric "mutual-information". Target "gold" holds the estimate with its 95 % interval. Where it is undetermined
+    the value is NaN and the interval says what is possible. Target "shuffled" says where noise falls: the mean of
+    reported values under shuffled labels, and their 2.5 and 97.5 % quantiles; "shuffled-0" … are its draws, where they
+    are whole estimates. Own columns: unit ("bits"), raw, null_mean, null_sd, p, p_adjusted (over the layers of the
+    curve; Holm 1979), share (of the entropy of classes), entropy, buckets, bins, undetermined, warning, view, shuffles
+    (what noise and p rest on) and left_out (unlabelled rows); see :class:`Information`.
+    Raises NonFiniteError naming a layer that holds NaN or infinity, UsageError for names, shapes and labels that do not
+    go.
+    """
+    names = check_estimators(estimators, labels, discrete=discrete)
+    if not layers:
+        raise UsageError("no layer was given.")
+    if min(shuffles or 0, controls or 0, seed) < 0 or (threads is not None and threads < 1):
+        raise UsageError("shuffles, controls and a seed are 0 or more, threads are 1 or more.")
+    job = _Job.of(labels, discrete, shuffles, controls, seed, threads)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    found: dict[tuple[str, str], _Found] = {}
+    work = [(estimator, layer) for estimator in names for layer in layers]
+    with threadpool_limits(1), torch_threads(1), ThreadPoolExecutor(threads or cores) as pool:
+        for run, threaded in ((pool.map, False), (map, True)):
+            own = [key for key in work if key[0].startswith(THREADED) == threaded]
+            for key, one in zip(own, run(lambda key: job.measure(key[0], key[1], layers[key[1]]), own), strict=True):
+                found[key] = one
+                progress("information", len(found), len(work))
+    common = {
+        **{"checkpoint": "", **about, "metric": "mutual-information", "unit": "bits"},
+        **{"seed": seed, "left_out": job.left_out},
+    }
+    records = []
+    for estimator in names:
+        curve = {layer: found[estimator, layer] for layer in layers}
+        adjusted = dict(zip(layers, holm(np.array([one.p for one in curve.values()])), strict=True))
+        for layer, one in curve.items():
+            for record in one.records():
+                gold = {"p": one.p, "p_adjusted": adjusted[layer]} if record["target"] == "gold" else {}
+                said = "; ".join(filter(None, (record.get("warning", ""), warning)))
+                records.append({**common, "layer": layer, "estimator": estimator, **record, **gold, "warning": said})
+    return make_rows(records)
+
+
+def _labelled(labels: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The labels that are known, and which rows they are of, bool (n,)."""
+    y = np.asarray(labels)
+    known: np.ndarray = np.ones(len(y), dtype=bool)
+    if y.dtype.kind in "fi":
+        unknown = np.isnan(y) if y.dtype.kind == "f" else y < 0
+        known = ~np.any(unknown.reshape(len(y), -1), axis=1)
+    return y[known], known
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """One layer's estimate, those of shuffled label sets, and where noise falls."""
+
+    gold: Information
+    draws: list[Information]
+
+    @property
+    def noise(self) -> np.ndarray:
+        """Values reported of shuffled labels, (draws,); NaN where undetermined."""
+        if self.draws:
+            return np.array([draw.value for draw in self.draws])
+        return np.maximum(self.gold.null, 0)
+
+    @property
+    def p(self) -> float:
+        """The estimator's own, or from the draws where they are enough."""
+        drawn = self.noise[np.isfinite(self.noise)]
+        if len(self.gold.null) or len(drawn) < ENOUGH or np.isnan(self.gold.value):
+            return self.gold.p
+        return p_value(self.gold.value, drawn)
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        gold, noise = self.gold, self.noise
+        drawn = {}
+        if self.draws and not len(gold.null):
+            raw = np.array([draw.raw for draw in self.draws])
+            drawn = {"null_mean": raw.mean(), "null_sd": np.std(noise)}
+        yield {"target": "gold", **_columns(gold), **drawn, "shuffles": len(gold.null) or len(noise)}
+        for i, draw in enumerate(self.draws):
+            yield {"target": f"shuffled-{i}", **_columns(draw), "shuffles": len(draw.null)}
+        if len(noise):
+            fine = noise[np.isfinite(noise)]
+            low, high = np.quantile(fine, (0.025, 0.975)) if len(fine) else (np.nan, np.nan)
+            yield {
+                "target": "shuffled",
+                **{"value": fine.mean() if len(fine) else np.nan, "ci_low": low, "ci_high": high},
+                **{"n": gold.n, "entropy": gold.entropy, "bins": gold.bins, "shuffles": len(noise)},
+                **{"undetermined": "", "view": ""},
+            }
+
+
+def _columns(one: Information) -> dict[str, Any]:
+    same = ("value", "ci_low", "ci_high", "n", "raw", "null_mean", "null_sd", "share", "entropy", "buckets", "bins")
+    columns = {name: getattr(one, name) for name in (*same, "undetermined", "warning", "view")}
+    if one.bins or np.isinf(one.entropy):  # numbers: how much there is to know depends on n
+        columns["share"] = np.nan
+    if one.undetermined and np.isnan(one.ci_low):
+        columns |= {"ci_low": 0.0, "ci_high": min(one.entropy, np.log2(one.n))}
+    return columns
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """The labelled rows, and what is asked of each layer."""
+
+    labels: np.ndarray
+    known: np.ndarray
+    discrete: bool | None
+    shuffles: int | None
+    controls: int | None
+    seed: int
+    threads: int | None
+
+    @classmethod
+    def of(cls, labels: Any, *more: Any) -> _Job:
+        return cls(*_labelled(labels), *more)
+
+    @property
+    def left_out(self) -> int:
+        return int((~self.known).sum())
+
+    def measure(self, estimator: str, layer: str, vectors: Vectors) -> _Found:
+        x = vectors() if callable(vectors) else vectors
+        x = x if isinstance(x, np.ndarray) else np.asarray(x)
+        if x.ndim != 2 or len(x) != len(self.known):
+            raise UsageError(f"layer {layer}: vectors {x.shape} do not go with {len(self.known)} labels.")
+        x = x[self.known] if self.left_out else x
+        how: dict[str, Any] = {"estimator": estimator, "discrete": self.discrete, "seed": self.seed}
+        if estimator.startswith(THREADED):
+            how["threads"] = self.threads
+        times: dict[str, Any] = {} if self.shuffles is None else {"shuffles": self.shuffles}
+        try:
+            gold = mutual_information(x, self.labels, **how, **times)
+            k = self.controls
+            if k is None:
+                k = 0 if len(gold.null) or self.shuffles == 0 else CONTROLS
+            order = shuffled(np.arange(len(x)), k, (self.seed, 1))
+            return _Found(gold, [mutual_information(x, self.labels[rows], **how, shuffles=0) for rows in order])
+        except NonFiniteError as error:
+            raise NonFiniteError(f"layer {layer}: {error}") from None

@@ -1,0 +1,268 @@
+"""Every number that rows can hold, by its standard name: what it is called, its unit, its range, and which way is better.
+
+    metric("f1").function([0, 1, 1], [0, 1, 0])     # 0.666…
+    metric("selectivity(accuracy)").title           # "Selectivity (accuracy)"
+    metric("log-loss").better                       # "lower"
+
+Gold values come first. Predictions that are all the same carry no information about the gold values, so a
+correlation with them is 0, where scipy would give NaN and a warning. Where the *gold* values are constant there is
+nothing to correlate with, and Pearson's and Spearman's coefficients are NaN.
+"""
+
+from __future__ import annotations
+
+import difflib
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import inf
+from typing import Any, Literal
+
+import numpy as np
+
+from probekit.errors import UsageError
+
+__all__ = ["DERIVED", "METRICS", "Metric", "derive", "metric", "task_metrics"]
+
+Better = Literal["higher", "lower", ""]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One kind of number.
+
+    Attributes
+    ----------
+    name : str
+        As in the column ``metric`` and on the command line.
+    title : str
+        For axes and tables, without the unit.
+    range : tuple of float
+        Lowest and highest value.
+    better : {"higher", "lower", ""}
+        Which way is better; "" where neither is.
+    unit : str
+        "bits", "nats"; "" for a share or a coefficient.
+    needs : {"classes", "numbers", "tags", "probabilities", ""}
+        What it is computed from; "" for what no function of gold values and predictions gives.
+    function : callable or None
+        ``function(y_true, y_pred) -> float``. Class indices or numbers, shape (n,); for ``span-f1`` lists of tag
+        names, one list a sentence; for ``token-accuracy`` either of them. Raises UsageError where the two differ in
+        length, are empty, or the gold ones hold unlabelled examples (-1 or NaN).
+    of, derived : str
+        Of "selectivity(accuracy)" the metric "accuracy" and the word "selectivity"; "" for a metric of its own.
+    """
+
+    name: str
+    title: str
+    range: tuple[float, float] = (-inf, inf)
+    better: Better = "higher"
+    unit: str = ""
+    needs: str = ""
+    function: Callable[[Any, Any], float] | None = None
+    of: str = ""
+    derived: str = ""
+
+    @property
+    def sign(self) -> int:
+        """1 where higher is better, -1 where lower is, 0 where neither."""
+        return {"higher": 1, "lower": -1, "": 0}[self.better]
+
+    def best(self, values: Sequence[float] | np.ndarray) -> int:
+        """Position of the best of some values; NaN are passed over. Raises ValueError where all are NaN."""
+        return int(np.nanargmax(self.sign * np.asarray(values, dtype=np.float64)))
+
+    def __call__(self, y_true: Any, y_pred: Any) -> float:
+        """The metric of predictions; UsageError for one that predictions alone do not give."""
+        if self.function is None:
+            raise UsageError(f"{self.name} is not computed from gold values and predictions.")
+        return self.function(y_true, y_pred)
+
+
+DERIVED: dict[str, str] = {
+    "selectivity": "Selectivity\n({})",
+    "above-shuffled": "{}\nabove shuffled labels",
+    "difference": "{}\ngained by fine-tuning",
+    "lost": "{}\nlost by training elsewhere",
+}
+"""Differences in a metric, ``WORD(METRIC)``, and their titles: gold minus control tasks (Hewitt & Liang 2019, section
+2) or shuffled labels, fine-tuning minus feature extraction, and what is lost by training on another domain."""
+
+
+def derive(word: str, name: str) -> str:
+    """The name of a difference in a metric: ``derive("selectivity", "f1")`` is "selectivity(f1)"."""
+    return f"{word}({name})"
+
+
+@lru_cache(maxsize=256)
+def metric(name: str) -> Metric:
+    """The metric called ``name``, derived ones too.
+
+    Raises
+    ------
+    UsageError
+        For an unknown name, with the closest ones.
+    """
+    if name in METRICS:
+        return METRICS[name]
+    word, opened, inner = name.removesuffix(")").partition("(")
+    if opened and word in DERIVED:
+        own = metric(inner)
+        low, high = own.range
+        title = own.title if word != "selectivity" or own.name in PROPER else own.title[0].lower() + own.title[1:]
+        wide = high - low
+        better: Better = "lower" if word == "lost" else own.better
+        return replace(
+            own, name=name, title=DERIVED[word].format(title), range=(-wide, wide), better=better, function=None,
+            of=inner, derived=word,
+        )  # fmt: skip
+    close = difflib.get_close_matches(name, METRICS, n=3) or list(task_metrics())
+    raise UsageError(f"unknown metric {name!r}; did you mean {' or '.join(close)}?")
+
+
+def task_metrics() -> tuple[str, ...]:
+    """The names of the metrics that a task can be judged by: those of gold values and predictions."""
+    return tuple(name for name, own in METRICS.items() if own.function is not None)
+
+
+def _pair(y_true: Any, y_pred: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Both as arrays of one dimension and equal length, the gold one fully labelled."""
+    gold, guess = np.asarray(y_true), np.asarray(y_pred)
+    if gold.ndim != 1 or gold.shape != guess.shape:
+        raise UsageError(f"a metric wants two arrays of one shape (n,), not {gold.shape} and {guess.shape}.")
+    if not len(gold):
+        raise UsageError("a metric of no examples at all is not defined.")
+    unlabelled = np.isnan(gold) if gold.dtype.kind == "f" else gold == -1 if gold.dtype.kind == "i" else None
+    if unlabelled is not None and unlabelled.any():
+        raise UsageError(f"{unlabelled.sum()} of {len(gold)} gold labels are missing; choose a labelled split.")
+    return gold, guess
+
+
+def _accuracy(y_true: Any, y_pred: Any) -> float:
+    """Share of equal values."""
+    gold, guess = _pair(y_true, y_pred)
+    return float(np.mean(gold == guess))
+
+
+def _f1(y_true: Any, y_pred: Any) -> float:
+    """F1 of class 1; 0 where neither gold nor prediction has it."""
+    from sklearn.metrics import f1_score
+
+    gold, guess = _pair(y_true, y_pred)
+    if gold.max() > 1:
+        raise UsageError(f"f1 is for two classes (0 and 1), found class {gold.max()}; use macro-f1.")
+    return float(f1_score(gold == 1, guess == 1, zero_division=0.0))
+
+
+def _macro_f1(y_true: Any, y_pred: Any) -> float:
+    """Mean of the classes' F1, over the classes that occur in gold or prediction."""
+    from sklearn.metrics import f1_score
+
+    return float(f1_score(*_pair(y_true, y_pred), average="macro", zero_division=0.0))
+
+
+def _matthews(y_true: Any, y_pred: Any) -> float:
+    """Matthews correlation (many classes: Gorodkin's R_K); 0 where gold or prediction is constant."""
+    from sklearn.metrics import matthews_corrcoef
+
+    gold, guess = _pair(y_true, y_pred)
+    if (gold == gold[0]).all() or (guess == guess[0]).all():
+        return 0.0
+    return float(matthews_corrcoef(gold, guess))
+
+
+def _correlation(name: str) -> Callable[[Any, Any], float]:
+    def correlate(y_true: Any, y_pred: Any) -> float:
+        from scipy import stats
+
+        gold, guess = (np.asarray(y, dtype=np.float64) for y in _pair(y_true, y_pred))
+        if (gold == gold[0]).all() or not np.isfinite(guess).all():
+            return float("nan")
+        if (guess == guess[0]).all():
+            return 0.0
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", stats.NearConstantInputWarning)
+            return float(getattr(stats, name)(gold, guess).statistic)
+
+    return correlate
+
+
+def _rmse(y_true: Any, y_pred: Any) -> float:
+    """Root of the mean squared error."""
+    gold, guess = _pair(y_true, y_pred)
+    return float(np.sqrt(np.mean((gold.astype(np.float64) - guess) ** 2)))
+
+
+def _sentences(y_true: Sequence[Sequence[Any]], y_pred: Sequence[Sequence[Any]]) -> None:
+    if [len(s) for s in y_true] != [len(s) for s in y_pred]:
+        raise UsageError("gold and predicted tags differ in the number of sentences, or of words in a sentence.")
+    if not any(len(s) for s in y_true):
+        raise UsageError("a metric of no words at all is not defined.")
+
+
+def _span_f1(y_true: Sequence[Sequence[str]], y_pred: Sequence[Sequence[str]]) -> float:
+    """Micro-averaged F1 of whole entities, as conlleval counts them (seqeval, default mode); 0 where there are none.
+
+    BIO, IOB1, BIOES, BIOUL and BMES tags; broken sequences are read as they come: an I- that nothing began begins an
+    entity. AllenNLP's SpanBasedF1Measure is the same, but for what it is told to ignore, for the C- and R- types of
+    semantic roles, which it joins to what they continue, and for broken BIOUL, which it refuses.
+    """
+    from seqeval.metrics import f1_score
+
+    _sentences(y_true, y_pred)
+    gold, guess = ([[_bioes(tag) for tag in s] for s in y] for y in (y_true, y_pred))
+    return float(f1_score(gold, guess, zero_division=0))
+
+
+def _bioes(tag: str) -> str:
+    """The tag with the prefix that seqeval knows: last is end, unit is single, middle is inside."""
+    prefix, dash, entity = tag.partition("-")
+    return {"L": "E", "U": "S", "M": "I"}.get(prefix, prefix) + dash + entity
+
+
+def _token_accuracy(y_true: Any, y_pred: Any) -> float:
+    """Share of words with the right tag."""
+    if len(y_true) and isinstance(y_true[0], Sequence | np.ndarray) and not isinstance(y_true[0], str):
+        _sentences(y_true, y_pred)
+        y_true, y_pred = ([tag for sentence in y for tag in sentence] for y in (y_true, y_pred))
+    return _accuracy(y_true, y_pred)
+
+
+PROPER = ("f1", "matthews", "pearson", "spearman")
+"""Whose titles begin with a name, which keeps its capital within a sentence."""
+
+SHARE, SIGNED, ABOVE_0 = (0.0, 1.0), (-1.0, 1.0), (0.0, inf)
+
+
+def _table(*metrics: Metric) -> dict[str, Metric]:
+    return {m.name: m for m in metrics}
+
+
+METRICS: dict[str, Metric] = _table(
+    Metric("accuracy", "Accuracy", SHARE, needs="classes", function=_accuracy),
+    Metric("f1", "F1", SHARE, needs="classes", function=_f1),
+    Metric("macro-f1", "Macro F1", SHARE, needs="classes", function=_macro_f1),
+    Metric("matthews", "Matthews correlation", SIGNED, needs="classes", function=_matthews),
+    Metric("pearson", "Pearson correlation", SIGNED, needs="numbers", function=_correlation("pearsonr")),
+    Metric("spearman", "Spearman correlation", SIGNED, needs="numbers", function=_correlation("spearmanr")),
+    Metric("rmse", "Root mean squared error", ABOVE_0, "lower", needs="numbers", function=_rmse),
+    Metric("span-f1", "Span F1", SHARE, needs="tags", function=_span_f1),
+    Metric("token-accuracy", "Token accuracy", SHARE, needs="tags", function=_token_accuracy),
+    # of what a probe or a trained model says
+    Metric("log-loss", "Log loss", ABOVE_0, "lower", "nats", "probabilities"),
+    Metric("mean-squared-error", "Mean squared error", ABOVE_0, "lower", needs="numbers"),
+    Metric("brier", "Brier score", (0.0, 2.0), "lower", needs="probabilities"),
+    Metric("calibration-error", "Calibration error", SHARE, "lower", needs="probabilities"),
+    Metric("mix-weight", "Mix weight", SHARE, ""),
+    Metric("mix-gamma", "Mix gamma", better=""),
+    # of information and codes
+    Metric("mutual-information", "Mutual information", ABOVE_0, unit="bits"),
+    Metric("v-information", "V-information", unit="bits"),
+    Metric("conditional-v-entropy", "Conditional V-entropy", ABOVE_0, "lower", "bits"),
+    Metric("codelength-bits", "Code length", ABOVE_0, "lower", "bits"),
+    Metric("bits-per-example", "Bits per example", ABOVE_0, "lower", "bits"),
+    Metric("portion-bits-per-example", "Bits per example of a portion", ABOVE_0, "lower", "bits"),
+    Metric("compression", "Compression", ABOVE_0),
+)
+"""All metrics by name. Those with a function are what a task can be judged by."""

@@ -1,0 +1,1 @@
+"""ELMo (Peters et al. 2018)."""

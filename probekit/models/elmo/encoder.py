@@ -1,0 +1,148 @@
+"""ELMo as an Encoder: each distinct word's characters are read once, the LSTMs run on sentences of every length."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from torch import Tensor
+
+from probekit.models.elmo.characters import BEGIN, END, PADDING, CharacterReader, character_ids, character_reader
+from probekit.models.elmo.lstm import ProjectedLSTM
+from probekit.models.elmo.model import ElmoModel, ElmoState
+from probekit.models.encoder import Batch, Sink, Text, Tokens, padded
+from probekit.models.transformers.encoder import prepare_packed
+from probekit.models.transformers.stock import load_described
+from probekit.models.words import versions
+from probekit.runtime import Dtype, torch_threads
+
+__all__ = ["ElmoEncoder", "WordTable", "load_elmo"]
+
+
+class WordTable:
+    """Vectors of words by their characters, computed once for as long as there is room; threads may share it.
+
+    capacity : words that are kept; where there are more, it is begun anew
+    """
+
+    def __init__(self, model: ElmoModel, capacity: int = 65_536, chunk: int = 256) -> None:
+        self.model, self.capacity, self.chunk = model, capacity, chunk
+        self.known: dict[bytes, Tensor] = {}
+        self.lock = threading.Lock()
+
+    def __call__(self, characters: np.ndarray) -> Tensor:
+        """Vectors (n, d) of distinct words, by their characters int16 (n, 50)."""
+        keys = [row.tobytes() for row in characters]
+        with self.lock:
+            found = {key: self.known[key] for key in keys if key in self.known}
+        new = np.array([i for i, key in enumerate(keys) if key not in found], dtype=np.int64)
+        new = new[np.argsort((characters[new] != PADDING).sum(1), kind="stable")]  # short words with short ones
+        for start in range(0, len(new), self.chunk):
+            some = new[start : start + self.chunk]
+            read = torch.from_numpy(characters[some]).to(self.model.device)
+            found |= zip((keys[i] for i in some), self.model.embeddings(read), strict=True)
+        with self.lock:
+            if len(self.known) + len(new) > self.capacity:
+                self.known.clear()
+            self.known |= {keys[i]: found[keys[i]] for i in new[: self.capacity]}
+        return torch.stack([found[key] for key in keys])
+
+
+class ElmoEncoder:
+    """An Encoder (see :mod:`probekit.models.encoder`) around an :class:`~probekit.models.elmo.model.ElmoModel`.
+
+    Its pieces are words; what begins and ends a sentence is added before the LSTMs and taken away behind them.
+    stateful : sentences in a batch, whose state the next batch begins with, row by row, as in the original; 0 to begin
+        every sentence with an empty state
+    """
+
+    mixed_lengths = True
+
+    def __init__(
+        self, model: ElmoModel, tokenizer: CharacterReader, folder: Path, *, name: str, spec: dict[str, Any],
+        batch_tokens: int, stateful: int = 0,
+    ) -> None:  # fmt: skip
+        self.model, self.tokenizer, self.folder = model, tokenizer, folder
+        self.name, self.batch_tokens, self.stateful = name, batch_tokens, stateful
+        self.max_length, self.width = tokenizer.max_length, int(model.config.hidden_size)
+        self.layers = tuple(map(str, range(len(model.layers) + 1)))
+        self.spec = spec | {"layers": list(self.layers), "width": self.width, "max_length": self.max_length}
+        self.versions: dict[str, Any] = {
+            "torch": str(torch.__version__), "transformers": transformers.__version__, **versions(tokenizer.splitting)
+        }  # fmt: skip
+        self.table = WordTable(model)
+        self.state: ElmoState | None = None
+
+    def tokenize(self, texts: Sequence[Text]) -> Tokens:
+        """Words of each text and their characters; raises UsageError for what is not a text."""
+        return self.tokenizer(texts)
+
+    def encode(self, batch: Batch, sink: Sink) -> None:
+        """Run the model and call ``sink(i, hidden)`` for each layer, (t, 2 d), rows of words only."""
+        layers, inner, left = self.read(batch, self.state)
+        if self.stateful:
+            self.state = left
+        for i, layer in enumerate(layers):
+            sink(i, layer[inner])
+
+    @torch.inference_mode()
+    def read(self, batch: Batch, state: ElmoState | None) -> tuple[list[Tensor], Tensor, ElmoState]:
+        """What :meth:`ElmoModel.run <probekit.models.elmo.model.ElmoModel.run>` returns of a batch, from this state."""
+        assert batch.characters is not None
+        distinct, ids = np.unique(batch.token_ids, return_inverse=True)
+        words = self.table(np.concatenate([BEGIN[None], END[None], batch.characters[distinct]]))
+        return self.model.run(words, torch.from_numpy(ids).to(words.device), batch.length, state)
+
+    @torch.inference_mode()
+    def own_hidden_states(self, batch: Batch, model: ElmoModel | None = None, longest: int = 0) -> Tensor:
+        """What a model's own forward (this one's without another) gives as ``hidden_states``: (layers, t, 2 d).
+
+        On the CPU; the batch is padded on the right, to ``longest`` words at least.
+        """
+        assert batch.characters is not None
+        model = model or self.model
+        ids, mask = (torch.from_numpy(x).to(model.device) for x in padded(batch, longest))
+        characters = torch.from_numpy(batch.characters).to(model.device)
+        own = model(ids, mask, characters=characters, output_hidden_states=True).hidden_states
+        return torch.stack([layer[mask].cpu() for layer in own])
+
+
+@torch_threads(1)
+def load_elmo(
+    model: str | Path,
+    *,
+    dtype: Dtype | str = Dtype.FLOAT32,
+    device: str = "auto",
+    random_weights: int | None = None,
+    revision: str | None = None,
+    max_length: int | None = None,
+    onednn: bool = True,
+    batch_tokens: int | None = None,
+    stateful: int = 0,
+) -> ElmoEncoder:
+    """ELMo from a model folder or its published files; arguments and errors as of ``load_encoder``."""
+    net, folder, spec = load_described(
+        model, dtype=Dtype(dtype), device=device, random_weights=random_weights, revision=revision,
+        max_length=max_length,
+    )  # fmt: skip
+    encoder = ElmoEncoder(
+        net, character_reader(folder, max_length), folder, name=spec["model"],
+        spec=spec | ({"stateful": stateful} if stateful else {}), stateful=stateful,
+        batch_tokens=batch_tokens or (2048 if spec["device"] == "cpu" else 16384),
+    )  # fmt: skip
+    for cell in (module for module in net.modules() if isinstance(module, ProjectedLSTM)):
+        cell.fused = spec["device"] == "cuda" and cell.cell_clip is None and cell.proj_clip is None
+    prepare_packed(encoder, _check_batch(), onednn=onednn)
+    return encoder
+
+
+def _check_batch() -> Batch:
+    """Three sentences of different lengths, one word of which recurs."""
+    words, length = ["a", "bc", "déf", "ghij", "a" * 60, "a"], np.array([1, 2, 3])
+    ids = np.array([0, 1, 0, 2, 3, 4], dtype=np.int32)
+    return Batch(ids, np.zeros(6, np.uint8), length, character_ids(words[:5]))

@@ -1,0 +1,1 @@
+"""Skip-thoughts (Kiros et al. 2015)."""

@@ -1,0 +1,180 @@
+"""Skip-thoughts as an encoder: words in, the vector of what was read so far out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+from probekit.errors import ModelError, UsageError
+from probekit.models.encoder import Batch, Sink, Text, Tokens, padded
+from probekit.models.skip_thoughts.files import END, UNKNOWN
+from probekit.models.skip_thoughts.model import SkipThoughtsModel
+from probekit.models.transformers.encoder import prepare_packed
+from probekit.models.transformers.stock import load_described
+from probekit.models.words import NO_LIMIT, Splitting, read_splitting, read_words, versions
+from probekit.runtime import Dtype, torch_threads
+
+__all__ = ["SkipThoughtsEncoder", "WordReader", "load_skip_thoughts", "word_reader"]
+
+
+class WordReader:
+    """Sentences to rows of the tables, as :class:`probekit.models.transformers.tokens.Tokenizer` reads others.
+
+    Plain text is split by NLTK's word tokenizer, as the original does, but not into sentences before: of several in one
+    text, all full stops but the last stay with their words. A word that has no row is read as ``UNK``.
+
+    rows : of each word
+    end : the row that ends each sentence, or None
+    """
+
+    type_ids = False
+    padding_id = 0
+
+    def __init__(
+        self, rows: dict[str, int], splitting: Splitting, max_length: int = NO_LIMIT, *, end: int | None = None
+    ) -> None:
+        self.rows, self.splitting, self.max_length, self.end = rows, splitting, max_length, end
+
+    def __call__(self, texts: Sequence[Text]) -> Tokens:
+        """The words of each text, and its end, which is a special piece; raises UsageError for what is not a text."""
+        found = read_words(texts, self.splitting, self.max_length - (self.end is not None))
+        words, unknown = self._quoted(texts, found.words, found.length), self.rows[UNKNOWN]
+        ids = np.fromiter((self.rows.get(word, unknown) for word in words), np.int32, len(words))
+        after = np.cumsum(found.length) if self.end is not None else np.zeros(0, np.int64)
+
+        def with_end(column: np.ndarray, value: Any) -> np.ndarray:
+            return np.insert(column, after, value)
+
+        token_ids = with_end(ids, self.end or 0)
+        return Tokens(
+            token_ids,
+            found.length + (self.end is not None),
+            with_end(np.zeros(len(ids), np.bool_), 1),
+            np.zeros(len(token_ids), np.uint8),
+            with_end(found.word_index, -1),
+            with_end(found.char_start, 0),
+            with_end(found.char_end, 0),
+            found.truncated,
+        )
+
+    def _quoted(self, texts: Sequence[Text], words: list[str], length: np.ndarray) -> list[str]:
+        """The words with quotation marks as the tokenizer writes them, `` and '', under which they have their rows."""
+        if self.splitting is Splitting.TREEBANK and any('"' in text for text in texts):
+            from nltk.tokenize import NLTKWordTokenizer
+
+            words, split = list(words), NLTKWordTokenizer()
+            for text, stop, n in zip(texts, np.cumsum(length), length, strict=True):
+                if isinstance(text, str) and '"' in text:
+                    words[stop - n : stop] = split.tokenize(text)[:n]
+        return words
+
+
+def word_reader(folder: Path, config: Any, max_length: int | None = None) -> WordReader:
+    """The reader of a model folder, cutting sentences at ``max_length`` pieces.
+
+    Raises ModelError where vocab.txt or tokenizer_config.json is not what the model needs, UsageError for a maximal
+    length without room for a word.
+    """
+    splitting, path = read_splitting(folder), folder / "vocab.txt"
+    try:
+        words = path.read_bytes().decode().split("\n")[:-1]
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path} cannot be read ({error}); convert the model again.") from error
+    rows = {word: row for row, word in enumerate(words)}
+    if len(words) != config.vocab_size or any(word not in rows for word in (UNKNOWN, *([END] * config.use_eos))):
+        raise ModelError(
+            f"{path} has {len(words)} words; wanted {config.vocab_size}, {UNKNOWN!r} and, for "
+            f"sentences that end with it, {END!r} among them. Convert the model again."
+        )
+    least = 1 + config.use_eos
+    if max_length is not None and max_length < least:
+        raise UsageError(f"{folder} reads {least} or more pieces; a maximal length of {max_length} was asked for.")
+    return WordReader(rows, splitting, max_length or NO_LIMIT, end=rows[END] if config.use_eos else None)
+
+
+class SkipThoughtsEncoder:
+    """An Encoder (see :mod:`probekit.models.encoder`) around a :class:`SkipThoughtsModel`.
+
+    Layers ``uni`` and ``bi`` are the two encoders' states after each word, ``combined`` both, one beside the other. Of
+    the last piece (pooling ``last``) they are the published vectors of the sentence.
+    """
+
+    layers: tuple[str, ...] = ("uni", "bi", "combined")
+    mixed_lengths = True
+
+    def __init__(
+        self, model: SkipThoughtsModel, tokenizer: WordReader, folder: Path, *, name: str, spec: dict[str, Any],
+        batch_tokens: int,
+    ) -> None:  # fmt: skip
+        self.model, self.tokenizer, self.folder = model, tokenizer, folder
+        self.name, self.batch_tokens, self.max_length = name, batch_tokens, tokenizer.max_length
+        config = model.config
+        self.width = config.hidden_size
+        self.widths = (config.uni_size, 2 * config.bi_size, self.width)
+        self.spec = spec | {"layers": list(self.layers), "width": self.width, "max_length": self.max_length}
+        self.versions: dict[str, Any] = {
+            "torch": str(torch.__version__), "transformers": transformers.__version__,
+            **versions(tokenizer.splitting),
+        }  # fmt: skip
+
+    def tokenize(self, texts: Sequence[Text]) -> Tokens:
+        """Words of each text; raises UsageError for what is not a text."""
+        return self.tokenizer(texts)
+
+    def encode(self, batch: Batch, sink: Sink) -> None:
+        """Run the model and call ``sink(i, hidden)`` for each layer, (t, widths[i])."""
+        with torch.inference_mode():
+            ids = torch.from_numpy(batch.token_ids.astype(np.int64)).to(self.model.uni_words.device)
+            uni, bi = self.model.run(ids, batch.length)
+            for i, hidden in enumerate((uni, bi, torch.cat([uni, bi], -1))):
+                sink(i, hidden)
+
+    @torch.inference_mode()
+    def own_hidden_states(self, batch: Batch, model: SkipThoughtsModel | None = None, longest: int = 0) -> torch.Tensor:
+        """The layers as a model's own forward (this one's without another) gives them: (3, t, 4800), filled up with 0.
+
+        On the CPU; the batch is padded on the right, to ``longest`` pieces at least.
+        """
+        model = model or self.model
+        ids, mask = (torch.from_numpy(x).to(model.uni_words.device) for x in padded(batch, longest))
+        both = model(ids, mask).last_hidden_state[mask].cpu()
+        uni, bi = both.split(self.widths[:2], -1)
+        return torch.stack([torch.nn.functional.pad(x, (0, self.width - x.shape[-1])) for x in (uni, bi, both)])
+
+
+@torch_threads(1)
+def load_skip_thoughts(
+    model: str | Path,
+    *,
+    dtype: Dtype | str = Dtype.FLOAT32,
+    device: str = "auto",
+    random_weights: int | None = None,
+    revision: str | None = None,
+    max_length: int | None = None,
+    onednn: bool = True,
+    batch_tokens: int | None = None,
+) -> SkipThoughtsEncoder:
+    """Load a converted model; arguments and errors are those of :func:`probekit.models.loading.load_encoder`.
+
+    Sentences are run packed. With oneDNN on a CPU no number depends on what else is in the batch.
+    """
+    net, folder, spec = load_described(
+        model, dtype=Dtype(dtype), device=device, random_weights=random_weights, revision=revision,
+        max_length=max_length,
+    )  # fmt: skip
+    encoder = SkipThoughtsEncoder(
+        net,
+        word_reader(folder, net.config, max_length),
+        folder,
+        name=spec["model"],
+        spec=spec,
+        batch_tokens=batch_tokens or (1024 if spec["device"] == "cpu" else 16384),
+    )
+    ids = np.random.default_rng(0).integers(net.config.vocab_size, size=6).astype(np.int32)
+    prepare_packed(encoder, Batch(ids, np.zeros(6, np.uint8), np.array([1, 2, 3])), onednn=onednn)
+    return encoder

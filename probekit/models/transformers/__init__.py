@@ -1,0 +1,1 @@
+"""Any transformers model as an encoder."""

@@ -1,0 +1,344 @@
+"""Any transformers AutoModel as an Encoder: the library's own model code, every layer, no padding."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import tokenizers
+import torch
+import transformers
+from torch import nn
+
+from probekit.errors import ModelError, UsageError
+from probekit.models.encoder import Batch, Encoder, Sink, Text, Tokens, begin_states
+from probekit.models.transformers.onednn import onednn_available, prepack
+from probekit.models.transformers.packed import OFFSET_TYPES, PACKED, PACKED_TYPES, groups_of, positions_of, uncompiled
+from probekit.models.transformers.stock import find_blocks, load_described
+from probekit.models.transformers.tokens import Tokenizer, load_tokenizer
+from probekit.models.words import NO_LIMIT
+from probekit.runtime import Dtype, torch_threads
+
+__all__ = [
+    "HuggingFaceEncoder",
+    "Packing",
+    "all_layers",
+    "choice",
+    "load_transformer",
+    "prepare_packed",
+    "relative_error",
+    "text_reader",
+]
+
+log = logging.getLogger(__name__)
+Choice = TypeVar("Choice", bound=StrEnum)
+
+TOLERANCE = {Dtype.FLOAT32: 1e-4, Dtype.FLOAT16: 5e-2, Dtype.BFLOAT16: 2e-1}
+"""Relative error of a single vector at which the self-check gives up the fast path. Rounding alone gave 3e-6 for
+MiniLM and 3e-5 for wide random models in float32, 2e-2 in bfloat16; a sequence that saw another, or a wrong position,
+gives several tenths."""
+
+_HEAP = (32 << 20) - (1 << 16)
+"""A block of this size, once freed, is glibc's sign to keep smaller ones (activations of a batch) in its heap: without
+it each is given back to the system and faulted in again, at a tenth of the running time. Nothing happens elsewhere."""
+
+
+class Packing(StrEnum):
+    """How sequences share a forward pass; never by padding."""
+
+    AUTO = "auto"  # packed where the architecture is known and the self-check agrees, grouped otherwise
+    PACKED = "packed"  # all in one row, attention within each
+    GROUPED = "grouped"  # only sequences of one length together
+
+
+class HuggingFaceEncoder:
+    """An Encoder (see :mod:`probekit.models.encoder`) around a transformers model; made by :func:`load_transformer`.
+
+    model : the transformers model, whose config says how it is run
+    tokenizer : texts to word pieces
+    folder : where the model is from
+    depth : L, the number of blocks
+    """
+
+    def __init__(
+        self, model: Any, tokenizer: Tokenizer, folder: Path, *, name: str, spec: dict[str, Any], batch_tokens: int
+    ) -> None:
+        self.model, self.tokenizer, self.folder = model, tokenizer, folder
+        self.name, self.batch_tokens = name, batch_tokens
+        self.max_length = tokenizer.max_length
+        self.mixed_lengths = False
+        self.device = next(model.parameters()).device
+        self.depth: int = model.config.num_hidden_layers
+        self._hook()
+        self.width, self._final_norm = self._shape()
+        self.layers = (*map(str, range(self.depth + 1)), *(["final_norm"] if self._final_norm else []))
+        self.spec = spec | {"layers": list(self.layers), "width": self.width, "max_length": self.max_length}
+        self.versions: dict[str, Any] = {
+            "torch": str(torch.__version__),
+            "transformers": transformers.__version__,
+            "tokenizers": tokenizers.__version__,
+        }
+
+    def tokenize(self, texts: Sequence[Text]) -> Tokens:
+        """Word pieces of each text, as this model reads them; raises UsageError for what is not a text."""
+        return self.tokenizer(texts)
+
+    def encode(self, batch: Batch, sink: Sink) -> None:
+        """Run the model and call ``sink(i, hidden)`` for each layer as soon as it is there.
+
+        ``hidden`` (t, width) is the model's own tensor on its own device: copy what is to be kept, change nothing.
+        Raises UsageError for a batch of several lengths where the encoder is not ``mixed_lengths``.
+        """
+        emitted = 0
+
+        def emit(hidden: torch.Tensor) -> None:
+            nonlocal emitted
+            sink(emitted, hidden.reshape(-1, hidden.shape[-1]))
+            emitted += 1
+
+        with torch.inference_mode(), self._tapped(emit):
+            last = self.model(**self._inputs(batch)).last_hidden_state
+            if self._final_norm:
+                emit(last)
+
+    def own_hidden_states(self, batch: Batch) -> torch.Tensor:
+        """What the model itself returns as ``hidden_states`` of a batch, on the CPU: (depth + 1, t, width).
+
+        Its last is the last hidden state: layer L, or ``final_norm`` where there is one.
+        """
+        with torch.inference_mode():
+            own = self.model(**self._inputs(batch), output_hidden_states=True).hidden_states
+        return torch.stack([hidden.reshape(-1, self.width).to("cpu") for hidden in own])
+
+    def _inputs(self, batch: Batch) -> dict[str, Any]:
+        inputs: dict[str, Any] = {}
+        shape = (1, -1) if self.mixed_lengths else (len(batch.length), -1)
+        if self.mixed_lengths:
+            config = self.model.config
+            padding_id = config.pad_token_id if config.model_type in OFFSET_TYPES else None
+            inputs["position_ids"] = self._tensor(positions_of(batch.token_ids, batch.length, padding_id), shape)
+            inputs["probekit_groups"] = groups_of(batch.length)
+        elif (batch.length != batch.length[0]).any():
+            raise UsageError(f"{self.name} reads sequences of one length at a time; the batch has several.")
+        if self.tokenizer.type_ids:
+            inputs["token_type_ids"] = self._tensor(batch.type_ids, shape)
+        return {"input_ids": self._tensor(batch.token_ids, shape)} | inputs
+
+    def _tensor(self, array: np.ndarray, shape: tuple[int, int]) -> torch.Tensor:
+        tensor = torch.from_numpy(array.astype(np.int64)).view(shape)
+        if self.device.type == "cuda":
+            return tensor.pin_memory().to(self.device, non_blocking=True)
+        return tensor.to(self.device)
+
+    @contextmanager
+    def _tapped(self, emit: Callable[[torch.Tensor], None]) -> Iterator[None]:
+        """Hand what the blocks see in this thread to ``emit``; other threads may run the same model meanwhile."""
+        self._tap.emit, self._tap.calls = emit, 0
+        try:
+            yield
+        finally:
+            self._tap.emit = None
+
+    def _hook(self) -> None:
+        """Layer l is what enters block l + 1, with all that stands between; the last leaves the last block."""
+        tap = self._tap = threading.local()
+
+        def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            if getattr(tap, "emit", None) is not None:
+                tap.calls += 1
+                tap.emit(args[0] if args else kwargs["hidden_states"])
+
+        def after(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+            if getattr(tap, "emit", None) is not None and tap.calls == self.depth:
+                tap.emit(output[0] if isinstance(output, tuple) else output)
+
+        for block in find_blocks(self.model):
+            block.register_forward_pre_hook(before, with_kwargs=True)
+            block.register_forward_hook(after)
+
+    def _shape(self) -> tuple[int, bool]:
+        """Width, and whether the last hidden state is not what leaves the last block; found by one small run."""
+        seen: list[torch.Tensor] = []
+        vocabulary = self.model.config.vocab_size
+        batch = Batch(np.array([vocabulary // 2, vocabulary // 3]), np.zeros(2, np.uint8), np.array([2]))
+        with torch.inference_mode(), self._tapped(seen.append):
+            last = self.model(**self._inputs(batch)).last_hidden_state
+        shapes = {tuple(hidden.shape) for hidden in (*seen, last)}
+        if len(seen) != self.depth + 1 or len(shapes) != 1 or last.shape[:2] != (1, 2):
+            raise ModelError(
+                f"{self.name}: wanted {self.depth + 1} layers of one shape (sequences, pieces, width), got "
+                f"{len(seen)} of shapes {sorted(shapes)}; {type(self.model).__name__} is not supported."
+            )
+        return last.shape[-1], not torch.allclose(seen[-1], last, rtol=0, atol=0, equal_nan=True)
+
+
+@torch_threads(1)
+def load_transformer(
+    model: str | Path,
+    *,
+    dtype: Dtype = Dtype.FLOAT32,
+    device: str = "auto",
+    random_weights: int | None = None,
+    revision: str | None = None,
+    max_length: int | None = None,
+    packing: Packing = Packing.AUTO,
+    onednn: bool = True,
+    compile: bool = False,
+    batch_tokens: int | None = None,
+) -> HuggingFaceEncoder:
+    """A model of transformers with its tokenizer, from a local folder or the hub.
+
+    Arguments and errors are those of :func:`probekit.models.loading.load_encoder`.
+    """
+    net, folder, spec = load_described(
+        model, dtype=dtype, device=device, random_weights=random_weights, revision=revision, max_length=max_length
+    )
+    tokenizer, on_cpu = text_reader(folder, net.config, max_length), spec["device"] == "cpu"
+    encoder = HuggingFaceEncoder(
+        net,
+        tokenizer,
+        folder,
+        name=spec["model"],
+        spec=spec,
+        batch_tokens=batch_tokens or (1024 if on_cpu else 16384),
+    )
+    if on_cpu:
+        torch.empty(_HEAP, dtype=torch.uint8)
+    checks = _check_batches(encoder)
+    truth = [all_layers(encoder, one) for one in checks]
+    steps = []
+    if compile:
+        for block in find_blocks(net):
+            block.forward = torch.compile(block.forward, dynamic=True)
+        steps.append("compiled")
+    elif onednn and on_cpu and onednn_available(net.dtype) and prepack(net):
+        steps.append("onednn")
+    refusal = (
+        "grouped was asked for"
+        if packing is Packing.GROUPED
+        else _pack(encoder, checks, truth, TOLERANCE[dtype], uncompiled() if compile else PACKED)
+    )
+    if not refusal:
+        encoder.spec["path"] = "+".join(["packed", *steps])
+        return encoder
+    if packing is Packing.PACKED:
+        raise ModelError(f"{model} cannot be run packed: {refusal}. Use packing='grouped'.")
+    log.info("%s is run in groups of equal length: %s", model, refusal)
+    encoder.spec["path"] = "+".join(["grouped", *steps])
+    error = max(relative_error(all_layers(encoder, one), right) for one, right in zip(checks, truth, strict=True))
+    if error > TOLERANCE[dtype]:
+        raise ModelError(
+            f"{model}: the prepared model ({', '.join(steps) or 'unchanged'}) is {error:.1e} off the stock forward "
+            f"(allowed: {TOLERANCE[dtype]:.0e}); load it with onednn=False and without compile."
+        )
+    encoder.versions["self_check"] = error
+    return encoder
+
+
+def all_layers(encoder: Encoder, batch: Batch) -> torch.Tensor:
+    """Every layer of a batch on the CPU: (layers, t, width), narrower ones filled up with 0; from an empty state."""
+    begin_states(encoder)
+    layers: list[torch.Tensor] = []
+    encoder.encode(batch, lambda _, hidden: layers.append(hidden.to("cpu", copy=True)))
+    begin_states(encoder)
+    return torch.stack([nn.functional.pad(hidden, (0, encoder.width - hidden.shape[-1])) for hidden in layers])
+
+
+def prepare_packed(encoder: Any, check: Batch, *, onednn: bool) -> None:
+    """Make a model fast that is run packed as it is (ELMo, Skip-thoughts); note how far that is off its own forward.
+
+    Raises ModelError where that is too far on the sequences of ``check``.
+    """
+    net, dtype = encoder.model, Dtype(encoder.spec["dtype"])
+    truth = encoder.own_hidden_states(check)
+    fast = onednn and encoder.spec["device"] == "cpu" and onednn_available(net.dtype) and bool(prepack(net))
+    encoder.spec["path"] = "packed+onednn" if fast else "packed"
+    encoder.versions["self_check"] = error = relative_error(all_layers(encoder, check), truth)
+    if error > TOLERANCE[dtype]:
+        raise ModelError(
+            f"{encoder.name}: the prepared model ({encoder.spec['path']}) is {error:.1e} off its own forward (allowed: "
+            f"{TOLERANCE[dtype]:.0e}); load it with onednn=False."
+        )
+
+
+def relative_error(found: torch.Tensor, right: torch.Tensor) -> float:
+    """The largest |found - right| / |right| over all vectors, (…, width) each; vectors that are not finite in
+    ``right`` are left out, one that is not finite in ``found`` alone counts as infinitely far off."""
+    found, right = found.double(), right.double()
+    size = right.norm(dim=-1)
+    error = (found - right).norm(dim=-1) / size.clamp_min(torch.finfo(torch.float32).tiny)
+    return float(error[size.isfinite()].nan_to_num(float("inf")).max()) if bool(size.isfinite().any()) else 0.0
+
+
+def _pack(
+    encoder: HuggingFaceEncoder, checks: list[Batch], truth: list[torch.Tensor], tolerance: float, attention: str
+) -> str:
+    """Switch ``encoder`` to the packed path; returns why not, having left it as it was, or nothing."""
+    config = encoder.model.config
+    if config.model_type not in PACKED_TYPES:
+        return f"{config.model_type} models are not known to work packed"
+    stock = config._attn_implementation
+    encoder.model.set_attn_implementation(attention)
+    encoder.mixed_lengths = True
+    together = Batch(*(np.concatenate([getattr(b, f) for b in checks]) for f in ("token_ids", "type_ids", "length")))
+    try:
+        error = relative_error(all_layers(encoder, together), torch.cat(truth, 1))
+        refusal = f"{error:.1e} off the stock forward (allowed: {tolerance:.0e})" if error > tolerance else ""
+    except ModelError as asked:
+        refusal = str(asked)
+    if refusal:
+        encoder.model.set_attn_implementation(stock)
+        encoder.mixed_lengths = False
+    else:
+        encoder.versions["self_check"] = error
+    return refusal
+
+
+def _check_batches(encoder: HuggingFaceEncoder) -> list[Batch]:
+    """A few random sequences, one a batch, shortest first, two of them equally long."""
+    rng = np.random.default_rng(0)
+    vocabulary = encoder.model.config.vocab_size
+    return [
+        Batch(rng.integers(vocabulary, size=k), rng.integers(2, size=k).astype(np.uint8), np.array([k]))
+        for k in sorted(min(k, encoder.max_length) for k in (1, 2, 5, 9, 9))
+    ]
+
+
+def text_reader(folder: Path, config: Any, max_length: int | None = None) -> Tokenizer:
+    """The tokenizer of a model folder, cutting where the model of this ``config`` (or ``max_length``) does.
+
+    Raises UsageError for a maximal length that the model does not have.
+    """
+    reader = load_tokenizer(folder)
+    longest, least = _max_length(config, reader), reader.num_special_tokens_to_add() + 1
+    if max_length is not None and not least <= max_length <= longest:
+        raise UsageError(f"{folder} reads {least} to {longest} pieces; a maximal length of {max_length} was asked for.")
+    padding = getattr(config, "pad_token_id", None)
+    return Tokenizer(
+        reader.backend_tokenizer,
+        max_length or longest,
+        type_ids=(getattr(config, "type_vocab_size", 0) or 0) > 1,
+        cut=reader.truncation_side,
+        padding_id=(reader.pad_token_id or 0) if padding is None else padding,
+    )
+
+
+def _max_length(config: Any, tokenizer: Any) -> int:
+    limit = getattr(config, "max_position_embeddings", None) or NO_LIMIT
+    if config.model_type in OFFSET_TYPES:
+        limit -= config.pad_token_id + 1
+    return int(min(limit, tokenizer.model_max_length, NO_LIMIT))
+
+
+def choice(kind: type[Choice], value: str) -> Choice:
+    """The member of ``kind`` that ``value`` names; raises UsageError where it names none."""
+    try:
+        return kind(value)
+    except ValueError:
+        raise UsageError(f"unknown {kind.__name__.lower()} {value!r}; there are {', '.join(kind)}.") from None

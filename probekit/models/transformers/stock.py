@@ -1,0 +1,130 @@
+"""The stock transformers model of a folder: loaded whole or not at all, never from a pickle or with code of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModel
+
+from probekit.errors import ModelError
+from probekit.models.folder import resolve_model, weight_files
+from probekit.models.identity import identify
+from probekit.models.transformers.tokens import first_line
+from probekit.runtime import Dtype, resolve_device
+
+__all__ = ["find_blocks", "load_described", "load_model", "quiet_transformers"]
+
+
+def load_described(
+    model: str | Path,
+    *,
+    dtype: Dtype,
+    device: str,
+    random_weights: int | None,
+    revision: str | None,
+    max_length: int | None,
+) -> tuple[Any, Path, dict[str, Any]]:
+    """The model, its folder, and what the ``spec`` of every encoder says of it; arguments as of ``load_encoder``."""
+    where, folder = torch.device(resolve_device(device)), resolve_model(model, revision)
+    net = load_model(folder, dtype=dtype, device=where, random_weights=random_weights)
+    spec = {
+        **identify(model, revision=revision, random_weights=random_weights),
+        "model_type": net.config.model_type,
+        "class": type(net).__name__,
+        "dtype": str(dtype),
+        "device": where.type,
+        "cut_at": max_length,
+    }
+    return net, folder, spec
+
+
+def load_model(
+    folder: Path,
+    *,
+    dtype: Dtype = Dtype.FLOAT32,
+    device: torch.device | str = "cpu",
+    random_weights: int | None = None,
+    attention: str | None = None,
+) -> Any:
+    """The model, ready to infer; of an encoder-decoder its encoder.
+
+    random_weights : seed to initialise the model with, in float32 on the CPU, instead of reading weights
+    attention : "eager", "sdpa" … as transformers names them; None takes the library's choice
+    Raises ModelError where the folder is damaged, needs its own code, or lacks weights that a hidden state depends on.
+    """
+    options: dict[str, Any] = {} if attention is None else {"attn_implementation": attention}
+    files = weight_files(folder) if random_weights is None else []
+    try:
+        with quiet_transformers(), torch.random.fork_rng(devices=[]):
+            config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+            if random_weights is None:
+                model, missing = _read(folder, config, dtype, options)
+            else:
+                torch.default_generator.manual_seed(random_weights)  # and not the generators of other devices
+                model, missing = AutoModel.from_config(config, dtype=torch.float32, **options), set()
+    except (
+        Exception
+    ) as error:  # transformers raises OSError, ValueError, KeyError, RuntimeError, ImportError, its own …
+        raise ModelError(f"{folder} cannot be loaded as a model: {first_line(error)}") from error
+    if model.config.is_encoder_decoder:
+        model = model.get_encoder()
+        missing = {key.removeprefix("encoder.") for key in missing if not key.startswith("decoder.")}
+    needed = {name for name in model.state_dict() if "pooler" not in name}
+    if lacking := sorted(missing & needed):
+        raise ModelError(
+            f"{', '.join(map(str, files))} lacks {len(lacking)} of the weights that config.json asks for "
+            f"({', '.join(lacking[:5])}{', …' if len(lacking) > 5 else ''}); they would be random. "
+            "Do the weights belong to this config?"
+        )
+    model.config.use_cache = False
+    return model.to(device=device, dtype=getattr(torch, dtype)).eval().requires_grad_(requires_grad=False)
+
+
+def find_blocks(model: Any) -> list[nn.Module]:
+    """The transformer blocks of a model, in order (of ALBERT the groups, which are run repeatedly).
+
+    Raises ModelError where there is no list of as many equal modules as the config has layers.
+    """
+    depths = {getattr(model.config, name, None) for name in ("num_hidden_layers", "num_hidden_groups")} - {None}
+    for module in model.modules():
+        if isinstance(module, nn.ModuleList) and len(module) in depths and len(set(map(type, module))) == 1:
+            return list(module)
+    raise ModelError(
+        f"{type(model).__name__} has no list of {' or '.join(map(str, depths)) or 'num_hidden_layers'} equal blocks; "
+        "this architecture is not supported."
+    )
+
+
+def _read(folder: Path, config: Any, dtype: Dtype, options: dict[str, Any]) -> tuple[Any, set[str]]:
+    model, report = AutoModel.from_pretrained(
+        folder,
+        config=config,
+        dtype=getattr(torch, dtype),
+        use_safetensors=True,
+        trust_remote_code=False,
+        local_files_only=True,
+        output_loading_info=True,
+        **options,
+    )
+    return model, set(report["missing_keys"])
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """No progress bar and no warnings of transformers: what matters is raised."""
+    from transformers.utils import logging as theirs
+
+    level, bars = theirs.get_verbosity(), theirs.is_progress_bar_enabled()
+    theirs.set_verbosity_error()
+    theirs.disable_progress_bar()
+    try:
+        yield
+    finally:
+        theirs.set_verbosity(level)
+        if bars:
+            theirs.enable_progress_bar()

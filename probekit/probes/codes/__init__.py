@@ -1,0 +1,1 @@
+"""How many bits labels take: description length and V-information."""

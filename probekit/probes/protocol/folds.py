@@ -1,0 +1,111 @@
+"""Which rows are held out: folds, a share, and the examples of dev that train holds as well."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Hashable, Iterable
+
+import numpy as np
+from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
+
+from probekit.errors import UsageError
+
+__all__ = ["duplicates", "folds", "held_out"]
+
+MANY = 5000
+
+
+def folds(
+    y: np.ndarray, k: int, *, groups: np.ndarray | None = None, seed: int = 0, stratify: bool = True
+) -> np.ndarray:
+    """The fold, 0 … k-1, in which each row is held out, int64 (n,); -1 for rows that are always fitted on.
+
+    y : (n,), classes; with ``stratify=False`` numbers are welcome
+    groups : (n,), what is held out as a whole (sentence, document, template, word type), or None
+    stratify : let every fold hold its share of each class. The only row of a class, or the only group that holds it,
+        is never held out: nothing would be left to learn the class from. With more than 5,000 groups only their sizes
+        are balanced, and chance evens out the classes (by class takes a minute there).
+    The folds are scikit-learn's. Raises UsageError for fewer than 2 folds, and for too few rows, groups or examples.
+    """
+    y = np.asarray(y)
+    rng = np.random.default_rng(seed)
+    unit = None if groups is None else _numbered(groups, len(y), rng)
+    free = np.flatnonzero(~_irreplaceable(y, unit)) if stratify else np.arange(len(y))
+    what, units = ("rows", len(free)) if unit is None else ("groups", len(np.unique(unit[free])))
+    if k < 2:
+        raise UsageError(f"folds are 2 or more, not {k}.")
+    if units < k:
+        raise UsageError(f"{k} folds want {k} {what} that can be held out; there are {units}. Take fewer folds.")
+    if stratify and (most := np.unique(y[free], return_counts=True)[1].max()) < k:
+        raise UsageError(f"{k} folds want a class of {k} rows; the largest has {most}. Take fewer folds.")
+    shuffle = {"n_splits": k, "shuffle": True, "random_state": int(rng.integers(2**31))}
+    if unit is None:
+        splitter = StratifiedKFold(**shuffle) if stratify else KFold(**shuffle)
+    else:
+        splitter = StratifiedGroupKFold(**shuffle) if stratify and units <= MANY else GroupKFold(k)
+    fold = np.full(len(y), -1, dtype=np.int64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of classes with fewer than k rows: some folds lack them
+        parts = splitter.split(free, y[free] if stratify else None, None if unit is None else unit[free])
+        for i, (_, held) in enumerate(parts):
+            fold[free[held]] = i
+    return fold
+
+
+def held_out(
+    y: np.ndarray, share: float, *, groups: np.ndarray | None = None, seed: int = 0, stratify: bool = True
+) -> np.ndarray:
+    """Which rows are held out, bool (n,): ``share`` of each class, of all rows, or of the groups where there are any.
+
+    Arguments as in :func:`folds`; the only row or group of a class is never held out.
+    Raises UsageError where the share is not within 0 and 1, or comes to no row or to all of them.
+    """
+    y = np.asarray(y)
+    if not 0 < share < 1:
+        raise UsageError(f"a share between 0 and 1 is held out, not {share}.")
+    rng = np.random.default_rng(seed)
+    unit = None if groups is None else _numbered(groups, len(y), rng)
+    fixed = _irreplaceable(y, unit) if stratify else np.zeros(len(y), dtype=bool)
+    if unit is not None:
+        free, units = np.setdiff1d(unit, unit[fixed]), len(np.unique(unit))
+        held = np.isin(unit, free[: min(max(1, round(share * units)), units - 1)])  # unit numbers are random
+    else:
+        stratum = np.unique(y, return_inverse=True)[1] if stratify else np.zeros(len(y), dtype=np.int64)
+        order = np.lexsort((rng.random(len(y)), stratum))
+        count = np.bincount(stratum)
+        rank = np.empty(len(y), dtype=np.int64)
+        rank[order] = np.arange(len(y)) - np.repeat(np.cumsum(count) - count, count)
+        held = rank < np.minimum(np.rint(share * count), count - 1)[stratum]
+    if not held.any():
+        what = "rows" if unit is None else "groups"
+        raise UsageError(f"of {len(y)} rows none can be held out; {share:.0%} of the {what} was wanted.")
+    return held
+
+
+def _numbered(groups: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
+    """Groups as numbers in random order: splitters break ties by number."""
+    groups = np.asarray(groups)
+    if groups.shape != (n,):
+        raise UsageError(f"groups {groups.shape} do not go with {n} labels; ({n},) is wanted.")
+    code = np.unique(groups, return_inverse=True)[1]
+    return rng.permutation(int(code.max(initial=-1)) + 1)[code]
+
+
+def _irreplaceable(y: np.ndarray, unit: np.ndarray | None) -> np.ndarray:
+    """Rows that hold the only example of a class, or belong to the only group that does, bool (n,)."""
+    code = np.unique(y, return_inverse=True)[1]
+    if unit is None:
+        return np.bincount(code)[code] == 1
+    pairs = np.unique(np.stack([code, unit]), axis=1)
+    alone = np.bincount(pairs[0])[pairs[0]] == 1
+    return np.isin(unit, pairs[1, alone])
+
+
+def duplicates(train_keys: Iterable[Hashable], dev_keys: Iterable[Hashable]) -> np.ndarray:
+    """Which rows of dev occur in train exactly, bool (n_dev,).
+
+    Keys say what an example is: :func:`~probekit.probes.protocol.baselines.keys` gives the pieces that the model
+    read. Of a task that labels words they are the sentences' keys; spread the answer over their words.
+    """
+    seen = set(train_keys)
+    return np.fromiter((key in seen for key in dev_keys), dtype=bool)

@@ -1,0 +1,334 @@
+"""Which setting a probe is given: every label set × setting fitted on folds of train, the best one fitted again on all.
+
+Nothing here sees the data that is evaluated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+import xxhash
+
+from probekit.errors import NonFiniteError, UsageError
+from probekit.probes.solvers import ksparse, mass_mean, mlp
+from probekit.probes.solvers._path import Path
+from probekit.probes.solvers.design import Moments, moments, precision
+from probekit.probes.solvers.logistic import CS, LogisticFit, balanced, fit_logistic
+from probekit.probes.solvers.ridge import ALPHAS, RidgeFit, fit_ridge
+from probekit.statistics.calibration import temperature
+
+__all__ = ["Chosen", "Estimator", "Outcome", "Problem", "select"]
+
+Outcome = tuple[np.ndarray | None, np.ndarray]
+"""Log losses (targets, settings, m) in nats, None for numbers; and what is predicted, of the same shape."""
+Criterion = Callable[[np.ndarray, np.ndarray, np.ndarray | None], np.ndarray]
+"""Labels (T, m), predicted (T, S, m), log losses (T, S, m) → what is made small, (T, S)."""
+
+
+class Estimator(StrEnum):
+    """What is fitted on a layer. Its settings: C, alpha, weight decay, number of dimensions, shrinkage."""
+
+    LOGISTIC = "logistic"
+    RIDGE = "ridge"
+    MLP = "mlp"
+    K_SPARSE = "k-sparse"
+    MASS_MEAN = "mass-mean"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Features and label sets of the rows that are fitted.
+
+    x : (n, d) array, memory map …; rows : int (m,), the labelled ones; y : codes or numbers (targets, m) of those
+    classes : how many, 0 for numbers; fold : int (m,), -1 for rows that are never held out
+    groups : (m,), rows that belong together, for probes that hold rows out themselves
+    """
+
+    x: Any
+    rows: np.ndarray
+    y: np.ndarray
+    classes: int
+    fold: np.ndarray
+    estimator: Estimator
+    settings: tuple[float, ...]
+    balanced: bool = False
+    max_iter: int = 5000
+    calibrate: bool = False
+    groups: np.ndarray | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A probe of each target, fitted on all rows with its best setting.
+
+    setting, held_out (the criterion there), decrement : (targets,); converged : of every fit it rests on
+    edge : whether the setting is the first or last and clearly better than its neighbour (by a thousandth at least; of
+        log losses also by more than a standard error)
+    digest : of the coefficients, hexadecimal
+    temperature : (targets,), fitted on the last fold (Guo et al. 2017, section 4.2); 1 unless it was asked for
+    """
+
+    fitted: Fitted
+    setting: np.ndarray
+    held_out: np.ndarray
+    edge: np.ndarray
+    converged: np.ndarray
+    decrement: np.ndarray
+    digest: tuple[str, ...]
+    temperature: np.ndarray
+
+
+class Fitted(Protocol):
+    """Probes of targets × settings."""
+
+    @property
+    def converged(self) -> np.ndarray: ...
+    @property
+    def decrement(self) -> np.ndarray: ...
+
+    def outcome(self, x: Any, rows: np.ndarray | None, y: np.ndarray) -> Outcome: ...
+    def log_proba(self, x: Any, rows: np.ndarray | None) -> np.ndarray: ...
+
+
+def select(problem: Problem, criterion: Criterion | None) -> Chosen:
+    """Choose each target's setting by its mean loss on the folds, and fit all rows with it.
+
+    criterion : of the held-out rows of all folds together; for None the mean log loss (squared error for numbers)
+    Of equally good settings the first one is taken: the strongest penalty. Rows of a class that the fitted folds lack
+    say nothing about a setting and do not count.
+    """
+    p, folds = problem, range(int(problem.fold.max()) + 1)
+    dtype = precision(len(p.rows), p.x.shape[1])
+    linear = p.estimator in (Estimator.LOGISTIC, Estimator.RIDGE)
+    settings = np.asarray(p.settings, dtype=float)
+    sums: list[Moments] = []
+    total = None
+    if linear and len(p.rows) >= p.x.shape[1]:  # fewer rows have their own way
+        sums = moments(p.x, [p.rows[p.fold == f] for f in (*folds, -1) if f >= 0 or (p.fold < 0).any()], dtype=dtype)
+        total = sums[0]
+        for other in sums[1:]:
+            total = total + other
+    shape = (len(p.y), len(settings))
+    board, converged, fitted = _Board(shape), np.ones(shape, dtype=bool), None
+    kept: list[tuple[np.ndarray, Outcome]] = []
+    tried = len(settings) > 1 or (p.calibrate and p.classes > 0)
+    for f in folds if tried else ():
+        held = p.fold == f
+        rest = None if total is None else total - sums[f]
+        fitted = _fit(p, ~held, settings, rest, None, dtype)
+        converged &= fitted.converged
+        loss, predicted = fitted.outcome(p.x, p.rows[held], p.y[:, held])
+        if loss is None:
+            loss = (predicted - p.y[:, None, held]) ** 2
+        unseen = np.zeros(p.y[:, held].shape, dtype=bool)
+        if p.classes:
+            for i, own in enumerate(p.y):
+                unseen[i] = ~np.isin(own[held], own[~held])
+        board.add(loss, ~unseen)
+        if criterion is not None:
+            kept.append((held, (loss, predicted)))
+    if criterion is None:
+        score = board.mean
+    else:
+        y = np.concatenate([p.y[:, held] for held, _ in kept], 1)
+        score = criterion(y, *(np.concatenate([np.asarray(o[i]) for _, o in kept], 2) for i in (1, 0)))
+    best: np.ndarray = np.zeros(len(p.y), dtype=np.int64)
+    if tried:
+        best = np.nan_to_num(score, nan=np.inf).argmin(1)
+    heat = np.ones(len(p.y))
+    if p.calibrate and p.classes and fitted is not None:
+        log_p = fitted.log_proba(p.x, p.rows[held])[np.arange(len(p.y)), best]
+        heat = np.concatenate([temperature(one[None], y[held]) for one, y in zip(log_p, p.y, strict=True)])
+    start = fitted.choose(best) if isinstance(fitted, LogisticFit) else None
+    final = _fit(p, np.ones(len(p.rows), dtype=bool), settings[best][:, None], total, start, dtype)
+    at = np.arange(len(p.y))
+    return Chosen(
+        final,
+        settings[best],
+        score[at, best] if tried else np.full(len(p.y), np.nan),
+        board.edge(best) if criterion is None else _edge(score, best),
+        converged[at, best] & final.converged[:, 0],
+        final.decrement[:, 0],
+        tuple(_digest(final, t) for t in range(len(p.y))),
+        heat,
+    )
+
+
+class _Board:
+    """Sums of held-out losses, (targets, settings), and how surely the first and last beat their neighbours."""
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self.count = np.zeros(shape[0])
+        self.sum = np.zeros(shape)
+        self.ends = np.zeros((2, 2, shape[0]))  # first and last: sums of differences, and of their squares
+
+    def add(self, loss: np.ndarray, counts: np.ndarray) -> None:
+        loss = np.where(counts[:, None], loss, 0)
+        self.count += counts.sum(1)
+        self.sum += loss.sum(2, dtype=np.float64)
+        if loss.shape[1] > 1:
+            for end, (a, b) in zip(self.ends, ((1, 0), (-2, -1)), strict=True):
+                difference = (loss[:, a] - loss[:, b]).astype(np.float64)
+                end += difference.sum(1), (difference**2).sum(1)
+
+    @property
+    def mean(self) -> np.ndarray:
+        return self.sum / np.maximum(self.count, 1)[:, None]
+
+    def edge(self, best: np.ndarray) -> np.ndarray:
+        last = self.sum.shape[1] - 1
+        least = 1e-3 * self.sum[np.arange(len(best)), best]  # a thousandth of the loss, and more than a standard error
+        first, end = ((total > np.sqrt(square)) & (total > least) for total, square in self.ends)
+        return (last > 0) & np.where(best == 0, first, (best == last) & end)
+
+
+def _edge(score: np.ndarray, best: np.ndarray) -> np.ndarray:
+    """Whether the best of a criterion, small being good, is the first or last and a thousandth better than the next."""
+    at, last = np.arange(len(best)), score.shape[1] - 1
+    beside = np.clip(best + np.where(best == 0, 1, -1), 0, last)
+    gain = score[at, beside] - score[at, best]
+    return (last > 0) & ((best == 0) | (best == last)) & (gain > 1e-3 * np.abs(score[at, best]))
+
+
+def _fit(
+    p: Problem,
+    use: np.ndarray,
+    settings: np.ndarray,
+    sums: Moments | None,
+    start: LogisticFit | None,
+    dtype: torch.dtype,
+) -> Fitted:
+    """Fit the rows of ``use`` with settings (S,), or (targets, 1) where each target has its own."""
+    rows = p.rows if use.all() else p.rows[use]
+    y = p.y[:, use]
+    weights = balanced(y, p.classes, None) if p.balanced else None
+    if p.estimator is Estimator.RIDGE:
+        return _Ridge(fit_ridge(p.x, y, settings, rows=rows, sums=sums, dtype=dtype))
+    if p.estimator is Estimator.LOGISTIC:
+        return fit_logistic(
+            p.x,
+            y,
+            p.classes,
+            settings,
+            rows=rows,
+            sums=sums,
+            weights=weights,
+            start=start,
+            dtype=dtype,
+            max_iter=p.max_iter,
+        )
+    x = np.asarray(p.x[rows], dtype=np.float32)
+    if not np.isfinite(x).all():
+        raise NonFiniteError("the features hold NaN or infinity; no probe can be fitted on them.")
+    mean, sd = x.mean(0, dtype=np.float64), x.std(0, dtype=np.float64)
+    scale = np.divide(1, sd, out=np.zeros_like(sd), where=sd > 1e-5 * np.abs(mean)).astype(np.float32)
+    mean = mean.astype(np.float32)
+    np.subtract(x, mean, out=x)
+    x *= scale
+
+    def path(targets: np.ndarray, own: Sequence[float]) -> Path:
+        w = None if weights is None else weights[targets]
+        if p.estimator is Estimator.MLP:
+            groups = None if p.groups is None else np.unique(p.groups[use], return_inverse=True)[1]
+            return mlp.path(x, y[targets], p.classes, own, seed=p.seed, weights=w, groups=groups)
+        if p.estimator is Estimator.K_SPARSE:
+            return ksparse.path(x, y[targets], p.classes, [int(k) for k in own], weights=w)
+        return mass_mean.path(x, y[targets], p.classes, own, weights=w)
+
+    everyone = np.arange(len(y))
+    if settings.ndim == 1:
+        return _Paths(((everyone, path(everyone, list(settings))),), mean, scale)
+    groups = [np.flatnonzero(settings[:, 0] == own) for own in np.unique(settings)]
+    return _Paths(tuple((at, path(at, [float(settings[at[0], 0])])) for at in groups), mean, scale)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ridge:
+    fit: RidgeFit
+
+    @property
+    def converged(self) -> np.ndarray:
+        return self.fit.converged
+
+    @property
+    def decrement(self) -> np.ndarray:
+        return self.fit.decrement
+
+    def outcome(self, x: Any, rows: np.ndarray | None, y: np.ndarray) -> Outcome:
+        predicted = self.fit.predict(x, rows)
+        if not np.isfinite(predicted).all():
+            raise NonFiniteError("the features hold NaN or infinity.")
+        return None, predicted
+
+    def log_proba(self, x: Any, rows: np.ndarray | None) -> np.ndarray:
+        raise UsageError("ridge regression gives no probabilities.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Paths:
+    """Probes that want standardised features in memory; each with the targets it is of."""
+
+    members: tuple[tuple[np.ndarray, Path], ...]
+    mean: np.ndarray
+    scale: np.ndarray
+
+    @property
+    def converged(self) -> np.ndarray:
+        return self._gather([path.converged for _, path in self.members])
+
+    @property
+    def decrement(self) -> np.ndarray:
+        return np.full(self.converged.shape, np.nan)
+
+    def outcome(self, x: Any, rows: np.ndarray | None, y: np.ndarray) -> Outcome:
+        losses, classes = [], []
+        for at, log_p in self._blocks(x, rows):
+            losses.append(-np.take_along_axis(log_p, y[:, None, at, None], 3)[..., 0])
+            classes.append(log_p.argmax(3))
+        return np.concatenate(losses, 2), np.concatenate(classes, 2)
+
+    def log_proba(self, x: Any, rows: np.ndarray | None) -> np.ndarray:
+        return np.concatenate([log_p for _, log_p in self._blocks(x, rows)], 2)
+
+    def _blocks(self, x: Any, rows: np.ndarray | None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        rows = np.arange(x.shape[0]) if rows is None else rows
+        for at in np.array_split(np.arange(len(rows)), -(-len(rows) // 4096)):
+            with np.errstate(invalid="ignore"):  # infinity times nothing: a path says so
+                block = (np.asarray(x[rows[at]], dtype=np.float32) - self.mean) * self.scale
+            yield at, self._gather([path.log_proba(block) for _, path in self.members])
+
+    def _gather(self, parts: list[np.ndarray]) -> np.ndarray:
+        out = np.empty((sum(len(part) for part in parts), *parts[0].shape[1:]), dtype=parts[0].dtype)
+        for (at, _), part in zip(self.members, parts, strict=True):
+            out[at] = part
+        return out
+
+
+def _digest(fitted: Fitted, target: int) -> str:
+    fit = fitted.fit if isinstance(fitted, _Ridge) else fitted
+    if not isinstance(fit, LogisticFit | RidgeFit):
+        return ""
+    return xxhash.xxh3_64(fit.weights[target].tobytes() + fit.intercepts[target].tobytes()).hexdigest()
+
+
+def grid(estimator: Estimator, given: Sequence[float] | None, width: int) -> tuple[float, ...]:
+    """The settings that are tried, the one that binds most first; those given, or the estimator's own."""
+    own: dict[Estimator, Sequence[float]] = {
+        Estimator.LOGISTIC: CS,
+        Estimator.RIDGE: ALPHAS,
+        Estimator.MLP: mlp.WEIGHT_DECAYS,
+        Estimator.K_SPARSE: [k for k in ksparse.KS if k <= width],
+        Estimator.MASS_MEAN: mass_mean.SHRINKAGES,
+    }
+    settings = tuple(given) if given else tuple(own[estimator])
+    if estimator is Estimator.K_SPARSE and max(settings) > width:
+        raise UsageError(f"k-sparse probes of at most {width} dimensions can be fitted, not of {max(settings):g}.")
+    if estimator is Estimator.K_SPARSE and any(k % 1 for k in settings):
+        raise UsageError(f"numbers of dimensions are whole, unlike {settings}.")
+    return tuple(sorted(settings, reverse=estimator not in (Estimator.LOGISTIC, Estimator.K_SPARSE)))

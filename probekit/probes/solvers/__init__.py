@@ -1,0 +1,1 @@
+"""What is fitted: arrays in, coefficients out."""

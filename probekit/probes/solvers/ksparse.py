@@ -1,0 +1,157 @@
+"""k-sparse probes: how much the best k dimensions tell (Gurnee et al. 2023, "Finding neurons in a haystack").
+
+The dimensions are ranked by adaptive thresholding: a probe on all of them, the least useful quarter struck off, a probe
+on the rest, and so on, one at a time from 64 on. The probe that ranks is a ridge regression of the classes, whose cost
+does not grow with n, and the use of a dimension is how much worse that regression is without it. Logistic regression
+on the k that remain gives the probabilities.
+
+Found of 8 dimensions that were planted among 200 (40 draws; labels logistic in them, n = 2,000):
+
+    share of variance that 20 common factors explain    .5     .9     .7, n = 400    .7, five classes
+    adaptive thresholding (this)                       1.00    .91    .79             .99
+    largest coefficients of a logistic regression       .98    .82    .70             .98
+    greedy forward selection                            .99    .61    .75            1.00
+    largest differences of means                        .67    .33    .43             .82
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+
+from probekit.errors import UsageError
+from probekit.probes.solvers._path import Path, Probe, alike, blocks, checked, finite, moments, normalised
+from probekit.runtime import Progress, no_progress
+
+__all__ = ["KS", "KSparse", "KSparsePath", "path", "rank"]
+
+KS = (1, 2, 4, 8, 16, 32, 64)
+STRUCK = 0.25  # of the dimensions that remain, a stage
+ONE_BY_ONE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class KSparsePath:
+    """Logistic regressions on ``dimensions`` int (T, most): that of setting k uses the first k of them.
+
+    coef : float32 (T, S, K, most), zero after the first k; intercept : float32 (T, S, K). absent : bool (T, K), classes
+    without an example. n : float (T,), the sum of the weights. converged : bool (T, S).
+    """
+
+    settings: tuple[int, ...]
+    dimensions: np.ndarray
+    coef: np.ndarray
+    intercept: np.ndarray
+    absent: np.ndarray
+    n: np.ndarray
+    converged: np.ndarray
+
+    def log_proba(self, x: np.ndarray) -> np.ndarray:
+        """x : float (n, d). Natural logarithms of the probabilities, float32 (T, S, n, K)."""
+        targets, settings, classes, most = self.coef.shape
+        x, out = finite(x), np.empty((targets, settings, len(x), classes), dtype=np.float32)
+        for rows in blocks(len(x)):
+            for t, dims in enumerate(self.dimensions):
+                logits = (x[rows][:, dims] @ self.coef[t].reshape(-1, most).T).reshape(-1, settings, classes)
+                logits = logits.transpose(1, 0, 2) + self.intercept[t, :, None]
+                out[t, :, rows] = normalised(logits, self.absent[t], self.n[t])
+        return out
+
+
+class KSparse(Probe):
+    """A probe on the best k dimensions for every target and k; after ``fit``, ``dimensions_`` int (targets, most)."""
+
+    def __init__(self, ks: Sequence[int] = KS, *, C: float = 1.0) -> None:
+        self.ks, self.C = ks, C
+
+    def _path(self, x: np.ndarray, codes: np.ndarray, classes: int) -> Path:
+        return path(x, codes, classes, self.ks, C=self.C)
+
+    @property
+    def dimensions_(self) -> np.ndarray:
+        """Best first; the probe of k uses the first k."""
+        return self.path_.dimensions
+
+
+def path(
+    x: np.ndarray,
+    codes: np.ndarray,
+    classes: int,
+    settings: Sequence[int] = KS,
+    *,
+    seed: int = 0,
+    weights: np.ndarray | None = None,
+    progress: Progress | None = None,
+    C: float = 1.0,
+) -> KSparsePath:
+    """Rank the dimensions for every target, and fit logistic regressions on the best k for every k.
+
+    x : float32 (n, d), may be memory-mapped; codes : int (T, n), 0 … classes-1, -1 for unlabelled
+    settings : numbers of dimensions, k. seed : of no effect. weights : float (n,) or (T, n)
+    C : scikit-learn's, of the logistic regressions; x is taken as it comes, so standardise it before
+
+    Raises as ``checked`` does, and UsageError for a k that is not between 1 and d.
+    """
+    x, codes, w = checked(x, codes, classes, weights)
+    ks = tuple(int(k) for k in settings)
+    if not ks or min(ks) < 1 or max(ks) > x.shape[1]:
+        raise UsageError(f"k is between 1 and the {x.shape[1]} dimensions of x, unlike {ks}.")
+    shape, most = (len(codes), len(ks), classes), max(ks)
+    dimensions, absent = np.empty((len(codes), most), dtype=int), np.empty((len(codes), classes), dtype=bool)
+    coef, intercept = np.zeros((*shape, most), dtype=np.float32), np.zeros(shape, dtype=np.float32)
+    converged, total = np.empty(shape[:2], dtype=bool), w.sum(1, dtype=np.float64)
+    done = 0
+    for members, weight in alike(w):
+        _, gram, means, share = moments(x, codes[members], classes, weight)
+        use = np.flatnonzero(weight > 0)
+        for target, mean, p in zip(members, means, share, strict=True):
+            absent[target] = p == 0
+            dimensions[target] = rank(gram, np.sqrt(p)[:, None] * mean, total[target])[:most]
+            chosen = np.concatenate([x[rows][:, dimensions[target]] for rows in blocks(len(x))])[use]
+            here = ~absent[target]
+            for i, k in enumerate(ks):
+                intercept[target, i, here], coef[target, i, here, :k], converged[target, i] = _logistic(
+                    chosen[:, :k].astype(np.float64), codes[target, use], weight[use], C
+                )
+            done += 1
+            (progress or no_progress)("k-sparse", done, len(codes))
+    return KSparsePath(ks, dimensions, coef, intercept, absent, total, converged)
+
+
+def rank(gram: np.ndarray, cross: np.ndarray, n: float) -> np.ndarray:
+    """Dimensions by use, best first, int (d,): those that outlast the others when the least useful are struck off.
+
+    gram : float64 (d, d), covariance of x; cross : float64 (K, d), covariance of x with what is regressed on it
+    n : examples. The ridge penalty is .1 d / n of a dimension's variance; constant dimensions come last.
+    """
+    sd = np.sqrt(np.maximum(np.diag(gram), 0))
+    varies = sd > 1e-5 * sd.max()
+    left, out = np.flatnonzero(varies), list(np.flatnonzero(~varies))  # out: worst first
+    scale = np.where(varies, 1 / np.where(varies, sd, 1), 0)
+    gram, cross = gram * scale * scale[:, None], (cross * scale).T
+    penalty = 0.1 * len(left) / n
+    while len(left) > 1:
+        inverse = np.linalg.inv(gram[np.ix_(left, left)] + penalty * np.eye(len(left)))
+        use = ((inverse @ cross[left]) ** 2).sum(1) / np.diag(inverse)
+        struck = np.argsort(use, kind="stable")[: int(STRUCK * len(left)) if len(left) > ONE_BY_ONE else 1]
+        out += left[struck].tolist()
+        left = np.delete(left, struck)
+    return np.array([*left, *out[::-1]])
+
+
+def _logistic(x: np.ndarray, codes: np.ndarray, weight: np.ndarray, C: float) -> tuple[np.ndarray, np.ndarray, bool]:
+    """Intercepts (K,) and coefficients (K, k) of the classes that occur, and whether the solver got there."""
+    two = len(np.unique(codes)) == 2
+    model = LogisticRegression(C=C, max_iter=1000, solver="newton-cholesky" if two else "lbfgs")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # told by ``converged``
+        model.fit(x, codes, sample_weight=weight.astype(np.float64))
+    coef, intercept = model.coef_, model.intercept_
+    if two:  # one line, for the second class
+        coef, intercept = np.vstack([0 * coef, coef]), np.append(0, intercept)
+    return intercept, coef, bool(model.n_iter_.max() < 1000)

@@ -1,0 +1,363 @@
+"""Perceptrons of one hidden layer, many at once: every target and weight decay in one batched model.
+
+The probe is that of SentEval (Conneau & Kiela 2018: Adam, stopped when a held-out part has not improved five times,
+at most 200) with the rectifier of Hewitt & Liang (2019), who stop by the loss, too. All models see the same batches, so
+that the first layers are one matrix product; a model that no longer improves leaves the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from probekit.errors import UsageError
+from probekit.probes.solvers._path import Path, Probe, blocks, checked, finite, weighted
+from probekit.runtime import Progress, no_progress, torch_threads
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["MLP", "WEIGHT_DECAYS", "MLPPath", "Options", "path", "regression_path"]
+
+WEIGHT_DECAYS = (0.1, 1.0, 10.0, 100.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How the perceptrons are trained.
+
+    hidden : units; dropout : share of them that is silent in a step
+    learning_rate : of Adam, with decoupled weight decay (Loshchilov & Hutter 2019) of the weights, not of the biases
+    batch : examples a step; a round is one pass over train, or ``steps`` steps where a pass is shorter
+    held_out : share of train that says when to stop; patience : rounds without a better loss on it; rounds : at most
+    """
+
+    hidden: int = 50
+    dropout: float = 0.1
+    learning_rate: float = 1e-3
+    batch: int = 128
+    steps: int = 32
+    held_out: float = 0.1
+    patience: int = 5
+    rounds: int = 200
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.dropout < 1 and 0 < self.held_out < 1 and self.learning_rate > 0):
+            raise UsageError("dropout and held_out are shares below 1, and the learning rate is positive.")
+        if min(self.hidden, self.batch, self.steps, self.patience, self.rounds) < 1:
+            raise UsageError("hidden, batch, steps, patience and rounds are at least 1.")
+
+
+@dataclass(frozen=True, slots=True)
+class MLPPath:
+    """Trained perceptrons: w1 float32 (T, S, hidden, d), b1 (T, S, hidden), w2 (T, S, K, hidden), b2 (T, S, K).
+
+    loss : float (T, S), on the inner held-out part, at its best: nats an example, or half the squared error in units of
+        the target's variance. rounds : int (T, S), trained
+    converged : bool (T, S), False where the loss was still falling when the rounds ran out, or was never finite
+    """
+
+    w1: np.ndarray
+    b1: np.ndarray
+    w2: np.ndarray
+    b2: np.ndarray
+    loss: np.ndarray
+    rounds: np.ndarray
+    converged: np.ndarray
+
+    def log_proba(self, x: np.ndarray) -> np.ndarray:
+        """x : float (n, d). Natural logarithms of the probabilities of the classes, float32 (T, S, n, K)."""
+        out = self.outputs(x)
+        out -= out.max(-1, keepdims=True)
+        out -= np.log(np.exp(out).sum(-1, keepdims=True))
+        return out
+
+    def outputs(self, x: np.ndarray) -> np.ndarray:
+        """x : float (n, d). Logits of the classes, or of a regression the values with K = 1; float32 (T, S, n, K)."""
+        import torch
+
+        targets, settings, outputs, _ = self.w2.shape
+        x = finite(x)
+        out = np.empty((targets * settings, len(x), outputs), dtype=np.float32)
+        params = [torch.from_numpy(part).flatten(0, 1) for part in (self.w1, self.b1, self.w2, self.b2)]
+        with torch_threads(1), torch.inference_mode():
+            for rows in blocks(len(x), 512):
+                out[:, rows] = _forward(params, _take(x, rows))[1].transpose(1, 2).numpy()
+        return out.reshape(targets, settings, len(x), outputs)
+
+
+class MLP(Probe):
+    """A perceptron for every target and weight decay (see ``path``)."""
+
+    def __init__(
+        self, weight_decays: Sequence[float] = WEIGHT_DECAYS, *, seed: int = 0, options: Options | None = None
+    ) -> None:
+        self.weight_decays, self.seed, self.options = weight_decays, seed, options
+
+    def _path(self, x: np.ndarray, codes: np.ndarray, classes: int) -> Path:
+        return path(x, codes, classes, self.weight_decays, seed=self.seed, options=self.options)
+
+
+def path(
+    x: np.ndarray,
+    codes: np.ndarray,
+    classes: int,
+    settings: Sequence[float] = WEIGHT_DECAYS,
+    *,
+    seed: int | Sequence[int] = 0,
+    weights: np.ndarray | None = None,
+    progress: Progress | None = None,
+    groups: np.ndarray | None = None,
+    options: Options | None = None,
+) -> MLPPath:
+    """Train a perceptron for every target and weight decay.
+
+    x : float32 (n, d), of comparable scale, may be memory-mapped; codes : int (T, n), 0 … classes-1, -1 for unlabelled
+    settings : weight decays; a weight shrinks by learning_rate · decay a step
+    seed : of first weights and dropout, one for all targets or one each (repeat a target to see what the seed does);
+        the first also draws the inner held-out part and the order of the batches, which all models share
+    weights : float (n,) or (T, n), of the examples' losses
+    groups : int (n,), rows that are held out together (the sentence of a word)
+
+    Models with one seed start from the same weights and drop the same units, so a model does not depend on those that
+    are trained beside it, but for rounding. Raises as ``checked`` does, and UsageError for a negative weight decay, or
+    where the inner held-out part holds nothing of a target.
+    """
+    x, codes, w = checked(x, codes, classes, weights)
+    return _train(_job(x, codes, w, classes, settings, seed, groups, options or Options()), progress or no_progress)
+
+
+def regression_path(
+    x: np.ndarray,
+    y: np.ndarray,
+    settings: Sequence[float] = WEIGHT_DECAYS,
+    *,
+    seed: int | Sequence[int] = 0,
+    weights: np.ndarray | None = None,
+    progress: Progress | None = None,
+    groups: np.ndarray | None = None,
+    options: Options | None = None,
+) -> MLPPath:
+    """The same for values, y float (T, n), NaN for unlabelled, by least squares; ``outputs(x)[..., 0]`` predicts them.
+
+    Raises as ``path`` does, and UsageError for a target that does not vary.
+    """
+    x, y = finite(x), np.asarray(y, dtype=np.float32)
+    known = np.isfinite(y)
+    w = weighted(known, len(x), weights)
+    total = np.maximum(w.sum(1, keepdims=True), np.finfo(np.float32).tiny)
+    y = np.where(known, y, 0)
+    centre = (w * y).sum(1, keepdims=True) / total
+    scale = np.sqrt((w * (y - centre) ** 2).sum(1, keepdims=True) / total)
+    if not (scale > 0).all():
+        raise UsageError(f"target {int(np.flatnonzero(scale == 0)[0])} does not vary; there is nothing to predict.")
+    job = _job(x, (y - centre) / scale, w, 1, settings, seed, groups, options or Options())
+    fit = _train(job, progress or no_progress)
+    return replace(fit, w2=fit.w2 * scale[:, :, None, None], b2=fit.b2 * scale[:, :, None] + centre[:, :, None])
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What is trained on what: labels (T, n), codes or float32; weights float32 (T, n), 1 on average where not held."""
+
+    x: np.ndarray
+    y: np.ndarray
+    weights: np.ndarray
+    outputs: int
+    settings: tuple[float, ...]
+    seeds: tuple[int, ...]
+    held: np.ndarray
+    rng: np.random.Generator
+    options: Options
+
+    def labels(self, rows: np.ndarray, targets: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        """Labels and weights of the rows for each model, (models, rows)."""
+        import torch
+
+        y, weights = self.y[:, rows], self.weights[:, rows]
+        return torch.from_numpy(y[targets]), torch.from_numpy(weights[targets])
+
+
+def _job(
+    x: np.ndarray,
+    y: np.ndarray,
+    w: np.ndarray,
+    outputs: int,
+    settings: Sequence[float],
+    seed: int | Sequence[int],
+    groups: np.ndarray | None,
+    options: Options,
+) -> _Job:
+    if not len(settings) or not all(s >= 0 for s in settings):
+        raise UsageError(f"weight decays are not negative, unlike {tuple(settings)}.")
+    seeds = (seed,) * len(y) if isinstance(seed, (int, np.integer)) else tuple(seed)
+    if len(seeds) != len(y):
+        raise UsageError(f"{len(seeds)} seeds do not go with {len(y)} targets.")
+    rng = np.random.default_rng(seeds[0])
+    held = _hold_out(len(x), groups, options.held_out, rng)
+    if not (w[:, held].sum(1) > 0).all() or not (w[:, ~held].sum(1) > 0).all():
+        raise UsageError("the inner held-out part, or the rest, holds no example of a target; more are needed.")
+    w = w / w[:, ~held].mean(1, keepdims=True)
+    return _Job(x, y, w, outputs, tuple(settings), seeds, held, rng, options)
+
+
+def _train(job: _Job, progress: Progress) -> MLPPath:
+    """Train every model until it no longer improves, and give back each at its best."""
+    import torch
+
+    with torch_threads(1), torch.no_grad():
+        return _rounds(job, progress)
+
+
+def _rounds(job: _Job, progress: Progress) -> MLPPath:
+    import torch
+
+    options, n_settings, count = job.options, len(job.settings), len(job.y) * len(job.settings)
+    kinds, of = np.unique(job.seeds, return_inverse=True)
+    draws = [torch.Generator().manual_seed(int(seed)) for seed in kinds]
+    first = [_first_weights(job.x.shape[1], options.hidden, job.outputs, draw) for draw in draws]
+    kind = torch.from_numpy(of.reshape(-1)).repeat_interleave(n_settings)
+    target = np.repeat(np.arange(len(job.y)), n_settings)
+    shrink = (1 - options.learning_rate * torch.tensor(job.settings)).repeat(len(job.y))[:, None, None]
+    params = [torch.stack(parts)[kind] for parts in zip(*first, strict=True)]
+    best = [p.clone() for p in params]
+    best_loss, stale, rounds = np.full(count, np.inf), np.zeros(count, dtype=int), np.zeros(count, dtype=int)
+    adam = torch.optim.Adam(params, lr=options.learning_rate, fused=True)
+    for p in params:
+        p.grad = torch.empty_like(p)
+    alive = np.arange(count)  # the models in params, in this order
+    while len(alive) and rounds[alive[0]] < options.rounds:
+        for rows in _batches(np.flatnonzero(~job.held), options, job.rng):
+            gates = [_gate(draw, options.hidden, len(rows), options.dropout) for draw in draws]
+            gate = gates[0] if len(gates) == 1 else torch.stack(gates)[kind[alive]]
+            _gradients(params, _take(job.x, rows), *job.labels(rows, target[alive]), gate)
+            params[0].mul_(shrink[alive])
+            params[2].mul_(shrink[alive])
+            adam.step()
+        loss = _held_loss(params, job, target[alive])
+        rounds[alive] += 1
+        better = loss < best_loss[alive]
+        best_loss[alive[better]] = loss[better]
+        stale[alive] = np.where(better, 0, stale[alive] + 1)
+        for kept, p in zip(best, params, strict=True):
+            kept[alive[better]] = p[better]
+        stay = stale[alive] < options.patience
+        if not stay.all():
+            alive = alive[stay]
+            for p in params:
+                state = adam.state[p]
+                p.data = p[stay]
+                p.grad = torch.empty_like(p)
+                state["exp_avg"], state["exp_avg_sq"] = state["exp_avg"][stay], state["exp_avg_sq"][stay]
+        progress("mlp", count - len(alive), count)
+    shape = (len(job.y), n_settings)
+    w1, b1, w2, b2 = (p.unflatten(0, shape).numpy() for p in best)
+    converged = (stale >= options.patience) & np.isfinite(best_loss)
+    return MLPPath(w1, b1, w2, b2, *(v.reshape(shape) for v in (best_loss, rounds, converged)))
+
+
+def _hold_out(n: int, groups: np.ndarray | None, share: float, rng: np.random.Generator) -> np.ndarray:
+    """Which rows say when to stop, bool (n,): a share of the rows, or of the groups."""
+    unit = np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1].reshape(-1)
+    if len(unit) != n:
+        raise UsageError(f"{len(unit)} groups do not go with {n} rows.")
+    units = int(unit.max()) + 1
+    return np.isin(unit, rng.permutation(units)[: max(1, round(share * units))])
+
+
+def _batches(rows: np.ndarray, options: Options, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Rows of each step of a round; a last batch of less than half the size is left for the next pass."""
+    steps = 0
+    while steps < options.steps:
+        order = rng.permutation(rows)
+        for start in range(0, max(1, len(order) - options.batch // 2 + 1), options.batch):
+            yield np.sort(order[start : start + options.batch])  # sorted: read in the order of the file
+            steps += 1
+
+
+def _first_weights(d: int, hidden: int, classes: int, draw: torch.Generator) -> tuple[torch.Tensor, ...]:
+    """As torch.nn.Linear draws them: uniform within ± 1 / √(inputs)."""
+    import torch
+
+    def uniform(inputs: int, *shape: int) -> torch.Tensor:
+        return torch.empty(shape).uniform_(-(inputs**-0.5), inputs**-0.5, generator=draw)
+
+    return uniform(d, hidden, d), uniform(d, hidden), uniform(hidden, classes, hidden), uniform(hidden, classes)
+
+
+def _gate(draw: torch.Generator, hidden: int, rows: int, dropout: float) -> torch.Tensor:
+    """What the hidden units are multiplied by, (hidden, rows): 0, or 1 / (1 - dropout)."""
+    import torch
+
+    if dropout == 0:
+        return torch.ones(1, 1)
+    return torch.empty(hidden, rows).bernoulli_(1 - dropout, generator=draw).div_(1 - dropout)
+
+
+def _forward(
+    params: Sequence[torch.Tensor], x: torch.Tensor, gate: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Hidden units (models, hidden, rows) and logits (models, K, rows)."""
+    import torch
+
+    w1, b1, w2, b2 = params
+    hidden = torch.addmm(b1.flatten()[:, None], w1.flatten(0, 1), x.T).relu_().unflatten(0, b1.shape)
+    if gate is not None:
+        hidden *= gate
+    return hidden, torch.baddbmm(b2[:, :, None], w2, hidden)
+
+
+def _errors(logits: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Loss of each row (models, rows) and its derivative by the logits (models, K, rows).
+
+    Cross-entropy where y holds codes, half the squared error where it holds floats.
+    """
+    import torch
+
+    if y.is_floating_point():
+        error = logits - y[:, None]
+        return 0.5 * error[:, 0] ** 2, error
+    log_proba, code = torch.log_softmax(logits, 1), y[:, None]
+    return -log_proba.gather(1, code)[:, 0], log_proba.exp().scatter_add_(1, code, torch.full(code.shape, -1.0))
+
+
+def _gradients(
+    params: Sequence[Any], x: torch.Tensor, y: torch.Tensor, weights: torch.Tensor, gate: torch.Tensor
+) -> None:
+    """Leave in ``.grad`` the gradient of the mean weighted loss of the rows; y and weights (models, rows)."""
+    import torch
+
+    w1, b1, w2, b2 = params
+    hidden, logits = _forward(params, x, gate)
+    error = _errors(logits, y)[1]
+    error *= weights[:, None] / len(x)
+    back = torch.bmm(w2.transpose(1, 2), error)
+    back *= hidden > 0
+    back *= gate
+    torch.mm(back.flatten(0, 1), x, out=w1.grad.flatten(0, 1))
+    torch.sum(back, 2, out=b1.grad)
+    torch.bmm(error, hidden.transpose(1, 2), out=w2.grad)
+    torch.sum(error, 2, out=b2.grad)
+
+
+def _held_loss(params: Sequence[torch.Tensor], job: _Job, targets: np.ndarray) -> np.ndarray:
+    """Weighted mean loss of each model on the held rows, float64 (models,)."""
+    import torch
+
+    rows, loss, total = np.flatnonzero(job.held), np.zeros(len(targets)), np.zeros(len(targets))
+    for part in blocks(len(rows), 512):
+        y, weights = job.labels(rows[part], targets)
+        losses = _errors(_forward(params, _take(job.x, rows[part]))[1], y)[0]
+        loss += (losses * weights).sum(1, dtype=torch.float64).numpy()
+        total += weights.sum(1, dtype=torch.float64).numpy()
+    return loss / total
+
+
+def _take(x: np.ndarray, rows: np.ndarray | slice) -> torch.Tensor:
+    """A copy of the rows of x, float32."""
+    import torch
+
+    return torch.from_numpy(np.array(x[rows], dtype=np.float32))

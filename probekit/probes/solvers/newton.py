@@ -1,0 +1,352 @@
+"""Many logistic regressions on the same features at once: label sets × penalties, one pass over X serving them all.
+
+Each problem minimises Σᵢ wᵢ loss(yᵢ, xᵢ) + ½ λ |w|², the intercept free: scikit-learn's objective with λ = 1/C.
+The problems share the eigenvectors V of the features' Gram matrix. In that basis the Hessian at w = 0 is diagonal,
+μγⱼ + λ with γⱼ the eigenvalues and μ the mean of p(1 - p), which makes L-BFGS (Liu & Nocedal 1989) nearly Newton's
+method and independent of the features' scale and correlation. A pass over X multiplies it with the weights of all
+problems that have not converged (a matrix by a matrix, not by a vector). Binary problems that remain slow (labels
+that are easy: p(1 - p) differs much between rows) get a Hessian of their own, of rows drawn in proportion to p(1 - p).
+
+A problem has converged when its Newton decrement gᵀH⁻¹g, twice what the objective can still fall by, is at most the
+tolerance (Boyd & Vandenberghe 2004, section 9.5.1): a measure that knows neither scale nor C nor n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from probekit.probes.solvers.design import Design, Moments, product
+
+__all__ = ["Solution", "solve"]
+
+MEMORY = {"binary": 12, "multinomial": 30}  # pairs that L-BFGS remembers
+WIDE = 32  # weight vectors that fill a matrix product
+BUDGET = 1 << 28  # bytes for them, which bounds how many weight vectors are iterated together
+SLOW = (12, 20, 32, 50, 80, 120)  # iterations after which slow binary problems get Hessians of their own
+OWN = 12  # of them at a time
+RARE = 1e-9  # p(1 - p) of a class that no row has: its intercept would fall for ever, and is left where it is
+Pair = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # of L-BFGS: s, y, 1/sᵀy
+SAMPLE = 16  # rows drawn for such a Hessian, times the features
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """weights : float64 (problems, 1 or classes, d), on x - centre; intercepts (problems, 1 or classes)
+    decrement : Newton decrement reached, (problems,); iterations : (problems,)
+    """
+
+    weights: torch.Tensor
+    intercepts: torch.Tensor
+    decrement: np.ndarray
+    iterations: np.ndarray
+
+
+def solve(
+    design: Design,
+    sums: Moments,
+    codes: torch.Tensor,
+    classes: int,
+    target: np.ndarray,
+    penalty: np.ndarray,
+    *,
+    weights: torch.Tensor | None = None,
+    start: tuple[torch.Tensor, torch.Tensor] | None = None,
+    tol: float = 1e-4,
+    max_iter: int = 5000,
+) -> Solution:
+    """Solve problem p: the labels codes[target[p]] with λ = penalty[p].
+
+    codes : int (targets, m) below ``classes``, of the design's rows; two classes have one weight vector, for class 1
+    sums : moments of those rows; weights : float (targets, m) of the rows, for None all 1
+    start : weights (problems, 1 or classes, d) and intercepts to begin at. Without it problems of more than two classes
+        begin where the solutions at stronger penalties lead, wherever there are enough to fill a matrix product.
+    """
+    basis = _Basis.of(design, sums)
+    data = _Data(design, basis, codes, classes, weights)
+    k = 1 if classes == 2 else classes
+    best = torch.zeros((len(target), k, basis.rank + 1), dtype=torch.float64, device=design.device)
+    decrement, iterations = np.full(len(target), np.nan), np.zeros(len(target), dtype=int)
+    path: dict[int, list[tuple[float, torch.Tensor]]] = {}  # of each target: penalties and solutions so far
+    memory = MEMORY["binary" if k == 1 else "multinomial"]
+    size = max(1, BUDGET // (16 * memory * k * (basis.rank + 1)))
+    order = np.argsort(target, kind="stable")
+    if k > 1 and k * (targets := len(np.unique(target))) >= WIDE:
+        size = min(size, targets)  # one penalty after another, each target from where the last one led
+        order = np.argsort(-penalty, kind="stable")
+    for at in range(0, len(order), size):
+        batch = order[at : at + size]
+        first = None
+        if start is not None:
+            first = basis.inside(start[0][batch], start[1][batch])
+        elif k > 1 and all(t in path for t in target[batch]):
+            first = torch.stack([_ahead(path[t], p) for t, p in zip(target[batch], penalty[batch], strict=True)])
+        found = _minimise(data, target[batch], penalty[batch], first, tol, max_iter, memory)
+        best[batch], decrement[batch], iterations[batch] = found
+        if k > 1:
+            for t, p, a in zip(target[batch], penalty[batch], found[0], strict=True):
+                path[t] = [*path.get(t, [])[-1:], (p, a)]
+    return Solution(*basis.outside(best), decrement, iterations)
+
+
+def _ahead(path: list[tuple[float, torch.Tensor]], penalty: float) -> torch.Tensor:
+    """Where the next solution may lie: weights that still grow do so with the logarithm of C (Rosset et al. 2004)."""
+    (before, a), (last, b) = path[0], path[-1]
+    return b if before <= last or penalty >= last else b + (b - a) * (np.log(last / penalty) / np.log(before / last))
+
+
+@dataclass(frozen=True, slots=True)
+class _Basis:
+    """Eigenvectors (d, r) and eigenvalues (r,) of the scaled features' Gram matrix; rows count as one more feature.
+
+    Directions that no row has are left out: no weight grows along them.
+    """
+
+    vectors: torch.Tensor
+    values: torch.Tensor
+    scale: torch.Tensor
+    rows: float
+
+    @classmethod
+    def of(cls, design: Design, sums: Moments) -> _Basis:
+        scale = torch.as_tensor(design.factors, dtype=torch.float64, device=design.device)
+        gram = torch.as_tensor(sums.scatter, dtype=torch.float64, device=design.device) * scale * scale[:, None]
+        values, vectors = torch.linalg.eigh(gram)
+        noise = 1e-12 if design.dtype == torch.float64 else 1e-8
+        top = float(values[-1].clamp_min(torch.finfo(torch.float64).tiny))
+        if design.dtype == torch.float64:
+            kept = values > noise * top
+            values, vectors = values[kept], vectors[:, kept]
+        return cls(vectors, values.clamp_min(noise * top), scale, sums.weight)
+
+    @property
+    def rank(self) -> int:
+        return len(self.values)
+
+    @property
+    def curvature(self) -> torch.Tensor:
+        """Of each direction, and last of the intercept, where p(1 - p) is 1: (r + 1,)."""
+        return torch.cat([self.values, self.values.new_tensor([self.rows])])
+
+    def outside(self, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Weights on x - centre (p, k, d) and intercepts (p, k) of coordinates (p, k, r + 1)."""
+        return (a[..., :-1] @ self.vectors.T) * self.scale, a[..., -1].contiguous()
+
+    def inside(self, weights: torch.Tensor, intercepts: torch.Tensor) -> torch.Tensor:
+        unscaled = torch.where(self.scale > 0, weights / self.scale.clamp_min(1e-300), 0.0)
+        return torch.cat([unscaled @ self.vectors, intercepts[..., None]], -1)
+
+    def slope(self, by_weight: torch.Tensor, by_intercept: torch.Tensor) -> torch.Tensor:
+        """A gradient by weights and intercepts, in coordinates."""
+        return torch.cat([(by_weight.double() * self.scale) @ self.vectors, by_intercept.double()[..., None]], -1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Data:
+    design: Design
+    basis: _Basis
+    codes: torch.Tensor
+    classes: int
+    weights: torch.Tensor | None
+
+    def gradient(
+        self, a: torch.Tensor, target: torch.Tensor, penalty: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Of the objective at coordinates a (p, k, r + 1), the same shape; and the mean of w p(1 - p), (p, k)."""
+        p, k, _ = a.shape
+        w, b = self.basis.outside(a)
+        w, b = w.reshape(p * k, -1).to(self.design.dtype), b.reshape(-1, 1).to(self.design.dtype)
+        slope, steep, spread = torch.zeros_like(w), torch.zeros_like(b), torch.zeros_like(b)
+        for at, block in self.design.blocks():
+            z = product(w, block)
+            z += b
+            y = self.codes[:, at]
+            if k == 1:
+                z.sigmoid_()
+                wrong = z - y.to(z.dtype)[target]
+            else:
+                z = torch.softmax(z.view(p, k, -1), 1)
+                one = z.new_full((p, 1, len(block)), -1.0)
+                wrong = z.scatter_add(1, y.long()[target][:, None], one).view(p * k, -1)
+                z = z.view(p * k, -1)
+            if self.weights is None:
+                spread += (z.sum(1) - torch.linalg.vecdot(z, z))[:, None]
+            else:
+                row_weights = self.weights[:, at][target].repeat_interleave(k, 0)
+                wrong *= row_weights
+                spread += (row_weights * (z - z * z)).sum(1, keepdim=True)
+            slope += product(wrong, block.T)
+            steep += wrong.sum(1, keepdim=True)
+        g = self.basis.slope(slope.view(p, k, -1), steep.view(p, k))
+        g[..., :-1] += penalty[:, None, None] * a[..., :-1]
+        return g, spread.view(p, k).double() / self.basis.rows
+
+    def hessian(self, a: torch.Tensor, target: int, penalty: float, mean: float, seed: int) -> torch.Tensor:
+        """Cholesky factor of one binary problem's Hessian, (r + 1, r + 1), from about SAMPLE·d rows.
+
+        A row is drawn with a chance in proportion to its p(1 - p), and counts the more the smaller that was.
+        """
+        generator = torch.Generator(self.design.device).manual_seed(seed)
+        w, b = self.basis.outside(a[None])
+        w, b = w[0].to(self.design.dtype), b[0].to(self.design.dtype)
+        d = self.design.width
+        rate = SAMPLE * d / max(mean * self.basis.rows, 1e-300)
+        h = torch.zeros((d + 1, d + 1), dtype=self.design.dtype, device=self.design.device)
+        for at, block in self.design.blocks():
+            p = torch.sigmoid(product(w, block)[0] + b)
+            spread = p * (1 - p)
+            if self.weights is not None:
+                spread = spread * self.weights[target, at]
+            chance = (rate * spread).clamp_max(1)
+            drawn = torch.rand(len(p), generator=generator, device=p.device, dtype=p.dtype) < chance
+            root = (spread[drawn] / chance[drawn]).sqrt()[:, None]
+            rows = torch.cat([block[drawn] * root, root], 1)
+            if rows.device.type == "cpu":
+                h += torch.from_numpy(rows.numpy().T @ rows.numpy())
+            else:
+                h += rows.T @ rows
+        v = torch.zeros((d + 1, self.basis.rank + 1), dtype=torch.float64, device=h.device)
+        v[:-1, :-1], v[-1, -1] = self.basis.scale[:, None] * self.basis.vectors, 1
+        v = v.to(h.dtype)
+        inside = (v.T @ h @ v).double()
+        # whatever the sample misses is there a little: a tenth of the mean curvature would slow no one
+        inside.diagonal().add_(1e-3 * mean * self.basis.curvature)
+        inside.diagonal()[:-1].add_(penalty)
+        return torch.linalg.cholesky(inside)
+
+
+def _minimise(
+    data: _Data,
+    target: np.ndarray,
+    penalty: np.ndarray,
+    start: torch.Tensor | None,
+    tol: float,
+    max_iter: int,
+    memory: int,
+) -> tuple[torch.Tensor, np.ndarray, np.ndarray]:
+    """L-BFGS on a batch of problems: coordinates, decrements, iterations. Those that converge leave the batch."""
+    device = data.design.device
+    t, lam = torch.as_tensor(target, device=device), torch.as_tensor(penalty, dtype=torch.float64, device=device)
+    k = 1 if data.classes == 2 else data.classes
+    curve = data.basis.curvature
+    ridge = torch.ones_like(curve)
+    ridge[-1] = 0
+    if start is None:  # at w = 0 all penalties of a target have the same gradient
+        which, back = np.unique(target, return_inverse=True)
+        a = _priors(data, which, k, len(curve))
+        g, mean = data.gradient(a, torch.as_tensor(which, device=device), lam.new_zeros(len(which)))
+        a, g, mean = a[back].clone(), g[back].clone(), mean[back].clone()
+    else:
+        a = start
+        g, mean = data.gradient(a, t, lam)
+    best, left = torch.empty_like(a), np.full(len(target), np.inf)
+    iterations = np.full(len(target), max_iter)
+    active = torch.arange(len(target), device=device)
+    history: list[Pair] = []
+    scale = lam.new_ones(len(active))
+    own: dict[int, torch.Tensor] = {}  # Cholesky factors by problem
+
+    def precondition(v: torch.Tensor) -> torch.Tensor:
+        out = v / (mean[..., None].clamp_min(RARE) * curve + lam[:, None, None] * ridge).clamp_min(1e-300)
+        for at, problem in enumerate(active.tolist() if own else ()):
+            if problem in own:
+                out[at, 0] = torch.cholesky_solve(v[at, 0, :, None], own[problem])[:, 0]
+        if k > 1:  # what all classes share, only the penalty feels
+            out[..., :-1] -= out[..., :-1].mean(1, keepdim=True)
+        return out
+
+    for iteration in range(max_iter + 1):
+        steepest = precondition(g)
+        direction = -_two_loops(g, history, precondition, scale)
+        falls = -_dot(g, direction)
+        decrement = torch.maximum(falls, _dot(g, steepest))
+        done = (decrement <= tol) | (iteration == max_iter) | ~decrement.isfinite()
+        if done.any():
+            at = active[done].cpu().numpy()
+            best[active[done]], left[at], iterations[at] = a[done], decrement[done].cpu().numpy(), iteration
+            keep = ~done
+            active, t, lam, a, g, mean, scale, direction, falls, decrement = (
+                v[keep] for v in (active, t, lam, a, g, mean, scale, direction, falls, decrement)
+            )
+            history = [tuple(v[keep] for v in pair) for pair in history]  # type: ignore[misc]
+            if not len(active):
+                break
+        if k == 1 and iteration in SLOW and data.basis.rows > SAMPLE * data.design.width:  # else steps are cheaper
+            worst = torch.argsort(decrement, descending=True)[:OWN].tolist()
+            own = {
+                int(active[i]): data.hessian(a[i], int(t[i]), float(lam[i]), float(mean[i, 0]), iteration)
+                for i in worst
+            }
+            history.clear()
+            scale = torch.ones_like(scale)
+            direction = -precondition(g)
+            falls = -_dot(g, direction)
+        a, g, mean, pair = _step(data, a, g, mean, direction, falls, t, lam)
+        history = [*history[1 - memory :], pair]
+        _, y, inverse = pair
+        bend = _dot(y, precondition(y)) * inverse  # yᵀH⁻¹y / sᵀy: by how much the preconditioner is off
+        scale = torch.where(bend > 0, 1 / bend.clamp_min(1e-300), 1.0)
+    return best, left, iterations
+
+
+def _priors(data: _Data, which: np.ndarray, k: int, size: int) -> torch.Tensor:
+    """No weights, and the intercepts that give each class its share of the rows."""
+    a = torch.zeros((len(which), k, size), dtype=torch.float64, device=data.design.device)
+    for at, target in enumerate(which):
+        weights = None if data.weights is None else data.weights[target].double()
+        share = torch.bincount(data.codes[target].long(), weights, data.classes).double().clamp_min(1e-3 * RARE).log()
+        a[at, :, -1] = share[1] - share[0] if k == 1 else share - share.mean()
+    return a
+
+
+def _step(
+    data: _Data,
+    a: torch.Tensor,
+    g: torch.Tensor,
+    mean: torch.Tensor,
+    direction: torch.Tensor,
+    falls: torch.Tensor,
+    t: torch.Tensor,
+    lam: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, Pair]:
+    """Along ``direction`` to where the slope has not turned up steeply; the new point and (s, y, 1/sᵀy).
+
+    Slopes alone decide: the sum of float32 losses is too coarse near the minimum, and the objective is convex.
+    """
+    length = torch.ones_like(falls)
+    new = a + direction
+    new_g, new_mean = data.gradient(new, t, lam)
+    for _ in range(30):
+        slope = _dot(new_g, direction)
+        over = (slope > 0.9 * falls) | ~slope.isfinite()
+        if not over.any():
+            break
+        rate = torch.where(slope.isfinite(), falls / (falls + slope), 0.1)[over]  # where a straight slope is zero
+        length[over] *= rate.clamp(0.05, 0.6)
+        new[over] = a[over] + length[over, None, None] * direction[over]
+        new_g[over], new_mean[over] = data.gradient(new[over], t[over], lam[over])
+    s, y = new - a, new_g - g
+    sy = _dot(s, y)
+    sound = sy > 1e-12 * (_dot(s, s) * _dot(y, y)).sqrt()  # else rounding is all there is
+    return new, new_g, new_mean, (s, y, torch.where(sound & (sy > 1e-300), 1 / sy.clamp_min(1e-300), 0.0))
+
+
+def _two_loops(
+    g: torch.Tensor, history: list[Pair], precondition: Callable[[torch.Tensor], torch.Tensor], scale: torch.Tensor
+) -> torch.Tensor:
+    """The L-BFGS product H⁻¹g (Nocedal & Wright 2006, algorithm 7.4), of each problem on its own."""
+    q, along = g.clone(), []
+    for s, y, inverse in reversed(history):
+        along.append(inverse * _dot(s, q))
+        q -= along[-1][:, None, None] * y
+    q = precondition(q) * scale[:, None, None]
+    for (s, y, inverse), first in zip(history, reversed(along), strict=True):
+        q += (first - inverse * _dot(y, q))[:, None, None] * s
+    return q
+
+
+def _dot(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return torch.linalg.vecdot(a.flatten(1), b.flatten(1))

@@ -1,0 +1,235 @@
+"""Ridge regression for many targets and penalties on the same features, with exact leave-one-out errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from probekit.errors import UsageError
+from probekit.probes.solvers.design import (
+    Design,
+    Moments,
+    accelerator,
+    check_matrix,
+    middle,
+    moments,
+    narrowed,
+    precision,
+    product,
+    resident,
+)
+from probekit.runtime import torch_threads
+
+__all__ = ["ALPHAS", "RidgeFit", "RidgePath", "fit_ridge"]
+
+ALPHAS = tuple(float(a) for a in np.logspace(-2, 6, 17))
+"""Penalties alpha (strength) that are tried where none are given; for standardised features."""
+REFINED = 3  # at most so many corrections of what float32 sums left wrong
+EXACT = 1e-8  # of a target's sum of squares, the decrement whose correction is the last
+
+
+@dataclass(frozen=True, slots=True)
+class RidgeFit:
+    """Models of ``targets`` × ``alphas``.
+
+    weights : float64 (targets, alphas, 1, d), on x - centre; intercepts (targets, alphas, 1)
+    leave_one_out : mean squared error of each row predicted by the model of all others (targets, alphas); NaN where
+        it was not asked for
+    decrement : gᵀH⁻¹g reached (targets, alphas), as a share of the target's sum of squares
+    """
+
+    weights: np.ndarray
+    intercepts: np.ndarray
+    centre: np.ndarray
+    leave_one_out: np.ndarray
+    decrement: np.ndarray
+
+    @property
+    def converged(self) -> np.ndarray:
+        """Bool (targets, alphas)."""
+        return self.decrement <= 1e-8
+
+    def predict(self, x: Any, rows: np.ndarray | None = None, dtype: torch.dtype = torch.float32) -> np.ndarray:
+        """x·w + b of rows of ``x``, (targets, alphas, m)."""
+        t, a, _, d = self.weights.shape
+        w = torch.as_tensor(self.weights.reshape(-1, d)).to(dtype)
+        return Design(x, rows, self.centre, dtype=dtype)(w).numpy().reshape(t, a, -1) + self.intercepts
+
+    def choose(self, penalties: np.ndarray) -> RidgeFit:
+        """The model of one penalty, by number, for each target: of the same kind, with one alpha."""
+        at = (np.arange(len(self.weights)), np.asarray(penalties))
+        pick = [v[at][:, None] for v in (self.weights, self.intercepts, self.leave_one_out, self.decrement)]
+        return RidgeFit(pick[0], pick[1], self.centre, pick[2], pick[3])
+
+
+def fit_ridge(
+    x: Any,
+    y: np.ndarray,
+    alphas: Sequence[float] | np.ndarray,
+    *,
+    rows: np.ndarray | None = None,
+    sums: Moments | None = None,
+    standardise: bool = True,
+    leave_one_out: bool = False,
+    dtype: torch.dtype | None = None,
+    device: str = "cpu",
+) -> RidgeFit:
+    """Minimisers of ‖y - xw - b‖² + alpha |w|² for every target and alpha; the intercept b is not penalised.
+
+    x : (n, d) array or memory map; rows : int (m,), which of its rows, None for all
+    y : float (targets, m); alphas : (alphas,), or (targets, alphas) where targets differ
+    sums : moments of those rows, computed for None; standardise : the penalty is on standardised features
+    leave_one_out : also the error of each row left out, by its leverage: (y - ŷ)/(1 - h) (Allen 1974), a second pass
+    In the eigenvectors of XᵀX all penalties are a division (Hastie, Tibshirani & Friedman 2009, section 3.4.1). Sums of
+    float32 products are corrected by passes over the residuals until the decrement is nothing.
+    """
+    count = x.shape[0] if rows is None else len(rows)
+    dtype = dtype or precision(count, x.shape[1])
+    strength = np.broadcast_to(np.asarray(alphas, dtype=np.float64), (len(y), np.shape(alphas)[-1]))
+    if count < x.shape[1]:
+        x, sums, own, back = narrowed(x, rows, standardise=standardise)
+        fit = fit_ridge(
+            x, y, alphas, sums=sums, standardise=False, leave_one_out=leave_one_out, dtype=dtype, device=device
+        )
+        return replace(fit, weights=fit.weights @ back.T, centre=own)
+    x = resident(x, device)
+    with torch_threads(1):
+        if sums is None:
+            [sums] = moments(x, [rows], dtype=dtype, device=device)
+        centre = middle(x, sums.mean)
+        design = Design(x, rows, centre, sums.inverse_deviation if standardise else None, dtype, device)
+        scale = torch.as_tensor(design.factors, dtype=torch.float64, device=device)
+        gram = torch.as_tensor(sums.scatter, dtype=torch.float64, device=device) * scale * scale[:, None]
+        values, vectors = torch.linalg.eigh(gram)
+        values = values.clamp_min(0)
+        vectors = scale[:, None] * vectors  # of x - centre
+        mean = y.mean(1, dtype=np.float64)
+        centred = torch.as_tensor(y - mean[:, None], dtype=dtype, device=device)
+        power = torch.as_tensor((y - mean[:, None]).astype(np.float64) ** 2).sum(1).to(device).clamp_min(1e-300)
+        alpha = torch.as_tensor(strength.copy(), device=device)
+        a = torch.zeros((*strength.shape, len(values)), dtype=torch.float64, device=device)
+        b = torch.zeros(strength.shape, dtype=torch.float64, device=device)
+        decrement = torch.full(strength.shape, torch.inf, dtype=torch.float64, device=device)
+        for turn in range(REFINED + 1):
+            g, steep = _slopes(design, a @ vectors.T if turn else None, b, centred, vectors)
+            g = g - alpha[..., None] * a
+            step = g / (values + alpha[..., None])
+            decrement = torch.linalg.vecdot(g, step) / power[:, None]
+            a, b = a + step, b + steep / count
+            if turn and float(decrement.max()) <= EXACT:
+                break
+        loo = torch.full(strength.shape, torch.nan, dtype=torch.float64)
+        if leave_one_out:
+            loo = _leave_one_out(design, a, b, centred, vectors, values, alpha)
+        weights = (a @ vectors.T).cpu().numpy()
+    intercepts = b.cpu().numpy() + mean[:, None]
+    return RidgeFit(weights[:, :, None], intercepts[..., None], centre, loo.cpu().numpy(), decrement.cpu().numpy())
+
+
+def _slopes(
+    design: Design, weights: torch.Tensor | None, b: torch.Tensor, y: torch.Tensor, vectors: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Residuals times the rotated rows, (targets, alphas, d), and their sums (targets, alphas)."""
+    t, k = b.shape
+    flat = None if weights is None else weights.reshape(t * k, -1).to(design.dtype)
+    out = torch.zeros((t if flat is None else t * k, design.width), dtype=torch.float64, device=y.device)
+    total = torch.zeros(len(out), dtype=torch.float64, device=y.device)
+    for at, block in design.blocks():
+        left = y[:, at]
+        if flat is not None:
+            left = left.repeat_interleave(k, 0) - product(flat, block) - b.reshape(-1, 1).to(left.dtype)
+        out += product(left.contiguous(), block.T)
+        total += left.sum(1)
+    turned = (out @ vectors).view(t, -1, vectors.shape[1])
+    return turned.expand(t, k, -1), total.view(t, -1).expand(t, k)
+
+
+def _leave_one_out(
+    design: Design,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    y: torch.Tensor,
+    vectors: torch.Tensor,
+    values: torch.Tensor,
+    alpha: torch.Tensor,
+) -> torch.Tensor:
+    t, k = b.shape
+    turn = vectors.T.contiguous().to(design.dtype)
+    flat = a.reshape(t * k, -1).to(design.dtype)
+    distinct, back = torch.unique(alpha, return_inverse=True)
+    shrink = torch.where(values + distinct[:, None] > 0, 1 / (values + distinct[:, None]), 0.0).to(design.dtype)
+    total = torch.zeros((t, k), dtype=torch.float64, device=y.device)
+    for at, block in design.blocks():
+        z = product(block, turn)
+        left = (y[:, at].repeat_interleave(k, 0) - product(flat, z)).view(t, k, -1) - b[..., None].to(z.dtype)
+        leverage = product(shrink, z * z) + 1 / len(design)
+        left /= (1 - leverage)[back]
+        total += left.square().sum(2)
+    return total / len(design)
+
+
+class RidgePath(RegressorMixin, BaseEstimator):
+    """Ridge regression for many penalties and many targets on the same features, scikit-learn's objective.
+
+        path = RidgePath(alphas=(1, 10, 100)).fit(X, Y)
+        path.alpha_           # of least leave-one-out error, for each target
+
+    alphas : penalties; one number for one
+    standardise : put the penalty on standardised features; ``coef_`` still belongs to the features as given
+    device : where the products are computed, "cpu" or "cuda"
+
+    Attributes: ``coef_`` float64 (targets, alphas, 1, d); ``intercept_`` (targets, alphas, 1); ``leave_one_out_`` mean
+    squared leave-one-out error (targets, alphas), exact for the given scale; ``alpha_`` (targets,); ``decrement_``.
+    float64 features are computed in float64; all others in float32 sums that are corrected until they are exact, or
+    in float64 with fewer than 4·d rows.
+    """
+
+    def __init__(
+        self, alphas: float | Sequence[float] = ALPHAS, *, standardise: bool = False, device: str = "cpu"
+    ) -> None:
+        self.alphas = alphas
+        self.standardise = standardise
+        self.device = device
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit all models. X (n, d); y float (n,) or (n, targets). Raises UsageError for penalties below zero."""
+        alphas = np.atleast_1d(np.asarray(self.alphas, dtype=np.float64))
+        if alphas.ndim != 1 or not len(alphas) or not (np.isfinite(alphas).all() and (alphas > 0).all()):
+            raise UsageError(f"alphas are positive numbers, not {self.alphas}.")
+        X, Y = validate_data(self, X, y, dtype="numeric", multi_output=True, y_numeric=True, ensure_min_samples=2)
+        check_matrix(X, len(Y))
+        fit = fit_ridge(
+            X,
+            np.asarray(Y, dtype=np.float64).reshape(len(Y), -1).T,
+            alphas,
+            standardise=self.standardise,
+            leave_one_out=True,
+            dtype=torch.float64 if X.dtype == np.float64 else None,
+            device=accelerator(self.device),
+        )
+        self.coef_ = fit.weights
+        self.intercept_ = fit.intercepts - np.einsum("takd,d->tak", fit.weights, fit.centre)
+        self.leave_one_out_, self.decrement_ = fit.leave_one_out, fit.decrement
+        self.alpha_ = alphas[fit.leave_one_out.argmin(1)]
+        self._fit, self._single = fit, Y.ndim == 1 and len(alphas) == 1
+        return self
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R². Raises UsageError for several alphas or targets, which have no one number."""
+        check_is_fitted(self)
+        if not self._single:
+            raise UsageError("a score wants one alpha and values of shape (n,); give one alpha, or use predict.")
+        return float(super().score(X, y, sample_weight))
+
+    def predict(self, X: Any) -> np.ndarray:
+        """(targets, alphas, n), and (n,) with one alpha and y of shape (n,)."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype="numeric")
+        out = self._fit.predict(X, dtype=torch.float64 if X.dtype == np.float64 else torch.float32)
+        return out[0, 0] if self._single else out

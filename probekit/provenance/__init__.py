@@ -1,0 +1,1 @@
+"""Where results come from: made again, listed, cleaned up."""

@@ -1,0 +1,312 @@
+"""What lies in a folder of results, how large it is, and what of it can be made again."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from probekit.activations import ActivationCache
+from probekit.activations.cache import DAMAGE, open_cache_file
+from probekit.activations.writing.journal import journal_path, partial_path
+from probekit.errors import CacheError, UsageError
+from probekit.files import slug
+from probekit.models.identity import CARD, RUN_FORMAT
+from probekit.provenance.disk import cache_of, held, in_words, pieces, runs, size_of, state, written_by
+from probekit.provenance.remake import cache_command, forget, option, recorded, records, study_told, unknown_sources
+from probekit.rows import COLUMNS, card_path
+
+__all__ = ["Item", "What", "results"]
+
+HOUR = 3600.0
+
+
+class What(StrEnum):
+    """What may be deleted, by the name that ``probekit clean --what`` knows it by."""
+
+    LEFTOVERS = "leftovers"
+    UNFINISHED = "unfinished"
+    CACHES = "caches"
+    CHECKPOINTS = "checkpoints"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A result, or what was left of one.
+
+    kind : "cache", "unfinished cache", "run", "unfinished run", "rows", "examples", "counts", "model", "study",
+        "leftover", "link" or "unknown"
+    about : in words what it holds, or what is wrong with it; size : bytes of all of it
+    what : as what it may be deleted, and ``why`` not where that is None
+    paths : what would be deleted, and ``states`` in which it was found; changed : seconds since 1970
+    command : what makes it again, "" where that is not known; created : as it says itself
+    spec : of a cache, its own; of a run its name and step
+    """
+
+    path: Path
+    kind: str
+    about: str = ""
+    size: int = 0
+    what: What | None = None
+    why: str = ""
+    command: str = ""
+    created: str = ""
+    changed: float = 0.0
+    paths: tuple[Path, ...] = ()
+    states: tuple[tuple[int, ...], ...] = ()
+    spec: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def told(self) -> dict[str, Any]:
+        """The item as JSON values."""
+        own = {key: getattr(self, key) for key in ("kind", "about", "size", "why", "command", "created")}
+        return {"path": str(self.path), **own, "clean": None if self.what is None else str(self.what)}
+
+
+def results(
+    folder: str | Path, models: Iterable[Path] = (), data_dir: Path | None = None, *, verify: bool = False
+) -> list[Item]:
+    """What lies in ``folder`` and below, in the order of the names. Links are not followed.
+
+    models : folders of models that caches may be of; verify : whether to read the files of models of the hub, too
+    data_dir : folder of the tasks' files, or of a folder for each; besides, they may be in the hub's local cache
+    Nothing is changed, and of the files only what describes them is read; of what caches were made of, all is read.
+    Raises UsageError where there is no such folder.
+    """
+    folder = Path(folder)
+    for needed, what in ((folder, "results"), (data_dir, "data")):
+        if needed is not None and not needed.is_dir():
+            raise UsageError(f"there is no folder {needed}; give the one that holds the {what}.")
+    forget()
+    found, models = sorted(_walk(folder), key=lambda item: item.path), list(models)
+    trained = {(i.spec["run"], i.spec["step"]): i.path for i in found if i.kind == "run" and i.spec}
+    trained |= {(i.spec["run"], int(p.name[5:])): p for i in found if i.kind == "run" for p in i.paths}
+    for k, item in enumerate(found):
+        if item.kind in ("cache", "unfinished cache") and item.spec:
+            out = item.path.with_name(cache_of(item.path.name))
+            words = recorded(out)
+            own, noted = trained.get((item.spec.get("checkpoint"), item.spec.get("step"))), option(words, "model")
+            task, data = option(words, "task"), option(words, "data-dir")
+            told = (task, Path(data) if data else None) if task else None
+            sources = [m for m in (own, noted, *models) if m]
+            wanting, model, place = unknown_sources(item.spec, sources, data_dir, told=told, verify=verify)
+            found[k] = replace(item, command=cache_command(item.spec, out, model, place))
+            if item.kind == "cache":
+                why = item.why or wanting
+                found[k] = replace(found[k], why=why, what=None if why else What.CACHES)
+    return sorted(_studies(found), key=lambda item: item.path)
+
+
+def _studies(found: Sequence[Item]) -> Iterator[Item]:
+    """The same, with one item for each part of the folder of a study that is no result of its own."""
+    parts: dict[Path, list[Item]] = {}
+    for item in found:
+        part = _part(item.path) if item.kind == "unknown" else None
+        if part is None:
+            yield item
+        else:
+            parts.setdefault(part, []).append(item)
+    for part, items in parts.items():
+        about = study_told(part.parent)["title"] if part.name == "study.json" else ""
+        about = about or (f"{len(items)} files" if part.is_dir() else "")
+        size, changed = sum(item.size for item in items), max(item.changed for item in items)
+        yield Item(part, "study", about, size, why="it is part of a study", changed=changed)
+
+
+def _part(path: Path) -> Path | None:
+    """The part of a study that a file belongs to: a folder of it, or a file; None of what no study has made."""
+    if path.name in ("study.json", ".lock"):
+        told, lock = study_told(path.parent), path.name == ".lock" and records(path.parent.absolute())
+        return path.with_name("study.json") if told else path if lock else None
+    study = path.parent if path.name == "report.html" else path.parent.parent
+    made = records(study.absolute())
+    names = [*made, *map(slug, study_told(study).get("steps", ()))]
+    own = {*(f"steps/{name}.json" for name in made), *(f"logs/{name}.log" for name in names)}
+    own.update(leaf for told in made.values() for leaf in told["left"])
+    leaf = path.relative_to(study)
+    return study / leaf.parts[0] if leaf.as_posix() in own else None
+
+
+def _item(path: Path, kind: str, about: str = "", *, paths: Iterable[Path] = (), **more: Any) -> Item:
+    paths = tuple(paths)
+    what: dict[str, Any] = {"size": sum(map(size_of, paths or (path,))), "states": tuple(map(state, paths))}
+    return Item(path, kind, about, **{**what, "paths": paths, "changed": _changed(path), **more})
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.lstat().st_mtime
+    except OSError:  # gone meanwhile
+        return time.time()
+
+
+def _walk(folder: Path) -> Iterator[Item]:
+    """What lies in a folder: files, folders that are one result, and what is in the others."""
+    names = {p.name: p for p in sorted(folder.iterdir())}
+    for path in [p for p in names.values() if p.is_symlink()]:
+        del names[path.name]
+        yield _item(path, "link", f"to {path.readlink()}", why="links are left alone")
+    for path in [p for p in names.values() if p.is_dir()]:
+        item = _folder(path)
+        if item is None:
+            yield from _walk(path)
+        else:
+            yield item
+    files = {name: path for name, path in names.items() if path.is_file()}
+    for out in sorted({p.with_name(cache_of(p.name)) for p in files.values() if cache_of(p.name)}):
+        for piece in (out, *pieces(out)):
+            files.pop(piece.name, None)
+        yield from _cache(out)
+    for path in [p for p in files.values() if p.suffix in (".parquet", ".csv")]:
+        if (item := _table(path, files)) is not None:
+            del files[path.name]
+            files.pop(card_path(path).name, None)
+            yield item
+    for path in files.values():
+        pid = written_by(path)
+        yield _item(path, "unknown", why="not of probekit") if pid is None else _left(path, pid)
+
+
+def _cache(out: Path) -> Iterator[Item]:
+    """A cache, and what there is beside it of the making of one: two items at most."""
+    with held(journal_path(out)) as busy:
+        why = "another process is writing it" if busy else ""
+        if out.is_file() and not out.is_symlink():
+            yield replace(_finished(out), why=why) if busy else _finished(out)
+        left = pieces(out)
+        if not left:
+            return
+        if busy:
+            yield _item(left[0], "unfinished cache", why=why, paths=left)
+        elif partial_path(out) in left:
+            about, spec = _unfinished(partial_path(out))
+            told: dict[str, Any] = {"spec": spec}
+            told |= {"what": What.UNFINISHED} if spec or journal_path(out) in left else {"why": "it may be no cache"}
+            yield _item(partial_path(out), "unfinished cache", about, paths=left, **told)
+        elif journal_path(out) in left:
+            yield _item(left[0], "leftover", "of a cache", paths=left, what=What.LEFTOVERS)
+        else:
+            yield from (_item(path, "unknown", why="not of probekit") for path in left)
+
+
+def _finished(path: Path) -> Item:
+    try:
+        with ActivationCache(path) as cache:
+            created = str(cache.attributes.get("created", ""))
+            return _item(path, "cache", _about(cache.spec), paths=[path], created=created, spec=cache.spec)
+    except (CacheError, *DAMAGE) as error:
+        words = str(error).removeprefix(str(path)).lstrip(": ")
+        return _item(path, "cache", words, why="what it held cannot be read")
+
+
+def _about(spec: Mapping[str, Any]) -> str:
+    """A cache in words."""
+    model = f"{spec['model']}" + (f", step {spec['step']} of {spec.get('checkpoint')}" if "step" in spec else "")
+    model += f", random weights {spec['random_weights']}" if spec.get("random_weights") is not None else ""
+    kept = " + ".join([*spec["pooling"], *([f"tokens ({spec['tokens']})"] if spec["tokens"] else [])])
+    layers = f"{len(spec['layers'])} layers, {kept}, {spec['store']}"
+    return f"{spec['task']} {spec['split']}, {model}: {spec['n']:,} examples, {layers}"
+
+
+def _unfinished(path: Path) -> tuple[str, dict[str, Any]]:
+    """What a cache is going to be, and its spec."""
+    try:
+        with open_cache_file(path) as f:
+            spec = json.loads(f.attrs["spec"])
+            return _about(spec), spec
+    except (CacheError, *DAMAGE) as error:
+        return f"it cannot be read ({error})", {}
+
+
+def _folder(path: Path) -> Item | None:
+    """A folder that is one result; None where it is a folder with others in it."""
+    pid = written_by(path)
+    if pid is not None:
+        return _left(path, pid)
+    if (path / CARD).is_file():
+        return _run(path)
+    if (path / "config.json").is_file():
+        return _item(path, "model", _model_type(path), why="its source is not known")
+    return None
+
+
+def _run(path: Path) -> Item:
+    """The folder of a training, whose checkpoints may be deleted, or all that an unfinished one has left."""
+    size: dict[str, Any] = {"size": size_of(path), "changed": _changed(path / CARD)}
+    try:
+        card = json.loads((path / CARD).read_text(encoding="utf-8"))
+        if card["format"] != RUN_FORMAT:
+            why = f"of format {card['format']!r}; this version reads {RUN_FORMAT!r}"
+            return _item(path, "run", why, why="it is not known what it holds", **size)
+        about = f"{card['task']}, {card['model']}, {card['regime']}"
+        for name, value in list((card.get("metrics") or {}).items())[:1]:
+            about += f": {name} {value:.3f}"
+        told: dict[str, Any] = {**size, "created": str(card["created"]), "command": str(card["command"])}
+        told["spec"] = {"run": str(card["run"]), "step": int(card["step"])}
+        complete = bool(card["complete"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return _item(path, "run", f"its card cannot be read ({error})", why="it is not known what it holds", **size)
+    steps = sorted(p for p in path.glob("step-*") if _is_checkpoint(p))
+    with held(path / ".lock") as busy:
+        if busy:
+            return _item(path, "unfinished run", about, why="another process is training in it", **told)
+    if not complete:
+        left = [p for p in (path / ".resume", *steps, path / CARD) if p.exists() and not p.is_symlink()]
+        return _item(path, "unfinished run", about, paths=left, what=What.UNFINISHED, **told)
+    why = "" if steps else "it holds results"
+    if steps and not re.match(r"(probekit|__main__\.py) train ", told["command"]):
+        why = "its command is not known"
+    about += f"; {len(steps)} checkpoints of {in_words(sum(map(size_of, steps)))}" if steps else ""
+    return _item(path, "run", about, paths=steps, why=why, what=None if why else What.CHECKPOINTS, **told)
+
+
+def _is_checkpoint(path: Path) -> bool:
+    return bool(re.fullmatch(r"step-\d+", path.name)) and not path.is_symlink() and (path / CARD).is_file()
+
+
+def _model_type(path: Path) -> str:
+    try:
+        return str(json.loads((path / "config.json").read_text(encoding="utf-8")).get("model_type", ""))
+    except (OSError, ValueError, AttributeError):
+        return ""
+
+
+def _table(path: Path, files: Mapping[str, Path]) -> Item | None:
+    """Rows with their card, examples, or counts; None where a file is none of these."""
+    card, result = files.get(card_path(path).name), "results are left alone"
+    try:
+        told = {} if card is None else json.loads(card.read_text(encoding="utf-8"))
+        if told.get("rows", {}).get("file") == path.name:
+            both: dict[str, Any] = {
+                "size": size_of(path) + size_of(card_path(path)),
+                "command": str(told.get("command", "")),
+            }
+            about = f"{told['rows'].get('count', '?')} rows"
+            return _item(path, "rows", about, why=result, created=str(told.get("created", "")), **both)
+    except (OSError, ValueError, AttributeError, TypeError):
+        pass  # not a card
+    if path.suffix != ".parquet":
+        return None
+    from pyarrow import ArrowException, parquet
+
+    try:
+        schema = parquet.read_schema(path)
+    except (OSError, ArrowException) as error:
+        return _item(path, "unknown", f"it cannot be read as Parquet ({error})", why="it is not known what it held")
+    if path.name.endswith(".examples.parquet"):
+        return _item(path, "examples", why=result)
+    if b'"probekit-counts/' in (schema.metadata or {}).get(b"probekit", b""):
+        return _item(path, "counts", "of terms", why="its source is not known")
+    return _item(path, "rows", "without a card", why=result) if set(COLUMNS) <= set(schema.names) else None
+
+
+def _left(path: Path, pid: int) -> Item:
+    """What was going to be renamed. An hour is for processes of other machines that write on the same disk."""
+    why = "its process is at work" if runs(pid) else ""
+    if not why and time.time() - _changed(path) < HOUR:
+        why = "it was written less than an hour ago"
+    return _item(path, "leftover", f"of process {pid}", paths=[path], why=why, what=None if why else What.LEFTOVERS)

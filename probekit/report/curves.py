@@ -1,0 +1,107 @@
+"""Layer curves as numbers: each layer's value beside what noise gives, and the best layer of each curve."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from probekit.errors import UsageError
+from probekit.plots.layers import controls_by_layer, not_above_noise, of_metric
+from probekit.plots.style import CURVE, Looks, curves, is_random, lower_is_better
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["MOST_CURVES", "best_layers", "by_layer", "main_rows"]
+
+MOST_CURVES = 300
+"""Curves that are looked at; a page of more is read by nobody."""
+SAME = tuple(c for c in CURVE if c != "target")
+OWN = ("penalty", "share", "raw", "p", "p_adjusted", "undetermined", "penalty_at_edge", "n")
+
+
+def main_rows(rows: pd.DataFrame) -> pd.DataFrame:
+    """Of each task, the rows of its main metric: the first one that is no difference. Tasks without layers are left
+    out, and so are those after :data:`MOST_CURVES`."""
+    import pandas as pd
+
+    parts = []
+    for _, part in rows[rows["task"].isin(rows["task"].unique()[:MOST_CURVES])].groupby("task", sort=False):
+        try:
+            parts.append(of_metric(part, None))
+        except UsageError:
+            continue
+    return pd.concat(parts) if parts else rows.iloc[:0]
+
+
+def by_layer(rows: pd.DataFrame) -> pd.DataFrame:
+    """One row a curve and layer of the main metric; empty where the rows are of no layers.
+
+    rows : of one kind of analysis. Columns: task, curve (as figures call it), random (of a model with random weights),
+    metric, layer, value, ci_low, ci_high, noise_mean, noise_low, noise_high (shuffled labels), control_task, verdict
+    ("above noise", why not, "undetermined", "no value", "no control"), and those of :data:`OWN` that the rows have.
+    """
+    import pandas as pd
+
+    main = main_rows(rows)
+    gold = main[(main["layer_name"] != "") & (main["target"] == "gold")]
+    if gold.empty:
+        return pd.DataFrame()
+    gold = gold[gold.groupby(["task", *CURVE], sort=False, dropna=False).ngroup() < MOST_CURVES]
+    looks, parts = Looks.of(gold), list[pd.DataFrame]()
+    for task, of_task in gold.groupby("task", sort=False):
+        controls = controls_by_layer(main[main["task"] == task])
+        theirs = {tuple(key.values()): part for key, part in curves(controls, SAME)}
+        for key, curve in curves(of_task.sort_values("step", na_position="first", kind="stable")):
+            its = theirs.get(tuple(key[c] for c in SAME), controls.iloc[:0])
+            parts.append(_of_curve(curve, its, looks.label(key), random=is_random(key)))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _of_curve(curve: pd.DataFrame, controls: pd.DataFrame, label: str, *, random: bool) -> pd.DataFrame:
+    curve = curve.sort_values("layer", na_position="last", kind="stable")
+    controls = controls.drop_duplicates(["target", "layer_name"])
+    noise = controls[controls["target"] == "shuffled"].set_index("layer_name").reindex(curve["layer_name"])
+    task = controls[controls["target"] == "control-task"].set_index("layer_name")["value"].reindex(curve["layer_name"])
+    verdict = np.full(len(curve), "above noise", dtype=object)
+    reaching = not_above_noise(curve, controls, str(curve["metric"].iloc[0]))
+    if controls.empty and not ("p_adjusted" in curve and curve["p_adjusted"].notna().any()):
+        verdict[:] = "no control"
+    for why, cells in reaching.items():
+        verdict[cells] = why
+    verdict[curve["value"].isna()] = "no value"
+    verdict[curve["value"].isna() & curve["ci_low"].notna()] = "undetermined"
+    own: dict[str, Any] = {c: curve[c] for c in OWN if c in curve}
+    shown = curve.assign(
+        task=curve["task"].str.removeprefix("grammar:"),
+        curve=label,
+        random=random,
+        layer=curve["layer_name"],
+        verdict=verdict,
+    )
+    shown = shown.assign(
+        noise_mean=noise["value"].to_numpy(),
+        noise_low=noise["ci_low"].fillna(noise["value"]).to_numpy(),
+        noise_high=noise["ci_high"].fillna(noise["value"]).to_numpy(),
+        control_task=task.to_numpy(),
+    )
+    names = ["task", "curve", "random", "split", "metric", "layer", "value", "ci_low", "ci_high"]
+    return shown[[*names, "noise_mean", "noise_low", "noise_high", "control_task", "verdict", *own]]
+
+
+def best_layers(layers: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """The best layer of each curve of :func:`by_layer`, with its interval and the same layer's noise."""
+    if layers.empty:
+        return
+    for _, curve in layers.groupby(["task", "curve", "metric", "split"], sort=False):
+        known = curve[curve["value"].notna()]
+        if known.empty:
+            [best] = (
+                curve.head(1).assign(layer="", verdict=f"{curve['verdict'].iloc[0]} at any layer").to_dict("records")
+            )
+        else:
+            worse = lower_is_better(str(curve["metric"].iloc[0]))
+            [best] = known.sort_values("value", ascending=worse, kind="stable").head(1).to_dict("records")
+        yield {str(name): value for name, value in best.items()}

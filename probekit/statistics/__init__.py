@@ -1,0 +1,1 @@
+"""Statistics of predictions: bootstrap, comparisons, curves, calibration. Arrays in, numbers out."""

@@ -1,0 +1,330 @@
+"""Paired differences: between layers, between models, and against controls, corrected over the layers of a curve.
+
+All fits were evaluated on the same examples and meet the same resamples, so what examples share (being easy, being
+hard) cancels. What is tested is whether *these fitted probes* differ on examples like these; that training them again,
+or shuffling again, would give other probes is not in the p-value: give several seeds or shuffles for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from probekit.errors import UsageError
+from probekit.rows import make_rows
+from probekit.statistics._sums import Units
+from probekit.statistics.bootstrap import BLOCK, estimates, intervals, pseudo_values, replicates
+from probekit.statistics.predictions import Evaluated, join
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Correction", "Family", "Tails", "adjust", "compare", "curves", "holm", "main_metric", "paired"]
+
+CURVE = ("task", "split", "model", "checkpoint", "step", "representation", "estimator", "seed", "source")
+LOWER_IS_BETTER = ("rmse", "log-loss")
+
+
+class Correction(StrEnum):
+    """For looking at several layers."""
+
+    MAX_T = "max-t"
+    HOLM = "holm"
+
+
+class Tails(StrEnum):
+    """What counts as a difference: either way, or only where the first is better."""
+
+    TWO_SIDED = "two-sided"
+    BETTER = "better"
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Differences that are corrected together. Arrays (K,), intervals (K, 2).
+
+    value : estimates; ci : intervals of each one alone; joint : all at once (max-t), or NaN; p, p_adjusted
+    """
+
+    value: np.ndarray
+    ci: np.ndarray
+    joint: np.ndarray
+    p: np.ndarray
+    p_adjusted: np.ndarray
+
+
+def compare(
+    evaluated: Evaluated,
+    other: Evaluated | None = None,
+    *,
+    against: str | None = None,
+    metric: str | None = None,
+    correction: Correction = Correction.MAX_T,
+    tails: Tails = Tails.TWO_SIDED,
+    resamples: int = 2000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Rows of differences: each layer of each curve minus what it is held against, on the same examples.
+
+    other : a second table, of the same examples. Without ``against``, the curves of ``evaluated`` minus those of
+        ``other`` (pretrained against fine-tuned), layer by layer; of whole models, as training runs leave them, the
+        first minus the mean of the others; with "random", where the random model is.
+    against : "layer-0" (any "layer-NAME"), the same curve's layer of that name; "best", its best layer; "shuffled" or
+        "control-task" …, the mean over the controls of that name (target "shuffled-0", "shuffled-1" …) of the same
+        layer; "random", the same layer of the model with random weights (checkpoint "random-…").
+        "layer-0" where neither this nor ``other`` is given.
+    metric : one of the table's metrics or "log-loss", the first for None
+    tails : "better": only being better counts (higher, or lower where lower is better)
+
+    The null of a control: the fitted probe is right about its own labels as often as the control about its own. The
+    two answer other questions; they are paired by example, because both see the same vectors. Matthews' coefficient
+    suits best: whatever its class frequencies, a probe that knows nothing has 0.
+
+    p-values: each example (group) has its share in a difference, the jackknife's pseudo-value; of accuracy and log-loss
+    that is its own difference. Their signs are flipped, an example's in all layers at once, and Student's t, corrected
+    for skewness, is computed again. Exact where differences are symmetric, as those of two accuracies are at the null.
+    Centring the bootstrap instead found something in noise in up to 7 % of the cases where 5 % were wanted.
+    ``p_adjusted`` is over the layers of a curve: step-down max-T (Westfall & Young 1993, algorithm 2.8) or Holm (1979).
+    Against "best" all pairs of layers are one family, since the best was found by looking.
+
+    Rows: metric "difference", value, ci_low and ci_high (of this one alone), own columns of_metric, against, p,
+    p_adjusted, correction, joint_low and joint_high (all layers at once with the probability ``level``; max-t only).
+    Raises UsageError where there is nothing to hold against, or the tables hold other examples.
+    """
+    both = evaluated if other is None else join(evaluated, other)
+    metric = main_metric(both) if metric is None else metric
+    against = against or ("layer-0" if other is None else "other")
+    found = list(_contrasts(both, against, metric, replicate=(resamples, seed)))
+    if not found:
+        raise UsageError(f"there is nothing to hold against {against!r}: {_there(both)}.")
+    records: list[dict[str, Any]] = []
+    for name, pairs, shown in found:
+        family = paired(
+            both, pairs, metric, correction=correction, tails=tails, resamples=resamples, level=level, seed=seed
+        )
+        for k in shown:
+            of = both.fits.iloc[pairs[k][0]].drop(labels="source", errors="ignore").to_dict()
+            records.append(
+                {
+                    **of,
+                    "metric": "difference",
+                    "value": family.value[k],
+                    "ci_low": family.ci[k, 0],
+                    "ci_high": family.ci[k, 1],
+                    "n": len(both.ids),
+                    "of_metric": metric,
+                    "against": name(k) if callable(name) else name,
+                    "p": family.p[k],
+                    "p_adjusted": family.p_adjusted[k],
+                    "correction": str(Correction(correction)),
+                    "joint_low": family.joint[k, 0],
+                    "joint_high": family.joint[k, 1],
+                }
+            )
+    return make_rows(records)
+
+
+def paired(
+    evaluated: Evaluated,
+    pairs: list[tuple[int, list[int]]],
+    metric: str,
+    *,
+    correction: Correction = Correction.MAX_T,
+    tails: Tails = Tails.TWO_SIDED,
+    resamples: int = 2000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Family:
+    """Each fit minus the mean of some others, K of them as one family; see :func:`compare`."""
+    correction, tails = Correction(correction), Tails(tails)
+    used = sorted({f for one, others in pairs for f in (one, *others)})
+    part, place = evaluated.take(used), {f: i for i, f in enumerate(used)}
+    at = [(place[one], [place[f] for f in others]) for one, others in pairs]
+
+    def minus(of: np.ndarray) -> np.ndarray:
+        return np.stack([of[one] - of[others].mean(0) for one, others in at])
+
+    units = Units.of_groups(part.groups, len(part.ids))
+    value = minus(estimates(metric=metric, **part.sample()))
+    again = minus(replicates(metric=metric, resamples=resamples, seed=seed, **part.sample()))
+    difference = minus(pseudo_values(metric=metric, **part.sample()))
+    t, null = _statistic(difference), np.concatenate(list(_flipped(difference, resamples, seed)), axis=1)
+    t = np.where(np.isnan(value), np.nan, t)
+    sign = 0 if tails is Tails.TWO_SIDED else -1 if metric in LOWER_IS_BETTER else 1
+    size, null = (np.abs(x) if sign == 0 else sign * x for x in (t, null))
+    p = _share(null, size[:, None])
+    step_down = correction is Correction.MAX_T
+    p_adjusted = adjust(size, null) if step_down else holm(p)
+    reach = np.quantile(np.abs(null).max(0), level) if step_down else np.nan
+    error = again.std(1, ddof=1)
+    joint = np.stack([value - error * _unbent(side * reach, difference) for side in (1, -1)], axis=1)
+    return Family(value, intervals(again, level=level, units=units.count), joint, p, p_adjusted)
+
+
+def _statistic(difference: np.ndarray, signs: np.ndarray | None = None) -> np.ndarray:
+    """Student's t of the units' differences (K, units), their skewness taken out, (K,); with signs (R, units): (K, R).
+
+    Signs that are drawn are symmetric, the differences need not be: one fit that is seldom right minus the mean of
+    several is skew, and t alone finds too much on one side. Hall's cubic mends that (Hall 1992, T₁); being computed of
+    the flipped differences in the same way, it leaves the test exact where they are symmetric.
+    """
+    m = difference.shape[1]
+    flip = np.ones((1, m)) if signs is None else 2.0 * signs - 1
+    scale = np.sqrt((difference**2).mean(1, keepdims=True))
+    scaled = np.divide(difference, scale, out=np.zeros_like(difference), where=scale > 1e-9)
+    mean, third = (scaled @ flip.T) / m, (scaled**3 @ flip.T) / m
+    spread = np.sqrt(np.maximum(1 - mean**2, 1e-9))
+    t, c = np.sqrt(m) * mean / spread, (third - 3 * mean + 2 * mean**3) / spread**3 / np.sqrt(m)
+    bent = np.where(scale > 1e-9, t + c * t**2 / 3 + c**2 * t**3 / 27 + c / 6, 0.0)
+    return bent[:, 0] if signs is None else bent
+
+
+def _unbent(t: float, difference: np.ndarray) -> np.ndarray:
+    """Student's t of which Hall's cubic makes ``t``, for the skewness of the differences (K, units); (K,)."""
+    centred = difference - difference.mean(1, keepdims=True)
+    spread = centred.std(1)
+    skew = np.divide((centred**3).mean(1), spread**3, out=np.zeros_like(spread), where=spread > 1e-9)
+    c = np.where(np.abs(skew) < 1e-6, 1e-6, skew) / np.sqrt(difference.shape[1])
+    return 3 / c * (np.cbrt(1 + c * (t - c / 6)) - 1)
+
+
+def _flipped(difference: np.ndarray, resamples: int, seed: int) -> Iterator[np.ndarray]:
+    """The statistic with each unit's sign drawn, the same in all K differences: (K, resamples of this block)."""
+    rng, units = np.random.default_rng([seed, 1]), difference.shape[1]
+    step = max(1, BLOCK // units)
+    for at in range(0, resamples, step):
+        yield _statistic(difference, rng.integers(2, size=(min(step, resamples - at), units), dtype=np.int8))
+
+
+def _share(null: np.ndarray, t: np.ndarray) -> np.ndarray:
+    """p-values: how often chance does as well, the data themselves being counted as one draw of chance."""
+    return np.where(np.isnan(t[:, 0]), np.nan, (1 + (null >= t - 1e-9).sum(1)) / (1 + null.shape[1]))
+
+
+def adjust(t: np.ndarray, null: np.ndarray) -> np.ndarray:
+    """Step-down max-T p-values (K,), from statistics t (K,) and their null draws (K, R); large t speaks against it.
+
+    The largest t is held against the largest of all, the next one against the largest of the rest, and so on; no
+    p-value is below that of a larger t (Westfall & Young 1993, algorithm 2.8). NaN stays NaN.
+    """
+    order = np.argsort(-np.where(np.isnan(t), -np.inf, t), kind="stable")
+    largest = np.maximum.accumulate(null[order][::-1], axis=0)[::-1]
+    p = np.maximum.accumulate(_share(largest, t[order][:, None]))
+    out = np.empty_like(p)
+    out[order] = p
+    return np.where(np.isnan(t), np.nan, out)
+
+
+def holm(p: np.ndarray) -> np.ndarray:
+    """p-values (K,) corrected for there being K (Holm 1979); NaN, where nothing was tested, is not counted."""
+    order = np.argsort(p, kind="stable")
+    left = np.isfinite(p).sum() - np.arange(len(p))
+    steps = np.maximum.accumulate(np.minimum(1, p[order] * left))
+    out = np.empty_like(p)
+    out[order] = steps
+    return out
+
+
+def main_metric(evaluated: Evaluated) -> str:
+    """The table's first metric."""
+    return evaluated.metrics[0]
+
+
+def curves(evaluated: Evaluated, *, targets: bool = False) -> list[np.ndarray]:
+    """Positions of the fits of each curve, layers in order (``final_norm`` last): same model, data and way of reading.
+
+    targets : curves of controls, too; otherwise of "gold" only
+    """
+    fits = evaluated.fits
+    keep = (fits["layer_name"] != "").to_numpy(dtype=bool, copy=True)
+    if not targets:
+        keep &= (fits["target"] == "gold").to_numpy(dtype=bool)
+    by = [name for name in (*CURVE, "target") if name in fits]
+    part = fits[keep].assign(_at=np.flatnonzero(keep), _layer=_layer_key(fits[keep]["layer_name"]))
+    groups = [g.sort_values("_layer", kind="stable") for _, g in part.groupby(by, sort=False, dropna=False)]
+    for group in groups:
+        if (twice := group["layer_name"].duplicated()).any():
+            name = group["layer_name"][twice].iloc[0]
+            raise UsageError(
+                f"layer {name} of {group['model'].iloc[0]} was fitted more than once with the same description "
+                f"({', '.join(by)}); take the fits of one penalty."
+            )
+    return [group["_at"].to_numpy() for group in groups]
+
+
+def _layer_key(names: pd.Series) -> list[float]:
+    return [float(name) if str(name).isdigit() else np.inf for name in names]
+
+
+def _contrasts(e: Evaluated, against: str, metric: str, replicate: tuple[int, int]) -> Iterator[tuple[Any, Any, Any]]:
+    """Of each curve: what it is held against, pairs (fit, others), and which of them are shown."""
+    names = e.fits["layer_name"].to_numpy()
+    gold, every = curves(e), curves(e, targets=True)
+    for curve in gold:
+        layer = {names[f]: f for f in curve}
+        if against.startswith("layer-"):
+            reference = layer.get(against.removeprefix("layer-"))
+            pairs = [] if reference is None else [(f, [reference]) for f in curve if f != reference]
+            name: Any = against.replace("-", " ", 1)
+        elif against == "best":
+            value = estimates(metric=metric, **e.take(curve).sample()) * (-1 if metric in LOWER_IS_BETTER else 1)
+            if np.isnan(value).all() or len(curve) < 2:
+                continue
+            best = curve[np.nanargmax(value)]
+            pairs = [(f, [best]) for f in curve if f != best]
+            shown = range(len(pairs))
+            rest = [f for f in curve if f != best]
+            pairs += [(f, [g]) for i, f in enumerate(rest) for g in rest[:i]]
+            yield f"layer {names[best]} (best)", pairs, shown
+            continue
+        else:
+            theirs = [c for c in every if _held_against(e.fits, curve, c, against)]
+            by_layer = {f: [g for c in theirs for g in c if names[g] == names[f]] for f in curve}
+            pairs = [(f, others) for f, others in by_layer.items() if others]
+            name = _called(e.fits, theirs, against)
+        if pairs:
+            yield name, pairs, range(len(pairs))
+    if against == "other" and not every:  # whole models, as training runs leave them, have no layers
+        first, second = (np.flatnonzero(e.fits["source"] == i) for i in (0, 1))
+        if all(e.fits[name].nunique() == 1 for name in ("task", "split", "target")):
+            yield _called(e.fits, [second], against), [(f, list(second)) for f in first], range(len(first))
+
+
+def _held_against(fits: pd.DataFrame, curve: np.ndarray, other: np.ndarray, against: str) -> bool:
+    one, two = fits.iloc[curve[0]].fillna(""), fits.iloc[other[0]].fillna("")
+
+    def same(*names: str) -> bool:
+        return all(one[name] == two[name] for name in names if name in fits)
+
+    if against in ("random", "other"):
+        if not same("task", "split", "representation", "estimator", "target"):
+            return False
+        if against == "other":
+            return bool(one["source"] == 0 and two["source"] == 1)
+        random = [str(row["checkpoint"]).startswith("random") for row in (one, two)]
+        return random == [False, True]
+    kind, _, number = str(two["target"]).rpartition("-")
+    return same(*CURVE) and against in (two["target"], kind if number.isdigit() else "")
+
+
+def _called(fits: pd.DataFrame, theirs: list[np.ndarray], against: str) -> str:
+    if against not in ("random", "other") or not theirs:
+        return against
+    row = fits.iloc[theirs[0][0]]
+    return " ".join(str(row[name]) for name in ("model", "checkpoint") if row[name])
+
+
+def _there(e: Evaluated) -> str:
+    pairs = zip(e.fits["model"], e.fits["checkpoint"], strict=True)
+    models = sorted({" ".join(filter(None, map(str, pair))) for pair in pairs})
+    layers = ", ".join(name for name in e.fits["layer_name"].unique() if name)
+    return (
+        f"the tables hold {f'the layers {layers}' if layers else 'no layers'}, "
+        f"the targets {', '.join(e.fits['target'].unique())} "
+        f"and the models {', '.join(models)}"
+    )

@@ -1,0 +1,256 @@
+"""What probes said of each example: the table that intervals and comparisons are made from."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from probekit.errors import DataError, UsageError
+from probekit.rows import REAL, TEXT, WHOLE
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Evaluated", "join"]
+
+FORMAT = "probekit-examples/1"
+KEY = b"probekit"
+VALUES = ("id", "group", "gold", "predicted", "log_loss", "prior_loss")
+ROWS_AT_ONCE = 1 << 22
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evaluated:
+    """What F fits said of the same n examples.
+
+    fits : F rows; the columns that say which fit it is: task split model checkpoint step layer layer_name
+        representation estimator target penalty seed n_train …
+    ids : str (n,); groups : (n,), what is drawn as a whole, or None
+    gold : (n,), or (F, n) where controls were asked for other labels; codes of classes, or numbers
+    predicted : (F, n); log_loss : float32 (F, n), nats, or None
+    prior_loss : float32 (F, n), the log loss of the classes' shares in train, or None: (prior_loss - log_loss) / ln 2
+        is pointwise V-information in bits (Ethayarajh, Choi & Swayamdipta 2022, definition 4.1)
+    metrics : names; the first is the main one. label_names : of the codes, where "span-f1" wants them
+    Raises UsageError where shapes do not go together.
+    """
+
+    fits: pd.DataFrame
+    ids: np.ndarray
+    gold: np.ndarray
+    predicted: np.ndarray
+    metrics: tuple[str, ...]
+    groups: np.ndarray | None = None
+    log_loss: np.ndarray | None = None
+    label_names: tuple[str, ...] = field(default=())
+    prior_loss: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        shape = (len(self.fits), len(self.ids))
+        losses = dict.fromkeys(("log_loss", "prior_loss"), (shape,))
+        wanted = {**losses, "predicted": (shape,), "gold": (shape, shape[1:]), "groups": (shape[1:],)}
+        for name, shapes in wanted.items():
+            value = getattr(self, name)
+            if value is not None and np.shape(value) not in shapes:
+                raise UsageError(f"{name} has the shape {np.shape(value)}; {shape[0]} fits of {shape[1]} examples are.")
+        if not self.metrics:
+            raise UsageError("no metric was given.")
+
+    def __len__(self) -> int:
+        """How many fits."""
+        return len(self.fits)
+
+    def take(self, fits: Sequence[int] | np.ndarray) -> Evaluated:
+        """Some of the fits, by position or as a mask (F,)."""
+        at = np.asarray(fits)
+        at = np.flatnonzero(at) if at.dtype == bool else at.astype(np.int64)
+        return Evaluated(
+            self.fits.iloc[at].reset_index(drop=True),
+            self.ids,
+            self.gold if self.gold.ndim == 1 else self.gold[at],
+            self.predicted[at],
+            self.metrics,
+            self.groups,
+            None if self.log_loss is None else self.log_loss[at],
+            self.label_names,
+            None if self.prior_loss is None else self.prior_loss[at],
+        )
+
+    def sample(self) -> dict[str, Any]:
+        """The arguments of :func:`probekit.statistics.bootstrap.replicates` beside the metric."""
+        return {name: getattr(self, name) for name in ("gold", "predicted", "groups", "log_loss", "label_names")}
+
+    def frame(self) -> pd.DataFrame:
+        """The long table: one row a fit and example; the columns of ``fits`` as categories."""
+        import pandas as pd
+
+        return pd.concat([_long(self, a, b).to_pandas() for a, b in _parts(self)], ignore_index=True)
+
+    def write(self, path: str | Path) -> Path:
+        """Write the long table as Parquet, whole or not at all; returns ``path``. UsageError for another suffix."""
+        import pyarrow.parquet as parquet
+
+        path = Path(path)
+        if path.suffix != ".parquet":
+            raise UsageError(f"evaluated examples are written as .parquet, not {path.suffix!r} ({path}).")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            schema = _long(self, 0, 1).schema.with_metadata({KEY: json.dumps(_about(self)).encode()})
+            with parquet.ParquetWriter(
+                beside,
+                schema,
+                compression="zstd",
+                use_dictionary=[name for name in schema.names if name not in ("predicted", "log_loss", "prior_loss")],
+                dictionary_pagesize_limit=1 << 26,
+                data_page_size=1 << 23,
+            ) as writer:
+                for a, b in _parts(self):
+                    writer.write_table(_long(self, a, b).cast(schema), row_group_size=ROWS_AT_ONCE + len(self.ids))
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)
+        return path
+
+    @classmethod
+    def read(cls, path: str | Path) -> Evaluated:
+        """What :meth:`write` wrote. Raises DataError naming the file that is absent, torn or something else."""
+        import pyarrow as pa
+        import pyarrow.parquet as parquet
+
+        path = Path(path)
+        if not path.is_file():
+            raise DataError("there is no such file of evaluated examples.", file=path)
+        try:
+            schema = parquet.read_schema(path)
+            about = json.loads((schema.metadata or {}).get(KEY, b"{}"))
+            if about.get("format") != FORMAT:
+                raise DataError(
+                    "this is no file of evaluated examples (ROWS.examples.parquet, which probekit probe writes beside "
+                    "its rows).",
+                    file=path,
+                )
+            names = [name for name in VALUES if name in schema.names]
+            columns = {name: parquet.read_table(path, columns=[name], read_dictionary=["id"])[name] for name in names}
+        except (OSError, ValueError, pa.ArrowException) as error:
+            if isinstance(error, DataError):
+                raise
+            raise DataError(f"cannot be read as Parquet ({error}).", file=path) from error
+        shape = (len(about["fits"]), int(about["n"]))
+        if short := [name for name, column in columns.items() if len(column) != shape[0] * shape[1]]:
+            raise DataError(f"{', '.join(short)} do not hold {shape[0]} fits of {shape[1]} examples.", file=path)
+        first = {name: np.asarray(columns[name][: shape[1]].to_pylist()) for name in ("id", "group") if name in columns}
+        whole = {name: c.to_numpy().reshape(shape) for name, c in columns.items() if name not in first}
+        return cls(
+            _typed(about["fits"], about["columns"]),
+            first["id"].astype(str),
+            whole["gold"][0].copy() if about["one_gold"] else whole["gold"],
+            whole["predicted"],
+            tuple(about["metrics"]),
+            first.get("group"),
+            whole.get("log_loss"),
+            tuple(about["label_names"]),
+            whole.get("prior_loss"),
+        )
+
+
+def join(*evaluated: Evaluated) -> Evaluated:
+    """The fits of several tables on the same examples, in the first one's order of examples.
+
+    A column ``source`` (0, 1 …) is added to ``fits``. Raises UsageError where the examples or their groups differ.
+    """
+    import pandas as pd
+
+    first, parts = evaluated[0], []
+    for i, other in enumerate(evaluated):
+        if len(other.ids) == len(first.ids) and (other.ids == first.ids).all():
+            order = np.arange(len(first.ids))
+        else:
+            place = {name: at for at, name in enumerate(other.ids)}
+            missing = [name for name in first.ids if name not in place]
+            if missing or len(place) != len(first.ids) or len(other.ids) != len(first.ids):
+                what = f"{missing[0]!r} is in the first only" if missing else "ids are repeated, or more in one"
+                raise UsageError(
+                    f"the two hold other examples ({len(first.ids)} and {len(other.ids)}; {what}); "
+                    "a paired comparison wants the same ones."
+                )
+            order = np.array([place[name] for name in first.ids])
+        same = (other.groups is None) == (first.groups is None)
+        if not same or (first.groups is not None and (other.groups[order] != first.groups).any()):  # type: ignore[index]
+            raise UsageError("the two group the same examples in different ways; they cannot be drawn together.")
+        if other.label_names != first.label_names:
+            raise UsageError("the two name other labels; their codes do not mean the same.")
+        gold = np.broadcast_to(other.gold, other.predicted.shape)[:, order]
+        losses = (None if v is None else v[:, order] for v in (other.log_loss, other.prior_loss))
+        parts.append((other.fits.assign(source=i), gold, other.predicted[:, order], *losses))
+    fits, gold, predicted, loss, prior = zip(*parts, strict=True)
+    return Evaluated(
+        pd.concat(fits, ignore_index=True),
+        first.ids,
+        np.concatenate(gold),
+        np.concatenate(predicted),
+        tuple(name for name in first.metrics if all(name in e.metrics for e in evaluated)) or first.metrics,
+        first.groups,
+        None if any(x is None for x in loss) else np.concatenate(loss),
+        first.label_names,
+        None if any(x is None for x in prior) else np.concatenate(prior),
+    )
+
+
+def _about(e: Evaluated) -> dict[str, Any]:
+    columns = [e.fits[name].astype(object).where(e.fits[name].notna(), None) for name in e.fits.columns]
+    plain = [[getattr(v, "item", lambda v=v: v)() for v in column] for column in columns]
+    return {
+        "format": FORMAT,
+        "n": len(e.ids),
+        "metrics": list(e.metrics),
+        "label_names": list(e.label_names),
+        "one_gold": e.gold.ndim == 1,
+        "columns": list(e.fits.columns),
+        "fits": [list(row) for row in zip(*plain, strict=True)],
+    }
+
+
+def _typed(fits: list[list[Any]], columns: list[str]) -> pd.DataFrame:
+    import pandas as pd
+
+    frame = pd.DataFrame(fits, columns=columns)
+    kinds = {**dict.fromkeys(TEXT, "string"), **dict.fromkeys(WHOLE, "Int64"), **dict.fromkeys(REAL, "float64")}
+    return frame.astype({name: kind for name, kind in kinds.items() if name in columns})
+
+
+def _parts(e: Evaluated) -> list[tuple[int, int]]:
+    step = max(1, ROWS_AT_ONCE // max(1, len(e.ids)))
+    return [(at, min(at + step, len(e))) for at in range(0, len(e), step)]
+
+
+def _long(e: Evaluated, start: int, stop: int) -> Any:
+    """Fits start … stop - 1 as an Arrow table."""
+    import pyarrow as pa
+
+    n, count = len(e.ids), stop - start
+    fit = np.repeat(np.arange(count, dtype=np.int32), n)
+    example = np.tile(np.arange(n, dtype=np.int32), count)
+    columns: dict[str, Any] = {}
+    for name in e.fits.columns:
+        whole = pa.array(e.fits[name], from_pandas=True)
+        if isinstance(whole, pa.ChunkedArray):  # of pandas' own strings
+            whole = whole.combine_chunks()
+        if pa.types.is_large_string(whole.type):
+            whole = whole.cast(pa.string())
+        kept = whole.dictionary_encode()
+        columns[str(name)] = pa.DictionaryArray.from_arrays(kept.indices.take(pa.array(fit + start)), kept.dictionary)
+    columns["id"] = pa.DictionaryArray.from_arrays(pa.array(example), pa.array(np.asarray(e.ids).astype(str).tolist()))
+    if e.groups is not None:
+        columns["group"] = pa.array(np.asarray(e.groups)[example])
+    gold = np.broadcast_to(e.gold, e.predicted.shape)
+    own = {name: getattr(e, name) for name in ("predicted", "log_loss", "prior_loss")}
+    for name, value in {"gold": gold, **own}.items():
+        if value is not None:
+            columns[name] = pa.array(np.ascontiguousarray(value[start:stop]).ravel())
+    return pa.table(columns)

@@ -1,0 +1,1 @@
+"""Tables in a paper's form: rows in, Markdown out."""

@@ -1,0 +1,1 @@
+"""Published datasets, one file each: ``cola(root) -> Task``."""

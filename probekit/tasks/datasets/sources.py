@@ -1,0 +1,177 @@
+"""Where a dataset's rows come from, a local folder or the Hugging Face hub, and how rows become examples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from probekit.errors import DataError, UsageError
+from probekit.tasks.files.readers import Table
+from probekit.tasks.task import Example, Label
+
+__all__ = [
+    "HUB_SPLITS",
+    "PARQUET",
+    "class_labels",
+    "examples",
+    "from_hub",
+    "hub_columns",
+    "hub_labels",
+    "locate",
+    "numbers",
+]
+
+HUB_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
+PARQUET = "refs/convert/parquet"
+"""The hub's own Parquet copy of a repository that otherwise needs a loading script, which is never run here."""
+
+
+def locate(
+    root: str | Path, wanted: Mapping[str, Sequence[str]], *, folder: str = "", what: str = ""
+) -> dict[str, Path]:
+    """The files of a dataset: for each key the first of its names (or patterns) that exists.
+
+    They are looked for in ``root``, then in a subfolder called ``folder`` (without regard to case, ``-`` and ``_``).
+    Raises DataError, with the names looked for, where ``root`` has none of them.
+    """
+    root = Path(root)
+    if not root.is_dir():
+        came = "is a file, expected a folder" if root.exists() else "there is no such folder"
+        raise DataError(f"{came}. Give the folder that holds {what or 'the data'}: {_names(wanted)}.", file=root)
+    inside = [p for p in sorted(root.iterdir()) if folder and p.is_dir() and _plain(p.name) == _plain(folder)]
+    for place in [root, *inside]:
+        found: dict[str, Path] = {}
+        for key, names in wanted.items():
+            matches = next((m for name in names if (m := sorted(p for p in place.glob(name) if p.is_file()))), [])
+            if len(matches) > 1:
+                several = ", ".join(p.name for p in matches)
+                raise DataError(f"several files could be the {key} split: {several}. Keep one.", file=place)
+            if matches:
+                found[key] = matches[0]
+        if found:
+            return found
+    raise DataError(f"no file of {what or 'the dataset'} here; looked for {_names(wanted)}.", file=root)
+
+
+def _names(wanted: Mapping[str, Sequence[str]]) -> str:
+    return ", ".join(dict.fromkeys(name for names in wanted.values() for name in names))
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "")
+
+
+def from_hub(what: str, repository: str, config: str | None = None, **options: Any) -> Any:
+    """The ``datasets.DatasetDict`` of a hub repository that holds plain data files; no code of it is run.
+
+    Raises DataError that says how to do without a network.
+    """
+    import datasets
+
+    try:
+        return datasets.load_dataset(repository, config, **options)
+    except Exception as error:
+        where = f"{repository}, {config}" if config else repository
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise DataError(
+            f"{what} could not be loaded from the Hugging Face hub ({where}): {reason[:300].rstrip('.')}. "
+            "Without a network, give a local folder (--data-dir, or data_dir in Python)."
+        ) from error
+
+
+def hub_columns(dataset: Any, *names: str) -> list[list[Any]]:
+    """Columns of a ``datasets.Dataset`` as lists; raises DataError naming the columns there are."""
+    missing = [name for name in names if name not in dataset.column_names]
+    if missing:
+        raise DataError(
+            f"the hub's dataset has no column {missing[0]!r}; it has {', '.join(map(repr, dataset.column_names))}."
+        )
+    table = dataset.select_columns(list(names)).to_dict()
+    return [table[name] for name in names]
+
+
+def hub_labels(dataset: Any, column: str, names: Sequence[str]) -> list[int | None]:
+    """Class indices in the order of ``names``, whatever order the hub numbers them in; -1 becomes None."""
+    feature = dataset.features[column]
+    theirs = getattr(feature, "names", None)
+    index: dict[Any, int | None] = {name: i for i, name in enumerate(names)}
+    if theirs is not None:
+        strangers = set(theirs) - set(names)
+        if strangers:
+            raise DataError(f"the hub's column {column!r} has the classes {theirs}, expected {list(names)}.")
+        index = {i: index[name] for i, name in enumerate(theirs)}
+    index |= {-1: None, None: None}
+    (values,) = hub_columns(dataset, column)
+    try:
+        return [index[value] for value in values]
+    except KeyError as error:
+        message = f"the hub's column {column!r} holds the class {error.args[0]!r}, expected one of {list(names)}."
+        raise DataError(message) from error
+
+
+def class_labels(table: Table, column: str, classes: Mapping[str, int | None]) -> list[int | None]:
+    """The column as class indices; raises DataError with the line of a label that is not among ``classes``."""
+    at = table.index(column)
+    try:
+        return [classes[row[at]] for row in table.rows]
+    except KeyError:
+        i = next(i for i, row in enumerate(table.rows) if row[at] not in classes)
+        raise DataError(
+            f"label {table.rows[i][at]!r}, expected one of {', '.join(map(repr, classes))}.",
+            file=table.path,
+            line=table.lines[i],
+            column=column,
+        ) from None
+
+
+def numbers(table: Table, column: str, low: float, high: float) -> list[float]:
+    """The column as numbers; raises DataError with the line of what is no number, or not from low to high."""
+    at = table.index(column)
+    values = []
+    for row, line in zip(table.rows, table.lines, strict=True):
+        value = number(row[at])
+        if value is None or not low <= value <= high:
+            message = f"found {row[at]!r}, expected a number from {low:g} to {high:g}."
+            raise DataError(message, file=table.path, line=line, column=column)
+        values.append(value)
+    return values
+
+
+def number(text: str) -> float | None:
+    """A finite number, or None where the text is none (``1_000`` is none)."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and "_" not in text else None
+
+
+def examples(
+    split: str,
+    texts: Sequence[str],
+    labels: Iterable[Label] | None = None,
+    *,
+    pairs: Sequence[str] | None = None,
+    words: Sequence[tuple[str, ...]] | None = None,
+    ids: Sequence[str] | None = None,
+    domains: Sequence[str | None] | None = None,
+) -> list[Example]:
+    """One example a row; ids that are absent, empty or not unique become ``<split>-<row>``, rows counted from 0."""
+    n = len(texts)
+    if ids is None or len(set(ids)) < n or "" in ids:
+        ids = [f"{split}-{i}" for i in range(n)]
+    nothing = [None] * n
+    columns = (
+        ids,
+        texts,
+        nothing if labels is None else labels,
+        pairs or nothing,
+        words or nothing,
+        domains or nothing,
+    )
+    for column in columns:
+        if isinstance(column, Sequence) and len(column) != n:
+            raise UsageError(f"{n} texts but {len(column)} of something else.")
+    return [Example(*row) for row in zip(*columns, strict=True)]

@@ -1,0 +1,177 @@
+"""The columns that a task file asks for, read from its files or from the hub."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from probekit.errors import DataError
+from probekit.tasks.datasets.sources import from_hub, hub_columns
+from probekit.tasks.files.description import SUFFIXES, Column, Format, TaskFile
+from probekit.tasks.files.readers import CONLLU_COLUMNS, read_conll, read_conllu, read_csv, read_json_lines, read_tsv
+
+__all__ = ["Rows", "hub_rows", "read_rows"]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The wanted columns of one split, by their role (text, label, …), and the line each row is on."""
+
+    file: Path | str
+    lines: Sequence[int]
+    columns: Mapping[str, list[Any]]
+    class_names: tuple[str, ...] = ()
+    names: Mapping[str, Column] = field(default_factory=dict)
+
+    def error(self, i: int, role: str, message: str) -> DataError:
+        """An error at row i; ``names`` holds what the file calls the column of each role."""
+        return DataError(message, file=self.file, line=self.lines[i], column=self.names.get(role, role))
+
+
+def _roles(spec: TaskFile) -> dict[str, Column]:
+    """Column by role, for tables."""
+    tokens = spec.words is not None or spec.tags is not None
+    roles: dict[str, Column | None] = {
+        "text": None if tokens and "text" not in spec.model_fields_set else spec.text,
+        "pair": spec.pair,
+        "label": None if tokens or isinstance(spec.label, bool) else spec.label,
+        "id": spec.id,
+        "domain": spec.domain,
+        "words": spec.words,
+        "tags": spec.tags,
+    }
+    return {role: column for role, column in roles.items() if column is not None}
+
+
+def read_rows(spec_file: Path, spec: TaskFile, path: Path) -> Rows:
+    """One split's file."""
+    if not path.is_file():
+        raise DataError(f"there is no such file; it is named in {spec_file}.", file=path)
+    if spec.format is None and path.suffix.lower() not in SUFFIXES:
+        raise DataError(
+            f'unknown suffix {path.suffix!r}; say format = "…" in {spec_file} ({", ".join(Format)}).', file=path
+        )
+    kind = Format(spec.format) if spec.format else SUFFIXES[path.suffix.lower()]
+    if kind in (Format.CONLL, Format.CONLLU):
+        return _column_file(spec, path, kind)
+    roles = _roles(spec)
+    if kind in (Format.TSV, Format.CSV):
+        return _delimited(spec, path, kind, roles)
+    numbered = [role for role, column in roles.items() if isinstance(column, int)]
+    if numbered:
+        raise DataError(f"{numbered[0]} = {roles[numbered[0]]}: columns of a {kind} file have names.", file=spec_file)
+    names = {role: str(column) for role, column in roles.items()}
+    return _json_lines(path, names) if kind is Format.JSON_LINES else _parquet(path, names)
+
+
+def _delimited(spec: TaskFile, path: Path, kind: Format, roles: Mapping[str, Column]) -> Rows:
+    read = read_tsv if kind is Format.TSV else read_csv
+    if {"words", "tags"} & set(roles):
+        raise DataError("words and tags are lists; keep them in JSON lines, Parquet or a CoNLL file.", file=path)
+    if not spec.header:
+        named = next((role for role, column in roles.items() if isinstance(column, str)), None)
+        if named == "label" and "label" not in spec.model_fields_set:
+            message = "header = false, so columns are numbers: say label = 2, for instance, or label = false."
+            raise DataError(message, file=path)
+        if named is not None:
+            message = f"header = false, so columns are numbers: say {named} = 1, for instance, not {roles[named]!r}."
+            raise DataError(message, file=path)
+    table = read(path, header=spec.header)
+    columns = {}
+    for role, column in roles.items():
+        if isinstance(column, int) and not 1 <= column <= len(table.columns):
+            message = f"{role} = {column}, but the file has {len(table.columns)} columns."
+            raise DataError(message, file=path, line=1)
+        name = table.columns[column - 1] if isinstance(column, int) else column
+        if role == "label" and name not in table.columns:
+            continue
+        columns[role] = table.column(name)
+    return Rows(path, table.lines, columns, names=roles)
+
+
+def _json_lines(path: Path, roles: Mapping[str, str]) -> Rows:
+    records = list(read_json_lines(path))
+    lines = [line for line, _ in records]
+    columns: dict[str, list[Any]] = {}
+    for role, name in roles.items():
+        if role == "label" and not any(name in record for _, record in records):
+            continue
+        columns[role] = [record.get(name) for _, record in records]
+        absent = next((line for line, record in records if name not in record), None)
+        if absent is not None and role in ("text", "pair", "words", "id"):
+            keys = ", ".join(map(repr, next(r for at, r in records if at == absent)))
+            raise DataError(f"the object has no {name!r} ({role}); it has {keys}.", file=path, line=absent)
+    return Rows(path, lines, columns, names=roles)
+
+
+def _parquet(path: Path, roles: Mapping[str, str]) -> Rows:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        names = pq.read_schema(path).names
+        missing = [name for role, name in roles.items() if name not in names and role != "label"]
+        if missing:
+            raise DataError(f"there is no column {missing[0]!r}; it has {', '.join(map(repr, names))}.", file=path)
+        table = pq.read_table(path, columns=[name for name in roles.values() if name in names])
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"cannot be read as Parquet: {error}.", file=path) from error
+    columns = {role: table[name].to_pylist() for role, name in roles.items() if name in names}
+    return Rows(path, range(1, table.num_rows + 1), columns, names=roles)
+
+
+def _column_file(spec: TaskFile, path: Path, kind: Format) -> Rows:
+    """A CoNLL or CoNLL-U file."""
+    conllu = kind is Format.CONLLU
+    word, tag = spec.words or (2 if conllu else 1), spec.tags or (4 if conllu else 0)
+    if conllu:
+        word, tag = (CONLLU_COLUMNS.index(c) + 1 if c in CONLLU_COLUMNS else c for c in (word, tag))
+    for role, column in (("words", word), ("tags", tag)):
+        if isinstance(column, str):
+            known = f"one of {', '.join(CONLLU_COLUMNS)}, or a number" if conllu else "a number (from 1)"
+            raise DataError(f"{role} = {column!r}, expected {known}.", file=path)
+    need = max(2, int(word), int(tag))
+    if conllu and need > len(CONLLU_COLUMNS):
+        raise DataError(f"column {need} was asked for, but CoNLL-U has 10.", file=path)
+    sentences = list(read_conllu(path) if conllu else read_conll(path, columns=need, comments=spec.comments))
+    columns: dict[str, list[Any]] = {
+        "words": [list(s.column(int(word) - 1)) for s in sentences],
+        "tags": [[None if conllu and t == "_" else t for t in s.column(int(tag) - 1)] for s in sentences],
+    }
+    if any(s.comments.get("text") for s in sentences):
+        columns["text"] = [s.comments.get("text") or " ".join(s.column(int(word) - 1)) for s in sentences]
+    ids = [s.comments.get("sent_id", "") for s in sentences]
+    if all(ids) and len(set(ids)) == len(ids):
+        columns["id"] = ids
+    return Rows(path, [s.line for s in sentences], columns)
+
+
+def hub_rows(path: Path, spec: TaskFile) -> dict[str, Rows]:
+    assert spec.hub is not None
+    data = from_hub(str(path), spec.hub, spec.config)
+    wanted = spec.splits or {"dev" if name == "validation" else name: name for name in data}
+    missing = [name for name in wanted.values() if name not in data]
+    if missing:
+        raise DataError(f"{spec.hub} has no split {missing[0]!r}; it has {', '.join(data)}.", file=path)
+    rows = {}
+    for split, theirs in wanted.items():
+        dataset = data[theirs]
+        roles = {r: str(c) for r, c in _roles(spec).items() if r != "label" or str(c) in dataset.column_names}
+        columns = dict(zip(roles, hub_columns(dataset, *roles.values()), strict=True))
+        names: tuple[str, ...] = ()
+        for role in ("label", "tags"):
+            feature = dataset.features[roles[role]] if role in roles else None
+            found = getattr(feature, "names", None) or getattr(getattr(feature, "feature", None), "names", None)
+            if found:
+                names = tuple(found)
+                columns[role] = [_named(value, names) for value in columns[role]]
+        rows[split] = Rows(f"{spec.hub} ({theirs})", range(1, len(dataset) + 1), columns, names, roles)
+    return rows
+
+
+def _named(value: Any, names: Sequence[str]) -> Any:
+    if isinstance(value, list):
+        return [_named(v, names) for v in value]
+    return names[value] if isinstance(value, int) and 0 <= value < len(names) else None

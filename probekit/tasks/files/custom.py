@@ -1,0 +1,244 @@
+"""Data of your own: one TOML file says which files hold the splits and which columns hold what.
+
+The smallest one, for tab-separated files whose header names the columns ``text`` and ``label``::
+
+    [splits]
+    train = "train.tsv"
+    dev = "dev.tsv"
+
+Files are found beside the TOML file. ``probekit tasks check mine.toml`` prints what was understood. Everything that may
+be said, above ``[splits]``:
+
+=========== ===================================================================================================
+name        the task's name; default: the TOML file's
+type        "classification", "regression" or "sequence-labelling"; default: sequence labelling where words and tags
+            are named or the files are CoNLL files, otherwise classification
+text, pair  columns of the sentence (default "text") and of the second sentence of a pair
+label       column of the label (default "label"); an empty cell or null is an unlabelled example; ``label = false``
+            says that there are no labels
+id, domain  columns of a unique name, and of where the text comes from (genre, site …)
+words, tags columns of a list of words and a list as long of tags (JSON lines, Parquet, hub); in CoNLL files the number
+            of the column, default 1 and the last
+labels      names of the classes or tags, in the order of their indices; default: all that occur, sorted
+metrics     such as ["matthews", "accuracy"]; the first is the task's own
+format      "tsv" (.tsv, .txt, .tab), "csv", "json-lines" (.jsonl, .ndjson, .json), "parquet", "conll" (.conll, .bio,
+            .iob, .iob2), "conllu"; default: by the file's suffix
+header      false for TSV and CSV files without header; columns are then numbers, from 1
+comments    true where lines of CoNLL files that begin with # are comments
+hub, config a Hugging Face dataset and its configuration, instead of files; ``[splits]`` then names the hub's splits
+            (``dev = "validation"``), and may be left out
+source, licence  for tables
+=========== ===================================================================================================
+
+A second example, sentence pairs in CSV files without header::
+
+    type = "regression"
+    header = false
+    text = 1
+    pair = 2
+    label = 3
+
+    [splits]
+    train = "pairs/train.csv"
+    test = "pairs/test.csv"
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from probekit.errors import DataError
+from probekit.tasks.datasets.sources import examples, number
+from probekit.tasks.files.columns import Rows, hub_rows, read_rows
+from probekit.tasks.files.description import TaskFile, read_task_file
+from probekit.tasks.task import Kind, Label, Split, Task
+
+__all__ = ["custom_task"]
+
+
+def custom_task(path: str | Path, data_dir: str | Path | None = None) -> Task:
+    """The task that a TOML file describes.
+
+    data_dir : folder that the file names in it are relative to; default: the TOML file's own
+    Raises DataError naming the file, and the line and column or the key, of what is not as it should be.
+    """
+    path = Path(path)
+    spec = read_task_file(path)
+    base = Path(data_dir) if data_dir is not None else path.parent
+    rows = (
+        hub_rows(path, spec) if spec.hub else {s: read_rows(path, spec, base / name) for s, name in spec.splits.items()}
+    )
+    for split, part in rows.items():
+        if not part.lines:
+            raise DataError(f"holds no rows for the split {split!r}.", file=part.file)
+    if spec.label is not False and not any({"label", "tags", "words"} & set(part.columns) for part in rows.values()):
+        message = (
+            f"no split has a column {spec.label!r}; name the column (label = …), or say label = false for texts alone."
+        )
+        raise DataError(message, file=path)
+    kind = _kind(path, spec, rows)
+    notes = [f"{s} has no labels." for s, part in rows.items() if not {"label", "tags"} & set(part.columns)]
+    names: tuple[str, ...] = ()
+    if kind is not Kind.REGRESSION:
+        names = _class_names(spec, rows)
+        if spec.labels is None and names:
+            notes.append(f"Labels found: {', '.join(names)}.")
+    splits = {}
+    for split, part in rows.items():
+        ids = _ids(part)
+        texts = _texts(part, "text")
+        words = [tuple(w) for w in _lists(part, "words")] if "words" in part.columns else None
+        splits[split] = Split(
+            split,
+            tuple(
+                examples(
+                    split,
+                    [" ".join(w) for w in words] if words is not None and not texts else texts,
+                    _labels(part, kind, names, words),
+                    pairs=_texts(part, "pair") or None,
+                    words=words,
+                    ids=ids,
+                    domains=[None if _missing(d) else str(d) for d in part.columns.get("domain", ())],
+                )
+            ),
+        )
+    metrics = tuple(spec.metrics or _default_metrics(kind, names))
+    return Task(
+        spec.name or path.stem,
+        kind,
+        splits,
+        names,
+        metrics,
+        spec.source or spec.hub or str(path.name),
+        spec.licence,
+        tuple(notes),
+    )
+
+
+def _kind(path: Path, spec: TaskFile, rows: Mapping[str, Rows]) -> Kind:
+    tokens = any("words" in part.columns for part in rows.values())
+    if spec.type is not None:
+        kind = Kind(spec.type)
+        if (kind is Kind.SEQUENCE_LABELLING) != tokens:
+            need = "needs words and tags" if not tokens else "has one label a text, but words and tags are given"
+            raise DataError(f'type = "{kind}" {need}.', file=path)
+        return kind
+    if tokens:
+        return Kind.SEQUENCE_LABELLING
+    labels = [v for part in rows.values() for v in part.columns.get("label", ()) if not _missing(v)]
+    numeric = [number(str(v)) for v in labels]
+    broken = [v for v, x in zip(labels, numeric, strict=True) if x is not None and x != int(x)]
+    if broken and None not in numeric and spec.labels is None:
+        message = f'labels such as {broken[0]} look like scores; say type = "regression" or type = "classification".'
+        raise DataError(message, file=path)
+    return Kind.CLASSIFICATION
+
+
+def _missing(value: Any) -> bool:
+    return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
+
+
+def _name(value: Any) -> str:
+    """A label as the name of a class."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _class_names(spec: TaskFile, rows: Mapping[str, Rows]) -> tuple[str, ...]:
+    if spec.labels is not None:
+        return tuple(str(label) for label in spec.labels)
+    for part in rows.values():
+        if part.class_names:
+            return part.class_names
+    names = {_name(v) for part in rows.values() for v in part.columns.get("label", ()) if not _missing(v)}
+    for part in rows.values():
+        if "tags" in part.columns:
+            names |= {_name(t) for tags in _lists(part, "tags", holes=True) for t in tags if not _missing(t)}
+    whole = all(re.fullmatch(r"-?\d{1,18}", name) for name in names)
+    return tuple(sorted(names, key=int) if whole else sorted(names))
+
+
+def _texts(part: Rows, role: str) -> list[str]:
+    values = part.columns.get(role, [])
+    for i, value in enumerate(values):
+        if not isinstance(value, str):
+            raise part.error(i, role, f"expected a text, found {value!r}.")
+    return values
+
+
+def _lists(part: Rows, role: str, *, holes: bool = False) -> list[list[Any]]:
+    """A column of lists: of words, or (with ``holes``) of tags, which may be missing."""
+    values = part.columns[role]
+    for i, value in enumerate(values):
+        if holes and value is None:
+            continue
+        if not isinstance(value, list) or not (holes or all(isinstance(w, str) for w in value)):
+            raise part.error(i, role, f"expected a list of {'tags' if holes else 'words'}, found {str(value)[:60]!r}.")
+        if not value:
+            raise part.error(i, role, "a sentence without words.")
+    return [value or [] for value in values]
+
+
+def _labels(
+    part: Rows, kind: Kind, names: Sequence[str], words: Sequence[tuple[str, ...]] | None
+) -> list[Label] | None:
+    index = {name: i for i, name in enumerate(names)}
+    out: list[Label] = []
+    if words is not None:
+        if "tags" not in part.columns:
+            return None
+        for i, tags in enumerate(_lists(part, "tags", holes=True)):
+            if tags and len(tags) != len(words[i]):
+                raise part.error(i, "tags", f"{len(tags)} tags for {len(words[i])} words.")
+            out.append(tuple(-1 if _missing(t) else _index(part, i, "tags", t, index) for t in tags) or None)
+        return out
+    if "label" not in part.columns:
+        return None
+    for i, value in enumerate(part.columns["label"]):
+        if _missing(value):
+            out.append(None)
+        elif kind is Kind.REGRESSION:
+            score = None if isinstance(value, bool) else number(str(value))
+            if score is None:
+                raise part.error(i, "label", f"expected a number, found {value!r}.")
+            out.append(score)
+        else:
+            out.append(_index(part, i, "label", value, index))
+    return out
+
+
+def _index(part: Rows, i: int, role: str, value: Any, index: Mapping[str, int]) -> int:
+    if isinstance(value, list | dict):
+        raise part.error(i, role, f"expected one label, found {str(value)[:60]!r}.")
+    if _name(value) not in index:
+        raise part.error(i, role, f"{_name(value)!r} is none of the labels {', '.join(map(repr, index))}.")
+    return index[_name(value)]
+
+
+def _ids(part: Rows) -> list[str] | None:
+    """The ids as texts; raises DataError, with both lines, where one occurs twice."""
+    if "id" not in part.columns:
+        return None
+    first: dict[str, int] = {}
+    for i, value in enumerate(part.columns["id"]):
+        if _missing(value):
+            raise part.error(i, "id", "has no id.")
+        if str(value) in first:
+            before = part.lines[first[str(value)]]
+            raise part.error(i, "id", f"the id {str(value)!r} is that of line {before} already; ids must be unique.")
+        first[str(value)] = i
+    return list(first)
+
+
+def _default_metrics(kind: Kind, names: Sequence[str]) -> tuple[str, ...]:
+    if kind is Kind.REGRESSION:
+        return ("pearson", "spearman")
+    if kind is Kind.SEQUENCE_LABELLING:
+        spans = any(name.startswith("B-") for name in names)
+        return ("span-f1", "token-accuracy") if spans else ("token-accuracy",)
+    return ("accuracy", "macro-f1")

@@ -1,0 +1,134 @@
+"""The TOML file that describes a user's own data: its keys, checked. Meanings: :mod:`probekit.tasks.files.custom`."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from probekit.errors import DataError, UsageError
+from probekit.metrics import metric
+from probekit.tasks.task import Kind
+from probekit.toml import read_toml, unknown_key
+
+__all__ = ["SUFFIXES", "Column", "Format", "TaskFile", "read_task_file"]
+
+
+class Format(StrEnum):
+    """How a data file is written."""
+
+    TSV = "tsv"
+    CSV = "csv"
+    JSON_LINES = "json-lines"
+    PARQUET = "parquet"
+    CONLL = "conll"
+    CONLLU = "conllu"
+
+
+SUFFIXES = {
+    suffix: kind
+    for kind, suffixes in {
+        Format.TSV: ".tsv .txt .tab",
+        Format.CSV: ".csv",
+        Format.JSON_LINES: ".jsonl .ndjson .json",
+        Format.PARQUET: ".parquet",
+        Format.CONLL: ".conll .bio .iob .iob2",
+        Format.CONLLU: ".conllu",
+    }.items()
+    for suffix in suffixes.split()
+}
+
+Column = int | str
+
+
+class TaskFile(BaseModel):
+    """The keys of a task file; see the module's description."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    splits: dict[str, str] = Field(default_factory=dict)
+    name: str | None = None
+    type: str | None = None
+    text: Column = "text"
+    pair: Column | None = None
+    label: Column | bool = "label"
+    id: Column | None = None
+    domain: Column | None = None
+    words: Column | None = None
+    tags: Column | None = None
+    labels: list[str | int] | None = None
+    metrics: list[str] | None = None
+    format: str | None = None
+    header: bool = True
+    comments: bool = False
+    hub: str | None = None
+    config: str | None = None
+    source: str = ""
+    licence: str = ""
+
+
+def read_task_file(path: Path) -> TaskFile:
+    """The checked keys of a task file; raises DataError, one sentence that names the key."""
+    raw, text = read_toml(path)
+    try:
+        spec = TaskFile.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = str(first["loc"][0])
+        if first["type"] == "extra_forbidden":
+            message = unknown_key(key, TaskFile.model_fields)
+        else:
+            wanted = _WANTED.get(key, "expected a text in quotation marks")
+            message = f"key {key!r} has the value {raw[key]!r}; {wanted}."
+        raise DataError(message, file=path, line=_line_of(text, key)) from error
+    problem = _problem(spec)
+    if problem:
+        key, message = problem
+        raise DataError(message, file=path, line=_line_of(text, key))
+    return spec
+
+
+_WANTED = {
+    "splits": 'expected file names by split, such as train = "train.tsv" below [splits]',
+    "header": "expected true or false",
+    "comments": "expected true or false",
+    "labels": 'expected a list such as ["no", "yes"]',
+    "metrics": 'expected a list such as ["accuracy"]',
+    "label": "expected the column's name in quotation marks, its number (from 1), or false",
+} | dict.fromkeys(
+    ("text", "pair", "id", "domain", "words", "tags"),
+    "expected the column's name in quotation marks or its number (from 1)",
+)
+
+
+def _line_of(text: str, key: str) -> int | None:
+    """The line on which a key or its table stands."""
+    found = re.search(rf"^\s*\[?\s*[\"']?{re.escape(key)}[\"']?\s*[\]=.]", text, flags=re.MULTILINE)
+    return None if found is None else text.count("\n", 0, found.start()) + 1 + found.group().count("\n")
+
+
+def _problem(spec: TaskFile) -> tuple[str, str] | None:
+    """The first thing that does not fit together, with its key."""
+    if not spec.splits and not spec.hub:
+        return "splits", 'names no files; add [splits] with a line such as train = "train.tsv".'
+    misplaced = [name for name in spec.splits if name in TaskFile.model_fields and name != "text"]
+    if misplaced:
+        return misplaced[0], f"{misplaced[0]!r} stands below [splits], where it names a file; move it above."
+    if spec.config and not spec.hub:
+        return "config", "config is for a hub dataset; say which with hub = …."
+    if spec.type is not None and spec.type not in set(Kind):
+        return "type", f"unknown type {spec.type!r}; there are {', '.join(Kind)}."
+    if spec.format is not None and spec.format not in set(Format):
+        return "format", f"unknown format {spec.format!r}; there are {', '.join(Format)}."
+    if spec.label is True:
+        return "label", "label = true says nothing; give the column's name or number, or false."
+    if spec.labels is not None and len(set(map(str, spec.labels))) < len(spec.labels):
+        return "labels", "labels names a label twice."
+    try:
+        for name in spec.metrics or ():
+            metric(name)
+    except UsageError as error:
+        return "metrics", str(error)
+    return None

@@ -1,0 +1,434 @@
+"""What lies in a folder of results, and what of it is deleted: real caches of a tiny model, and what kills leave."""
+
+import fcntl
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from concurrent.futures import Executor, Future
+
+import datasets
+import h5py
+import huggingface_hub
+import pandas as pd
+import pytest
+
+import probekit.provenance.inventory as module
+from probekit.activations import ActivationCache, cache_activations
+from probekit.activations.writing.journal import journal_path, locked, partial_path
+from probekit.cli import main
+from probekit.errors import UsageError
+from probekit.provenance.clean import delete
+from probekit.provenance.inventory import What, results
+from probekit.rows import evidence, make_rows, write_rows
+from probekit.studies.file import read_study
+from probekit.studies.plan import study_steps
+from probekit.studies.runner import Pool
+from probekit.studies.study import run_study
+from probekit.tasks.task import Example, Kind, Split, Task
+
+ENDED = subprocess.Popen([sys.executable, "-c", ""])
+ENDED.wait()
+
+ROWS = make_rows(
+    [
+        {"task": "t", "split": "dev", "model": "m", "layer": 0, "representation": "mean", "estimator": "e"}
+        | {"target": "gold", "metric": "accuracy", "value": 0.5, "n": 2}
+    ]
+)
+
+
+def make(model, out, **options):
+    options = {"task": "grammar:sentiment", "split": "dev", "limit": 12, "out": out} | options
+    with cache_activations(model, **options) as cache:
+        return cache.path
+
+
+def kinds(folder, *models):
+    return {i.path.relative_to(folder).as_posix(): (i.kind, i.what and str(i.what)) for i in results(folder, models)}
+
+
+def interrupted(model, out):
+    """An unfinished cache, such as a kill in the middle of the work leaves."""
+
+    def stop(stage, *_, **__):
+        if stage == "model":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        make(model, out, progress=stop)
+    assert partial_path(out).is_file()
+
+
+@pytest.fixture
+def folder(tmp_path, tiny_bert):
+    """One of each."""
+    make(tiny_bert, tmp_path / "a.h5")
+    interrupted(tiny_bert, tmp_path / "b.h5")
+    (tmp_path / "c.h5").write_bytes((tmp_path / "a.h5").read_bytes()[:5000])
+    journal_path(tmp_path / "gone.h5").write_text('{"structure": "0"}\n')
+    write_rows(ROWS, tmp_path / "below" / "rows.parquet", evidence(command="probekit mi a.h5"))
+    (tmp_path / "below" / "notes.txt").write_text("mine")
+    return tmp_path
+
+
+def test_everything_is_named(folder, tiny_bert):
+    found = {
+        "a.h5": ("cache", None),
+        "b.h5.partial": ("unfinished cache", "unfinished"),
+        "below/notes.txt": ("unknown", None),
+        "below/rows.parquet": ("rows", None),
+        "c.h5": ("cache", None),
+        "gone.h5.journal": ("leftover", "leftovers"),
+    }
+    assert kinds(folder) == found
+    assert kinds(folder, tiny_bert) == found | {"a.h5": ("cache", "caches")}
+    items = {i.path.name: i for i in results(folder)}
+    size = {p.name: p.stat().st_size for p in folder.rglob("*") if p.is_file()}
+    assert items["a.h5"].size == size["a.h5"]
+    assert items["b.h5.partial"].size == size["b.h5.partial"] + size["b.h5.journal"]
+    assert items["rows.parquet"].size == size["rows.parquet"] + size["rows.json"]
+    assert sum(i.size for i in items.values()) == sum(size.values())
+    assert items["rows.parquet"].command == "probekit mi a.h5"
+    assert "cut short" in items["c.h5"].about
+    assert "12 examples, 4 layers, mean, float32" in items["a.h5"].about
+
+
+def test_another_format_is_named(folder):
+    with h5py.File(folder / "a.h5", "r+") as f:
+        f.attrs["format"] = "probekit-activations/9"
+    item = next(i for i in results(folder) if i.path.name == "a.h5")
+    assert "probekit-activations/9" in item.about
+    assert item.what is None
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"pooling": ["mean", "first"], "random_weights": 3, "model_name": "a name", "max_length": 9},
+        {"pooling": [], "tokens": "word-mean", "store": "float16", "split": "train"},
+        {"task": "grammar:paraphrase", "pairs": "separate", "dtype": "bfloat16", "limit": None},
+    ],
+)
+def test_the_command_makes_the_same_cache_again(tmp_path, tiny_bert, options):
+    path = make(tiny_bert, tmp_path / "a b.h5", **options)
+    with ActivationCache(path) as cache:
+        wanted = cache.spec_id
+    (item,) = results(tmp_path, [tiny_bert])
+    assert item.what is What.CACHES
+    assert delete(item) == ""
+    assert list(tmp_path.iterdir()) == []
+    assert main(shlex.split(item.command)[1:]) == 0
+    with ActivationCache(path) as cache:
+        assert cache.spec_id == wanted
+
+
+def test_a_cache_is_kept_whose_sources_are_not_known(tmp_path, tiny_model):
+    bert, other = tiny_model("bert"), tiny_model("roberta")
+    own = Task("mine", Kind.CLASSIFICATION, {"dev": Split("dev", (Example("0", "the cat", 0),))}, ("a", "b"), ())
+    make(bert, tmp_path / "a.h5")
+    make(bert, tmp_path / "own.h5", task=own, limit=None)
+    why = {i.path.name: i.why for i in results(tmp_path, [other], verify=True)}
+    assert why == {
+        "a.h5": "the folder of its model is not known (--model)",
+        "own.h5": "its task goes by no name that finds its data",
+    }
+    with pytest.raises(UsageError, match="is not deleted: the folder"):
+        delete(results(tmp_path)[0])
+
+
+def test_the_models_of_the_hub_are_known_by_their_files(tmp_path, tiny_bert, tiny_model, monkeypatch):
+    make(tiny_bert, tmp_path / "a.h5", model_name="org/bert")
+    here = {"org/bert": tiny_model("roberta") / "config.json"}
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda m, *_, **__: str(here[m]))
+    assert results(tmp_path)[0].what is What.CACHES  # by its name
+    assert results(tmp_path, verify=True)[0].what is None  # a model of that name, but another
+    here["org/bert"] = tiny_bert / "config.json"
+    assert results(tmp_path, verify=True)[0].what is What.CACHES
+
+
+COLA = "gj04\t1\t\tThe sailors rode the breeze.\ngj04\t0\t*\tSailors the rode breeze the.\n"
+
+
+def test_a_cache_is_kept_whose_data_are_not_here_as_they_were(tmp_path, tiny_bert, monkeypatch):
+    cola, caches = tmp_path / "data" / "CoLA", tmp_path / "caches"
+    cola.mkdir(parents=True)
+    (tmp_path / "data" / "mrpc").mkdir()
+    (cola / "dev.tsv").write_text(COLA)
+    make(tiny_bert, caches / "a.h5", task="cola", limit=None, data_dir=cola)
+
+    def found(data_dir):
+        (item,) = results(caches, [tiny_bert], data_dir)
+        return item.what or item.why
+
+    asked = []
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", False)
+
+    def load(*_, **__):
+        asked.append((huggingface_hub.constants.is_offline_mode(), datasets.config.HF_HUB_OFFLINE))
+        raise ConnectionError
+
+    monkeypatch.setattr("datasets.load_dataset", load)
+    assert found(None) == found(tmp_path / "data" / "mrpc") == "its data are not here (--data-dir)"
+    assert asked == [(True, True)] * 2
+    assert huggingface_hub.constants.HF_HUB_OFFLINE is datasets.config.HF_HUB_OFFLINE is False
+    assert found(tmp_path / "data") is found(cola) is What.CACHES
+    (item,) = results(caches, [tiny_bert], tmp_path / "data")
+    (cola / "dev.tsv").write_text(COLA.replace("rode", "take"))  # as long as it was
+    assert found(tmp_path / "data") == found(cola) == "its data are not what they were"
+    (cola / "dev.tsv").write_text(COLA + COLA.replace("gj04", "more"))
+    assert found(cola) is What.CACHES  # of the first two examples
+    with pytest.raises(UsageError, match="holds the data"):
+        found(tmp_path / "none")
+    assert delete(item) == ""
+    assert main(shlex.split(item.command)[1:]) == 0
+    with ActivationCache(caches / "a.h5") as cache:
+        assert cache.spec_id == item.spec["spec_id"]
+
+
+def test_links_are_neither_followed_nor_deleted(folder, tmp_path_factory, tiny_bert):
+    outside = tmp_path_factory.mktemp("outside")
+    make(tiny_bert, outside / "x.h5")
+    (folder / "link.h5").symlink_to(outside / "x.h5")
+    (folder / "there").symlink_to(outside)
+    (folder / "loop").symlink_to(folder)
+    journal_path(folder / "gone.h5").unlink()
+    (outside / "journal").write_text("")
+    journal_path(folder / "gone.h5").symlink_to(outside / "journal")
+    found = kinds(folder, tiny_bert)
+    assert {name for name, (kind, _) in found.items() if kind == "link"} == {
+        "gone.h5.journal", "link.h5", "loop", "there",
+    }  # fmt: skip
+    for item in results(folder, [tiny_bert]):
+        if item.what:
+            assert delete(item) == ""
+    assert sorted(p.name for p in outside.iterdir()) == ["journal", "x.h5"]
+
+
+def test_what_is_being_written_is_left(folder, tiny_bert):
+    found = {i.path.name: i for i in results(folder, [tiny_bert])}
+    writer = "import fcntl, sys; f = open(sys.argv[1], 'a'); fcntl.flock(f, 2); print('has', flush=True); input()"
+    for name in ("a.h5", "b.h5"):
+        lock = journal_path(folder / name)
+        with subprocess.Popen(
+            [sys.executable, "-c", writer, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout.readline() == "has\n"
+            item = found.get(name) or found[f"{name}.partial"]
+            assert "another process" in delete(item)  # it began after we had looked
+            now = next(i for i in results(folder, [tiny_bert]) if i.path.name.startswith(name))
+            assert (now.what, now.why) == (None, "another process is writing it")
+            process.communicate("\n")
+    assert (folder / "a.h5").exists()
+    assert partial_path(folder / "b.h5").exists()
+
+
+def test_what_has_changed_since_is_left(folder, tiny_bert):
+    found = {i.path.name: i for i in results(folder, [tiny_bert])}
+    make(tiny_bert, folder / "b.h5")  # goes on, and ends
+    assert delete(found["b.h5.partial"]) == "it has changed meanwhile"
+    make(tiny_bert, folder / "a.h5", limit=9, overwrite=True)
+    assert delete(found["a.h5"]) == "it has changed meanwhile"
+    interrupted(tiny_bert, folder / "gone.h5")
+    assert delete(found["gone.h5.journal"]) == "it has changed meanwhile"
+    assert {p.name for p in folder.iterdir()} >= {"a.h5", "b.h5", "gone.h5.partial", "gone.h5.journal"}
+    assert not journal_path(folder / "a.h5").exists()
+
+
+def test_a_cache_goes_without_the_unfinished_one_beside_it(folder, tiny_bert):
+    interrupted_over = folder / "a.h5"
+    partial_path(interrupted_over).write_bytes(partial_path(folder / "b.h5").read_bytes())
+    journal_path(interrupted_over).write_bytes(journal_path(folder / "b.h5").read_bytes())
+    item = next(i for i in results(folder, [tiny_bert]) if i.path == interrupted_over)
+    assert delete(item) == ""
+    assert not interrupted_over.exists()
+    assert partial_path(interrupted_over).exists()
+    assert journal_path(interrupted_over).exists()
+    with locked(interrupted_over, wait=None):
+        pass  # nobody holds it any more
+
+
+PID, THREAD = ENDED.pid, 140_123_456_789_012
+
+
+def left_by(pid, folder, tiny_bert):
+    """What a process of this number leaves that is killed before it renames: names and what our writers write."""
+    write_rows(ROWS, folder / "x.parquet", evidence(command="probekit mi a.h5"))
+    write_rows(ROWS, folder / "x.csv", evidence(command="probekit mi a.h5"))
+    made = folder / f".rows.parquet.{pid}", folder / f".rows.csv.{pid}", folder / f".rows.parquet.{pid}-card"
+    for name, to in zip(("x.parquet", "x.csv", "x.json"), made, strict=True):
+        (folder / name).rename(to)
+    (folder / "x.json").unlink(missing_ok=True)
+    half = folder / f".half.parquet.{pid}"
+    half.write_bytes(made[0].read_bytes()[:400])
+    model = folder / f".bert.1a2b3c4d.{pid}-{THREAD}"
+    shutil.copytree(tiny_bert, model)
+    (model / ".tmpmWPXWi").write_bytes(b"")  # safetensors writes beside, too
+    return [*made, half, model]
+
+
+def test_temporary_files_of_processes_that_have_ended(tmp_path, tiny_bert, monkeypatch):
+    ended = left_by(PID, tmp_path, tiny_bert)
+    at_work = left_by(os.getpid(), tmp_path, tiny_bert)
+    assert {i.why for i in results(tmp_path) if i.kind == "leftover"} == {
+        "its process is at work", "it was written less than an hour ago",
+    }  # fmt: skip
+    monkeypatch.setattr(module, "HOUR", -1.0)
+    found = [i for i in results(tmp_path) if i.what is What.LEFTOVERS]
+    assert sorted(i.path for i in found) == sorted(ended)
+    assert [delete(i) for i in found] == [""] * len(ended)
+    assert sorted(tmp_path.iterdir()) == sorted(at_work)
+
+
+def test_what_only_has_the_name_of_a_temporary_file_is_left(tmp_path, tiny_bert, monkeypatch):
+    for name in (".backup.2024-11", ".photos.12345-1", f".mine.{PID}-{THREAD}", f".step-3.{PID}"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "ch1.tex").write_text("thesis")
+    shutil.copytree(tiny_bert, tmp_path / f".both.{PID}-{THREAD}")  # a model, and something else
+    (tmp_path / f".both.{PID}-{THREAD}" / "notes.txt").write_text("mine")
+    (tmp_path / f".empty.{PID}-{THREAD}").mkdir()
+    for name in (".thesis.csv.2019", f".a.csv.{PID}", f".a.parquet.{PID}", f".a.parquet.{PID}-card", "a.parquet.2019"):
+        (tmp_path / name).write_text("year,pages\n2019,200\n")
+    pd.DataFrame({"page": [1]}).to_parquet(tmp_path / f".whole.parquet.{PID}")
+    (tmp_path / f".probekit.json.{PID}").write_text("{}")
+    for name in ("m.h5.partial", "n.h5.journal", "o.h5.partial.new"):
+        (tmp_path / name).write_text("a download")
+    with h5py.File(tmp_path / "p.h5.partial", "w") as f:
+        f["x"] = [1]
+    before = {p: p.is_file() and p.read_bytes() for p in tmp_path.rglob("*")}
+    monkeypatch.setattr(module, "HOUR", -1.0)
+    found = results(tmp_path)
+    assert [i.path for i in found if i.what] == []
+    assert not any(i.kind == "leftover" for i in found)
+    for what in ("leftovers", "unfinished"):
+        assert main(["clean", str(tmp_path), "--yes", "--what", what]) == 0
+    assert {p: p.is_file() and p.read_bytes() for p in tmp_path.rglob("*")} == before
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, tiny_bert):
+    out = tmp_path_factory.mktemp("runs") / "one"
+    words = ["--task", "grammar:sentiment", "--model", str(tiny_bert), "--limit", "16", "--epochs", "1"]
+    assert main(["train", *words, "--batch-size", "8", "--save-at", "0,1", "--out", str(out)]) == 0
+    return out
+
+
+@pytest.fixture
+def run(tmp_path, trained):
+    return shutil.copytree(trained, tmp_path / "runs" / "one")
+
+
+def test_checkpoints_and_their_caches(run, monkeypatch):
+    folder = run.parent.parent
+    card = json.loads((run / "probekit.json").read_text())
+    assert kinds(folder) == {"runs/one": ("run", None)}  # its command is pytest's
+    (run / "probekit.json").write_text(json.dumps(card | {"command": "probekit train --out runs/one"}))
+    make(run / "step-1", folder / "step.h5")
+    found = {i.path.name: i for i in results(folder)}
+    assert found["step.h5"].what is What.CACHES  # its model is here
+    assert str(run / "step-1") in found["step.h5"].command
+    assert found["one"].what is What.CHECKPOINTS
+    assert found["one"].size == sum(p.stat().st_size for p in run.rglob("*") if p.is_file())
+    with (run / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert kinds(folder)["runs/one"] == ("unfinished run", None)
+        assert "another process" in delete(found["one"])
+    (run / ".lock").unlink()
+    assert delete(found["one"]) == ""
+    assert {p.name for p in run.iterdir()} >= {"probekit.json", "rows.parquet", "rows.json", "model.safetensors"}
+    assert not list(run.glob("step-*"))
+    assert kinds(folder) == {"runs/one": ("run", None), "step.h5": ("cache", None)}
+
+
+STUDY = """
+title = "Moved"
+models = {{ tiny = "{model}" }}
+
+[[mi]]
+tasks = ["{folder}/verse.toml"]
+of = ["pretrained"]
+split = "dev"
+options = {{ shuffles = 19, controls = 0 }}
+"""
+
+
+class Here(Executor):
+    """Runs what it is given at once, in this process."""
+
+    def submit(self, fn, /, *args):
+        (future := Future()).set_result(fn(*args))
+        return future
+
+
+@pytest.fixture
+def study(tmp_path, tiny_bert):
+    """The folder of a study of data of its own, as the study left it, but moved since."""
+    (tmp_path / "verse.toml").write_text('name = "verse"\n[splits]\ndev = "dev.tsv"\n')
+    lines = [f"the {who} sees {i} ships\t{who}" for i in range(20) for who in ("cat", "dog")]
+    (tmp_path / "dev.tsv").write_text("\n".join(["text\tlabel", *lines]) + "\n")
+    (tmp_path / "study.toml").write_text(STUDY.format(model=tiny_bert, folder=tmp_path))
+    asked = read_study(tmp_path / "study.toml")
+    ended = run_study(asked, study_steps(asked), tmp_path / "one", main, Pool(Here))
+    assert {outcome.state for outcome in ended} == {"done"}, ended
+    return (tmp_path / "one").rename(tmp_path / "moved")
+
+
+def test_the_folder_of_a_study(study):
+    cache, rows = "caches/verse.tiny.dev.h5", "rows/mi-verse.tiny.pretrained.mean.parquet"
+    found = {
+        cache: ("cache", "caches"),
+        "logs": ("study", None),
+        "report.html": ("study", None),
+        rows: ("rows", None),
+        "steps": ("study", None),
+        "study.json": ("study", None),
+    }
+    assert kinds(study) == found
+    items = results(study)
+    assert sum(i.size for i in items) == sum(p.stat().st_size for p in study.rglob("*") if p.is_file())
+    assert {i.path.name: i.about for i in items if i.kind == "study"} == {
+        "logs": "3 files", "report.html": "", "steps": "3 files", "study.json": "Moved",
+    }  # fmt: skip
+    (study / "logs" / "mine.log").write_text("x")
+    (study / "steps" / "mine.json").write_text('{"step": 3}')
+    (study / "notes.txt").write_text("x")
+    mine = dict.fromkeys(("logs/mine.log", "steps/mine.json", "notes.txt"), ("unknown", None))
+    assert kinds(study) == found | mine
+    (item,) = results(study / "caches")  # whose study is beside it
+    assert delete(item) == ""
+    assert main(shlex.split(item.command)[1:]) == 0
+    with ActivationCache(study / cache) as made:
+        assert made.spec_id == item.spec["spec_id"]
+    words = (study.parent / "dev.tsv").read_text()
+    (study.parent / "dev.tsv").write_text(words.replace("ships", "boats"))
+    assert next(i.why for i in results(study) if i.kind == "cache") == "its data are not what they were"
+    shutil.rmtree(study / "steps")
+    assert kinds(study)[cache] == ("cache", None)
+    assert kinds(study)["report.html"] == ("unknown", None)
+
+
+def test_unfinished_runs(run):
+    card = json.loads((run / "probekit.json").read_text())
+    (run / "probekit.json").write_text(json.dumps(card | {"complete": False}))
+    (run / ".resume").mkdir()
+    (run / "mine.txt").write_text("x")
+    (item,) = results(run.parent)
+    assert item.what is What.UNFINISHED
+    (run / ".lock").symlink_to(run / "mine.txt")
+    assert "is a link" in delete(item)
+    (run / ".lock").unlink()
+    assert delete(item) == ""
+    assert (run / "mine.txt").read_text() == "x"
+    assert not {"probekit.json", ".resume", "step-0", ".lock"} & {p.name for p in run.iterdir()}
+    (run / "probekit.json").write_text("{")
+    assert "cannot be read" in results(run.parent)[0].about
+
+
+def test_no_folder(tmp_path):
+    with pytest.raises(UsageError, match="there is no folder"):
+        results(tmp_path / "none")
+    assert results(tmp_path) == []

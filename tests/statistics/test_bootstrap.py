@@ -1,0 +1,197 @@
+"""The bootstrap against a loop over resamples, and against theory."""
+
+import numpy as np
+import pytest
+
+from probekit.errors import UsageError
+from probekit.metrics import metric
+from probekit.statistics import bootstrap
+from probekit.statistics.bootstrap import METRICS, estimates, interval, intervals, replicates
+
+NUMBERS = ("pearson", "spearman", "rmse")
+NAMED = [name for name in METRICS if name != "log-loss"]
+
+
+def draw(name, n=60):
+    rng = np.random.default_rng(5)
+    if name == "span-f1":
+        tags = np.array(["O", "B-PER", "I-PER", "B-LOC"], dtype=object)
+        sentences = [rng.integers(4, size=rng.integers(1, 6)) for _ in range(n)]
+        gold, guess = np.empty(n, dtype=object), np.empty(n, dtype=object)
+        gold[:] = [list(tags[s]) for s in sentences]
+        guess[:] = [list(tags[np.where(rng.random(len(s)) < 0.8, s, 0)]) for s in sentences]
+        return gold, guess
+    if name in NUMBERS:
+        gold = np.round(rng.normal(size=n) * 3)  # with ties
+        return gold, gold + rng.normal(size=n)
+    classes = 2 if name == "f1" else 4
+    gold = rng.integers(classes, size=n)
+    return gold, np.where(rng.random(n) < 0.7, gold, rng.integers(classes, size=n))
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_all_at_once_equals_one_by_one(name):
+    gold, guess = draw(name)
+    score = metric(name).function
+    once = interval(gold, guess, score, name=name, resamples=200, seed=3)
+    loop = interval(gold, guess, score, name="unknown", resamples=200, seed=3)
+    np.testing.assert_allclose(once, loop, atol=1e-9)  # sums in another order
+    assert once[0] < score(gold, guess) < once[1]
+
+
+def test_a_metric_that_is_not_what_its_name_says_is_looped_over():
+    gold, guess = draw("accuracy")
+    low, high = interval(gold, guess, lambda t, p: 10 + np.mean(t == p), name="accuracy", resamples=50)
+    assert 10 < low < high < 11
+
+
+def test_width_follows_the_binomial():
+    n, p = 2000, 0.8
+    gold = np.ones(n, dtype=int)
+    low, high = interval(gold, (np.arange(n) < p * n).astype(int), metric("accuracy").function, name="accuracy")
+    half = 1.96 * np.sqrt(p * (1 - p) / n)
+    assert (low, high) == pytest.approx((p - half, p + half), abs=0.002)  # 1,000 resamples: spread of a bound 0.0006
+
+
+def test_words_of_a_sentence_are_drawn_together():
+    """Ten copies of each example say no more than one: the interval of groups is that of the distinct examples."""
+    gold, guess = draw("accuracy", 100)
+    tenfold = [np.repeat(y, 10) for y in (gold, guess)]
+    score = metric("accuracy").function
+    alone = interval(gold, guess, score, name="accuracy", seed=1)
+    grouped = interval(*tenfold, score, name="accuracy", seed=1, groups=np.repeat(np.arange(100), 10))
+    assert grouped == pytest.approx(alone, abs=1e-12)
+    ungrouped = interval(*tenfold, score, name="accuracy", seed=1)
+    assert ungrouped[1] - ungrouped[0] < 0.5 * (alone[1] - alone[0])
+
+
+def test_the_same_seed_draws_the_same_and_another_one_others():
+    gold, guess = draw("pearson")
+    a, b, c = (interval(gold, guess, metric("pearson").function, name="pearson", seed=s) for s in (0, 0, 1))
+    assert a == b != c
+
+
+def test_undefined_and_unwanted_intervals_are_nan():
+    gold = np.zeros(20)
+    assert np.isnan(interval(gold, gold + 1, lambda t, p: float("nan"))).all()
+    assert np.isnan(interval(gold, gold, metric("accuracy").function, name="accuracy", resamples=0)).all()
+
+
+def test_blocks_do_not_change_the_numbers(monkeypatch):
+    gold, guess = draw("accuracy")
+    score = metric("accuracy").function
+    monkeypatch.setattr("probekit.statistics.bootstrap.BLOCK", 60 * 7)
+    monkeypatch.setattr("probekit.statistics.bootstrap.KEPT", 0)
+    low, high = interval(gold, guess, score, name="accuracy", resamples=100)
+    monkeypatch.setattr("probekit.statistics.bootstrap.BLOCK", 1 << 30)
+    assert (low, high) == interval(gold, guess, score, name="accuracy", resamples=100)
+
+
+def many(name, fits=5, n=60):
+    """Several fits of one gold: predictions that are more and more often another example's."""
+    gold, guess = draw(name, n)
+    rng = np.random.default_rng(8)
+    rows = [np.where(rng.random(n) < 0.2 * f, rng.permutation(n), np.arange(n)) for f in range(fits)]
+    if name == "span-f1":  # the words of a sentence stay where they are
+        predicted = np.empty((fits, n), dtype=object)
+        for f, i in np.ndindex(fits, n):
+            predicted[f, i] = gold[i] if i % 5 < f else guess[i]
+        return gold, predicted
+    return gold, np.stack([guess[r] for r in rows])
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("name", NAMED)
+def test_every_fit_is_what_it_is_alone(name, grouped):
+    gold, predicted = many(name)
+    groups = np.arange(60) % 20 if grouped else None
+    together = replicates(gold, predicted, name, groups=groups, resamples=50)
+    own = replicates(np.repeat(gold[None], 5, axis=0), predicted, name, groups=groups, resamples=50)
+    alone = [replicates(gold, row[None], name, groups=groups, resamples=50)[0] for row in predicted]
+    np.testing.assert_allclose(together, alone, atol=1e-12)
+    np.testing.assert_allclose(together, own, atol=1e-12)
+    values = estimates(gold, predicted, name)
+    np.testing.assert_allclose(values, [metric(name).function(gold, row) for row in predicted], atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["accuracy", "matthews", "macro-f1"])
+def test_counts_are_exact_whatever_the_block(name, monkeypatch):
+    gold, predicted = many(name)
+    whole = replicates(gold, predicted, name, resamples=64)
+    for block in (1, 60 * 3, 60 * 40):
+        monkeypatch.setattr(bootstrap, "BLOCK", block)
+        assert (replicates(gold, predicted, name, resamples=64) == whole).all()
+
+
+def test_span_f1_of_words_is_that_of_sentences():
+    gold, predicted = many("span-f1")
+    names = ("O", "B-PER", "I-PER", "B-LOC")
+    words = [np.concatenate([[names.index(t) for t in tags] for tags in y]) for y in (gold, *predicted)]
+    sentence = np.repeat(np.arange(60), [len(tags) for tags in gold])
+    by_word = replicates(words[0], np.stack(words[1:]), "span-f1", groups=sentence, label_names=names, resamples=50)
+    np.testing.assert_allclose(by_word, replicates(gold, predicted, "span-f1", resamples=50), atol=1e-12)
+    with pytest.raises(UsageError, match="sentence of each word"):
+        replicates(words[0], np.stack(words[1:]), "span-f1", label_names=names)
+
+
+SCHEMES = (
+    ["O", "B-X", "I-X", "B-Y", "I-Y"],
+    ["O", "I-X", "I-Y"],
+    ["O", "B-X", "I-X", "E-X", "S-X", "I-Y", "E-Y"],
+)
+
+
+@pytest.mark.parametrize("names", SCHEMES, ids=["bio", "io", "bioes"])
+def test_spans_are_those_of_seqeval_even_of_ill_formed_tags(names):
+    rng = np.random.default_rng(2)
+    gold, guess = (np.empty(300, dtype=object) for _ in range(2))
+    for i in range(300):
+        n = rng.integers(1, 9)
+        gold[i], guess[i] = (list(rng.choice(names, size=n)) for _ in range(2))
+    assert estimates(gold, guess[None], "span-f1")[0] == pytest.approx(metric("span-f1").function(gold, guess))
+
+
+def test_log_loss_is_the_mean_of_the_losses():
+    loss = np.random.default_rng(0).exponential(size=(3, 500)).astype(np.float32)
+    gold, predicted = np.zeros(500, dtype=int), np.zeros((3, 500), dtype=int)
+    np.testing.assert_allclose(estimates(gold, predicted, "log-loss", log_loss=loss), loss.mean(1), rtol=1e-6)
+    low, high = intervals(replicates(gold, predicted, "log-loss", log_loss=loss)).T
+    half = 1.96 * loss.std(1) / np.sqrt(500)
+    np.testing.assert_allclose([low, high], [loss.mean(1) - half, loss.mean(1) + half], atol=0.02)  # 3 s.d. of a bound
+    with pytest.raises(UsageError, match="log_loss"):
+        replicates(gold, predicted, "log-loss")
+
+
+def test_one_value_only_is_defined_as_the_metric_defines_it():
+    gold, flat = np.arange(30.0), np.full((1, 30), 0.1)
+    for name in ("pearson", "spearman"):
+        assert (replicates(gold, flat, name, resamples=20) == 0).all()
+        assert np.isnan(replicates(flat[0], gold[None], name, resamples=20)).all()
+        assert np.isnan(replicates(gold, gold[None] * np.nan, name, resamples=20)).all()
+    assert (replicates(np.zeros(30, int), np.zeros((1, 30), int), "matthews", resamples=20) == 0).all()
+    assert (replicates(np.zeros(30, int), np.zeros((1, 30), int), "f1", resamples=20) == 0).all()
+
+
+def test_undefined_replicates_are_left_out():
+    known = np.arange(200.0)[None]
+    half = np.concatenate([known, np.full((1, 200), np.nan)], axis=1)
+    np.testing.assert_allclose(intervals(half), np.quantile(known, [0.025, 0.975])[None])
+    assert np.isnan(intervals(half[:, 1:])).all()
+
+
+@pytest.mark.parametrize(
+    ("gold", "predicted", "metric_name", "said"),
+    [
+        (np.zeros(3, int), np.zeros((2, 4), int), "accuracy", r"\(2, 4\), \(1, 3\)"),
+        (np.zeros(3, int), np.zeros(3, int), "accuracy", r"predictions \(F, n\)"),
+        (np.zeros(3, int), np.zeros((1, 3), int), "acuracy", "unknown metric 'acuracy'"),
+    ],
+)
+def test_what_does_not_go_together_is_said(gold, predicted, metric_name, said):
+    with pytest.raises(UsageError, match=said):
+        replicates(gold, predicted, metric_name)
+
+
+def test_groups_of_another_length_are_refused():
+    with pytest.raises(UsageError, match="one for each of the 3 rows"):
+        replicates(np.zeros(3, int), np.zeros((1, 3), int), "accuracy", groups=np.zeros(2, int))

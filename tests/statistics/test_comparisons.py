@@ -1,0 +1,240 @@
+"""Paired comparisons: the arithmetic of each, what is held against what, and the command line."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from probekit.errors import UsageError
+from probekit.metrics import metric
+from probekit.rows import read_card, read_rows
+from probekit.statistics.bootstrap import estimates, pseudo_values
+from probekit.statistics.comparisons import Correction, Tails, _statistic, _unbent, adjust, compare, paired
+from probekit.statistics.predictions import Evaluated, join
+
+ABOUT = {"task": "toy", "split": "dev", "representation": "mean", "estimator": "logistic", "seed": 0}
+
+
+def table(accuracies, n=400, seed=0, *, model="m", checkpoint="", controls=0, gold=None, ids=None):
+    """Fits whose predictions are right with the probabilities given, a layer each; then controls at one half."""
+    rng = np.random.default_rng(seed)
+    gold = np.random.default_rng(77).integers(2, size=n) if gold is None else gold
+    hard = rng.random(n)
+    fits, golds, predicted = [], [], []
+    for target in ["gold", *(f"shuffled-{i}" for i in range(controls))]:
+        labels = gold if target == "gold" else rng.permutation(gold)
+        for layer, p in enumerate(accuracies):
+            right = hard < p if target == "gold" else rng.random(n) < 0.5
+            fits.append({**ABOUT, "model": model, "checkpoint": checkpoint, "target": target, "layer": layer,
+                         "layer_name": str(layer)})  # fmt: skip
+            golds.append(labels)
+            predicted.append(np.where(right, labels, 1 - labels))
+    ids = np.array([f"dev-{i}" for i in range(n)]) if ids is None else ids
+    return Evaluated(pd.DataFrame(fits), ids, np.stack(golds), np.stack(predicted), ("accuracy", "matthews"))
+
+
+def score(e, fit, name="accuracy"):
+    return metric(name).function(e.gold[fit], e.predicted[fit])
+
+
+@pytest.mark.parametrize("name", ["accuracy", "matthews"])
+def test_against_a_layer(name):
+    e = table([0.6, 0.7, 0.7, 0.9])
+    rows = compare(e, metric=name)
+    assert rows["layer"].tolist() == [1, 2, 3]
+    assert rows["value"].tolist() == pytest.approx([score(e, f, name) - score(e, 0, name) for f in (1, 2, 3)])
+    assert set(rows["metric"]) == {"difference"}
+    assert set(rows["of_metric"]) == {name}
+    assert set(rows["against"]) == {"layer 0"}
+    assert (rows["p_adjusted"] >= rows["p"]).all()
+    assert rows["p_adjusted"].max() < 0.01
+    assert (rows["joint_low"] < rows["ci_low"]).all()
+    other = compare(e, metric=name, against="layer-2").set_index("layer")
+    assert other.loc[1, "value"] == 0  # the same predictions: no difference, and none is found
+    assert other.loc[1, ["p", "p_adjusted"]].tolist() == [1, 1]
+
+
+def test_pairing_cancels_what_examples_share():
+    """The interval of the difference is far narrower than those of the two accuracies suggest."""
+    e = table([0.80, 0.82], n=1000)
+    [row] = compare(e).to_dict("records")
+    apart = 2 * 1.96 * np.sqrt(0.8 * 0.2 / 1000 + 0.82 * 0.18 / 1000)
+    assert row["ci_high"] - row["ci_low"] < 0.4 * apart
+
+
+def test_against_controls_is_against_their_mean():
+    e = table([0.5, 0.8], controls=3)
+    rows = compare(e, against="shuffled", tails="better").set_index("layer")
+    for layer in (0, 1):
+        mean = np.mean([score(e, 2 * (i + 1) + layer) for i in range(3)])
+        assert rows.loc[layer, "value"] == pytest.approx(score(e, layer) - mean)
+    assert rows.loc[1, "p_adjusted"] < 0.005
+    assert rows.loc[0, "p_adjusted"] > 0.05  # the control that must fail: no better than chance
+    one = compare(e, against="shuffled-1").set_index("layer")
+    assert one.loc[1, "value"] == pytest.approx(score(e, 1) - score(e, 5))
+
+
+def test_against_the_best_asks_all_pairs():
+    e = table([0.6, 0.9, 0.895, 0.7], n=500)
+    rows = compare(e, against="best").set_index("layer")
+    best = int(np.argmax([score(e, f) for f in range(4)]))
+    assert best not in rows.index
+    assert len(rows) == 3
+    assert (rows["value"] <= 0).all()
+    assert set(rows["against"]) == {f"layer {best} (best)"}
+    close = [layer for layer in (1, 2) if layer != best]
+    assert rows.loc[close, "p_adjusted"].min() > 0.05 > rows.loc[[0, 3], "p_adjusted"].max()
+
+
+def test_two_models_layer_by_layer_whatever_the_order():
+    a, b = table([0.6, 0.9], checkpoint="fine-tuned"), table([0.6, 0.7])
+    order = np.random.default_rng(3).permutation(400)
+    turned = Evaluated(b.fits, b.ids[order], b.gold[:, order], b.predicted[:, order], b.metrics)
+    rows, again = compare(a, b), compare(a, turned)
+    pd.testing.assert_frame_equal(rows, again)
+    assert rows["value"].tolist() == pytest.approx([score(a, f) - score(b, f) for f in (0, 1)])
+    assert set(rows["checkpoint"]) == {"fine-tuned"}
+    assert set(rows["against"]) == {"m"}
+    with pytest.raises(UsageError, match="other examples"):
+        compare(a, table([0.6, 0.7], ids=np.array([f"test-{i}" for i in range(400)])))
+
+
+def test_against_the_random_model():
+    a, b = table([0.6, 0.9]), table([0.5, 0.5], seed=4, checkpoint="random-0")
+    rows = compare(a, b, against="random")
+    assert rows["value"].tolist() == pytest.approx([score(a, f) - score(b, f) for f in (0, 1)])
+    assert set(rows["against"]) == {"m random-0"}
+    assert set(rows["checkpoint"]) == {""}
+
+
+def test_nothing_to_hold_against_is_said():
+    with pytest.raises(UsageError, match=r"nothing to hold against 'shuffled'.*layers 0, 1, the targets gold"):
+        compare(table([0.5, 0.6]), against="shuffled")
+
+
+def test_losses_are_better_when_lower():
+    e = table([0.5, 0.8])
+    loss = np.where(e.predicted == e.gold, 0.2, 1.5).astype(np.float32)
+    e = Evaluated(e.fits, e.ids, e.gold, e.predicted, e.metrics, None, loss)
+    [row] = compare(e, metric="log-loss", tails="better").to_dict("records")
+    assert row["value"] < 0
+    assert row["p"] < 0.01
+    [back] = compare(e, metric="log-loss", against="layer-1", tails=Tails.BETTER).to_dict("records")
+    assert back["p"] > 0.99
+
+
+def test_pseudo_values_of_a_mean_are_the_scores():
+    e = table([0.5, 0.8])
+    np.testing.assert_allclose(pseudo_values(e.gold, e.predicted, "accuracy"), e.predicted == e.gold, atol=1e-9)
+    pearson = np.random.default_rng(0).normal(size=(2, 80))
+    values = pseudo_values(pearson[0], pearson[1:], "pearson")
+    one = [metric("pearson").function(*np.delete(pearson, i, axis=1)) for i in range(80)]
+    np.testing.assert_allclose(values[0], 80 * estimates(pearson[0], pearson[1:], "pearson") - 79 * np.array(one))
+    rank = pseudo_values(pearson[0], pearson[1:], "spearman")
+    one = [metric("spearman").function(*np.delete(pearson, i, axis=1)) for i in range(80)]
+    np.testing.assert_allclose(rank[0], 80 * estimates(pearson[0], pearson[1:], "spearman") - 79 * np.array(one))
+
+
+def test_step_down_against_its_definition():
+    rng = np.random.default_rng(0)
+    null, t = rng.normal(size=(6, 500)), np.array([3.1, 0.2, 2.4, 2.9, -1.0, 2.4])
+    order, before, want = sorted(range(6), key=lambda k: -t[k]), 0.0, np.empty(6)
+    for i, k in enumerate(order):
+        rest = null[order[i:]].max(0)
+        before = want[k] = max(before, (1 + (rest >= t[k]).sum()) / 501)
+    np.testing.assert_allclose(adjust(t, null), want)
+
+
+def test_few_differences_are_the_sign_test():
+    """Three examples that differ, all in favour: of eight ways to sign them two are as extreme."""
+    e = table([0.5, 0.5], n=500)
+    wrong = np.flatnonzero(e.predicted[0] != e.gold[0])[:3]
+    e.predicted[1, wrong] = e.gold[1, wrong]
+    p = paired(e, [(1, [0])], "accuracy", resamples=20_000).p[0]
+    assert p == pytest.approx(2 / 8, abs=0.01)  # three standard errors of 20,000 draws
+    assert paired(e, [(1, [0])], "accuracy", resamples=20_000, tails="better").p[0] == pytest.approx(1 / 8, abs=0.01)
+
+
+def test_the_correction_for_skewness_is_undone():
+    difference = np.random.default_rng(0).exponential(size=(3, 300)) - 0.9
+    spread = difference.std(1)
+    t = np.sqrt(300) * difference.mean(1) / spread
+    back = [_unbent(bent, difference)[k] for k, bent in enumerate(_statistic(difference))]
+    assert back == pytest.approx(t.tolist())
+
+
+def test_undefined_values_have_no_p():
+    rng = np.random.default_rng(0)
+    y, e = rng.normal(size=100), table([0.5, 0.6, 0.7], n=100)
+    predicted = np.stack([y + rng.normal(size=100), np.full(100, np.nan), y])
+    rows = compare(Evaluated(e.fits, e.ids, y, predicted, ("pearson",))).set_index("layer")
+    assert rows.loc[1, ["value", "ci_low", "p", "p_adjusted"]].isna().all()
+    assert rows.loc[2, "p_adjusted"] < 0.01
+
+
+def test_holm_against_a_worked_example():
+    """Of independent, equal evidence Holm and max-T nearly agree; of copies of one layer max-T costs nothing."""
+    e = table([0.5, 0.58, 0.58, 0.58])
+    pairs = [(k, [0]) for k in (1, 2, 3)]
+    holm = paired(e, pairs, "accuracy", correction=Correction.HOLM)
+    max_t = paired(e, pairs, "accuracy")
+    np.testing.assert_allclose(max_t.p_adjusted, max_t.p)
+    np.testing.assert_allclose(holm.p_adjusted, np.minimum(1, 3 * holm.p))
+    assert np.isnan(holm.joint).all()
+
+
+def test_the_same_layer_fitted_twice_is_refused():
+    e = table([0.5, 0.6])
+    twice = Evaluated(e.fits.assign(layer=0, layer_name="0"), e.ids, e.gold, e.predicted, e.metrics)
+    with pytest.raises(UsageError, match="layer 0 of m was fitted more than once"):
+        compare(twice)
+
+
+def whole(e, run):
+    """As a training run leaves it: no layer, and its own head."""
+    return replace(e, fits=e.fits.assign(layer=None, layer_name="", checkpoint=run, estimator=f"head of {run}"))
+
+
+def test_whole_models_have_no_layers():
+    a, b = table([0.8]), table([0.7], seed=1)
+    [row] = compare(whole(a, "a"), whole(b, "b")).to_dict("records")
+    family = paired(join(a, b), [(0, [1])], "accuracy")
+    assert row["value"] == pytest.approx(score(a, 0) - score(b, 0))
+    assert (row["ci_low"], row["ci_high"], row["p"]) == (*family.ci[0], family.p[0])
+    assert (row["checkpoint"], row["against"], row["layer_name"]) == ("a", "m b", "")
+    with pytest.raises(UsageError, match=r"against 'layer-0': the tables hold no layers"):
+        compare(whole(a, "a"))
+    other = whole(b, "b")
+    with pytest.raises(UsageError, match="nothing to hold against 'other'"):
+        compare(whole(a, "a"), replace(other, fits=other.fits.assign(split="test")))
+
+
+def app():
+    """The two commands, as the command line registers them."""
+    import typer
+
+    from probekit.cli.compare import compare_command, summary_command
+
+    both = typer.Typer()
+    both.command("compare")(compare_command)
+    both.command("summary")(summary_command)
+    return lambda *words: both([str(w) for w in words], standalone_mode=False)
+
+
+def test_command_line(tmp_path, capsys):
+    run = app()
+    a = table([0.6, 0.9, 0.7], controls=2).write(tmp_path / "a.examples.parquet")
+    b = table([0.6, 0.7, 0.7], seed=2, checkpoint="other").write(tmp_path / "b.examples.parquet")
+    run("compare", a, "--against", "shuffled", "--tails", "better", "--out", tmp_path / "c.parquet")
+    rows = read_rows(tmp_path / "c.parquet")
+    assert rows["value"].tolist() == pytest.approx(compare(Evaluated.read(a), against="shuffled")["value"].tolist())
+    assert read_card(tmp_path / "c.parquet")["arguments"]["correction"] == "max-t"
+    run("compare", a, b, "--metric", "matthews", "--correction", "holm", "--out", tmp_path / "d.csv")
+    assert set(read_rows(tmp_path / "d.csv")["correction"]) == {"holm"}
+    run("summary", a, b, "--out", tmp_path / "s.parquet")
+    best = read_rows(tmp_path / "s.parquet").query("metric == 'best-layer'")
+    assert best["value"].iloc[0] == 1
+    assert "best-layer" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="max-t and holm, not 'bonferroni'"):
+        run("compare", a, "--correction", "bonferroni")

@@ -1,0 +1,145 @@
+"""Controls keep what they promise to keep, and nothing else; selectivity on rows whose answer is known."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from probekit.errors import DataError, UsageError
+from probekit.rows import make_rows
+from probekit.statistics.controls import control_task, selectivity, selectivity_interval, shuffled, shuffled_splits
+
+
+def labels(n=4000, seed=0):
+    y = np.random.default_rng(seed).choice(4, n, p=[0.4, 0.3, 0.2, 0.1])
+    y[::10] = -1
+    return y
+
+
+@pytest.mark.parametrize("y", [labels(), np.where(labels() < 0, np.nan, labels() / 3)])
+def test_shuffled_labels_are_the_same_labels_elsewhere(y):
+    out = shuffled(y, 5, 0)
+    assert out.dtype == y.dtype
+    for one in out:
+        np.testing.assert_array_equal(np.sort(one), np.sort(y))
+        np.testing.assert_array_equal(np.isnan(one) | (one == -1), np.isnan(y) | (y == -1))
+    known = ~(np.isnan(y) | (y == -1))
+    same = (out[:, known] == y[known]).mean(1)
+    np.testing.assert_allclose(same, 0.3, atol=0.04)  # .4² + .3² + .2² + .1²; standard error .008
+    np.testing.assert_array_equal(out, shuffled(y, 9, 0)[:5])
+    assert (out[0] != out[1]).any()
+    assert (out[0] != shuffled(y, 1, 1)[0])[known].any()
+
+
+def test_every_permutation_is_as_likely():
+    out = shuffled(np.arange(3), 6000, 0)
+    counts = np.unique(out, axis=0, return_counts=True)[1]
+    assert len(counts) == 6
+    np.testing.assert_allclose(counts, 1000, atol=150)  # five standard errors
+
+
+def test_splits_are_permuted_each_on_its_own():
+    y = np.arange(50)
+    train, dev = shuffled_splits(y, y, 3, 7)
+    assert (train != dev).any(1).all()
+    np.testing.assert_array_equal(train, shuffled_splits(y, y[:10], 3, 7)[0])
+
+
+def test_within_groups():
+    rng = np.random.default_rng(0)
+    groups = rng.integers(0, 50, 2000)
+    y = (rng.random(2000) < groups / 50).astype(int)  # groups differ in their rates
+    y[::7] = -1
+    within, over = shuffled(y, 1, 0, groups=groups)[0], shuffled(y, 1, 0)[0]
+    rates = [pd.Series(z[y >= 0]).groupby(groups[y >= 0]).mean().to_numpy() for z in (y, within, over)]
+    np.testing.assert_array_equal(rates[0], rates[1])
+    assert np.corrcoef(rates[0], rates[2])[0, 1] < 0.5  # the control: over all rows the rates are lost
+    assert (within != y).mean() > 0.1
+    with pytest.raises(UsageError, match="all the same"):
+        shuffled(groups, 1, 0, groups=groups)
+
+
+def test_control_task_labels_types():
+    rng = np.random.default_rng(0)
+    train, dev = rng.integers(0, 3000, 20000), rng.integers(1000, 4000, 5000)
+    y = rng.choice(3, 20000, p=[0.7, 0.2, 0.1])
+    y[:50] = -1
+    out, out_dev = control_task(train, dev, y, 4, 0)
+    assert (out.shape, out_dev.shape) == ((4, 20000), (4, 5000))
+    assert (out[:, :50] == -1).all()
+    assert (out[:, 50:] >= 0).all()
+    for a, b in zip(out, out_dev, strict=True):
+        seen = {}
+        for t, label in [*zip(train[50:], a[50:], strict=True), *zip(dev, b, strict=True)]:
+            assert seen.setdefault(t, label) == label
+        shares = np.bincount(list(seen.values())) / len(seen)
+        np.testing.assert_allclose(shares, [0.7, 0.2, 0.1], atol=0.04)  # five standard errors of 4,000 types
+    assert (out[0] != out[1]).any()
+    np.testing.assert_array_equal(control_task(train, dev, y, 2, 0)[1], out_dev[:2])
+    by_token = shuffled(y, 1, 0)[0]  # the control: shuffled labels differ within a type
+    assert pd.Series(by_token[50:]).groupby(train[50:]).nunique().max() > 1
+
+
+def test_control_task_of_numbers_and_of_too_little():
+    types = np.arange(100) % 10
+    y = np.random.default_rng(0).normal(size=100)
+    out, dev = control_task(types, types[:10], y, 1, 0)
+    assert set(out[0]) <= set(y)
+    np.testing.assert_array_equal(dev[0], out[0, :10])
+    rare = np.where(np.arange(100) == 0, 1, 0)
+    assert (np.ptp(control_task(types, types, rare, 20, 0)[0], axis=1) == 1).all()  # both labels, always
+    with pytest.raises(UsageError, match="two word types"):
+        control_task(np.zeros(100, int), types, y, 1, 0)
+
+
+def rows(values):
+    common = {"task": "t", "split": "dev", "model": "m", "representation": "mean", "estimator": "logistic", "seed": 0}
+    return make_rows(
+        {**common, "target": target, "layer": layer, "metric": metric, "value": value, "n": 100, "penalty": 1.0}
+        for target, layer, metric, value in values
+    )
+
+
+def test_selectivity_is_gold_minus_the_mean_of_the_controls():
+    given = rows([
+        ("gold", 0, "accuracy", 0.9), ("control-task-0", 0, "accuracy", 0.5), ("control-task-1", 0, "accuracy", 0.7),
+        ("gold", 1, "accuracy", 0.8), ("shuffled-0", 1, "accuracy", 0.5), ("shuffled-10", 1, "accuracy", 0.4),
+        ("gold", None, "accuracy", 0.4), ("shuffled-0", None, "accuracy", 0.3),
+        ("gold", 2, "f1", 0.8), ("shuffled-0", 2, "accuracy", 0.1),
+    ])  # fmt: skip
+    out = selectivity(given)
+    got = {(r.metric, r.layer_name): (round(r.value, 12), r.controls) for r in out.itertuples()}
+    assert got == {
+        ("selectivity(accuracy)", "0"): (0.3, 2),
+        ("above-shuffled(accuracy)", "1"): (0.35, 2),
+        ("above-shuffled(accuracy)", ""): (0.1, 1),
+    }
+    assert set(out["target"]) == {"gold"}
+    assert out["n"].eq(100).all()
+    assert out["ci_low"].isna().all()
+    assert selectivity(given[given["target"] == "gold"]).empty
+
+
+def test_selectivity_of_two_gold_rows_is_not_guessed():
+    twice = pd.concat([rows([("gold", 0, "accuracy", v), ("shuffled-0", 0, "accuracy", 0)]) for v in (0.5, 0.6)])
+    with pytest.raises(DataError, match="two gold rows of accuracy, layer '0'"):
+        selectivity(twice)
+    by_fold = selectivity(twice.assign(fold=[0, 0, 1, 1]), by=["fold"])
+    assert by_fold["value"].tolist() == [0.5, 0.6]
+
+
+def test_interval_of_selectivity():
+    rng = np.random.default_rng(0)
+    shared = rng.normal(size=(2, 4000))  # the same resamples move gold and controls alike
+    gold = shared + np.array([[0.5], [0.0]])
+    constant = np.stack([shared, shared])
+    low, high = selectivity_interval(gold, constant)
+    np.testing.assert_allclose([low, high], [[0.5, 0.0]] * 2, atol=1e-12)
+    spread = constant + np.array([-1.0, 1.0])[:, None, None]  # the controls differ: their draw counts
+    low, high = selectivity_interval(gold, spread)
+    wide = np.sqrt(2)  # two of two draws have half of the variance, which is made up for
+    np.testing.assert_allclose([low, high], [[0.5 - wide, -wide], [0.5 + wide, wide]], atol=1e-12)
+    assert (selectivity_interval(gold, spread, level=0.3)[1] - [0.5, 0] < 0.1).all()
+    gold[1, :3000] = np.nan
+    assert np.isnan(selectivity_interval(gold, constant)[0]).tolist() == [False, True]
+    with pytest.raises(UsageError, match="do not go with"):
+        selectivity_interval(gold[:1], constant)

@@ -1,0 +1,101 @@
+"""The table of evaluated examples: what is written is read again, and other files are refused."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from probekit.errors import DataError, UsageError
+from probekit.statistics.predictions import Evaluated, join
+
+
+def fits(layers=4, **columns):
+    names = [str(i) for i in range(layers - 1)] + ["final_norm"]
+    about = {"task": "toy", "split": "dev", "model": "m", "checkpoint": "", "step": None, "representation": "mean"}
+    rest = {"estimator": "logistic", "target": "gold", "penalty": 0.1 / 3, "seed": 0, "n_train": 90}
+    return pd.DataFrame(
+        [{**about, "layer": int(n) if n.isdigit() else None, "layer_name": n, **rest, **columns} for n in names]
+    ).astype({"layer": "Int64", "step": "Int64"})
+
+
+def table(n=30, layers=4, seed=0, own_gold=False, **columns):
+    rng = np.random.default_rng(seed)
+    gold = rng.integers(2, size=(layers, n) if own_gold else n)
+    predicted = rng.integers(2, size=(layers, n))
+    ids = np.array([f"dev-{i}" for i in range(n)])
+    loss = rng.exponential(size=(layers, n)).astype(np.float32)
+    frame = fits(layers, **columns)
+    return Evaluated(frame, ids, gold, predicted, ("accuracy", "matthews"), np.arange(n) // 3, loss, ("no", "yes"))
+
+
+@pytest.mark.parametrize("own_gold", [False, True])
+def test_what_is_written_is_read(tmp_path, own_gold, monkeypatch):
+    monkeypatch.setattr("probekit.statistics.predictions.ROWS_AT_ONCE", 70)  # two fits at a time
+    wrote = table(own_gold=own_gold)
+    read = Evaluated.read(wrote.write(tmp_path / "a.examples.parquet"))
+    for name in ("ids", "gold", "predicted", "groups", "log_loss"):
+        np.testing.assert_array_equal(getattr(read, name), getattr(wrote, name))
+    assert read.log_loss.dtype == np.float32
+    assert (read.metrics, read.label_names) == (wrote.metrics, wrote.label_names)
+    assert read.fits["penalty"].tolist() == wrote.fits["penalty"].tolist()
+    assert read.fits["layer"].tolist()[:3] == [0, 1, 2]
+    assert read.fits["layer"].isna().tolist() == [False, False, False, True]
+    assert [p.name for p in tmp_path.iterdir()] == ["a.examples.parquet"]
+
+
+def test_opens_in_pandas_as_one_row_a_fit_and_example(tmp_path):
+    wrote = table()
+    rows = pd.read_parquet(wrote.write(tmp_path / "a.parquet"))
+    assert len(rows) == 4 * 30
+    part = rows[rows["layer_name"] == "2"]
+    assert part["id"].tolist() == wrote.ids.tolist()
+    np.testing.assert_array_equal(part["predicted"], wrote.predicted[2])
+    pd.testing.assert_frame_equal(rows, wrote.frame(), check_dtype=False, check_categorical=False)
+
+
+def test_numbers_and_no_losses(tmp_path):
+    e = table()
+    numbers = Evaluated(e.fits, e.ids, e.gold + 0.25, e.predicted * 0.1, ("pearson",))
+    read = Evaluated.read(numbers.write(tmp_path / "a.parquet"))
+    np.testing.assert_array_equal(read.predicted, numbers.predicted)
+    np.testing.assert_array_equal(read.gold, numbers.gold)
+    assert read.log_loss is None
+    assert read.groups is None
+
+
+def test_other_files_are_refused(tmp_path):
+    with pytest.raises(DataError, match=r"absent\.parquet: there is no such file"):
+        Evaluated.read(tmp_path / "absent.parquet")
+    pd.DataFrame({"a": [1]}).to_parquet(tmp_path / "rows.parquet")
+    with pytest.raises(DataError, match="no file of evaluated examples"):
+        Evaluated.read(tmp_path / "rows.parquet")
+    whole = table().write(tmp_path / "whole.parquet").read_bytes()
+    (tmp_path / "torn.parquet").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DataError, match=r"torn\.parquet: cannot be read"):
+        Evaluated.read(tmp_path / "torn.parquet")
+    with pytest.raises(UsageError, match=r"written as \.parquet"):
+        table().write(tmp_path / "a.csv")
+
+
+def test_shapes_must_go_together():
+    e = table()
+    with pytest.raises(UsageError, match=r"predicted has the shape \(3, 30\); 4 fits of 30"):
+        Evaluated(e.fits, e.ids, e.gold, e.predicted[:3], e.metrics)
+
+
+def test_join_aligns_by_id():
+    a, b = table(model="a"), table(seed=1, model="b")
+    b = Evaluated(b.fits, a.ids, a.gold, b.predicted, b.metrics, b.groups, b.log_loss, b.label_names)
+    order = np.random.default_rng(0).permutation(30)
+    shuffled = Evaluated(
+        b.fits, b.ids[order], b.gold[order], b.predicted[:, order], b.metrics, b.groups[order], b.log_loss[:, order],
+        b.label_names,
+    )  # fmt: skip
+    both = join(a, shuffled)
+    np.testing.assert_array_equal(both.predicted, np.concatenate([a.predicted, b.predicted]))
+    np.testing.assert_array_equal(both.gold, np.broadcast_to(a.gold, (8, 30)))
+    assert both.fits["source"].tolist() == [0] * 4 + [1] * 4
+    other = Evaluated(
+        b.fits, np.char.add(b.ids, "x"), b.gold, b.predicted, b.metrics, b.groups, label_names=("no", "yes")
+    )
+    with pytest.raises(UsageError, match="other examples"):
+        join(a, other)
