@@ -10,8 +10,10 @@ from probekit.errors import ModelError, UsageError
 from probekit.models import load_encoder
 from probekit.models.encoder import Batch
 from probekit.models.transformers import encoder as huggingface
+from probekit.models.transformers import onednn
 from probekit.models.transformers.onednn import PrepackedLinear, onednn_available
 from probekit.models.transformers.packed import PACKED, Groups, groups_of, packed_attention, positions_of
+from probekit.runtime import torch_threads
 
 
 def leaking(module, query, key, value, attention_mask, **kwargs):
@@ -106,18 +108,41 @@ def test_unknown_types_cannot_be_packed(tiny_model):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(("inner", "outer"), [(32, 48), (37, 30), (384, 96), (1536, 64)])
-def test_prepacked_rows_do_not_depend_on_their_number(dtype, inner, outer):
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("inner", "outer"), [(32, 48), (37, 30), (384, 96), (1536, 64), (768, 3072), (2048, 512)])
+def test_prepacked_rows_do_not_depend_on_their_number(dtype, inner, outer, threads):
+    """Wide layers, and numbers of rows about 32, are where oneDNN itself fails in bfloat16 on processors with AMX."""
     if not onednn_available(dtype):
         pytest.skip("oneDNN is not available here")
     generator = torch.Generator().manual_seed(0)
     weight = (torch.randn(outer, inner, generator=generator) / inner**0.5).to(dtype)
     bias, x = (torch.randn(*shape, generator=generator).to(dtype) for shape in ((outer,), (300, inner)))
     layer = PrepackedLinear(weight, bias)
-    with torch.inference_mode():
+    with torch.inference_mode(), torch_threads(threads):
         full = layer(x)
         error = (full.double() - (x.double() @ weight.T.double() + bias.double())).abs().max()
         assert error < (1e-5 if dtype is torch.float32 else 5e-2)
-        for rows in (*range(1, 20), 31, 64, 129):
+        assert layer(x[:0]).shape == (0, outer)
+        for rows in (*range(1, 20), 31, 33, 60, 64, 129, 255, 257):
             assert torch.equal(layer(x[None, :rows]), full[None, :rows])
             assert torch.equal(layer(x[-rows:]), full[-rows:])
+
+
+def test_control_rows_that_depend_on_their_number_are_found(monkeypatch):
+    """A product that adds otherwise for few rows is tried out and then taken in equal parts."""
+
+    class Splitting:
+        _reorder_linear_weight = staticmethod(lambda weight: weight)
+
+        @staticmethod
+        def _linear_pointwise(x, weight, bias, *_):
+            half = weight.shape[1] // 2 if len(x) < 64 else 1
+            product = x[:, :half] @ weight[:, :half].T + x[:, half:] @ weight[:, half:].T
+            return product if bias is None else product + bias
+
+    monkeypatch.setattr(torch.ops, "mkldnn", Splitting)
+    onednn._number_matters.cache_clear()
+    layer, x = PrepackedLinear(torch.randn(8, 40), torch.randn(8)), torch.randn(300, 40)
+    onednn._number_matters.cache_clear()
+    assert layer.equal_rows
+    assert all(torch.equal(layer(x[:n]), layer(x)[:n]) for n in (1, 5, 63, 64, 257))

@@ -217,8 +217,8 @@ def load_transformer(
         for block in find_blocks(net):
             block.forward = torch.compile(block.forward, dynamic=True)
         steps.append("compiled")
-    elif onednn and on_cpu and onednn_available(net.dtype) and prepack(net):
-        steps.append("onednn")
+    elif onednn and on_cpu and onednn_available(net.dtype) and (way := prepack(net)):
+        steps.append(way)
     refusal = (
         "grouped was asked for"
         if packing is Packing.GROUPED
@@ -257,8 +257,8 @@ def prepare_packed(encoder: Any, check: Batch, *, onednn: bool) -> None:
     """
     net, dtype = encoder.model, Dtype(encoder.spec["dtype"])
     truth = encoder.own_hidden_states(check)
-    fast = onednn and encoder.spec["device"] == "cpu" and onednn_available(net.dtype) and bool(prepack(net))
-    encoder.spec["path"] = "packed+onednn" if fast else "packed"
+    fast = onednn and encoder.spec["device"] == "cpu" and onednn_available(net.dtype)
+    encoder.spec["path"] = "+".join(filter(None, ["packed", prepack(net) if fast else ""]))
     encoder.versions["self_check"] = error = relative_error(all_layers(encoder, check), truth)
     if error > TOLERANCE[dtype]:
         raise ModelError(
