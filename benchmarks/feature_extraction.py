@@ -7,7 +7,7 @@
 
 Both sides are `probekit.adaptation.training.trainer.fit`: the same Trainer, batches, order, seed, mix of layers, head
 and dropout, on as many threads. They differ in what a batch holds and in where the layers come from: vectors of the
-token cache, or word pieces, tokenised beforehand, for transformers' AutoModel with ``output_hidden_states``, in evaluation
+token cache, or pieces, tokenised beforehand, for AutoModel with ``output_hidden_states``, in evaluation
 mode and without gradients. Batches are grouped by length on both sides, which is to the encoder's good. "prepacked" is
 the same encoder with its linear layers laid out for oneDNN, as probekit runs it when it fills a cache.
 

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from probekit.probes.solvers.mlp import WEIGHT_DECAYS, Options, path
+from probekit.probes.solvers.mlp import WEIGHT_DECAYS, MLPOptions, path
 
 
 def looped(
-    x: np.ndarray, y: np.ndarray, classes: int, decay: float, options: Options, fresh: tuple[np.ndarray, np.ndarray]
+    x: np.ndarray, y: np.ndarray, classes: int, decay: float, options: MLPOptions, fresh: tuple[np.ndarray, np.ndarray]
 ) -> tuple[float, int]:
     """Train one model, a tenth held out to stop it; its loss on fresh data when it was at its best, and its rounds."""
     held = len(x) // 10
@@ -50,7 +50,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=default)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    options = Options(hidden=args.hidden, batch=args.batch, steps=1)  # a round is one pass
+    options = MLPOptions(hidden=args.hidden, batch=args.batch, steps=1)  # a round is one pass
     rng = np.random.default_rng(0)
     x = rng.standard_normal((args.n + 2000, args.d), dtype=np.float32)
     hidden = np.maximum(x @ rng.standard_normal((args.d, 8), dtype=np.float32), 0) @ rng.normal(size=(8, args.classes))

@@ -3,8 +3,8 @@
 import probekit
 train = probekit.cache_activations("bert-base-uncased", "sst2", "train")
 dev = probekit.cache_activations("bert-base-uncased", "sst2", "dev")
-rows = probekit.probe(train, dev)
-probekit.plots.layer_curve(rows)
+result = probekit.probe(train, dev)
+result.plot()
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from probekit.information.edge import edge
     from probekit.models import load_encoder
     from probekit.probes import LogisticPath, RidgePath
-    from probekit.rows import read_rows, write_rows
+    from probekit.recipe import Recipe
+    from probekit.rows import Result, read, read_rows, write_rows
     from probekit.statistics.comparisons import compare
     from probekit.tasks import Example, Split, Task, load_task
 
@@ -36,6 +37,8 @@ __all__ = [
     "Example",
     "LogisticPath",
     "ProbekitError",
+    "Recipe",
+    "Result",
     "RidgePath",
     "Split",
     "Task",
@@ -51,6 +54,7 @@ __all__ = [
     "mutual_information",
     "plots",
     "probe",
+    "read",
     "read_rows",
     "run_demo",
     "train",
@@ -75,6 +79,9 @@ _HOME = {
     "edge": "probekit.information.edge",
     "mi": "probekit.analyses.information",
     "mutual_information": "probekit.information",
+    "Recipe": "probekit.recipe",
+    "Result": "probekit.rows",
+    "read": "probekit.rows",
     "read_rows": "probekit.rows",
     "write_rows": "probekit.rows",
     "probe": "probekit.analyses.probe",

@@ -81,7 +81,7 @@ def run_demo(
                 for split in ("train", "dev")
             ]  # fmt: skip
             found += pair
-            rows.append(probe(*pair, hold_out_domains=True, controls=CONTROLS, progress=progress))
+            rows.append(probe(*pair, hold_out_domains=True, controls=CONTROLS, progress=progress).rows)
     seconds = monotonic() - began
     table = pd.concat(rows, ignore_index=True)
     card = evidence(caches=found, durations={"demo": seconds}, command="probekit demo")

@@ -1,4 +1,4 @@
-"""Every number that rows can hold, by its standard name: what it is called, its unit, its range, and which way is better.
+"""Every number that rows can hold: what it is called, its unit, its range, and which way is better.
 
     metric("f1").function([0, 1, 1], [0, 1, 0])     # 0.666…
     metric("selectivity(accuracy)").title           # "Selectivity (accuracy)"
@@ -83,11 +83,11 @@ class Metric:
 DERIVED: dict[str, str] = {
     "selectivity": "Selectivity\n({})",
     "above-shuffled": "{}\nabove shuffled labels",
-    "difference": "{}\ngained by fine-tuning",
+    "difference": "Difference in\n{}",
     "lost": "{}\nlost by training elsewhere",
 }
 """Differences in a metric, ``WORD(METRIC)``, and their titles: gold minus control tasks (Hewitt & Liang 2019, section
-2) or shuffled labels, fine-tuning minus feature extraction, and what is lost by training on another domain."""
+2) or shuffled labels, one thing minus another, and what is lost by training on another domain."""
 
 
 def derive(word: str, name: str) -> str:

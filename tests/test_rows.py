@@ -2,13 +2,26 @@
 
 import json
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+import probekit
 from probekit.errors import DataError, UsageError
-from probekit.rows import COLUMNS, card_path, check_out, evidence, make_rows, read_card, read_rows, write_rows
+from probekit.rows import (
+    COLUMNS,
+    card_path,
+    check_out,
+    evidence,
+    layer_labels,
+    make_rows,
+    read_card,
+    read_rows,
+    write_rows,
+)
+from probekit.rows.card import revision
 
 
 def record(**change):
@@ -34,9 +47,10 @@ def rows():
 
 
 def test_columns_and_dtypes(rows):
-    assert list(rows.columns) == [*COLUMNS, "layer_name", "penalty", "note"]
+    assert list(rows.columns) == [*COLUMNS, "penalty", "note", "layer_name"]
     assert rows["layer"].tolist() == [10, 2, pd.NA, pd.NA, 0]
-    assert rows["layer_name"].tolist() == ["10", "2", "final_norm", "", "0"]
+    assert rows["site"].tolist() == ["resid_post", "resid_post", "final_norm", "", "resid_post"]
+    assert layer_labels(rows).tolist() == ["10", "2", "final_norm", "", "0"]
     assert {c: str(rows[c].dtype) for c in ("task", "layer", "step", "value", "ci_low", "seed", "n")} == {
         "task": "string", "layer": "Int64", "step": "Int64", "value": "float64", "ci_low": "float64", "seed": "Int64",
         "n": "Int64",
@@ -76,7 +90,7 @@ def test_files_give_the_rows_back(rows, tmp_path, suffix):
     path = write_rows(rows, tmp_path / "new" / f"rows{suffix}", evidence())
     pd.testing.assert_frame_equal(read_rows(path).drop(columns="note"), rows.drop(columns="note"))
     assert read_rows(path)["value"].iloc[0] == 0.1 + 0.2  # to the last bit
-    assert {p.name for p in path.parent.iterdir()} == {f"rows{suffix}", "rows.json"}
+    assert {p.name for p in path.parent.iterdir()} == {f"rows{suffix}", f"rows{suffix}.json"}
     both = read_rows(path, path)
     assert len(both) == 10
     assert both.index.is_unique
@@ -94,18 +108,37 @@ def test_the_card_says_how_to_make_the_rows_again(rows, tmp_path, monkeypatch):
     assert stored["command"] == "probekit probe 'a b.h5'"
     assert stored["caches"] == [{"spec_id": "abc123", "path": str(tmp_path / "a.h5")}]
     assert stored["durations"] == {"fit": 1.235}
-    assert stored["git"] is None  # no repository here
+    assert stored["git"] == revision()  # of the code, wherever one stands
     assert stored["rows"]["count"] == 5
     assert stored["versions"]["numpy"] == np.__version__
 
 
-def test_the_card_knows_the_revision_of_the_working_directory(tmp_path, monkeypatch):
+def test_the_card_knows_the_revision_of_the_code(tmp_path, monkeypatch):
+    """Not that of a repository that one happens to stand in."""
     monkeypatch.chdir(tmp_path)
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main"]
     subprocess.run([*git, "init", "-q"], check=True)
     subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "one"], check=True)
     head = subprocess.run(["git", "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
-    assert evidence()["git"] == head
+    revision.cache_clear()
+    assert head not in str(revision())
+    code = subprocess.run(
+        ["git", "-C", Path(probekit.__file__).parent, "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+    )
+    assert (revision() or "").removesuffix("-dirty") == code.stdout.strip()
+
+
+def test_two_files_of_one_stem_have_a_card_each_and_no_other_file_is_replaced(rows, tmp_path):
+    parquet, csv = (write_rows(rows, tmp_path / name, evidence()) for name in ("x.parquet", "x.csv"))
+    assert read_card(parquet)["rows"]["file"] == "x.parquet"
+    assert read_card(csv)["rows"]["file"] == "x.csv"
+    other = tmp_path / "study.parquet.json"
+    other.write_text('{"title": "mine"}')
+    for attempt in (check_out, lambda path: write_rows(rows, path, evidence())):
+        with pytest.raises(UsageError, match="is no evidence card|and is none"):
+            attempt(tmp_path / "study.parquet")
+    assert other.read_text() == '{"title": "mine"}'
+    assert not (tmp_path / "study.parquet").exists()
 
 
 def test_a_card_of_other_rows_is_refused(rows, tmp_path):

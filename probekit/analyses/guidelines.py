@@ -23,7 +23,7 @@ from probekit.metrics import metric as metric_called
 from probekit.rows import make_rows
 from probekit.statistics.bootstrap import estimates, intervals, replicates
 from probekit.statistics.comparisons import holm
-from probekit.statistics.predictions import Evaluated, join
+from probekit.statistics.predictions import Predictions, join
 from probekit.tasks.task import Kind
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Difference:
 
 
 def difference(
-    table: Evaluated, first: np.ndarray, metric: str, *, split: str = "", resamples: int = 5000, seed: int = 0
+    table: Predictions, first: np.ndarray, metric: str, *, split: str = "", resamples: int = 5000, seed: int = 0
 ) -> Difference:
     """The mean of some fits of a table minus the mean of the others, examples and training seeds being drawn.
 
@@ -316,7 +316,7 @@ def _split(runs: Sequence[_Run], split: str | None) -> str:
     return split or str(both[-1])
 
 
-def _said(run: _Run, split: str) -> Evaluated:
+def _said(run: _Run, split: str) -> Predictions:
     file = run.path / f"{slug(split)}.examples.parquet"
     if not file.is_file():
         raise DataError(
@@ -324,7 +324,7 @@ def _said(run: _Run, split: str) -> Evaluated:
             f"a checkpoint of a run. Train it again with --overwrite ({run.card['command']}).",
             file=file,
         )
-    return Evaluated.read(file)
+    return Predictions.read(file)
 
 
 def _better(d: Difference) -> str:

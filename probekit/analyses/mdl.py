@@ -13,7 +13,7 @@ from probekit.analyses.vectors import reading
 from probekit.errors import UsageError
 from probekit.probes.codes.mdl import Code, mdl_rows
 from probekit.probes.protocol.baselines import word_types
-from probekit.probes.protocol.options import Labels
+from probekit.probes.protocol.labels import Labels
 from probekit.runtime import Progress, no_progress
 
 if TYPE_CHECKING:

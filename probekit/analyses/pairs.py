@@ -17,10 +17,11 @@ from probekit.errors import CacheMismatch, UsageError
 from probekit.probes.protocol.baselines import Pieces, bag_of_pieces, keys, length, word_types
 from probekit.probes.protocol.diagnostic import evaluate_layers, pair_features
 from probekit.probes.protocol.folds import duplicates
-from probekit.probes.protocol.options import Inputs, Labels, Options
+from probekit.probes.protocol.labels import Inputs, Labels
+from probekit.probes.protocol.options import ProbeOptions
 from probekit.probes.protocol.rows import probe_rows
 from probekit.runtime import Progress, no_progress
-from probekit.statistics.predictions import Evaluated
+from probekit.statistics.predictions import Predictions
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,9 +73,9 @@ def probe(
     metrics: Mapping[str, Any],
     pooling: str | None = None,
     layers: Sequence[int | str] | None = None,
-    options: Options | None = None,
+    options: ProbeOptions | None = None,
     progress: Progress = no_progress,
-) -> tuple[pd.DataFrame, Evaluated]:
+) -> tuple[pd.DataFrame, Predictions]:
     """Fit diagnostic classifiers on each layer of ``train`` and evaluate them on ``dev``: rows, and what they rest on.
 
     metrics : by name, as :func:`layer_rows` takes them
@@ -83,7 +84,7 @@ def probe(
     layers : some of the layers, all for None
     Raises CacheMismatch where the two caches differ in task, model, layers or the way they were made.
     """
-    options = options or Options()
+    options = options or ProbeOptions()
     check_match(train.spec, dev.spec)
     names = tuple(train.layers) if layers is None else tuple(str(name) for name in layers)
     if not names:

@@ -1,87 +1,106 @@
-"""From two cache files to the rows of a per-layer curve."""
+"""Diagnostic classifiers on each layer of caches: the analysis behind ``probekit probe``."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+
+import pandas as pd
 
 from probekit.activations import ActivationCache
-from probekit.analyses.pairs import probe as probe_caches
+from probekit.analyses.options import VectorOptions
+from probekit.analyses.pairs import probe as probe_pair
+from probekit.analyses.vectors import read_of
+from probekit.errors import UsageError
 from probekit.metrics import metric
-from probekit.probes import Options
+from probekit.probes.protocol.options import ProbeOptions
+from probekit.recipe import public
+from probekit.rows import Result
 from probekit.runtime import Progress, no_progress
-from probekit.statistics.predictions import Evaluated
+from probekit.statistics.predictions import Predictions, join
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-__all__ = ["probe", "probe_examples"]
+__all__ = ["probe"]
 
 
+@public(vectors=VectorOptions, options=ProbeOptions)
 def probe(
     train: str | Path | ActivationCache,
     dev: str | Path | ActivationCache,
-    *,
-    metrics: Sequence[str] | None = None,
-    pooling: str | None = None,
-    layers: Sequence[int | str] | None = None,
-    examples: str | Path | None = None,
+    /,
+    *more: str | Path | ActivationCache,
+    metrics: tuple[str, ...] | str | None = None,
+    vectors: VectorOptions,
+    options: ProbeOptions,
     progress: Progress = no_progress,
-    **options: Any,
-) -> pd.DataFrame:
-    """Fit a diagnostic classifier on each layer of one cache and evaluate it on another; one row a number.
+) -> Result:
+    """Fit a diagnostic classifier on each layer of one cache and evaluate it on another.
 
     Features are standardised on train, the L2 penalty is chosen by cross-validation in train, the probe is fitted
     again on all of train (logistic regression, or ridge for numbers), and dev is looked at once, with a bootstrap
     interval. Shuffled labels, and control tasks where words are labelled, go the same way; so do a bag of pieces and
     the length of the texts.
 
-        rows = probekit.probe("cola.train.h5", "cola.dev.h5")
-        probekit.plots.layer_curve(rows)
+    Parameters
+    ----------
+    train, dev : path or ActivationCache
+        Files or open caches of the same task, model and layers.
+    *more : path or ActivationCache
+        Further pairs, train and dev in turn, whose rows follow.
+    metrics : tuple of str, optional
+        Names in :data:`probekit.metrics.METRICS`, the main one first; the task's own for None.
+    vectors : VectorOptions
+        ``pooling`` and ``layers``; they may be given one by one.
+    options : ProbeOptions
+        ``estimator``, ``penalties``, ``controls``, ``folds``, ``seed`` …; they may be given one by one.
+    progress : callable
+        Told how far the work is.
 
-    train, dev : files or open caches of the same task, model and layers
-    metrics : names known to ``probekit.metrics``, the task's own for None; the first one is the main one
-    pooling : one of the caches' poolings, the first for None; layers : some of the layers, all for None
-    examples : a file (.parquet) for what each probe said of each example, which comparisons are computed from;
-        :func:`probe_examples` returns it without a file
-    options : fields of :class:`probekit.probes.Options`: estimator, penalties, controls, folds, seed, threads … An MLP
-        takes many times as long as the others.
-    Returns rows (see ``probekit.rows``); the columns after ``n`` are those of ``probekit.probes.evaluate_layers``.
-    Raises CacheMismatch where the caches do not belong together, NonFiniteError naming a layer with NaN, UsageError.
+    Returns
+    -------
+    Result
+        A row for each layer and metric, and for each control; what each probe said of each example.
+
+    Raises
+    ------
+    CacheMismatch
+        Where two caches do not belong together.
+    NonFiniteError
+        Naming a layer with NaN.
+    UsageError
+        For an odd number of caches, an unknown layer, pooling or metric.
+
+    Examples
+    --------
+    >>> result = probekit.probe("cola.train.h5", "cola.dev.h5")  # doctest: +SKIP
+    >>> probekit.plots.layer_curve(result)  # doctest: +SKIP
     """
-    rows, found = probe_examples(
-        train, dev, metrics=metrics, pooling=pooling, layers=layers, progress=progress, **options
-    )
-    if examples is not None:
-        found.write(examples)
-    return rows
-
-
-def probe_examples(
-    train: str | Path | ActivationCache,
-    dev: str | Path | ActivationCache,
-    *,
-    metrics: Sequence[str] | None = None,
-    pooling: str | None = None,
-    layers: Sequence[int | str] | None = None,
-    progress: Progress = no_progress,
-    **options: Any,
-) -> tuple[pd.DataFrame, Evaluated]:
-    """The rows of :func:`probe`, and what each probe said of each example, which they are computed from."""
+    caches = (train, dev, *more)
+    if len(caches) % 2:
+        raise UsageError(f"caches come in pairs, TRAIN.h5 DEV.h5; {len(caches)} were given.")
+    names = [metrics] if isinstance(metrics, str) else metrics
+    rows, said, reads = [], [], []
     with ExitStack() as stack:
-        a, b = (
-            cache if isinstance(cache, ActivationCache) else stack.enter_context(ActivationCache(cache))
-            for cache in (train, dev)
-        )
-        names = a.spec["metrics"] if metrics is None else [metrics] if isinstance(metrics, str) else metrics
-        return probe_caches(
-            a,
-            b,
-            metrics={name: metric(name) for name in names},
-            pooling=pooling,
-            layers=layers,
-            options=Options(**options),
-            progress=progress,
-        )
+        for pair in zip(caches[::2], caches[1::2], strict=True):
+            a, b = (c if isinstance(c, ActivationCache) else stack.enter_context(ActivationCache(c)) for c in pair)
+            own, found = probe_pair(
+                a,
+                b,
+                metrics={name: metric(name) for name in names or a.spec["metrics"]},
+                pooling=vectors.pooling,
+                layers=vectors.layers,
+                options=options,
+                progress=progress,
+            )
+            rows.append(own.assign(analysis="probe"))
+            said.append(found)
+            reads += [read_of(a), read_of(b)]
+    return Result(pd.concat(rows, ignore_index=True), tuple(_by_split(said)), reads=tuple(reads))
+
+
+def _by_split(found: Iterable[Predictions]) -> list[Predictions]:
+    """One table for each task and split, all models in it."""
+    splits: dict[tuple[str, str], list[Predictions]] = {}
+    for one in found:
+        splits.setdefault((one.task, one.split), []).append(one)
+    return [join(*same) if len(same) > 1 else same[0] for same in splits.values()]

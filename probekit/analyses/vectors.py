@@ -11,8 +11,10 @@ import numpy as np
 from probekit.activations import ActivationCache
 from probekit.errors import UsageError
 from probekit.probes.protocol.diagnostic import pair_features
+from probekit.recipe import Read
+from probekit.rows.card import CACHE
 
-__all__ = ["Reading", "reading"]
+__all__ = ["Reading", "read_of", "reading"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +62,8 @@ def reading(cache: ActivationCache, pooling: str | None = None, layers: Sequence
 
     labels = cache.word_labels if words else cache.labels
     return Reading(how, words, {name: partial(read, name) for name in names}, labels)
+
+
+def read_of(cache: ActivationCache) -> Read:
+    """What a card keeps of a cache that was read: where it is, its ``spec_id``, and its spec."""
+    return Read(str(cache.path), "cache", cache.spec_id, {"spec": {k: cache.spec[k] for k in CACHE if k in cache.spec}})

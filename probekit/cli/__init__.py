@@ -7,6 +7,7 @@ Exit status: 0 done, 1 a check failed, 2 wrong usage or input, with one plain se
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -58,7 +59,7 @@ def _options(
 
 
 def _register() -> None:
-    from probekit.cli import cache, certify, compare, convert, demo, domains, mdl, mi, plot, probe, search, tasks, train
+    from probekit.cli import cache, certify, compare, convert, demo, domains, mdl, mi, plot, search, tasks, train
     from probekit.cli.guidelines import guidelines_command
     from probekit.cli.report import report_command
     from probekit.cli.reproduce import reproduce_command
@@ -71,7 +72,6 @@ def _register() -> None:
     app.command("inspect")(cache.inspect_command)
     app.command("verify")(cache.verify_command)
     app.command("certify")(certify.certify_command)
-    app.command("probe")(probe.probe_command)
     app.command("compare")(compare.compare_command)
     app.command("summary")(compare.summary_command)
     app.command("mdl")(mdl.mdl_command)
@@ -97,21 +97,11 @@ _register()
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status; ``arguments`` are those of the process by default."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
-    debug = "--debug" in arguments
-    arguments = [a for a in arguments if a != "--debug"]
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words
+    words = [word for word in words if word != "--debug"]
     try:
-        status = int(app(arguments, prog_name="probekit", standalone_mode=False) or 0)
-        if status == INTERRUPTED:  # typer's word for Ctrl-C
-            raise KeyboardInterrupt
-        return status
-    except CLICK_ERROR as error:
-        context = getattr(error, "ctx", None)
-        if type(error).__name__ == "NoArgsIsHelpError":
-            error.show()
-            return 2
-        hint = f" See {context.command_path} --help." if context is not None else ""
-        return _fail(f"{error.format_message().rstrip('.?')}.{hint}")
+        return _run_typer(words) if words[:1] in ([name] for name in _typer_names()) else _run(words)
     except (KeyboardInterrupt, typer.Abort):
         word = "interrupted; the same command again goes on where it stopped (caches, training, searches)."
         print(f"probekit: {word}", file=sys.stderr)  # noqa: T201
@@ -122,8 +112,64 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(str(error))
 
 
+def _run(words: Sequence[str]) -> int:
+    from cyclopts import CycloptsError
+
+    from probekit.cli.commands import COMMANDS, make_app
+
+    verbose = {"--verbose", "-v"} & set(words[:1])
+    words = [re.sub(r"^--no-(.+)$", r"--\1=false", word) for word in words[len(verbose) :]]
+    _log(verbose=bool(verbose))
+    if not words:
+        make_app()(["--help"])
+        return 2
+    try:
+        return int(make_app(words)(words) or 0)
+    except CycloptsError as error:
+        known = words[0] in COMMANDS
+        hint = f" See probekit {words[0]} --help." if known else ""
+        return _fail(f"{str(error).rstrip('.?')}.{hint}")
+
+
+def _log(*, verbose: bool) -> None:
+    from rich.console import Console
+    from rich.logging import RichHandler
+
+    handler = RichHandler(console=Console(stderr=True), show_time=False, show_path=False)
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(message)s", handlers=[handler])
+
+
+def _typer_names() -> list[str]:
+    return list(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+
+
+def _run_typer(words: Sequence[str]) -> int:
+    try:
+        status = int(app(words, prog_name="probekit", standalone_mode=False) or 0)
+    except CLICK_ERROR as error:
+        context = getattr(error, "ctx", None)
+        if type(error).__name__ == "NoArgsIsHelpError":
+            error.show()
+            return 2
+        hint = f" See {context.command_path} --help." if context is not None else ""
+        return _fail(f"{error.format_message().rstrip('.?')}.{hint}")
+    if status == INTERRUPTED:  # typer's word for Ctrl-C
+        raise KeyboardInterrupt
+    return status
+
+
 def parse(words: Sequence[str]) -> None:
     """Raise UsageError where the words of a command are none, without running it."""
+    from cyclopts import CycloptsError
+
+    from probekit.cli.commands import COMMANDS, make_app
+
+    if words[0] in COMMANDS:
+        try:
+            make_app(words).parse_args(list(words))
+        except CycloptsError as error:
+            raise UsageError(f"probekit {words[0]}: {str(error).rstrip('.?')}.") from error
+        return
     command: Any = typer.main.get_command(app)
     rest = list(words)
     while hasattr(command, "commands"):

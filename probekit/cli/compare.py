@@ -67,14 +67,14 @@ def compare_command(
     """
     from probekit.rows import check_out
     from probekit.statistics.comparisons import Correction, Tails, compare
-    from probekit.statistics.predictions import Evaluated
+    from probekit.statistics.predictions import Predictions
 
     chosen = {"correction": _choice(Correction, correction), "tails": _choice(Tails, tails)}
     check_out(out)
     began = monotonic()
     options: dict[str, Any] = {"against": against, "metric": metric, "resamples": resamples, "seed": seed}
-    other = None if second is None else Evaluated.read(second)
-    rows = compare(Evaluated.read(first), other, **options, **chosen)
+    other = None if second is None else Predictions.read(second)
+    rows = compare(Predictions.read(first), other, **options, **chosen)
     head = rows.iloc[0]
     same = rows["against"].nunique() == 1
     what = head["against"] if same else "what stands beside it"
@@ -102,12 +102,12 @@ def summary_command(
 
     from probekit.rows import check_out
     from probekit.statistics.curves import curve_summary
-    from probekit.statistics.predictions import Evaluated
+    from probekit.statistics.predictions import Predictions
 
     check_out(out)
     began = monotonic()
     options: dict[str, Any] = {"metric": metric, "resamples": resamples, "seed": seed}
-    rows = pd.concat([curve_summary(Evaluated.read(path), **options) for path in tables], ignore_index=True)
+    rows = pd.concat([curve_summary(Predictions.read(path), **options) for path in tables], ignore_index=True)
     if rows.empty:
         raise UsageError("there is no layer curve in these tables.")
     _show(rows, "Layers", by="metric")

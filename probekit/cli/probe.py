@@ -3,93 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from math import isfinite
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from cyclopts import Parameter
 
+from probekit.analyses.options import VectorOptions
+from probekit.cli.show import console, saved, say
 from probekit.errors import UsageError
+from probekit.probes.protocol.options import ProbeOptions
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from probekit.statistics.predictions import Evaluated
-
-__all__ = ["probe_command"]
+__all__ = ["probe"]
 
 
-def probe_command(
-    caches: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="TRAIN.h5 DEV.h5…",
-            help="What is fitted and what is evaluated; several pairs at will, or a pair of quoted patterns.",
-        ),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            help="Write the rows: .parquet or .csv, an evidence card (.json) and each probe's word on each example "
-            "(.examples.parquet) beside it.",
-        ),
-    ] = None,
-    pooling: Annotated[
-        str | None, typer.Option("--pooling", help="Which sentence vectors; the caches' first without it.")
-    ] = None,
-    layers: Annotated[
-        str | None, typer.Option("--layers", help="Some of the layers, with commas: 0,6,final_norm.")
-    ] = None,
-    metrics: Annotated[
-        str | None, typer.Option("--metrics", help="With commas, the main one first; the task's own without it.")
-    ] = None,
-    estimator: Annotated[
-        str | None,
-        typer.Option(
-            "--estimator",
-            help="logistic, mlp, k-sparse or mass-mean (difference of means); ridge for numbers.",
-        ),
-    ] = None,
-    penalties: Annotated[
-        str | None,
-        typer.Option(
-            "--penalties",
-            help="With commas: C of logistic regression (inverse), alpha of ridge regression, weight decays of mlp, "
-            "numbers of dimensions of k-sparse, shrinkages of mass-mean.",
-        ),
-    ] = None,
-    choose_by: Annotated[
-        str, typer.Option("--choose-by", help="What chooses the penalty: log-loss, or a metric.")
-    ] = "log-loss",
-    folds: Annotated[int, typer.Option("--folds", help="Of train, which choose the penalty.")] = 5,
-    held_out: Annotated[
-        float | None, typer.Option("--held-out", help="Choose the penalty on one share of train instead.")
-    ] = None,
-    hold_out_domains: Annotated[
-        bool, typer.Option("--hold-out-domains", help="Hold out whole domains of train: templates, genres, documents.")
-    ] = False,
-    hold_out_types: Annotated[
-        bool, typer.Option("--hold-out-types", help="Hold out whole word types of train.")
-    ] = False,
-    balanced: Annotated[bool, typer.Option("--balanced", help="Give all classes the same weight in the fit.")] = False,
-    controls: Annotated[
-        int | None,
-        typer.Option(
-            "--controls",
-            help="Shuffled labels, and control tasks for words: how many; 10 (3 for words) without it, 0 for none.",
-        ),
-    ] = None,
-    calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="Measure calibration, before and after temperature scaling.")
-    ] = False,
-    resamples: Annotated[int, typer.Option("--resamples", help="Of the bootstrap interval; 0 for none.")] = 1000,
-    seed: Annotated[int, typer.Option("--seed", help="Of folds, controls and resamples.")] = 0,
-    threads: Annotated[
-        int | None, typer.Option("--threads", help="Layers fitted at a time; one a core without it.")
-    ] = None,
+def probe(
+    train: str,
+    dev: str,
+    /,
+    *more: str,
+    metrics: tuple[str, ...] | None = None,
+    vectors: Annotated[VectorOptions, Parameter(name="*")] = VectorOptions(),
+    options: Annotated[ProbeOptions, Parameter(name="*")] = ProbeOptions(),
+    out: Path | None = None,
 ) -> None:
     """Fit a diagnostic classifier on each layer of TRAIN.h5 and evaluate it on DEV.h5, with controls.
 
@@ -110,54 +49,33 @@ def probe_command(
         probekit probe pos.train.h5 pos.dev.h5 --estimator mlp --controls 1
 
         probekit probe 'data_cache/cola.train.*step-*' 'data_cache/cola.dev.*step-*' --out trajectory.parquet
+
+    Parameters
+    ----------
+    train
+        What is fitted: a cache, or a quoted pattern.
+    dev
+        What is evaluated.
+    more
+        Further pairs.
+    metrics
+        With commas, the main one first; the task's own without it.
+    out
+        Write the rows: .parquet or .csv, an evidence card (.json) and each probe's word on each example
+        (.examples.parquet) beside it.
     """
-    import pandas as pd
-
-    from probekit.activations import ActivationCache
-    from probekit.analyses.probe import probe_examples
+    import probekit
     from probekit.cli.progress import bar
-    from probekit.probes.protocol.selection import Estimator
-    from probekit.rows import check_out, evidence, write_rows
 
-    check_out(out)
+    caches = (train, dev, *more)
     if len(caches) % 2:
         raise UsageError(f"caches come in pairs, TRAIN.h5 DEV.h5; {len(caches)} were given.")
-    paths = [path for train, dev in zip(caches[::2], caches[1::2], strict=True) for path in _pairs(train, dev)]
-    if estimator is not None and estimator not in list(Estimator):
-        raise UsageError(f"--estimator is {', '.join(Estimator)}, not {estimator!r}.")
-    began = monotonic()
-    arguments = {
-        "pooling": pooling,
-        "layers": _words(layers),
-        "metrics": _words(metrics),
-        "estimator": None if estimator is None else Estimator(estimator),
-        "penalties": None if penalties is None else tuple(_number(word) for word in _words(penalties) or ()),
-        "choose_by": choose_by,
-        "folds": folds,
-        "held_out": held_out,
-        "hold_out_domains": hold_out_domains,
-        "hold_out_types": hold_out_types,
-        "balanced": balanced,
-        "controls": controls,
-        "calibrate": calibrate,
-        "resamples": resamples,
-    }
-    with ExitStack() as stack:
-        opened = [stack.enter_context(ActivationCache(path)) for path in paths]
-        found = []
-        for train, dev in zip(opened[::2], opened[1::2], strict=True):
-            with bar() as progress:
-                own = probe_examples(train, dev, seed=seed, threads=threads, progress=progress, **arguments)  # type: ignore[arg-type]
-            _show(own[0])
-            found.append(own)
-        if out is None:
-            return
-        seconds = monotonic() - began
-        card = evidence(caches=opened, arguments=arguments, seeds={"seed": seed}, durations={"probe": seconds})
-        rows = pd.concat([rows for rows, _ in found], ignore_index=True)
-        typer.echo(f"{write_rows(rows, out, card)}  ({len(rows)} rows, {seconds:.1f} s)")
-        for path in _write_examples([examples for _, examples in found], out):
-            typer.echo(path)
+    paths = [path for pair in zip(caches[::2], caches[1::2], strict=True) for path in _pairs(*pair)]
+    with bar() as progress:
+        result = probekit.probe(*paths, metrics=metrics, vectors=vectors, options=options, out=out, progress=progress)
+    for curve in curves(result.rows):
+        _show(curve)
+    saved(result)
 
 
 def _pairs(train: str, dev: str) -> Iterator[str]:
@@ -171,35 +89,15 @@ def _pairs(train: str, dev: str) -> Iterator[str]:
         yield from pair
 
 
-def _write_examples(found: list[Evaluated], out: Path) -> list[Path]:
-    """One file for each split that was evaluated, all models in it; its name says which where there are several."""
-    from probekit.statistics.predictions import join
-
-    splits: dict[tuple[str, str], list[Evaluated]] = {}
-    for one in found:
-        splits.setdefault((one.fits["task"].iloc[0], one.fits["split"].iloc[0]), []).append(one)
-    paths = []
-    for (task, split), same in splits.items():
-        stem = out.stem if len(splits) == 1 else f"{out.stem}.{Path(task).stem.replace(':', '-')}-{split}"
-        paths.append((join(*same) if len(same) > 1 else same[0]).write(out.with_name(f"{stem}.examples.parquet")))
-    return paths
-
-
-def _words(text: str | None) -> list[str] | None:
-    return None if text is None else [word.strip() for word in text.split(",") if word.strip()]
-
-
-def _number(word: str) -> float:
-    try:
-        return float(word)
-    except ValueError:
-        raise UsageError(f"--penalties are numbers with commas between them, {word!r} is none.") from None
+def curves(rows: pd.DataFrame) -> list[pd.DataFrame]:
+    """The rows of each pair of caches."""
+    told = rows.groupby(["task", "split", "model", "checkpoint", "step"], sort=False, dropna=False)
+    return [part for _, part in told]
 
 
 def _show(rows: pd.DataFrame) -> None:
     """A table by layer on standard output: gold labels with intervals, and beside them what noise reaches."""
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
@@ -239,12 +137,9 @@ def _show(rows: pd.DataFrame) -> None:
         mark = " (edge)" * int(first["penalty_at_edge"]) + " not converged" * (not part["converged"].all())
         penalty = "" if first["penalty"] != first["penalty"] else f"{first['penalty']:g}{mark}"
         table.add_row(layer or (estimator if how in ("none", "word-type") else how), *cells, penalty)
-    console = Console()
-    console.print(f"[bold]{escape(title)}[/]", highlight=False, soft_wrap=True)
-    console.print(table)
+    console().print(f"[bold]{escape(title)}[/]", highlight=False, soft_wrap=True)
+    console().print(table)
     if left_out := [f"{head[c]:,} in {c[9:]}" for c in ("left_out_train", "left_out_dev") if head[c]]:
-        typer.echo(f"unlabelled, left out: {', '.join(left_out)}")
+        say(f"unlabelled, left out: {', '.join(left_out)}")
     if head["seen_in_train"]:
-        typer.echo(
-            f"{head['seen_in_train']:,} of dev occur in train exactly; value_unseen in the rows leaves them out."
-        )
+        say(f"{head['seen_in_train']:,} of dev occur in train exactly; value_unseen in the rows leaves them out.")

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from probekit.plots.layers import INFORMATION
+from probekit.rows import COLUMNS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,7 +61,7 @@ def by_kind(rows: pd.DataFrame) -> dict[Kind, pd.DataFrame]:
     kind[rows["representation"] == "transfer"] = Kind.RELATION.value
     kind[has("domain") & (has("x") | has("trained_on"))] = Kind.RELATION.value
     found = {one: rows[kind == one.value].dropna(axis="columns", how="all") for one in Kind}
-    needed = rows.columns[:16]  # the columns that all rows have
+    needed = pd.Index([*COLUMNS, "layer_name"])
     return {
         one: part.reindex(columns=[*needed, *(c for c in part.columns if c not in set(needed))]).astype(
             dict(rows.dtypes[needed])

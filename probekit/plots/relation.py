@@ -44,7 +44,7 @@ def relation_rows(rows: pd.DataFrame, *, transfer: bool = False) -> tuple[pd.Dat
     """
     rows = _of_table(rows)
     if transfer:
-        points = rows[rows["trained_on"].notna() & rows["metric"].str.startswith("lost(")]
+        points = rows[(rows["trained_on"].fillna("") != "") & rows["metric"].str.startswith("lost(")]
     else:
         points = rows[rows["x"].notna() & (rows["corpus"] != "")].drop(columns="trained_on")
     return points, rows[rows["of_metric"].notna() & ((rows["corpus"] == "") == transfer)]
@@ -53,7 +53,9 @@ def relation_rows(rows: pd.DataFrame, *, transfer: bool = False) -> tuple[pd.Dat
 def transfer_rows(rows: pd.DataFrame) -> pd.DataFrame:
     """Of the rows of a study of domains, those that :func:`transfer_panels` draws; raises UsageError for others."""
     rows = _of_table(rows)
-    return rows[rows["trained_on"].notna() & (rows["corpus"] == "") & ~rows["metric"].str.startswith("lost(")]
+    return rows[
+        (rows["trained_on"].fillna("") != "") & (rows["corpus"] == "") & ~rows["metric"].str.startswith("lost(")
+    ]
 
 
 def _of_table(rows: pd.DataFrame) -> pd.DataFrame:

@@ -243,7 +243,7 @@ def rerun(words: Sequence[str], scratch: Path, folder: Path) -> None:
         raise UsageError(f"the command ended with the status {done.returncode}, so there is nothing to compare.")
 
 
-KEYS = (*(c for c in COLUMNS if c not in ("value", "ci_low", "ci_high", "n", "layer")), "layer_name")
+KEYS = (*(c for c in COLUMNS if c not in ("value", "ci_low", "ci_high", "p", "n", "layer")), "layer_name")
 """What says which row a row is; rows of which all is equal are told apart by their order."""
 
 

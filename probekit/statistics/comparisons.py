@@ -18,7 +18,7 @@ from probekit.errors import UsageError
 from probekit.rows import make_rows
 from probekit.statistics._sums import Units
 from probekit.statistics.bootstrap import BLOCK, estimates, intervals, pseudo_values, replicates
-from probekit.statistics.predictions import Evaluated, join
+from probekit.statistics.predictions import Predictions, join
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,8 +58,8 @@ class Family:
 
 
 def compare(
-    evaluated: Evaluated,
-    other: Evaluated | None = None,
+    evaluated: Predictions,
+    other: Predictions | None = None,
     *,
     against: str | None = None,
     metric: str | None = None,
@@ -130,7 +130,7 @@ def compare(
 
 
 def paired(
-    evaluated: Evaluated,
+    evaluated: Predictions,
     pairs: list[tuple[int, list[int]]],
     metric: str,
     *,
@@ -230,12 +230,12 @@ def holm(p: np.ndarray) -> np.ndarray:
     return out
 
 
-def main_metric(evaluated: Evaluated) -> str:
+def main_metric(evaluated: Predictions) -> str:
     """The table's first metric."""
     return evaluated.metrics[0]
 
 
-def curves(evaluated: Evaluated, *, targets: bool = False) -> list[np.ndarray]:
+def curves(evaluated: Predictions, *, targets: bool = False) -> list[np.ndarray]:
     """Positions of the fits of each curve, layers in order (``final_norm`` last): same model, data and way of reading.
 
     targets : curves of controls, too; otherwise of "gold" only
@@ -261,7 +261,7 @@ def _layer_key(names: pd.Series) -> list[float]:
     return [float(name) if str(name).isdigit() else np.inf for name in names]
 
 
-def _contrasts(e: Evaluated, against: str, metric: str, replicate: tuple[int, int]) -> Iterator[tuple[Any, Any, Any]]:
+def _contrasts(e: Predictions, against: str, metric: str, replicate: tuple[int, int]) -> Iterator[tuple[Any, Any, Any]]:
     """Of each curve: what it is held against, pairs (fit, others), and which of them are shown."""
     names = e.fits["layer_name"].to_numpy()
     gold, every = curves(e), curves(e, targets=True)
@@ -319,7 +319,7 @@ def _called(fits: pd.DataFrame, theirs: list[np.ndarray], against: str) -> str:
     return " ".join(str(row[name]) for name in ("model", "checkpoint") if row[name])
 
 
-def _there(e: Evaluated) -> str:
+def _there(e: Predictions) -> str:
     pairs = zip(e.fits["model"], e.fits["checkpoint"], strict=True)
     models = sorted({" ".join(filter(None, map(str, pair))) for pair in pairs})
     layers = ", ".join(name for name in e.fits["layer_name"].unique() if name)

@@ -15,7 +15,7 @@ from probekit.rows import make_rows
 from probekit.statistics._sums import Units
 from probekit.statistics.bootstrap import estimates, intervals, replicates
 from probekit.statistics.comparisons import LOWER_IS_BETTER, curves, main_metric
-from probekit.statistics.predictions import Evaluated
+from probekit.statistics.predictions import Predictions
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +24,7 @@ __all__ = ["best_layer", "centre_of_gravity", "curve_summary", "expected_layer",
 
 
 def curve_summary(
-    evaluated: Evaluated, metric: str | None = None, *, resamples: int = 1000, level: float = 0.95, seed: int = 0
+    evaluated: Predictions, metric: str | None = None, *, resamples: int = 1000, level: float = 0.95, seed: int = 0
 ) -> pd.DataFrame:
     """Rows of each curve on the gold labels: best-layer, centre-of-gravity, expected-layer, first-good-layer.
 

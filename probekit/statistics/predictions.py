@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probekit.errors import DataError, UsageError
-from probekit.rows import REAL, TEXT, WHOLE
+from probekit.rows.schema import REAL, TEXT, WHOLE
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Evaluated", "join"]
+__all__ = ["Predictions", "join"]
 
 FORMAT = "probekit-examples/1"
 KEY = b"probekit"
@@ -26,7 +26,7 @@ ROWS_AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Evaluated:
+class Predictions:
     """What F fits said of the same n examples.
 
     fits : F rows; the columns that say which fit it is: task split model checkpoint step layer layer_name
@@ -65,11 +65,21 @@ class Evaluated:
         """How many fits."""
         return len(self.fits)
 
-    def take(self, fits: Sequence[int] | np.ndarray) -> Evaluated:
+    @property
+    def task(self) -> str:
+        """The task whose examples they are."""
+        return str(self.fits["task"].iloc[0])
+
+    @property
+    def split(self) -> str:
+        """The split whose examples they are."""
+        return str(self.fits["split"].iloc[0])
+
+    def take(self, fits: Sequence[int] | np.ndarray) -> Predictions:
         """Some of the fits, by position or as a mask (F,)."""
         at = np.asarray(fits)
         at = np.flatnonzero(at) if at.dtype == bool else at.astype(np.int64)
-        return Evaluated(
+        return Predictions(
             self.fits.iloc[at].reset_index(drop=True),
             self.ids,
             self.gold if self.gold.ndim == 1 else self.gold[at],
@@ -118,7 +128,7 @@ class Evaluated:
         return path
 
     @classmethod
-    def read(cls, path: str | Path) -> Evaluated:
+    def read(cls, path: str | Path) -> Predictions:
         """What :meth:`write` wrote. Raises DataError naming the file that is absent, torn or something else."""
         import pyarrow as pa
         import pyarrow.parquet as parquet
@@ -159,7 +169,7 @@ class Evaluated:
         )
 
 
-def join(*evaluated: Evaluated) -> Evaluated:
+def join(*evaluated: Predictions) -> Predictions:
     """The fits of several tables on the same examples, in the first one's order of examples.
 
     A column ``source`` (0, 1 …) is added to ``fits``. Raises UsageError where the examples or their groups differ.
@@ -189,7 +199,7 @@ def join(*evaluated: Evaluated) -> Evaluated:
         losses = (None if v is None else v[:, order] for v in (other.log_loss, other.prior_loss))
         parts.append((other.fits.assign(source=i), gold, other.predicted[:, order], *losses))
     fits, gold, predicted, loss, prior = zip(*parts, strict=True)
-    return Evaluated(
+    return Predictions(
         pd.concat(fits, ignore_index=True),
         first.ids,
         np.concatenate(gold),
@@ -202,7 +212,7 @@ def join(*evaluated: Evaluated) -> Evaluated:
     )
 
 
-def _about(e: Evaluated) -> dict[str, Any]:
+def _about(e: Predictions) -> dict[str, Any]:
     columns = [e.fits[name].astype(object).where(e.fits[name].notna(), None) for name in e.fits.columns]
     plain = [[getattr(v, "item", lambda v=v: v)() for v in column] for column in columns]
     return {
@@ -224,12 +234,12 @@ def _typed(fits: list[list[Any]], columns: list[str]) -> pd.DataFrame:
     return frame.astype({name: kind for name, kind in kinds.items() if name in columns})
 
 
-def _parts(e: Evaluated) -> list[tuple[int, int]]:
+def _parts(e: Predictions) -> list[tuple[int, int]]:
     step = max(1, ROWS_AT_ONCE // max(1, len(e.ids)))
     return [(at, min(at + step, len(e))) for at in range(0, len(e), step)]
 
 
-def _long(e: Evaluated, start: int, stop: int) -> Any:
+def _long(e: Predictions, start: int, stop: int) -> Any:
     """Fits start … stop - 1 as an Arrow table."""
     import pyarrow as pa
 

@@ -90,7 +90,7 @@ def leakage(task: Task) -> dict[str, Any]:
     model = Ridge() if regression else LogisticRegression(max_iter=1000)
     guess = model.fit(_bags(count, train), y).predict(_bags(count, dev))
     constant = np.full(len(gold), np.mean(y) if regression else np.bincount(y).argmax(), dtype=gold.dtype)
-    own, each = metric(task.metrics[0]).function, metric("pearson" if regression else "accuracy").function
+    own, each = metric(task.metrics[0]), metric("pearson" if regression else "accuracy")
     phenomena = np.array([(e.domain or "").partition("/")[0] for e in dev])
     return {
         "template": float(np.mean([e.domain in domains for e in dev])),

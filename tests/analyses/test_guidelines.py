@@ -11,7 +11,7 @@ from probekit.activations.writing.job import digest
 from probekit.analyses.guidelines import difference, guidelines, overview, paired
 from probekit.errors import DataError, ModelError, UsageError
 from probekit.statistics.comparisons import paired as layers
-from probekit.statistics.predictions import Evaluated
+from probekit.statistics.predictions import Predictions
 
 FT, FX = "fine-tune", "feature-extraction"
 LABELS = ("no", "yes")
@@ -23,7 +23,7 @@ def table(predicted, gold=None, metrics=("accuracy",), groups=None, names=LABELS
     gold = np.ones(predicted.shape[1], int) if gold is None else gold
     fits = pd.DataFrame({"fit": range(len(predicted))})
     ids = np.arange(predicted.shape[1]).astype(str)
-    return Evaluated(fits, ids, gold, predicted, metrics, groups, label_names=names)
+    return Predictions(fits, ids, gold, predicted, metrics, groups, label_names=names)
 
 
 @pytest.fixture

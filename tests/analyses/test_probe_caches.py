@@ -9,9 +9,9 @@ import pytest
 from probekit.analyses.pairs import probe
 from probekit.errors import CacheMismatch, UsageError
 from probekit.metrics import metric
-from probekit.probes import Options
+from probekit.probes import ProbeOptions
 
-QUICK = Options(resamples=0, controls=0)
+QUICK = ProbeOptions(resamples=0, controls=0)
 
 
 @dataclass
@@ -75,7 +75,7 @@ def test_inputs_and_controls_stand_beside_the_layers():
         Memory("train"),
         Memory("dev", seed=1),
         metrics={"accuracy": metric("accuracy")},
-        options=Options(resamples=20, controls=2),
+        options=ProbeOptions(resamples=20, controls=2),
     )
     gold = layers_of(rows)
     assert gold["representation"].tolist() == ["none", "bag-of-pieces", "length", "mean", "mean", "mean"]
@@ -134,7 +134,7 @@ def test_words():
     train, dev = Memory("train", **spec), Memory("dev", seed=1, **spec)
     dev.pieces[0].values[:5] = train.pieces[0].values[:5]  # a sentence of five words
     names = ("span-f1", "token-accuracy")
-    rows, found = probe(train, dev, metrics={n: metric(n) for n in names}, options=Options(resamples=20))
+    rows, found = probe(train, dev, metrics={n: metric(n) for n in names}, options=ProbeOptions(resamples=20))
     assert set(rows["representation"]) == {"none", "word-type", "word-first"}
     best = rows[(rows["layer_name"] == "final_norm") & (rows["target"] == "gold")].set_index("metric")
     assert best.loc["token-accuracy", "value"] > 0.9

@@ -14,7 +14,7 @@ from probekit.cli import plot
 from probekit.cli.probe import probe_command
 from probekit.errors import CacheMismatch, UsageError
 from probekit.rows import read_card, read_rows
-from probekit.statistics.predictions import Evaluated
+from probekit.statistics.predictions import Predictions
 from probekit.tasks.task import Example, Kind, Split, Task
 
 PLAIN = [w for w in WORDS if w.isalpha() and w not in ("good", "cat")]
@@ -110,7 +110,7 @@ def test_what_each_probe_said_of_each_example(caches, tmp_path):
     result = call("probe", *caches["bert"], "--out", out, "--resamples", 0, "--controls", 1, "--layers", "0,2")
     beside = tmp_path / "rows.examples.parquet"
     assert str(beside) in result.output.replace("\n", "")
-    found, rows = Evaluated.read(beside), read_rows(out)
+    found, rows = Predictions.read(beside), read_rows(out)
     with ActivationCache(caches["bert"][1]) as cache:
         assert found.ids.tolist() == cache.ids[cache.labels >= 0].tolist()
         labels = cache.labels[cache.labels >= 0]

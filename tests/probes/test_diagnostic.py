@@ -15,13 +15,13 @@ from probekit.errors import NonFiniteError, UsageError
 from probekit.metrics import metric
 from probekit.probes.protocol.diagnostic import evaluate_layers, layer_rows, pair_features
 from probekit.probes.protocol.folds import folds
-from probekit.probes.protocol.options import Inputs, Labels, Options
-from probekit.probes.protocol.selection import Estimator
+from probekit.probes.protocol.labels import Inputs, Labels
+from probekit.probes.protocol.options import Estimator, ProbeOptions
 from probekit.probes.solvers.logistic import CS
 from probekit.probes.solvers.ridge import ALPHAS
 
 ABOUT = {"task": "toy", "split": "dev", "model": "toy", "representation": "mean"}
-QUICK = Options(resamples=0, controls=0)
+QUICK = ProbeOptions(resamples=0, controls=0)
 FITTED = ["layer_name", "representation", "estimator", "target", "penalty", "held_out", "decrement", "digest"]
 
 
@@ -115,7 +115,7 @@ def test_planted_signal_is_found_where_it_is():
         return np.column_stack([rng.normal(size=(len(t), 19)), rng.normal(size=len(t)) + i * 0.6 * t])
 
     layers, dev = ({str(i): layer(t, i) for i in range(6)} for t in (y, y_dev))
-    rows = run(layers, y, dev, y_dev, options=Options(resamples=100, controls=5))
+    rows = run(layers, y, dev, y_dev, options=ProbeOptions(resamples=100, controls=5))
     for name in ("accuracy", "log-loss"):
         gold = fitted(rows[rows["metric"] == name]).set_index("layer_name")["value"]
         order = gold.sort_values(ascending=name == "accuracy").index.tolist()
@@ -135,7 +135,7 @@ def test_dev_is_never_looked_at():
     types, types_dev = rng.integers(40, size=300), rng.integers(40, size=300)
     train = Labels(y, np.arange(300) // 3, types)
     bag = sparse.csr_matrix((rng.random((300, 30)) < 0.2).astype(np.float32))
-    kind, layers = {"kind": "sequence-labelling", "options": Options()}, {"0": x, "1": x[:, ::2]}
+    kind, layers = {"kind": "sequence-labelling", "options": ProbeOptions()}, {"0": x, "1": x[:, ::2]}
     dev, labels = {"0": x_dev, "1": x_dev[:, ::2]}, Labels(y_dev, np.arange(300) // 3, types_dev)
     one = examples(layers, train, dev, labels, inputs=Inputs((bag, bag), (x[:, :2], x_dev[:, :2])), **kind)
     x_other = 1e3 * rng.normal(size=(50, 12)).astype(np.float32)
@@ -197,7 +197,7 @@ def test_shuffled_labels_stay_at_chance():
     inside = []
     for seed in range(20):
         (x, y), (x_dev, y_dev) = toy(classes=2, seed=seed), toy(classes=2, seed=100 + seed)
-        rows = run(x, y, x_dev, y_dev, options=Options(resamples=200, controls=1, seed=seed))
+        rows = run(x, y, x_dev, y_dev, options=ProbeOptions(resamples=200, controls=1, seed=seed))
         row = fitted(rows[rows["metric"] == "accuracy"], "shuffled-0").iloc[0]
         inside.append(row["ci_low"] <= 0.5 <= row["ci_high"])
         assert fitted(rows[rows["metric"] == "accuracy"])["ci_low"].iloc[0] > 0.5  # and the true labels do not
@@ -215,7 +215,9 @@ def test_selectivity():
         return x, Labels(tag[kind], np.arange(n) // 5, kind)
 
     (x, y), (x_dev, y_dev) = words(900), words(900)
-    rows = run(x, y, x_dev, y_dev, kind="sequence-labelling", names=("token-accuracy",), options=Options(resamples=100))
+    rows = run(
+        x, y, x_dev, y_dev, kind="sequence-labelling", names=("token-accuracy",), options=ProbeOptions(resamples=100)
+    )
     rows = rows[rows["metric"].str.contains("token-accuracy")]
     assert set(fitted(rows)["value"]) == {1.0, *fitted(rows[rows["metric"] != "token-accuracy"])["value"]}
     control = fitted(rows, "control-task").set_index("layer_name")["value"]
@@ -304,7 +306,7 @@ def test_same_seed_same_rows_whatever_the_threads():
     (x, y), (x_dev, y_dev) = toy(d=60), toy(d=60, seed=1)
     layers = {str(i): np.roll(x, i, 0) if i else x for i in range(4)}
     dev = dict.fromkeys(layers, x_dev)
-    options = Options(resamples=50, controls=3)
+    options = ProbeOptions(resamples=50, controls=3)
     one, two, three = (run(layers, y, dev, y_dev, options=replace(options, threads=t)) for t in (1, 1, 2))
     assert one.equals(two)
     assert one.equals(three)
@@ -379,7 +381,7 @@ def test_other_probes_go_the_same_way():
     assert line.loc["accuracy", "value"] < 0.65
     (x, y), (x_dev, y_dev) = toy(classes=2), toy(classes=2, seed=1)
     for own in (Estimator.K_SPARSE, Estimator.MASS_MEAN):
-        rows = run(x, y, x_dev, y_dev, options=Options(resamples=20, controls=2, estimator=own))
+        rows = run(x, y, x_dev, y_dev, options=ProbeOptions(resamples=20, controls=2, estimator=own))
         gold = fitted(rows[rows["metric"] == "accuracy"]).iloc[0]
         assert gold["value"] > 0.7
         assert gold["estimator"] == own
@@ -414,7 +416,7 @@ def test_inputs_that_need_no_model():
     length, length_dev = (t[:, None] + rng.normal(size=(len(t), 1)).astype(np.float32) for t in (y, y_dev))
     x, x_dev = (rng.normal(size=(len(t), 5)).astype(np.float32) for t in (y, y_dev))
     given = Inputs((bag(y), bag(y_dev)), (length, length_dev))
-    rows = run(x, y, x_dev, y_dev, inputs=given, options=Options(resamples=50, controls=1))
+    rows = run(x, y, x_dev, y_dev, inputs=given, options=ProbeOptions(resamples=50, controls=1))
     part = rows[(rows["metric"] == "accuracy") & (rows["target"] == "gold")].set_index("representation")["value"]
     assert part["bag-of-pieces"] == 1.0
     assert 0.6 < part["length"] < 0.8  # one standard deviation apart: .69
@@ -445,16 +447,16 @@ def test_bad_input():
     with pytest.raises(UsageError, match="folds are 2 or more"):
         run(x, y, x_dev, y_dev, options=replace(QUICK, folds=1))
     with pytest.raises(UsageError, match="penalties are positive"):
-        Options(penalties=(0.0,))
+        ProbeOptions(penalties=(0.0,))
     with pytest.raises(UsageError, match="held_out"):
-        Options(held_out=1.0)
+        ProbeOptions(held_out=1.0)
     with pytest.raises(UsageError, match="controls"):
-        Options(controls=-1)
+        ProbeOptions(controls=-1)
     with pytest.raises(UsageError, match="estimator is logistic, .* not 'svm'"):
-        Options(estimator="svm")
+        ProbeOptions(estimator="svm")
     for wrong in ({"level": 95}, {"resamples": -1}, {"threads": 0}):
         with pytest.raises(UsageError, match="a level lies between 0 and 1"):
-            Options(**wrong)
+            ProbeOptions(**wrong)
     for kind in (float, str, bool):
         with pytest.raises(UsageError, match="classes are whole numbers from 0"):
             run(x, y.astype(kind), x_dev, y_dev.astype(kind))
@@ -472,7 +474,7 @@ def test_matthews_is_reported_as_scikit_learn_defines_it():
 def test_an_estimator_may_be_named():
     (x, y), (x_dev, y_dev) = toy(), toy(seed=1)
     named, plain, other = (
-        fitted(run(x, y, x_dev, y_dev, options=Options(resamples=0, controls=0, estimator=estimator)))
+        fitted(run(x, y, x_dev, y_dev, options=ProbeOptions(resamples=0, controls=0, estimator=estimator)))
         for estimator in ("logistic", None, "mass-mean")
     )
     assert list(named["digest"]) == list(plain["digest"]) != [""] * len(plain)
@@ -486,10 +488,10 @@ def test_folds_that_give_answers_away_are_told(caplog):
     x = np.eye(20, dtype=np.float32)[template] + 0.01 * rng.normal(size=(400, 20)).astype(np.float32)
     y = template % 2  # train's templates tell the label, dev's are others
     x_dev, y_dev = np.roll(x, 1, axis=1), y
-    run(x, y, x_dev, y_dev, options=Options(resamples=0, controls=0))
+    run(x, y, x_dev, y_dev, options=ProbeOptions(resamples=0, controls=0))
     assert "give each other away" in caplog.text
     caplog.clear()
-    run(x, y, x, y, options=Options(resamples=0, controls=0))
+    run(x, y, x, y, options=ProbeOptions(resamples=0, controls=0))
     assert "give each other away" not in caplog.text
 
 
@@ -500,12 +502,12 @@ def test_v_information_of_a_control_is_held_against_its_own_classes():
     y, y_dev = ((rng.random(n) < 0.9).astype(int) for n in (3000, 1500))
     few = np.array([0, 1])  # word types, so that a draw's shares differ from .9
     types, types_dev = (few[rng.integers(2, size=n)] for n in (3000, 1500))
-    rows = run(x, Labels(y, types=types), x_dev, Labels(y_dev, types=types_dev), options=Options(resamples=200))
+    rows = run(x, Labels(y, types=types), x_dev, Labels(y_dev, types=types_dev), options=ProbeOptions(resamples=200))
     part = rows[(rows["metric"] == "v-information") & (rows["layer_name"] == "0")].set_index("target")["value"]
     assert part.abs().max() < 0.02
     for control in ("control-task-0", "control-task-1", "shuffled-0"):
         assert abs(part[control]) < 0.02
-    balanced = run(x, y, x_dev, y_dev, options=Options(resamples=0, controls=0, balanced=True))
+    balanced = run(x, y, x_dev, y_dev, options=ProbeOptions(resamples=0, controls=0, balanced=True))
     assert "v-information" not in set(balanced["metric"])
 
 
@@ -517,7 +519,7 @@ def test_one_group_has_no_interval():
 
 def test_calibration_is_measured_with_one_penalty_too():
     (x, y), (x_dev, y_dev) = toy(n=200, d=60), toy(n=200, d=60, seed=1)
-    options = Options(resamples=0, controls=0, penalties=(100.0,), calibrate=True)
+    options = ProbeOptions(resamples=0, controls=0, penalties=(100.0,), calibrate=True)
     rows = fitted(run(x, y, x_dev, y_dev, options=options)).set_index("metric")["value"]
     assert rows["calibration-error-15, scaled"] < rows["calibration-error-15"] - 0.05  # weights are far too sure
 
@@ -530,7 +532,7 @@ def test_whole_word_types_are_held_out():
     y = rng.integers(2, size=60)[types]
     labels = Labels(y, types=types)
     held = [
-        fitted(run(x, labels, x, labels, options=Options(resamples=0, controls=0, hold_out_types=own)))[
+        fitted(run(x, labels, x, labels, options=ProbeOptions(resamples=0, controls=0, hold_out_types=own)))[
             "held_out"
         ].iloc[0]
         for own in (False, True)
@@ -538,4 +540,4 @@ def test_whole_word_types_are_held_out():
     assert held[0] < 0.1
     assert held[1] > 0.6
     with pytest.raises(UsageError, match="word type"):
-        run(x, y, x, y, options=Options(hold_out_types=True))
+        run(x, y, x, y, options=ProbeOptions(hold_out_types=True))

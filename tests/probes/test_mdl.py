@@ -13,7 +13,7 @@ from probekit.errors import NonFiniteError, UsageError
 from probekit.probes.codes.mdl import mdl_rows
 from probekit.probes.codes.online import online_code
 from probekit.probes.codes.variational import variational_code
-from probekit.probes.protocol.options import Labels
+from probekit.probes.protocol.labels import Labels
 from probekit.rows import read_card, read_rows
 from probekit.tasks.task import Example, Kind, Split, Task
 

@@ -7,9 +7,9 @@ from sklearn.linear_model import LogisticRegression
 
 from probekit.errors import NonFiniteError, UsageError
 from probekit.probes.solvers import mlp
-from probekit.probes.solvers.mlp import MLP, Options, path, regression_path
+from probekit.probes.solvers.mlp import MLP, MLPOptions, path, regression_path
 
-QUICK = Options(hidden=8, batch=64, rounds=6, steps=4, patience=2)
+QUICK = MLPOptions(hidden=8, batch=64, rounds=6, steps=4, patience=2)
 
 
 def xor(n=1500, d=6, seed=0):
@@ -59,7 +59,7 @@ def twin(x, y, w, classes, decay, held, options, seed):
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_many_at_once_are_the_plain_loop(dropout):
     x, codes = targets()
-    options = Options(hidden=8, batch=64, rounds=12, steps=4, patience=2, dropout=dropout, learning_rate=0.03)
+    options = MLPOptions(hidden=8, batch=64, rounds=12, steps=4, patience=2, dropout=dropout, learning_rate=0.03)
     w = np.random.default_rng(1).random(codes.shape).astype(np.float32)
     decays, seeds = (0.0, 3.0), (5, 9)
     many = path(x, codes, 3, decays, seed=seeds, weights=w, options=options)
@@ -98,7 +98,7 @@ def test_gradients_are_those_of_autograd():
 def test_xor_is_learnt_where_a_line_fails_and_noise_is_not():
     x, y = xor()
     shuffled = np.random.default_rng(3).permutation(y[:1000])
-    probe = MLP((0.1, 1.0), options=Options(learning_rate=0.01)).fit(x[:1000], np.stack([y[:1000], shuffled], 1))
+    probe = MLP((0.1, 1.0), options=MLPOptions(learning_rate=0.01)).fit(x[:1000], np.stack([y[:1000], shuffled], 1))
     accuracy = (probe.predict(x[1000:]) == y[1000:]).mean(-1)
     assert LogisticRegression().fit(x[:1000], y[:1000]).score(x[1000:], y[1000:]) < 0.6
     assert accuracy[0].min() > 0.9
@@ -128,7 +128,7 @@ def test_values_are_predicted_where_they_depend_on_x():
     x = rng.normal(size=(1500, 4)).astype(np.float32)
     y = np.stack([100 + 20 * abs(x[:, 0]), rng.normal(size=1500)])  # even in x: no line sees it
     y[0, :50] = np.nan
-    fit = regression_path(x[:1000], y[:, :1000], (0.01, 1.0), options=Options(learning_rate=0.01))
+    fit = regression_path(x[:1000], y[:, :1000], (0.01, 1.0), options=MLPOptions(learning_rate=0.01))
     guess = fit.outputs(x[1000:])[..., 0]
     left = ((guess - y[:, None, 1000:]) ** 2).mean(-1) / y[:, 1000:].var(1)[:, None]
     assert left[0].max() < 0.05
@@ -155,7 +155,7 @@ def test_ten_examples_and_a_memory_map(tmp_path):
 
 def test_rounds_that_run_out_are_told():
     x, codes = targets()
-    fit = path(x, codes[:1], 3, (0.0,), options=Options(rounds=2))
+    fit = path(x, codes[:1], 3, (0.0,), options=MLPOptions(rounds=2))
     assert fit.rounds.tolist() == [[2]]
     assert not fit.converged.any()
 
@@ -169,7 +169,7 @@ def test_what_cannot_be_is_said():
     with pytest.raises(UsageError, match="weight decays are not negative"):
         path(x, codes, 3, (-1.0,))
     with pytest.raises(UsageError, match="shares below 1"):
-        Options(dropout=1.0)
+        MLPOptions(dropout=1.0)
     x[3, 1] = np.inf
     with pytest.raises(NonFiniteError, match="between rows 0 and 299"):
         MLP().fit(x, codes.T)

@@ -68,7 +68,7 @@ def test_word_types(caches):
 def test_the_bag_tells_what_a_word_tells(caches):
     """The control: with the numbers of each cache as they are, the bag of dev would be of other words."""
     [[train, dev], _], _ = caches
-    rows = probekit.probe(train, dev)
+    rows = probekit.probe(train, dev).rows
     gold = rows[(rows["target"] == "gold") & (rows["metric"] == "accuracy")]
     assert gold.loc[gold["representation"] == "bag-of-pieces", "value"].item() > 0.95
     assert not np.array_equal(train._pieces("characters")[:5], dev._pieces("characters")[:5])

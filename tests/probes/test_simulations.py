@@ -12,7 +12,7 @@ from scipy import stats
 
 from probekit.statistics.bootstrap import intervals, replicates
 from probekit.statistics.comparisons import paired
-from probekit.statistics.predictions import Evaluated
+from probekit.statistics.predictions import Predictions
 
 
 def classes(rng, runs, n):
@@ -76,7 +76,7 @@ def noise(rng, n, *, shares=(0.5, 0.5), layers=13, controls=5, cluster=1):
     groups = None if cluster == 1 else np.arange(n) // cluster
     ids, gold = np.arange(n).astype(str), np.repeat(labels, layers, axis=0)
     against = [(layer, [layer + layers * c for c in range(1, 1 + controls)]) for layer in range(layers)]
-    return Evaluated(fits, ids, gold, predicted.reshape(-1, n), ("accuracy",), groups), against
+    return Predictions(fits, ids, gold, predicted.reshape(-1, n), ("accuracy",), groups), against
 
 
 def false_finds(name, make, *, runs, resamples=1000, seed=3):

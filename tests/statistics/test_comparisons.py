@@ -11,7 +11,7 @@ from probekit.metrics import metric
 from probekit.rows import read_card, read_rows
 from probekit.statistics.bootstrap import estimates, pseudo_values
 from probekit.statistics.comparisons import Correction, Tails, _statistic, _unbent, adjust, compare, paired
-from probekit.statistics.predictions import Evaluated, join
+from probekit.statistics.predictions import Predictions, join
 
 ABOUT = {"task": "toy", "split": "dev", "representation": "mean", "estimator": "logistic", "seed": 0}
 
@@ -31,7 +31,7 @@ def table(accuracies, n=400, seed=0, *, model="m", checkpoint="", controls=0, go
             golds.append(labels)
             predicted.append(np.where(right, labels, 1 - labels))
     ids = np.array([f"dev-{i}" for i in range(n)]) if ids is None else ids
-    return Evaluated(pd.DataFrame(fits), ids, np.stack(golds), np.stack(predicted), ("accuracy", "matthews"))
+    return Predictions(pd.DataFrame(fits), ids, np.stack(golds), np.stack(predicted), ("accuracy", "matthews"))
 
 
 def score(e, fit, name="accuracy"):
@@ -90,7 +90,7 @@ def test_against_the_best_asks_all_pairs():
 def test_two_models_layer_by_layer_whatever_the_order():
     a, b = table([0.6, 0.9], checkpoint="fine-tuned"), table([0.6, 0.7])
     order = np.random.default_rng(3).permutation(400)
-    turned = Evaluated(b.fits, b.ids[order], b.gold[:, order], b.predicted[:, order], b.metrics)
+    turned = Predictions(b.fits, b.ids[order], b.gold[:, order], b.predicted[:, order], b.metrics)
     rows, again = compare(a, b), compare(a, turned)
     pd.testing.assert_frame_equal(rows, again)
     assert rows["value"].tolist() == pytest.approx([score(a, f) - score(b, f) for f in (0, 1)])
@@ -116,7 +116,7 @@ def test_nothing_to_hold_against_is_said():
 def test_losses_are_better_when_lower():
     e = table([0.5, 0.8])
     loss = np.where(e.predicted == e.gold, 0.2, 1.5).astype(np.float32)
-    e = Evaluated(e.fits, e.ids, e.gold, e.predicted, e.metrics, None, loss)
+    e = Predictions(e.fits, e.ids, e.gold, e.predicted, e.metrics, None, loss)
     [row] = compare(e, metric="log-loss", tails="better").to_dict("records")
     assert row["value"] < 0
     assert row["p"] < 0.01
@@ -168,7 +168,7 @@ def test_undefined_values_have_no_p():
     rng = np.random.default_rng(0)
     y, e = rng.normal(size=100), table([0.5, 0.6, 0.7], n=100)
     predicted = np.stack([y + rng.normal(size=100), np.full(100, np.nan), y])
-    rows = compare(Evaluated(e.fits, e.ids, y, predicted, ("pearson",))).set_index("layer")
+    rows = compare(Predictions(e.fits, e.ids, y, predicted, ("pearson",))).set_index("layer")
     assert rows.loc[1, ["value", "ci_low", "p", "p_adjusted"]].isna().all()
     assert rows.loc[2, "p_adjusted"] < 0.01
 
@@ -186,7 +186,7 @@ def test_holm_against_a_worked_example():
 
 def test_the_same_layer_fitted_twice_is_refused():
     e = table([0.5, 0.6])
-    twice = Evaluated(e.fits.assign(layer=0, layer_name="0"), e.ids, e.gold, e.predicted, e.metrics)
+    twice = Predictions(e.fits.assign(layer=0, layer_name="0"), e.ids, e.gold, e.predicted, e.metrics)
     with pytest.raises(UsageError, match="layer 0 of m was fitted more than once"):
         compare(twice)
 
@@ -228,7 +228,7 @@ def test_command_line(tmp_path, capsys):
     b = table([0.6, 0.7, 0.7], seed=2, checkpoint="other").write(tmp_path / "b.examples.parquet")
     run("compare", a, "--against", "shuffled", "--tails", "better", "--out", tmp_path / "c.parquet")
     rows = read_rows(tmp_path / "c.parquet")
-    assert rows["value"].tolist() == pytest.approx(compare(Evaluated.read(a), against="shuffled")["value"].tolist())
+    assert rows["value"].tolist() == pytest.approx(compare(Predictions.read(a), against="shuffled")["value"].tolist())
     assert read_card(tmp_path / "c.parquet")["arguments"]["correction"] == "max-t"
     run("compare", a, b, "--metric", "matthews", "--correction", "holm", "--out", tmp_path / "d.csv")
     assert set(read_rows(tmp_path / "d.csv")["correction"]) == {"holm"}

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from probekit.statistics.curves import best_layer, centre_of_gravity, curve_summary, expected_layer, first_good_layer
-from probekit.statistics.predictions import Evaluated
+from probekit.statistics.predictions import Predictions
 
 LAYERS = np.arange(5)
 
@@ -73,7 +73,7 @@ def planted(n=600, layers=9, at=4, seed=0, best=0.85, extra=0):
         ]
     )  # fmt: skip
     ids = np.array([str(i) for i in range(n)])
-    return Evaluated(frame, ids, gold, np.where(correct, gold, 1 - gold), ("accuracy",))
+    return Predictions(frame, ids, gold, np.where(correct, gold, 1 - gold), ("accuracy",))
 
 
 def _quantile(share):
@@ -110,7 +110,7 @@ def test_errors_are_turned_round_and_final_norm_is_no_layer():
     e = planted()
     loss = np.where(e.predicted == e.gold, 0.1, 2.0).astype(np.float32)
     frame = e.fits.assign(layer_name=[*e.fits["layer_name"][:-1], "final_norm"])
-    turned = Evaluated(frame, e.ids, e.gold, e.predicted, ("accuracy",), None, loss)
+    turned = Predictions(frame, e.ids, e.gold, e.predicted, ("accuracy",), None, loss)
     by_loss, by_accuracy = summary(turned, metric="log-loss"), summary(turned)
     np.testing.assert_allclose(by_loss["value"].astype(float), by_accuracy["value"].astype(float), atol=1e-6)
     assert by_loss.loc["best-layer", "value"] == 4

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from probekit.errors import DataError, UsageError
-from probekit.statistics.predictions import Evaluated, join
+from probekit.statistics.predictions import Predictions, join
 
 
 def fits(layers=4, **columns):
@@ -24,14 +24,14 @@ def table(n=30, layers=4, seed=0, own_gold=False, **columns):
     ids = np.array([f"dev-{i}" for i in range(n)])
     loss = rng.exponential(size=(layers, n)).astype(np.float32)
     frame = fits(layers, **columns)
-    return Evaluated(frame, ids, gold, predicted, ("accuracy", "matthews"), np.arange(n) // 3, loss, ("no", "yes"))
+    return Predictions(frame, ids, gold, predicted, ("accuracy", "matthews"), np.arange(n) // 3, loss, ("no", "yes"))
 
 
 @pytest.mark.parametrize("own_gold", [False, True])
 def test_what_is_written_is_read(tmp_path, own_gold, monkeypatch):
     monkeypatch.setattr("probekit.statistics.predictions.ROWS_AT_ONCE", 70)  # two fits at a time
     wrote = table(own_gold=own_gold)
-    read = Evaluated.read(wrote.write(tmp_path / "a.examples.parquet"))
+    read = Predictions.read(wrote.write(tmp_path / "a.examples.parquet"))
     for name in ("ids", "gold", "predicted", "groups", "log_loss"):
         np.testing.assert_array_equal(getattr(read, name), getattr(wrote, name))
     assert read.log_loss.dtype == np.float32
@@ -54,8 +54,8 @@ def test_opens_in_pandas_as_one_row_a_fit_and_example(tmp_path):
 
 def test_numbers_and_no_losses(tmp_path):
     e = table()
-    numbers = Evaluated(e.fits, e.ids, e.gold + 0.25, e.predicted * 0.1, ("pearson",))
-    read = Evaluated.read(numbers.write(tmp_path / "a.parquet"))
+    numbers = Predictions(e.fits, e.ids, e.gold + 0.25, e.predicted * 0.1, ("pearson",))
+    read = Predictions.read(numbers.write(tmp_path / "a.parquet"))
     np.testing.assert_array_equal(read.predicted, numbers.predicted)
     np.testing.assert_array_equal(read.gold, numbers.gold)
     assert read.log_loss is None
@@ -64,14 +64,14 @@ def test_numbers_and_no_losses(tmp_path):
 
 def test_other_files_are_refused(tmp_path):
     with pytest.raises(DataError, match=r"absent\.parquet: there is no such file"):
-        Evaluated.read(tmp_path / "absent.parquet")
+        Predictions.read(tmp_path / "absent.parquet")
     pd.DataFrame({"a": [1]}).to_parquet(tmp_path / "rows.parquet")
     with pytest.raises(DataError, match="no file of evaluated examples"):
-        Evaluated.read(tmp_path / "rows.parquet")
+        Predictions.read(tmp_path / "rows.parquet")
     whole = table().write(tmp_path / "whole.parquet").read_bytes()
     (tmp_path / "torn.parquet").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(DataError, match=r"torn\.parquet: cannot be read"):
-        Evaluated.read(tmp_path / "torn.parquet")
+        Predictions.read(tmp_path / "torn.parquet")
     with pytest.raises(UsageError, match=r"written as \.parquet"):
         table().write(tmp_path / "a.csv")
 
@@ -79,14 +79,14 @@ def test_other_files_are_refused(tmp_path):
 def test_shapes_must_go_together():
     e = table()
     with pytest.raises(UsageError, match=r"predicted has the shape \(3, 30\); 4 fits of 30"):
-        Evaluated(e.fits, e.ids, e.gold, e.predicted[:3], e.metrics)
+        Predictions(e.fits, e.ids, e.gold, e.predicted[:3], e.metrics)
 
 
 def test_join_aligns_by_id():
     a, b = table(model="a"), table(seed=1, model="b")
-    b = Evaluated(b.fits, a.ids, a.gold, b.predicted, b.metrics, b.groups, b.log_loss, b.label_names)
+    b = Predictions(b.fits, a.ids, a.gold, b.predicted, b.metrics, b.groups, b.log_loss, b.label_names)
     order = np.random.default_rng(0).permutation(30)
-    shuffled = Evaluated(
+    shuffled = Predictions(
         b.fits, b.ids[order], b.gold[order], b.predicted[:, order], b.metrics, b.groups[order], b.log_loss[:, order],
         b.label_names,
     )  # fmt: skip
@@ -94,7 +94,7 @@ def test_join_aligns_by_id():
     np.testing.assert_array_equal(both.predicted, np.concatenate([a.predicted, b.predicted]))
     np.testing.assert_array_equal(both.gold, np.broadcast_to(a.gold, (8, 30)))
     assert both.fits["source"].tolist() == [0] * 4 + [1] * 4
-    other = Evaluated(
+    other = Predictions(
         b.fits, np.char.add(b.ids, "x"), b.gold, b.predicted, b.metrics, b.groups, label_names=("no", "yes")
     )
     with pytest.raises(UsageError, match="other examples"):

@@ -15,7 +15,7 @@ from probekit.adaptation.training.learners import Learner
 from probekit.adaptation.training.objective import Target, scorer
 from probekit.metrics import metric
 from probekit.statistics.bootstrap import intervals, replicates
-from probekit.statistics.predictions import Evaluated
+from probekit.statistics.predictions import Predictions
 from probekit.tasks.task import Kind
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Said:
     labels: list[np.ndarray]
     metrics: dict[str, float]
 
-    def table(self, about: Mapping[str, Any]) -> Evaluated:
+    def table(self, about: Mapping[str, Any]) -> Predictions:
         """The predictions as a table of evaluated examples, words one after another; ``about`` are columns of all."""
         import pandas as pd
 
@@ -53,7 +53,7 @@ class Said:
         fits = fits.astype({"step": "Int64", "layer": "Int64", "seed": "Int64"})
         predicted = np.concatenate(self.predictions)[None]
         gold = np.concatenate(self.labels)
-        return Evaluated(
+        return Predictions(
             fits, ids, gold, predicted, self.target.metrics, groups, label_names=self.target.label_names
         )  # fmt: skip
 

@@ -159,7 +159,7 @@ def scorer(target: Target) -> Score:
             names, kept = np.array(target.label_names, dtype=object), labels != IGNORED
             gold = [names[row[k]].tolist() for row, k in zip(labels, kept, strict=True)]
             guess = [names[row[k]].tolist() for row, k in zip(predictions, kept, strict=True)]
-        return {name: metric(name).function(gold, guess) for name in target.metrics}
+        return {name: metric(name)(gold, guess) for name in target.metrics}
 
     return score
 

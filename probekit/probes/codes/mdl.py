@@ -17,7 +17,7 @@ from probekit.errors import NonFiniteError, UsageError
 from probekit.probes.codes.online import FRACTIONS, OnlineCode, online_code
 from probekit.probes.codes.variational import VariationalCode, variational_code
 from probekit.probes.protocol.diagnostic import Vectors
-from probekit.probes.protocol.options import Labels
+from probekit.probes.protocol.labels import Labels
 from probekit.probes.solvers.logistic import CS
 from probekit.rows import make_rows
 from probekit.runtime import Progress, no_progress, torch_threads

@@ -22,7 +22,8 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from probekit.errors import NonFiniteError, UsageError
 from probekit.probes.protocol.baselines import SPARSE_CS, sparse_path, sparse_ridge, type_majority
 from probekit.probes.protocol.folds import folds, held_out
-from probekit.probes.protocol.options import LOG_LOSS, Inputs, Labels, Options
+from probekit.probes.protocol.labels import Inputs, Labels
+from probekit.probes.protocol.options import LOG_LOSS, ProbeOptions
 from probekit.probes.protocol.rows import probe_rows
 from probekit.probes.protocol.selection import Estimator, Problem, grid, select
 from probekit.probes.solvers.ridge import ALPHAS
@@ -30,7 +31,7 @@ from probekit.runtime import Progress, no_progress, torch_threads
 from probekit.statistics.bootstrap import estimates
 from probekit.statistics.calibration import MEASURES, tempered
 from probekit.statistics.controls import control_task, shuffled_splits
-from probekit.statistics.predictions import Evaluated
+from probekit.statistics.predictions import Predictions
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,7 +53,7 @@ def layer_rows(
     *,
     kind: str,
     metrics: Mapping[str, Any],
-    options: Options | None = None,
+    options: ProbeOptions | None = None,
     **more: Any,
 ) -> pd.DataFrame:
     """Rows of every metric of every fit, as :func:`evaluate_layers` makes them; its arguments, and
@@ -61,7 +62,7 @@ def layer_rows(
         one is the main one. ``span-f1`` is handed one list of tag names (``label_names``) a sentence. The log loss in
         nats is always measured where classes are predicted.
     """
-    options = options or Options()
+    options = options or ProbeOptions()
     found = evaluate_layers(
         train_layers, y_train, dev_layers, y_dev, kind=kind, metrics=metrics, options=options, **more
     )
@@ -80,9 +81,9 @@ def evaluate_layers(
     about: Mapping[str, Any],
     label_names: Sequence[str] = (),
     inputs: Inputs | None = None,
-    options: Options | None = None,
+    options: ProbeOptions | None = None,
     progress: Progress = no_progress,
-) -> Evaluated:
+) -> Predictions:
     """Fit a probe on each layer, for gold labels and controls, and keep what each says of every dev example.
 
     train_layers, dev_layers : by layer name, float (n, d) arrays or memory maps, or functions that give one. They are
@@ -102,7 +103,7 @@ def evaluate_layers(
     Raises NonFiniteError naming a layer that holds NaN or infinity, UsageError for shapes, layers or labels that do
     not fit together.
     """
-    options = options or Options()
+    options = options or ProbeOptions()
     if list(train_layers) != list(dev_layers):
         raise UsageError(f"train has the layers {', '.join(train_layers)}; dev has {', '.join(dev_layers)}.")
     if not metrics:
@@ -152,7 +153,7 @@ class _Job:
     metrics: Mapping[str, Any]
     label_names: tuple[str, ...]
     common: Mapping[str, Any]
-    options: Options
+    options: ProbeOptions
 
     @classmethod
     def of(
@@ -163,7 +164,7 @@ class _Job:
         metrics: Mapping[str, Any],
         about: Mapping[str, Any],
         label_names: Sequence[str],
-        options: Options,
+        options: ProbeOptions,
     ) -> _Job:
         classify = kind != "regression"
         train, dev = (
@@ -377,7 +378,7 @@ class _Job:
             [{**fit, "estimator": "majority"}], gold[None], np.full((1, len(gold)), count.argmax()), loss[None]
         )
 
-    def gather(self, found: Sequence[_Found]) -> Evaluated:
+    def gather(self, found: Sequence[_Found]) -> Predictions:
         import pandas as pd
 
         plain = {"penalty": np.nan, "held_out": np.nan, "decrement": np.nan, "digest": ""}
@@ -388,7 +389,7 @@ class _Job:
         fits["step"] = pd.array([self.common.get("step")] * len(fits), dtype="Int64")
         n = len(self.rows_dev)
         names = tuple(self.metrics) + ((LOG_LOSS,) if self.classes and LOG_LOSS not in self.metrics else ())
-        return Evaluated(
+        return Predictions(
             fits,
             np.arange(n).astype(str) if self.dev.ids is None else self.dev.ids,
             np.concatenate([one.gold for one in found]),
@@ -432,7 +433,7 @@ def _first_bad(x: Any, rows: np.ndarray) -> int:
     return -1
 
 
-def _complain(found: Evaluated, options: Options) -> None:
+def _complain(found: Predictions, options: ProbeOptions) -> None:
     """Lines for all layers: a narrow grid, a solver that did not get there, folds that gave answers away."""
     layer = "layer " + found.fits["layer_name"].astype(str)
     fits = found.fits.assign(name=np.where(found.fits["layer_name"] == "", found.fits["representation"], layer))

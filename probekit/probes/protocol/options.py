@@ -1,66 +1,73 @@
-"""What a diagnostic classifier is given: how it is fitted, labels of a split, inputs that need no model."""
+"""How probes are fitted: one declaration, for Python, the command line and study files."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-import numpy as np
+from enum import StrEnum
+from math import inf
 
 from probekit.errors import UsageError
-from probekit.probes.protocol.selection import Estimator
+from probekit.recipe import option
 
-if TYPE_CHECKING:
-    from scipy import sparse
-
-__all__ = ["LOG_LOSS", "Inputs", "Labels", "Options"]
+__all__ = ["LOG_LOSS", "Estimator", "ProbeOptions"]
 
 LOG_LOSS = "log-loss"
 
 
+class Estimator(StrEnum):
+    """What is fitted on a layer. Its settings: C, alpha, weight decay, number of dimensions, shrinkage."""
+
+    LOGISTIC = "logistic"
+    RIDGE = "ridge"
+    MLP = "mlp"
+    K_SPARSE = "k-sparse"
+    MASS_MEAN = "mass-mean"
+
+
 @dataclass(frozen=True, slots=True)
-class Options:
+class ProbeOptions:
     """How the probes are fitted.
 
-    estimator : what is fitted; for None logistic regression, or ridge regression for numbers
-    penalties : its settings: C of logistic regression (inverse strength), alpha of ridge regression, weight decay of
-        the MLP, k of k-sparse probes, shrinkage of the difference of means; None for the estimator's own grid. Of
-        equally good ones the strongest is taken. Features are standardised.
-    choose_by : "log-loss" (squared error for numbers), or a metric's name; accuracy picks the majority class where
-        classes are unequal. folds : of train, which choose the setting; whole groups each
-    held_out : instead of folds, one share of train
-    hold_out_domains : hold out whole domains of train (templates, documents, genres), for when examples of one domain
-        resemble each other, so that its other examples would give an answer away
-    hold_out_types : hold out whole word types, so that a word's label is not known by heart when the penalty is chosen
-    balanced : give all classes the same weight in the fit. Log losses are then those of balanced probabilities
-    controls : how often labels are shuffled, and how many control tasks are made where words are labelled; None for 10
-        (3 where words are labelled), 0 for none
-    calibrate : also rows of calibration error and Brier score, before and after temperature scaling
-    seed : of folds, controls and resamples
-    resamples : of the bootstrap; 0 for no interval. level : its coverage
-    max_iter : of the solver
-    threads : layers fitted at a time, None for one a core; the numbers do not depend on it
+    Raises
+    ------
+    UsageError
+        For a value out of range.
     """
 
-    estimator: Estimator | str | None = None
-    penalties: tuple[float, ...] | None = None
-    choose_by: str = LOG_LOSS
-    folds: int = 5
-    held_out: float | None = None
-    hold_out_domains: bool = False
-    hold_out_types: bool = False
-    balanced: bool = False
-    controls: int | None = None
-    calibrate: bool = False
-    seed: int = 0
-    resamples: int = 1000
-    level: float = 0.95
-    max_iter: int = 5000
-    threads: int | None = None
+    estimator: Estimator | None = option(
+        None, "logistic, mlp, k-sparse or mass-mean (difference of means); ridge for numbers."
+    )
+    penalties: tuple[float, ...] | None = option(
+        None,
+        "With commas: C of logistic regression (inverse), alpha of ridge regression, weight decays of mlp, numbers of "
+        "dimensions of k-sparse, shrinkages of mass-mean. Of equally good ones the strongest is taken.",
+    )
+    choose_by: str = option(
+        LOG_LOSS,
+        "What chooses the penalty: log-loss (squared error for numbers), or a metric; accuracy picks the majority "
+        "class where classes are unequal.",
+    )
+    folds: int = option(5, "Of train, whole groups each, which choose the penalty.")
+    held_out: float | None = option(None, "Choose the penalty on one share of train instead.")
+    hold_out_domains: bool = option(False, "Hold out whole domains of train: templates, genres, documents.")
+    hold_out_types: bool = option(False, "Hold out whole word types of train.")
+    balanced: bool = option(
+        default=False,
+        help="Give all classes the same weight in the fit; log losses are then balanced, too.",
+    )
+    controls: int | None = option(
+        None, "Shuffled labels, and control tasks for words: how many; 10 (3 for words) without it, 0 for none."
+    )
+    calibrate: bool = option(False, "Measure calibration, before and after temperature scaling.")
+    resamples: int = option(1000, "Of the bootstrap interval; 0 for none.")
+    level: float = option(0.95, "Coverage of the interval.")
+    seed: int = option(0, "Of folds, controls and resamples.")
+    max_iter: int = option(5000, "Iterations of the solver at most.")
+    threads: int | None = option(None, "Layers fitted at a time; one a core without it. Numbers do not depend on it.")
 
     def __post_init__(self) -> None:
         numbers = self.penalties is None or not isinstance(self.penalties, str)
-        if not numbers or (self.penalties is not None and not all(0 < p < np.inf for p in self.penalties or (0,))):
+        if not numbers or (self.penalties is not None and not all(0 < p < inf for p in self.penalties or (0,))):
             raise UsageError(f"penalties are positive numbers, not {self.penalties!r}.")
         if self.held_out is not None and not 0 < self.held_out < 1:
             raise UsageError(f"held_out is a share between 0 and 1, not {self.held_out}.")
@@ -73,49 +80,3 @@ class Options:
             raise UsageError(f"a seed is 0 or more, folds are 2 or more, not {self.seed} and {self.folds}.")
         if self.resamples < 0 or not 0 < self.level < 1 or (self.threads is not None and self.threads < 1):
             raise UsageError("resamples are 0 or more, a level lies between 0 and 1, and threads are 1 or more.")
-
-
-@dataclass(frozen=True, slots=True)
-class Labels:
-    """Labels of one split.
-
-    y : int (n,) with -1 for unlabelled, or float (n,) with NaN
-    groups : int (n,), rows that are held out and resampled together: the sentence of each word, where a row is a word,
-        or the domain of each example; None where every row stands for itself
-    types : int (n,), the word type of each row, numbered alike in train and dev; None where rows are no words
-    ids : str (n,), names of the rows; None for their numbers
-    seen : bool (n,), of dev: whether the example occurs in train exactly
-    """
-
-    y: np.ndarray
-    groups: np.ndarray | None = None
-    types: np.ndarray | None = None
-    ids: np.ndarray | None = None
-    seen: np.ndarray | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("groups", "types", "ids", "seen"):
-            if (value := getattr(self, name)) is not None and np.shape(value) != np.shape(self.y):
-                raise UsageError(f"{name} {np.shape(value)} do not go with {np.shape(self.y)} labels.")
-
-    @property
-    def known(self) -> np.ndarray:
-        """Which rows are labelled, bool (n,)."""
-        return ~np.isnan(self.y) if self.y.dtype.kind == "f" else self.y >= 0
-
-    def __getitem__(self, rows: np.ndarray) -> Labels:
-        return Labels(
-            self.y[rows],
-            *(None if v is None else v[rows] for v in (self.groups, self.types, self.ids, self.seen)),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Inputs:
-    """What is probed beside the layers and needs no model, for train and dev.
-
-    bag : float32 csr (n, v), whose pieces occur; length : float32 (n, k)
-    """
-
-    bag: tuple[sparse.csr_matrix, sparse.csr_matrix] | None = None
-    length: tuple[np.ndarray, np.ndarray] | None = None

@@ -12,7 +12,7 @@ from probekit.statistics._sums import Units
 from probekit.statistics.bootstrap import estimates, intervals, replicates
 from probekit.statistics.calibration import MEASURES
 from probekit.statistics.controls import METRIC, selectivity_interval
-from probekit.statistics.predictions import Evaluated
+from probekit.statistics.predictions import Predictions
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +23,7 @@ KEYS = ("layer_name", "representation", "estimator")
 
 
 def probe_rows(
-    found: Evaluated,
+    found: Predictions,
     metrics: Mapping[str, Any],
     *,
     seen: np.ndarray | None = None,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,6 +14,7 @@ import torch
 import xxhash
 
 from probekit.errors import NonFiniteError, UsageError
+from probekit.probes.protocol.options import Estimator
 from probekit.probes.solvers import ksparse, mass_mean, mlp
 from probekit.probes.solvers._path import Path
 from probekit.probes.solvers.design import Moments, moments, precision
@@ -28,16 +28,6 @@ Outcome = tuple[np.ndarray | None, np.ndarray]
 """Log losses (targets, settings, m) in nats, None for numbers; and what is predicted, of the same shape."""
 Criterion = Callable[[np.ndarray, np.ndarray, np.ndarray | None], np.ndarray]
 """Labels (T, m), predicted (T, S, m), log losses (T, S, m) → what is made small, (T, S)."""
-
-
-class Estimator(StrEnum):
-    """What is fitted on a layer. Its settings: C, alpha, weight decay, number of dimensions, shrinkage."""
-
-    LOGISTIC = "logistic"
-    RIDGE = "ridge"
-    MLP = "mlp"
-    K_SPARSE = "k-sparse"
-    MASS_MEAN = "mass-mean"
 
 
 @dataclass(frozen=True, slots=True)

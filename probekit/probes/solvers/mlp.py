@@ -20,13 +20,13 @@ from probekit.runtime import Progress, no_progress, torch_threads
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["MLP", "WEIGHT_DECAYS", "MLPPath", "Options", "path", "regression_path"]
+__all__ = ["MLP", "WEIGHT_DECAYS", "MLPOptions", "MLPPath", "path", "regression_path"]
 
 WEIGHT_DECAYS = (0.1, 1.0, 10.0, 100.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class MLPOptions:
     """How the perceptrons are trained.
 
     hidden : units; dropout : share of them that is silent in a step
@@ -93,7 +93,7 @@ class MLP(Probe):
     """A perceptron for every target and weight decay (see ``path``)."""
 
     def __init__(
-        self, weight_decays: Sequence[float] = WEIGHT_DECAYS, *, seed: int = 0, options: Options | None = None
+        self, weight_decays: Sequence[float] = WEIGHT_DECAYS, *, seed: int = 0, options: MLPOptions | None = None
     ) -> None:
         self.weight_decays, self.seed, self.options = weight_decays, seed, options
 
@@ -111,7 +111,7 @@ def path(
     weights: np.ndarray | None = None,
     progress: Progress | None = None,
     groups: np.ndarray | None = None,
-    options: Options | None = None,
+    options: MLPOptions | None = None,
 ) -> MLPPath:
     """Train a perceptron for every target and weight decay.
 
@@ -127,7 +127,7 @@ def path(
     where the inner held-out part holds nothing of a target.
     """
     x, codes, w = checked(x, codes, classes, weights)
-    return _train(_job(x, codes, w, classes, settings, seed, groups, options or Options()), progress or no_progress)
+    return _train(_job(x, codes, w, classes, settings, seed, groups, options or MLPOptions()), progress or no_progress)
 
 
 def regression_path(
@@ -139,7 +139,7 @@ def regression_path(
     weights: np.ndarray | None = None,
     progress: Progress | None = None,
     groups: np.ndarray | None = None,
-    options: Options | None = None,
+    options: MLPOptions | None = None,
 ) -> MLPPath:
     """The same for values, y float (T, n), NaN for unlabelled, by least squares; ``outputs(x)[..., 0]`` predicts them.
 
@@ -154,7 +154,7 @@ def regression_path(
     scale = np.sqrt((w * (y - centre) ** 2).sum(1, keepdims=True) / total)
     if not (scale > 0).all():
         raise UsageError(f"target {int(np.flatnonzero(scale == 0)[0])} does not vary; there is nothing to predict.")
-    job = _job(x, (y - centre) / scale, w, 1, settings, seed, groups, options or Options())
+    job = _job(x, (y - centre) / scale, w, 1, settings, seed, groups, options or MLPOptions())
     fit = _train(job, progress or no_progress)
     return replace(fit, w2=fit.w2 * scale[:, :, None, None], b2=fit.b2 * scale[:, :, None] + centre[:, :, None])
 
@@ -171,7 +171,7 @@ class _Job:
     seeds: tuple[int, ...]
     held: np.ndarray
     rng: np.random.Generator
-    options: Options
+    options: MLPOptions
 
     def labels(self, rows: np.ndarray, targets: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
         """Labels and weights of the rows for each model, (models, rows)."""
@@ -189,7 +189,7 @@ def _job(
     settings: Sequence[float],
     seed: int | Sequence[int],
     groups: np.ndarray | None,
-    options: Options,
+    options: MLPOptions,
 ) -> _Job:
     if not len(settings) or not all(s >= 0 for s in settings):
         raise UsageError(f"weight decays are not negative, unlike {tuple(settings)}.")
@@ -268,7 +268,7 @@ def _hold_out(n: int, groups: np.ndarray | None, share: float, rng: np.random.Ge
     return np.isin(unit, rng.permutation(units)[: max(1, round(share * units))])
 
 
-def _batches(rows: np.ndarray, options: Options, rng: np.random.Generator) -> Iterator[np.ndarray]:
+def _batches(rows: np.ndarray, options: MLPOptions, rng: np.random.Generator) -> Iterator[np.ndarray]:
     """Rows of each step of a round; a last batch of less than half the size is left for the next pass."""
     steps = 0
     while steps < options.steps:

@@ -1,0 +1,78 @@
+"""The commands, by name and place; a command's module is imported when that command is asked for, and no other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, get_args, get_origin
+
+from cyclopts import App, Group, Parameter
+
+__all__ = ["COMMANDS", "Command", "make_app"]
+
+HELP = """What each layer of a language model knows, how adaptation changes it, and how sure we are.
+
+Start with `probekit demo`; then `probekit cache-activations`, `probekit probe` and `probekit plot layers`."""
+
+ANALYSE = Group.create_ordered("Ask what layers know")
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Where a command is, "module:function" or "module:app"; one line of help; the part of the list it stands in."""
+
+    place: str
+    help: str
+    group: Group
+
+
+COMMANDS: dict[str, Command] = {
+    "probe": Command("probekit.cli.probe:probe", "Fit a diagnostic classifier on each layer.", ANALYSE),
+}
+
+
+def make_app(words: Sequence[str] = ()) -> App:
+    """The command line. The command that ``words`` begin with is imported, the others stay names."""
+    app = App(
+        "probekit",
+        help=HELP,
+        help_format="markdown",
+        version=_version,
+        default_parameter=Parameter(negative=(), show_default=_shown),
+        config=_commas,
+        exit_on_error=False,
+        print_error=False,
+        result_action="return_value",
+    )
+    for name, command in COMMANDS.items():
+        if words[:1] == [name]:
+            module, _, attribute = command.place.partition(":")
+            app.command(getattr(import_module(module), attribute), name=name)
+        else:
+            app.command(command.place, name=name, help=command.help, group=command.group)
+    return app
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return f"probekit {version('probekit')}"
+
+
+def _shown(value: Any) -> str | None:
+    """A default in help: not that a flag is off, or that nothing is given."""
+    return None if value is None or value is False or value == () else str(value)
+
+
+def _commas(app: App, commands: Any, arguments: Any) -> None:
+    """``--penalties 0.1,1,10``: an option that takes any number of values takes them with commas."""
+    for argument in arguments:
+        hints = (argument.hint, *get_args(argument.hint))
+        if any(get_origin(hint) is tuple and get_args(hint)[-1:] == (...,) for hint in hints):
+            argument.tokens[:] = [
+                token.evolve(value=word.strip())
+                for token in argument.tokens
+                for word in (token.value.split(",") if token.keyword else [token.value])
+                if word.strip() or not token.keyword
+            ]

@@ -1,0 +1,495 @@
+"""Recipes: work as a value. The name of a public function and its arguments, which can be kept, shown and run again.
+
+    result = probekit.probe("cola.train.h5", "cola.dev.h5", folds=3)
+    result.recipe.words()       # ["probekit", "probe", "cola.train.h5", "cola.dev.h5", "--folds", "3"]
+    result.recipe.run()         # the same again
+
+A command line makes one, a call in a notebook makes the same one, a step of a study holds one, an evidence card keeps
+one, and ``probekit reproduce`` runs one. Words are one way to show it; nothing is read back out of words.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import inspect
+import json
+import shlex
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import lru_cache, wraps
+from importlib import import_module
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from probekit.errors import UsageError
+
+__all__ = ["FUNCTIONS", "Function", "Read", "Recipe", "as_json", "current", "option", "public"]
+
+Json = Any
+"""None, a bool, a number, a string, or lists and string-keyed dicts of these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A public function that can be run from a recipe.
+
+    Attributes
+    ----------
+    place : str
+        "module:name".
+    writes : tuple of str
+        The parameters that name what it writes. They are no part of what determines its numbers.
+    rows : str
+        Which of them names the rows that it leaves; "" where it leaves none.
+    inside : str
+        The file of the rows, where ``rows`` names a folder.
+    always : tuple of str
+        What it writes even where not asked to.
+    """
+
+    place: str
+    writes: tuple[str, ...] = ("out",)
+    rows: str = "out"
+    inside: str = ""
+    always: tuple[str, ...] = ()
+
+
+FUNCTIONS: dict[str, Function] = {
+    "cache_activations": Function("probekit.activations:cache_activations", rows=""),
+    "probe": Function("probekit.analyses.probe:probe"),
+    "mi": Function("probekit.analyses.information:mi"),
+    "mdl": Function("probekit.analyses.mdl:mdl"),
+    "compare": Function("probekit.analyses.comparison:compare"),
+    "summary": Function("probekit.analyses.comparison:summary"),
+    "domains": Function("probekit.analyses.domains:domains", ("out", "counts")),
+    "train": Function("probekit.adaptation.train:train", ("out", "caches"), inside="rows.parquet"),
+    "evaluate": Function("probekit.adaptation.evaluate:evaluate", ("out", "caches")),
+    "search": Function("probekit.adaptation.search.search:search", inside="rows.parquet"),
+    "guidelines": Function("probekit.analyses.guidelines:guidelines"),
+    "table": Function("probekit.tables:table", ("out", "rows_out"), "rows_out"),
+    "plot": Function("probekit.plots:plot", rows=""),
+    "report": Function("probekit.report:report", rows=""),
+    "study": Function("probekit.studies:study", rows=""),
+    "demo": Function("probekit.demo:demo", ("figures", "caches"), "figures", "layers.parquet", ("caches",)),
+}
+"""The closed table of what a recipe may name. The key is the public name: ``probekit.NAME`` and ``probekit NAME``."""
+
+
+def option(default: Any, help: str, **metadata: Any) -> Any:
+    """A field of a frozen dataclass of options, with what ``--help`` says of it.
+
+    Parameters
+    ----------
+    default : object
+        Its default.
+    help : str
+        A sentence, with the unit where there is one.
+    **metadata
+        Further facts, such as ``metavar``.
+    """
+    return field(default=default, metadata={"help": help, **metadata})
+
+
+SILENT = ("progress",)
+"""Parameters that are no part of a recipe."""
+
+_CURRENT: ContextVar[Recipe | None] = ContextVar("recipe", default=None)
+
+
+def current() -> Recipe | None:
+    """The recipe of the public function that is at work; of the outermost where one calls another."""
+    return _CURRENT.get()
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What an analysis read: where it was, what kind of thing it is, and the digest of its content.
+
+    Attributes
+    ----------
+    path : str
+        As it was named.
+    kind : str
+        "cache", "rows", "predictions", "run", "data", "corpus" or "model".
+    digest : str
+        Of what determines the numbers: the ``spec_id`` of a cache, xxh3 of a file's bytes.
+    about : mapping
+        What else is known of it: the spec of a cache, and the recipe that makes it.
+    """
+
+    path: str
+    kind: str
+    digest: str
+    about: Mapping[str, Json] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Json]:
+        return {"path": self.path, "kind": self.kind, "digest": self.digest, **self.about}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A public function's name and its arguments.
+
+    Attributes
+    ----------
+    function : str
+        A key of :data:`FUNCTIONS`.
+    arguments : mapping
+        By parameter, as JSON: those that differ from their defaults.
+    defaults : mapping
+        The other arguments, as they were when the recipe was made: a later version may have other defaults.
+    leaves : mapping
+        By parameter, where what it leaves goes.
+    """
+
+    function: str
+    arguments: Mapping[str, Json]
+    defaults: Mapping[str, Json] = field(default_factory=dict)
+    leaves: Mapping[str, Json] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, function: str, arguments: Mapping[str, Any]) -> Recipe:
+        """The recipe of a call with these arguments, by name; UsageError for a name that there is not."""
+        known = parameters(function)
+        given: dict[str, Json] = {}
+        for name, value in arguments.items():
+            if name in SILENT:
+                continue
+            if name not in known:
+                close = difflib.get_close_matches(name, known, n=2) or list(known)
+                raise UsageError(f"{function} takes no {name!r}; did you mean {' or '.join(close)}?")
+            given[name] = as_json(value)
+        plain = {name: as_json(p.default) for name, p in known.items() if p.default is not p.empty}
+        plain |= {name: [] for name, p in known.items() if p.kind is p.VAR_POSITIONAL}
+        writes = FUNCTIONS[function].writes
+        leaves = {name: value for name, value in given.items() if name in writes and value is not None}
+        told = {name: given.get(name, plain.get(name)) for name in known if name not in writes and name not in SILENT}
+        own = {name: value for name, value in told.items() if name not in plain or value != plain[name]}
+        return cls(function, own, {name: value for name, value in told.items() if name not in own}, leaves)
+
+    def to_json(self) -> dict[str, Json]:
+        """As a card keeps it."""
+        return {name: getattr(self, name) for name in ("function", "arguments", "defaults", "leaves")}
+
+    @classmethod
+    def from_json(cls, told: Any) -> Recipe:
+        """What :meth:`to_json` gave, from a stranger as well: UsageError for what is no recipe of this version."""
+        try:
+            name, parts = str(told["function"]), [dict(told.get(k) or {}) for k in ("arguments", "defaults", "leaves")]
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UsageError(f"this is no recipe ({error!r}).") from None
+        if name not in FUNCTIONS:
+            raise UsageError(f"there is no function {name!r} to run; there are {', '.join(FUNCTIONS)}.")
+        known, writes = parameters(name), FUNCTIONS[name].writes
+        for part, inside in zip(parts, (False, False, True), strict=True):
+            for key in part:
+                if key not in known or (key in writes) != inside or key in SILENT:
+                    raise UsageError(f"{name} takes no {key!r}; it takes {', '.join(k for k in known)}.")
+        return cls(name, *parts)
+
+    def call(self) -> Callable[..., Any]:
+        """The function itself."""
+        return find(self.function)
+
+    def run(self, **more: Any) -> Any:
+        """Call the function with these arguments, each checked against the type that it is declared with.
+
+        Parameters
+        ----------
+        **more
+            Further arguments, such as ``progress``, or another ``out``.
+
+        Raises
+        ------
+        UsageError
+            For an argument of the wrong type, and for one that was an object of Python which JSON does not hold.
+        """
+        return bound_call(self.function, {**self.defaults, **self.arguments, **self.leaves}, more)
+
+    def identity(self, reads: Iterable[str] = ()) -> str:
+        """xxh3 of what determines the numbers: function, arguments and digests of what is read.
+
+        Where things are written and how many threads work is no part of it.
+        """
+        import xxhash
+
+        known = parameters(self.function)
+        numeric = {k: v for k, v in {**self.defaults, **self.arguments}.items() if is_numeric(known, k)}
+        told = ["recipe/1", self.function, dict(sorted(numeric.items())), sorted(reads)]
+        return xxhash.xxh3_128_hexdigest(json.dumps(told, ensure_ascii=False).encode())
+
+    def words(self) -> list[str]:
+        """The command line that does the same."""
+        known = parameters(self.function)
+        words = ["probekit", self.function.replace("_", "-")]
+        arguments = {**self.arguments, **self.leaves}
+        for name, p in known.items():
+            if name in arguments and p.kind in (p.VAR_POSITIONAL, p.POSITIONAL_ONLY):
+                value = arguments[name]
+                words += [_word(v) for v in (value if isinstance(value, list) else [value])]
+        for name, p in known.items():
+            if name in arguments and p.kind not in (p.VAR_POSITIONAL, p.POSITIONAL_ONLY):
+                words += _option(name, arguments[name], repeat=name in REPEATED.get(self.function, ()))
+        return words
+
+    def __str__(self) -> str:
+        return shlex.join(self.words())
+
+    __hash__ = None  # type: ignore[assignment]  # it holds dicts
+
+
+REPEATED: dict[str, tuple[str, ...]] = {"evaluate": ("task",), "plot": ("out", "summary")}
+"""ProbeOptions that are given once for each value, not with commas."""
+
+
+def _option(name: str, value: Json, *, repeat: bool) -> list[str]:
+    flag = f"--{name.rstrip('_').replace('_', '-')}"
+    if isinstance(value, bool):
+        return [flag] if value else [f"--no-{flag[2:]}"]
+    if isinstance(value, list):
+        return [w for v in value for w in (flag, _word(v))] if repeat else [flag, ",".join(map(_word, value))]
+    return [flag, _word(value)]
+
+
+def _word(value: Json) -> str:
+    return value if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else json.dumps(value)
+
+
+def as_json(value: Any) -> Json:
+    """An argument as JSON. What has a name or a place goes by it; an object that JSON cannot hold by its type alone."""
+    if value is None or (isinstance(value, bool | int | float) and not isinstance(value, Enum)):
+        return value
+    if isinstance(value, Enum):
+        return as_json(value.value)
+    if isinstance(value, str | Path):
+        return str(value)
+    if hasattr(value, "__recipe__"):
+        return value.__recipe__()
+    if isinstance(value, Mapping):
+        return {str(k): as_json(v) for k, v in value.items()}
+    if isinstance(value, list | tuple | set | frozenset | range):
+        return [as_json(v) for v in (sorted(value) if isinstance(value, set | frozenset) else value)]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: as_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if type(value).__module__ == "numpy" and hasattr(value, "tolist") and getattr(value, "size", 1) <= 64:
+        return as_json(value.tolist())
+    return {"object": f"{type(value).__module__}.{type(value).__qualname__}"}
+
+
+# functions ------------------------------------------------------------------------------------------------------------
+
+
+def find(name: str) -> Callable[..., Any]:
+    """The public function of this name."""
+    module, _, attribute = FUNCTIONS[name].place.partition(":")
+    return typing.cast("Callable[..., Any]", getattr(import_module(module), attribute))
+
+
+def parameters(name: str) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a public function, its options among them."""
+    return inspect.signature(find(name)).parameters
+
+
+def is_numeric(known: Mapping[str, inspect.Parameter], name: str) -> bool:
+    """Whether an argument has a part in the numbers; fields of options say so in their metadata."""
+    return name in known and name not in ("threads", "jobs", "device", "overwrite", "report_to", "model_name")
+
+
+@lru_cache(maxsize=64)
+def _adapters(name: str) -> dict[str, Any]:
+    """What checks each argument, by parameter."""
+    from pydantic import ConfigDict, TypeAdapter
+
+    function = find(name)
+    hints = typing.get_type_hints(inspect.unwrap(function))
+    for kind in getattr(function, "options", {}).values():
+        hints |= typing.get_type_hints(kind)
+    config = ConfigDict(arbitrary_types_allowed=True)
+    found = {}
+    for key, p in parameters(name).items():
+        if key in SILENT:
+            continue
+        hint: Any = hints.get(key, Any)
+        many: Any = tuple[hint, ...] if p.kind is p.VAR_POSITIONAL else hint
+        found[key] = TypeAdapter(many, config=_config(hint, config))
+    return found
+
+
+def _config(hint: Any, config: Any) -> Any:
+    """pydantic takes no configuration for a type that has one of its own."""
+    return None if dataclasses.is_dataclass(hint) else config
+
+
+def bound_call(name: str, arguments: Mapping[str, Json], more: Mapping[str, Any]) -> Any:
+    """Call a public function with JSON arguments by name, each checked."""
+    from pydantic import ValidationError
+
+    adapters, known = _adapters(name), parameters(name)
+    positional: list[Any] = []
+    keyword: dict[str, Any] = dict(more)
+    for key, p in known.items():
+        if key not in arguments or key in more:
+            continue
+        if (lost := _object_in(arguments[key])) is not None:
+            raise UsageError(f"{name} was given an object of Python as {key} ({lost}), which no recipe can hold.")
+        try:
+            value = adapters[key].validate_python(_made(arguments[key]))
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise UsageError(f"{name}: {key} is {arguments[key]!r}; {first['msg']}.") from None
+        if p.kind is p.VAR_POSITIONAL:
+            positional += value
+        elif p.kind is p.POSITIONAL_ONLY:
+            positional.append(value)
+        else:
+            keyword[key] = value
+    return find(name)(*positional, **keyword)
+
+
+def _object_in(value: Json) -> str | None:
+    if isinstance(value, dict):
+        return (
+            value["object"] if set(value) == {"object"} else next(filter(None, map(_object_in, value.values())), None)
+        )
+    return next(filter(None, map(_object_in, value)), None) if isinstance(value, list) else None
+
+
+def _made(value: Json) -> Any:
+    """A nested recipe, done: a comparison of two results that no file holds."""
+    if isinstance(value, dict) and set(value) == {"recipe"}:
+        return Recipe.from_json(value["recipe"]).run()
+    return [_made(v) for v in value] if isinstance(value, list) else value
+
+
+@contextmanager
+def _making(recipe: Recipe) -> Iterator[None]:
+    token = _CURRENT.set(_CURRENT.get() or recipe)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
+
+
+def public(name: str | None = None, /, **options: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make a function public: its options may be given one by one, and what it returns knows its recipe.
+
+    ::
+
+        @public(options=ProbeOptions)
+        def probe(*caches, options, progress=no_progress) -> Result: ...
+
+        probe("a.h5", "b.h5", folds=3, out="rows.parquet")      # or options=ProbeOptions(folds=3)
+
+    Parameters
+    ----------
+    name : str, optional
+        In :data:`FUNCTIONS`; the function's own for None.
+    **options : type
+        By parameter of the function, the frozen dataclass that its fields are taken from.
+
+    Notes
+    -----
+    A function that returns a :class:`probekit.rows.Result` and has no parameter ``out`` is given one: the result is
+    saved there.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        called = name or function.__name__
+        own = inspect.signature(function)
+        saves = "out" not in own.parameters and FUNCTIONS[called].rows == "out"
+        flat = _flat(own, options, saves=saves)
+
+        @wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            given = _spread(kwargs, options)
+            _check_names(called, given, flat)
+            bound = flat.bind(*args, **given)
+            bound.apply_defaults()
+            told = dict(bound.arguments)
+            groups = {part: kind(**{k: told[k] for k in _fields(kind)}) for part, kind in options.items()}
+            told |= {k: getattr(groups[part], k) for part, kind in options.items() for k in _fields(kind)}
+            recipe = Recipe.of(called, told)
+            out = told.get("out") if saves else None
+            if saves:
+                from probekit.rows.files import check_out
+
+                check_out(None if out is None else Path(out))
+            began = monotonic()
+            taken = {k for kind in options.values() for k in _fields(kind)} | ({"out"} if saves else set())
+            passed = {k: v for k, v in bound.arguments.items() if k not in taken}
+            positional, keyword = _split(own, passed)
+            with _making(recipe):
+                result = function(*positional, **keyword, **groups)
+            return _finish(result, recipe, out, monotonic() - began)
+
+        call.__signature__ = flat  # type: ignore[attr-defined]
+        call.options = options  # type: ignore[attr-defined]
+        return call
+
+    return decorate
+
+
+def _fields(kind: type) -> list[str]:
+    return [f.name for f in dataclasses.fields(kind)]
+
+
+def _flat(own: inspect.Signature, options: Mapping[str, type], *, saves: bool) -> inspect.Signature:
+    """The function's parameters, with the fields of its options in their place."""
+    P = inspect.Parameter
+    found = [p for p in own.parameters.values() if p.name not in options and p.kind is not P.VAR_KEYWORD]
+    for kind in options.values():
+        for f in dataclasses.fields(kind):
+            default = f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
+            default = P.empty if default is dataclasses.MISSING else default
+            found.append(P(f.name, P.KEYWORD_ONLY, default=default, annotation=f.type))
+    if saves:
+        found.append(P("out", P.KEYWORD_ONLY, default=None, annotation="str | Path | None"))
+    return own.replace(parameters=sorted(found, key=lambda p: p.kind))
+
+
+def _spread(kwargs: Mapping[str, Any], options: Mapping[str, type]) -> dict[str, Any]:
+    """Keyword arguments in which ``options=ProbeOptions(…)`` stands for its fields."""
+    given: dict[str, Any] = {}
+    for key, value in kwargs.items():
+        if key in options and isinstance(value, options[key]):
+            given |= {k: getattr(value, k) for k in _fields(options[key])}
+        else:
+            given[key] = value
+    return given
+
+
+def _check_names(called: str, given: Mapping[str, Any], flat: inspect.Signature) -> None:
+    for name in given:
+        if name not in flat.parameters:
+            close = difflib.get_close_matches(name, flat.parameters, n=2) or list(flat.parameters)
+            raise UsageError(f"{called} takes no {name!r}; did you mean {' or '.join(close)}?")
+
+
+def _split(own: inspect.Signature, passed: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Positional and keyword arguments of the function itself."""
+    positional: list[Any] = []
+    keyword: dict[str, Any] = {}
+    for key, value in passed.items():
+        kind = own.parameters[key].kind
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            positional += value
+        elif kind is inspect.Parameter.KEYWORD_ONLY:
+            keyword[key] = value
+        else:
+            positional.append(value)
+    return positional, keyword
+
+
+def _finish(result: Any, recipe: Recipe, out: Any, seconds: float) -> Any:
+    from probekit.rows.result import Result
+
+    if not isinstance(result, Result):
+        return result
+    result = dataclasses.replace(result, recipe=recipe, seconds={recipe.function: seconds, **result.seconds})
+    return result if out is None else result.save(out)

@@ -1,0 +1,28 @@
+"""Rows: one measured number each; the file and the evidence card they are kept in; the result that holds them.
+
+::
+
+    result = probekit.read("cola.parquet")
+    result.rows[result.rows["metric"] == "matthews"]
+"""
+
+from probekit.rows.card import card_path, evidence, read_card
+from probekit.rows.files import check_out, read_rows, write_rows
+from probekit.rows.result import Result, read
+from probekit.rows.schema import COLUMNS, as_rows, called, layer_labels, make_rows
+
+__all__ = [
+    "COLUMNS",
+    "Result",
+    "as_rows",
+    "called",
+    "card_path",
+    "check_out",
+    "evidence",
+    "layer_labels",
+    "make_rows",
+    "read",
+    "read_card",
+    "read_rows",
+    "write_rows",
+]

@@ -1,0 +1,176 @@
+"""The evidence card: beside a file of rows, all that is needed to trust them and to make them again."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from probekit.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from probekit.recipe import Read, Recipe
+
+__all__ = ["card_path", "environment", "evidence", "make_card", "read_card", "refuse_other"]
+
+FORMAT = "probekit-card/2"
+CACHE = (
+    *("task", "split", "n", "data_digest", "model", "checkpoint", "step", "revision", "weights_digest"),
+    *("tokenizer_digest", "random_weights", "cut_at", "pooling", "tokens", "pairs", "stateful", "dtype", "store"),
+    *("device", "allow_nonfinite"),
+)
+"""What a card keeps of the spec of a cache: what determines its numbers, and no more."""
+PACKAGES = ("probekit", "numpy", "scipy", "scikit-learn", "pandas", "torch", "transformers")
+
+
+def make_card(recipe: Recipe, reads: Iterable[Read], seconds: Mapping[str, float]) -> dict[str, Any]:
+    """The card of an analysis, JSON values only: its recipe, what it read, and what it was made with.
+
+    Two calls that do the same have the same card but for ``seconds`` and ``created``.
+    """
+    return {
+        "format": FORMAT,
+        "recipe": recipe.to_json(),
+        "words": str(recipe),
+        "reads": [read.to_json() for read in reads],
+        "seconds": {stage: round(s, 3) for stage, s in seconds.items()},
+        **environment(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def environment() -> dict[str, Any]:
+    """What numbers may depend on beside recipe and data: versions, processor and BLAS, and the revision of the code."""
+    return {
+        "versions": {"python": platform.python_version(), **{p: v for p in PACKAGES if (v := _version(p))}},
+        "machine": _machine(),
+        "git": revision(),
+    }
+
+
+@lru_cache(maxsize=1)
+def _machine() -> dict[str, Any]:
+    from threadpoolctl import threadpool_info  # type: ignore[import-untyped]
+
+    told = platform.processor() or platform.machine()
+    if (info := Path("/proc/cpuinfo")).is_file():
+        names = [line for line in info.read_text(encoding="utf-8").splitlines() if line.startswith("model name")]
+        told = names[0].partition(":")[2].strip() if names else told
+    blas = {f"{one['internal_api']} {one['version']}" for one in threadpool_info() if one["user_api"] == "blas"}
+    return {"system": platform.system(), "processor": told, "blas": sorted(blas)}
+
+
+@lru_cache(maxsize=1)
+def revision() -> str | None:
+    """Revision of the repository that holds this code, with "-dirty" for changed files; None of an installed wheel."""
+    here = Path(__file__).resolve().parent
+
+    def git(*words: str) -> str:
+        run = ["git", "-C", str(here), *words]
+        return subprocess.run(run, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", Path(__file__).name)
+        return git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*") or None
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def evidence(
+    *,
+    caches: Iterable[Any] = (),
+    arguments: Mapping[str, Any] | None = None,
+    seeds: Mapping[str, int] | None = None,
+    durations: Mapping[str, float] | None = None,
+    command: str | None = None,
+) -> dict[str, Any]:
+    """The card of an analysis: all that is needed to trust its rows and make them again. JSON values only.
+
+    caches : the activation caches that were read; their ``spec_id``, ``path`` and what makes them again are kept
+    arguments, seeds : of the analysis; durations : seconds by stage
+    command : the command line that makes the rows again; this process's own where None
+    """
+    program = Path(sys.argv[0])
+    name = program.parent.name if program.name == "__main__.py" else program.name  # of python -m NAME
+    words = [name, *sys.argv[1:]]
+    return {
+        "caches": [{"spec_id": c.spec_id, "path": str(c.path), **_made_of(c)} for c in caches],
+        "arguments": dict(arguments or {}),
+        "seeds": dict(seeds or {}),
+        "durations": {stage: round(s, 3) for stage, s in (durations or {}).items()},
+        "command": shlex.join(words) if command is None else command,
+        "versions": {"python": platform.python_version(), **{p: v for p in PACKAGES if (v := _version(p))}},
+        "git": revision(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _made_of(cache: Any) -> dict[str, Any]:
+    """What a cache is of, as far as it determines the numbers."""
+    spec = getattr(cache, "spec", {})
+    return {"spec": {key: spec[key] for key in CACHE if key in spec}} if spec else {}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def card_path(path: str | Path) -> Path:
+    """Where the evidence card of the rows at ``path`` lies: ``ROWS.parquet`` → ``ROWS.parquet.json``."""
+    path = Path(path)
+    return path.with_name(f"{path.name}.json")
+
+
+def old_card_path(path: str | Path) -> Path:
+    """Where versions before the format "probekit-card/2" left it: ``ROWS.parquet`` → ``ROWS.json``."""
+    return Path(path).with_suffix(".json")
+
+
+def refuse_other(card: Path) -> None:
+    """Raise UsageError where a file that is no evidence card stands in the card's place."""
+    if not card.exists():
+        return
+    try:
+        told = json.loads(card.read_text(encoding="utf-8"))
+        if isinstance(told["rows"], dict):
+            return
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    raise UsageError(f"{card} is in the way of the evidence card, and is none; give the rows another name.")
+
+
+def read_card(path: str | Path) -> dict[str, Any]:
+    """The evidence card of the rows at ``path``; raises DataError where it is absent or describes other rows."""
+    path = Path(path)
+    beside = next((c for c in (card_path(path), old_card_path(path)) if _is_of(c, path)), card_path(path))
+    if not beside.is_file():
+        raise DataError(f"there is no evidence card beside {path.name}.", file=beside)
+    card: dict[str, Any] = json.loads(beside.read_text(encoding="utf-8"))
+    if card.get("rows", {}).get("xxh3_128") != digest(path):
+        raise DataError(f"the card describes other rows than {path.name} holds. Make the rows again.", file=beside)
+    return card
+
+
+def _is_of(card: Path, path: Path) -> bool:
+    try:
+        return bool(json.loads(card.read_text(encoding="utf-8"))["rows"]["file"] == path.name)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def digest(path: Path) -> str:
+    """xxh3 of a file's bytes."""
+    import xxhash
+
+    return xxhash.xxh3_128(path.read_bytes()).hexdigest()

@@ -1,0 +1,105 @@
+"""Rows as files: Parquet or CSV, whole or not at all, with the evidence card beside."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from probekit.errors import DataError, UsageError
+from probekit.rows.card import card_path, digest, refuse_other
+from probekit.rows.schema import NEEDED, TEXT, make_rows
+from probekit.rows.upgrade import is_old, upgrade
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["check_out", "read_rows", "write_rows"]
+
+
+def check_out(path: Path | None) -> None:
+    """Raise UsageError, before the work is done, where no file of rows can be written at ``path``."""
+    if path is None:
+        return
+    if path.suffix not in (".parquet", ".csv"):
+        raise UsageError(f"rows are written as .parquet or .csv, not {path.name!r}.")
+    refuse_other(card_path(path))
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder; name a file, such as {path / 'rows.parquet'}.")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise UsageError(f"nothing can be written in {path.parent} ({error.strerror}).") from None
+
+
+def write_rows(rows: pd.DataFrame, path: str | Path, card: Mapping[str, Any]) -> Path:
+    """Write ``rows`` as Parquet, or CSV by suffix, and ``card`` (from :func:`evidence`) as JSON beside them.
+
+    Both files appear whole: written beside, then renamed, the card last; the card holds the size and the xxh3 digest
+    of the file of rows, so that the two can be told to belong together. Returns ``path``.
+    Raises UsageError for another suffix and DataError for rows that are not rows.
+    """
+    path, rows = Path(path), make_rows(rows)
+    writers: dict[str, Callable[[Path], None]] = {
+        ".parquet": lambda to: rows.to_parquet(to, index=False),
+        ".csv": lambda to: rows.to_csv(to, index=False),
+    }
+    writer = writers.get(path.suffix)
+    if writer is None:
+        raise UsageError(f"rows are written as .parquet or .csv, not {path.suffix!r} ({path}).")
+    refuse_other(card_path(path))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    card_beside = beside.with_suffix(f"{beside.suffix}-card")
+    try:
+        writer(beside)
+        body = {"rows": {"file": path.name, "count": len(rows), "xxh3_128": digest(beside)}, **card}
+        card_beside.write_text(json.dumps(body, indent=2, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
+        beside.replace(path)
+        card_beside.replace(card_path(path))
+    finally:
+        beside.unlink(missing_ok=True)
+        card_beside.unlink(missing_ok=True)
+    return path
+
+
+def read_rows(*paths: str | Path) -> pd.DataFrame:
+    """The rows of all files (Parquet or CSV), one after another. Raises DataError naming the file."""
+    import pandas as pd
+
+    if not paths:
+        raise UsageError("no file of rows was given.")
+    return make_rows(pd.concat([_read(Path(p)) for p in paths], ignore_index=True))
+
+
+def _read(path: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    if path.suffix in {".h5", ".hdf5"}:
+        raise DataError("this is an activation cache, not rows. Make rows of it with probekit probe.", file=path)
+    if path.suffix not in {".parquet", ".csv"}:
+        raise DataError(f"rows are .parquet or .csv, not {path.suffix!r}.", file=path)
+    if not path.is_file():
+        raise DataError("there is no such file of rows.", file=path)
+    try:
+        if path.suffix == ".parquet":
+            return _upgraded(pd.read_parquet(path))
+        text = dict.fromkeys(
+            (*TEXT, "layer_name"), "str"
+        )  # and nothing but blank is missing: a task may be called "NA"
+        return _upgraded(
+            pd.read_csv(path, dtype=text, keep_default_na=False, na_values=[""], float_precision="round_trip")
+        )
+    except DataError as error:
+        raise DataError(str(error), file=path) from None
+    except (OSError, ValueError) as error:  # pyarrow's and pandas' parsing errors are ValueErrors
+        raise DataError(f"cannot be read as {path.suffix[1:]} ({error}).", file=path) from error
+
+
+def _upgraded(rows: pd.DataFrame) -> pd.DataFrame:
+    return make_rows(upgrade(rows) if is_old(rows) and set(NEEDED) <= set(rows.columns) else rows)

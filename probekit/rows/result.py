@@ -1,0 +1,243 @@
+"""What an analysis returns: its rows, what was said of each example, and the recipe that makes them again.
+
+::
+
+    result = probekit.probe("cola.train.h5", "cola.dev.h5")
+    result.compare("shuffled")
+    result.plot()
+    result.save("cola.parquet")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from html import escape
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from probekit.errors import DataError, UsageError
+from probekit.metrics import metric as metric_called
+from probekit.recipe import Read, Recipe
+from probekit.rows.card import make_card, read_card
+from probekit.rows.files import read_rows, write_rows
+from probekit.rows.schema import called, layer_labels
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+__all__ = ["Result", "read"]
+
+PREDICTIONS = "probekit.statistics.predictions:Predictions"
+COMPARE, SUMMARY = "probekit.analyses.comparison:compare", "probekit.analyses.comparison:summary"
+PLOTS = {
+    "probe": "probekit.plots:layer_curve",
+    "mi": "probekit.plots:layer_curve",
+    "mdl": "probekit.plots:layer_curve",
+    "compare": "probekit.plots:difference_curve",
+    "domains": "probekit.plots:domain_map",
+}
+"""How each analysis is drawn on one Axes. This room knows neither plots nor statistics: names are looked up on use."""
+SHOWN = ("task", "split", "model", "checkpoint", "step", "regime", "head", "variant", "representation", "estimator")
+CURVE = (*SHOWN, "analysis", "trained_on", "target", "metric", "seed")
+EXAMPLES = ".examples.parquet"
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """Rows, what was said of each example, and where they come from.
+
+    Attributes
+    ----------
+    rows : DataFrame
+        One measured number a row; see :data:`probekit.rows.COLUMNS`.
+    predictions : tuple of Predictions
+        What was said of each example, one table for each task and split; () where there is nothing to say.
+    recipe : Recipe or None
+        What makes it again; None of rows that were made otherwise.
+    reads : tuple of Read
+        What it was made of, with digests.
+    seconds : mapping
+        How long it took, by stage.
+    card : mapping
+        The evidence card of the file that it was read from; {} of one that was not.
+    path : Path or None
+        Where it is saved.
+    """
+
+    rows: pd.DataFrame
+    predictions: tuple[Any, ...] = ()
+    recipe: Recipe | None = None
+    reads: tuple[Read, ...] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    card: Mapping[str, Any] = field(default_factory=dict)
+    path: Path | None = None
+
+    def save(self, path: str | Path) -> Result:
+        """Write the rows, their evidence card beside them, and what was said of each example.
+
+        Parameters
+        ----------
+        path : path
+            ``ROWS.parquet`` or ``ROWS.csv``. The card is ``ROWS.parquet.json``; examples are
+            ``ROWS.examples.parquet``, with task and split in the name where there are several.
+
+        Returns
+        -------
+        Result
+            This one, which knows where it is saved.
+
+        Raises
+        ------
+        UsageError
+            For another suffix, or a file that is not ours in the card's place.
+        """
+        path = Path(path)
+        recipe = self.recipe and replace(self.recipe, leaves={**self.recipe.leaves, "out": str(path)})
+        card = make_card(recipe, self.reads, self.seconds) if recipe else dict(self.card)
+        write_rows(self.rows, path, card)
+        for one, to in zip(self.predictions, self.prediction_paths(path), strict=True):
+            one.write(to)
+        return replace(self, recipe=recipe, card=card, path=path)
+
+    def prediction_paths(self, path: Path) -> list[Path]:
+        """Where what was said of each example goes, beside rows at ``path``."""
+        if len(self.predictions) < 2:
+            return [path.with_name(f"{path.stem}{EXAMPLES}") for _ in self.predictions]
+        names = [f"{Path(one.task).stem.replace(':', '-')}-{one.split}" for one in self.predictions]
+        return [path.with_name(f"{path.stem}.{name}{EXAMPLES}") for name in names]
+
+    def best(self) -> pd.DataFrame:
+        """The best layer of each curve, one row a curve.
+
+        The best of several layers looks better than it is, and may not differ from others: ``compare("best")`` tells.
+        """
+        rows = self.rows[self.rows["layer"].notna() & self.rows["value"].notna()]
+        gold = rows[(rows["target"] == "gold") & rows["draw"].isna()]
+        keys = [c for c in CURVE if c in gold]
+        found = []
+        for _, curve in gold.groupby(keys, sort=False, dropna=False):
+            if (own := metric_called(str(curve["metric"].iloc[0]))).better:
+                found.append(curve.iloc[[own.best(curve["value"].to_numpy(dtype=float))]])
+        import pandas as pd
+
+        return pd.concat(found, ignore_index=True) if found else gold
+
+    def summary(self, **options: Any) -> Result:
+        """Layer curves in a few numbers, with intervals: see :func:`probekit.summary`."""
+        return _called(SUMMARY)(self, **options)
+
+    def compare(self, against: Any = None, **options: Any) -> Result:
+        """Paired differences: see :func:`probekit.compare`.
+
+        Parameters
+        ----------
+        against : str or Result, optional
+            "shuffled", "best", "layer-0" …, or another result of the same examples.
+        **options
+            Of :func:`probekit.compare`.
+        """
+        compare = _called(COMPARE)
+        if against is None or isinstance(against, str):
+            return compare(self, against=against, **options)
+        return compare(self, against, **options)
+
+    def plot(self, ax: Axes | None = None, **options: Any) -> Axes:
+        """Draw the rows on one Axes, as befits the analysis; UsageError for one that has no such figure."""
+        kinds = set(self.rows["analysis"])
+        if len(kinds) != 1 or not kinds <= PLOTS.keys():
+            raise UsageError(
+                f"rows of {', '.join(sorted(map(str, kinds)))} have no figure of one panel; see probekit.plots."
+            )
+        return _called(PLOTS[kinds.pop()])(self.rows, ax=ax, **options)
+
+    def __recipe__(self) -> Any:
+        """As an argument of another recipe: its file, or else how it is made."""
+        if self.path is not None:
+            return str(self.path)
+        return {"object": "probekit.Result"} if self.recipe is None else {"recipe": self.recipe.to_json()}
+
+    @property
+    def title(self) -> str:
+        """What it is of, in a line."""
+        if self.rows.empty:
+            return "no rows"
+        head = self.rows.iloc[0]
+        told = [c for c in ("task", "split") if self.rows[c].nunique() == 1]
+        what = " ".join(str(head[c]) for c in told) or f"{self.rows['task'].nunique()} tasks"
+        models = self.rows["model"].nunique()
+        return f"{head['analysis'] or 'rows'}: {what}, {called(head) if models == 1 else f'{models} models'}"
+
+    def __repr__(self) -> str:
+        said = f", {len(self.predictions[0].ids):,} examples" if self.predictions else ""
+        return f"<Result {self.title}; {len(self.rows):,} rows{said}>"
+
+    def _repr_html_(self) -> str:
+        best = self.best()
+        shown = best if len(best) else self.rows.head(10)
+        columns = [c for c in (*SHOWN, "metric") if shown[c].astype(str).replace("<NA>", "").ne("").any()]
+        table = shown[columns].assign(layer=layer_labels(shown), value=shown["value"].round(4))
+        for c in ("ci_low", "ci_high"):
+            table[c] = shown[c].round(4)
+        caption = "the best layer of each curve; compare() tells whether it is better than others" if len(best) else ""
+        return (
+            f"<p><b>{escape(self.title)}</b>; {len(self.rows):,} rows. {escape(caption)}</p>"
+            f"{table.to_html(index=False, escape=True, max_rows=20, na_rep='')}"
+            + (f"<p><code>{escape(str(self.recipe))}</code></p>" if self.recipe else "")
+        )
+
+
+def _called(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
+
+
+def read(path: str | Path) -> Result:
+    """The result that was saved at ``path``.
+
+    Parameters
+    ----------
+    path : path
+        Of its rows (``ROWS.parquet``, ``ROWS.csv``), or of ``ROWS.examples.parquet`` alone.
+
+    Raises
+    ------
+    DataError
+        Where there is no such file, or it is none of these.
+    """
+    path = Path(path)
+    if path.name.endswith(EXAMPLES):
+        one = _called(PREDICTIONS).read(path)
+        return Result(one.fits.assign(analysis=""), (one,), path=path)
+    rows = read_rows(path)
+    found = sorted(p for p in path.parent.glob(f"{_glob(path.stem)}*{EXAMPLES}") if _belongs(p, path))
+    try:
+        card = read_card(path)
+    except DataError:
+        card = {}
+    recipe = None
+    if told := card.get("recipe"):
+        try:
+            recipe = Recipe.from_json(told)
+        except UsageError:
+            recipe = None  # of a later version
+    reads = tuple(
+        Read(r["path"], r["kind"], r["digest"], {k: v for k, v in r.items() if k not in ("path", "kind", "digest")})
+        for r in card.get("reads", ())
+    )
+    said = tuple(_called(PREDICTIONS).read(p) for p in found)
+    return Result(rows, said, recipe, reads, dict(card.get("seconds", {})), card, path)
+
+
+def _glob(text: str) -> str:
+    from glob import escape as literal
+
+    return literal(text)
+
+
+def _belongs(examples: Path, rows: Path) -> bool:
+    """Whether examples are of these rows, not of a file whose name begins alike."""
+    middle = examples.name.removeprefix(rows.stem).removesuffix(EXAMPLES)
+    return not middle or (middle.startswith(".") and not rows.with_name(f"{rows.stem}{middle}.parquet").exists())

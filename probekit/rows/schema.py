@@ -1,0 +1,152 @@
+"""The columns of rows: what says which number a row is, the number, and what it rests on.
+
+A row is one measured number. Columns say what it is; plots, tables and reports choose rows by columns, and nothing is
+read out of a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from probekit.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["COLUMNS", "KEYS", "as_rows", "called", "layer_labels", "make_rows"]
+
+COLUMNS = (
+    *("analysis", "task", "split", "trained_on", "model", "checkpoint", "step", "regime", "head", "variant"),
+    *("site", "layer", "position", "representation", "estimator", "target", "draw"),
+    *("metric", "value", "ci_low", "ci_high", "p", "seed", "n"),
+)
+"""The columns that come first, in this order.
+
+analysis : the public function that measured; task, split, model : names
+trained_on, checkpoint, step, regime, head, variant : of a trained model: the task that it learned, the name of its run,
+    the step, "fine-tune" or "feature-extraction", its task model, and the name that a study gives such runs
+site, layer : where in the model: "resid_post" and 0 … L, "final_norm" without a number, "" where no layer is read
+position, representation : which tokens, and how they become a vector; estimator : what measured
+target : "gold", or the name of a control; draw : the number of one draw of a control, missing for what sums draws up
+metric : a name of :data:`probekit.metrics.METRICS`; value, ci_low, ci_high : NaN where undefined or not estimated
+p : of the analysis's own null hypothesis, before any correction; seed : Int64 or missing
+n : how many examples the number rests on
+"""
+KEYS = tuple(c for c in COLUMNS if c not in ("value", "ci_low", "ci_high", "p", "n"))
+"""What says which row a row is."""
+TEXT = (
+    *(
+        "analysis",
+        "task",
+        "split",
+        "trained_on",
+        "model",
+        "checkpoint",
+        "regime",
+        "head",
+        "variant",
+        "site",
+        "position",
+    ),
+    *("representation", "estimator", "target", "metric"),
+)
+WHOLE = ("step", "layer", "draw", "seed", "n")
+REAL = ("value", "ci_low", "ci_high", "p")
+NEEDED = ("task", "split", "model", "representation", "estimator", "target", "metric", "value", "n")
+RESIDUAL, FINAL = "resid_post", "final_norm"
+
+
+def make_rows(records: Iterable[Mapping[str, Any]] | pd.DataFrame) -> pd.DataFrame:
+    """Records as rows: the columns in order, with their dtypes.
+
+    Parameters
+    ----------
+    records : iterable of mapping, or DataFrame
+        One mapping a row. ``layer`` may be a number, "0" … "L", "final_norm" or None; ``site`` follows from it where it
+        is not given. Columns that are not in ``NEEDED`` may be absent; others beyond COLUMNS follow in order of
+        appearance.
+
+    Raises
+    ------
+    DataError
+        Naming the missing column, or the row and column of a value that is not what it should be.
+    """
+    import pandas as pd
+
+    rows = pd.DataFrame(records if isinstance(records, pd.DataFrame) else list(records))
+    if rows.empty:
+        rows = pd.DataFrame(columns=list(COLUMNS))
+    missing = [c for c in NEEDED if c not in rows]
+    if missing:
+        raise DataError(f"rows lack the columns {', '.join(missing)}; there are {', '.join(map(str, rows.columns))}.")
+    names = rows.pop("layer_name") if "layer_name" in rows else rows.get("layer")
+    rows = rows.assign(**{c: None for c in COLUMNS if c not in rows})
+    if names is not None:
+        labels = [_label(name) for name in names]
+        sites = [RESIDUAL if name.isdecimal() else name for name in labels]
+        rows["site"] = [own or told for own, told in zip(rows["site"].fillna(""), sites, strict=True)]
+        rows["layer"] = [int(name) if name.isdecimal() else None for name in labels]
+    own = [c for c in rows.columns if c not in COLUMNS]
+    rows = rows[[*COLUMNS, *own]].reset_index(drop=True)
+    rows["layer_name"] = layer_labels(rows)
+    for column in TEXT:
+        rows[column] = rows[column].fillna("").astype("string")
+    for column in (*WHOLE, *REAL):
+        rows[column] = _numbers(rows[column], whole=column in WHOLE)
+    if (upside_down := rows["ci_low"] > rows["ci_high"]).any():
+        raise DataError(f"row {_first(upside_down)}: the interval is upside down (ci_low > ci_high).")
+    return rows
+
+
+def layer_labels(rows: pd.DataFrame) -> pd.Series:
+    """Layers as they are shown: "0" … "L", the site where it has no number, "" where no layer is read."""
+    numbers = rows["layer"].astype("Int64").astype("string")
+    sites = rows["site"].astype("string").fillna("")
+    return numbers.fillna(sites.where(sites != RESIDUAL, "")).astype("string")
+
+
+def as_rows(given: Any) -> pd.DataFrame:
+    """Rows, whether they are given as a DataFrame, a :class:`probekit.rows.Result` or the path of a file."""
+    import pandas as pd
+
+    if isinstance(given, pd.DataFrame):
+        return given
+    if isinstance(rows := getattr(given, "rows", None), pd.DataFrame):
+        return rows
+    from probekit.rows.files import read_rows
+
+    if isinstance(given, list | tuple):
+        return make_rows(pd.concat([as_rows(one) for one in given], ignore_index=True))
+    if hasattr(given, "__fspath__") or isinstance(given, str):
+        return read_rows(given)
+    raise UsageError(f"rows are a DataFrame, a Result or a file of rows, not {type(given).__name__}.")
+
+
+def called(row: Mapping[Any, Any] | pd.Series) -> str:
+    """What a row is of in words: model, checkpoint, step and representation, as far as it has them."""
+    step = "" if str(row["step"]) in ("<NA>", "nan", "None") else f"step {row['step']:,}"
+    return ", ".join(filter(None, (row["model"], row["checkpoint"], step, row["representation"])))
+
+
+def _label(layer: Any) -> str:
+    import pandas as pd
+
+    return layer if isinstance(layer, str) else "" if pd.isna(layer) else str(int(layer))
+
+
+def _numbers(column: pd.Series, *, whole: bool) -> pd.Series:
+    import pandas as pd
+
+    numbers = pd.to_numeric(column, errors="coerce")
+    bad = numbers.isna() & column.notna()
+    if whole:
+        bad |= numbers.notna() & (numbers % 1 != 0).fillna(value=False)
+    if bad.any():
+        wanted = "a whole number" if whole else "a number"
+        raise DataError(f"row {_first(bad)}, column {column.name!r}: {column[bad].iloc[0]!r} is not {wanted}.")
+    return numbers.astype("Int64") if whole else numbers.astype("float64")
+
+
+def _first(bad: pd.Series) -> int:
+    return int(bad.to_numpy(dtype=bool).nonzero()[0][0]) + 1
