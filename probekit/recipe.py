@@ -15,6 +15,7 @@ import difflib
 import inspect
 import json
 import shlex
+import sys
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,11 +26,12 @@ from functools import lru_cache, wraps
 from importlib import import_module
 from pathlib import Path
 from time import monotonic
+from types import ModuleType
 from typing import Any
 
 from probekit.errors import UsageError
 
-__all__ = ["FUNCTIONS", "Function", "Read", "Recipe", "as_json", "current", "option", "public"]
+__all__ = ["FUNCTIONS", "Function", "Read", "Recipe", "as_json", "callable_package", "current", "option", "public"]
 
 Json = Any
 """None, a bool, a number, a string, or lists and string-keyed dicts of these."""
@@ -291,6 +293,30 @@ def find(name: str) -> Callable[..., Any]:
     return typing.cast("Callable[..., Any]", getattr(import_module(module), attribute))
 
 
+class _CallablePackage(ModuleType):
+    """A package that is called like a public function, and can be called like it."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return find(self.__name__.rpartition(".")[2])(*args, **kwargs)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return inspect.signature(find(self.__name__.rpartition(".")[2]))
+
+
+def callable_package(name: str) -> None:
+    """Let ``probekit.report(…)`` be the function although ``probekit.report`` is the package that holds it.
+
+    Importing a package puts the module in the function's place; so the module takes calls.
+
+    Parameters
+    ----------
+    name : str
+        ``__name__`` of the package; its last part is a key of :data:`FUNCTIONS`.
+    """
+    sys.modules[name].__class__ = _CallablePackage
+
+
 def parameters(name: str) -> Mapping[str, inspect.Parameter]:
     """The parameters of a public function, its options among them."""
     return inspect.signature(find(name)).parameters
@@ -361,9 +387,12 @@ def _object_in(value: Json) -> str | None:
 
 
 def _made(value: Json) -> Any:
-    """A nested recipe, done: a comparison of two results that no file holds."""
+    """A nested recipe, done: a comparison of two results that no file holds. It writes nothing, whatever it says."""
     if isinstance(value, dict) and set(value) == {"recipe"}:
-        return Recipe.from_json(value["recipe"]).run()
+        inner = Recipe.from_json(value["recipe"])
+        if FUNCTIONS[inner.function].rows != "out" or FUNCTIONS[inner.function].inside:
+            raise UsageError(f"{inner.function} gives no result that another function could take.")
+        return dataclasses.replace(inner, leaves={}).run()
     return [_made(v) for v in value] if isinstance(value, list) else value
 
 

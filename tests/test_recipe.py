@@ -1,0 +1,131 @@
+"""Recipes: a call as a value, its words, and what is refused."""
+
+import inspect
+import json
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from probekit import recipe as module
+from probekit.errors import UsageError
+from probekit.recipe import FUNCTIONS, Function, Recipe, as_json, current, option, public
+from probekit.rows import Result, make_rows
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    folds: int = option(5, "Of train.")
+    layers: tuple[int | str, ...] | None = option(None, "Which.")
+    balanced: bool = option(False, "Whether.")
+
+    def __post_init__(self):
+        if self.folds < 2:
+            raise UsageError(f"folds is {self.folds}.")
+
+
+@public("probe", options=Options)
+def toy(train: str | Path, /, *more: str | Path, options: Options, progress=None) -> Result:
+    """A toy in the place of a public function."""
+    record = {"task": "t", "split": "dev", "model": "m", "representation": "mean", "estimator": "e", "target": "gold"}
+    rows = make_rows([record | {"analysis": "probe", "metric": "accuracy", "value": options.folds / 10, "n": 3}])
+    return Result(rows.assign(outermost=str(current())))
+
+
+@pytest.fixture(autouse=True)
+def table(monkeypatch):
+    monkeypatch.setitem(FUNCTIONS, "probe", Function(f"{__name__}:toy"))
+    monkeypatch.setitem(sys.modules, __name__, sys.modules[toy.__module__])
+    module._adapters.cache_clear()
+    yield
+    module._adapters.cache_clear()
+
+
+def test_options_one_by_one_or_together_are_one_recipe():
+    one, two = toy("a.h5", folds=3), toy("a.h5", options=Options(folds=3))
+    assert one.recipe == two.recipe
+    assert one.recipe.arguments == {"train": "a.h5", "folds": 3}
+    assert one.recipe.defaults == {"more": [], "layers": None, "balanced": False}
+    assert one.rows["outermost"].iloc[0] == str(one.recipe)
+
+
+def test_a_recipe_is_json_and_runs_again():
+    first = toy(Path("a.h5"), "b.h5", layers=[0, "final_norm"], folds=4)
+    again = Recipe.from_json(json.loads(json.dumps(first.recipe.to_json())))
+    assert again == first.recipe
+    assert again.run().recipe == first.recipe
+    assert again.run().rows["value"].iloc[0] == 0.4
+
+
+def test_words():
+    told = toy("a b.h5", "c.h5", layers=(0, 6), balanced=True, folds=3).recipe
+    assert told.words() == ["probekit", "probe", "a b.h5", "c.h5", "--folds", "3", "--layers", "0,6", "--balanced"]
+    assert str(told).startswith("probekit probe 'a b.h5' c.h5")
+
+
+def test_where_it_is_written_and_how_many_threads_are_no_part_of_its_identity(tmp_path):
+    a, b = toy("a.h5").recipe, toy("a.h5", out=tmp_path / "x.parquet").recipe
+    assert a.arguments == b.arguments
+    assert b.leaves == {"out": str(tmp_path / "x.parquet")}
+    assert a.identity(["1"]) == b.identity(["1"])
+    assert len({a.identity(["1"]), a.identity(["2"]), toy("a.h5", folds=3).recipe.identity(["1"])}) == 3
+
+
+def test_the_signature_shows_every_option():
+    assert list(inspect.signature(toy).parameters) == [
+        "train",
+        "more",
+        "progress",
+        "folds",
+        "layers",
+        "balanced",
+        "out",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ({"function": "os.system", "arguments": {"train": "x"}}, "no function 'os.system'"),
+        ({"function": "probe", "arguments": {"train": "x", "shell": True}}, "takes no 'shell'"),
+        ({"function": "probe", "arguments": {"train": "x", "out": "/etc/passwd"}}, "takes no 'out'"),
+        ({"function": "probe", "arguments": {"train": "x", "progress": "print"}}, "takes no 'progress'"),
+        ({"function": "probe", "arguments": {"train": "x"}, "leaves": {"train": "y"}}, "takes no 'train'"),
+        ({"function": "probe", "arguments": ["train"]}, "is no recipe"),
+        ("probekit probe a.h5", "is no recipe"),
+        ({}, "is no recipe"),
+        (None, "is no recipe"),
+    ],
+)
+def test_a_strangers_recipe_is_refused(told, message):
+    with pytest.raises(UsageError, match=message):
+        Recipe.from_json(told)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"folds": "many"}, "folds is 'many'"),
+        ({"folds": 1}, "folds is 1"),
+        ({"layers": {"a": 1}}, "layers is"),
+        ({"train": 3.5}, "train is 3.5"),
+        ({"train": {"object": "probekit.tasks.Task"}}, "an object of Python as train"),
+    ],
+)
+def test_arguments_are_checked_before_anything_runs(change, message):
+    told = toy("a.h5").recipe
+    with pytest.raises(UsageError, match=message):
+        replace(told, arguments={**told.arguments, **change}).run()
+
+
+def test_a_misspelt_option_is_told_with_the_closest():
+    with pytest.raises(UsageError, match="takes no 'fold'; did you mean folds"):
+        toy("a.h5", fold=3)
+
+
+def test_results_of_other_analyses_are_nested_recipes(tmp_path):
+    inner = toy("a.h5")
+    assert as_json(inner) == {"recipe": inner.recipe.to_json()}
+    assert as_json(inner.save(tmp_path / "x.parquet")) == str(tmp_path / "x.parquet")
+    assert as_json(object()) == {"object": "builtins.object"}
