@@ -129,3 +129,11 @@ def test_results_of_other_analyses_are_nested_recipes(tmp_path):
     assert as_json(inner) == {"recipe": inner.recipe.to_json()}
     assert as_json(inner.save(tmp_path / "x.parquet")) == str(tmp_path / "x.parquet")
     assert as_json(object()) == {"object": "builtins.object"}
+
+
+def test_a_nested_recipe_writes_nothing(tmp_path):
+    inner = {"function": "probe", "arguments": {"train": "a"}, "leaves": {"out": str(tmp_path / "x.parquet")}}
+    module._made({"recipe": inner})
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(UsageError, match="train gives no result"):
+        module._made({"recipe": {"function": "train", "arguments": {}, "leaves": {"out": str(tmp_path)}}})
