@@ -36,7 +36,7 @@ def memory(field: str) -> float:
 
 def pieces(job: Job, texts: list[Any]) -> int:
     """How many word pieces the texts have for the model, special ones counted."""
-    from probekit.models.folder import resolve_model
+    from probekit.models.find import resolve_model
     from probekit.models.transformers.tokens import load_tokenizer
 
     tokenizer = load_tokenizer(resolve_model(job.model))

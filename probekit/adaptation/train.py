@@ -26,7 +26,8 @@ from probekit.adaptation.training.trainer import Watcher, fit, own_randomness
 from probekit.errors import NonFiniteError, UsageError
 from probekit.files import slug
 from probekit.metrics import metric
-from probekit.models.folder import model_type, resolve_model
+from probekit.models.find import resolve_model
+from probekit.models.folder import model_type
 from probekit.models.identity import RUN_FORMAT, identify
 from probekit.rows import evidence, read_rows, write_rows
 from probekit.runtime import Dtype, Progress, no_progress, processes, resolve_device

@@ -62,9 +62,11 @@ def skip_thoughts_command(
 
         probekit convert skip-thoughts skip-thoughts/ models/skip-thoughts-glove --vectors glove.840B.300d.txt
     """
-    from probekit.models.skip_thoughts.files import convert
+    from probekit.models.skip_thoughts.files import convert_skip_thoughts
 
-    done = convert(folder, out, splitting=_splitting(words), use_eos=eos, normalise=not raw, vectors=vectors)
+    done = convert_skip_thoughts(
+        folder, out, splitting=_splitting(words), use_eos=eos, normalise=not raw, vectors=vectors
+    )
     typer.echo(str(done))
 
 

@@ -9,10 +9,18 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
-from probekit import files as paths
+from probekit import files
 from probekit.errors import ModelError, UsageError
 
-__all__ = ["ELMO", "SKIP_THOUGHTS", "default_pooling", "is_published", "published", "published_name", "reads_apart"]
+__all__ = [
+    "ELMO",
+    "SKIP_THOUGHTS",
+    "converted_folder",
+    "default_pooling",
+    "names_published",
+    "published_name",
+    "reads_apart",
+]
 
 ELMO, SKIP_THOUGHTS = "elmo", "skip-thoughts"
 """The model types of the older encoders, in config.json and before the colon."""
@@ -31,21 +39,22 @@ def default_pooling(kind: str) -> str:
     return "last" if kind == SKIP_THOUGHTS else "mean"
 
 
-def published(model: str) -> Path | None:
+def converted_folder(model: str) -> Path | None:
     """The model folder of published files; None where ``model`` names something else.
 
     Raises ModelError where the files are not there, or not what is published.
     """
-    if (files := _files(model)) is None:
+    if (published := _files(model)) is None:
         return None
-    for file in files:
+    for file in published:
         if not file.is_file():
             raise ModelError(f"{model!r}: {file} is not there; wanted {_WANTED[_kind(model)]}.")
-    digest = _digest(tuple(files), tuple((s.st_size, s.st_mtime_ns) for s in map(Path.stat, files)))
-    out = paths.DATA_CACHE / "models" / f"{paths.slug(published_name(model))}.{digest[:8]}.{LAYOUT}"
+    stats = tuple((s.st_size, s.st_mtime_ns, s.st_ino) for s in map(Path.stat, published))
+    digest = _digest(tuple(published), stats)
+    out = files.DATA_CACHE / "models" / f"{files.slug(published_name(model))}.{digest[:8]}.{LAYOUT}"
     if not out.is_dir():
         try:
-            _convert(_kind(model), files, out)
+            _convert(_kind(model), published, out)
         except UsageError:
             pass  # another process was faster
         except OSError as error:
@@ -57,26 +66,26 @@ def published(model: str) -> Path | None:
     return out
 
 
-def _convert(kind: str, files: list[Path], out: Path) -> None:
+def _convert(kind: str, published: list[Path], out: Path) -> None:
     if kind == ELMO:
         from probekit.models.elmo.files import convert_elmo
 
-        convert_elmo(files[0], files[1], out)
+        convert_elmo(published[0], published[1], out)
     else:
-        from probekit.models.skip_thoughts.files import convert
+        from probekit.models.skip_thoughts.files import convert_skip_thoughts
 
-        convert(files[0].parent, out)
+        convert_skip_thoughts(published[0].parent, out)
 
 
 @lru_cache(maxsize=8)
-def _digest(files: tuple[Path, ...], stats: tuple[tuple[int, int], ...]) -> str:
-    """The digest of the files' bytes; read once, as long as their sizes and times (``stats``) stay as they are."""
+def _digest(published: tuple[Path, ...], stats: tuple[tuple[int, int, int], ...]) -> str:
+    """The digest of the files' bytes; read once, as long as their sizes, times and inodes stay as they are."""
     from probekit.models.folder import file_digest
 
-    return file_digest(files)
+    return file_digest(published)
 
 
-def is_published(model: str) -> bool:
+def names_published(model: str) -> bool:
     """Whether a model's word names published files."""
     return _kind(model) in _WANTED and ":" in model
 
@@ -84,9 +93,9 @@ def is_published(model: str) -> bool:
 def published_name(model: str) -> str:
     """The name in tables: of ELMo the weights file's without "_weights.hdf5", where that says something; else the
     folder's, as of Skip-thoughts."""
-    files = _files(model) or [Path(model)]
-    own = files[-1].stem.removesuffix("_weights")
-    return own if _kind(model) == ELMO and own not in ("weights", "lm") else files[0].resolve().parent.name
+    published = _files(model) or [Path(model)]
+    own = published[-1].stem.removesuffix("_weights")
+    return own if _kind(model) == ELMO and own not in ("weights", "lm") else published[0].resolve().parent.name
 
 
 def _kind(model: str) -> str:
@@ -95,7 +104,7 @@ def _kind(model: str) -> str:
 
 def _files(model: str) -> list[Path] | None:
     """The files that a word names, those that matter of a folder; None where it is no such word."""
-    if not is_published(model):
+    if not names_published(model):
         return None
     kind, _, rest = model.partition(":")
     if kind == SKIP_THOUGHTS:

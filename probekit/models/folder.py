@@ -1,4 +1,4 @@
-"""Find a model's files on disk and say exactly which they are, without loading the model or importing torch."""
+"""A model's folder: which files it holds, and exactly which they are, without loading the model or importing torch."""
 
 from __future__ import annotations
 
@@ -13,20 +13,17 @@ from pathlib import Path
 import xxhash
 
 from probekit.errors import ModelError, UsageError
-from probekit.models.conversion import published
 
 __all__ = [
     "config_digest",
     "file_digest",
     "model_type",
     "new_folder",
-    "resolve_model",
     "tokenizer_digest",
     "weight_files",
     "weights_digest",
 ]
 
-_WANTED = ("*.json", "*.safetensors", "*.txt", "*.model")
 _TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -37,23 +34,6 @@ _TOKENIZER_FILES = (
     "merges.txt",
     "*.model",
 )
-
-
-def resolve_model(model: str | Path, revision: str | None = None) -> Path:
-    """The local folder of ``model``: the folder itself, or the hub's snapshot of a model id, fetched where needed.
-
-    Only JSON, text, vocabulary and safetensors files are fetched, never code or pickles. The published files of an
-    older encoder, such as ``elmo:OPTIONS,WEIGHTS``, are converted (see :mod:`probekit.models.conversion`).
-    Raises ModelError where there is neither such a folder nor such a model, or a file that is needed is missing.
-    """
-    folder = published(str(model)) or Path(model).expanduser()
-    if not folder.is_dir():
-        if folder.exists() or folder.is_absolute() or str(model).startswith("."):
-            raise ModelError(f"{model} is not a folder; wanted a hub id or a folder with config.json and safetensors.")
-        folder = _snapshot(str(model), revision)
-    if not (folder / "config.json").is_file():
-        raise ModelError(f"{folder} has no config.json, so it is not a model folder (save_pretrained writes one).")
-    return folder
 
 
 def model_type(folder: Path) -> str:
@@ -175,20 +155,3 @@ def file_digest(files: Iterable[Path]) -> str:
             while piece := stream.read(1 << 22):
                 state.update(piece)
     return state.hexdigest()
-
-
-def _snapshot(model: str, revision: str | None) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HFValidationError
-
-    try:
-        return Path(snapshot_download(model, revision=revision, allow_patterns=list(_WANTED), ignore_patterns=["*/*"]))
-    except HFValidationError as error:
-        raise ModelError(f"{model!r} is neither a folder here nor a hub id such as bert-base-uncased.") from error
-    except (OSError, ValueError) as error:  # offline, not found, gated, no such revision: all of them derive from these
-        at = f" at revision {revision!r}" if revision else ""
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ModelError(
-            f"{model!r}{at} is no folder here and could not be fetched from the hub ({reason}). "
-            "Check the name and the network, or give the path of a local folder."
-        ) from error

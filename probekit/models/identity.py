@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from probekit.errors import ModelError
-from probekit.models.conversion import is_published, published_name
-from probekit.models.folder import config_digest, resolve_model, tokenizer_digest, weights_digest
+from probekit.models.conversion import names_published, published_name
+from probekit.models.find import resolve_model
+from probekit.models.folder import config_digest, tokenizer_digest, weights_digest
 
 __all__ = ["CARD", "RUN_FORMAT", "identify", "model_name", "origin"]
 
@@ -19,7 +20,7 @@ CARD, RUN_FORMAT = "probekit.json", "probekit-run/1"
 def model_name(model: str | Path) -> str:
     """The name of a model in tables and file names: the hub id, the last part of a folder's path, or what
     :func:`~probekit.models.conversion.published_name` makes of published files."""
-    if is_published(str(model)):
+    if names_published(str(model)):
         return published_name(str(model))
     folder = Path(model).expanduser()
     return folder.resolve().name if folder.is_dir() else str(model)

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 from probekit.errors import UsageError
 from probekit.models.conversion import ELMO, SKIP_THOUGHTS
 from probekit.models.encoder import Encoder, Text, Tokens
-from probekit.models.folder import model_type, resolve_model
+from probekit.models.find import resolve_model
+from probekit.models.folder import model_type
 from probekit.models.transformers.encoder import Packing, choice, load_transformer
 from probekit.models.transformers.encoder import text_reader as piece_reader
 from probekit.runtime import Dtype

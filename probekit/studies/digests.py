@@ -10,7 +10,7 @@ import xxhash
 
 from probekit.domains.corpora import corpus_files
 from probekit.errors import DataError, UsageError
-from probekit.models.folder import resolve_model
+from probekit.models.find import resolve_model
 from probekit.models.identity import identify
 from probekit.tasks import load_task
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from probekit.tasks.task import Example, Kind, Label, Split, Task
+from probekit.tasks.task import Example, Label, Split, Task, TaskKind
 
 __all__ = ["SplitReport", "TaskReport", "check_task"]
 
@@ -77,13 +77,13 @@ def _check(task: Task, split: Split, train: tuple[set[tuple[object, ...]], set[s
         repeated += bool(labels)
         duplicates += e.label in labels
         labels.add(e.label)
-    scores = [e.label for e in split if isinstance(e.label, int | float)] if task.kind is Kind.REGRESSION else []
+    scores = [e.label for e in split if isinstance(e.label, int | float)] if task.kind is TaskKind.REGRESSION else []
     lengths = Counter(_bin(_words(e)) for e in split)
     return SplitReport(
         name=split.name,
         examples=len(split),
         labelled=sum(e.label is not None for e in split),
-        labels={} if task.kind is Kind.REGRESSION else _classes(task, split),
+        labels={} if task.kind is TaskKind.REGRESSION else _classes(task, split),
         scores=(min(scores), statistics.fmean(scores), max(scores)) if scores else None,
         lengths={name: lengths[name] for name in map(_bin, (*BINS, BINS[-1] + 1)) if lengths[name]},
         domains=Counter(e.domain for e in split if e.domain is not None),

@@ -31,7 +31,7 @@ import numpy as np
 from probekit.errors import UsageError
 from probekit.metrics import metric
 from probekit.tasks import _lexicon as lexicon
-from probekit.tasks.task import Example, Kind, Label, Split, Task
+from probekit.tasks.task import Example, Label, Split, Task, TaskKind
 
 __all__ = ["COST", "GRAMMAR_TASKS", "grammar_task", "leakage"]
 
@@ -86,7 +86,7 @@ def leakage(task: Task) -> dict[str, Any]:
     domains = {e.domain for e in train}
     seen = {(e.text, e.pair) for e in train}
     count = CountVectorizer(token_pattern=r"\w[\w']*").fit([f"{e.text} {e.pair or ''}" for e in train])
-    regression = task.kind is Kind.REGRESSION
+    regression = task.kind is TaskKind.REGRESSION
     model = Ridge() if regression else LogisticRegression(max_iter=1000)
     guess = model.fit(_bags(count, train), y).predict(_bags(count, dev))
     constant = np.full(len(gold), np.mean(y) if regression else np.bincount(y).argmax(), dtype=gold.dtype)
@@ -300,9 +300,9 @@ def _caption(templates: Sequence[str], fact: Mapping[str, Any]) -> str:
     )
 
 
-GRAMMAR_TASKS: dict[str, tuple[Drafts, Kind, tuple[str, ...], tuple[str, ...]]] = {
-    "acceptability": (_acceptability, Kind.CLASSIFICATION, ("unacceptable", "acceptable"), ("matthews",)),
-    "sentiment": (_sentiment, Kind.CLASSIFICATION, ("negative", "positive"), ("accuracy",)),
-    "paraphrase": (_paraphrase, Kind.CLASSIFICATION, ("different", "paraphrase"), ("accuracy", "f1")),
-    "similarity": (_similarity, Kind.REGRESSION, (), ("pearson", "spearman")),
+GRAMMAR_TASKS: dict[str, tuple[Drafts, TaskKind, tuple[str, ...], tuple[str, ...]]] = {
+    "acceptability": (_acceptability, TaskKind.CLASSIFICATION, ("unacceptable", "acceptable"), ("matthews",)),
+    "sentiment": (_sentiment, TaskKind.CLASSIFICATION, ("negative", "positive"), ("accuracy",)),
+    "paraphrase": (_paraphrase, TaskKind.CLASSIFICATION, ("different", "paraphrase"), ("accuracy", "f1")),
+    "similarity": (_similarity, TaskKind.REGRESSION, (), ("pearson", "spearman")),
 }

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
+from textwrap import shorten
 from types import MappingProxyType
+from typing import Any, SupportsIndex, overload
 
 import numpy as np
 import xxhash
 
+from probekit.display import facts_html
 from probekit.errors import UsageError
 
-__all__ = ["Example", "Kind", "Label", "Split", "Task"]
+__all__ = ["Example", "Examples", "Label", "Split", "Task", "TaskKind"]
 
 Label = int | float | tuple[int, ...] | None
 
 
-class Kind(StrEnum):
+class TaskKind(StrEnum):
     """What is predicted: a class, a number, or one class a word."""
 
     CLASSIFICATION = "classification"
     REGRESSION = "regression"
     SEQUENCE_LABELLING = "sequence-labelling"
+
+
+_DIGESTED = ("id", "text", "label", "pair", "words", "domain")
+"""The fields of an example that its digest has always held, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +53,22 @@ class Example:
     domain: str | None = None
 
 
+class Examples(tuple[Example, ...]):
+    """Examples in order; shown as their number and the first of them."""
+
+    __slots__ = ()
+
+    @overload
+    def __getitem__(self, i: SupportsIndex, /) -> Example: ...
+    @overload
+    def __getitem__(self, i: slice, /) -> Examples: ...
+    def __getitem__(self, i: SupportsIndex | slice, /) -> Example | Examples:
+        return Examples(super().__getitem__(i)) if isinstance(i, slice) else super().__getitem__(i)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} examples{f', the first {shorten(self[0].text, 60)!r}' if self else ''}>"
+
+
 @dataclass(frozen=True, slots=True)
 class Split:
     """The examples of one split, in the order of their source."""
@@ -53,14 +76,21 @@ class Split:
     name: str
     examples: tuple[Example, ...]
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "examples", Examples(self.examples))
+
     def __len__(self) -> int:
         return len(self.examples)
 
     def __iter__(self) -> Iterator[Example]:
         return iter(self.examples)
 
-    def __getitem__(self, i: int) -> Example:
-        return self.examples[i]
+    @overload
+    def __getitem__(self, i: int) -> Example: ...
+    @overload
+    def __getitem__(self, i: slice) -> Examples: ...
+    def __getitem__(self, i: int | slice) -> Example | Examples:
+        return self.examples[i]  # type: ignore[return-value]  # a slice of ours is of ours
 
     @property
     def paired(self) -> bool:
@@ -68,10 +98,17 @@ class Split:
         return bool(self.examples) and self.examples[0].pair is not None
 
     def digest(self) -> str:
-        """xxh3 digest (32 hex digits) of everything in the split: ids, texts, words, labels, domains, order."""
+        """xxh3 digest (32 hex digits) of everything in the split: ids, texts, words, labels, domains, order.
+
+        Caches hold it. A field that examples get later counts where it is set, so that the digests of all data without
+        it stay what they are.
+        """
         state = xxhash.xxh3_128()
+        later = [f for f in (fields(self.examples[0]) if self.examples else ()) if f.name not in _DIGESTED]
         for e in self.examples:
-            state.update(repr((e.id, e.text, e.label, e.pair, e.words, e.domain)).encode("utf-8", "surrogatepass"))
+            told: tuple[Any, ...] = tuple(getattr(e, name) for name in _DIGESTED)
+            told += tuple((f.name, value) for f in later if (value := getattr(e, f.name)) != f.default)
+            state.update(repr(told).encode("utf-8", "surrogatepass"))
             state.update(b"\n")
         return state.hexdigest()
 
@@ -91,7 +128,7 @@ class Task:
     """
 
     name: str
-    kind: Kind
+    kind: TaskKind
     splits: Mapping[str, Split]
     label_names: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ("accuracy",)
@@ -101,6 +138,21 @@ class Task:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "splits", MappingProxyType(dict(self.splits)))
+
+    def __repr__(self) -> str:
+        return f"Task({self.name!r}: {self.kind}, {self._sizes()}{f', {self._classes()}' if self.label_names else ''})"
+
+    def _repr_html_(self) -> str:
+        about = {"kind": self.kind, "examples": self._sizes(), "labels": self._classes() if self.label_names else ""}
+        told = {"metrics": ", ".join(self.metrics), "source": self.source, "licence": self.licence}
+        return facts_html(f"Task {self.name}", about | told | {"notes": " ".join(self.notes)})
+
+    def _sizes(self) -> str:
+        return " + ".join(f"{len(split)} {name}" for name, split in self.splits.items()) or "no examples"
+
+    def _classes(self) -> str:
+        names = [*self.label_names[:6], *(["…"] if len(self.label_names) > 6 else [])]
+        return f"{len(self.label_names)} classes: {', '.join(names)}"
 
     def split(self, name: str) -> Split:
         """The split called ``name``; raises UsageError naming those there are."""
@@ -130,9 +182,12 @@ class Task:
         Of a sequence-labelling task: one int64 a word, the sentences one after another.
         """
         examples: Sequence[Example] = self.split(split).examples
-        if self.kind is Kind.REGRESSION:
+        if self.kind is TaskKind.REGRESSION:
             return np.array([np.nan if e.label is None else e.label for e in examples], dtype=np.float64)
-        if self.kind is Kind.SEQUENCE_LABELLING:
+        if self.kind is TaskKind.SEQUENCE_LABELLING:
             tags = [e.label if isinstance(e.label, tuple) else (-1,) * len(e.words or ()) for e in examples]
             return np.array([t for sentence in tags for t in sentence], dtype=np.int64)
         return np.array([-1 if e.label is None else e.label for e in examples], dtype=np.int64)
+
+
+Kind = TaskKind  # its name before

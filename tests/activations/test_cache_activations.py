@@ -34,7 +34,7 @@ from probekit.errors import (
 )
 from probekit.models import load_encoder
 from probekit.models.encoder import Batch
-from probekit.tasks.task import Example, Kind, Split, Task
+from probekit.tasks.task import Example, Split, Task, TaskKind
 
 
 @pytest.fixture(scope="module")
@@ -363,7 +363,7 @@ def test_numbers_too_large_for_float16(encoder, tmp_path, monkeypatch):
 def test_long_texts(encoder, tmp_path):
     long = Task(
         "long",
-        Kind.CLASSIFICATION,
+        TaskKind.CLASSIFICATION,
         {"train": Split("train", (Example("s", "the dog", 0), Example("l", "dog " * 99, 1)))},
         ("a", "b"),
     )
@@ -389,7 +389,7 @@ def test_long_texts(encoder, tmp_path):
         ({"workers": 2}, "give its name or folder"),
         ({"pairs": "both"}, "pairs is 'both'"),
         ({"on_truncate": "cry"}, "on_truncate is 'cry'"),
-        ({"task": Task("none", Kind.CLASSIFICATION, {"train": Split("train", ())})}, "none train has no examples"),
+        ({"task": Task("none", TaskKind.CLASSIFICATION, {"train": Split("train", ())})}, "none train has no examples"),
     ],
 )
 def test_wrong_options(encoder, tmp_path, options, message):
@@ -553,7 +553,7 @@ def test_damage_to_what_an_unfinished_file_was_made_with_is_found(encoder, tmp_p
 
 
 def test_laxer_terms_are_not_taken_over(tiny_bert, encoder, tmp_path):
-    long = Task("long", Kind.CLASSIFICATION, {"train": Split("train", (Example("l", "dog " * 99, 1),))}, ("a", "b"))
+    long = Task("long", TaskKind.CLASSIFICATION, {"train": Split("train", (Example("l", "dog " * 99, 1),))}, ("a", "b"))
     cache_activations(encoder, long, out=tmp_path / "c.h5")
     with pytest.raises(TruncationError, match="1 of 1 texts were cut off"):
         cache_activations(encoder, long, out=tmp_path / "c.h5", on_truncate="error")

@@ -13,7 +13,6 @@ import torch
 from tiny_elmo import tiny_elmo
 from toys import toy_pairs, toy_tags, toy_task
 
-from probekit import files as paths
 from probekit.activations import ActivationCache, cache_activations, verify
 from probekit.activations.writing import job as job_module
 from probekit.activations.writing import plan as plan_module
@@ -25,12 +24,12 @@ from probekit.errors import CacheMismatch, ModelError, UsageError
 from probekit.models import load_encoder
 from probekit.models.elmo.characters import character_ids
 from probekit.models.elmo.encoder import ElmoEncoder
-from probekit.models.folder import resolve_model
+from probekit.models.find import resolve_model
 from probekit.models.transformers.stock import load_model
 from probekit.probes.protocol.baselines import keys
 from probekit.probes.protocol.folds import duplicates
 from probekit.probes.protocol.options import Options
-from probekit.tasks.task import Example, Kind, Split, Task
+from probekit.tasks.task import Example, Split, Task, TaskKind
 
 NEAR = {"atol": 2e-5, "rtol": 1e-4}  # found 7e-6: other kernels, and pooling in another order
 
@@ -40,7 +39,7 @@ def word(tmp_path_factory):
     """``elmo:OPTIONS,WEIGHTS`` of tiny files."""
     here = tmp_path_factory.mktemp("elmo")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(paths, "DATA_CACHE", here / "cache")
+        patch.setattr("probekit.files.DATA_CACHE", here / "cache")
         options, weights = tiny_elmo(here)
         yield f"elmo:{options},{weights.rename(here / 'tiny_weights.hdf5')}"
 
@@ -246,7 +245,7 @@ def test_stateful_pairs(word, network, tmp_path, small_blocks, size):
     texts = [(e.text.split(), e.pair.split()) for e in task.split("train")]
     texts[5] = ([], texts[5][1])
     examples = tuple(Example(str(i), " ".join(a), 0.5, pair=" ".join(b)) for i, (a, b) in enumerate(texts))
-    task = Task("pairs", Kind.REGRESSION, {"train": Split("train", examples)}, (), ("pearson",))
+    task = Task("pairs", TaskKind.REGRESSION, {"train": Split("train", examples)}, (), ("pearson",))
     cache = cache_activations(word, task, stateful=size, out=tmp_path / "c.h5")
     state, truth = None, []
     for batch in chunks(texts, size):
@@ -317,7 +316,7 @@ def test_train_and_dev_are_read_one_way(word, tmp_path):
     train, dev = (
         Split(name, toy_task(n, empty=False).split("train").examples) for name, n in (("train", 40), ("dev", 30))
     )
-    task = Task("toy", Kind.CLASSIFICATION, {"train": train, "dev": dev}, ("a", "b", "c"), ("accuracy",))
+    task = Task("toy", TaskKind.CLASSIFICATION, {"train": train, "dev": dev}, ("a", "b", "c"), ("accuracy",))
     caches = {
         (split, n): cache_activations(word, task, split, stateful=n, out=tmp_path / f"{split}{n}.h5")
         for split in ("train", "dev")
@@ -335,7 +334,7 @@ def test_words_mean_the_same_in_every_cache(word, tmp_path):
     texts = ["the cat sleeps", "a dog", "a cat"]
     task = lambda texts: Task(  # noqa: E731
         "t",
-        Kind.CLASSIFICATION,
+        TaskKind.CLASSIFICATION,
         {"train": Split("train", tuple(Example(str(i), x, 0) for i, x in enumerate(texts)))},
         ("a",),
     )

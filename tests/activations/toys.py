@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from probekit.tasks.task import Example, Kind, Split, Task
+from probekit.tasks.task import Example, Split, Task, TaskKind
 
 WORDS = (
     "the a cat dog bird child sleeps runs sees small old red not very and never often house garden in good bad".split()
@@ -25,7 +25,7 @@ def toy_task(n: int = 60, *, empty: bool = True) -> Task:
     if empty:
         texts[2] = texts[9] = ""
     examples = tuple(Example(f"é{i}", text, label=i % 3 if i != 4 else None) for i, text in enumerate(texts))
-    return Task("toy", Kind.CLASSIFICATION, {"train": Split("train", examples)}, ("a", "b", "c"), ("accuracy",))
+    return Task("toy", TaskKind.CLASSIFICATION, {"train": Split("train", examples)}, ("a", "b", "c"), ("accuracy",))
 
 
 def toy_pairs(n: int = 40) -> Task:
@@ -34,7 +34,7 @@ def toy_pairs(n: int = 40) -> Task:
         Example(str(i), a, i / n, pair=b, domain="x" if i % 2 else "y")
         for i, (a, b) in enumerate(zip(first, second, strict=True))
     )
-    return Task("toy-pairs", Kind.REGRESSION, {"train": Split("train", examples)}, (), ("pearson",))
+    return Task("toy-pairs", TaskKind.REGRESSION, {"train": Split("train", examples)}, (), ("pearson",))
 
 
 def toy_tags(n: int = 30) -> Task:
@@ -45,7 +45,7 @@ def toy_tags(n: int = 30) -> Task:
         examples.append(Example(str(i), text, tuple(int(t) for t in rng.integers(0, 3, len(words))), words=words))
     return Task(
         "toy-tags",
-        Kind.SEQUENCE_LABELLING,
+        TaskKind.SEQUENCE_LABELLING,
         {"train": Split("train", tuple(examples))},
         ("O", "B-X", "I-X"),
         ("span-f1",),

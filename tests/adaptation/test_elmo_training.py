@@ -10,7 +10,6 @@ from safetensors.torch import load_file
 from test_resume import Stop, same, stopping
 from tiny_elmo import tiny_elmo
 
-from probekit import files as paths
 from probekit.activations import ActivationCache, cache_activations
 from probekit.adaptation.data.text import TextData
 from probekit.adaptation.runs.evaluation import evaluate_run, load_learner
@@ -94,7 +93,7 @@ def test_the_heads_of_the_paper_are_the_default(elmo, tmp_path):
 
 
 def test_published_files_are_a_model(tmp_path, monkeypatch):
-    monkeypatch.setattr(paths, "DATA_CACHE", tmp_path / "data_cache")
+    monkeypatch.setattr("probekit.files.DATA_CACHE", tmp_path / "data_cache")
     options, file = tiny_elmo(tmp_path)
     for regime in ("fine-tune", "feature-extraction"):
         made = train(praise(16, 6), f"elmo:{options},{file}", tmp_path / regime, regime=regime, head="linear", **ONCE)

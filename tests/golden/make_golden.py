@@ -13,7 +13,7 @@ import tiny
 
 from probekit import cache_activations
 from probekit.tasks import Example, Split, Task
-from probekit.tasks.task import Kind
+from probekit.tasks.task import TaskKind
 
 TEXTS = ("the cat sleeps", "a dog runs in the garden", "", "the cat sleeps", "the small bird sees", "not very good")
 with tempfile.TemporaryDirectory() as folder:
@@ -26,5 +26,5 @@ with tempfile.TemporaryDirectory() as folder:
         intermediate_size=16,
     )
     examples = tuple(Example(f"golden-{i}", t, i % 2, domain="ab"[i // 3]) for i, t in enumerate(TEXTS))
-    task = Task("golden", Kind.CLASSIFICATION, {"train": Split("train", examples)}, ("no", "yes"), ("accuracy",))
+    task = Task("golden", TaskKind.CLASSIFICATION, {"train": Split("train", examples)}, ("no", "yes"), ("accuracy",))
     cache_activations(model, task, pooling="mean,first", tokens=True, device="cpu", out=HERE / "activations-1.h5")

@@ -16,12 +16,12 @@ from tiny_elmo import CNN, LSTM, shapes, tiny_elmo
 from transformers import AutoModel
 from transformers.utils.logging import disable_progress_bar
 
-from probekit import files as paths
 from probekit.errors import ModelError, UsageError
 from probekit.models import load_encoder
-from probekit.models.conversion import published, published_name
+from probekit.models.conversion import converted_folder, published_name
 from probekit.models.elmo.files import convert_elmo
-from probekit.models.folder import model_type, resolve_model
+from probekit.models.find import resolve_model
+from probekit.models.folder import model_type
 from probekit.models.identity import identify
 from probekit.models.transformers.stock import load_model
 
@@ -98,19 +98,19 @@ def test_options_may_leave_limits_out(tmp_path):
 
 
 def test_published_files_are_converted_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(paths, "DATA_CACHE", tmp_path / "cache")
+    monkeypatch.setattr("probekit.files.DATA_CACHE", tmp_path / "cache")
     options, weights = tiny_elmo(tmp_path)
     weights = weights.rename(tmp_path / "elmo_tiny_weights.hdf5")
     word = f"elmo:{options},{weights}"
-    folder = published(word)
+    folder = converted_folder(word)
     assert folder.parent == tmp_path / "cache/models"
     stamp = (folder / "config.json").stat().st_mtime_ns
     assert resolve_model(word) == folder
     assert (folder / "config.json").stat().st_mtime_ns == stamp
     assert published_name(word) == identify(word)["model"] == load_encoder(word).name == "elmo_tiny"
-    assert published("bert-base-uncased") is None
+    assert converted_folder("bert-base-uncased") is None
     tiny_elmo(tmp_path, seed=1)[1].rename(weights)
-    other = published(word)
+    other = converted_folder(word)
     assert other != folder
     assert identify(word)["weights_digest"] != identify(folder)["weights_digest"]
     assert len(os.listdir(tmp_path / "cache/models")) == 2
@@ -241,14 +241,14 @@ def test_a_word_that_names_no_files(tmp_path, files):
 
 
 def test_a_full_disk_and_what_is_left_of_a_kill(tmp_path, files, monkeypatch):
-    monkeypatch.setattr(paths, "DATA_CACHE", tmp_path / "cache")
+    monkeypatch.setattr("probekit.files.DATA_CACHE", tmp_path / "cache")
 
     def full(*args, **kwargs):
         raise SafetensorError("No space left on device (os error 28)")
 
     monkeypatch.setattr("safetensors.numpy.save_file", full)
     with pytest.raises(ModelError, match=r"cannot be converted into .*No space left.*probekit convert elmo"):
-        published(f"elmo:{files[0]},{files[1]}")
+        converted_folder(f"elmo:{files[0]},{files[1]}")
     with pytest.raises(OSError, match="out cannot be written: No space left"):
         convert_elmo(*files, tmp_path / "out")
     monkeypatch.undo()

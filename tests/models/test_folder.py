@@ -10,7 +10,8 @@ from safetensors.torch import load_file, save_file
 
 from probekit.errors import ModelError, UsageError
 from probekit.models import load_encoder
-from probekit.models.folder import resolve_model, tokenizer_digest, weights_digest
+from probekit.models.find import resolve_model
+from probekit.models.folder import tokenizer_digest, weights_digest
 
 
 @pytest.fixture
@@ -135,8 +136,8 @@ def test_digests(folder, tiny_bert):
 
 def test_who_it_is_needs_no_torch(tiny_bert):
     code = (
-        "import sys; from pathlib import Path; import probekit.models; from probekit.models import folder as f; "
-        f"p = f.resolve_model({str(tiny_bert)!r}); f.weights_digest(p); f.tokenizer_digest(p); "
+        "import sys; import probekit.models; from probekit.models import find, folder as f; "
+        f"p = find.resolve_model({str(tiny_bert)!r}); f.weights_digest(p); f.tokenizer_digest(p); "
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -19,7 +19,7 @@ from probekit.errors import ModelError, UsageError
 from probekit.models import load_encoder
 from probekit.models.encoder import Batch
 from probekit.models.skip_thoughts.encoder import load_skip_thoughts
-from probekit.models.skip_thoughts.files import convert
+from probekit.models.skip_thoughts.files import convert_skip_thoughts
 from probekit.models.skip_thoughts.model import SkipThoughtsConfig, SkipThoughtsModel
 from probekit.models.transformers.onednn import onednn_available
 from probekit.models.transformers.stock import load_model
@@ -41,7 +41,7 @@ def made(tmp_path_factory):
     """The folder of a converted model with sentences' ends, and what was published."""
     folder = tmp_path_factory.mktemp("thoughts")
     arrays = publish(folder / "published")
-    return convert(folder / "published", folder / "thoughts", use_eos=True), arrays
+    return convert_skip_thoughts(folder / "published", folder / "thoughts", use_eos=True), arrays
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,9 @@ def test_the_original(tmp_path, normalise, use_eos, onednn):
     for name in ("utable", "btable"):
         np.save(tmp_path / f"{name}.npy", recorded[name])
     (tmp_path / "dictionary.txt").write_text("\n".join(told["dictionary"]))
-    folder = convert(tmp_path, tmp_path / "model", splitting="blanks", use_eos=use_eos, normalise=normalise)
+    folder = convert_skip_thoughts(
+        tmp_path, tmp_path / "model", splitting="blanks", use_eos=use_eos, normalise=normalise
+    )
     encoder = load_skip_thoughts(folder, device="cpu", onednn=onednn)
     (uni, bi, combined), start = run(encoder, sorted(told["sentences"], key=lambda s: len(s.split())))
     order = np.argsort([len(s.split()) for s in told["sentences"]], kind="stable")
@@ -106,7 +108,7 @@ def test_no_number_depends_on_the_batch(tmp_path, threads):
     if not onednn_available(torch.float32):
         pytest.skip("only oneDNN's products keep to that")
     publish(tmp_path / "published", uni=77, bi=45, width=31)
-    encoder = load_skip_thoughts(convert(tmp_path / "published", tmp_path / "model"), device="cpu")
+    encoder = load_skip_thoughts(convert_skip_thoughts(tmp_path / "published", tmp_path / "model"), device="cpu")
     assert encoder.spec["path"] == "packed+onednn"
     rng = np.random.default_rng(0)
     texts = [" ".join(rng.choice(WORDS[2:8], size=n)) for n in sorted(rng.integers(1, 20, size=300))]
@@ -222,13 +224,13 @@ class TestWords:
 
     def test_without_ends_nothing_is_read_of_nothing(self, tmp_path):
         publish(tmp_path / "published")
-        encoder = load_skip_thoughts(convert(tmp_path / "published", tmp_path / "model"), device="cpu")
+        encoder = load_skip_thoughts(convert_skip_thoughts(tmp_path / "published", tmp_path / "model"), device="cpu")
         tokens = encoder.tokenize(["", "the cat", " "])
         assert (tokens.length.tolist(), tokens.special.any()) == ([0, 2, 0], False)
 
     def test_another_vocabulary(self, tmp_path):
         publish(tmp_path / "published")
-        folder = convert(tmp_path / "published", tmp_path / "model")
+        folder = convert_skip_thoughts(tmp_path / "published", tmp_path / "model")
         (folder / "vocab.txt").write_text("UNK\nthe\n")
         with pytest.raises(ModelError, match=r"vocab.txt has 2 words; wanted 11"):
             load_skip_thoughts(folder, device="cpu")

@@ -14,7 +14,7 @@ from thoughts import WORDS, gru, publish
 from probekit.errors import DataError, ModelError, UsageError
 from probekit.models.folder import weight_files
 from probekit.models.skip_thoughts.encoder import load_skip_thoughts
-from probekit.models.skip_thoughts.files import convert, read_dictionary, read_vectors, regress
+from probekit.models.skip_thoughts.files import convert_skip_thoughts, read_dictionary, read_vectors, regress
 
 
 def written(folder):
@@ -28,7 +28,7 @@ def written(folder):
 class TestConvert:
     def test_what_is_written(self, tmp_path):
         made = publish(tmp_path / "published")
-        out = convert(tmp_path / "published", tmp_path / "model", splitting="blanks", normalise=False)
+        out = convert_skip_thoughts(tmp_path / "published", tmp_path / "model", splitting="blanks", normalise=False)
         config = json.loads((out / "config.json").read_text())
         assert {key: config[key] for key in ("model_type", "use_eos", "normalise", "vocab_size")} == {
             "model_type": "skip-thoughts", "use_eos": False, "normalise": False, "vocab_size": 11
@@ -51,7 +51,7 @@ class TestConvert:
         made = publish(tmp_path / "published")["tables"]
         np.save(tmp_path / "published/utable.npy", made["utable"].astype(">f8"))
         np.save(tmp_path / "published/btable.npy", np.asfortranarray(made["btable"]))
-        tensors = written(convert(tmp_path / "published", tmp_path / "model"))
+        tensors = written(convert_skip_thoughts(tmp_path / "published", tmp_path / "model"))
         np.testing.assert_array_equal(tensors["uni_words"], made["utable"])
         np.testing.assert_array_equal(tensors["bi_words"], made["btable"])
 
@@ -64,7 +64,7 @@ class TestConvert:
         vectors.write_text("".join(f"{w} {i % 7} {i % 11}\n" for i, w in enumerate([*words[1:100], "new", "newer"])))
         table = len(words) * 620 * 4
         tracemalloc.start()
-        convert(tmp_path / "published", tmp_path / "model", vectors=vectors if more else None)
+        convert_skip_thoughts(tmp_path / "published", tmp_path / "model", vectors=vectors if more else None)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert peak < (1.6 if more else 0.6) * table
@@ -73,7 +73,7 @@ class TestConvert:
         publish(tmp_path / "published")
         (tmp_path / "model").mkdir()
         with pytest.raises(UsageError, match="is there already"):
-            convert(tmp_path / "published", tmp_path / "model")
+            convert_skip_thoughts(tmp_path / "published", tmp_path / "model")
 
 
 def change(file, **arrays):
@@ -136,10 +136,10 @@ NOT = {
 @pytest.mark.parametrize(("damage", "message"), NOT.values(), ids=NOT)
 def test_not_what_is_published(tmp_path, damage, message):
     publish(tmp_path / "published")
-    convert(tmp_path / "published", tmp_path / "whole", use_eos=True)
+    convert_skip_thoughts(tmp_path / "published", tmp_path / "whole", use_eos=True)
     damage(tmp_path / "published")
     with pytest.raises(ModelError, match=message):
-        convert(tmp_path / "published", tmp_path / "model", use_eos=True)
+        convert_skip_thoughts(tmp_path / "published", tmp_path / "model", use_eos=True)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["published", "whole"]
 
 
@@ -170,7 +170,7 @@ class TestExpansion:
         lines = [f"{w} {' '.join(map(str, row))}" for w, row in zip([*known, *new, "UNK"], x.tolist(), strict=True)]
         text = "\n".join([f"{len(lines)} 4", *lines] if header else lines)
         (tmp_path / "vectors.txt").write_text(text + " \n", encoding="utf-8")
-        out = convert(tmp_path / "published", tmp_path / "model", vectors=tmp_path / "vectors.txt")
+        out = convert_skip_thoughts(tmp_path / "published", tmp_path / "model", vectors=tmp_path / "vectors.txt")
         assert (out / "vocab.txt").read_text(encoding="utf-8").split("\n")[:-1] == [*words, "zebra", "Zürich"]
         tensors = written(out)
         for ours, theirs in (("uni_words", "utable"), ("bi_words", "btable")):
@@ -184,7 +184,7 @@ class TestExpansion:
         publish(tmp_path / "published")
         (tmp_path / "vectors.txt").write_text("chat 1 2\nchien 2 3\n")
         with pytest.raises(ModelError, match="shares no word with the dictionary"):
-            convert(tmp_path / "published", tmp_path / "model", vectors=tmp_path / "vectors.txt")
+            convert_skip_thoughts(tmp_path / "published", tmp_path / "model", vectors=tmp_path / "vectors.txt")
 
     @pytest.mark.parametrize(
         ("content", "where", "message"),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from probekit.tasks import Example, Kind, Split, Task
+from probekit.tasks import Example, Split, Task, TaskKind
 from probekit.tasks.check import check_task
 
 
-def task(kind: Kind, names: tuple[str, ...] = (), **splits: list[Example]) -> Task:
+def task(kind: TaskKind, names: tuple[str, ...] = (), **splits: list[Example]) -> Task:
     return Task("toy", kind, {name: Split(name, tuple(examples)) for name, examples in splits.items()}, names)
 
 
@@ -21,7 +21,7 @@ def test_classification() -> None:
         Example("6", "no break\u00a0space\tand tab", 0),
     ]
     dev = [Example("0", "d", 1, domain="y"), Example("1", "new", 1, domain="z"), Example("2", "d", 1)]
-    report = check_task(task(Kind.CLASSIFICATION, ("no", "yes"), train=train, dev=dev))
+    report = check_task(task(TaskKind.CLASSIFICATION, ("no", "yes"), train=train, dev=dev))
     first, second = report.splits
     assert (first.examples, first.labelled, first.labels) == (7, 6, {"no": 3, "yes": 3})
     assert (first.repeated, first.duplicates, first.conflicting) == (2, 1, 1)
@@ -34,7 +34,7 @@ def test_classification() -> None:
 
 def test_pairs_differ_where_either_sentence_does() -> None:
     train = [Example("0", "a", 1.0, "b"), Example("1", "b", 2.0, "a"), Example("2", "a", 4.5, "b")]
-    (split,) = check_task(task(Kind.REGRESSION, train=train)).splits
+    (split,) = check_task(task(TaskKind.REGRESSION, train=train)).splits
     assert (split.repeated, split.duplicates, split.conflicting) == (1, 0, 1)
     assert split.scores == (1.0, 2.5, 4.5)
     assert split.labels == {}
@@ -43,10 +43,10 @@ def test_pairs_differ_where_either_sentence_does() -> None:
 
 def test_words_are_counted_by_tag() -> None:
     train = [Example("0", "New York", (1, 2), words=("New", "York")), Example("1", "x", (-1,), words=("x",))]
-    (split,) = check_task(task(Kind.SEQUENCE_LABELLING, ("O", "B-LOC", "I-LOC"), train=train)).splits
+    (split,) = check_task(task(TaskKind.SEQUENCE_LABELLING, ("O", "B-LOC", "I-LOC"), train=train)).splits
     assert split.labels == {"O": 0, "B-LOC": 1, "I-LOC": 1}
 
 
 def test_without_a_train_split_nothing_is_compared() -> None:
-    (split,) = check_task(task(Kind.CLASSIFICATION, dev=[Example("0", "word " * 200)])).splits
+    (split,) = check_task(task(TaskKind.CLASSIFICATION, dev=[Example("0", "word " * 200)])).splits
     assert (split.in_train, split.labels, split.lengths) == (None, {}, {"161+": 1})

@@ -15,7 +15,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 
 from probekit.errors import DataError
 from probekit.tasks import Task, load_task
-from probekit.tasks.task import Kind
+from probekit.tasks.task import TaskKind
 
 SPLITS = '[splits]\ntrain = "train.tsv"\n'
 
@@ -39,7 +39,7 @@ def test_the_smallest_file(own: Callable) -> None:
         {"train.tsv": 'text\tlabel\n"Go\tyes\nStop\tno\nWhat\t\n', "dev.tsv": "text\tlabel\nGo on\tyes\n"},
     )
     assert (task.name, task.kind, task.label_names, task.metrics) == (
-        "mine", Kind.CLASSIFICATION, ("no", "yes"), ("accuracy", "macro-f1")
+        "mine", TaskKind.CLASSIFICATION, ("no", "yes"), ("accuracy", "macro-f1")
     )  # fmt: skip
     assert [(e.id, e.text, e.label) for e in task.split("train")] == [
         ("train-0", '"Go', 1), ("train-1", "Stop", 0), ("train-2", "What", None)
@@ -65,7 +65,7 @@ def test_scores_in_files_without_header(own: Callable) -> None:
     task = own(toml, {"train.tsv": "a\tb\t1.5\nc\td\t-2\ne\tf\t\n"})
     assert task.labels("train")[:2].tolist() == [1.5, -2.0]
     assert task.split("train")[2].label is None
-    assert (task.kind, task.metrics, task.label_names) == (Kind.REGRESSION, ("pearson", "spearman"), ())
+    assert (task.kind, task.metrics, task.label_names) == (TaskKind.REGRESSION, ("pearson", "spearman"), ())
 
 
 def test_equal_cells_in_the_first_row_are_no_header(own: Callable) -> None:
@@ -96,7 +96,7 @@ def test_token_labels_in_json_lines(own: Callable) -> None:
     rows = [{"w": ["New", "York"], "t": ["B-LOC", "I-LOC"]}, {"w": ["."], "t": ["O"]}, {"w": ["x"], "t": None}]
     toml = 'words = "w"\ntags = "t"\n[splits]\ntrain = "t.jsonl"\n'
     task = own(toml, {"t.jsonl": "\n".join(map(json.dumps, rows))})
-    assert task.kind is Kind.SEQUENCE_LABELLING
+    assert task.kind is TaskKind.SEQUENCE_LABELLING
     assert task.label_names == ("B-LOC", "I-LOC", "O")
     assert [(e.text, e.label) for e in task.split("train")] == [("New York", (0, 1)), (".", (2,)), ("x", None)]
     assert task.metrics == ("span-f1", "token-accuracy")

@@ -11,7 +11,7 @@ import pytest
 from probekit.errors import DataError, UsageError
 from probekit.tasks import DATASETS, GRAMMARS, Task, load_task
 from probekit.tasks.datasets.ner import bio, conll2003, universal_ner, wnut17
-from probekit.tasks.task import Kind
+from probekit.tasks.task import TaskKind
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_stsb(folder: Callable) -> None:
             }
         ),
     )
-    assert task.kind is Kind.REGRESSION
+    assert task.kind is TaskKind.REGRESSION
     assert [(e.id, e.text, e.pair, e.label, e.domain) for s in task.splits.values() for e in s] == [
         ("0", "a", "b", 5.0, "main-forums"),
         ("dev-0", "e", "f", 0.2, "main-news"),

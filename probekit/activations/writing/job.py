@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from probekit import files as paths
+from probekit import files
 from probekit.activations.cache import ActivationCache
 from probekit.activations.pooling import TokenLevel, poolings
 from probekit.activations.writing.extract import run_blocks
@@ -192,7 +192,7 @@ def _path(out: str | Path | None, want: Mapping[str, Any], spec_id: str) -> Path
     if out is not None and not (Path(out).is_dir() or str(out).endswith(("/", os.sep))):
         return Path(out)
     names = [want["model"], *((want["checkpoint"], "step", str(want["step"])) if "step" in want else ())]
-    return paths.cache_path(want["task"], want["split"], "-".join(names), spec_id, Path(out or paths.DATA_CACHE))
+    return files.cache_path(want["task"], want["split"], "-".join(names), spec_id, Path(out or files.DATA_CACHE))
 
 
 def _check(on_truncate: str, pairs: str, **counts: int | None) -> None:
@@ -208,7 +208,8 @@ def _check(on_truncate: str, pairs: str, **counts: int | None) -> None:
 def _kind(model: str | Path | Encoder, revision: str | None) -> str:
     """The model type."""
     if isinstance(model, (str, Path)):
-        from probekit.models.folder import model_type, resolve_model
+        from probekit.models.find import resolve_model
+        from probekit.models.folder import model_type
 
         return model_type(resolve_model(model, revision))
     return str(model.spec.get("model_type", ""))

@@ -18,7 +18,7 @@ from probekit.activations.writing.plan import make_plan, plan_in_order, unique_t
 from probekit.errors import CacheMismatch, TruncationError
 from probekit.models.encoder import Encoder, Text, Tokens, join
 from probekit.runtime import Progress
-from probekit.tasks.task import Example, Kind, Split, Task
+from probekit.tasks.task import Example, Split, Task, TaskKind
 
 __all__ = ["check_environment", "difference", "prepare"]
 
@@ -137,11 +137,11 @@ def prepare(
     )
 
 
-def _texts(part: Split, kind: Kind, pairs: str | None) -> list[Text]:
+def _texts(part: Split, kind: TaskKind, pairs: str | None) -> list[Text]:
     """What the encoder reads, one or two a row."""
 
     def of(e: Example) -> tuple[Text, ...]:
-        if kind is Kind.SEQUENCE_LABELLING:
+        if kind is TaskKind.SEQUENCE_LABELLING:
             return ((tuple(e.words or ()),),)
         if e.pair is None:
             return (e.text,)
@@ -197,7 +197,7 @@ def _static(
     if any(e.domain is not None for e in part):
         static["/domains"] = _strings([e.domain or "" for e in part])
     labels = Task(task.name, task.kind, {part.name: part}).labels(part.name)
-    if task.kind is Kind.SEQUENCE_LABELLING:
+    if task.kind is TaskKind.SEQUENCE_LABELLING:
         static |= {
             "/word_labels": labels,
             "/index/word_count": np.array([len(e.words or ()) for e in part], dtype=np.int64),

@@ -15,7 +15,8 @@ from probekit.adaptation.training.objective import Target, build_head, choose_he
 from probekit.adaptation.training.parts import Parts
 from probekit.errors import UsageError
 from probekit.models.conversion import ELMO, SKIP_THOUGHTS
-from probekit.models.folder import model_type, resolve_model
+from probekit.models.find import resolve_model
+from probekit.models.folder import model_type
 from probekit.models.identity import identify
 from probekit.models.loading import text_reader
 from probekit.models.transformers.stock import load_model

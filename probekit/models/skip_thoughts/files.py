@@ -18,7 +18,7 @@ from probekit.errors import DataError, ModelError
 from probekit.models.folder import new_folder
 from probekit.models.words import Splitting
 
-__all__ = ["END", "UNKNOWN", "convert", "read_dictionary", "read_vectors", "regress"]
+__all__ = ["END", "UNKNOWN", "convert_skip_thoughts", "read_dictionary", "read_vectors", "regress"]
 
 UNKNOWN, END = "UNK", "<eos>"
 """The lines of the dictionary for a word that is not in it, and for the end of a sentence."""
@@ -32,7 +32,7 @@ _CHUNK = 1 << 15
 """Rows of a table that are worked on at a time."""
 
 
-def convert(
+def convert_skip_thoughts(
     folder: str | Path,
     out: str | Path,
     *,

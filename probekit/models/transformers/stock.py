@@ -12,7 +12,8 @@ from torch import nn
 from transformers import AutoConfig, AutoModel
 
 from probekit.errors import ModelError
-from probekit.models.folder import resolve_model, weight_files
+from probekit.models.find import resolve_model
+from probekit.models.folder import weight_files
 from probekit.models.identity import identify
 from probekit.models.transformers.tokens import first_line
 from probekit.runtime import Dtype, resolve_device

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from probekit.errors import DataError
-from probekit.tasks.datasets.listing import Card
+from probekit.tasks.datasets.dataset import Dataset
 from probekit.tasks.datasets.sources import (
     HUB_SPLITS,
     class_labels,
@@ -25,9 +25,9 @@ from probekit.tasks.datasets.sources import (
     numbers,
 )
 from probekit.tasks.files.readers import Table, read_json_lines, read_tsv
-from probekit.tasks.task import Example, Kind, Task
+from probekit.tasks.task import Example, Task, TaskKind
 
-__all__ = ["CARDS", "cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb", "wnli"]
+__all__ = ["LOADERS", "cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb", "wnli"]
 
 Root = str | Path | None
 
@@ -35,20 +35,20 @@ GLUE = "nyu-mll/glue"
 GLUE_FILES: dict[str, Sequence[str]] = {"train": ("train.tsv",), "dev": ("dev.tsv",), "test": ("test.tsv",)}
 ENTAILMENT = ("entailment", "not_entailment")
 
-COLA = Card(
+COLA = Dataset(
     "cola",
     "Corpus of Linguistic Acceptability",
-    Kind.CLASSIFICATION,
+    TaskKind.CLASSIFICATION,
     {"train": 8551, "dev": 1043, "test": 1063},
     ("matthews", "accuracy"),
     "Warstadt et al. 2019, https://nyu-mll.github.io/CoLA/",
     "texts belong to the cited publications; research use",
     ("unacceptable", "acceptable"),
 )
-SST2 = Card(
+SST2 = Dataset(
     "sst2",
     "Stanford Sentiment Treebank, two classes",
-    Kind.CLASSIFICATION,
+    TaskKind.CLASSIFICATION,
     {"train": 67349, "dev": 872, "test": 1821},
     ("accuracy",),
     "Socher et al. 2013, https://nlp.stanford.edu/sentiment/",
@@ -56,70 +56,70 @@ SST2 = Card(
     ("negative", "positive"),
     folder="SST-2",
 )
-MRPC = Card(
+MRPC = Dataset(
     "mrpc",
     "Microsoft Research Paraphrase Corpus",
-    Kind.CLASSIFICATION,
+    TaskKind.CLASSIFICATION,
     {"train": 3668, "dev": 408, "test": 1725},
     ("accuracy", "f1"),
     "Dolan and Brockett 2005, https://aclanthology.org/I05-5002/",
     "Microsoft Shared Source licence",
     ("not_equivalent", "equivalent"),
 )
-STSB = Card(
+STSB = Dataset(
     "stsb",
     "Semantic Textual Similarity Benchmark, 0 to 5",
-    Kind.REGRESSION,
+    TaskKind.REGRESSION,
     {"train": 5749, "dev": 1500, "test": 1379},
     ("pearson", "spearman"),
     "Cer et al. 2017, https://aclanthology.org/S17-2001/",
     "scores CC BY-SA 4.0; each source of texts has its own terms",
     folder="STS-B",
 )
-MNLI = Card(
+MNLI = Dataset(
     "mnli",
     "Multi-Genre Natural Language Inference",
-    Kind.CLASSIFICATION,
+    TaskKind.CLASSIFICATION,
     {"train": 392702, "dev-matched": 9815, "dev-mismatched": 9832, "test-matched": 9796, "test-mismatched": 9847},
     ("accuracy",),
     "Williams et al. 2018, https://cims.nyu.edu/~sbowman/multinli/",
     "OANC licence; parts of fiction CC BY 3.0 and CC BY-SA 3.0",
     ("entailment", "neutral", "contradiction"),
 )
-RTE = Card(
+RTE = Dataset(
     "rte",
     "Recognizing Textual Entailment 1, 2, 3 and 5",
-    Kind.CLASSIFICATION,
+    TaskKind.CLASSIFICATION,
     {"train": 2490, "dev": 277, "test": 3000},
     ("accuracy",),
     "Dagan et al. 2006 and later, https://gluebenchmark.com/tasks",
     "not stated",
     ENTAILMENT,
 )
-WNLI = Card(
+WNLI = Dataset(
     "wnli",
     "Winograd Schema Challenge as inference",
-    Kind.CLASSIFICATION,
+    TaskKind.CLASSIFICATION,
     {"train": 635, "dev": 71, "test": 146},
     ("accuracy",),
     "Levesque et al. 2012, https://gluebenchmark.com/tasks",
     "not stated",
     ("not_entailment", "entailment"),
 )
-QNLI = Card(
+QNLI = Dataset(
     "qnli",
     "Question answering (SQuAD) as inference",
-    Kind.CLASSIFICATION,
+    TaskKind.CLASSIFICATION,
     {"train": 104743, "dev": 5463, "test": 5463},
     ("accuracy",),
     "Rajpurkar et al. 2016, https://gluebenchmark.com/tasks",
     "CC BY-SA 4.0 (SQuAD)",
     ENTAILMENT,
 )
-QQP = Card(
+QQP = Dataset(
     "qqp",
     "Quora Question Pairs",
-    Kind.CLASSIFICATION,
+    TaskKind.CLASSIFICATION,
     {"train": 363846, "dev": 40430, "test": 390965},
     ("accuracy", "f1"),
     "Iyer et al. 2017, https://gluebenchmark.com/tasks",
@@ -320,21 +320,21 @@ def qqp(root: Root = None) -> Task:
     return _glue_pairs(QQP, root, "question1", "question2", _digits(QQP), label="is_duplicate", drop_short=True)
 
 
-CARDS = {COLA: cola, SST2: sst2, MRPC: mrpc, STSB: stsb, MNLI: mnli, RTE: rte, WNLI: wnli, QNLI: qnli, QQP: qqp}
+LOADERS = {COLA: cola, SST2: sst2, MRPC: mrpc, STSB: stsb, MNLI: mnli, RTE: rte, WNLI: wnli, QNLI: qnli, QQP: qqp}
 
 _BLANK = "The blank after each text of the train and dev files is dropped."
 
 
-def _locate(root: str | Path, card: Card, wanted: Mapping[str, Sequence[str]]) -> dict[str, Path]:
-    return locate(root, wanted, folder=card.folder or card.name, what=card.title)
+def _locate(root: str | Path, dataset: Dataset, wanted: Mapping[str, Sequence[str]]) -> dict[str, Path]:
+    return locate(root, wanted, folder=dataset.folder or dataset.name, what=dataset.title)
 
 
-def _digits(card: Card) -> dict[str, int | None]:
-    return {str(i): i for i in range(len(card.label_names))}
+def _digits(dataset: Dataset) -> dict[str, int | None]:
+    return {str(i): i for i in range(len(dataset.label_names))}
 
 
-def _names(card: Card) -> dict[str, int | None]:
-    return {name: i for i, name in enumerate(card.label_names)}
+def _names(dataset: Dataset) -> dict[str, int | None]:
+    return {name: i for i, name in enumerate(dataset.label_names)}
 
 
 def _rows(
@@ -360,7 +360,7 @@ def _rows(
 
 
 def _glue_pairs(
-    card: Card,
+    dataset: Dataset,
     root: Root,
     text: str,
     pair: str,
@@ -371,9 +371,9 @@ def _glue_pairs(
 ) -> Task:
     """A task of three GLUE files with the same columns, of which test has no label."""
     if root is None:
-        return _hub_task(card, card.name, text, pair)
+        return _hub_task(dataset, dataset.name, text, pair)
     splits, notes = {}, []
-    for split, path in _locate(root, card, GLUE_FILES).items():
+    for split, path in _locate(root, dataset, GLUE_FILES).items():
         wanted = (text, pair) if split == "test" else (text, pair, label)
         table = read_tsv(path, wanted=wanted, drop_short=drop_short)
         if table.short:
@@ -382,26 +382,26 @@ def _glue_pairs(
         splits[split] = _rows(
             split, table, text, pair, classes=None if split == "test" else classes, label=label, ids=ids
         )
-    return card.task(splits, notes)
+    return dataset.task(splits, notes)
 
 
-def _hub_task(card: Card, config: str, text: str, pair: str | None = None) -> Task:
+def _hub_task(dataset: Dataset, config: str, text: str, pair: str | None = None) -> Task:
     """A task of the hub's GLUE repository."""
-    data = from_hub(card.name, GLUE, config)
+    data = from_hub(dataset.name, GLUE, config)
     splits = {}
     for split, theirs in HUB_SPLITS.items():
         rows = data[theirs]
         texts, indices = hub_columns(rows, text, "idx")
         labels: list[Any]
-        if card.kind is Kind.REGRESSION:
+        if dataset.kind is TaskKind.REGRESSION:
             labels = [None if score < 0 else score for score in hub_columns(rows, "label")[0]]
         else:
-            labels = hub_labels(rows, "label", card.label_names)
+            labels = hub_labels(rows, "label", dataset.label_names)
         pairs = None if pair is None else hub_columns(rows, pair)[0]
         splits[split] = examples(split, texts, labels, pairs=pairs, ids=[str(i) for i in indices])
-    if card is SST2:
-        return card.task({split: _without_final_blank(rows) for split, rows in splits.items()}, [_BLANK])
-    return card.task(splits)
+    if dataset is SST2:
+        return dataset.task({split: _without_final_blank(rows) for split, rows in splits.items()}, [_BLANK])
+    return dataset.task(splits)
 
 
 def _without_final_blank(rows: Sequence[Example]) -> list[Example]:

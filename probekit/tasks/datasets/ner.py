@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from probekit.errors import DataError
-from probekit.tasks.datasets.listing import Card
+from probekit.tasks.datasets.dataset import Dataset
 from probekit.tasks.datasets.sources import HUB_SPLITS, PARQUET, examples, from_hub, hub_columns, locate
 from probekit.tasks.datasets.ud import domain_of, treebank_files
 from probekit.tasks.files.readers import Sentence, read_conll
-from probekit.tasks.task import Example, Kind, Task
+from probekit.tasks.task import Example, Task, TaskKind
 
-__all__ = ["CARDS", "bio", "conll2003", "universal_ner", "wnut17"]
+__all__ = ["LOADERS", "bio", "conll2003", "universal_ner", "wnut17"]
 
 Root = str | Path | None
 
@@ -21,30 +21,30 @@ def _tags(*types: str) -> tuple[str, ...]:
     return ("O", *(f"{prefix}-{kind}" for kind in types for prefix in "BI"))
 
 
-CONLL2003 = Card(
+CONLL2003 = Dataset(
     "conll2003",
     "CoNLL-2003 named entities (English)",
-    Kind.SEQUENCE_LABELLING,
+    TaskKind.SEQUENCE_LABELLING,
     {"train": 14041, "dev": 3250, "test": 3453},
     ("span-f1", "token-accuracy"),
     "Tjong Kim Sang and De Meulder 2003, https://aclanthology.org/W03-0419/",
     "Reuters corpus, research use only",
     _tags("PER", "ORG", "LOC", "MISC"),
 )
-WNUT17 = Card(
+WNUT17 = Dataset(
     "wnut17",
     "WNUT-17 emerging entities",
-    Kind.SEQUENCE_LABELLING,
+    TaskKind.SEQUENCE_LABELLING,
     {"train": 3394, "dev": 1009, "test": 1287},
     ("span-f1", "token-accuracy"),
     "Derczynski et al. 2017, https://aclanthology.org/W17-4418/",
     "CC BY 4.0",
     _tags("corporation", "creative-work", "group", "location", "person", "product"),
 )
-UNIVERSAL_NER = Card(
+UNIVERSAL_NER = Dataset(
     "universal-ner",
     "Universal NER (sizes: English EWT)",
-    Kind.SEQUENCE_LABELLING,
+    TaskKind.SEQUENCE_LABELLING,
     {"train": 12543, "dev": 2001, "test": 2077},
     ("span-f1", "token-accuracy"),
     "Mayhew et al. 2024, https://www.universalner.org/",
@@ -116,7 +116,7 @@ def universal_ner(root: Root = None, treebank: str | None = None) -> Task:
     return UNIVERSAL_NER.task(splits, name=f"universal-ner:{treebank}")
 
 
-CARDS = {CONLL2003: conll2003, WNUT17: wnut17, UNIVERSAL_NER: universal_ner}
+LOADERS = {CONLL2003: conll2003, WNUT17: wnut17, UNIVERSAL_NER: universal_ner}
 
 
 def bio(tags: Iterable[str]) -> tuple[str, ...]:
@@ -135,11 +135,11 @@ def _tagged(
     sentences: Sequence[Sentence],
     word: int,
     tags: Sequence[Sequence[str]],
-    card: Card,
+    dataset: Dataset,
     treebank: str = "",
 ) -> list[Example]:
     """Sentences and their tags as examples; raises DataError for an unknown tag."""
-    index = {name: i for i, name in enumerate(card.label_names)}
+    index = {name: i for i, name in enumerate(dataset.label_names)}
     words = [s.column(word) for s in sentences]
     return examples(
         split,
@@ -163,18 +163,18 @@ def _indices(path: Path, sentence: Sentence, tags: Sequence[str], index: Mapping
         ) from error
 
 
-def _from_hub(card: Card, repository: str, config: str | None = None, **options: str) -> dict[str, list[Example]]:
-    data = from_hub(card.name, repository, config, **options)
+def _from_hub(dataset: Dataset, repository: str, config: str | None = None, **options: str) -> dict[str, list[Example]]:
+    data = from_hub(dataset.name, repository, config, **options)
     splits = {}
     for split, theirs in HUB_SPLITS.items():
         if theirs not in data:
             continue
         rows = data[theirs]
         words, tags = hub_columns(rows, "tokens", "ner_tags")
-        names = getattr(getattr(rows.features["ner_tags"], "feature", None), "names", None) or list(card.label_names)
-        if set(names) != set(card.label_names):
-            raise DataError(f"the hub's {repository} has the tags {names}, expected {list(card.label_names)}.")
-        index = [card.label_names.index(name) for name in names]
+        names = getattr(getattr(rows.features["ner_tags"], "feature", None), "names", None) or list(dataset.label_names)
+        if set(names) != set(dataset.label_names):
+            raise DataError(f"the hub's {repository} has the tags {names}, expected {list(dataset.label_names)}.")
+        index = [dataset.label_names.index(name) for name in names]
         texts = hub_columns(rows, "text")[0] if "text" in rows.column_names else [" ".join(w) for w in words]
         ids = hub_columns(rows, "idx")[0] if "idx" in rows.column_names else None
         labels = [tuple(index[t] for t in sentence) for sentence in tags]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from probekit.tasks.datasets.listing import Card
+from probekit.tasks.datasets.dataset import Dataset
 from probekit.tasks.datasets.sources import (
     HUB_SPLITS,
     PARQUET,
@@ -18,22 +18,22 @@ from probekit.tasks.datasets.sources import (
     numbers,
 )
 from probekit.tasks.files.readers import Table, read_tsv
-from probekit.tasks.task import Kind, Label, Task
+from probekit.tasks.task import Label, Task, TaskKind
 
-__all__ = ["CARDS", "sick_e", "sick_r"]
+__all__ = ["LOADERS", "sick_e", "sick_r"]
 
 SIZES = {"train": 4500, "dev": 500, "test": 4927}
 SOURCE = "Marelli et al. 2014 (SemEval-2014 task 1), https://marcobaroni.org/composes/sick.html"
 LICENCE = "CC BY-NC-SA 3.0"
 NAMES = ("entailment", "neutral", "contradiction")
 
-SICK_E = Card(
-    "sick-e", "SICK entailment", Kind.CLASSIFICATION, SIZES, ("accuracy",), SOURCE, LICENCE, NAMES, folder="sick"
+SICK_E = Dataset(
+    "sick-e", "SICK entailment", TaskKind.CLASSIFICATION, SIZES, ("accuracy",), SOURCE, LICENCE, NAMES, folder="sick"
 )
-SICK_R = Card(
+SICK_R = Dataset(
     "sick-r",
     "SICK relatedness, 1 to 5",
-    Kind.REGRESSION,
+    TaskKind.REGRESSION,
     SIZES,
     ("pearson", "spearman", "rmse"),
     SOURCE,
@@ -69,12 +69,12 @@ def sick_r(root: str | Path | None = None) -> Task:
     return _sick(root, SICK_R, "relatedness_score", lambda table, column: numbers(table, column, 1, 5))
 
 
-CARDS = {SICK_E: sick_e, SICK_R: sick_r}
+LOADERS = {SICK_E: sick_e, SICK_R: sick_r}
 
 
-def _sick(root: str | Path | None, card: Card, column: str, read: Callable[[Table, str], list]) -> Task:
+def _sick(root: str | Path | None, dataset: Dataset, column: str, read: Callable[[Table, str], list]) -> Task:
     if root is None:
-        return _from_hub(card, column)
+        return _from_hub(dataset, column)
     files = locate(root, FILES, folder="sick", what="SICK")
     whole = files.pop("all", None)
     if files:
@@ -90,7 +90,7 @@ def _sick(root: str | Path | None, card: Card, column: str, read: Callable[[Tabl
         labels = read(table, column) if split != "test" or column in table.columns else None
         ids = table.column("pair_ID")
         splits[split] = examples(split, table.column("sentence_A"), labels, pairs=table.column("sentence_B"), ids=ids)
-    return card.task(splits)
+    return dataset.task(splits)
 
 
 def _parts(table: Table) -> dict[str, Table]:
@@ -103,17 +103,17 @@ def _parts(table: Table) -> dict[str, Table]:
     return split
 
 
-def _from_hub(card: Card, column: str) -> Task:
-    data = from_hub(card.name, "SemEvalWorkshop/sem_eval_2014_task_1", revision=PARQUET)
+def _from_hub(dataset: Dataset, column: str) -> Task:
+    data = from_hub(dataset.name, "SemEvalWorkshop/sem_eval_2014_task_1", revision=PARQUET)
     splits = {}
     for split, theirs in HUB_SPLITS.items():
         rows = data[theirs]
         ids, texts, pairs = hub_columns(rows, "sentence_pair_id", "premise", "hypothesis")
         labels: list[Label]
-        if card is SICK_E:
+        if dataset is SICK_E:
             indices = hub_labels(rows, column, tuple(name.upper() for name in NAMES))
             labels = list(indices)
         else:
             labels = [round(score, 4) for score in hub_columns(rows, column)[0]]  # stored there in single precision
         splits[split] = examples(split, texts, labels, pairs=pairs, ids=[str(i) for i in ids])
-    return card.task(splits)
+    return dataset.task(splits)

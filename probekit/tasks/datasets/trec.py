@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from probekit.errors import DataError
-from probekit.tasks.datasets.listing import Card
+from probekit.tasks.datasets.dataset import Dataset
 from probekit.tasks.datasets.sources import HUB_SPLITS, PARQUET, examples, from_hub, hub_columns, hub_labels, locate
 from probekit.tasks.files.readers import read_lines
-from probekit.tasks.task import Example, Kind, Task
+from probekit.tasks.task import Example, Task, TaskKind
 
-__all__ = ["CARDS", "trec_6", "trec_50"]
+__all__ = ["LOADERS", "trec_6", "trec_50"]
 
 SIZES = {"train": 5452, "test": 500}
 SOURCE = "Li and Roth 2002, https://cogcomp.seas.upenn.edu/Data/QA/QC/"
@@ -24,10 +24,10 @@ FINE = {
     "NUM": "code count date dist money ord other perc period speed temp volsize weight",
 }
 
-TREC_6 = Card(
+TREC_6 = Dataset(
     "trec-6",
     "TREC questions, 6 coarse classes",
-    Kind.CLASSIFICATION,
+    TaskKind.CLASSIFICATION,
     SIZES,
     ("accuracy", "macro-f1"),
     SOURCE,
@@ -35,10 +35,10 @@ TREC_6 = Card(
     tuple(FINE),
     folder="trec",
 )
-TREC_50 = Card(
+TREC_50 = Dataset(
     "trec-50",
     "TREC questions, 50 fine classes",
-    Kind.CLASSIFICATION,
+    TaskKind.CLASSIFICATION,
     SIZES,
     ("accuracy", "macro-f1"),
     SOURCE,
@@ -62,29 +62,29 @@ def trec_50(root: str | Path | None = None) -> Task:
     return _trec(root, TREC_50, "fine_label")
 
 
-CARDS = {TREC_6: trec_6, TREC_50: trec_50}
+LOADERS = {TREC_6: trec_6, TREC_50: trec_50}
 
 
-def _trec(root: str | Path | None, card: Card, column: str) -> Task:
+def _trec(root: str | Path | None, dataset: Dataset, column: str) -> Task:
     splits = {}
     if root is None:
-        data = from_hub(card.name, "CogComp/trec", revision=PARQUET)
+        data = from_hub(dataset.name, "CogComp/trec", revision=PARQUET)
         for split in SIZES:
             rows = data[HUB_SPLITS[split]]
-            splits[split] = examples(split, hub_columns(rows, "text")[0], hub_labels(rows, column, card.label_names))
-        return card.task(splits)
+            splits[split] = examples(split, hub_columns(rows, "text")[0], hub_labels(rows, column, dataset.label_names))
+        return dataset.task(splits)
     files = locate(root, {"train": ("train_5500.label",), "test": ("TREC_10.label",)}, folder="trec", what="TREC")
     for split, path in files.items():
-        splits[split] = _questions(split, path, card)
-    return card.task(splits)
+        splits[split] = _questions(split, path, dataset)
+    return dataset.task(splits)
 
 
-def _questions(split: str, path: Path, card: Card) -> list[Example]:
-    index = {name: i for i, name in enumerate(card.label_names)}
+def _questions(split: str, path: Path, dataset: Dataset) -> list[Example]:
+    index = {name: i for i, name in enumerate(dataset.label_names)}
     texts, labels = [], []
     for line, text in enumerate(read_lines(path, fallback="latin-1"), start=1):
         fine, blank, question = text.partition(" ")
-        label = index.get(fine if card is TREC_50 else fine.partition(":")[0])
+        label = index.get(fine if dataset is TREC_50 else fine.partition(":")[0])
         if label is None or not blank:
             message = f"expected a class such as 'NUM:dist', a blank and a question, found {text[:40]!r}."
             raise DataError(message, file=path, line=line)

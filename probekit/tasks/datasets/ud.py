@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from probekit.errors import DataError
-from probekit.tasks.datasets.listing import Card
+from probekit.tasks.datasets.dataset import Dataset
 from probekit.tasks.datasets.sources import HUB_SPLITS, PARQUET, examples, from_hub, hub_columns, locate
 from probekit.tasks.files.readers import Sentence, read_conllu
-from probekit.tasks.task import Example, Kind, Task
+from probekit.tasks.task import Example, Task, TaskKind
 
-__all__ = ["CARDS", "domain_of", "treebank_files", "ud"]
+__all__ = ["LOADERS", "domain_of", "treebank_files", "ud"]
 
-UD = Card(
+UD = Dataset(
     "ud",
     "Universal Dependencies, parts of speech (sizes: English EWT)",
-    Kind.SEQUENCE_LABELLING,
+    TaskKind.SEQUENCE_LABELLING,
     {"train": 12544, "dev": 2001, "test": 2077},
     ("token-accuracy",),
     "Nivre et al. 2020, https://universaldependencies.org",
@@ -49,7 +49,7 @@ def ud(root: str | Path | None = None, treebank: str | None = None) -> Task:
     return UD.task(splits, notes, name=f"ud:{treebank}")
 
 
-CARDS = {UD: ud}
+LOADERS = {UD: ud}
 
 
 def treebank_files(root: str | Path, treebank: str | None, suffix: str, what: str) -> tuple[str, dict[str, Path]]:

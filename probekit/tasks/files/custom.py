@@ -55,7 +55,7 @@ from probekit.errors import DataError
 from probekit.tasks.datasets.sources import examples, number
 from probekit.tasks.files.columns import Rows, hub_rows, read_rows
 from probekit.tasks.files.description import TaskFile, read_task_file
-from probekit.tasks.task import Kind, Label, Split, Task
+from probekit.tasks.task import Label, Split, Task, TaskKind
 
 __all__ = ["custom_task"]
 
@@ -83,7 +83,7 @@ def custom_task(path: str | Path, data_dir: str | Path | None = None) -> Task:
     kind = _kind(path, spec, rows)
     notes = [f"{s} has no labels." for s, part in rows.items() if not {"label", "tags"} & set(part.columns)]
     names: tuple[str, ...] = ()
-    if kind is not Kind.REGRESSION:
+    if kind is not TaskKind.REGRESSION:
         names = _class_names(spec, rows)
         if spec.labels is None and names:
             notes.append(f"Labels found: {', '.join(names)}.")
@@ -119,23 +119,23 @@ def custom_task(path: str | Path, data_dir: str | Path | None = None) -> Task:
     )
 
 
-def _kind(path: Path, spec: TaskFile, rows: Mapping[str, Rows]) -> Kind:
+def _kind(path: Path, spec: TaskFile, rows: Mapping[str, Rows]) -> TaskKind:
     tokens = any("words" in part.columns for part in rows.values())
     if spec.type is not None:
-        kind = Kind(spec.type)
-        if (kind is Kind.SEQUENCE_LABELLING) != tokens:
+        kind = TaskKind(spec.type)
+        if (kind is TaskKind.SEQUENCE_LABELLING) != tokens:
             need = "needs words and tags" if not tokens else "has one label a text, but words and tags are given"
             raise DataError(f'type = "{kind}" {need}.', file=path)
         return kind
     if tokens:
-        return Kind.SEQUENCE_LABELLING
+        return TaskKind.SEQUENCE_LABELLING
     labels = [v for part in rows.values() for v in part.columns.get("label", ()) if not _missing(v)]
     numeric = [number(str(v)) for v in labels]
     broken = [v for v, x in zip(labels, numeric, strict=True) if x is not None and x != int(x)]
     if broken and None not in numeric and spec.labels is None:
         message = f'labels such as {broken[0]} look like scores; say type = "regression" or type = "classification".'
         raise DataError(message, file=path)
-    return Kind.CLASSIFICATION
+    return TaskKind.CLASSIFICATION
 
 
 def _missing(value: Any) -> bool:
@@ -185,7 +185,7 @@ def _lists(part: Rows, role: str, *, holes: bool = False) -> list[list[Any]]:
 
 
 def _labels(
-    part: Rows, kind: Kind, names: Sequence[str], words: Sequence[tuple[str, ...]] | None
+    part: Rows, kind: TaskKind, names: Sequence[str], words: Sequence[tuple[str, ...]] | None
 ) -> list[Label] | None:
     index = {name: i for i, name in enumerate(names)}
     out: list[Label] = []
@@ -202,7 +202,7 @@ def _labels(
     for i, value in enumerate(part.columns["label"]):
         if _missing(value):
             out.append(None)
-        elif kind is Kind.REGRESSION:
+        elif kind is TaskKind.REGRESSION:
             score = None if isinstance(value, bool) else number(str(value))
             if score is None:
                 raise part.error(i, "label", f"expected a number, found {value!r}.")
@@ -235,10 +235,10 @@ def _ids(part: Rows) -> list[str] | None:
     return list(first)
 
 
-def _default_metrics(kind: Kind, names: Sequence[str]) -> tuple[str, ...]:
-    if kind is Kind.REGRESSION:
+def _default_metrics(kind: TaskKind, names: Sequence[str]) -> tuple[str, ...]:
+    if kind is TaskKind.REGRESSION:
         return ("pearson", "spearman")
-    if kind is Kind.SEQUENCE_LABELLING:
+    if kind is TaskKind.SEQUENCE_LABELLING:
         spans = any(name.startswith("B-") for name in names)
         return ("span-f1", "token-accuracy") if spans else ("token-accuracy",)
     return ("accuracy", "macro-f1")

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from probekit.errors import DataError, UsageError
 from probekit.metrics import metric
-from probekit.tasks.task import Kind
+from probekit.tasks.task import TaskKind
 from probekit.toml import read_toml, unknown_key
 
 __all__ = ["SUFFIXES", "Column", "Format", "TaskFile", "read_task_file"]
@@ -118,8 +118,8 @@ def _problem(spec: TaskFile) -> tuple[str, str] | None:
         return misplaced[0], f"{misplaced[0]!r} stands below [splits], where it names a file; move it above."
     if spec.config and not spec.hub:
         return "config", "config is for a hub dataset; say which with hub = …."
-    if spec.type is not None and spec.type not in set(Kind):
-        return "type", f"unknown type {spec.type!r}; there are {', '.join(Kind)}."
+    if spec.type is not None and spec.type not in set(TaskKind):
+        return "type", f"unknown type {spec.type!r}; there are {', '.join(TaskKind)}."
     if spec.format is not None and spec.format not in set(Format):
         return "format", f"unknown format {spec.format!r}; there are {', '.join(Format)}."
     if spec.label is True:

@@ -1,18 +1,18 @@
-"""What is known of a dataset before it is loaded: its card."""
+"""What is known of a dataset before it is loaded."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from probekit.tasks.task import Example, Kind, Split, Task
+from probekit.tasks.task import Example, Split, Task, TaskKind
 
-__all__ = ["Card"]
+__all__ = ["Dataset"]
 
 
 @dataclass(frozen=True, eq=False)
-class Card:
-    """A dataset's card.
+class Dataset:
+    """A dataset, but for its examples.
 
     name : as on the command line
     title : for people
@@ -23,7 +23,7 @@ class Card:
 
     name: str
     title: str
-    kind: Kind
+    kind: TaskKind
     sizes: Mapping[str, int]
     metrics: tuple[str, ...]
     source: str

@@ -1,0 +1,95 @@
+"""The tasks there are, by name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from pathlib import Path
+
+from probekit.errors import UsageError
+from probekit.tasks.datasets import glue, ner, sick, trec, ud
+from probekit.tasks.datasets.dataset import Dataset
+from probekit.tasks.task import Task
+
+__all__ = ["DATASETS", "GRAMMARS", "load_task"]
+
+DATASETS: dict[str, tuple[Dataset, Callable[..., Task]]] = {
+    dataset.name: (dataset, load)
+    for loaders in (glue.LOADERS, sick.LOADERS, trec.LOADERS, ner.LOADERS, ud.LOADERS)
+    for dataset, load in loaders.items()
+}
+"""The datasets by name: what is known of each without loading it, and the function that loads it."""
+
+GRAMMARS = ("acceptability", "sentiment", "paraphrase", "similarity")
+"""What may follow ``grammar:``."""
+
+
+def load_task(name: str, data_dir: str | Path | None = None) -> Task:
+    """The task called ``name``.
+
+    Parameters
+    ----------
+    name
+        A dataset (``cola``, ``trec-50`` …; ``ud:TREEBANK`` and ``universal-ner:TREEBANK`` choose a treebank),
+        ``grammar:NAME``, or the path of a TOML file that describes data of your own. ``TASK:DOMAIN`` is one domain of
+        a dataset or TOML file that tells where its texts come from (``mnli:fiction``).
+    data_dir
+        Folder of the dataset's files (or one that has them in a subfolder); None loads from the Hugging Face hub. For
+        a TOML file: the folder that its file names are relative to, instead of its own.
+
+    Returns
+    -------
+    Task
+
+    Raises
+    ------
+    UsageError
+        The name or domain is unknown; the message names those there are.
+    DataError
+        The data cannot be read.
+
+    Examples
+    --------
+    >>> task = load_task("grammar:acceptability")
+    >>> len(task.split("dev")), task.label_names
+    (616, ('unacceptable', 'acceptable'))
+    """
+    name = str(name)
+    whole, toml, domain = name.partition(".toml:")
+    if toml:
+        return load_task(f"{whole}.toml", data_dir).of_domain(domain)
+    if name.endswith(".toml"):
+        from probekit.tasks.files.custom import custom_task
+
+        return custom_task(name, data_dir)
+    base, _, part = name.partition(":")
+    if base == "grammar":
+        return _grammar(part, data_dir)
+    known = {_plain(dataset): load for dataset, (_, load) in DATASETS.items()}
+    load = known.get(_plain(base))
+    if load is None:
+        raise UsageError(_unknown(name))
+    if part and load in (ud.ud, ner.universal_ner):
+        return load(data_dir, part)
+    return load(data_dir).of_domain(part) if part else load(data_dir)
+
+
+def _grammar(part: str, data_dir: str | Path | None) -> Task:
+    from probekit.tasks.grammar import grammar_task
+
+    if part not in GRAMMARS:
+        raise UsageError(_unknown(f"grammar:{part}"))
+    if data_dir is not None:
+        raise UsageError(f"grammar:{part} is generated and reads no files; leave the data folder out.")
+    return grammar_task(part)
+
+
+def _plain(name: str) -> str:
+    return "".join(c for c in name.lower() if c.isalnum())
+
+
+def _unknown(name: str) -> str:
+    names = [*DATASETS, *(f"grammar:{part}" for part in GRAMMARS)]
+    close = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(names)}."
+    return f"unknown task {name!r}; {hint} Data of your own are described by a TOML file (name ending in .toml)."

@@ -1,0 +1,58 @@
+"""Tasks as values: what identifies a split, and how they show themselves."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from probekit.tasks import Example, Split, Task, TaskKind, load_task
+
+EXAMPLES = (
+    Example("1", "a b", 0),
+    Example("2", "c", None, pair="d", domain="é\ud800"),
+    Example("3", "x y", (1, -1), words=("x", "y")),
+    Example("4", "z", 0.5),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WithSpans(Example):
+    """An example as a later version may have it."""
+
+    spans: tuple[tuple[int, int], ...] | None = None
+
+
+def test_digests_that_caches_hold():
+    """Stored values: caches made by earlier versions are found again by them."""
+    assert Split("x", EXAMPLES).digest() == "f0e10b8fa6ac1af4b21ea7cacfc3fde1"
+    assert load_task("grammar:acceptability").split("dev").digest() == "fd2db2ea87cef96c29a9c4215bdf6841"
+
+
+def test_a_new_field_changes_the_digest_only_where_it_is_set():
+    def digest(spans):
+        told = [(e.id, e.text, e.label, e.pair, e.words, e.domain) for e in EXAMPLES]
+        return Split("x", tuple(WithSpans(*one, spans) for one in told)).digest()
+
+    assert digest(None) == Split("x", EXAMPLES).digest()
+    assert len({digest(None), digest(((0, 1),)), digest(((0, 2),))}) == 3
+
+
+def test_nothing_prints_a_data_set():
+    examples = tuple(Example(str(i), f"secret {i} " + "word " * 50, i % 2) for i in range(1000))
+    task = Task("<b>", TaskKind.CLASSIFICATION, {"train": Split("train", examples)}, ("a", "b"), notes=("x & y",))
+    split = task.split("train")
+    for value in (task, split, split.examples, split[:500], split.head(3)):
+        assert len(repr(value)) < 200
+    assert repr(task) == "Task('<b>': classification, 1000 train, 2 classes: a, b)"
+    assert split[:2] == examples[:2]
+    assert split.examples == examples
+    html = task._repr_html_()
+    assert "1000 train" in html
+    assert "&lt;b&gt;" in html
+    assert "<b>" not in html
+    assert html == task._repr_html_()
+    assert len(html) < 1000
+
+
+@pytest.mark.parametrize("split", [Split("none", ()), Split("one", EXAMPLES[:1])])
+def test_short_splits_show_themselves(split):
+    assert f"{len(split)} examples" in repr(split)
