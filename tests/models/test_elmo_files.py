@@ -19,6 +19,7 @@ from transformers.utils.logging import disable_progress_bar
 from probekit.errors import ModelError, UsageError
 from probekit.models import load_encoder
 from probekit.models.conversion import converted_folder, published_name
+from probekit.models.elmo import model as registered  # noqa: F401  AutoModel knows the type from then on
 from probekit.models.elmo.files import convert_elmo
 from probekit.models.find import resolve_model
 from probekit.models.folder import model_type
