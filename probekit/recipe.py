@@ -63,15 +63,15 @@ class Function:
 
 
 FUNCTIONS: dict[str, Function] = {
-    "cache_activations": Function("probekit.activations:cache_activations", rows=""),
+    "cache_activations": Function("probekit.activations:cache_activations", rows="", always=("out",)),
     "probe": Function("probekit.analyses.probe:probe"),
     "mi": Function("probekit.analyses.information:mi"),
     "mdl": Function("probekit.analyses.mdl:mdl"),
     "compare": Function("probekit.analyses.comparison:compare"),
     "summary": Function("probekit.analyses.comparison:summary"),
     "domains": Function("probekit.analyses.domains:domains", ("out", "counts")),
-    "train": Function("probekit.adaptation.train:train", ("out", "caches"), inside="rows.parquet"),
-    "evaluate": Function("probekit.adaptation.evaluate:evaluate", ("out", "caches")),
+    "train": Function("probekit.adaptation.train:train", ("out", "caches"), inside="rows.parquet", always=("caches",)),
+    "evaluate": Function("probekit.adaptation.evaluate:evaluate", ("out", "caches"), always=("caches",)),
     "search": Function("probekit.adaptation.search.search:search", inside="rows.parquet"),
     "guidelines": Function("probekit.analyses.guidelines:guidelines"),
     "table": Function("probekit.tables:table", ("out", "rows_out"), "rows_out"),
@@ -214,6 +214,14 @@ class Recipe:
         """
         return bound_call(self.function, {**self.defaults, **self.arguments, **self.leaves}, more)
 
+    def check(self) -> None:
+        """Raise UsageError where the function would not take these arguments; nothing is called."""
+        told = {**self.defaults, **self.arguments, **self.leaves}
+        for key, p in parameters(self.function).items():
+            if p.default is p.empty and p.kind is not p.VAR_POSITIONAL and key not in told and key not in SILENT:
+                raise UsageError(f"{self.function} wants {key}.")
+        check_arguments(self.function, told)
+
     def identity(self, reads: Iterable[str] = ()) -> str:
         """xxh3 of what determines the numbers: function, arguments and digests of what is read.
 
@@ -327,15 +335,21 @@ def is_numeric(known: Mapping[str, inspect.Parameter], name: str) -> bool:
     return name in known and name not in ("threads", "jobs", "device", "overwrite", "report_to", "model_name")
 
 
+def _hints(name: str) -> dict[str, Any]:
+    """The types that arguments are declared with, those of options among them."""
+    function = find(name)
+    hints = typing.get_type_hints(inspect.unwrap(function))
+    for kind in getattr(function, "options", {}).values():
+        hints |= typing.get_type_hints(kind)
+    return hints | {key: str | Path | None for key in parameters(name) if key == "out" and key not in hints}
+
+
 @lru_cache(maxsize=64)
 def _adapters(name: str) -> dict[str, Any]:
     """What checks each argument, by parameter."""
     from pydantic import ConfigDict, TypeAdapter
 
-    function = find(name)
-    hints = typing.get_type_hints(inspect.unwrap(function))
-    for kind in getattr(function, "options", {}).values():
-        hints |= typing.get_type_hints(kind)
+    hints = _hints(name)
     config = ConfigDict(arbitrary_types_allowed=True)
     found = {}
     for key, p in parameters(name).items():
@@ -354,21 +368,13 @@ def _config(hint: Any, config: Any) -> Any:
 
 def bound_call(name: str, arguments: Mapping[str, Json], more: Mapping[str, Any]) -> Any:
     """Call a public function with JSON arguments by name, each checked."""
-    from pydantic import ValidationError
-
-    adapters, known = _adapters(name), parameters(name)
+    known = parameters(name)
     positional: list[Any] = []
     keyword: dict[str, Any] = dict(more)
     for key, p in known.items():
         if key not in arguments or key in more:
             continue
-        if (lost := _object_in(arguments[key])) is not None:
-            raise UsageError(f"{name} was given an object of Python as {key} ({lost}), which no recipe can hold.")
-        try:
-            value = adapters[key].validate_python(_made(arguments[key]))
-        except ValidationError as error:
-            first = error.errors()[0]
-            raise UsageError(f"{name}: {key} is {arguments[key]!r}; {first['msg']}.") from None
+        value = _checked(name, key, arguments[key], _made(arguments[key]))
         if p.kind is p.VAR_POSITIONAL:
             positional += value
         elif p.kind is p.POSITIONAL_ONLY:
@@ -376,6 +382,55 @@ def bound_call(name: str, arguments: Mapping[str, Json], more: Mapping[str, Any]
         else:
             keyword[key] = value
     return find(name)(*positional, **keyword)
+
+
+def check_arguments(name: str, arguments: Mapping[str, Any]) -> None:
+    """Raise UsageError where a public function would not take these arguments; it is not called.
+
+    Names and types are checked, and what the dataclasses of options check themselves; nested recipes are checked, too.
+    """
+    known, values = parameters(name), {}
+    for key, value in arguments.items():
+        if key not in known or key in SILENT:
+            close = difflib.get_close_matches(key, known, n=2) or list(known)
+            raise UsageError(f"{name} takes no {key!r}; did you mean {' or '.join(close)}?")
+        inner = list(nested(value))
+        for told in inner:
+            Recipe.from_json(told).check()
+        if not inner:
+            values[key] = _checked(name, key, value, value)
+    for kind in getattr(find(name), "options", {}).values():
+        fields = {f.name for f in dataclasses.fields(kind)}
+        kind(**{key: value for key, value in values.items() if key in fields})
+
+
+def nested(value: Json) -> Iterator[Json]:
+    """The recipes that stand in an argument in the place of results."""
+    if isinstance(value, dict) and set(value) == {"recipe"}:
+        yield value["recipe"]
+    elif isinstance(value, list):
+        for one in value:
+            yield from nested(one)
+
+
+def takes_many(name: str, key: str) -> bool:
+    """Whether an argument holds any number of values, which the command line takes with commas."""
+    hint = _hints(name).get(key)
+    return any(
+        typing.get_origin(h) is tuple and typing.get_args(h)[-1:] == (...,) for h in (hint, *typing.get_args(hint))
+    )
+
+
+def _checked(name: str, key: str, told: Json, value: Any) -> Any:
+    """The value of an argument, as the type that it is declared with."""
+    from pydantic import ValidationError
+
+    if (lost := _object_in(told)) is not None:
+        raise UsageError(f"{name} was given an object of Python as {key} ({lost}), which no recipe can hold.")
+    try:
+        return _adapters(name)[key].validate_python(value)
+    except ValidationError as error:
+        raise UsageError(f"{name}: {key} is {told!r}; {error.errors()[0]['msg']}.") from None
 
 
 def _object_in(value: Json) -> str | None:
@@ -390,7 +445,8 @@ def _made(value: Json) -> Any:
     """A nested recipe, done: a comparison of two results that no file holds. It writes nothing, whatever it says."""
     if isinstance(value, dict) and set(value) == {"recipe"}:
         inner = Recipe.from_json(value["recipe"])
-        if FUNCTIONS[inner.function].rows != "out" or FUNCTIONS[inner.function].inside:
+        kind = FUNCTIONS[inner.function]
+        if kind.rows != "out" or kind.inside or kind.always:
             raise UsageError(f"{inner.function} gives no result that another function could take.")
         return dataclasses.replace(inner, leaves={}).run()
     return [_made(v) for v in value] if isinstance(value, list) else value

@@ -137,3 +137,22 @@ def test_a_nested_recipe_writes_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
     with pytest.raises(UsageError, match="train gives no result"):
         module._made({"recipe": {"function": "train", "arguments": {}, "leaves": {"out": str(tmp_path)}}})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"folds": "many"}, "folds is 'many'"),
+        ({"folds": 1}, "folds is 1"),
+        ({"more": [3.5]}, "more is"),
+        ({"fold": 3}, "takes no 'fold'; did you mean folds"),
+        ({"train": {"recipe": {"function": "probe", "arguments": {"folds": 3}}}}, "probe wants train"),
+    ],
+)
+def test_a_recipe_is_checked_without_being_run(change, message):
+    told = toy("a.h5").recipe
+    told.check()
+    with pytest.raises(UsageError, match=message):
+        replace(told, arguments={**told.arguments, **change}).check()
+    assert module.takes_many("probe", "layers")
+    assert not module.takes_many("probe", "folds")
