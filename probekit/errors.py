@@ -18,6 +18,8 @@ sentence on standard error and exit status 2.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 __all__ = [
@@ -32,6 +34,7 @@ __all__ = [
     "ProbekitError",
     "TruncationError",
     "UsageError",
+    "did_you_mean",
 ]
 
 
@@ -86,3 +89,18 @@ class CacheCorrupt(CacheError):
 
 class CacheBusy(CacheError):
     """Another process is writing the same cache."""
+
+
+def did_you_mean(name: str, known: Iterable[str], *, most: int = 1, show: Callable[[str], str] = str) -> str:
+    """What an error says of a name that there is not: those that are like it, or else all there are.
+
+    Examples
+    --------
+    >>> did_you_mean("acuracy", ["accuracy", "f1"])
+    'did you mean accuracy?'
+    >>> did_you_mean("bleu", ["accuracy", "f1"])
+    'there are accuracy, f1.'
+    """
+    known = list(known)
+    close = difflib.get_close_matches(name, known, n=most, cutoff=0.5)
+    return f"did you mean {' or '.join(map(show, close))}?" if close else f"there are {', '.join(known)}."

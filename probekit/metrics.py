@@ -11,7 +11,6 @@ nothing to correlate with, and Pearson's and Spearman's coefficients are NaN.
 
 from __future__ import annotations
 
-import difflib
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from probekit.errors import UsageError
+from probekit.errors import UsageError, did_you_mean
 
 __all__ = ["DERIVED", "METRICS", "Metric", "derive", "metric", "task_metrics"]
 
@@ -117,8 +116,7 @@ def metric(name: str) -> Metric:
             own, name=name, title=DERIVED[word].format(title), range=(-wide, wide), better=better, function=None,
             of=inner, derived=word,
         )  # fmt: skip
-    close = difflib.get_close_matches(name, METRICS, n=3) or list(task_metrics())
-    raise UsageError(f"unknown metric {name!r}; did you mean {' or '.join(close)}?")
+    raise UsageError(f"unknown metric {name!r}; {did_you_mean(name, METRICS, most=3)}")
 
 
 def task_metrics() -> tuple[str, ...]:

@@ -11,7 +11,6 @@ one, and ``probekit reproduce`` runs one. Words are one way to show it; nothing 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import inspect
 import json
 import shlex
@@ -29,7 +28,7 @@ from time import monotonic
 from types import ModuleType
 from typing import Any
 
-from probekit.errors import UsageError
+from probekit.errors import UsageError, did_you_mean
 
 __all__ = ["FUNCTIONS", "Function", "Read", "Recipe", "as_json", "callable_package", "current", "option", "public"]
 
@@ -164,8 +163,7 @@ class Recipe:
             if name in SILENT:
                 continue
             if name not in known:
-                close = difflib.get_close_matches(name, known, n=2) or list(known)
-                raise UsageError(f"{function} takes no {name!r}; did you mean {' or '.join(close)}?")
+                raise UsageError(f"{function} takes no {name!r}; {did_you_mean(name, known, most=2)}")
             given[name] = as_json(value)
         plain = {name: as_json(p.default) for name, p in known.items() if p.default is not p.empty}
         plain |= {name: [] for name, p in known.items() if p.kind is p.VAR_POSITIONAL}
@@ -392,8 +390,7 @@ def check_arguments(name: str, arguments: Mapping[str, Any]) -> None:
     known, values = parameters(name), {}
     for key, value in arguments.items():
         if key not in known or key in SILENT:
-            close = difflib.get_close_matches(key, known, n=2) or list(known)
-            raise UsageError(f"{name} takes no {key!r}; did you mean {' or '.join(close)}?")
+            raise UsageError(f"{name} takes no {key!r}; {did_you_mean(key, known, most=2)}")
         inner = list(nested(value))
         for told in inner:
             Recipe.from_json(told).check()
@@ -552,8 +549,7 @@ def _spread(kwargs: Mapping[str, Any], options: Mapping[str, type]) -> dict[str,
 def _check_names(called: str, given: Mapping[str, Any], flat: inspect.Signature) -> None:
     for name in given:
         if name not in flat.parameters:
-            close = difflib.get_close_matches(name, flat.parameters, n=2) or list(flat.parameters)
-            raise UsageError(f"{called} takes no {name!r}; did you mean {' or '.join(close)}?")
+            raise UsageError(f"{called} takes no {name!r}; {did_you_mean(name, flat.parameters, most=2)}")
 
 
 def _split(own: inspect.Signature, passed: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:

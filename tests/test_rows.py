@@ -135,7 +135,7 @@ def test_two_files_of_one_stem_have_a_card_each_and_no_other_file_is_replaced(ro
     other = tmp_path / "study.parquet.json"
     other.write_text('{"title": "mine"}')
     for attempt in (check_out, lambda path: write_rows(rows, path, evidence())):
-        with pytest.raises(UsageError, match="is no evidence card|and is none"):
+        with pytest.raises(UsageError, match="is not an evidence card, so it is not replaced"):
             attempt(tmp_path / "study.parquet")
     assert other.read_text() == '{"title": "mine"}'
     assert not (tmp_path / "study.parquet").exists()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
 from probekit.adaptation.training.schedules import Schedule, Unfreezing
-from probekit.errors import UsageError
+from probekit.errors import UsageError, did_you_mean
 from probekit.runtime import Dtype
 
 __all__ = ["HeadOptions", "Keep", "Optimizer", "Regime", "TrainOptions", "options_of"]
@@ -140,8 +139,7 @@ def options_of(regime: Regime, given: dict[str, Any]) -> tuple[HeadOptions, Trai
     known = sorted(names[HeadOptions] | names[TrainOptions])
     for name in given:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=2) or known
-            raise UsageError(f"there is no option {name!r} of training; did you mean {' or '.join(close)}?")
+            raise UsageError(f"there is no option {name!r} of training; {did_you_mean(name, known, most=2)}")
     set_ = {k: v for k, v in given.items() if v is not None}
     if regime is Regime.FEATURE_EXTRACTION and given.get("head") in LINEAR:
         set_ = {"learning_rate": LINEAR_RATE} | set_

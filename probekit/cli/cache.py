@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from probekit.files import in_words
+
 if TYPE_CHECKING:
     from probekit.runtime import Progress
 
@@ -182,7 +184,7 @@ def _summary(cache: Any, ran: dict[str, float]) -> None:
     typer.echo(str(cache.path))
     typer.echo(
         f"{len(cache):,} examples, {counts['unique']:,} distinct texts, {counts['pieces']:,} pieces; "
-        f"{len(cache.layers)} layers of width {_widths(cache)}; {_bytes(size)}"
+        f"{len(cache.layers)} layers of width {_widths(cache)}; {in_words(size)}"
     )
     notes = [
         f"{counts['truncated']:,} cut off at {cache.spec['reads_at_most']} pieces" if counts["truncated"] else "",
@@ -201,14 +203,6 @@ def _summary(cache: Any, ran: dict[str, float]) -> None:
         f"{ran['seconds']:.1f} s, of which {model:.1f} s in the model: {ran['examples']:,.0f} texts, "
         f"{ran['examples'] / model:,.0f} a second; {ran['tokens']:,.0f} pieces, {ran['tokens'] / model:,.0f} a second"
     )
-
-
-def _bytes(n: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if n < 1000:
-            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
-        n /= 1000
-    return f"{n:.1f} TB"
 
 
 def inspect_command(
@@ -251,7 +245,7 @@ def inspect_command(
             "stored as": s["store"],
             **({"state": f"carried on, batches of {s['stateful']} examples"} if "stateful" in s else {}),
             "labels": _labels(cache),
-            "size": _bytes(cache.path.stat().st_size),
+            "size": in_words(cache.path.stat().st_size),
             "spec_id": cache.spec_id,
             "created": f"{cache.attributes['created']} by probekit {cache.attributes['probekit']}",
             "certificate": s["certificate"]["verdict"],
@@ -302,4 +296,4 @@ def verify_command(path: CacheFile) -> None:
     if not verdict.ok:
         typer.echo(f"{path}: {len(verdict.problems)} problem(s); make the cache again with --overwrite.", err=True)
         raise typer.Exit(1)
-    typer.echo(f"{path}: whole; {verdict.digests:,} digests over {_bytes(verdict.nbytes)} agree")
+    typer.echo(f"{path}: whole; {verdict.digests:,} digests over {in_words(verdict.nbytes)} agree")

@@ -117,8 +117,8 @@ def domains_command(
     from probekit.domains.explain import explain as explain_pair
     from probekit.domains.rows import domain_rows, size_rows
     from probekit.errors import UsageError
+    from probekit.files import read_lines
     from probekit.rows import check_out, evidence, make_rows, write_rows
-    from probekit.tasks.files.readers import read_lines
 
     check_out(out)
     measures = _measures(measure)

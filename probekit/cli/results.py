@@ -53,7 +53,7 @@ def results_command(
     from rich.markup import escape
     from rich.table import Table
 
-    from probekit.provenance.disk import in_words
+    from probekit.files import in_words
     from probekit.provenance.inventory import results
 
     found = results(folder, _folders(model), data_dir)
@@ -112,8 +112,9 @@ def clean_command(
         probekit clean runs/ --what checkpoints
     """
     from probekit.errors import UsageError
+    from probekit.files import in_words
     from probekit.provenance.clean import delete
-    from probekit.provenance.disk import in_words, size_of
+    from probekit.provenance.disk import size_of
     from probekit.provenance.inventory import What, results
 
     if what not in tuple(What):

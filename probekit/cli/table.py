@@ -39,6 +39,7 @@ def table_command(
     """
     from probekit.cli.patterns import expand
     from probekit.errors import UsageError
+    from probekit.files import write
     from probekit.rows import check_out, evidence, read_rows, write_rows
     from probekit.tables.paper import TABLES
 
@@ -51,11 +52,7 @@ def table_command(
     text, found = TABLES[kind](read_rows(*paths), published)
     typer.echo(text)
     if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        beside = out.with_name(f".{out.name}")
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(out)
-        typer.echo(out)
+        typer.echo(write(out, text))
     if rows_out is not None:
         card = evidence(arguments={"kind": kind, "rows": paths, "published": published})
         typer.echo(write_rows(found, rows_out, card))

@@ -9,7 +9,6 @@ Counts of each domain, of all terms, can be saved and merged: those of two halve
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ import numpy as np
 from probekit.domains.corpora import Corpus, read_files, read_texts
 from probekit.domains.counting import Counts, block_of, count
 from probekit.errors import DataError, UsageError
+from probekit.files import whole
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -223,19 +223,13 @@ def save_counts(path: str | Path, counts: Sequence[Counts]) -> Path:
     text = pa.dictionary(pa.int32(), pa.string())
     columns = [("domain", text), ("term", text), ("block", pa.int32()), ("count", pa.int64())]
     schema = pa.schema(columns, metadata={"probekit": json.dumps(said)})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with parquet.ParquetWriter(beside, schema, compression="zstd") as writer:
-            for c in counts:
-                cells = c.matrix.tocsc().tocoo()  # term by term, which packs best
-                term = pa.DictionaryArray.from_arrays(cells.col.astype(np.int32), pa.array(c.terms))
-                name = pa.DictionaryArray.from_arrays(np.zeros(len(cells.col), dtype=np.int32), pa.array([c.name]))
-                arrays = [name, term, pa.array(cells.row.astype(np.int32)), pa.array(cells.data)]
-                writer.write_table(pa.Table.from_arrays(arrays, schema=schema), row_group_size=max(len(cells.col), 1))
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    with whole(path) as new, parquet.ParquetWriter(new, schema, compression="zstd") as writer:
+        for c in counts:
+            cells = c.matrix.tocsc().tocoo()  # term by term, which packs best
+            term = pa.DictionaryArray.from_arrays(cells.col.astype(np.int32), pa.array(c.terms))
+            name = pa.DictionaryArray.from_arrays(np.zeros(len(cells.col), dtype=np.int32), pa.array([c.name]))
+            arrays = [name, term, pa.array(cells.row.astype(np.int32)), pa.array(cells.data)]
+            writer.write_table(pa.Table.from_arrays(arrays, schema=schema), row_group_size=max(len(cells.col), 1))
     return path
 
 

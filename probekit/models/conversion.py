@@ -80,9 +80,9 @@ def _convert(kind: str, published: list[Path], out: Path) -> None:
 @lru_cache(maxsize=8)
 def _digest(published: tuple[Path, ...], stats: tuple[tuple[int, int, int], ...]) -> str:
     """The digest of the files' bytes; read once, as long as their sizes, times and inodes stay as they are."""
-    from probekit.models.folder import file_digest
+    from probekit.files import digest
 
-    return file_digest(published)
+    return digest(published)
 
 
 def names_published(model: str) -> bool:

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-import xxhash
-
-from probekit.errors import ModelError, UsageError
+from probekit.errors import ModelError
+from probekit.files import digest
 
 __all__ = [
     "config_digest",
-    "file_digest",
     "model_type",
-    "new_folder",
+    "save_tensors",
     "tokenizer_digest",
     "weight_files",
     "weights_digest",
@@ -44,59 +39,33 @@ def model_type(folder: Path) -> str:
         raise ModelError(f"{folder} cannot be loaded as a model: config.json cannot be read ({error}).") from error
 
 
-@contextmanager
-def new_folder(out: Path) -> Iterator[Path]:
-    """A folder to write into, which becomes ``out`` at the end.
+def save_tensors(tensors: Mapping[str, Any], path: Path, **about: str) -> None:
+    """Write arrays or tensors as safetensors, which its own ``save_file`` lets nobody else read.
 
-    What processes left that were killed meanwhile is removed. Raises UsageError where ``out`` is there already, OSError
-    where the disk is full.
+    about : texts that go along; raises OSError where the disk is full, in the library's words
     """
+    import numpy as np
     from safetensors import SafetensorError
 
-    if out.exists():
-        raise UsageError(f"{out} is there already; give another folder.")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    for left in out.parent.glob(f".{out.name}.*"):
-        if not _runs(left.suffix[1:].partition("-")[0]):
-            shutil.rmtree(left, ignore_errors=True)
-    beside = out.with_name(f".{out.name}.{os.getpid()}-{threading.get_ident()}")
-    beside.mkdir()
+    if all(isinstance(x, np.ndarray) for x in tensors.values()):
+        from safetensors.numpy import save_file
+    else:
+        from safetensors.torch import save_file  # type: ignore[assignment]
     try:
-        yield beside
-        for file in beside.iterdir():
-            file.chmod(0o666 & ~_umask())  # safetensors lets nobody else read its files
-        beside.rename(out)
+        save_file(dict(tensors), path, metadata=about or None)
     except SafetensorError as error:
-        raise OSError(f"{out} cannot be written: {error}") from error
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
-
-
-def _runs(pid: str) -> bool:
-    """Whether there is such a process."""
-    try:
-        os.kill(int(pid), 0)
-    except (ValueError, ProcessLookupError):
-        return False
-    except PermissionError:
-        pass
-    return True
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+        raise OSError(f"{path} cannot be written: {error}") from error
+    path.chmod(path.parent.stat().st_mode & 0o666)
 
 
 def weights_digest(folder: Path) -> str:
     """xxh3 digest (32 hex digits) of config.json and the bytes of the safetensors files."""
-    return file_digest([folder / "config.json", *weight_files(folder)])
+    return digest([folder / "config.json", *weight_files(folder)])
 
 
 def config_digest(folder: Path) -> str:
     """xxh3 digest (32 hex digits) of config.json alone: all that determines a re-initialised model beside its seed."""
-    return file_digest([folder / "config.json"])
+    return digest([folder / "config.json"])
 
 
 def tokenizer_digest(folder: Path) -> str:
@@ -104,7 +73,7 @@ def tokenizer_digest(folder: Path) -> str:
     files = sorted({file for pattern in _TOKENIZER_FILES for file in folder.glob(pattern)})
     if not files:
         raise ModelError(f"{folder} has no tokenizer (tokenizer.json, or a vocabulary); save it beside the model.")
-    return file_digest(files)
+    return digest(files)
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -144,14 +113,3 @@ def _check_complete(file: Path) -> None:
             pass
     except (SafetensorError, OSError) as error:
         raise ModelError(f"{file} is damaged or cut short ({error}); fetch or convert it again.") from error
-
-
-def file_digest(files: Iterable[Path]) -> str:
-    """xxh3 digest (32 hex digits) of the names, sizes and bytes of files."""
-    state = xxhash.xxh3_128()
-    for file in files:
-        state.update(f"{file.name}\0{file.stat().st_size}\0".encode())
-        with file.open("rb") as stream:
-            while piece := stream.read(1 << 22):
-                state.update(piece)
-    return state.hexdigest()

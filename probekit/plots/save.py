@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probekit.errors import UsageError
+from probekit.files import write
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,20 +37,14 @@ def save(figure: Figure, paths: Iterable[str | Path], *, dpi: int = 300) -> list
             raise UsageError(f"figures are written as {', '.join(FORMATS)}, not {path.suffix!r} ({path}).")
     with mpl.rc_context({"pdf.fonttype": 42, "ps.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "probekit"}):
         for path in files:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            beside = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
-            try:
-                with _opaque(figure) if path.suffix == ".eps" else nullcontext():
-                    figure.savefig(
-                        drawn := BytesIO(), format=path.suffix[1:], dpi=dpi, metadata=FORMATS[path.suffix] or None
-                    )
-                data = drawn.getvalue()
-                if path.suffix == ".eps":  # which takes no metadata
-                    data = re.sub(rb"%%CreationDate: .*\n", b"", data, count=1)
-                beside.write_bytes(data)
-                beside.replace(path)
-            finally:
-                beside.unlink(missing_ok=True)
+            with _opaque(figure) if path.suffix == ".eps" else nullcontext():
+                figure.savefig(
+                    drawn := BytesIO(), format=path.suffix[1:], dpi=dpi, metadata=FORMATS[path.suffix] or None
+                )
+            data = drawn.getvalue()
+            if path.suffix == ".eps":  # which takes no metadata
+                data = re.sub(rb"%%CreationDate: .*\n", b"", data, count=1)
+            write(path, data)
     return files
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from probekit.activations.writing.journal import journal_path, locked, partial_path
 from probekit.errors import CacheBusy, CacheError, UsageError
+from probekit.files import is_running
 from probekit.models.identity import CARD
-from probekit.provenance.disk import cache_of, pieces, runs, state, written_by
+from probekit.provenance.disk import cache_of, pieces, state, written_by
 from probekit.provenance.inventory import Item, What
 
 __all__ = ["delete"]
@@ -35,7 +36,7 @@ def delete(item: Item) -> str:
                 from probekit.adaptation.runs.folder import locked_run
 
                 stack.enter_context(locked_run(item.path))
-            elif (pid := written_by(item.path)) is not None and runs(pid):
+            elif (pid := written_by(item.path)) is not None and is_running(pid):
                 return "its process is at work"
             if _changed(item):
                 return "it has changed meanwhile"

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
+from probekit.files import writer_of
 from probekit.models.identity import CARD, RUN_FORMAT
 from probekit.rows import COLUMNS
+from probekit.rows.card import is_card
 
-__all__ = ["cache_of", "held", "in_words", "pieces", "runs", "size_of", "state", "written_by"]
+__all__ = ["cache_of", "pieces", "size_of", "state", "written_by"]
 
 PIECES = (".partial.zstd", ".partial.new", ".partial", ".journal")
 """What follows the name of a cache while it is made."""
@@ -53,15 +53,15 @@ def _is_piece(path: Path) -> bool:
 def written_by(path: Path) -> int | None:
     """The process that was to rename what lies here; None of anything else.
 
-    The name alone says nothing, for people keep what is theirs under such names, with the year in the place of the
-    process: it must hold what is written under that name.
+    The name alone says nothing, for people may keep what is theirs under such names: it must hold what is written under
+    that name.
     """
-    for name, ours in BESIDE.items():
-        if (match := re.fullmatch(name, path.name)) and not path.is_symlink():
-            try:
-                return int(match[1]) if ours(path) else None
-            except (OSError, ValueError):  # gone meanwhile, not for us to see, or no text
-                return None
+    found = None if path.is_symlink() else writer_of(path.name)
+    for pattern, ours in BESIDE.items():
+        if found and re.fullmatch(pattern, found[0]):
+            with suppress(OSError, ValueError):  # gone meanwhile, not for us to see, or no text
+                if ours(path):
+                    return found[1]
     return None
 
 
@@ -84,11 +84,6 @@ def _is_csv(path: Path) -> bool:
         return file.readline().startswith(",".join(COLUMNS))
 
 
-def _is_card(path: Path) -> bool:
-    told = json.loads(path.read_text(encoding="utf-8"))
-    return isinstance(told, dict) and ({"file", "xxh3_128"} <= set(told.get("rows", ())))
-
-
 def _is_run_card(path: Path) -> bool:
     told = json.loads(path.read_text(encoding="utf-8"))
     return isinstance(told, dict) and told.get("format") == RUN_FORMAT
@@ -102,45 +97,13 @@ def _is_model(path: Path) -> bool:
 
 
 BESIDE: Mapping[str, Callable[[Path], bool]] = {
-    r"\..+\.parquet\.(\d+)": _is_table,
-    r"\..+\.csv\.(\d+)": _is_csv,
-    r"\..+\.(?:parquet|csv)\.(\d+)-card": _is_card,
-    rf"\.{re.escape(CARD)}\.(\d+)": _is_run_card,
-    r"\.step-\d+\.(\d+)": _is_model,
-    r"\..+\.(\d+)-\d{9,}": _is_model,
+    r".+\.parquet": _is_table,
+    r".+\.csv": _is_csv,
+    r".+\.(parquet|csv)\.json": is_card,
+    re.escape(CARD): _is_run_card,
+    r".+": _is_model,
 }
-"""Under which names files, checkpoints and models (which tell the thread, too) are written before they are renamed, by
-which process; and whether that is what lies there."""
-
-
-def runs(pid: int) -> bool:
-    """Whether there is such a process on this machine."""
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        pass
-    return True
-
-
-@contextmanager
-def held(lock: Path) -> Iterator[bool]:
-    """Whether another process holds this lock, to write what lies beside it; none begins to in the meantime."""
-    try:
-        fd = os.open(lock, os.O_RDONLY | os.O_NOFOLLOW)
-    except OSError:
-        yield False
-        return
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            taken = False
-        except BlockingIOError:
-            taken = True
-        yield taken
-    finally:
-        os.close(fd)
+"""What is written beside, by the name that it is to have, and whether that is what lies there."""
 
 
 def state(path: Path) -> tuple[int, ...]:
@@ -159,12 +122,3 @@ def size_of(path: Path) -> int:
         return sum(map(size_of, path.iterdir())) if stat.S_ISDIR(status.st_mode) else status.st_size
     except OSError:  # gone meanwhile, or not for us to see
         return 0
-
-
-def in_words(size: float) -> str:
-    """Bytes in words: 1.5 MB."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"

@@ -15,11 +15,11 @@ from probekit.activations import ActivationCache
 from probekit.activations.cache import DAMAGE, open_cache_file
 from probekit.activations.writing.journal import journal_path, partial_path
 from probekit.errors import CacheError, UsageError
-from probekit.files import slug
+from probekit.files import held, in_words, is_running, slug
 from probekit.models.identity import CARD, RUN_FORMAT
-from probekit.provenance.disk import cache_of, held, in_words, pieces, runs, size_of, state, written_by
+from probekit.provenance.disk import cache_of, pieces, size_of, state, written_by
 from probekit.provenance.remake import cache_command, forget, option, recorded, records, study_told, unknown_sources
-from probekit.rows import COLUMNS, card_path
+from probekit.rows import COLUMNS, find_card
 
 __all__ = ["Item", "What", "results"]
 
@@ -163,8 +163,9 @@ def _walk(folder: Path) -> Iterator[Item]:
         yield from _cache(out)
     for path in [p for p in files.values() if p.suffix in (".parquet", ".csv")]:
         if (item := _table(path, files)) is not None:
+            if card := find_card(path):
+                files.pop(card.name, None)
             del files[path.name]
-            files.pop(card_path(path).name, None)
             yield item
     for path in files.values():
         pid = written_by(path)
@@ -277,18 +278,12 @@ def _model_type(path: Path) -> str:
 
 def _table(path: Path, files: Mapping[str, Path]) -> Item | None:
     """Rows with their card, examples, or counts; None where a file is none of these."""
-    card, result = files.get(card_path(path).name), "results are left alone"
-    try:
-        told = {} if card is None else json.loads(card.read_text(encoding="utf-8"))
-        if told.get("rows", {}).get("file") == path.name:
-            both: dict[str, Any] = {
-                "size": size_of(path) + size_of(card_path(path)),
-                "command": str(told.get("command", "")),
-            }
-            about = f"{told['rows'].get('count', '?')} rows"
-            return _item(path, "rows", about, why=result, created=str(told.get("created", "")), **both)
-    except (OSError, ValueError, AttributeError, TypeError):
-        pass  # not a card
+    card, result = find_card(path), "results are left alone"
+    if card and card.name in files:  # and no link
+        told = json.loads(card.read_text(encoding="utf-8"))
+        both: dict[str, Any] = {"size": size_of(path) + size_of(card), "created": str(told.get("created", ""))}
+        command = str(told.get("words", told.get("command", "")))
+        return _item(path, "rows", f"{told['rows'].get('count', '?')} rows", why=result, command=command, **both)
     if path.suffix != ".parquet":
         return None
     from pyarrow import ArrowException, parquet
@@ -306,7 +301,7 @@ def _table(path: Path, files: Mapping[str, Path]) -> Item | None:
 
 def _left(path: Path, pid: int) -> Item:
     """What was going to be renamed. An hour is for processes of other machines that write on the same disk."""
-    why = "its process is at work" if runs(pid) else ""
+    why = "its process is at work" if is_running(pid) else ""
     if not why and time.time() - _changed(path) < HOUR:
         why = "it was written less than an hour ago"
     return _item(path, "leftover", f"of process {pid}", paths=[path], why=why, what=None if why else What.LEFTOVERS)

@@ -13,7 +13,7 @@ from typing import Any
 
 from probekit.errors import ProbekitError
 from probekit.models.folder import config_digest, tokenizer_digest, weights_digest
-from probekit.tasks import DATASETS, GRAMMARS, Task, load_task
+from probekit.tasks import DATASETS, GRAMMARS, Task, load_task, task_folders
 
 __all__ = [
     "Data",
@@ -97,7 +97,9 @@ def unknown_sources(
     base, _, part = task.partition(":")
     places = [told] if told else []
     if part in GRAMMARS if base == "grammar" else base in DATASETS:
-        places += [(task, folder) for folder in _folders(base, data_dir)]
+        if data_dir is not None and base != "grammar":
+            places += [(task, folder) for folder in task_folders(base, data_dir)]
+        places.append((task, None))  # the hub's local cache, or nowhere for what is generated
     if not places:
         return "its task goes by no name that finds its data", None, None
     wanted = spec.get("weights_digest"), spec.get("tokenizer_digest")
@@ -156,22 +158,6 @@ def recorded(path: Path) -> list[str]:
 def option(words: Sequence[str], name: str) -> str | None:
     """What a command's words say after --name."""
     return next((value for word, value in pairwise(words) if word == f"--{name}"), None)
-
-
-def _folders(base: str, data_dir: Path | None) -> Iterator[Path | None]:
-    """Where the files of a task may be; None is the hub's local cache, or nowhere for what is generated."""
-    if data_dir is not None and base != "grammar":
-        yield data_dir
-        own = _plain(base)
-        for folder in sorted(data_dir.iterdir()):
-            name = _plain(folder.name)
-            if folder.is_dir() and name and (own.startswith(name) or name.startswith(own)):
-                yield folder
-    yield None
-
-
-def _plain(name: str) -> str:
-    return "".join(c for c in name.lower() if c.isalnum())
 
 
 @lru_cache(maxsize=256)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 import shlex
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from probekit.errors import UsageError
+from probekit.files import write
 from probekit.plots.kinds import LAYERED, Kind, by_kind
 from probekit.report import cautions, figures, summary
 from probekit.report.curves import by_layer
@@ -68,14 +68,7 @@ def build_report(
     asked += [word for path in texts for word in ("--text", str(path))]
     command = shlex.join(["probekit", "report", *map(str, rows), *asked, "-o", out.name])
     html = _page(parts, title, command)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    beside = out.with_name(f".{out.name}.{os.getpid()}")
-    try:
-        beside.write_text(html, encoding="utf-8", newline="\n")
-        beside.replace(out)
-    finally:
-        beside.unlink(missing_ok=True)
-    return out
+    return write(out, html)
 
 
 def _page(parts: Sequence[Part], title: str | None, command: str) -> str:

@@ -23,7 +23,6 @@ from probekit.report.sources import Made
 from probekit.report.svg import drawn, embed
 from probekit.report.tables import number
 from probekit.report.text import text
-from probekit.rows import card_path
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,7 +59,7 @@ def given(kinds: Mapping[Kind, pd.DataFrame], figures: Sequence[Made], prefix: s
         if not path.is_file():
             raise DataError("there is no such figure.", file=path)
         card: Mapping[str, Any] = {}
-        if (beside := card_path(path)).is_file():
+        if (beside := path.with_suffix(".json")).is_file():
             try:
                 loaded = json.loads(text(beside))
             except ValueError as error:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from probekit.errors import DataError, UsageError
 from probekit.files import slug
-from probekit.rows import card_path, read_card, read_rows
+from probekit.rows import find_card, read_card, read_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -118,9 +118,7 @@ def _holds(folder: Path) -> bool:
 def _rows(folder: Path) -> list[Path]:
     """The files of rows of a study, where it keeps them, or else directly in the folder."""
     found = [path for pattern in ROWS for path in sorted(folder.glob(pattern))]
-    found = found or [
-        p for p in sorted(folder.glob("*")) if p.suffix in (".parquet", ".csv") and card_path(p).is_file()
-    ]
+    found = found or [p for p in sorted(folder.glob("*")) if p.suffix in (".parquet", ".csv") and find_card(p)]
     return [path for path in found if not path.name.endswith(".examples.parquet")]
 
 

@@ -6,7 +6,7 @@
     result.rows[result.rows["metric"] == "matthews"]
 """
 
-from probekit.rows.card import card_path, evidence, read_card
+from probekit.rows.card import card_path, evidence, find_card, read_card
 from probekit.rows.files import check_out, read_rows, write_rows
 from probekit.rows.result import Result, read
 from probekit.rows.schema import COLUMNS, as_rows, called, layer_labels, make_rows
@@ -19,6 +19,7 @@ __all__ = [
     "card_path",
     "check_out",
     "evidence",
+    "find_card",
     "layer_labels",
     "make_rows",
     "read",

@@ -14,12 +14,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from probekit.errors import DataError, UsageError
+from probekit.errors import DataError
+from probekit.files import check_ours, digest_of_content
 
 if TYPE_CHECKING:
     from probekit.recipe import Read, Recipe
 
-__all__ = ["card_path", "environment", "evidence", "make_card", "read_card", "refuse_other"]
+__all__ = ["card_path", "check_card", "environment", "evidence", "find_card", "is_card", "make_card", "read_card"]
 
 FORMAT = "probekit-card/2"
 CACHE = (
@@ -137,40 +138,36 @@ def old_card_path(path: str | Path) -> Path:
     return Path(path).with_suffix(".json")
 
 
-def refuse_other(card: Path) -> None:
-    """Raise UsageError where a file that is no evidence card stands in the card's place."""
-    if not card.exists():
-        return
+def find_card(path: str | Path) -> Path | None:
+    """Where the evidence card of the rows at ``path`` is, by its name of today or of before; None where none is."""
+    name, places = Path(path).name, (card_path(path), old_card_path(path))
+    return next((card for card in places if _rows_of(card).get("file") == name), None)
+
+
+def is_card(path: Path) -> bool:
+    """Whether a file is the evidence card of some rows."""
+    return {"file", "xxh3_128"} <= set(_rows_of(path))
+
+
+def _rows_of(card: Path) -> dict[str, Any]:
+    """What a card says of its rows; nothing of any other file."""
     try:
-        told = json.loads(card.read_text(encoding="utf-8"))
-        if isinstance(told["rows"], dict):
-            return
+        return dict(json.loads(card.read_text(encoding="utf-8"))["rows"])
     except (OSError, ValueError, KeyError, TypeError):
-        pass
-    raise UsageError(f"{card} is in the way of the evidence card, and is none; give the rows another name.")
+        return {}
+
+
+def check_card(path: Path) -> None:
+    """Raise UsageError where something else than an evidence card stands in the place of the card of these rows."""
+    check_ours(card_path(path), is_card, "an evidence card", "give the rows another name")
 
 
 def read_card(path: str | Path) -> dict[str, Any]:
     """The evidence card of the rows at ``path``; raises DataError where it is absent or describes other rows."""
-    path = Path(path)
-    beside = next((c for c in (card_path(path), old_card_path(path)) if _is_of(c, path)), card_path(path))
+    path, beside = Path(path), find_card(path) or card_path(path)
     if not beside.is_file():
         raise DataError(f"there is no evidence card beside {path.name}.", file=beside)
     card: dict[str, Any] = json.loads(beside.read_text(encoding="utf-8"))
-    if card.get("rows", {}).get("xxh3_128") != digest(path):
+    if card.get("rows", {}).get("xxh3_128") != digest_of_content(path):
         raise DataError(f"the card describes other rows than {path.name} holds. Make the rows again.", file=beside)
     return card
-
-
-def _is_of(card: Path, path: Path) -> bool:
-    try:
-        return bool(json.loads(card.read_text(encoding="utf-8"))["rows"]["file"] == path.name)
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
-
-
-def digest(path: Path) -> str:
-    """xxh3 of a file's bytes."""
-    import xxhash
-
-    return xxhash.xxh3_128(path.read_bytes()).hexdigest()

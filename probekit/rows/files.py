@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from probekit.errors import DataError, UsageError
-from probekit.rows.card import card_path, digest, refuse_other
+from probekit.files import digest_of_content, whole
+from probekit.rows.card import card_path, check_card
 from probekit.rows.schema import NEEDED, TEXT, make_rows
 from probekit.rows.upgrade import is_old, upgrade
 
@@ -26,7 +26,7 @@ def check_out(path: Path | None) -> None:
         return
     if path.suffix not in (".parquet", ".csv"):
         raise UsageError(f"rows are written as .parquet or .csv, not {path.name!r}.")
-    refuse_other(card_path(path))
+    check_card(path)
     if path.is_dir():
         raise UsageError(f"{path} is a folder; name a file, such as {path / 'rows.parquet'}.")
     try:
@@ -52,19 +52,11 @@ def write_rows(rows: pd.DataFrame, path: str | Path, card: Mapping[str, Any]) ->
     writer = writers.get(path.suffix)
     if writer is None:
         raise UsageError(f"rows are written as .parquet or .csv, not {path.suffix!r} ({path}).")
-    refuse_other(card_path(path))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    card_beside = beside.with_suffix(f"{beside.suffix}-card")
-    try:
-        writer(beside)
-        body = {"rows": {"file": path.name, "count": len(rows), "xxh3_128": digest(beside)}, **card}
-        card_beside.write_text(json.dumps(body, indent=2, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
-        beside.replace(path)
-        card_beside.replace(card_path(path))
-    finally:
-        beside.unlink(missing_ok=True)
-        card_beside.unlink(missing_ok=True)
+    check_card(path)
+    with whole(card_path(path)) as new_card, whole(path) as new:
+        writer(new)
+        body = {"rows": {"file": path.name, "count": len(rows), "xxh3_128": digest_of_content(new)}, **card}
+        new_card.write_text(json.dumps(body, indent=2, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
     return path
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probekit.errors import DataError, UsageError
+from probekit.files import whole
 from probekit.rows.schema import REAL, TEXT, WHOLE
 
 if TYPE_CHECKING:
@@ -108,23 +108,16 @@ class Predictions:
         path = Path(path)
         if path.suffix != ".parquet":
             raise UsageError(f"evaluated examples are written as .parquet, not {path.suffix!r} ({path}).")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            schema = _long(self, 0, 1).schema.with_metadata({KEY: json.dumps(_about(self)).encode()})
-            with parquet.ParquetWriter(
-                beside,
-                schema,
-                compression="zstd",
-                use_dictionary=[name for name in schema.names if name not in ("predicted", "log_loss", "prior_loss")],
-                dictionary_pagesize_limit=1 << 26,
-                data_page_size=1 << 23,
-            ) as writer:
-                for a, b in _parts(self):
-                    writer.write_table(_long(self, a, b).cast(schema), row_group_size=ROWS_AT_ONCE + len(self.ids))
-            beside.replace(path)
-        finally:
-            beside.unlink(missing_ok=True)
+        schema = _long(self, 0, 1).schema.with_metadata({KEY: json.dumps(_about(self)).encode()})
+        how: dict[str, Any] = {
+            "compression": "zstd",
+            "use_dictionary": [name for name in schema.names if name not in ("predicted", "log_loss", "prior_loss")],
+            "dictionary_pagesize_limit": 1 << 26,
+            "data_page_size": 1 << 23,
+        }
+        with whole(path) as new, parquet.ParquetWriter(new, schema, **how) as writer:
+            for a, b in _parts(self):
+                writer.write_table(_long(self, a, b).cast(schema), row_group_size=ROWS_AT_ONCE + len(self.ids))
         return path
 
     @classmethod

@@ -10,6 +10,7 @@ import xxhash
 
 from probekit.domains.corpora import corpus_files
 from probekit.errors import DataError, UsageError
+from probekit.files import digest
 from probekit.models.find import resolve_model
 from probekit.models.identity import identify
 from probekit.tasks import load_task
@@ -56,10 +57,4 @@ def corpus_digest(place: str) -> str:
         top, found = corpus_files(place)
     except DataError as error:
         raise UsageError(f"{error} Say where it is: --set domains.0.corpora.NAME=PATH.") from None
-    state = xxhash.xxh3_128()
-    for file in found:
-        state.update(f"{file.relative_to(top)}\0{file.stat().st_size}\0".encode())
-        with file.open("rb") as stream:
-            while chunk := stream.read(1 << 24):
-                state.update(chunk)
-    return state.hexdigest()
+    return digest(found, top)

@@ -29,7 +29,7 @@ from probekit.activations.pooling import Pooling
 from probekit.adaptation.options import Regime, options_of
 from probekit.adaptation.search.space import check_type
 from probekit.errors import DataError, UsageError
-from probekit.toml import parse_toml, read_toml, unknown_key
+from probekit.toml import read_named, what_is_wrong
 
 __all__ = ["Domains", "Figure", "Information", "Probe", "Study", "Table", "Train", "read_study", "shipped_studies"]
 
@@ -182,15 +182,7 @@ def read_study(where: str | Path, *, models: Mapping[str, str] | None = None, ch
     models : instead of the file's; changes : "train.0.seeds=[0,1,2]" replaces a value, written as in TOML
     Raises UsageError for a name that there is not, DataError naming the file and the key that is wrong.
     """
-    path = Path(where)
-    if path.suffix == ".toml":
-        raw, _ = read_toml(path)
-    elif text := shipped_studies().get(str(where)):
-        raw = parse_toml(text, path)
-    else:
-        raise UsageError(
-            f"there is no study {str(where)!r}; give a file that ends in .toml, or {', '.join(shipped_studies())}."
-        )
+    raw, path = read_named(where, shipped_studies(), "study")
     for change in changes:
         _change(raw, change)
     if models:
@@ -198,7 +190,7 @@ def read_study(where: str | Path, *, models: Mapping[str, str] | None = None, ch
     try:
         study = Study.model_validate({"name": path.stem} | raw)
     except ValidationError as error:
-        raise DataError(_told(error), file=path) from error
+        raise DataError(what_is_wrong(error, Study), file=path) from error
     for block in study.train:
         if strange := [name for name in block.models if name not in study.models]:
             raise DataError(f"train: there is no model {strange[0]!r}; there are {', '.join(study.models)}.", file=path)
@@ -232,19 +224,3 @@ def _change(raw: Any, change: str) -> None:
         equals = ""
     if not equals:
         raise UsageError(f"--set {change!r} replaces nothing; write key=value, such as train.0.seeds=[0,1,2].")
-
-
-def _told(error: ValidationError) -> str:
-    """The first thing that is wrong, in a sentence."""
-    first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "missing":
-        return f"says no {place}."
-    if first["type"] != "extra_forbidden":
-        return f"{place} is {first['input']!r}; {first['msg'].removeprefix('Value error, ')}."
-    sections: dict[str, type[BaseModel]] = {
-        "train": Train, "probe": Probe, "mi": Information, "domains": Domains, "table": Table, "figure": Figure
-    }  # fmt: skip
-    section = sections.get(str(first["loc"][0]), Study)
-    known = [field.alias or name for name, field in section.model_fields.items()]
-    return unknown_key(str(first["loc"][-1]), known, place)

@@ -18,7 +18,7 @@ from probekit.studies.digests import corpus_digest, model_digest, model_size, ta
 from probekit.studies.file import Domains, Figure, Information, Probe, Study, Table, Train
 from probekit.studies.steps import OUT, Step
 from probekit.tables.paper import published
-from probekit.tasks import load_task
+from probekit.tasks import load_task, task_folders
 from probekit.tasks.task import Kind
 
 __all__ = ["study_steps"]
@@ -85,9 +85,7 @@ class _Plan:
             return None
         if named := self.study.data.get(task, self.study.data.get(base)):
             return self.data_dir / named
-        here = [f for f in self.data_dir.iterdir() if f.is_dir()] if self.data_dir.is_dir() else []
-        like = [f for f in here if _plain(f.name) and _plain(base).startswith(_plain(f.name))]
-        return max(like, key=lambda f: len(_plain(f.name)), default=self.data_dir)
+        return task_folders(base, self.data_dir)[0]
 
     def model(self, name: str, *, seed: int | None = None) -> tuple[list[str], dict[str, str]]:
         """The words that name a model, and their digests."""
@@ -341,10 +339,6 @@ class _Plan:
 def _file(task: str) -> str:
     """A task in names of files."""
     return slug(Path(task).name.replace(".toml", ""))
-
-
-def _plain(text: str) -> str:
-    return "".join(c for c in text.lower() if c.isalnum())
 
 
 def _flags(options: Mapping[str, Any]) -> list[str]:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
-import shutil
 import sys
 import threading
 import time
@@ -19,10 +17,8 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-import xxhash
-
 from probekit.errors import ProbekitError, UsageError
-from probekit.files import slug
+from probekit.files import digest_of_content, lock, remove, slug, write
 from probekit.studies.steps import OUT, Step
 
 __all__ = ["Outcome", "Pool", "dask_pool", "local_pool", "open_study", "run_steps", "state_of"]
@@ -240,10 +236,7 @@ def _make_room(out: Path, step: Step, digest: str) -> None:
     if before != digest or _record(out, step):
         for leaf in step.leaves:
             path = out / (Path(*Path(leaf).parts[:2]) if leaf.startswith("runs/") else leaf)
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
+            remove(path)
     _forget(out, step)
     begun.parent.mkdir(parents=True, exist_ok=True)
     begun.write_text(digest, encoding="utf-8")
@@ -258,15 +251,12 @@ def _forget(out: Path, step: Step) -> None:
 
 def _write(out: Path, step: Step, digest: str, seconds: float) -> None:
     path = out / "steps" / f"{slug(step.name)}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
     told = {
         "step": step.name, "digest": digest, "seconds": round(seconds, 1),
         "command": ["probekit", *(word.replace(OUT, str(out)) for word in step.words)],
         "left": {leaf: _mark(out / leaf) for leaf in step.leaves},
     }  # fmt: skip
-    beside = path.with_name(f".{path.name}")
-    beside.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
-    beside.replace(path)
+    write(path, json.dumps(told, indent=1) + "\n")
     _begun(out, step).unlink(missing_ok=True)
 
 
@@ -274,7 +264,7 @@ def _mark(path: Path) -> str | None:
     """By what a file is known again: its size, and the digest of a small one."""
     try:
         size = path.stat().st_size
-        return f"{size}" if size > WHOLE else f"{size} {xxhash.xxh3_128_hexdigest(path.read_bytes())}"
+        return f"{size}" if size > WHOLE else f"{size} {digest_of_content(path)}"
     except OSError:
         return None
 
@@ -283,11 +273,8 @@ def _mark(path: Path) -> str | None:
 def open_study(out: Path) -> Iterator[None]:
     """Hold the folder of a study; raises UsageError where another process runs it."""
     out.mkdir(parents=True, exist_ok=True)
-    with (out / ".lock").open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UsageError(f"another process runs the study in {out}; wait for it, or give another --out.") from None
+    busy = UsageError(f"another process runs the study in {out}; wait for it, or give another --out.")
+    with lock(out / ".lock", busy):
         yield
 
 

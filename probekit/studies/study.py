@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import monotonic
 
+from probekit.files import write
 from probekit.studies.file import Study
 from probekit.studies.runner import Main, Outcome, Pool, open_study, run_steps, state_of
 from probekit.studies.steps import Step
@@ -36,9 +37,7 @@ def run_study(
     with open_study(out):
         named = [{"step": step.name} | ({"error": step.error} if step.error else {}) for step in steps]
         told = json.dumps({"title": study.title, "about": study.about, "steps": named}, indent=1, ensure_ascii=False)
-        beside = out / ".study.json"
-        beside.write_text(told + "\n", encoding="utf-8")
-        beside.replace(out / "study.json")
+        write(out / "study.json", told + "\n")
         return run_steps(steps, out, main, pool, begin=begin, tell=tell)
 
 

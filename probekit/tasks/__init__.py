@@ -7,9 +7,10 @@ task = load_task("mine.toml")                   # your own data: see probekit.ta
 task.split("dev")[0].text, task.labels("dev")
 """
 
+from probekit.tasks.folders import task_folders
 from probekit.tasks.load import DATASETS, GRAMMARS, load_task
 from probekit.tasks.task import Example, Label, Split, Task, TaskKind
 
-__all__ = ["DATASETS", "GRAMMARS", "Example", "Label", "Split", "Task", "TaskKind", "load_task"]
+__all__ = ["DATASETS", "GRAMMARS", "Example", "Label", "Split", "Task", "TaskKind", "load_task", "task_folders"]
 
 Kind = TaskKind  # its name before

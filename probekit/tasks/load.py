@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from pathlib import Path
 
-from probekit.errors import UsageError
+from probekit.errors import UsageError, did_you_mean
 from probekit.tasks.datasets import glue, ner, sick, trec, ud
 from probekit.tasks.datasets.dataset import Dataset
+from probekit.tasks.folders import plain
 from probekit.tasks.task import Task
 
 __all__ = ["DATASETS", "GRAMMARS", "load_task"]
@@ -65,8 +65,8 @@ def load_task(name: str, data_dir: str | Path | None = None) -> Task:
     base, _, part = name.partition(":")
     if base == "grammar":
         return _grammar(part, data_dir)
-    known = {_plain(dataset): load for dataset, (_, load) in DATASETS.items()}
-    load = known.get(_plain(base))
+    known = {plain(dataset): load for dataset, (_, load) in DATASETS.items()}
+    load = known.get(plain(base))
     if load is None:
         raise UsageError(_unknown(name))
     if part and load in (ud.ud, ner.universal_ner):
@@ -84,12 +84,7 @@ def _grammar(part: str, data_dir: str | Path | None) -> Task:
     return grammar_task(part)
 
 
-def _plain(name: str) -> str:
-    return "".join(c for c in name.lower() if c.isalnum())
-
-
 def _unknown(name: str) -> str:
     names = [*DATASETS, *(f"grammar:{part}" for part in GRAMMARS)]
-    close = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(names)}."
+    hint = did_you_mean(name.lower(), names, most=3)
     return f"unknown task {name!r}; {hint} Data of your own are described by a TOML file (name ending in .toml)."

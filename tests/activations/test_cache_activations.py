@@ -424,7 +424,7 @@ def test_folders_that_cannot_be_written(encoder, tmp_path):
     with pytest.raises(CacheError, match="not a folder"):
         cache_activations(encoder, toy_task(), out=tmp_path / "file" / "c.h5")
     code = (
-        "import os, sys; from pathlib import Path; from probekit.activations.writing.journal import locked\n"
+        "import filelock, os, sys; from pathlib import Path; from probekit.activations.writing.journal import locked\n"
         "folder = Path(sys.argv[1]); folder.chmod(0o555)\n"
         "if os.getuid() == 0: folder.parent.chmod(0o777); os.setuid(65534)\n"
         "with locked(folder / 'c.h5', wait=None): pass"

@@ -392,7 +392,7 @@ def test_what_is_wrong_with_a_file(write, keys, space, message):
 
 
 def test_names_and_what_they_lack(tmp_path):
-    with pytest.raises(UsageError, match="there is no space 'paper/tune'; .* paper/fine-tune or"):
+    with pytest.raises(UsageError, match="there is no space 'paper/tune'; .* paper/fine-tune, paper"):
         read_space("paper/tune")
     with pytest.raises(DataError, match="says no task; add task = …, or give --task"):
         read_space("paper/fine-tune", {"model": "bert"})

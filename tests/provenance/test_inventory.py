@@ -89,7 +89,7 @@ def test_everything_is_named(folder, tiny_bert):
     size = {p.name: p.stat().st_size for p in folder.rglob("*") if p.is_file()}
     assert items["a.h5"].size == size["a.h5"]
     assert items["b.h5.partial"].size == size["b.h5.partial"] + size["b.h5.journal"]
-    assert items["rows.parquet"].size == size["rows.parquet"] + size["rows.json"]
+    assert items["rows.parquet"].size == size["rows.parquet"] + size["rows.parquet.json"]
     assert sum(i.size for i in items.values()) == sum(size.values())
     assert items["rows.parquet"].command == "probekit mi a.h5"
     assert "cut short" in items["c.h5"].about
@@ -259,11 +259,11 @@ def left_by(pid, folder, tiny_bert):
     """What a process of this number leaves that is killed before it renames: names and what our writers write."""
     write_rows(ROWS, folder / "x.parquet", evidence(command="probekit mi a.h5"))
     write_rows(ROWS, folder / "x.csv", evidence(command="probekit mi a.h5"))
-    made = folder / f".rows.parquet.{pid}", folder / f".rows.csv.{pid}", folder / f".rows.parquet.{pid}-card"
-    for name, to in zip(("x.parquet", "x.csv", "x.json"), made, strict=True):
-        (folder / name).rename(to)
-    (folder / "x.json").unlink(missing_ok=True)
-    half = folder / f".half.parquet.{pid}"
+    ends = ("parquet", "csv", "parquet.json", "csv.json")
+    made = [folder / f".x.{end}.{pid}-{THREAD}" for end in ends]
+    for end, to in zip(ends, made, strict=True):
+        (folder / f"x.{end}").rename(to)
+    half = folder / f".half.parquet.{pid}-{THREAD}"
     half.write_bytes(made[0].read_bytes()[:400])
     model = folder / f".bert.1a2b3c4d.{pid}-{THREAD}"
     shutil.copytree(tiny_bert, model)
@@ -339,7 +339,12 @@ def test_checkpoints_and_their_caches(run, monkeypatch):
         assert "another process" in delete(found["one"])
     (run / ".lock").unlink()
     assert delete(found["one"]) == ""
-    assert {p.name for p in run.iterdir()} >= {"probekit.json", "rows.parquet", "rows.json", "model.safetensors"}
+    assert {p.name for p in run.iterdir()} >= {
+        "probekit.json",
+        "rows.parquet",
+        "rows.parquet.json",
+        "model.safetensors",
+    }
     assert not list(run.glob("step-*"))
     assert kinds(folder) == {"runs/one": ("run", None), "step.h5": ("cache", None)}
 

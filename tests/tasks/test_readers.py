@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from probekit.errors import DataError
-from probekit.tasks.files.readers import read_conll, read_conllu, read_csv, read_json_lines, read_lines, read_tsv
+from probekit.files import read_lines
+from probekit.tasks.files.readers import read_conll, read_conllu, read_csv, read_json_lines, read_tsv
 
 
 def write(path: Path, content: str | bytes) -> Path:

@@ -6,11 +6,12 @@ import errno
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from probekit.errors import CacheBusy, CacheError
+from probekit.files import lock
 
 __all__ = ["Journal", "journal_path", "locked", "partial_path", "sync", "sync_folder", "writing"]
 
@@ -53,35 +54,12 @@ def locked(out: Path, *, wait: Callable[[], None] | None) -> Iterator[int]:
     wait : called once if another process holds it, before waiting for that to end; None raises CacheBusy instead.
     The system gives the lock back when its holder dies. Children that inherit the descriptor hold it too.
     """
-    import fcntl
-
-    path = journal_path(out)
-    with writing(path):
-        out.parent.mkdir(parents=True, exist_ok=True)
-    told = False
-    while True:
-        with writing(path):
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        try:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if wait is None:
-                    raise CacheBusy(f"another process is writing {out}; wait for it, or give another --out.") from None
-                if not told:
-                    wait()
-                    told = True
-                fcntl.flock(fd, fcntl.LOCK_EX)
-            # The holder before us may have finished and removed the journal that we waited for.
-            try:
-                ours = os.path.samestat(os.fstat(fd), path.stat())
-            except FileNotFoundError:
-                ours = False
-            if ours:
-                yield fd
-                return
-        finally:
-            os.close(fd)
+    busy = CacheBusy(f"another process is writing {out}; wait for it, or give another --out.")
+    with ExitStack() as stack:
+        with writing(path := journal_path(out)):
+            out.parent.mkdir(parents=True, exist_ok=True)
+            fd = stack.enter_context(lock(path, busy, wait=wait))
+        yield fd
 
 
 class Journal:

@@ -11,9 +11,7 @@ RUN/                   a model folder of the trained encoder (fine-tuning), with
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from probekit.errors import CacheBusy, ModelError, UsageError
+from probekit.files import beside, lock, write
+from probekit.models.folder import save_tensors
 from probekit.models.identity import CARD, RUN_FORMAT
 from probekit.runtime import processes
 
@@ -74,9 +73,7 @@ def write_card(folder: Path, card: Mapping[str, Any]) -> None:
     """Write the card; it appears whole."""
     if processes()[0]:
         return
-    beside = folder / f".{CARD}.{os.getpid()}"
-    beside.write_text(json.dumps(card, indent=2, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
-    beside.replace(folder / CARD)
+    write(folder / CARD, json.dumps(card, indent=2, ensure_ascii=False, default=str) + "\n")
 
 
 def save_folder(
@@ -90,28 +87,20 @@ def save_folder(
     """
     if processes()[0]:
         return
-    beside = folder.with_name(f".{folder.name}.{os.getpid()}")
-    shutil.rmtree(beside, ignore_errors=True)
-    beside.mkdir(parents=True)
-    try:
+    with beside(folder) as new:
+        new.mkdir(parents=True)
         if source is not None:
             for file in {f for pattern in _COPIED for f in source.glob(pattern)}:
-                shutil.copyfile(file, beside / file.name)
+                shutil.copyfile(file, new / file.name)
             encoder = {prefix + k.removeprefix("encoder."): v for k, v in state.items() if k.startswith("encoder.")}
-            save_file(_unshared(encoder), beside / WEIGHTS, metadata={"format": "pt"})
-        save_file(_unshared({k: v for k, v in state.items() if not k.startswith("encoder.")}), beside / HEAD)
-        write_card(beside, card)
-        for file in beside.iterdir():
-            file.chmod((beside / CARD).stat().st_mode)  # safetensors lets nobody else read its files
+            save_tensors(_unshared(encoder), new / WEIGHTS, format="pt")
+        save_tensors(_unshared({k: v for k, v in state.items() if not k.startswith("encoder.")}), new / HEAD)
+        write_card(new, card)
         if folder.exists():
-            for file in sorted(beside.iterdir(), key=lambda f: f.name == CARD):
+            for file in sorted(new.iterdir(), key=lambda f: f.name == CARD):
                 file.replace(folder / file.name)
         else:
-            beside.replace(folder)
-    except SafetensorError as error:
-        raise OSError(f"{folder} cannot be written: {error}") from error
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+            new.replace(folder)
 
 
 def load_weights(folder: Path, *, encoder: bool = True) -> dict[str, torch.Tensor]:
@@ -227,13 +216,8 @@ def locked_run(out: Path) -> Iterator[None]:
     if processes()[0]:
         yield
         return
-    with (out / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not os.path.samestat(os.fstat(lock.fileno()), (out / ".lock").stat()):
-                raise BlockingIOError  # it was the lock of a process that has ended meanwhile
-        except OSError:
-            raise CacheBusy(f"another process is training in {out}; wait for it, or give another --out.") from None
+    busy = CacheBusy(f"another process is training in {out}; wait for it, or give another --out.")
+    with lock(out / ".lock", busy):
         try:
             yield
         finally:

@@ -35,6 +35,7 @@ from probekit.adaptation.runs.folder import locked_run
 from probekit.adaptation.search.space import Space
 from probekit.adaptation.train import Run, train
 from probekit.errors import NonFiniteError, ProbekitError, UsageError
+from probekit.files import whole, write
 from probekit.metrics import metric
 from probekit.models.identity import identify
 from probekit.rows import evidence, make_rows, write_rows
@@ -92,8 +93,9 @@ def search(
             _run_trials(study, space, out, pool, workers, device, progress)
             best = _best(study)
             table = _table(study, space)
-            table.to_parquet(out / "trials.parquet")
-            (out / "best.toml").write_text(_best_toml(space, best, main.name), encoding="utf-8")
+            with whole(out / "trials.parquet") as new:
+                table.to_parquet(new)
+            write(out / "best.toml", _best_toml(space, best, main.name))
             runs = _run_best(space, best, out, pool, device, progress)
         shutil.rmtree(out / "trials", ignore_errors=True)
         rows = _rows(runs, task, space)

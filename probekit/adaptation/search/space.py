@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from probekit.adaptation.options import HeadOptions, Regime, TrainOptions, options_of
 from probekit.errors import DataError, UsageError
-from probekit.toml import parse_toml, read_toml, unknown_key
+from probekit.toml import read_named, what_is_wrong
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -126,15 +126,7 @@ def read_space(where: str | Path, given: Mapping[str, Any] | None = None) -> Spa
     given : keys that replace those of the file; None values are left out
     Raises UsageError for a name that there is not, DataError naming the file and the key that is wrong.
     """
-    path = Path(where)
-    if path.suffix == ".toml":
-        raw, _ = read_toml(path)
-    elif text := shipped_spaces().get(str(where)):
-        raw = parse_toml(text, path)
-    else:
-        raise UsageError(
-            f"there is no space {str(where)!r}; give a file that ends in .toml, or {' or '.join(shipped_spaces())}."
-        )
+    raw, path = read_named(where, shipped_spaces(), "space")
     raw |= {k: v for k, v in (given or {}).items() if v is not None}
     try:
         space = Space.model_validate(raw)
@@ -144,7 +136,7 @@ def read_space(where: str | Path, given: Mapping[str, Any] | None = None) -> Spa
         for name, value in space.space.items():
             _check(regime, name, value)
     except ValidationError as error:
-        raise DataError(_told(error, Space, raw), file=path) from error
+        raise DataError(_told(error), file=path) from error
     except UsageError as error:
         raise DataError(str(error), file=path) from error
     except ValueError:
@@ -161,7 +153,7 @@ def _check(regime: Regime, name: str, value: Any) -> None:
         try:
             bounds = Range.model_validate(value)
         except ValidationError as error:
-            raise UsageError(f"{name}: {_told(error, Range, value)}") from error
+            raise UsageError(f"{name}: {what_is_wrong(error, Range)}") from error
         kind = _TYPES[name].split(" ")[0]
         if kind not in ("int", "float"):
             raise UsageError(f"{name} is no number and has no range; give a list of choices.")
@@ -194,15 +186,10 @@ def check_type(name: str, value: Any) -> None:
         raise UsageError(f"{name} takes {wanted}, not {value!r}.")
 
 
-def _told(error: ValidationError, model: type[BaseModel], raw: Mapping[str, Any]) -> str:
+def _told(error: ValidationError) -> str:
     """The first thing that is wrong, in a sentence."""
-    first = error.errors()[0]
-    key = str(first["loc"][0])
-    if first["type"] == "missing":
-        return f"says no {key}; add {key} = …{f', or give --{key}' if key in ('task', 'model') else ''}."
-    if first["type"] != "extra_forbidden":
-        wanted = first["msg"].removeprefix("Input should be ")
-        return f"{key} is {raw[key]!r}; it must be {wanted}."
-    if key in _TYPES and model is Space:
+    key, kind = str(error.errors()[0]["loc"][0]), error.errors()[0]["type"]
+    if kind == "extra_forbidden" and key in _TYPES:
         return f"{key} is an option of training; move it below [space]."
-    return unknown_key(key, model.model_fields)
+    told = what_is_wrong(error, Space)
+    return f"{told[:-1]}, or give --{key}." if kind == "missing" and key in ("task", "model") else told

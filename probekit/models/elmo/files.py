@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from probekit.errors import ModelError
-from probekit.models.folder import new_folder
+from probekit.files import new_folder
+from probekit.models.folder import save_tensors
 from probekit.models.words import Splitting
 
 __all__ = ["convert_elmo", "read_options", "read_weights"]
@@ -29,15 +30,13 @@ def convert_elmo(
     Raises ModelError where a file is not what is published, lacks a tensor, or the two do not belong together;
     UsageError where ``out`` is there already, or the splitting is unknown.
     """
-    from safetensors.numpy import save_file
-
     splitting, config = Splitting(splitting), read_options(options)
     tensors = read_weights(weights, config)
     with new_folder(Path(out)) as folder:
         (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         told = {"words": splitting, "max_characters": MAX_CHARACTERS}
         (folder / "tokenizer_config.json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
-        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+        save_tensors(tensors, folder / "model.safetensors", format="pt")
     return Path(out)
 
 

@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from probekit.errors import DataError, ModelError
-from probekit.models.folder import new_folder
+from probekit.files import new_folder
+from probekit.models.folder import save_tensors
 from probekit.models.words import Splitting
 
 __all__ = ["END", "UNKNOWN", "convert_skip_thoughts", "read_dictionary", "read_vectors", "regress"]
@@ -53,8 +54,6 @@ def convert_skip_thoughts(
     Raises ModelError where a file is missing or not what is published, DataError (file, line, column) for what is wrong
     in ``vectors``, UsageError where ``out`` is there already.
     """
-    from safetensors.numpy import save_file
-
     folder = Path(folder)
     words = read_dictionary(folder / "dictionary.txt")
     for special in (UNKNOWN, *([END] if use_eos else [])):
@@ -73,7 +72,7 @@ def convert_skip_thoughts(
 
         def save(tensors: Mapping[str, np.ndarray]) -> None:
             file = f"model-{len(shards) + 1:05d}-of-00003.safetensors"
-            save_file(dict(tensors), beside / file, metadata={"format": "pt"})
+            save_tensors(tensors, beside / file, format="pt")
             shards[file] = sum(x.nbytes for x in tensors.values())
             names.update(dict.fromkeys(tensors, file))
 

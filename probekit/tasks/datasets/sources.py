@@ -9,6 +9,7 @@ from typing import Any
 
 from probekit.errors import DataError, UsageError
 from probekit.tasks.files.readers import Table
+from probekit.tasks.folders import task_folders
 from probekit.tasks.task import Example, Label
 
 __all__ = [
@@ -33,15 +34,15 @@ def locate(
 ) -> dict[str, Path]:
     """The files of a dataset: for each key the first of its names (or patterns) that exists.
 
-    They are looked for in ``root``, then in a subfolder called ``folder`` (without regard to case, ``-`` and ``_``).
+    They are looked for in ``root``, then in its folders that are called like ``folder``: see :func:`task_folders`.
     Raises DataError, with the names looked for, where ``root`` has none of them.
     """
     root = Path(root)
     if not root.is_dir():
         came = "is a file, expected a folder" if root.exists() else "there is no such folder"
         raise DataError(f"{came}. Give the folder that holds {what or 'the data'}: {_names(wanted)}.", file=root)
-    inside = [p for p in sorted(root.iterdir()) if folder and p.is_dir() and _plain(p.name) == _plain(folder)]
-    for place in [root, *inside]:
+    inside = [place for place in task_folders(folder, root) if place != root] if folder else []
+    for place in (root, *inside):
         found: dict[str, Path] = {}
         for key, names in wanted.items():
             matches = next((m for name in names if (m := sorted(p for p in place.glob(name) if p.is_file()))), [])
@@ -57,10 +58,6 @@ def locate(
 
 def _names(wanted: Mapping[str, Sequence[str]]) -> str:
     return ", ".join(dict.fromkeys(name for names in wanted.values() for name in names))
-
-
-def _plain(name: str) -> str:
-    return name.lower().replace("-", "").replace("_", "")
 
 
 def from_hub(what: str, repository: str, config: str | None = None, **options: Any) -> Any:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from probekit.errors import DataError
+from probekit.files import read_lines
 from probekit.tasks.datasets.dataset import Dataset
 from probekit.tasks.datasets.sources import HUB_SPLITS, PARQUET, examples, from_hub, hub_columns, hub_labels, locate
-from probekit.tasks.files.readers import read_lines
 from probekit.tasks.task import Example, Task, TaskKind
 
 __all__ = ["LOADERS", "trec_6", "trec_50"]

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from probekit.errors import DataError, UsageError
 from probekit.metrics import metric
 from probekit.tasks.task import TaskKind
-from probekit.toml import read_toml, unknown_key
+from probekit.toml import read_toml, what_is_wrong
 
 __all__ = ["SUFFIXES", "Column", "Format", "TaskFile", "read_task_file"]
 
@@ -75,13 +75,8 @@ def read_task_file(path: Path) -> TaskFile:
     try:
         spec = TaskFile.model_validate(raw)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = str(first["loc"][0])
-        if first["type"] == "extra_forbidden":
-            message = unknown_key(key, TaskFile.model_fields)
-        else:
-            wanted = _WANTED.get(key, "expected a text in quotation marks")
-            message = f"key {key!r} has the value {raw[key]!r}; {wanted}."
+        key = str(error.errors()[0]["loc"][0])
+        message = what_is_wrong(error, TaskFile, _WANTED)
         raise DataError(message, file=path, line=_line_of(text, key)) from error
     problem = _problem(spec)
     if problem:
@@ -90,16 +85,20 @@ def read_task_file(path: Path) -> TaskFile:
     return spec
 
 
-_WANTED = {
-    "splits": 'expected file names by split, such as train = "train.tsv" below [splits]',
-    "header": "expected true or false",
-    "comments": "expected true or false",
-    "labels": 'expected a list such as ["no", "yes"]',
-    "metrics": 'expected a list such as ["accuracy"]',
-    "label": "expected the column's name in quotation marks, its number (from 1), or false",
-} | dict.fromkeys(
-    ("text", "pair", "id", "domain", "words", "tags"),
-    "expected the column's name in quotation marks or its number (from 1)",
+_WANTED = (
+    dict.fromkeys(TaskFile.model_fields, "a text in quotation marks")
+    | {
+        "splits": 'file names by split, such as train = "train.tsv" below [splits]',
+        "header": "true or false",
+        "comments": "true or false",
+        "labels": 'a list such as ["no", "yes"]',
+        "metrics": 'a list such as ["accuracy"]',
+        "label": "the column's name in quotation marks, its number (from 1), or false",
+    }
+    | dict.fromkeys(
+        ("text", "pair", "id", "domain", "words", "tags"),
+        "the column's name in quotation marks or its number (from 1)",
+    )
 )
 
 

@@ -16,40 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from probekit.errors import DataError
+from probekit.files import read_lines
 
-__all__ = ["Sentence", "Table", "read_conll", "read_conllu", "read_csv", "read_json_lines", "read_lines", "read_tsv"]
+__all__ = ["Sentence", "Table", "read_conll", "read_conllu", "read_csv", "read_json_lines", "read_tsv"]
 
 CONLLU_COLUMNS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
-
-
-def read_lines(path: Path, *, fallback: str | None = None) -> list[str]:
-    """The lines of a text file, without their ends; a missing final newline does not matter.
-
-    fallback : encoding to use where the file is not UTF-8 (old files with single Latin-1 bytes)
-    Raises DataError where the file is missing, is not UTF-8 (line and byte offset) or holds a NUL.
-    """
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"cannot be read: {error.strerror or error}.", file=path) from error
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        if fallback is None:
-            start = error.start + (3 if raw.startswith(b"\xef\xbb\xbf") else 0)
-            raise DataError(
-                f"byte 0x{raw[start]:02x} at offset {start} is not UTF-8. Save the file as UTF-8.",
-                file=path,
-                line=raw.count(b"\n", 0, start) + 1,
-            ) from error
-        text = raw.decode(fallback)
-    if "\0" in text:
-        line = text.count("\n", 0, text.index("\0")) + 1
-        raise DataError("holds a NUL character. Is the file UTF-16, or damaged?", file=path, line=line)
-    lines = text.split("\n")
-    if not lines[-1]:
-        lines.pop()
-    return [line.removesuffix("\r") for line in lines] if "\r" in text else lines
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,285 @@
+"""Files appear whole, locks die with their holders, digests stay what they were, and strangers' files stay."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import xxhash
+from hypothesis import given
+from hypothesis import strategies as st
+
+from probekit.errors import CacheBusy, UsageError
+from probekit.files import (
+    beside,
+    check_ours,
+    digest,
+    digest_of_content,
+    held,
+    in_words,
+    is_running,
+    lock,
+    new_folder,
+    remove,
+    whole,
+    write,
+    writer_of,
+)
+
+THREAD = 140012345678912
+"""As Linux numbers threads."""
+
+
+@contextmanager
+def child(code: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
+    """A process that runs ``code`` and has said "ready"; killed at the end, if not before."""
+    begin = "import os, subprocess, sys, time\nfrom pathlib import Path\nfrom probekit.files import *\n"
+    words = [sys.executable, "-c", begin + code, *map(str, arguments)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield process
+        process.kill()
+
+
+# appearing whole ------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_old_until_it_is_new(tmp_path):
+    path = write(tmp_path / "a" / "b" / "x.txt", "é old")
+    with whole(path) as new:
+        new.write_text("n")
+        assert path.read_text() == "é old"
+        assert new.parent == path.parent
+        assert new.name.startswith(".")
+        new.write_text("new")
+    assert path.read_text() == "new"
+    assert os.listdir(path.parent) == ["x.txt"]
+    assert write(path, b"\x00\r\n").read_bytes() == b"\x00\r\n"
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "nothing"])
+def test_what_fails_leaves_what_was_there(tmp_path, kind):
+    path = write(tmp_path / "x", "old")
+
+    def fail() -> None:
+        with whole(path) as new:
+            if kind == "folder":
+                new.mkdir()
+                (new / "y").write_text("half")
+            elif kind == "file":
+                new.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["x"]
+
+
+def test_a_kill_in_the_middle_of_a_write_leaves_the_old_file(tmp_path):
+    path = write(tmp_path / "x.txt", "old")
+    code = """
+with whole(sys.argv[1]) as new, new.open("w") as stream:
+    stream.write("half")
+    stream.flush()
+    print("ready", flush=True)
+    time.sleep(60)
+"""
+    with child(code, path) as process:
+        (left,) = [p for p in tmp_path.iterdir() if p != path]
+        assert left.read_text() == "half"
+        assert writer_of(left.name) == ("x.txt", process.pid)
+        assert is_running(process.pid)
+    assert not is_running(process.pid)
+    assert path.read_text() == "old"
+    assert write(path, "new").read_text() == "new"
+
+
+def test_files_are_as_open_as_others(tmp_path):
+    (tmp_path / "plain").write_text("")
+    assert write(tmp_path / "x", "").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_threads_do_not_write_into_each_others_files(tmp_path):
+    path, all_there = tmp_path / "x", threading.Barrier(8)
+
+    def make(k: int) -> None:
+        with whole(path) as new:
+            new.write_text(str(k) * 1000)
+            all_there.wait()
+
+    threads = [threading.Thread(target=make, args=(k,)) for k in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(text := path.read_text()) == 1000
+    assert len(set(text)) == 1
+    assert os.listdir(tmp_path) == ["x"]
+
+
+@given(st.text("abc.-[] 0123456789", min_size=1, max_size=20).filter(lambda name: name.strip(".")))
+def test_names_beside_are_read_back(name):
+    with beside(Path("/nowhere") / name) as new:
+        assert writer_of(new.name) == (name, os.getpid())
+
+
+def test_people_names_are_not_taken_for_ours(tmp_path):
+    """A folder for models sweeps up what was killed, and nothing that only looks a little like it."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    theirs = [".model.backup", ".model.2019", ".model.2024-card", f".model2.{ended.pid}-{THREAD}", ".model"]
+    at_work = f".model.{os.getpid()}-{THREAD}"
+    for name in (*theirs, at_work, f".model.{ended.pid}-{THREAD}"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x").write_text("")
+    with new_folder(tmp_path / "model") as new:
+        (new / "config.json").write_text("{}")
+        assert not (tmp_path / "model").exists()
+    assert sorted(os.listdir(tmp_path)) == sorted([*theirs, at_work, "model"])
+    assert [writer_of(name) for name in (".model.backup", "x.1-140012345678912", "model")] == [None] * 3
+    with pytest.raises(UsageError, match="is there already"), new_folder(tmp_path / "model"):
+        raise AssertionError
+    assert os.listdir(tmp_path / "model") == ["config.json"]
+
+
+def test_remove_does_not_follow_links(tmp_path):
+    write(tmp_path / "folder" / "x", "kept")
+    (tmp_path / "link").symlink_to(tmp_path / "folder")
+    for name in ("link", "link", "nothing"):
+        remove(tmp_path / name)
+    assert (tmp_path / "folder" / "x").exists()
+    remove(tmp_path / "folder")
+    assert not os.listdir(tmp_path)
+
+
+def test_what_is_not_ours_is_not_replaced(tmp_path):
+    def ours(path: Path) -> bool:
+        return path.read_text(encoding="utf-8").startswith("ours")
+
+    check_ours(tmp_path / "x", ours, "a card")
+    check_ours(write(tmp_path / "x", "ours 1"), ours, "a card")
+    for content in ("theirs", b"\xff\xfe"):  # the second cannot be read as text
+        with pytest.raises(UsageError, match=r"x is there already and is not a card, so it is not replaced; give"):
+            check_ours(write(tmp_path / "x", content), ours, "a card")
+    (tmp_path / "loose").symlink_to(tmp_path / "nowhere")
+    for name in ("loose", "."):
+        with pytest.raises(UsageError, match="not replaced; choose"):
+            check_ours(tmp_path / name, ours, "a card", "choose")
+
+
+# who holds a file -----------------------------------------------------------------------------------------------------
+
+HOLD = """
+with lock(Path(sys.argv[1]), RuntimeError()) as fd:
+    os.write(fd, b"held ")
+    if sys.argv[2:]:
+        code = "import time; time.sleep(60)"
+        heir = subprocess.Popen([sys.executable, "-c", code], pass_fds=(fd,), stdout=subprocess.DEVNULL)
+        print("ready", flush=True)
+        print(heir.pid, flush=True)
+    else:
+        print("ready", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_the_lock_of_a_dead_process_is_free_at_once(tmp_path):
+    path, busy = tmp_path / "x.lock", CacheBusy("somebody is at work")
+    path.write_text("kept ")
+    with child(HOLD, path):
+        with pytest.raises(CacheBusy, match="somebody is at work"), lock(path, busy):
+            raise AssertionError
+        with held(path) as taken:
+            assert taken
+    with held(path) as taken:
+        assert not taken
+    with lock(path, busy) as fd:
+        os.write(fd, b"again")
+    assert path.read_text() == "kept held again"  # a lock empties no file
+
+
+def test_a_child_that_inherits_the_lock_holds_it(tmp_path):
+    path = tmp_path / "x.lock"
+    with child(HOLD, path, "with an heir") as process:
+        assert process.stdout is not None
+        heir = int(process.stdout.readline())
+    with held(path) as taken:
+        assert taken
+    os.kill(heir, signal.SIGKILL)
+    waited: list[int] = []
+    with lock(path, CacheBusy(), wait=lambda: waited.append(1)):
+        pass
+    assert len(waited) <= 1  # the heir may have died before
+
+
+def test_who_waits_gets_the_lock_of_the_file_that_is_there(tmp_path):
+    """Its holder removes it at the end, as a finished cache removes its journal: then another file has the name."""
+    path, got, told = tmp_path / "x", [], threading.Event()
+
+    def wait() -> None:
+        with lock(path, CacheBusy(), wait=told.set) as fd:
+            got.append(os.path.samestat(os.fstat(fd), path.stat()))
+
+    with lock(path, CacheBusy()):
+        thread = threading.Thread(target=wait)
+        thread.start()
+        assert told.wait(10)
+        path.unlink()
+    thread.join(10)
+    assert got == [True]
+
+
+def test_two_may_look_and_a_look_makes_nothing(tmp_path):
+    with held(tmp_path / "x") as one:
+        assert not one
+    assert not os.listdir(tmp_path)
+    (tmp_path / "x").touch()
+    with held(tmp_path / "x") as one, held(tmp_path / "x") as two:
+        assert not one
+        assert not two
+        with pytest.raises(CacheBusy), lock(tmp_path / "x", CacheBusy()):
+            raise AssertionError
+    (tmp_path / "link").symlink_to("x")
+    with lock(tmp_path / "x", CacheBusy()), held(tmp_path / "link") as taken:
+        assert not taken  # links are no locks
+
+
+def test_processes():
+    assert is_running(os.getpid())
+    assert is_running(1)  # of somebody else
+    assert not is_running(1 << 80)
+
+
+# digests --------------------------------------------------------------------------------------------------------------
+
+
+def test_digests_are_what_stored_caches_and_cards_hold(tmp_path):
+    """Numbers that files of earlier versions hold."""
+    one, two = write(tmp_path / "config.json", '{"a": 1}'), write(tmp_path / "below" / "b.txt", b"x" * 5_000_000)
+    assert digest([one, two]) == "713cc4eedf6a69818904081fd1c49b29"  # of a model, by config.json and weights
+    assert digest([two, one], tmp_path) == "04bac4e483545de8605d50c9b4d923c4"  # of a corpus
+    assert digest([]) == xxhash.xxh3_128_hexdigest(b"")
+    assert digest_of_content(two) == xxhash.xxh3_128_hexdigest(b"x" * 5_000_000)
+
+
+def test_digest_tells_names_and_borders_apart(tmp_path):
+    a, b, c, d = (write(tmp_path / name, text) for name, text in zip("abcd", ("xy", "z", "x", "yz"), strict=True))
+    found = [digest(files) for files in ([a, b], [b, a], [c, d], [a])]
+    assert len(set(found)) == 4
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (2.5e6, "2.5 MB"), (7e9, "7.0 GB"), (3e15, "3000.0 TB")],
+)
+def test_bytes_in_words(size, words):
+    assert in_words(size) == words
