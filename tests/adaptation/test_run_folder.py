@@ -52,7 +52,7 @@ def test_what_a_run_leaves(finished, tiny_bert):
     assert {p.name for p in finished.path.iterdir()} == model | {
         "probekit.json",
         "rows.parquet",
-        "rows.json",
+        "rows.parquet.json",
         "dev.examples.parquet",
         "step-3",
     }
