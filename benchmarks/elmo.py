@@ -70,7 +70,7 @@ class Means:
     """Mean vectors of sentences, (layers, sentences, d)."""
 
     def __init__(self, encoder: ElmoEncoder, sentences: int) -> None:
-        self.found = np.zeros((len(encoder.layers), sentences, encoder.width), np.float32)
+        self.found = np.zeros((len(encoder.sites), sentences, encoder.widths[0]), np.float32)
 
     def put(self, layer: int, sentences: np.ndarray, hidden: torch.Tensor, length: np.ndarray) -> None:
         parts = hidden.split(length.tolist())

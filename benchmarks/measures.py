@@ -108,7 +108,7 @@ def measure_floor(job: Job) -> dict[str, Any]:
     model = AutoModel.from_pretrained(job.model)
     linears = [m for name, m in model.named_modules() if isinstance(m, nn.Linear) and "pooler" not in name]
     weights = sum(m.weight.numel() for m in linears)
-    flops = 2.0 * weights * int(length.sum()) + 4.0 * encoder.width * encoder.depth * int((length**2).sum())
+    flops = 2.0 * weights * int(length.sum()) + 4.0 * encoder.widths[0] * encoder.depth * int((length**2).sum())
 
     def rate(dtype: torch.dtype, *, prepacked: bool) -> float:
         """FLOP a CPU second of the model's own products, a batch of pieces a time, one thread a lane."""
@@ -143,7 +143,7 @@ def measure_floor(job: Job) -> dict[str, Any]:
             os.fdatasync(file.fileno())
 
     return {"flops": flops, "rates": rates, "memcpy": copy, "disk": len(block) / best(write, 3),
-            "pieces": int(length.sum()), "layers": len(encoder.layers), "width": encoder.width,
+            "pieces": int(length.sum()), "layers": len(encoder.sites), "width": encoder.widths[0],
             "batch": encoder.batch_tokens}  # fmt: skip
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from probekit.errors import ModelError, UsageError
 from probekit.models.encoder import Batch, Encoder, Text, Tokens, begin_states
 from probekit.runtime import Dtype, torch_threads
+from probekit.sites import FINAL_NORM, RESIDUAL, Site
 
 if TYPE_CHECKING:
     import torch
@@ -126,12 +127,12 @@ def certify(model: str | Path | Encoder, texts: Sequence[Text] | None = None, **
     right = [all_layers(encoder, one) for one in alone]
     lines = [
         _batch_line(encoder, alone, right, tolerance),
-        *_nonfinite_line(encoder.layers, right),
+        *_nonfinite_line(_names(encoder), right),
         *_layers_line(encoder, alone, right),
     ]
     if isinstance(encoder, HuggingFaceEncoder):
         kept = _own_layers(encoder)
-        names, ours = [encoder.layers[i] for i in kept], [hidden[kept] for hidden in right]
+        names, ours = [str(encoder.sites[i]) for i in kept], [hidden[kept] for hidden in right]
         lines += _stock_lines(encoder, alone, names, ours, tolerance)
     elif isinstance(encoder, (ElmoEncoder, SkipThoughtsEncoder)):
         lines += _older_lines(encoder, alone, right, tolerance)
@@ -154,7 +155,7 @@ def quick_certificate(encoder: Encoder, texts: Sequence[Text] | None = None, *, 
     alone = alone or _alone(encoder.tokenize([text for text in TEXTS if isinstance(text, str)]))[:most]
     right = [all_layers(encoder, one) for one in alone]
     tolerance = TOLERANCE[Dtype(encoder.spec.get("dtype", "float32"))]
-    lines = [_batch_line(encoder, alone, right, tolerance), *_nonfinite_line(encoder.layers, right)]
+    lines = [_batch_line(encoder, alone, right, tolerance), *_nonfinite_line(_names(encoder), right)]
     lines += _layers_line(encoder, alone, right)
     certificate = Certificate(encoder.name, {}, {}, len(alone), sum(int(b.length[0]) for b in alone), tuple(lines))
     told: dict[str, Any] = {line.check: {"relative": line.relative, "verdict": line.verdict} for line in lines}
@@ -171,7 +172,7 @@ def _layers_line(encoder: Encoder, alone: list[Batch], right: list[torch.Tensor]
     if not hasattr(encoder, "own_hidden_states"):
         return []
     kept = _own_layers(encoder)
-    names, ours = [encoder.layers[i] for i in kept], [hidden[kept] for hidden in right]
+    names, ours = [str(encoder.sites[i]) for i in kept], [hidden[kept] for hidden in right]
     own = [encoder.own_hidden_states(one) for one in alone]
     what = "ours and hidden_states of the same run"
     return [_line("layers", what, names, ours, own, 0.0, "how layers are counted")]
@@ -185,7 +186,7 @@ def _older_lines(
 
     random, device = encoder.spec["random_weights"], encoder.spec["device"]
     stock = load_model(encoder.folder, dtype=Dtype(encoder.spec["dtype"]), device=device, random_weights=random)
-    names, longest = list(encoder.layers), int(alone[-1].length[0])
+    names, longest = _names(encoder), int(alone[-1].length[0])
     truth = [encoder.own_hidden_states(one, stock) for one in alone]
     what = "ours and the stock model, one text at a time"
     yield _line("stock", what, names, right, truth, tolerance, "the fast path")
@@ -204,7 +205,7 @@ def _state_line(encoder: ElmoEncoder, alone: list[Batch], right: list[torch.Tens
         carried.append(torch.stack([layer[inner].cpu() for layer in layers]))
     what = "each text with an empty state and with that of the texts before it"
     depends = "what was read before, where the state is carried on (--stateful)"
-    return _line("state", what, list(encoder.layers), carried, right, tolerance, depends, ours=False)
+    return _line("state", what, _names(encoder), carried, right, tolerance, depends, ours=False)
 
 
 def _nonfinite_line(layers: Sequence[str], hidden: list[torch.Tensor]) -> list[Line]:
@@ -234,7 +235,7 @@ def _batch_line(encoder: Encoder, alone: list[Batch], right: list[torch.Tensor],
         found = list(all_layers(encoder, _join(alone)).split([int(one.length[0]) for one in alone], dim=1))
     else:
         found = [all_layers(encoder, _join([_reverse(one), one]))[:, int(one.length[0]) :] for one in alone]
-    return _line("batch", "each text alone and in a batch", list(encoder.layers), found, right, tolerance, "the batch")
+    return _line("batch", "each text alone and in a batch", _names(encoder), found, right, tolerance, "the batch")
 
 
 def _stock_lines(
@@ -320,13 +321,15 @@ def _line(
     return Line(check, what, absolute, errors[worst], names[worst], verdict, passed if ours else None)
 
 
+def _names(encoder: Encoder) -> list[str]:
+    return [*map(str, encoder.sites)]
+
+
 def _own_layers(encoder: Encoder) -> list[int]:
-    """Indices of the layers that transformers' ``hidden_states`` has: where there is a final norm, not layer L."""
-    return [
-        i
-        for i, name in enumerate(encoder.layers)
-        if not (i == len(encoder.layers) - 2 and "final_norm" in encoder.layers)
-    ]
+    """Indices of the sites that transformers' ``hidden_states`` has: where there is a final norm, not layer L."""
+    last = max((site.layer or 0 for site in encoder.sites if site.name == RESIDUAL), default=0)
+    left_out = Site(RESIDUAL, last) if FINAL_NORM in encoder.sites else None
+    return [i for i, site in enumerate(encoder.sites) if site != left_out]
 
 
 def _alone(tokens: Tokens) -> list[Batch]:

@@ -8,16 +8,23 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from probekit.errors import UsageError
+from probekit.sites import Site
+
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Batch", "Encoder", "Sink", "Text", "Tokens", "begin_states", "join", "padded"]
+__all__ = ["Batch", "Edit", "Encoder", "Sink", "Text", "Tokens", "begin_states", "edited", "join", "padded"]
 
 Text = str | tuple[str, str] | tuple[tuple[str, ...]]
 """What is read as one sequence: a sentence, a pair read jointly, or (in a tuple of one) the words of a sentence."""
 
 Sink = Callable[[int, "torch.Tensor"], None]
-"""Called as ``sink(i, hidden)`` once a layer, in order; ``hidden`` (t, width) belongs to ``layers[i]``."""
+"""Called as ``sink(i, hidden)`` once a site, in order; ``hidden`` (t, widths[i]) belongs to ``sites[i]``."""
+
+Edit = Callable[[Site, "torch.Tensor"], "torch.Tensor"]
+"""Called as ``edit(site, hidden)`` once a site, in order, with the rows (t, width) of the batch. It returns what
+goes on in their place, the same tensor or another of its shape, dtype and device, and changes nothing in place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +78,9 @@ class Encoder(Protocol):
     spec : what determines the numbers, JSON values: revision, weights_digest, tokenizer_digest, random_weights (seed
         or None), dtype, device ("cpu", "cuda", …), cut_at (a maximal length that was asked for, or None), and more
     versions : what else is worth knowing (library versions, certificate), JSON values
-    layers : names of what ``encode`` emits, in order: "0" … "L", then "final_norm" where there is one.
-        Layer 0 is what enters block 1, layer l the residual stream after block l.
-    width : d, of the widest layer
-    widths : d of each layer, where they differ (Skip-thoughts); the attribute may be missing
+    sites : what ``encode`` emits, in order: usually the layers 0 … L of the residual stream, then the final norm where
+        there is one. Layer 0 is what enters block 1, layer l the residual stream after block l.
+    widths : d of each site
     stateful : sentences in a batch of an encoder that carries its state from batch to batch, which are then run in
         order; 0 for all others, where the attribute may be missing
     max_length : the most pieces of a sequence, special ones counted
@@ -85,8 +91,8 @@ class Encoder(Protocol):
     name: str
     spec: dict[str, Any]
     versions: dict[str, Any]
-    layers: tuple[str, ...]
-    width: int
+    sites: tuple[Site, ...]
+    widths: tuple[int, ...]
     max_length: int
     mixed_lengths: bool
     batch_tokens: int
@@ -94,8 +100,24 @@ class Encoder(Protocol):
     def tokenize(self, texts: Sequence[Text]) -> Tokens:
         """Word pieces of each text, as this model reads them."""
 
-    def encode(self, batch: Batch, sink: Sink) -> None:
-        """Run the model and hand each layer's hidden states, (t, width) in the batch's order, to ``sink``."""
+    def encode(self, batch: Batch, sink: Sink, edit: Edit | None = None) -> None:
+        """Run the model and hand each site's hidden states, (t, width) in the batch's order, to ``sink``.
+
+        What ``edit`` returns of a site is what the sink is given and what all that is above is computed from.
+        """
+
+
+def edited(edit: Edit | None, site: Site, hidden: torch.Tensor) -> torch.Tensor:
+    """What an edit makes of hidden states; UsageError where that does not fit in their place."""
+    if edit is None:
+        return hidden
+    new = edit(site, hidden)
+    if (new.shape, new.dtype, new.device) != (hidden.shape, hidden.dtype, hidden.device):
+        raise UsageError(
+            f"the edit of {site} gave {tuple(new.shape)} {new.dtype} on {new.device}; wanted "
+            f"{tuple(hidden.shape)} {hidden.dtype} on {hidden.device}."
+        )
+    return new
 
 
 def join(parts: Sequence[Tokens]) -> Tokens:

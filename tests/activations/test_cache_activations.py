@@ -352,7 +352,7 @@ def test_a_worker_that_fails_says_why(tiny_bert, tmp_path, small_blocks):
 
 def test_numbers_too_large_for_float16(encoder, tmp_path, monkeypatch):
     inner = encoder.encode
-    monkeypatch.setattr(encoder, "encode", lambda batch, sink: inner(batch, lambda i, h: sink(i, h * 1e6)))
+    monkeypatch.setattr(encoder, "encode", lambda batch, sink, edit=None: inner(batch, lambda i, h: sink(i, h * 1e6)))
     for options in ({}, {"pooling": [], "tokens": True}, {"pooling": [], "tokens": "word-mean"}):
         with pytest.raises(NonFiniteError, match=r"layer 0 of example 'é\d+' .* too large for float16; use --store"):
             cache_activations(

@@ -28,7 +28,7 @@ from probekit.models.find import resolve_model
 from probekit.models.transformers.stock import load_model
 from probekit.probes.protocol.baselines import keys
 from probekit.probes.protocol.folds import duplicates
-from probekit.probes.protocol.options import Options
+from probekit.probes.protocol.options import ProbeOptions
 from probekit.tasks.task import Example, Split, Task, TaskKind
 
 NEAR = {"atol": 2e-5, "rtol": 1e-4}  # found 7e-6: other kernels, and pooling in another order
@@ -324,7 +324,7 @@ def test_train_and_dev_are_read_one_way(word, tmp_path):
     }
     for one, other in ((0, 4), (4, 0)):
         with pytest.raises(CacheMismatch, match="stateful"):
-            probe(caches["train", one], caches["dev", other], metrics={}, options=Options())
+            probe(caches["train", one], caches["dev", other], metrics={}, options=ProbeOptions())
         with pytest.raises(CacheMismatch, match="stateful"):
             prepare_feature_extraction(caches["train", one], caches["dev", other], HeadOptions())
 

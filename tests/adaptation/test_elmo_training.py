@@ -24,6 +24,7 @@ from probekit.models.encoder import Batch
 from probekit.models.loading import text_reader
 from probekit.models.transformers.encoder import all_layers
 from probekit.models.transformers.onednn import train_with_onednn
+from probekit.sites import FINAL_NORM
 from probekit.tasks.task import Example, Split, Task
 
 ONCE = SHORT | {"epochs": 1}
@@ -206,11 +207,11 @@ def test_the_mix_of_a_transformer(family, tiny_model, tmp_path):
     task, model = praise(16, 6), tiny_model(family)
     run = train(task, model, tmp_path / "run", mix=True, layer_norm=family == "gpt2", **ONCE | {"learning_rate": 1e-2})
     encoder = load_encoder(run.path)
-    names = [*map(str, range(3)), "final_norm" if "final_norm" in encoder.layers else "3"]
+    names = [*map(str, range(3)), "final_norm" if FINAL_NORM in encoder.sites else "3"]
     learner, card = load_learner(run.path)
     assert card["layers"] == names == list(layer_names(learner.encoder))
     states = of_learner(learner, run.path, task)
-    chosen = [encoder.layers.index(name) for name in names]
+    chosen = [[*map(str, encoder.sites)].index(name) for name in names]
     found = [layers[chosen] for layers in of_encoder(encoder, [e.text for e in task.split("dev")])]
     with torch.no_grad():
         wanted = learner.mix(torch.cat(found, 1))

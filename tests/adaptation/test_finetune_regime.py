@@ -16,6 +16,7 @@ from probekit.adaptation.train import train
 from probekit.models import load_encoder
 from probekit.models.encoder import Batch
 from probekit.models.transformers.encoder import all_layers
+from probekit.sites import FINAL_NORM
 from probekit.tasks.task import Kind
 
 STEEP = {"epochs": 8, "batch_size": 8, "learning_rate": 2e-3, "device": "cpu", "warmup": 0.1}
@@ -101,7 +102,7 @@ def layers_in_memory(learner, encoder, texts):
             types = torch.from_numpy(tokens.type_ids[start : start + length].astype(np.int64))[None]
             more = {"token_type_ids": types} if encoder.tokenizer.type_ids else {}
             out = net(input_ids=ids, attention_mask=torch.ones_like(ids), **more).last_hidden_state
-            final = [out] if "final_norm" in encoder.layers else []
+            final = [out] if FINAL_NORM in encoder.sites else []
             found.append(torch.cat([*seen, last[-1], *final])[:, :, :])
     for handle in handles:
         handle.remove()

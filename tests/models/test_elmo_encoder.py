@@ -19,9 +19,11 @@ from probekit.models.elmo.encoder import WordTable
 from probekit.models.elmo.files import convert_elmo
 from probekit.models.elmo.lstm import ProjectedLSTM, Steps
 from probekit.models.encoder import Batch
+from probekit.models.transformers.encoder import all_layers
 from probekit.models.transformers.onednn import onednn_available
 from probekit.models.transformers.stock import load_model
 from probekit.runtime import torch_threads
+from probekit.sites import Site
 
 words = st.text(st.sampled_from("abcé日😀'\ud800"), max_size=5) | st.sampled_from(
     ["a", "<S>", "</S>", "é" * 40, "x" * 60]
@@ -115,8 +117,9 @@ def test_the_definition(encoder):
 
 
 def test_layers(encoder):
-    assert encoder.layers == ("0", "1", "2")
-    assert encoder.width == encoder.spec["width"] == 12
+    assert [*map(str, encoder.sites)] == ["0", "1", "2"]
+    assert encoder.widths == (12, 12, 12)
+    assert encoder.spec["width"] == 12
     assert encoder.spec["layers"] == ["0", "1", "2"]
     assert encoder.mixed_lengths
     (found,) = layers_of(encoder, [["one", "two", "one"]])
@@ -127,6 +130,17 @@ def test_layers(encoder):
     ahead, other = (layers_of(encoder, [["a", "b", last]])[0] for last in "cd")
     torch.testing.assert_close(ahead[:, :2, :6], other[:, :2, :6], atol=0, rtol=0)  # forward: not of what comes
     assert not torch.equal(ahead[1:, :2, 6:], other[1:, :2, 6:])
+
+
+@pytest.mark.parametrize("layer", [0, 1, 2])
+def test_an_edited_layer_changes_what_is_above_and_nothing_below(encoder, layer):
+    batch = batch_of(encoder, [["one", "two", "one"], ["three", "a"]])
+    before = all_layers(encoder, batch)
+    assert torch.equal(all_layers(encoder, batch, lambda site, hidden: hidden.clone()), before)
+    after = all_layers(encoder, batch, lambda site, x: torch.zeros_like(x) if site == Site.parse(layer) else x)
+    assert torch.equal(after[:layer], before[:layer])
+    assert not after[layer].any()
+    assert all(not torch.equal(after[i], before[i]) for i in range(layer + 1, 3))
 
 
 @settings(deadline=None, max_examples=60)

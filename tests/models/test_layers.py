@@ -36,14 +36,15 @@ def test_layers_are_the_models_own(family, tiny_model):
     folder = tiny_model(family)
     encoder, model, tokenizer = load_encoder(folder), stock(folder), AutoTokenizer.from_pretrained(folder)
     depth = model.config.num_hidden_layers
-    assert encoder.layers == (*map(str, range(depth + 1)), *(["final_norm"] if family in tiny.FINAL_NORM else []))
+    names = [*map(str, range(depth + 1)), *(["final_norm"] if family in tiny.FINAL_NORM else [])]
+    assert [*map(str, encoder.sites)] == names == encoder.spec["layers"]
     for text, batch in zip(TEXTS, batches(encoder.tokenize(TEXTS)), strict=True):
         ids = tokenizer(text, return_tensors="pt")["input_ids"]
         np.testing.assert_array_equal(batch.token_ids, ids[0])
         with torch.inference_mode():
             own = model(input_ids=ids, output_hidden_states=True)
         ours = all_layers(encoder, batch)
-        assert ours.shape == (len(encoder.layers), ids.shape[1], encoder.width)
+        assert ours.shape == (len(encoder.sites), ids.shape[1], encoder.widths[0])
         for layer in range(depth):
             torch.testing.assert_close(ours[layer], own.hidden_states[layer][0], rtol=TOLERANCE, atol=TOLERANCE)
         torch.testing.assert_close(ours[-1], own.last_hidden_state[0], rtol=TOLERANCE, atol=TOLERANCE)
@@ -122,7 +123,7 @@ def test_random_weights(tiny_bert):
         assert not torch.allclose(all_layers(one, batch), all_layers(different, batch), atol=1e-2)
     assert one.spec["random_weights"] == 1
     assert one.spec != other.spec
-    assert one.layers == trained.layers
+    assert one.sites == trained.sites
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "t5"])

@@ -21,6 +21,7 @@ from probekit.models.encoder import Batch
 from probekit.models.skip_thoughts.encoder import load_skip_thoughts
 from probekit.models.skip_thoughts.files import convert_skip_thoughts
 from probekit.models.skip_thoughts.model import SkipThoughtsConfig, SkipThoughtsModel
+from probekit.models.transformers.encoder import all_layers
 from probekit.models.transformers.onednn import onednn_available
 from probekit.models.transformers.stock import load_model
 from probekit.runtime import torch_threads
@@ -80,12 +81,24 @@ def test_the_original(tmp_path, normalise, use_eos, onednn):
 def test_every_word_by_the_definition(made, encoder):
     """Measured: 2e-7."""
     (uni, bi, combined), start = run(encoder, SENTENCES)
-    assert (encoder.layers, encoder.widths, encoder.width) == (("uni", "bi", "combined"), (5, 8, 13), 13)
+    assert ([str(site) for site in encoder.sites], encoder.widths) == (["uni", "bi", "combined"], (5, 8, 13))
     assert combined.shape == (len(uni), 13)
     for text, a in zip(SENTENCES, start, strict=True):
         ids = [*(WORDS.index(w) if w in WORDS else 1 for w in text.split()), 0]
         for found, wanted in zip((uni, bi), thoughts(made[1], ids), strict=True):
             np.testing.assert_allclose(found[a : a + len(ids)], wanted, rtol=0, atol=1e-6)
+
+
+def test_what_is_combined_is_above_what_is_edited(encoder):
+    tokens = encoder.tokenize(SENTENCES)
+    length = np.sort(tokens.length[tokens.length > 0])
+    batch = Batch(tokens.token_ids, tokens.type_ids, length)
+    before = all_layers(encoder, batch)
+    after = all_layers(encoder, batch, lambda site, x: torch.zeros_like(x) if site.name == "uni" else x)
+    assert not after[0].any()
+    assert torch.equal(after[1], before[1])
+    assert torch.equal(after[2][:, 5:], before[2][:, 5:])
+    assert not after[2][:, :5].any()
 
 
 def test_it_is_torchs_gru(made):

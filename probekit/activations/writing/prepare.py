@@ -33,11 +33,6 @@ def check_environment(partial: Partial, encoder: Encoder) -> None:
         )
 
 
-def widths_of(encoder: Encoder) -> tuple[int, ...]:
-    """d of each layer."""
-    return tuple(getattr(encoder, "widths", None) or (encoder.width,) * len(encoder.layers))
-
-
 def environment(encoder: Encoder) -> dict[str, Any]:
     """What the last bits of the numbers depend on: the path through the model, versions of libraries."""
     told, names = {**encoder.spec, **encoder.versions}, ("model", "checkpoint", "step", "revision")
@@ -77,7 +72,7 @@ def prepare(
             f"{int(cut.sum())} of {len(part)} examples are longer than the {encoder.max_length} pieces that "
             f"{encoder.name} reads, example {first.id!r} first. Use --on-truncate keep to cut them off."
         )
-    layers, widths = encoder.layers, widths_of(encoder)
+    layers, widths = [*map(str, encoder.sites)], encoder.widths
     itemsize = 4 if want["store"] == "float32" else 2
     slot_bytes = len(want["pooling"]) * sum(widths) * itemsize
     plan = (
@@ -105,8 +100,8 @@ def prepare(
     spec = {
         **want,
         "spec_id": spec_id,
-        "layers": list(layers),
-        "width": encoder.width,
+        "layers": layers,
+        "width": max(widths),
         **({"widths": list(widths)} if len(set(widths)) > 1 else {}),
         "counts": {
             "sequences": len(text_of_slot),

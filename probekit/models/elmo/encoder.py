@@ -15,11 +15,12 @@ from torch import Tensor
 from probekit.models.elmo.characters import BEGIN, END, PADDING, CharacterReader, character_ids, character_reader
 from probekit.models.elmo.lstm import ProjectedLSTM
 from probekit.models.elmo.model import ElmoModel, ElmoState
-from probekit.models.encoder import Batch, Sink, Text, Tokens, padded
+from probekit.models.encoder import Batch, Edit, Sink, Text, Tokens, edited, padded
 from probekit.models.transformers.encoder import prepare_packed
 from probekit.models.transformers.stock import load_described
 from probekit.models.words import versions
 from probekit.runtime import Dtype, torch_threads
+from probekit.sites import residual_stream
 
 __all__ = ["ElmoEncoder", "WordTable", "load_elmo"]
 
@@ -69,9 +70,10 @@ class ElmoEncoder:
     ) -> None:  # fmt: skip
         self.model, self.tokenizer, self.folder = model, tokenizer, folder
         self.name, self.batch_tokens, self.stateful = name, batch_tokens, stateful
-        self.max_length, self.width = tokenizer.max_length, int(model.config.hidden_size)
-        self.layers = tuple(map(str, range(len(model.layers) + 1)))
-        self.spec = spec | {"layers": list(self.layers), "width": self.width, "max_length": self.max_length}
+        self.max_length, width = tokenizer.max_length, int(model.config.hidden_size)
+        self.sites = residual_stream(len(model.layers))
+        self.widths = (width,) * len(self.sites)
+        self.spec = spec | {"layers": [*map(str, self.sites)], "width": width, "max_length": self.max_length}
         self.versions: dict[str, Any] = {
             "torch": str(torch.__version__), "transformers": transformers.__version__, **versions(tokenizer.splitting)
         }  # fmt: skip
@@ -82,21 +84,33 @@ class ElmoEncoder:
         """Words of each text and their characters; raises UsageError for what is not a text."""
         return self.tokenizer(texts)
 
-    def encode(self, batch: Batch, sink: Sink) -> None:
-        """Run the model and call ``sink(i, hidden)`` for each layer, (t, 2 d), rows of words only."""
-        layers, inner, left = self.read(batch, self.state)
+    def encode(self, batch: Batch, sink: Sink, edit: Edit | None = None) -> None:
+        """Run the model and call ``sink(i, hidden)`` for each layer, (t, 2 d), rows of words only.
+
+        An edit is given rows of words, too; what begins and ends a sentence stays as it is.
+        """
+        layers, inner, left = self.read(batch, self.state, edit)
         if self.stateful:
             self.state = left
         for i, layer in enumerate(layers):
             sink(i, layer[inner])
 
     @torch.inference_mode()
-    def read(self, batch: Batch, state: ElmoState | None) -> tuple[list[Tensor], Tensor, ElmoState]:
+    def read(
+        self, batch: Batch, state: ElmoState | None, edit: Edit | None = None
+    ) -> tuple[list[Tensor], Tensor, ElmoState]:
         """What :meth:`ElmoModel.run <probekit.models.elmo.model.ElmoModel.run>` returns of a batch, from this state."""
         assert batch.characters is not None
         distinct, ids = np.unique(batch.token_ids, return_inverse=True)
         words = self.table(np.concatenate([BEGIN[None], END[None], batch.characters[distinct]]))
-        return self.model.run(words, torch.from_numpy(ids).to(words.device), batch.length, state)
+        numbers = torch.from_numpy(ids).to(words.device)
+        if edit is None:
+            return self.model.run(words, numbers, batch.length, state)
+
+        def change(layer: int, hidden: Tensor, inner: Tensor) -> Tensor:
+            return hidden.index_copy(0, inner, edited(edit, self.sites[layer], hidden[inner]))
+
+        return self.model.run(words, numbers, batch.length, state, change)
 
     @torch.inference_mode()
     def own_hidden_states(self, batch: Batch, model: ElmoModel | None = None, longest: int = 0) -> Tensor:

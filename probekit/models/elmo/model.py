@@ -6,7 +6,7 @@ The network of bilm-tf and of AllenNLP 0.9 as a model of transformers, which is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -178,7 +178,12 @@ class ElmoModel(PreTrainedModel):
         return self.embeddings(torch.cat([ends, characters]))
 
     def run(
-        self, words: Tensor, ids: Tensor, length: np.ndarray, state: ElmoState | None = None
+        self,
+        words: Tensor,
+        ids: Tensor,
+        length: np.ndarray,
+        state: ElmoState | None = None,
+        change: Callable[[int, Tensor, Tensor], Tensor] = lambda layer, hidden, inner: hidden,
     ) -> tuple[list[Tensor], Tensor, ElmoState]:
         """Every layer (t + 2 s, 2 d) of s sentences with what begins and ends them; the rows of words (t,); the state.
 
@@ -186,6 +191,7 @@ class ElmoModel(PreTrainedModel):
         length : int64 (s,), words of each sentence, which may be 0
         state : what the sentences before left; None for none. Of more sentences than there are here, the first ones' is
             taken and replaced; of fewer, the others begin empty (AllenNLP 0.9, encoder_base.py)
+        change : called with the number of each layer, its hidden states, and the rows of words; returns what goes on
         """
         s, longer = len(length), length + 2
         start = np.cumsum(longer) - longer
@@ -199,10 +205,11 @@ class ElmoModel(PreTrainedModel):
         if (lacking := s - state[0].shape[1]) > 0:
             more = self.no_state(lacking, words)
             state = torch.cat([state[0], more[0]], 1), torch.cat([state[1], more[1]], 1)
-        hidden = words[numbers].repeat(1, 2)
+        hidden = change(0, words[numbers].repeat(1, 2), inner)
         layers, after = [hidden], []
-        for layer, h, c in zip(self.layers, *(x[:, :s] for x in state), strict=True):
-            hidden, *left = layer(hidden, steps, h, c)
+        for i, (layer, h, c) in enumerate(zip(self.layers, *(x[:, :s] for x in state), strict=True), 1):
+            above, *left = layer(hidden, steps, h, c)
+            hidden = change(i, above, inner)
             layers.append(hidden)
             after.append(left)
         kept = (torch.stack(parts) for parts in zip(*after, strict=True))

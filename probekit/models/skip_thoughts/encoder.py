@@ -11,13 +11,14 @@ import torch
 import transformers
 
 from probekit.errors import ModelError, UsageError
-from probekit.models.encoder import Batch, Sink, Text, Tokens, padded
+from probekit.models.encoder import Batch, Edit, Sink, Text, Tokens, edited, padded
 from probekit.models.skip_thoughts.files import END, UNKNOWN
 from probekit.models.skip_thoughts.model import SkipThoughtsModel
 from probekit.models.transformers.encoder import prepare_packed
 from probekit.models.transformers.stock import load_described
 from probekit.models.words import NO_LIMIT, Splitting, read_splitting, read_words, versions
 from probekit.runtime import Dtype, torch_threads
+from probekit.sites import Site
 
 __all__ = ["SkipThoughtsEncoder", "WordReader", "load_skip_thoughts", "word_reader"]
 
@@ -104,7 +105,7 @@ class SkipThoughtsEncoder:
     the last piece (pooling ``last``) they are the published vectors of the sentence.
     """
 
-    layers: tuple[str, ...] = ("uni", "bi", "combined")
+    sites: tuple[Site, ...] = (Site("uni"), Site("bi"), Site("combined"))
     mixed_lengths = True
 
     def __init__(
@@ -114,9 +115,9 @@ class SkipThoughtsEncoder:
         self.model, self.tokenizer, self.folder = model, tokenizer, folder
         self.name, self.batch_tokens, self.max_length = name, batch_tokens, tokenizer.max_length
         config = model.config
-        self.width = config.hidden_size
-        self.widths = (config.uni_size, 2 * config.bi_size, self.width)
-        self.spec = spec | {"layers": list(self.layers), "width": self.width, "max_length": self.max_length}
+        width = config.hidden_size
+        self.widths: tuple[int, ...] = (config.uni_size, 2 * config.bi_size, width)
+        self.spec = spec | {"layers": [*map(str, self.sites)], "width": width, "max_length": self.max_length}
         self.versions: dict[str, Any] = {
             "torch": str(torch.__version__), "transformers": transformers.__version__,
             **versions(tokenizer.splitting),
@@ -126,12 +127,13 @@ class SkipThoughtsEncoder:
         """Words of each text; raises UsageError for what is not a text."""
         return self.tokenizer(texts)
 
-    def encode(self, batch: Batch, sink: Sink) -> None:
-        """Run the model and call ``sink(i, hidden)`` for each layer, (t, widths[i])."""
+    def encode(self, batch: Batch, sink: Sink, edit: Edit | None = None) -> None:
+        """Run the model and call ``sink(i, hidden)`` for each site, (t, widths[i]); "combined" is above the others."""
         with torch.inference_mode():
             ids = torch.from_numpy(batch.token_ids.astype(np.int64)).to(self.model.uni_words.device)
-            uni, bi = self.model.run(ids, batch.length)
-            for i, hidden in enumerate((uni, bi, torch.cat([uni, bi], -1))):
+            states = self.model.run(ids, batch.length)
+            uni, bi = (edited(edit, site, x) for site, x in zip(self.sites, states, strict=False))
+            for i, hidden in enumerate((uni, bi, edited(edit, self.sites[2], torch.cat([uni, bi], -1)))):
                 sink(i, hidden)
 
     @torch.inference_mode()
@@ -144,7 +146,7 @@ class SkipThoughtsEncoder:
         ids, mask = (torch.from_numpy(x).to(model.uni_words.device) for x in padded(batch, longest))
         both = model(ids, mask).last_hidden_state[mask].cpu()
         uni, bi = both.split(self.widths[:2], -1)
-        return torch.stack([torch.nn.functional.pad(x, (0, self.width - x.shape[-1])) for x in (uni, bi, both)])
+        return torch.stack([torch.nn.functional.pad(x, (0, both.shape[-1] - x.shape[-1])) for x in (uni, bi, both)])
 
 
 @torch_threads(1)

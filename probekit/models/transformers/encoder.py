@@ -17,13 +17,14 @@ import transformers
 from torch import nn
 
 from probekit.errors import ModelError, UsageError
-from probekit.models.encoder import Batch, Encoder, Sink, Text, Tokens, begin_states
+from probekit.models.encoder import Batch, Edit, Encoder, Sink, Text, Tokens, begin_states, edited
 from probekit.models.transformers.onednn import onednn_available, prepack
 from probekit.models.transformers.packed import OFFSET_TYPES, PACKED, PACKED_TYPES, groups_of, positions_of, uncompiled
 from probekit.models.transformers.stock import find_blocks, load_described
 from probekit.models.transformers.tokens import Tokenizer, load_tokenizer
 from probekit.models.words import NO_LIMIT
 from probekit.runtime import Dtype, torch_threads
+from probekit.sites import FINAL_NORM, residual_stream
 
 __all__ = [
     "HuggingFaceEncoder",
@@ -76,9 +77,10 @@ class HuggingFaceEncoder:
         self.device = next(model.parameters()).device
         self.depth: int = model.config.num_hidden_layers
         self._hook()
-        self.width, self._final_norm = self._shape()
-        self.layers = (*map(str, range(self.depth + 1)), *(["final_norm"] if self._final_norm else []))
-        self.spec = spec | {"layers": list(self.layers), "width": self.width, "max_length": self.max_length}
+        self.width, final_norm = self._shape()
+        self.sites = residual_stream(self.depth, final_norm=final_norm)
+        self.widths = (self.width,) * len(self.sites)
+        self.spec = spec | {"layers": [*map(str, self.sites)], "width": self.width, "max_length": self.max_length}
         self.versions: dict[str, Any] = {
             "torch": str(torch.__version__),
             "transformers": transformers.__version__,
@@ -89,23 +91,26 @@ class HuggingFaceEncoder:
         """Word pieces of each text, as this model reads them; raises UsageError for what is not a text."""
         return self.tokenizer(texts)
 
-    def encode(self, batch: Batch, sink: Sink) -> None:
-        """Run the model and call ``sink(i, hidden)`` for each layer as soon as it is there.
+    def encode(self, batch: Batch, sink: Sink, edit: Edit | None = None) -> None:
+        """Run the model and call ``sink(i, hidden)`` for each site as soon as it is there.
 
         ``hidden`` (t, width) is the model's own tensor on its own device: copy what is to be kept, change nothing.
-        Raises UsageError for a batch of several lengths where the encoder is not ``mixed_lengths``.
+        What ``edit`` returns goes on in its place. Raises UsageError for a batch of several lengths where the encoder
+        is not ``mixed_lengths``, and for an edit that does not fit.
         """
-        emitted = 0
+        sites = iter(enumerate(self.sites))
 
-        def emit(hidden: torch.Tensor) -> None:
-            nonlocal emitted
-            sink(emitted, hidden.reshape(-1, hidden.shape[-1]))
-            emitted += 1
+        def pass_on(hidden: torch.Tensor) -> torch.Tensor:
+            i, site = next(sites)
+            rows = hidden.reshape(-1, hidden.shape[-1])
+            new = edited(edit, site, rows)
+            sink(i, new)
+            return hidden if new is rows else new.view(hidden.shape)
 
-        with torch.inference_mode(), self._tapped(emit):
+        with torch.inference_mode(), self._tapped(pass_on):
             last = self.model(**self._inputs(batch)).last_hidden_state
-            if self._final_norm:
-                emit(last)
+            if FINAL_NORM in self.sites:
+                pass_on(last)
 
     def own_hidden_states(self, batch: Batch) -> torch.Tensor:
         """What the model itself returns as ``hidden_states`` of a batch, on the CPU: (depth + 1, t, width).
@@ -137,26 +142,30 @@ class HuggingFaceEncoder:
         return tensor.to(self.device)
 
     @contextmanager
-    def _tapped(self, emit: Callable[[torch.Tensor], None]) -> Iterator[None]:
-        """Hand what the blocks see in this thread to ``emit``; other threads may run the same model meanwhile."""
-        self._tap.emit, self._tap.calls = emit, 0
+    def _tapped(self, pass_on: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
+        """Let what the blocks see in this thread go through ``pass_on``; other threads may run the model meanwhile."""
+        self._tap.pass_on, self._tap.calls = pass_on, 0
         try:
             yield
         finally:
-            self._tap.emit = None
+            self._tap.pass_on = None
 
     def _hook(self) -> None:
         """Layer l is what enters block l + 1, with all that stands between; the last leaves the last block."""
         tap = self._tap = threading.local()
 
-        def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            if getattr(tap, "emit", None) is not None:
-                tap.calls += 1
-                tap.emit(args[0] if args else kwargs["hidden_states"])
+        def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
+            if getattr(tap, "pass_on", None) is None:
+                return None
+            tap.calls += 1
+            new = tap.pass_on(args[0] if args else kwargs["hidden_states"])
+            return ((new, *args[1:]), kwargs) if args else (args, {**kwargs, "hidden_states": new})
 
-        def after(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-            if getattr(tap, "emit", None) is not None and tap.calls == self.depth:
-                tap.emit(output[0] if isinstance(output, tuple) else output)
+        def after(_: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+            if getattr(tap, "pass_on", None) is None or tap.calls != self.depth:
+                return None
+            new = tap.pass_on(output[0] if isinstance(output, tuple) else output)
+            return (new, *output[1:]) if isinstance(output, tuple) else new
 
         for block in find_blocks(self.model):
             block.register_forward_pre_hook(before, with_kwargs=True)
@@ -165,9 +174,14 @@ class HuggingFaceEncoder:
     def _shape(self) -> tuple[int, bool]:
         """Width, and whether the last hidden state is not what leaves the last block; found by one small run."""
         seen: list[torch.Tensor] = []
+
+        def look(hidden: torch.Tensor) -> torch.Tensor:
+            seen.append(hidden)
+            return hidden
+
         vocabulary = self.model.config.vocab_size
         batch = Batch(np.array([vocabulary // 2, vocabulary // 3]), np.zeros(2, np.uint8), np.array([2]))
-        with torch.inference_mode(), self._tapped(seen.append):
+        with torch.inference_mode(), self._tapped(look):
             last = self.model(**self._inputs(batch)).last_hidden_state
         shapes = {tuple(hidden.shape) for hidden in (*seen, last)}
         if len(seen) != self.depth + 1 or len(shapes) != 1 or last.shape[:2] != (1, 2):
@@ -241,13 +255,14 @@ def load_transformer(
     return encoder
 
 
-def all_layers(encoder: Encoder, batch: Batch) -> torch.Tensor:
-    """Every layer of a batch on the CPU: (layers, t, width), narrower ones filled up with 0; from an empty state."""
+def all_layers(encoder: Encoder, batch: Batch, edit: Edit | None = None) -> torch.Tensor:
+    """Every site of a batch on the CPU: (sites, t, width), narrower ones filled up with 0; from an empty state."""
     begin_states(encoder)
     layers: list[torch.Tensor] = []
-    encoder.encode(batch, lambda _, hidden: layers.append(hidden.to("cpu", copy=True)))
+    encoder.encode(batch, lambda _, hidden: layers.append(hidden.to("cpu", copy=True)), edit)
     begin_states(encoder)
-    return torch.stack([nn.functional.pad(hidden, (0, encoder.width - hidden.shape[-1])) for hidden in layers])
+    width = max(encoder.widths)
+    return torch.stack([nn.functional.pad(hidden, (0, width - hidden.shape[-1])) for hidden in layers])
 
 
 def prepare_packed(encoder: Any, check: Batch, *, onednn: bool) -> None:

@@ -1,0 +1,51 @@
+"""Sites: one way to write them, one to read them, one rule for how they are asked for."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from probekit.errors import UsageError
+from probekit.sites import FINAL_NORM, Site, choose, choose_all, residual_stream
+
+NAMES = st.from_regex(r"[A-Za-z][A-Za-z0-9_]*", fullmatch=True).filter(lambda name: name != "resid_post")
+NUMBERS = st.integers(0, 200)
+GPT2 = residual_stream(12, final_norm=True)
+
+
+@given(st.one_of(st.builds(Site, NAMES, st.none() | NUMBERS), st.builds(Site, st.just("resid_post"), NUMBERS)))
+def test_what_is_written_is_read_again(site):
+    assert Site.parse(str(site)) == site
+    assert Site.parse(site) is site
+
+
+def test_how_sites_are_written():
+    assert [*map(str, residual_stream(2, final_norm=True))] == ["0", "1", "2", "final_norm"]
+    assert str(Site("attn_out", 2)) == "attn_out.2"
+    assert Site.parse("resid_post.2") == Site.parse(3) == Site.parse("3")  # by the block that it leaves
+
+
+@pytest.mark.parametrize("told", ["", "-1", "a/b", "3.5", "attn_out.x", "resid_post", ".", "../x", "1e3", "²", "a.-1"])
+def test_what_is_no_site(told):
+    with pytest.raises(UsageError):
+        Site.parse(told)
+
+
+@pytest.mark.parametrize(
+    ("told", "name"),
+    [(0, "0"), ("12", "12"), (-1, "12"), ("-13", "0"), ("final_norm", "final_norm"), (FINAL_NORM,) * 2],
+)
+def test_layers_are_asked_for(told, name):
+    assert choose(told, GPT2) == Site.parse(name)
+
+
+@pytest.mark.parametrize("told", [13, -14, "final", "attn_out.0", "x y", -0.5])
+def test_layers_that_are_not_there(told):
+    with pytest.raises(UsageError, match="c.h5 has no layer .*; it has 0, 1, 2, .*, 12, final_norm"):
+        choose(told, GPT2, "c.h5")
+
+
+def test_several_layers():
+    assert choose_all(None, GPT2) == GPT2
+    assert choose_all([-1, "12", 0], GPT2) == (Site.parse(12), Site.parse(0))
+    with pytest.raises(UsageError, match="no layer was asked for; the model has 0, "):
+        choose_all([], GPT2)
