@@ -33,9 +33,10 @@ from scipy.stats import rankdata
 from threadpoolctl import threadpool_limits
 
 from probekit.errors import UsageError
-from probekit.information.dispatch import Estimator, mutual_information
 from probekit.information.estimate import Information, p_value
-from probekit.information.null import measure
+from probekit.information.estimators import mutual_information
+from probekit.information.hashing.null import measure
+from probekit.information.options import InformationEstimator
 
 QUICK = (
     "independent isotropic 10, 2 classes",
@@ -161,7 +162,7 @@ def runs(
         x, y = made.make(np.random.default_rng([zlib.crc32(case.encode()), n, repetition]), n)
         for name in estimators:
             if (
-                (name == Estimator.PLUG_IN) != (x.ndim == 1)
+                (name == InformationEstimator.PLUG_IN) != (x.ndim == 1)
                 or name in refused
                 or (repetition >= 3 and sum(times[name][1:]) > seconds)
             ):
@@ -277,7 +278,7 @@ def write_csv(rows: Sequence[Row], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", nargs="*", default=[""], help="those whose names hold one of these")
-    parser.add_argument("--estimators", nargs="*", default=[*BEATEN, *Estimator])
+    parser.add_argument("--estimators", nargs="*", default=[*BEATEN, *InformationEstimator])
     parser.add_argument("--n", nargs="*", type=int, default=[1000])
     parser.add_argument("--repetitions", type=int, default=30)
     parser.add_argument("--shuffles", type=int, default=199)

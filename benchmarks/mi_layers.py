@@ -66,6 +66,7 @@ def counted(case: Case, y: np.ndarray, rng: np.random.Generator) -> float:
 
 def measure(case: Case, threads: int, repeats: int) -> list[float]:
     from probekit.information.curves import layer_information
+    from probekit.information.options import InformationOptions
 
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, case.n)
@@ -76,10 +77,12 @@ def measure(case: Case, threads: int, repeats: int) -> list[float]:
     about = {"task": "random", "split": "train", "model": "random", "representation": "mean"}
 
     def run(count: int) -> None:
-        layer_information(layers, y, about=about, shuffles=case.shuffles, threads=count)
+        layer_information(layers, y, about=about, options=InformationOptions(shuffles=case.shuffles, threads=count))
 
     small = {name: x[:50] for name, x in layers.items()}
-    layer_information(small, y[:50], about=about, shuffles=2)  # compiled, or read from its cache
+    layer_information(
+        small, y[:50], about=about, options=InformationOptions(shuffles=2)
+    )  # compiled, or read from its cache
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     seconds = [best(lambda: run(1), repeats), best(lambda: run(threads), repeats)]
     memory = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**10

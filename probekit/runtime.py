@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from probekit.errors import UsageError
 
-__all__ = ["Dtype", "Progress", "blas_thread", "no_progress", "processes", "resolve_device", "torch_threads"]
+__all__ = ["Dtype", "Progress", "blas_thread", "cores", "no_progress", "processes", "resolve_device", "torch_threads"]
 
 
 class Dtype(StrEnum):
@@ -31,6 +31,11 @@ class Progress(Protocol):
 
 def no_progress(stage: str, done: int, total: int, /, **rates: float) -> None:
     """Progress that nobody watches."""
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def processes() -> tuple[int, int]:

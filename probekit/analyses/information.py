@@ -1,87 +1,128 @@
-"""From cache files to the rows of mutual information by layer."""
+"""Mutual information between each layer of caches and their labels: the analysis behind ``probekit mi``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from probekit.activations import ActivationCache
+from probekit.analyses.options import VectorOptions
 from probekit.analyses.pairs import about
-from probekit.analyses.vectors import reading
+from probekit.analyses.vectors import Reading, read_of, reading
 from probekit.errors import UsageError
 from probekit.information.curves import check_estimators, layer_information
-from probekit.information.dispatch import Estimator
-from probekit.rows import called
+from probekit.information.options import InformationOptions
+from probekit.recipe import public
+from probekit.rows import Result, called, make_rows
 from probekit.runtime import Progress, no_progress
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["mi"]
 
-WORDS = "words of one sentence depend on each other, so p and the interval promise too much"
+DEPENDENT_WORDS = "words of one sentence depend on each other, so p and the interval promise too much"
+CURVE = ("task", "split", "model", "checkpoint", "step", "representation")
+"""What says of which curve rows are."""
 
 
+@public(vectors=VectorOptions, options=InformationOptions)
 def mi(
     *caches: str | Path | ActivationCache,
-    estimators: Estimator | str | Sequence[Estimator | str] = (Estimator.EDGE,),
-    pooling: str | None = None,
-    layers: Sequence[int | str] | None = None,
-    shuffles: int | None = None,
-    controls: int | None = None,
-    seed: int = 0,
-    threads: int | None = None,
+    vectors: VectorOptions,
+    options: InformationOptions,
     progress: Progress = no_progress,
-) -> pd.DataFrame:
-    """Mutual information between each layer and the labels, in bits, beside where noise falls; one row a number.
+) -> Result:
+    """Measure in bits what each layer of caches tells about the labels, beside where noise falls.
 
-        rows = probekit.mi("cola.train.h5", "cola.train-random.h5", estimators=("edge", "edge-4.3.1"))
-        probekit.plots.layer_panels(rows)
+    It takes caches, and gives a curve over their layers. Of one array of vectors and its labels
+    :func:`probekit.mutual_information` gives a single estimate; it is what is called here for each layer.
 
-    caches : files or open caches; of several models, with random weights, of several splits or tasks. Each gives a
-        curve for each estimator, and is corrected for its layers alone. No two may go by the same task, split, model,
-        checkpoint, step and pooling, for their rows could not be told apart.
-    estimators : names, see :class:`probekit.information.Estimator`. "edge" is the calibrated default, "edge-4.3.1"
-        gives the numbers of the published scripts.
-    pooling : one of the caches' poolings, the first for None. A token-labelled task is measured word by word; vectors
-        [u; v] of separately encoded pairs become [u; v; |u - v|; u * v]. layers : some of the layers, all for None
-    shuffles, controls, seed, threads : see :func:`probekit.information.curves.layer_information`, where the rows are
-        described
-    Raises UsageError, before anything is measured, for an unknown estimator, layer or pooling, for an estimator that is
-        not for the labels of each cache, and for two caches of one curve; NonFiniteError naming a layer with NaN.
+    Parameters
+    ----------
+    *caches : path or ActivationCache
+        Of several models, with random weights, of several splits or tasks. Each gives a curve for each estimator, and
+        is corrected for its own layers alone. A task that labels words is measured word by word; vectors [u; v] of
+        pairs that were encoded separately become [u; v; |u - v|; u * v].
+    vectors : VectorOptions
+        ``pooling`` and ``layers``; they may be given one by one.
+    options : InformationOptions
+        ``estimator``, ``shuffles``, ``controls``, ``seed`` and ``threads``; they may be given one by one.
+    progress : callable
+        Told how far the work is.
+
+    Returns
+    -------
+    Result
+        A row for each layer and estimator, target "gold", in bits, and one with target "shuffled" that says where
+        noise falls; see :func:`probekit.information.curves.layer_information`. The own column ``random_weights`` holds
+        the seed of a model that was never trained.
+
+    Raises
+    ------
+    UsageError
+        Before anything is measured, for an unknown estimator, layer or pooling, for an estimator that is not for the
+        labels of each cache, and for two caches whose curves could not be told apart.
+    NonFiniteError
+        Naming a layer with NaN.
+
+    See Also
+    --------
+    probekit.mutual_information : One estimate, of arrays.
+
+    References
+    ----------
+    Peters, Ruder & Smith (2019), "To Tune or Not to Tune?", Figure 2; Noshad, Zeng & Hero (2019), "Scalable Mutual
+    Information Estimation Using Dependence Graphs", ICASSP.
+
+    Examples
+    --------
+    >>> result = probekit.mi("cola.train.h5", "cola.train-random.h5", estimator=("edge", "knn"))  # doctest: +SKIP
+    >>> result.plot()  # doctest: +SKIP
     """
-    import pandas as pd
-
     if not caches:
-        raise UsageError("no cache was given.")
+        raise UsageError("no cache was given; name one or more, such as cola.train.h5.")
     with ExitStack() as stack:
         opened = [c if isinstance(c, ActivationCache) else stack.enter_context(ActivationCache(c)) for c in caches]
-        asked = []
-        for cache in opened:
-            with _naming(cache):
-                one, discrete = reading(cache, pooling, layers), cache.spec["kind"] != "regression"
-                check_estimators(estimators, one.labels, discrete=discrete)
-            asked.append((one, about(cache.spec, one.representation), discrete))
-        _told_apart(opened, [words for _, words, _ in asked])
-        found = [
-            layer_information(
-                one.layers,
-                one.labels,
-                about=words,
-                estimators=estimators,
-                discrete=discrete,
-                shuffles=shuffles,
-                controls=controls,
-                warning=WORDS if one.words else "",
-                seed=seed,
-                threads=threads,
-                progress=progress,
-            )
-            for one, words, discrete in asked
+        chosen = [_checked(cache, vectors, options) for cache in opened]
+        told = [_about(cache, own.representation) for cache, own in zip(opened, chosen, strict=True)]
+        _told_apart(opened, told)
+        rows = [
+            _measured(cache, own, columns, options, progress)
+            for cache, own, columns in zip(opened, chosen, told, strict=True)
         ]
-    return pd.concat(found, ignore_index=True)
+        reads = tuple(read_of(cache) for cache in opened)
+    return Result(pd.concat(rows, ignore_index=True), reads=reads)
+
+
+def _checked(cache: ActivationCache, vectors: VectorOptions, options: InformationOptions) -> Reading:
+    """The vectors to be measured, which the estimators can measure."""
+    with _naming(cache):
+        own = reading(cache, vectors.pooling, vectors.layers)
+        check_estimators(options.estimator, own.labels, discrete=cache.spec["kind"] != "regression")
+    return own
+
+
+def _about(cache: ActivationCache, representation: str) -> dict[str, Any]:
+    """The columns that say what was measured; of a trained model what it learned, and how, as its origin tells."""
+    return about(cache.spec, representation) | dict(getattr(cache, "origin", None) or {})
+
+
+def _measured(
+    cache: ActivationCache, own: Reading, told: dict[str, Any], options: InformationOptions, progress: Progress
+) -> pd.DataFrame:
+    rows = layer_information(
+        own.layers,
+        own.labels,
+        about=told | {"analysis": "mi"},
+        discrete=cache.spec["kind"] != "regression",
+        warning=DEPENDENT_WORDS if own.words else "",
+        options=options,
+        progress=progress,
+    )
+    seeds = pd.array([cache.spec["random_weights"]] * len(rows), dtype="Int64")
+    return make_rows(rows.assign(random_weights=seeds))
 
 
 @contextmanager
@@ -93,11 +134,11 @@ def _naming(cache: ActivationCache) -> Iterator[None]:
         raise UsageError(f"{cache.path}: {error}") from None
 
 
-def _told_apart(caches: Sequence[ActivationCache], words: Sequence[dict[str, Any]]) -> None:
+def _told_apart(caches: Sequence[ActivationCache], told: Sequence[dict[str, Any]]) -> None:
     """Raise UsageError for two caches whose rows could not be told apart."""
     seen: dict[tuple[Any, ...], Path] = {}
-    for cache, own in zip(caches, words, strict=True):
-        curve = tuple(own.values())
+    for cache, own in zip(caches, told, strict=True):
+        curve = tuple(own[key] for key in CURVE)
         if curve in seen:
             raise UsageError(
                 f"{seen[curve]} and {cache.path} would be one curve, {own['task']}, {own['split']}, {called(own)}: "

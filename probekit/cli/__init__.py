@@ -59,7 +59,7 @@ def _options(
 
 
 def _register() -> None:
-    from probekit.cli import cache, certify, compare, convert, demo, domains, mdl, mi, plot, search, tasks, train
+    from probekit.cli import cache, certify, compare, convert, demo, domains, mdl, plot, search, tasks, train
     from probekit.cli.guidelines import guidelines_command
     from probekit.cli.report import report_command
     from probekit.cli.reproduce import reproduce_command
@@ -75,7 +75,6 @@ def _register() -> None:
     app.command("compare")(compare.compare_command)
     app.command("summary")(compare.summary_command)
     app.command("mdl")(mdl.mdl_command)
-    app.command("mi")(mi.mi_command)
     app.command("domains")(domains.domains_command)
     app.command("train")(train.train_command)
     app.command("evaluate")(train.evaluate_command)

@@ -29,6 +29,7 @@ class Command:
 
 COMMANDS: dict[str, Command] = {
     "probe": Command("probekit.cli.probe:probe", "Fit a diagnostic classifier on each layer.", ANALYSE),
+    "mi": Command("probekit.cli.mi:mi", "Measure in bits what each layer tells about the labels.", ANALYSE),
 }
 
 
@@ -62,7 +63,9 @@ def _version() -> str:
 
 def _shown(value: Any) -> str | None:
     """A default in help: not that a flag is off, or that nothing is given."""
-    return None if value is None or value is False or value == () else str(value)
+    if isinstance(value, tuple):
+        value = ",".join(map(str, value))
+    return None if value is None or value is False or value == "" else str(value)
 
 
 def _commas(app: App, commands: Any, arguments: Any) -> None:

@@ -1,6 +1,7 @@
 """Mutual information between the vectors of a layer and labels, in bits: arrays in, numbers and rows out."""
 
-from probekit.information.dispatch import Estimator, mutual_information
 from probekit.information.estimate import Information
+from probekit.information.estimators import mutual_information
+from probekit.information.options import InformationEstimator
 
-__all__ = ["Estimator", "Information", "mutual_information"]
+__all__ = ["Information", "InformationEstimator", "mutual_information"]

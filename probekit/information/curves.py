@@ -5,7 +5,6 @@ Figure 2 of Peters, Ruder & Smith (2019), with the controls that tell whether a 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,11 +14,12 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from probekit.errors import NonFiniteError, UsageError
-from probekit.information.dispatch import Estimator, mutual_information
 from probekit.information.estimate import Information, p_value
-from probekit.information.target import target
+from probekit.information.estimators import mutual_information
+from probekit.information.options import InformationEstimator, InformationOptions
+from probekit.information.response import response
 from probekit.rows import make_rows
-from probekit.runtime import Progress, no_progress, torch_threads
+from probekit.runtime import Progress, cores, no_progress, torch_threads
 from probekit.statistics.comparisons import holm
 from probekit.statistics.controls import shuffled
 
@@ -29,37 +29,33 @@ if TYPE_CHECKING:
 __all__ = ["check_estimators", "layer_information"]
 
 Vectors = Any | Callable[[], Any]
-FOR_CLASSES, FOR_NUMBERS = (Estimator.LOGISTIC, Estimator.MLP), (Estimator.RIDGE,)
+FOR_CLASSES = (InformationEstimator.LOGISTIC, InformationEstimator.MLP)
+FOR_NUMBERS = (InformationEstimator.RIDGE,)
 THREADED = "edge-"  # how the names of estimators begin that use several threads themselves, one layer at a time
 ENOUGH = 19  # shuffled label sets; fewer can not show p = 0.05
 CONTROLS = ENOUGH
 
 
-def check_estimators(
-    estimators: Estimator | str | Sequence[Estimator | str], labels: Any, *, discrete: bool | None = None
-) -> tuple[str, ...]:
-    """Names of estimators that can measure ``labels``, each once; cheap, where measuring takes long.
+def check_estimators(estimators: Sequence[str], labels: Any, *, discrete: bool | None = None) -> None:
+    """Raise UsageError where an estimator cannot measure ``labels`` of layers: cheap, where measuring takes long.
 
-    labels, discrete : as :func:`layer_information` takes them
-    Raises UsageError for an unknown name, one that is of classes where labels are numbers or the other way round, and
-    for labels that no estimator takes.
+    Parameters
+    ----------
+    estimators : sequence of str
+        Values of :class:`InformationEstimator`.
+    labels, discrete
+        As :func:`layer_information` takes them.
     """
-    names = [estimators] if isinstance(estimators, str) else list(estimators)
-    if not names:
-        raise UsageError("no estimator was given.")
-    if unknown := [name for name in names if name not in list(Estimator)]:
-        raise UsageError(f"estimator is {', '.join(Estimator)}, not {unknown[0]!r}.")
-    classes = target(_labelled(labels)[0], discrete=discrete).codes is not None
+    classes = response(_labelled(labels)[0], discrete=discrete).codes is not None
     kinds = ("classes", FOR_CLASSES), ("numbers", FOR_NUMBERS)
     (these, own), (those, others) = kinds if classes else kinds[::-1]
-    for name in names:
+    for name in map(InformationEstimator.named, estimators):
         if name in others:
             raise UsageError(
                 f"{name} is for {those}, and these labels are {these}; leave it out, or take {' or '.join(own)}."
             )
-        if name == Estimator.PLUG_IN:
+        if name is InformationEstimator.PLUG_IN:
             raise UsageError(f"{name} is for single values, and layers hold vectors; leave it out.")
-    return tuple(dict.fromkeys(map(str, names)))
 
 
 def layer_information(
@@ -67,60 +63,63 @@ def layer_information(
     labels: Any,
     *,
     about: Mapping[str, Any],
-    estimators: Estimator | str | Sequence[Estimator | str] = (Estimator.EDGE,),
     discrete: bool | None = None,
-    shuffles: int | None = None,
-    controls: int | None = None,
     warning: str = "",
-    seed: int = 0,
-    threads: int | None = None,
+    options: InformationOptions | None = None,
     progress: Progress = no_progress,
 ) -> pd.DataFrame:
     """Mutual information of each layer with the labels, in bits: one curve an estimator.
 
-    layers : by layer name, float (n, d) arrays or memory maps, or functions that give one
-    labels : (n,), as :func:`mutual_information` takes them; whole numbers below 0 and NaN are unlabelled, left out and
-        counted. discrete : whether they are classes, whatever their type
-    about : the columns task, split, model, representation … of the rows
-    estimators : names, see :class:`Estimator`
-    shuffles : of the labels, for p and for where noise falls; each estimator's own number for None (1,000 of "edge",
-        fewer where they take long), 0 for neither
-    controls : whole estimates of as many shuffled label sets; for None 19 where an estimator shuffles no labels itself.
-        Its p then comes from them, where they are 19 at least: 1 / 20 at best, before it is corrected over layers
-    warning : what is to be said of every number, such as that examples depend on each other
-    threads : layers measured at a time, None for one a core; the numbers do not depend on it. EDGE as published shares
-        each layer among them
+    Parameters
+    ----------
+    layers : mapping
+        By layer, float (n, d) arrays or memory maps, or functions that give one.
+    labels : array_like
+        (n,), as :func:`mutual_information` takes them; whole numbers below 0 and NaN are unlabelled, left out and
+        counted.
+    about : mapping
+        The columns task, split, model, representation … of the rows.
+    discrete : bool, optional
+        Whether labels are classes, whatever their type.
+    warning : str
+        What is to be said of every number, such as that examples depend on each other.
+    options : InformationOptions, optional
+        Estimators, shuffles, controls, seed, threads. The p of an estimator that shuffles no labels itself comes from
+        the controls, where they are 19 at least: 1 / 20 at best, before it is corrected over layers. EDGE as published
+        shares each layer among threads; other estimators measure layers side by side.
+    progress : callable
+        Told how far the work is.
 
-    Rows: metric "mutual-information". Target "gold" holds the estimate with its 95 % interval. Where it is undetermined
-    the value is NaN and the interval says what is possible. Target "shuffled" says where noise falls: the mean of
-    reported values under shuffled labels, and their 2.5 and 97.5 % quantiles; "shuffled-0" … are its draws, where they
-    are whole estimates. Own columns: unit ("bits"), raw, null_mean, null_sd, p, p_adjusted (over the layers of the
-    curve; Holm 1979), share (of the entropy of classes), entropy, buckets, bins, undetermined, warning, view, shuffles
-    (what noise and p rest on) and left_out (unlabelled rows); see :class:`Information`.
-    Raises NonFiniteError naming a layer that holds NaN or infinity, UsageError for names, shapes and labels that do not
-    go.
+    Returns
+    -------
+    DataFrame
+        Rows with the metric "mutual-information". Target "gold" holds the estimate with its 95 % interval; where it is
+        undetermined the value is NaN and the interval says what is possible. Target "shuffled" says where noise falls:
+        the mean of reported values under shuffled labels, and their 2.5 and 97.5 % quantiles; with a ``draw`` it is one
+        shuffled label set, where these are whole estimates. ``p`` is before correction. Own columns: unit ("bits"),
+        raw, null_mean, null_sd, p_adjusted (over the layers of the curve; Holm 1979), share (of the entropy of
+        classes), entropy, buckets, bins, undetermined, warning, view, shuffles (what noise and p rest on) and left_out
+        (unlabelled rows); see :class:`Information`.
+
+    Raises
+    ------
+    NonFiniteError
+        Naming a layer that holds NaN or infinity.
+    UsageError
+        For names, shapes and labels that do not go.
     """
-    names = check_estimators(estimators, labels, discrete=discrete)
+    options = options or InformationOptions()
+    check_estimators(options.estimator, labels, discrete=discrete)
     if not layers:
         raise UsageError("no layer was given.")
-    if min(shuffles or 0, controls or 0, seed) < 0 or (threads is not None and threads < 1):
-        raise UsageError("shuffles, controls and a seed are 0 or more, threads are 1 or more.")
-    job = _Job.of(labels, discrete, shuffles, controls, seed, threads)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    found: dict[tuple[str, str], _Found] = {}
-    work = [(estimator, layer) for estimator in names for layer in layers]
-    with threadpool_limits(1), torch_threads(1), ThreadPoolExecutor(threads or cores) as pool:
-        for run, threaded in ((pool.map, False), (map, True)):
-            own = [key for key in work if key[0].startswith(THREADED) == threaded]
-            for key, one in zip(own, run(lambda key: job.measure(key[0], key[1], layers[key[1]]), own), strict=True):
-                found[key] = one
-                progress("information", len(found), len(work))
+    job = _Job(*_labelled(labels), discrete, options)
+    found = _each(job, layers, progress)
     common = {
         **{"checkpoint": "", **about, "metric": "mutual-information", "unit": "bits"},
-        **{"seed": seed, "left_out": job.left_out},
+        **{"seed": options.seed, "left_out": job.left_out},
     }
     records = []
-    for estimator in names:
+    for estimator in options.estimator:
         curve = {layer: found[estimator, layer] for layer in layers}
         adjusted = dict(zip(layers, holm(np.array([one.p for one in curve.values()])), strict=True))
         for layer, one in curve.items():
@@ -129,6 +128,19 @@ def layer_information(
                 said = "; ".join(filter(None, (record.get("warning", ""), warning)))
                 records.append({**common, "layer": layer, "estimator": estimator, **record, **gold, "warning": said})
     return make_rows(records)
+
+
+def _each(job: _Job, layers: Mapping[str, Vectors], progress: Progress) -> dict[tuple[str, str], _Found]:
+    """What each estimator finds in each layer; layers side by side, but for estimators that use threads themselves."""
+    found: dict[tuple[str, str], _Found] = {}
+    work = [(estimator, layer) for estimator in job.options.estimator for layer in layers]
+    with threadpool_limits(1), torch_threads(1), ThreadPoolExecutor(job.options.threads or cores()) as pool:
+        for run, threaded in ((pool.map, False), (map, True)):
+            own = [key for key in work if key[0].startswith(THREADED) == threaded]
+            for key, one in zip(own, run(lambda key: job.measure(key[0], key[1], layers[key[1]]), own), strict=True):
+                found[key] = one
+                progress("information", len(found), len(work))
+    return found
 
 
 def _labelled(labels: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -171,7 +183,7 @@ class _Found:
             drawn = {"null_mean": raw.mean(), "null_sd": np.std(noise)}
         yield {"target": "gold", **_columns(gold), **drawn, "shuffles": len(gold.null) or len(noise)}
         for i, draw in enumerate(self.draws):
-            yield {"target": f"shuffled-{i}", **_columns(draw), "shuffles": len(draw.null)}
+            yield {"target": "shuffled", "draw": i, **_columns(draw), "shuffles": len(draw.null)}
         if len(noise):
             fine = noise[np.isfinite(noise)]
             low, high = np.quantile(fine, (0.025, 0.975)) if len(fine) else (np.nan, np.nan)
@@ -200,14 +212,7 @@ class _Job:
     labels: np.ndarray
     known: np.ndarray
     discrete: bool | None
-    shuffles: int | None
-    controls: int | None
-    seed: int
-    threads: int | None
-
-    @classmethod
-    def of(cls, labels: Any, *more: Any) -> _Job:
-        return cls(*_labelled(labels), *more)
+    options: InformationOptions
 
     @property
     def left_out(self) -> int:
@@ -219,16 +224,17 @@ class _Job:
         if x.ndim != 2 or len(x) != len(self.known):
             raise UsageError(f"layer {layer}: vectors {x.shape} do not go with {len(self.known)} labels.")
         x = x[self.known] if self.left_out else x
-        how: dict[str, Any] = {"estimator": estimator, "discrete": self.discrete, "seed": self.seed}
+        asked = self.options
+        how: dict[str, Any] = {"estimator": estimator, "discrete": self.discrete, "seed": asked.seed}
         if estimator.startswith(THREADED):
-            how["threads"] = self.threads
-        times: dict[str, Any] = {} if self.shuffles is None else {"shuffles": self.shuffles}
+            how["threads"] = asked.threads
+        times: dict[str, Any] = {} if asked.shuffles is None else {"shuffles": asked.shuffles}
         try:
             gold = mutual_information(x, self.labels, **how, **times)
-            k = self.controls
+            k = asked.controls
             if k is None:
-                k = 0 if len(gold.null) or self.shuffles == 0 else CONTROLS
-            order = shuffled(np.arange(len(x)), k, (self.seed, 1))
+                k = 0 if len(gold.null) or asked.shuffles == 0 else CONTROLS
+            order = shuffled(np.arange(len(x)), k, (asked.seed, 1))
             return _Found(gold, [mutual_information(x, self.labels[rows], **how, shuffles=0) for rows in order])
         except NonFiniteError as error:
             raise NonFiniteError(f"layer {layer}: {error}") from None

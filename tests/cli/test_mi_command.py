@@ -1,6 +1,7 @@
 """``probekit mi``: from caches to rows, a table and a figure, with tiny models whose layers see every word."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from tiny import WORDS
 
@@ -10,7 +11,7 @@ from probekit.analyses.information import mi
 from probekit.cli import main
 from probekit.errors import UsageError
 from probekit.information import mutual_information
-from probekit.rows import read_card, read_rows
+from probekit.rows import layer_labels, read_card, read_rows
 from probekit.tasks.task import Example, Kind, Split, Task
 
 PLAIN = [w for w in WORDS if w.isalpha() and w not in ("good", "cat")]
@@ -62,7 +63,9 @@ def caches(tiny_model, tmp_path_factory):
 
 
 def values(rows, target="gold", column="value"):
-    return rows[rows["target"] == target].set_index("layer_name")[column]
+    rows = getattr(rows, "rows", rows)
+    own = rows[(rows["target"] == target) & rows["draw"].isna()]
+    return own.set_index(layer_labels(own))[column]
 
 
 def test_from_caches_to_rows_a_table_and_a_figure(caches, tmp_path, capsys):
@@ -76,6 +79,9 @@ def test_from_caches_to_rows_a_table_and_a_figure(caches, tmp_path, capsys):
     assert shown.count("unlabelled, left out: 1") == 4
     rows = read_rows(out)
     assert rows.groupby(["checkpoint", "estimator", "target"], sort=False).size().tolist() == [4] * 8
+    assert set(rows["analysis"]) == {"mi"}
+    assert rows.loc[rows["checkpoint"] == "", "random_weights"].isna().all()
+    assert set(rows.loc[rows["checkpoint"] == "random-3", "random_weights"]) == {3}
     one = rows[(rows["checkpoint"] == "") & (rows["estimator"] == "edge")]
     assert values(one)["0"] > 0.5  # the mean of the embeddings holds the word
     assert values(one, "shuffled", "ci_high")["0"] < 0.2
@@ -84,13 +90,40 @@ def test_from_caches_to_rows_a_table_and_a_figure(caches, tmp_path, capsys):
         alone = mutual_information(cache.layer(2)[known], cache.labels[known], shuffles=99, seed=4)
     assert values(one)["2"] == pytest.approx(alone.value)
     card = read_card(out)
-    assert len(card["caches"]) == 2
-    assert card["seeds"] == {"seed": 4}
-    assert card["arguments"]["estimators"] == ["edge", "knn"]
+    assert [read["path"] for read in card["reads"]] == [str(caches["plain"]), str(caches["random"])]
+    assert card["recipe"]["arguments"]["estimator"] == ["edge", "knn"]
+    assert card["recipe"]["arguments"]["seed"] == 4
     figure = tmp_path / "figure.svg"
     assert main(["plot", "layers", str(out), "--out", str(figure)]) == 0
     for words in ("Mutual information (bits)", "knn, train, n = 239", "shuffled labels", "random weights 3"):
         assert words in figure.read_text()
+
+
+def test_a_command_a_call_and_a_recipe_leave_the_same(caches, tmp_path):
+    plain = str(caches["plain"])
+    asked = {"layers": (0, 2), "estimator": ("edge", "edge-4.3.1"), "shuffles": 19, "controls": 2, "seed": 2}
+    called = mi(plain, **asked, out=tmp_path / "called.parquet")
+    words = ["mi", plain, "--layers", "0,2", "--estimator", "edge,edge-4.3.1", "--shuffles", "19", "--controls", "2"]
+    assert main([*words, "--seed", "2", "--out", str(tmp_path / "typed.parquet")]) == 0
+    assert main([*called.recipe.words()[1:-2], "--out", str(tmp_path / "again.parquet")]) == 0
+    cards = [read_card(tmp_path / f"{name}.parquet") for name in ("called", "typed", "again")]
+    for name in ("recipe", "reads", "versions", "machine", "git"):
+        for card in cards[1:]:
+            own, other = card[name], cards[0][name]
+            if name == "recipe":
+                own, other = ({k: v for k, v in told.items() if k != "leaves"} for told in (own, other))
+            assert own == other
+    again = called.recipe.run(out=tmp_path / "run.parquet")
+    for name in ("typed", "again", "run"):
+        pd.testing.assert_frame_equal(read_rows(tmp_path / f"{name}.parquet"), called.rows)
+    pd.testing.assert_frame_equal(again.rows, called.rows)
+
+
+def test_what_a_cache_of_a_trained_model_is_of_stands_in_columns(caches):
+    with ActivationCache(caches["plain"]) as cache:
+        cache.origin = {"trained_on": "mrpc", "regime": "fine-tune", "head": "linear", "variant": "", "run_seed": 3}
+        rows = mi(cache, layers=[0], shuffles=19).rows
+    assert rows[["trained_on", "regime", "head", "run_seed"]].iloc[0].tolist() == ["mrpc", "fine-tune", "linear", 3]
 
 
 def test_shuffled_labels_are_at_zero(caches, monkeypatch):
@@ -115,7 +148,7 @@ def test_pairs_are_seen_with_their_difference_and_product(caches):
 
 def test_words_depend_on_each_other_and_rows_say_so(caches, capsys):
     rows = mi(caches["words"], layers=[0], shuffles=19)
-    assert rows["n"].iloc[0] == 240 * 5
+    assert rows.rows["n"].iloc[0] == 240 * 5
     assert values(rows, column="share")["0"] > 0.8
     assert values(rows, column="warning").str.contains("words of one sentence depend on each other").all()
     assert main(["mi", str(caches["words"]), "--layers", "0", "--shuffles", "19"]) == 0
@@ -175,9 +208,9 @@ def test_what_cannot_be_measured_is_said_in_a_sentence(caches, tmp_path, capsys)
         ([plain, "--pooling", "last"], "there is no pooling 'last'; the cache holds mean"),
         ([str(caches["words"]), "--pooling", "mean"], "no pooling to choose"),
         ([plain, "--out", str(tmp_path / "rows.txt")], ".parquet or .csv"),
-        ([plain, "--shuffles", "-1"], "--shuffles"),
+        ([plain, "--shuffles", "-1"], "shuffles, controls and a seed are 0 or more"),
         ([str(tmp_path / "none.h5")], "there is no such file"),
-        ([], "CACHE.h5"),
+        ([], "no cache was given"),
     ):
         assert main(["mi", *words]) == 2
         assert said in capsys.readouterr().err

@@ -6,8 +6,8 @@ import pytest
 from sklearn.metrics import mutual_info_score
 
 from probekit.errors import NonFiniteError, UsageError
-from probekit.information.binning import binning
-from probekit.information.target import target
+from probekit.information.estimators.binning import binning
+from probekit.information.response import response
 
 
 @pytest.mark.parametrize("span", [None, (-1.0, 1.0)])
@@ -20,7 +20,7 @@ def test_patterns_as_tuples(span, bins):
     low, high = ([span[0]] * 3, [span[1]] * 3) if span else (x.min(0), x.max(0))
     named = {}
     symbols = [named.setdefault(p, len(named)) for p in naive.bin_patterns(x, bins, low, high)]
-    found = binning(x, target(y), bins=bins, span=span, shuffles=50)
+    found = binning(x, response(y), bins=bins, span=span, shuffles=50)
     assert found.raw == pytest.approx(mutual_info_score(symbols, y) / np.log(2), abs=1e-12)
     assert found.buckets == len(named)
     assert found.null_mean == pytest.approx(found.null.mean(), abs=4 * found.null_sd / 50**0.5)
@@ -29,8 +29,8 @@ def test_patterns_as_tuples(span, bins):
 def test_one_unit_says_what_it_knows():
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, 2000)
-    found = binning((y + 0.01 * rng.normal(size=2000))[:, None], target(y), shuffles=19)
-    assert found.value == pytest.approx(target(y).entropy, abs=1e-9)
+    found = binning((y + 0.01 * rng.normal(size=2000))[:, None], response(y), shuffles=19)
+    assert found.value == pytest.approx(response(y).entropy, abs=1e-9)
     assert found.p == 0.05
     assert found.null_mean < 0.01
     assert not found.undetermined
@@ -39,7 +39,7 @@ def test_one_unit_says_what_it_knows():
 def test_many_units_know_random_labels():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(200, 100)).astype(np.float32)
-    found = binning(x, target(rng.integers(0, 2, 200)), shuffles=5)
+    found = binning(x, response(rng.integers(0, 2, 200)), shuffles=5)
     assert found.raw == pytest.approx(found.entropy, abs=1e-9)
     assert found.null == pytest.approx(found.entropy, abs=1e-9)
     assert found.p == 1
@@ -49,20 +49,20 @@ def test_many_units_know_random_labels():
 
 def test_what_is_too_high_is_called_so():
     rng = np.random.default_rng(0)
-    found = binning(rng.normal(size=(300, 1)), target(rng.integers(0, 4, 300)))
+    found = binning(rng.normal(size=(300, 1)), response(rng.integers(0, 4, 300)))
     assert "too high by about" in found.warning
     assert found.value > 0.1
 
 
 def test_numbers_are_cut_into_bins_of_equal_mass():
     x = np.linspace(-1, 1, 500)[:, None]
-    found = binning(x, target(np.exp(5 * x[:, 0])), label_bins=5, bins=5)
+    found = binning(x, response(np.exp(5 * x[:, 0])), label_bins=5, bins=5)
     assert found.bins == 5
     assert found.value == pytest.approx(np.log2(5), abs=1e-9)
 
 
 def test_bad_input():
-    x, y = np.ones((40, 3)), target(np.arange(40) % 2)
+    x, y = np.ones((40, 3)), response(np.arange(40) % 2)
     assert binning(x, y).value == 0
     for how in ({"bins": 1}, {"span": (1, -1)}, {"span": (0, np.nan)}, {"label_bins": 1}):
         with pytest.raises(UsageError, match="span"):

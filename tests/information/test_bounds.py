@@ -6,9 +6,9 @@ import pytest
 from scipy.stats import norm
 
 from probekit.errors import NonFiniteError, UsageError
-from probekit.information.bounds import logistic_bound, mlp_bound, ridge_bound
-from probekit.information.nearest_neighbour import nearest_neighbour
-from probekit.information.target import target
+from probekit.information.estimators.bounds import logistic_bound, mlp_bound, ridge_bound
+from probekit.information.estimators.nearest_neighbour import nearest_neighbour
+from probekit.information.response import response
 from probekit.probes.protocol.folds import folds
 
 
@@ -31,7 +31,7 @@ def test_logistic_is_a_nested_cross_validation(classes):
     """Fits stop 0.01 nats above the optimum of 200 examples: 1e-4 bits each, and more between folds."""
     x, y = shifted(np.random.default_rng(0), n=250, classes=classes)
     Cs = (1e-3, 1e-2, 1.0)
-    found = logistic_bound(x, target(y), Cs=Cs, shuffles=2, seed=3)
+    found = logistic_bound(x, response(y), Cs=Cs, shuffles=2, seed=3)
     twin = naive.logistic_bound(x.astype(float), y, folds(y, 5, seed=3), Cs)
     assert found.raw == pytest.approx(twin, abs=1e-3)
     assert found.raw > 0.3
@@ -44,7 +44,7 @@ def test_ridge_is_a_cross_validation(m):
     x = rng.normal(size=(120, 6))
     y = x[:, :m] + rng.normal(size=(120, m))
     alphas = (1.0, 10.0, 100.0)
-    found = ridge_bound(x, target(y), alphas=alphas, shuffles=3, seed=1)
+    found = ridge_bound(x, response(y), alphas=alphas, shuffles=3, seed=1)
     scores = norm.ppf((y.argsort(0).argsort(0) + 0.5) / 120)
     fold = folds(np.arange(120), 5, seed=1, stratify=False)
     errors = np.stack([naive.ridge_errors(x, own, fold, alphas) for own in scores.T])
@@ -57,7 +57,7 @@ def test_ridge_is_a_cross_validation(m):
 def test_the_truth_is_above_the_bound_and_near_it():
     """n = 2,000 in 5 dimensions: 30 seeds gave -0.002 ± 0.012 of the truth (logistic, spread of the sample's own)."""
     x, y = shifted(np.random.default_rng(1), n=2000)
-    found = logistic_bound(x, target(y), shuffles=19)
+    found = logistic_bound(x, response(y), shuffles=19)
     assert found.ci_low < two_gaussians(2.0) < found.value + 0.04
     assert found.ci_low < found.value < found.ci_high
     assert found.p == 0.05
@@ -68,7 +68,7 @@ def test_ridge_is_a_bound_for_any_distribution_of_numbers():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(500, 3))
     y = x[:, 0] + rng.normal(size=500)
-    plain, bent = (ridge_bound(x, target(v), shuffles=0).raw for v in (y, np.exp(3 * y)))
+    plain, bent = (ridge_bound(x, response(v), shuffles=0).raw for v in (y, np.exp(3 * y)))
     assert plain == pytest.approx(bent, abs=1e-12)
     assert plain == pytest.approx(0.5, abs=0.1)
 
@@ -81,15 +81,15 @@ def test_signal_of_low_variance_is_seen():
     latent[:, 31] += 4 * (y - 0.5) * 32**-0.5
     mix = np.random.default_rng(1).normal(size=(32, 64))
     x = (latent @ mix + 0.05 * rng.normal(size=(n, 64)) + 10).astype(np.float32)
-    assert nearest_neighbour(x, target(y), shuffles=0).value < 0.1
-    assert logistic_bound(x, target(y), shuffles=0).value > 0.7
-    assert mlp_bound(x, target(y), shuffles=0, folds=2, weight_decays=(10.0,)).value > 0.5
+    assert nearest_neighbour(x, response(y), shuffles=0).value < 0.1
+    assert logistic_bound(x, response(y), shuffles=0).value > 0.7
+    assert mlp_bound(x, response(y), shuffles=0, folds=2, weight_decays=(10.0,)).value > 0.5
 
 
 def test_a_perceptron_sees_what_no_line_does():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(600, 2))
-    y = target(x[:, 0] * x[:, 1] > 0)
+    y = response(x[:, 0] * x[:, 1] > 0)
     assert logistic_bound(x, y, shuffles=0).value < 0.02
     assert mlp_bound(x, y, shuffles=0, folds=3, weight_decays=(0.1,)).value > 0.5
 
@@ -98,7 +98,7 @@ def test_a_perceptron_sees_what_no_line_does():
 def test_noise_gives_nothing(bound):
     rng = np.random.default_rng(2)
     x = rng.normal(size=(150, 10)).astype(np.float32)
-    y = target(rng.normal(size=150) if bound is ridge_bound else rng.integers(0, 3, 150))
+    y = response(rng.normal(size=150) if bound is ridge_bound else rng.integers(0, 3, 150))
     found = bound(x, y, shuffles=5, seed=4)
     assert found.value < 0.05
     assert found.null_mean < 0.02
@@ -109,29 +109,29 @@ def test_rare_classes():
     """One example of a class is never held out, two are in different folds; the loss stays finite."""
     x, y = shifted(np.random.default_rng(0), n=103)
     y[-1], y[-3:-1] = 3, 2
-    found = logistic_bound(x, target(y), shuffles=20)
+    found = logistic_bound(x, response(y), shuffles=20)
     assert np.isfinite(found.null).all()
     assert 0.1 < found.value < found.entropy
 
 
 def test_what_is_known_for_certain():
     x, y = shifted(np.random.default_rng(0), n=400, shift=30)
-    assert logistic_bound(x, target(y), shuffles=0).value == pytest.approx(1, abs=0.03)  # 0.98
+    assert logistic_bound(x, response(y), shuffles=0).value == pytest.approx(1, abs=0.03)  # 0.98
 
 
 def test_bad_input():
     x, y = shifted(np.random.default_rng(0), n=100)
     with pytest.raises(UsageError, match="ridge"):
-        logistic_bound(x, target(x[:, 0]))
+        logistic_bound(x, response(x[:, 0]))
     with pytest.raises(UsageError, match="logistic"):
-        ridge_bound(x, target(y))
+        ridge_bound(x, response(y))
     with pytest.raises(UsageError, match="folds"):
-        logistic_bound(x, target(y), folds=2)
-    numbers = target(x[:, 0].astype(float))
+        logistic_bound(x, response(y), folds=2)
+    numbers = response(x[:, 0].astype(float))
     x[17, 2] = np.nan
     for bound, labels in ((logistic_bound, y), (mlp_bound, y)):
         with pytest.raises(NonFiniteError):
-            bound(x, target(labels), shuffles=1)
+            bound(x, response(labels), shuffles=1)
     with pytest.raises(NonFiniteError):
         ridge_bound(x, numbers, shuffles=1)
 
@@ -144,8 +144,8 @@ def test_false_positives():
         p = []
         for seed in range(400):
             x = rng.normal(size=(80, 4)).astype(np.float32)
-            y = target(rng.permutation(np.repeat(np.arange(len(shares)), np.rint(80 * np.array(shares)).astype(int))))
+            y = response(rng.permutation(np.repeat(np.arange(len(shares)), np.rint(80 * np.array(shares)).astype(int))))
             p.append(logistic_bound(x[: len(y)], y, shuffles=19, seed=seed, Cs=(1e-3, 1e-1)).p)
         assert np.mean(np.array(p) <= 0.05) <= 0.06 + 0.022
-    p = [ridge_bound(rng.normal(size=(80, 4)), target(rng.normal(size=80)), shuffles=19).p for _ in range(400)]
+    p = [ridge_bound(rng.normal(size=(80, 4)), response(rng.normal(size=80)), shuffles=19).p for _ in range(400)]
     assert np.mean(np.array(p) <= 0.05) <= 0.06 + 0.022

@@ -11,8 +11,8 @@ from threadpoolctl import threadpool_limits
 
 from probekit import mutual_information
 from probekit.errors import UsageError
-from probekit.information.calibrated import FOLDS, _folds
-from probekit.information.target import target
+from probekit.information.hashing.calibrated import FOLDS, _folds
+from probekit.information.response import response
 
 APART = 2.0435393957  # deviations between two classes' means, for half a bit
 
@@ -233,14 +233,14 @@ def test_copies_of_a_vector_tell_nothing_of_labels_that_are_drawn_for_each():
 def test_copies_of_a_vector_are_in_one_fold():
     rng = np.random.default_rng(0)
     key = np.repeat(rng.standard_normal(200), 3)[rng.permutation(600)]
-    parts, repeated = _folds(np.stack([key, key]), target(rng.integers(0, 2, 600)), rng)
+    parts, repeated = _folds(np.stack([key, key]), response(rng.integers(0, 2, 600)), rng)
     assert repeated == pytest.approx(2 / 3)
     assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(600))
     assert len(parts) == FOLDS
     kinds = [set(key[part]) for part in parts]
     assert sum(map(len, kinds)) == len(set.union(*kinds)) == 200
     parts, _ = _folds(
-        np.stack([key.round()] * 2), target(rng.integers(0, 2, 600)), rng
+        np.stack([key.round()] * 2), response(rng.integers(0, 2, 600)), rng
     )  # the control: six values are in all folds
     assert min(map(len, parts)) == 100
 

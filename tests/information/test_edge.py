@@ -10,9 +10,9 @@ from naive import edge as plain_edge
 from naive import edge_member, edge_weights
 
 from probekit.errors import NonFiniteError, UsageError
-from probekit.information import _edge_kernels as kernels
-from probekit.information import edge as module
 from probekit.information.edge import EdgeSettings, edge, edge_details
+from probekit.information.edge import _kernels as kernels
+from probekit.information.edge import ensemble as module
 
 compiled_or_not = settings(deadline=None, max_examples=25)
 seeds = st.integers(0, 2**32 - 1)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from probekit.information.dispatch import mutual_information
+from probekit.information.estimators import mutual_information
 
 pytestmark = pytest.mark.slow  # five minutes
 

@@ -1,6 +1,7 @@
 """Curves of mutual information over toy layers whose information is known."""
 
 import threading
+from dataclasses import fields
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,8 @@ import probekit.information.curves as module
 from probekit.errors import NonFiniteError, UsageError
 from probekit.information import Information
 from probekit.information.curves import check_estimators, layer_information
-from probekit.rows import read_rows, write_rows
+from probekit.information.options import InformationOptions
+from probekit.rows import layer_labels, read_rows, write_rows
 
 ABOUT = {"task": "toy", "split": "train", "model": "tiny", "representation": "mean"}
 N, APART = 1500, 1.0
@@ -38,14 +40,22 @@ def truth():
     return h - 0.5 * np.log2(2 * np.pi * np.e)
 
 
-def of(rows, target="gold", column="value"):
-    return rows[rows["target"] == target].set_index("layer_name")[column]
+def information(layers, labels, **given):
+    """Rows, options given one by one."""
+    options = {f.name: given.pop(f.name) for f in fields(InformationOptions) if f.name in given}
+    return layer_information(layers, labels, about=ABOUT, options=InformationOptions(**options), **given)
+
+
+def of(rows, target="gold", column="value", draw=None):
+    """A column by layer, of what sums draws up or of one draw."""
+    own = rows[(rows["target"] == target) & (rows["draw"].isna() if draw is None else rows["draw"].eq(draw))]
+    return own.set_index(layer_labels(own))[column]
 
 
 @pytest.fixture(scope="module")
 def rows():
     layers, y = toy()
-    return layer_information({**layers, "2": lambda: layers["1"]}, y, about=ABOUT, shuffles=199)
+    return information({**layers, "2": lambda: layers["1"]}, y, shuffles=199)
 
 
 def test_signal_is_measured_and_noise_is_not(rows):
@@ -79,7 +89,7 @@ def test_p_is_corrected_over_the_layers_of_a_curve(rows):
 def test_shuffled_labels_are_at_zero():
     (layers, y), found = toy(), 0
     for seed in range(6):
-        rows = layer_information(layers, np.random.default_rng(seed).permutation(y), about=ABOUT, shuffles=99)
+        rows = information(layers, np.random.default_rng(seed).permutation(y), shuffles=99)
         assert (of(rows) < 0.03).all()
         found += (of(rows, column="p_adjusted") <= 0.05).any()
     assert found <= 2  # of six, each with a chance of 0.05: more than two in 2 of 1,000 cases
@@ -87,15 +97,17 @@ def test_shuffled_labels_are_at_zero():
 
 def test_controls_are_whole_estimates_of_shuffled_labels():
     layers, y = toy(400)
-    rows = layer_information(layers, y, about=ABOUT, shuffles=50, controls=4)
-    assert list(rows["target"].unique()) == ["gold", "shuffled-0", "shuffled-1", "shuffled-2", "shuffled-3", "shuffled"]
-    drawn = np.stack([of(rows, f"shuffled-{i}") for i in range(4)])
+    rows = information(layers, y, shuffles=50, controls=4)
+    one = rows[rows["layer"] == 0]
+    assert one["target"].tolist() == ["gold", *["shuffled"] * 5]
+    assert one["draw"].tolist() == [pd.NA, 0, 1, 2, 3, pd.NA]
+    drawn = np.stack([of(rows, "shuffled", draw=i) for i in range(4)])
     assert (drawn < 0.1).all()
     np.testing.assert_allclose(of(rows, "shuffled"), drawn.mean(0))
     np.testing.assert_allclose(of(rows, "shuffled", "ci_high"), np.quantile(drawn, 0.975, axis=0))
     assert of(rows, column="p")["1"] == 1 / 51  # the estimator's own
-    fewer = layer_information(layers, y, about=ABOUT, shuffles=50, controls=2)
-    assert of(fewer, "shuffled-1").tolist() == of(rows, "shuffled-1").tolist()
+    fewer = information(layers, y, shuffles=50, controls=2)
+    assert of(fewer, "shuffled", draw=1).tolist() == of(rows, "shuffled", draw=1).tolist()
 
 
 def fake(calls, **own):
@@ -112,25 +124,27 @@ def fake(calls, **own):
 def test_estimators_without_a_null_are_held_against_shuffled_labels(monkeypatch):
     calls, (layers, y) = [], toy(400)
     monkeypatch.setattr(module, "mutual_information", fake(calls))
-    rows = layer_information(layers, y, about=ABOUT, estimators="knn")
+    rows = information(layers, y, estimator="knn")
     assert len(calls) == 2 * (1 + 19)
     assert of(rows)["1"] == pytest.approx(0.5, abs=0.06) != of(rows, "shuffled")["1"]
     assert of(rows, "shuffled", "ci_high")["1"] < 0.1
     assert of(rows, column="p")["1"] == 1 / 20
     assert of(rows, column="p_adjusted")["1"] == 2 / 20
-    few = layer_information(layers, y, about=ABOUT, estimators="knn", controls=18)
+    few = information(layers, y, estimator="knn", controls=18)
     assert of(few, column="p").isna().all()  # nothing up to 0.05 could come of them
-    many = layer_information(layers, y, about=ABOUT, estimators="knn", controls=39)
+    many = information(layers, y, estimator="knn", controls=39)
     assert of(many, column="p")["1"] == 1 / 40
-    assert of(many, column="null_sd")["1"] == pytest.approx(np.std([of(many, f"shuffled-{i}")["1"] for i in range(39)]))
-    none = layer_information(layers, y, about=ABOUT, estimators="knn", shuffles=0)
+    assert of(many, column="null_sd")["1"] == pytest.approx(
+        np.std([of(many, "shuffled", draw=i)["1"] for i in range(39)])
+    )
+    none = information(layers, y, estimator="knn", shuffles=0)
     assert set(none["target"]) == {"gold"}
 
 
 def test_estimators_with_threads_of_their_own_run_one_after_another(monkeypatch):
     calls, (layers, y) = [], toy(400)
     monkeypatch.setattr(module, "mutual_information", fake(calls))
-    layer_information(layers, y, about=ABOUT, estimators=["edge-4.3.1", "knn"], shuffles=0, threads=2)
+    information(layers, y, estimator=["edge-4.3.1", "knn"], shuffles=0, threads=2)
     here = threading.current_thread().name
     assert {(thread == here, threads) for name, thread, threads in calls if name == "edge-4.3.1"} == {(True, 2)}
     assert {(thread == here, threads) for name, thread, threads in calls if name == "knn"} == {(False, 1)}
@@ -145,7 +159,7 @@ def test_what_is_undetermined_has_no_value_and_says_why(monkeypatch, tmp_path, i
         return Information(float("nan"), 0.7, 1.0, len(x), estimator, **own)
 
     monkeypatch.setattr(module, "mutual_information", estimate)
-    rows = layer_information(layers, y, about=ABOUT)
+    rows = information(layers, y)
     rows = read_rows(write_rows(rows, tmp_path / "rows.parquet", {}))
     gold = rows[rows["target"] == "gold"]
     assert gold["value"].isna().all()
@@ -156,9 +170,7 @@ def test_what_is_undetermined_has_no_value_and_says_why(monkeypatch, tmp_path, i
 
 def test_the_numbers_do_not_depend_on_the_threads():
     layers, y = toy(300)
-    one, three = (
-        layer_information(layers, y, about=ABOUT, shuffles=20, controls=1, threads=threads) for threads in (1, 3)
-    )
+    one, three = (information(layers, y, shuffles=20, controls=1, threads=threads) for threads in (1, 3))
     pd.testing.assert_frame_equal(one, three)
 
 
@@ -169,8 +181,8 @@ def test_unlabelled_rows_are_left_out_and_counted(labels):
         y = y + np.random.default_rng(1).normal(size=300)
     hidden = y.copy()
     hidden[:40] = np.nan if labels == "numbers" else -1
-    rows = layer_information(layers, hidden, about=ABOUT, shuffles=20)
-    rest = layer_information({name: x[40:] for name, x in layers.items()}, y[40:], about=ABOUT, shuffles=20)
+    rows = information(layers, hidden, shuffles=20)
+    rest = information({name: x[40:] for name, x in layers.items()}, y[40:], shuffles=20)
     assert set(rows["left_out"]) == {40}
     assert set(rows["n"]) == {260}
     pd.testing.assert_series_equal(rows["value"], rest["value"])
@@ -178,27 +190,25 @@ def test_unlabelled_rows_are_left_out_and_counted(labels):
 
 def test_whole_numbers_may_be_numbers():
     layers, y = toy(300)
-    assert (of(layer_information(layers, y * 2.0, about=ABOUT, shuffles=0), column="bins") == 0).all()
+    assert (of(information(layers, y * 2.0, shuffles=0), column="bins") == 0).all()
     scores = np.random.default_rng(0).integers(6, size=300).astype(float)
-    told = layer_information(layers, scores, about=ABOUT, shuffles=0, discrete=False)
+    told = information(layers, scores, shuffles=0, discrete=False)
     assert (of(told, column="bins") > 0).all()
     assert of(told, column="share").isna().all()  # of the bins, which are the more the more examples there are
-    drawn = layer_information(layers, scores, about=ABOUT, shuffles=0, controls=1, discrete=False)
+    drawn = information(layers, scores, shuffles=0, controls=1, discrete=False)
     assert drawn["share"].isna().all()
 
 
 def test_what_is_said_of_all_numbers_is_in_all_rows():
     layers, y = toy(300)
-    rows = layer_information(layers, y, about=ABOUT, shuffles=5, warning="words depend on each other")
+    rows = information(layers, y, shuffles=5, warning="words depend on each other")
     assert set(rows["warning"]) == {"words depend on each other"}
 
 
 def test_progress_counts_layers_of_all_estimators():
     layers, y = toy(200)
     seen = []
-    layer_information(
-        layers, y, about=ABOUT, estimators=("edge", "knn"), shuffles=5, progress=lambda *one: seen.append(one)
-    )
+    information(layers, y, estimator=("edge", "knn"), shuffles=5, progress=lambda *one: seen.append(one))
     assert seen == [("information", i, 4) for i in (1, 2, 3, 4)]
 
 
@@ -207,21 +217,21 @@ def test_a_layer_with_nan_is_named(bad):
     layers, y = toy(200)
     layers["1"][17, 2] = bad
     with pytest.raises(NonFiniteError, match="layer 1: .*NaN or infin"):
-        layer_information(layers, y, about=ABOUT, shuffles=5)
+        information(layers, y, shuffles=5)
 
 
 def test_what_cannot_be_measured():
     layers, y = toy(200)
     with pytest.raises(UsageError, match="estimator is edge, .*, not 'edgy'"):
-        layer_information(layers, y, about=ABOUT, estimators=["edge", "edgy"])
+        information(layers, y, estimator=["edge", "edgy"])
     with pytest.raises(UsageError, match=r"layer 1: vectors \(199, 4\) do not go with 200 labels"):
-        layer_information({**layers, "1": layers["1"][1:]}, y, about=ABOUT, shuffles=5)
+        information({**layers, "1": layers["1"][1:]}, y, shuffles=5)
     with pytest.raises(UsageError, match="there is nothing to know"):
-        layer_information(layers, np.zeros(200, int), about=ABOUT)
+        information(layers, np.zeros(200, int))
     with pytest.raises(UsageError, match="at least 20"):
-        layer_information(layers, np.where(np.arange(200) < 15, y, -1), about=ABOUT)
+        information(layers, np.where(np.arange(200) < 15, y, -1))
     with pytest.raises(UsageError, match="no estimator was given"):
-        layer_information(layers, y, about=ABOUT, estimators=[])
+        information(layers, y, estimator=[])
     scores = y + np.random.default_rng(0).normal(size=200)
     for name, labels, said in (
         ("ridge", y, "ridge is for numbers, and these labels are classes; leave it out, or take logistic or mlp"),
@@ -230,9 +240,10 @@ def test_what_cannot_be_measured():
         ("plug-in", y, "plug-in is for single values"),
     ):
         with pytest.raises(UsageError, match=said):
-            layer_information({"0": lambda: pytest.fail("read")}, labels, about=ABOUT, estimators=["edge", name])
-    assert check_estimators(["ridge", "edge", "ridge"], scores) == ("ridge", "edge")
+            information({"0": lambda: pytest.fail("read")}, labels, estimator=["edge", name])
+    assert InformationOptions(estimator=("ridge", "edge", "ridge")).estimator == ("ridge", "edge")
+    check_estimators(["ridge", "edge"], scores)
     with pytest.raises(UsageError, match="no layer was given"):
-        layer_information({}, y, about=ABOUT)
+        information({}, y)
     with pytest.raises(UsageError, match="0 or more"):
-        layer_information(layers, y, about=ABOUT, shuffles=-1)
+        information(layers, y, shuffles=-1)

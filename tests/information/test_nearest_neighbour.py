@@ -8,9 +8,9 @@ import pytest
 from sklearn.feature_selection import mutual_info_classif, mutual_info_regression
 
 from probekit.errors import NonFiniteError, UsageError
-from probekit.information import nearest_neighbour as module
-from probekit.information.nearest_neighbour import nearest_neighbour, principal_components
-from probekit.information.target import target
+from probekit.information.estimators import nearest_neighbour as module
+from probekit.information.estimators.nearest_neighbour import nearest_neighbour, principal_components
+from probekit.information.response import response
 
 
 def standardised(x):
@@ -18,7 +18,7 @@ def standardised(x):
 
 
 def estimate(x, y, **how):
-    return nearest_neighbour(np.asarray(x), target(y), **{"components": None, "shuffles": 0, **how})
+    return nearest_neighbour(np.asarray(x), response(y), **{"components": None, "shuffles": 0, **how})
 
 
 @pytest.mark.parametrize("rare", [1, 2, 3, 12])
@@ -105,8 +105,8 @@ def test_labels_that_are_known_have_their_entropy():
     x = np.repeat(np.eye(3), [50, 30, 20], axis=0)
     y = x.argmax(1)
     found = estimate(x + 0, y, components=4)
-    assert found.value == pytest.approx(target(y).entropy, abs=0.06)
-    assert found.value <= target(y).entropy
+    assert found.value == pytest.approx(response(y).entropy, abs=0.06)
+    assert found.value <= response(y).entropy
 
 
 def test_equal_rows_with_mixed_labels_know_nothing():

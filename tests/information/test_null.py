@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from probekit.information import _kernels as kernels
-from probekit.information.null import expected_information, log_factorials, measure, xlogx
+from probekit.information.hashing import _kernels as kernels
+from probekit.information.hashing.null import expected_information, log_factorials, measure, xlogx
 
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in scalar")  # wanted, where numba is off
 

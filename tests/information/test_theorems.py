@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.metrics.cluster import contingency_matrix, expected_mutual_information
 
-from probekit.information.dispatch import mutual_information
-from probekit.information.null import expected_information
-from probekit.information.target import entropy
+from probekit.information.estimators import mutual_information
+from probekit.information.hashing.null import expected_information
+from probekit.information.response import entropy
 
 QUICK = settings(
     max_examples=60,

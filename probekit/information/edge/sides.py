@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from probekit.errors import NonFiniteError, UsageError
-from probekit.information import _edge_kernels as kernels
+from probekit.information.edge import _kernels as kernels
 
 __all__ = ["Run", "Side", "alone", "as_they_are", "projected", "shared"]
 

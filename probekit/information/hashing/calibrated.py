@@ -16,11 +16,10 @@ from scipy.special import ndtri
 from scipy.stats import rankdata
 
 from probekit.errors import NonFiniteError
-from probekit.information import _kernels as kernels
 from probekit.information.estimate import Information, p_value
-from probekit.information.null import Measured, measure
-from probekit.information.target import Target
-from probekit.information.views import (
+from probekit.information.hashing import _kernels as kernels
+from probekit.information.hashing.null import Measured, measure
+from probekit.information.hashing.projections import (
     Points,
     Vectors,
     View,
@@ -31,6 +30,7 @@ from probekit.information.views import (
     principal_axes,
     project,
 )
+from probekit.information.response import Response
 
 __all__ = ["calibrated", "plug_in"]
 
@@ -59,7 +59,7 @@ def _without(fold: int, folds: Iterable[int]) -> tuple[int, ...]:
 FITS = [_without(fold, half) for half in HALVES for fold in half] + [_without(f, range(FOLDS)) for f in range(FOLDS)]
 
 
-def calibrated(x: np.ndarray, y: Target, *, grids: int = GRIDS, shuffles: int = 1000, seed: int = 0) -> Information:
+def calibrated(x: np.ndarray, y: Response, *, grids: int = GRIDS, shuffles: int = 1000, seed: int = 0) -> Information:
     """Mutual information of vectors and labels by calibrated hashing, in bits.
 
     x : float32 or float64 (n, d), array or memory map; a single column is cut as it is, all examples at once
@@ -94,7 +94,7 @@ def calibrated(x: np.ndarray, y: Target, *, grids: int = GRIDS, shuffles: int = 
     return _report(found, view, y, folds=sizes, doubled=fitted, columns=columns, repeated=seen.repeated)
 
 
-def _choose(seen: Vectors, y: Target, folds: Sequence[int], rng: np.random.Generator) -> tuple[str, int]:
+def _choose(seen: Vectors, y: Response, folds: Sequence[int], rng: np.random.Generator) -> tuple[str, int]:
     """The view that tells most about the labels of some folds, each seen by a fit to the others of them, and how finely
     it is best cut."""
     shown: dict[str, list[Points]] = {}
@@ -127,7 +127,7 @@ class _Labels:
     bins: int = 0
 
     @classmethod
-    def of(cls, y: Target, rows: np.ndarray | slice = slice(None)) -> _Labels:
+    def of(cls, y: Response, rows: np.ndarray | slice = slice(None)) -> _Labels:
         if y.codes is not None:
             return cls(y.codes[rows])
         numbers = y.numbers[rows]  # type: ignore[index]
@@ -179,7 +179,7 @@ def _measure(shown: list[Points], labels: _Labels, rng: np.random.Generator, gri
 def _report(
     found: Measured,
     view: str,
-    y: Target,
+    y: Response,
     *,
     folds: Sequence[Sequence[int]] = (),
     doubled: bool = False,
@@ -234,7 +234,7 @@ def _report(
     )
 
 
-def _warnings(value: float, least: float, y: Target, columns: int, repeated: float) -> Iterator[str]:
+def _warnings(value: float, least: float, y: Response, columns: int, repeated: float) -> Iterator[str]:
     if repeated > REPEATED:
         yield f"{repeated:.0%} of the vectors equal another one: where these are copies, value and p are too good"
     if value - least > UNSURE * value and value > HIGH:
@@ -265,7 +265,7 @@ def _columns(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return centre + mean, np.divide(1, sd, out=np.zeros_like(sd), where=sd > rounding)
 
 
-def _seen(x: np.ndarray, y: Target, centre: np.ndarray, scale: np.ndarray, rng: np.random.Generator) -> Vectors:
+def _seen(x: np.ndarray, y: Response, centre: np.ndarray, scale: np.ndarray, rng: np.random.Generator) -> Vectors:
     n = len(x)
     key = np.empty((2, n))  # of which the second only parts what the first does not
     kernels.row_keys(x, centre, scale, scale * np.random.default_rng(0).standard_normal(len(scale)), key)
@@ -313,7 +313,7 @@ def _narrowed(x: np.ndarray, centre: np.ndarray, scale: np.ndarray) -> np.ndarra
     return np.ascontiguousarray(basis[:, kept] * np.sqrt(np.maximum(power[kept], 0)))
 
 
-def _folds(key: np.ndarray, y: Target, rng: np.random.Generator) -> tuple[list[np.ndarray], float]:
+def _folds(key: np.ndarray, y: Response, rng: np.random.Generator) -> tuple[list[np.ndarray], float]:
     """Row numbers of FOLDS parts that are alike in classes, and the share of rows that equal another one.
 
     ``key`` (2, n) names rows: chance is dealt out in its order, so that parts do not depend on the order in which rows
@@ -341,7 +341,7 @@ def _whitened(numbers: np.ndarray) -> np.ndarray:
     return u[:, s > 1e-8 * s[0]] * np.sqrt(len(numbers))
 
 
-def plug_in(x: np.ndarray, y: Target, *, grids: int = GRIDS, shuffles: int = 1000, seed: int = 0) -> Information:
+def plug_in(x: np.ndarray, y: Response, *, grids: int = GRIDS, shuffles: int = 1000, seed: int = 0) -> Information:
     """Mutual information of a discrete variable x (n,) and labels, in bits: each value is a bucket of its own.
 
     The plug-in estimate, less its mean under shuffled labels; numbers are cut into bins on shifted grids. Symmetric in

@@ -9,13 +9,13 @@ import numpy as np
 
 from probekit.errors import NonFiniteError, UsageError
 
-__all__ = ["SMALLEST", "Target", "symbols", "target", "vectors"]
+__all__ = ["SMALLEST", "Response", "response", "symbols", "vectors"]
 
 SMALLEST = 20  # examples; with fewer no estimator here says anything
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Target:
+class Response:
     """Labels of n examples.
 
     codes : int64 (n,), class indices 0 … classes-1, all of which occur; None for numbers
@@ -50,7 +50,7 @@ def entropy(counts: np.ndarray) -> float:
     return float(-(p * np.log2(p)).sum()) + 0.0
 
 
-def target(y: Any, *, discrete: bool | None = None) -> Target:
+def response(y: Any, *, discrete: bool | None = None) -> Response:
     """Labels as given to classes or numbers.
 
     y : (n,) integers, booleans or strings are classes, by value; floats are numbers, unless all are whole, as in
@@ -97,7 +97,7 @@ def target(y: Any, *, discrete: bool | None = None) -> Target:
     kinds_, codes = np.unique(y, return_inverse=True)
     if len(kinds_) < 2:
         raise UsageError(f"all {len(y)} labels are {kinds_[0].item()!r}: there is nothing to know about them.")
-    return Target(codes=codes.astype(np.int64).ravel())
+    return Response(codes=codes.astype(np.int64).ravel())
 
 
 def _unmasked(values: Any, what: str) -> None:
@@ -109,11 +109,11 @@ def _one_hot(y: np.ndarray) -> bool:
     return y.dtype.kind in "biuf" and bool(((y == 0) | (y == 1)).all() and (y.sum(1) == 1).all())
 
 
-def _numbers(y: np.ndarray) -> Target:
+def _numbers(y: np.ndarray) -> Response:
     y = y.astype(np.float64)
     if (y == y[:1]).all():
         raise UsageError(f"all {len(y)} labels are {y[0].tolist()}: there is nothing to know about them.")
-    return Target(numbers=y)
+    return Response(numbers=y)
 
 
 def symbols(x: Any, rows: int) -> np.ndarray | None:

@@ -11,13 +11,17 @@ from sklearn.metrics import mutual_info_score
 import probekit
 from probekit import mutual_information
 from probekit.errors import UsageError
-from probekit.information import Estimator
+from probekit.information import InformationEstimator
 
 N = 120  # examples
-PUBLISHED = [e for e in Estimator if e.startswith("edge-")]
-SATURATED = [Estimator.BINNING, Estimator.KERNEL_UPPER, Estimator.KERNEL_LOWER]
-FOR_NUMBERS = [e for e in Estimator if e not in (Estimator.PLUG_IN, Estimator.LOGISTIC, Estimator.MLP)]
-FOR_CLASSES = [e for e in Estimator if e not in (Estimator.PLUG_IN, Estimator.RIDGE)]
+PUBLISHED = [e for e in InformationEstimator if e.startswith("edge-")]
+SATURATED = [InformationEstimator.BINNING, InformationEstimator.KERNEL_UPPER, InformationEstimator.KERNEL_LOWER]
+FOR_NUMBERS = [
+    e
+    for e in InformationEstimator
+    if e not in (InformationEstimator.PLUG_IN, InformationEstimator.LOGISTIC, InformationEstimator.MLP)
+]
+FOR_CLASSES = [e for e in InformationEstimator if e not in (InformationEstimator.PLUG_IN, InformationEstimator.RIDGE)]
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +35,11 @@ def sample():
 
 
 def estimate(x, y, estimator, **options):
-    quick = {"shuffles": 3, "folds": 2, "weight_decays": (10.0,)} if estimator == Estimator.MLP else {"shuffles": 19}
+    quick = (
+        {"shuffles": 3, "folds": 2, "weight_decays": (10.0,)}
+        if estimator == InformationEstimator.MLP
+        else {"shuffles": 19}
+    )
     return mutual_information(x, y, estimator, **quick, **options)
 
 
@@ -85,7 +93,7 @@ def test_numbers(estimator, sample):
         assert other.p > 0.05
 
 
-@pytest.mark.parametrize("estimator", [e for e in FOR_CLASSES if e != Estimator.MLP])
+@pytest.mark.parametrize("estimator", [e for e in FOR_CLASSES if e != InformationEstimator.MLP])
 def test_names_are_as_good_as_members(estimator, sample):
     x, y, _ = sample
     one, two = (mutual_information(x, y, name, shuffles=0) for name in (estimator, str(estimator)))
@@ -182,11 +190,11 @@ def test_what_does_not_go(case, sample):
         mutual_information(x, sample[labels], estimator)
 
 
-@pytest.mark.parametrize("estimator", Estimator)
+@pytest.mark.parametrize("estimator", InformationEstimator)
 def test_lengths_that_differ_are_told(estimator, sample):
     x, y, number = sample
-    if estimator == Estimator.PLUG_IN:
+    if estimator == InformationEstimator.PLUG_IN:
         x = y
-    labels = number if estimator == Estimator.RIDGE else y
+    labels = number if estimator == InformationEstimator.RIDGE else y
     with pytest.raises(UsageError, match=r"120 (vectors|values) do not go with 119 labels"):
         mutual_information(x, labels[1:], estimator)

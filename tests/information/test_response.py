@@ -9,7 +9,7 @@ import pytest
 
 from probekit import mutual_information
 from probekit.errors import NonFiniteError, UsageError
-from probekit.information.target import target, vectors
+from probekit.information.response import response, vectors
 
 CODES = np.arange(30) % 3
 NUMBERS = np.linspace(-1.5, 2.25, 30)
@@ -32,7 +32,7 @@ CLASSES = {
 
 @pytest.mark.parametrize("kind", CLASSES)
 def test_labels_that_are_classes(kind):
-    found = target(CLASSES[kind])
+    found = response(CLASSES[kind])
     assert found.numbers is None
     assert found.codes.dtype == np.int64
     assert found.codes.tolist() == CODES.tolist()
@@ -41,20 +41,20 @@ def test_labels_that_are_classes(kind):
 
 
 def test_booleans_are_two_classes():
-    found = target(CODES == 1)
+    found = response(CODES == 1)
     assert found.codes.tolist() == (CODES == 1).astype(int).tolist()
     p = 1 / 3
     assert found.entropy == pytest.approx(-p * np.log2(p) - (1 - p) * np.log2(1 - p), abs=1e-12)
 
 
 def test_classes_that_do_not_occur_are_not_counted():
-    assert target(CODES * 1000).classes == 3
-    assert target(np.eye(7)[CODES * 3]).codes.tolist() == CODES.tolist()
+    assert response(CODES * 1000).classes == 3
+    assert response(np.eye(7)[CODES * 3]).codes.tolist() == CODES.tolist()
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_floats_are_numbers(dtype):
-    found = target(NUMBERS.astype(dtype))
+    found = response(NUMBERS.astype(dtype))
     assert found.codes is None
     assert found.numbers.dtype == np.float64
     assert found.numbers[:, 0].tolist() == NUMBERS.astype(dtype).tolist()
@@ -63,21 +63,21 @@ def test_floats_are_numbers(dtype):
 
 def test_columns_are_numbers_but_for_one_hot_ones():
     two = np.column_stack([NUMBERS, NUMBERS**2])
-    found = target(two)
+    found = response(two)
     assert found.several
     assert np.array_equal(found.numbers, two)
     twice = np.eye(3)[CODES]
     twice[4] = 1, 1, 0  # of two classes at once: no classes, then
-    assert target(twice).codes is None
-    assert target(np.column_stack([CODES, CODES])).several
+    assert response(twice).codes is None
+    assert response(np.column_stack([CODES, CODES])).several
 
 
 def test_discrete_says_otherwise():
-    assert target(CODES, discrete=False).numbers[:, 0].tolist() == CODES.tolist()
-    assert target(np.eye(3)[CODES], discrete=False).numbers.shape == (30, 3)
-    assert target(NUMBERS, discrete=True).codes.tolist() == list(range(30))
-    assert target(np.round(NUMBERS) + 0.5, discrete=True).classes == 5
-    assert target(CODES, discrete=True).codes.tolist() == target(CODES).codes.tolist()
+    assert response(CODES, discrete=False).numbers[:, 0].tolist() == CODES.tolist()
+    assert response(np.eye(3)[CODES], discrete=False).numbers.shape == (30, 3)
+    assert response(NUMBERS, discrete=True).codes.tolist() == list(range(30))
+    assert response(np.round(NUMBERS) + 0.5, discrete=True).classes == 5
+    assert response(CODES, discrete=True).codes.tolist() == response(CODES).codes.tolist()
 
 
 REFUSED = {
@@ -120,13 +120,13 @@ def test_a_label_that_is_no_number_is_named(bad):
     for labels, row in ((one, 11), (two, 17)):
         for discrete in (None, True, False):
             with pytest.raises(NonFiniteError, match=f"label {row} is NaN or infinite; leave unlabelled"):
-                target(labels, discrete=discrete)
+                response(labels, discrete=discrete)
 
 
 def test_labels_are_not_changed():
     for labels in (*CLASSES.values(), NUMBERS):
         given = np.array(labels)
-        target(given)
+        response(given)
         assert np.array_equal(given, labels)
 
 

@@ -14,8 +14,8 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import gammaln
 
-from probekit.information import _kernels as kernels
-from probekit.information.target import entropy
+from probekit.information.hashing import _kernels as kernels
+from probekit.information.response import entropy
 
 __all__ = ["Measured", "expected_information", "measure"]
 

@@ -12,9 +12,9 @@ from enum import StrEnum
 import numpy as np
 
 from probekit.errors import NonFiniteError, UsageError
-from probekit.information.binning import classes_of, verdict
 from probekit.information.estimate import Information, p_value
-from probekit.information.target import Target, entropy
+from probekit.information.estimators.binning import classes_of, verdict
+from probekit.information.response import Response, entropy
 
 __all__ = ["Bound", "kernel_density"]
 
@@ -30,7 +30,7 @@ class Bound(StrEnum):
 
 def kernel_density(
     x: np.ndarray,
-    y: Target,
+    y: Response,
     *,
     bound: Bound | str = Bound.UPPER,
     noise: float = 1e-3,

@@ -10,7 +10,7 @@ from sklearn.metrics.cluster import contingency_matrix, expected_mutual_informat
 
 from probekit.errors import NonFiniteError, UsageError
 from probekit.information.estimate import Information, p_value
-from probekit.information.target import Target, entropy
+from probekit.information.response import Response, entropy
 
 __all__ = ["binning", "classes_of", "patterns", "verdict"]
 
@@ -20,7 +20,7 @@ HIDDEN = 0.5  # share of what can be had that shuffled labels may reach before n
 
 def binning(
     x: np.ndarray,
-    y: Target,
+    y: Response,
     *,
     bins: int = 30,
     span: tuple[float, float] | None = None,
@@ -81,7 +81,7 @@ def verdict(raw: float, noise: float, h: float, n: int, why: str) -> tuple[float
     return min(max(raw, 0.0), bound), "", high
 
 
-def classes_of(y: Target, bins: int) -> np.ndarray:
+def classes_of(y: Response, bins: int) -> np.ndarray:
     """int64 (n,): the classes, or the cells of numbers (n, m), each column cut into bins of equal mass."""
     if y.codes is not None:
         return y.codes

@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from probekit.errors import NonFiniteError, UsageError
 from probekit.information.estimate import Information, p_value
-from probekit.information.target import Target
+from probekit.information.response import Response
 
 __all__ = ["ALPHAS", "CS", "WEIGHT_DECAYS", "logistic_bound", "mlp_bound", "ridge_bound"]
 
@@ -34,7 +34,7 @@ Z95 = 1.96
 
 @threadpool_limits.wrap(limits=1)  # many small products: a second thread costs more than it saves
 def logistic_bound(
-    x: np.ndarray, y: Target, *, shuffles: int = 100, seed: int = 0, folds: int = 5, Cs: Sequence[float] = CS
+    x: np.ndarray, y: Response, *, shuffles: int = 100, seed: int = 0, folds: int = 5, Cs: Sequence[float] = CS
 ) -> Information:
     """H(Y) less the cross-validated cross-entropy of logistic regression, in bits: what a linear probe can tell.
 
@@ -83,7 +83,7 @@ def logistic_bound(
 
 def mlp_bound(
     x: np.ndarray,
-    y: Target,
+    y: Response,
     *,
     shuffles: int = 19,
     seed: int = 0,
@@ -117,7 +117,7 @@ def mlp_bound(
 @threadpool_limits.wrap(limits=1)
 def ridge_bound(
     x: np.ndarray,
-    y: Target,
+    y: Response,
     *,
     shuffles: int = 100,
     seed: int = 0,
@@ -167,7 +167,7 @@ def ridge_bound(
     return _report("ridge", y, bits, terms, f"{folds} folds, R² {named}")
 
 
-def _classes(y: Target, folds: int, shuffles: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def _classes(y: Response, folds: int, shuffles: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Fold of each example, and label sets int64 (1 + shuffles, n), the first as given."""
     if y.codes is None:
         raise UsageError("this bound is for classes; these labels are numbers, for which there are ridge bounds.")
@@ -175,7 +175,7 @@ def _classes(y: Target, folds: int, shuffles: int, seed: int) -> tuple[np.ndarra
     return fold, y.codes[_orders(fold, shuffles, seed)]
 
 
-def _folds(y: Target, folds: int, seed: int) -> np.ndarray:
+def _folds(y: Response, folds: int, seed: int) -> np.ndarray:
     from probekit.probes.protocol.folds import folds as split
 
     classes = y.codes is not None
@@ -199,7 +199,7 @@ def _check(x: np.ndarray) -> None:
 
 
 def _of_losses(
-    name: str, y: Target, labels: np.ndarray, losses: np.ndarray, fold: np.ndarray, view: str
+    name: str, y: Response, labels: np.ndarray, losses: np.ndarray, fold: np.ndarray, view: str
 ) -> Information:
     """losses : nats (targets, n) of the labels; those of examples that were never held out do not count."""
     surprise = -np.log2(np.bincount(labels[0]) / len(fold))  # the same for all label sets
@@ -207,7 +207,7 @@ def _of_losses(
     return _report(name, y, terms.mean(1), terms[0], view)
 
 
-def _report(name: str, y: Target, bits: np.ndarray, terms: np.ndarray, view: str) -> Information:
+def _report(name: str, y: Response, bits: np.ndarray, terms: np.ndarray, view: str) -> Information:
     """bits : (1 + shuffles,); terms : (n,), whose mean the first of them is."""
     raw, null, n = float(bits[0]), bits[1:], len(terms)
     bound = min(y.entropy, math.log2(n))

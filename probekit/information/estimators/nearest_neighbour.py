@@ -18,7 +18,7 @@ from scipy.stats import t as student
 
 from probekit.errors import UsageError
 from probekit.information.estimate import Information, p_value
-from probekit.information.target import Target
+from probekit.information.response import Response
 
 __all__ = ["nearest_neighbour", "principal_components"]
 
@@ -32,7 +32,7 @@ MANY = 20  # dimensions from which distances hardly differ, so that little is se
 
 def nearest_neighbour(
     x: np.ndarray,
-    y: Target,
+    y: Response,
     *,
     neighbours: int = 5,
     components: int | None = 4,
@@ -53,7 +53,8 @@ def nearest_neighbour(
     Grassberger (2004, equation 8), each column of y scaled to unit variance. Both use Euclidean distances.
 
     Signal outside of the components is not seen: of 0.91 bits along a direction of low variance of 768, they show 0.01
-    and all columns 0.48 (n = 1000), logistic regression 0.82 (:func:`probekit.information.bounds.logistic_bound`).
+    and all columns 0.48 (n = 1000), logistic regression 0.82
+    (:func:`probekit.information.estimators.bounds.logistic_bound`).
 
     The interval is that of the information in what is looked at, and knows of no bias: ± t times the deviation of 100
     estimates from random halves, which for a mean equals that of the whole (delete-d jackknife, Shao & Wu 1989).

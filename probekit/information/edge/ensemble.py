@@ -9,7 +9,6 @@ lower clip are in the paper only.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,9 +19,10 @@ from typing import Any
 import numpy as np
 
 from probekit.errors import UsageError
-from probekit.information import _edge_kernels as kernels
-from probekit.information._edge_sides import Run, alone, as_they_are, projected, shared
-from probekit.information.target import SMALLEST, vectors
+from probekit.information.edge import _kernels as kernels
+from probekit.information.edge.sides import Run, alone, as_they_are, projected, shared
+from probekit.information.response import SMALLEST, vectors
+from probekit.runtime import cores
 
 __all__ = ["EdgeDetails", "EdgePass", "EdgeSettings", "edge", "edge_details"]
 
@@ -206,8 +206,7 @@ def edge_details(
     if settings.stochastic and rng is None:
         raise UsageError("stochastic hashing draws from a generator: give rng=numpy.random.default_rng(seed).")
     x, y = _matrices(x, y)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads = cores if threads is None else threads
+    threads = cores() if threads is None else threads
     if threads < 1:
         raise UsageError(f"threads are 1 or more, not {threads}.")
     with ThreadPoolExecutor(threads) as pool:
