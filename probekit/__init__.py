@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from probekit.activations import ActivationCache, cache_activations, verify
     from probekit.activations.certify import certify
     from probekit.adaptation.train import train
+    from probekit.analyses.comparison import compare, summary
     from probekit.analyses.information import mi
     from probekit.analyses.mdl import mdl
     from probekit.analyses.probe import probe
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from probekit.probes import LogisticPath, RidgePath
     from probekit.recipe import Recipe
     from probekit.rows import Result, read, read_rows, write_rows
-    from probekit.statistics.comparisons import compare
     from probekit.tasks import Example, Split, Task, load_task
 
 __all__ = [
@@ -57,6 +57,7 @@ __all__ = [
     "read",
     "read_rows",
     "run_demo",
+    "summary",
     "train",
     "verify",
     "write_rows",
@@ -74,7 +75,8 @@ _HOME = {
     "load_encoder": "probekit.models",
     "LogisticPath": "probekit.probes",
     "RidgePath": "probekit.probes",
-    "compare": "probekit.statistics.comparisons",
+    "compare": "probekit.analyses.comparison",
+    "summary": "probekit.analyses.comparison",
     "mdl": "probekit.analyses.mdl",
     "edge": "probekit.information.edge",
     "mi": "probekit.analyses.information",

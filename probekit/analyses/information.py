@@ -11,13 +11,12 @@ import pandas as pd
 
 from probekit.activations import ActivationCache
 from probekit.analyses.options import VectorOptions
-from probekit.analyses.pairs import about
-from probekit.analyses.vectors import Reading, read_of, reading
+from probekit.analyses.vectors import LayerVectors, columns_of, layer_vectors, read_of
 from probekit.errors import UsageError
 from probekit.information.curves import check_estimators, layer_information
 from probekit.information.options import InformationOptions
 from probekit.recipe import public
-from probekit.rows import Result, called, make_rows
+from probekit.rows import Result, called
 from probekit.runtime import Progress, no_progress
 
 __all__ = ["mi"]
@@ -86,7 +85,7 @@ def mi(
     with ExitStack() as stack:
         opened = [c if isinstance(c, ActivationCache) else stack.enter_context(ActivationCache(c)) for c in caches]
         chosen = [_checked(cache, vectors, options) for cache in opened]
-        told = [_about(cache, own.representation) for cache, own in zip(opened, chosen, strict=True)]
+        told = [columns_of(cache, own.representation) for cache, own in zip(opened, chosen, strict=True)]
         _told_apart(opened, told)
         rows = [
             _measured(cache, own, columns, options, progress)
@@ -96,33 +95,26 @@ def mi(
     return Result(pd.concat(rows, ignore_index=True), reads=reads)
 
 
-def _checked(cache: ActivationCache, vectors: VectorOptions, options: InformationOptions) -> Reading:
+def _checked(cache: ActivationCache, vectors: VectorOptions, options: InformationOptions) -> LayerVectors:
     """The vectors to be measured, which the estimators can measure."""
     with _naming(cache):
-        own = reading(cache, vectors.pooling, vectors.layers)
-        check_estimators(options.estimator, own.labels, discrete=cache.spec["kind"] != "regression")
+        own = layer_vectors(cache, vectors)
+        check_estimators(options.estimator, own.labels.y, discrete=cache.spec["kind"] != "regression")
     return own
 
 
-def _about(cache: ActivationCache, representation: str) -> dict[str, Any]:
-    """The columns that say what was measured; of a trained model what it learned, and how, as its origin tells."""
-    return about(cache.spec, representation) | dict(getattr(cache, "origin", None) or {})
-
-
 def _measured(
-    cache: ActivationCache, own: Reading, told: dict[str, Any], options: InformationOptions, progress: Progress
+    cache: ActivationCache, own: LayerVectors, told: dict[str, Any], options: InformationOptions, progress: Progress
 ) -> pd.DataFrame:
-    rows = layer_information(
+    return layer_information(
         own.layers,
-        own.labels,
+        own.labels.y,
         about=told | {"analysis": "mi"},
         discrete=cache.spec["kind"] != "regression",
         warning=DEPENDENT_WORDS if own.words else "",
         options=options,
         progress=progress,
     )
-    seeds = pd.array([cache.spec["random_weights"]] * len(rows), dtype="Int64")
-    return make_rows(rows.assign(random_weights=seeds))
 
 
 @contextmanager
@@ -131,7 +123,8 @@ def _naming(cache: ActivationCache) -> Iterator[None]:
     try:
         yield
     except UsageError as error:
-        raise UsageError(f"{cache.path}: {error}") from None
+        named = str(error).startswith(str(cache.path))
+        raise UsageError(str(error) if named else f"{cache.path}: {error}") from None
 
 
 def _told_apart(caches: Sequence[ActivationCache], told: Sequence[dict[str, Any]]) -> None:

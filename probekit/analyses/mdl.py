@@ -1,63 +1,84 @@
-"""From one cache file to the rows of description length by layer."""
+"""In how many bits labels can be sent to one who has the vectors of a layer: the analysis behind ``probekit mdl``."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from probekit.activations import ActivationCache
-from probekit.analyses.pairs import about
-from probekit.analyses.vectors import reading
+from probekit.analyses.options import VectorOptions
+from probekit.analyses.vectors import columns_of, layer_vectors, read_of
 from probekit.errors import UsageError
-from probekit.probes.codes.mdl import Code, mdl_rows
-from probekit.probes.protocol.baselines import word_types
-from probekit.probes.protocol.labels import Labels
+from probekit.probes.codes.mdl import mdl_rows
+from probekit.probes.codes.options import CodeOptions
+from probekit.probes.protocol.pieces import word_types
+from probekit.recipe import public
+from probekit.rows import Result
 from probekit.runtime import Progress, no_progress
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["mdl"]
 
 
+@public(vectors=VectorOptions, options=CodeOptions)
 def mdl(
     train: str | Path | ActivationCache,
+    /,
     *,
-    code: Code | str = Code.ONLINE,
-    controls: int = 3,
-    pooling: str | None = None,
-    layers: Sequence[int | str] | None = None,
+    vectors: VectorOptions,
+    options: CodeOptions,
     progress: Progress = no_progress,
-    **options: Any,
-) -> pd.DataFrame:
-    """In how many bits the labels of a cache can be sent to one who has its vectors, layer by layer.
+) -> Result:
+    """Measure in how many bits the labels of a cache can be sent to one who has its vectors, layer by layer.
 
-        rows = mdl("cola.train.h5")
-        rows[rows["metric"] == "compression"]
+    A probe that finds the labels easily, from few examples, sends them in few bits. Compression is the length of the
+    uniform code over that of the code; shuffled labels show what the frequencies of the classes alone give.
 
-    train : a file or an open cache of the training split; no other is needed
-    code : "online" or "variational"; controls : how many shufflings of the labels (and, of words, control tasks)
-    pooling : one of the cache's poolings, the first for None; layers : some of the layers, all for None
-    options : ``Cs``, ``fractions`` and ``seed`` of :func:`probekit.probes.codes.mdl.mdl_rows`, which describes the rows
-    Raises UsageError for a regression task, an unknown layer or pooling; NonFiniteError naming a layer.
+    Parameters
+    ----------
+    train : path or ActivationCache
+        Of the training split; no other is needed.
+    vectors : VectorOptions
+        ``pooling`` and ``layers``; they may be given one by one.
+    options : CodeOptions
+        ``code``, ``controls``, ``penalties``, ``fractions``, ``seed``; they may be given one by one.
+    progress : callable
+        Told how far the work is.
+
+    Returns
+    -------
+    Result
+        Rows of each layer, for gold labels and each draw of a control: "codelength-bits", "bits-per-example",
+        "compression", and of the online code "portion-bits-per-example". There are no predictions.
+
+    Raises
+    ------
+    UsageError
+        For a regression task, an unknown layer or pooling.
+    NonFiniteError
+        Naming a layer with NaN.
+
+    References
+    ----------
+    Voita & Titov 2020, Information-Theoretic Probing with Minimum Description Length, section 2.
+
+    Examples
+    --------
+    >>> result = probekit.mdl("cola.train.h5")  # doctest: +SKIP
+    >>> result.rows[result.rows["metric"] == "compression"]  # doctest: +SKIP
     """
     with ExitStack() as stack:
         cache = train if isinstance(train, ActivationCache) else stack.enter_context(ActivationCache(train))
-        spec, own = cache.spec, reading(cache, pooling, layers)
-        if spec["kind"] == "regression":
-            raise UsageError(f"{spec['task']} asks for numbers; a code length is defined for classes.")
-        labels = Labels(own.labels)
-        if own.words:
-            labels = Labels(own.labels, cache.word_sentence, word_types(cache.word_pieces)[0])
-        return mdl_rows(
+        own = layer_vectors(cache, vectors)
+        if cache.spec["kind"] == "regression":
+            raise UsageError(f"{cache.spec['task']} asks for numbers; a code length is defined for classes.")
+        labels = replace(own.labels, types=word_types(cache.word_pieces)[0]) if own.words else own.labels
+        rows = mdl_rows(
             own.layers,
             labels,
-            about=about(spec, own.representation),
-            targets=controls,
-            code=code,
-            classes=len(spec["label_names"]) or None,
+            about={"analysis": "mdl", **columns_of(cache, own.representation)},
+            options=options,
+            classes=len(cache.spec["label_names"]) or None,
             progress=progress,
-            **options,
         )
+        return Result(rows, reads=(read_of(cache),))

@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from probekit.activations import ActivationCache
 from probekit.analyses.options import VectorOptions
-from probekit.analyses.pairs import probe as probe_pair
-from probekit.analyses.vectors import read_of
-from probekit.errors import UsageError
-from probekit.metrics import metric
+from probekit.analyses.vectors import columns_of, layer_vectors, read_of
+from probekit.errors import CacheMismatch, UsageError
+from probekit.probes.protocol.baselines import Baselines
+from probekit.probes.protocol.diagnostic import evaluate_layers
+from probekit.probes.protocol.folds import duplicates
+from probekit.probes.protocol.labels import Labels, Question
 from probekit.probes.protocol.options import ProbeOptions
+from probekit.probes.protocol.pieces import bag_of_pieces, keys, length, word_types
+from probekit.probes.protocol.rows import probe_rows
 from probekit.recipe import public
 from probekit.rows import Result
 from probekit.runtime import Progress, no_progress
 from probekit.statistics.predictions import Predictions, join
 
 __all__ = ["probe"]
+
+SAME = (
+    *("task", "kind", "label_names", "random_weights", "weights_digest", "tokenizer_digest"),
+    *("cut_at", "stateful", "dtype", "store", "layers", "width", "pairs"),
+)
+"""What two caches have in common that are probed together."""
 
 
 @public(vectors=VectorOptions, options=ProbeOptions)
@@ -78,24 +91,80 @@ def probe(
     caches = (train, dev, *more)
     if len(caches) % 2:
         raise UsageError(f"caches come in pairs, TRAIN.h5 DEV.h5; {len(caches)} were given.")
-    names = [metrics] if isinstance(metrics, str) else metrics
-    rows, said, reads = [], [], []
+    names = None if metrics is None else (metrics,) if isinstance(metrics, str) else tuple(metrics)
+    found, reads = [], []
     with ExitStack() as stack:
         for pair in zip(caches[::2], caches[1::2], strict=True):
             a, b = (c if isinstance(c, ActivationCache) else stack.enter_context(ActivationCache(c)) for c in pair)
-            own, found = probe_pair(
-                a,
-                b,
-                metrics={name: metric(name) for name in names or a.spec["metrics"]},
-                pooling=vectors.pooling,
-                layers=vectors.layers,
-                options=options,
-                progress=progress,
-            )
-            rows.append(own.assign(analysis="probe"))
-            said.append(found)
+            found.append(probe_pair(a, b, names, vectors, options, progress))
             reads += [read_of(a), read_of(b)]
-    return Result(pd.concat(rows, ignore_index=True), tuple(_by_split(said)), reads=tuple(reads))
+    rows = pd.concat([own for own, _ in found], ignore_index=True)
+    return Result(rows, tuple(_by_split(said for _, said in found)), reads=tuple(reads))
+
+
+def probe_pair(
+    train: ActivationCache,
+    dev: ActivationCache,
+    metrics: tuple[str, ...] | None = None,
+    vectors: VectorOptions = VectorOptions(),
+    options: ProbeOptions = ProbeOptions(),
+    progress: Progress = no_progress,
+) -> tuple[pd.DataFrame, Predictions]:
+    """Rows of one pair of caches, and what they rest on; CacheMismatch where the two do not belong together."""
+    check_match(train.spec, dev.spec)
+    own = layer_vectors(train, vectors)
+    other = layer_vectors(dev, VectorOptions(None if own.words else own.representation, tuple(own.layers)))
+    labels = _labels(train, dev, own.labels, other.labels, options)
+    baselines = Baselines()
+    if not own.words and options.controls != 0:
+        bag = bag_of_pieces(train.pieces, dev.pieces)
+        baselines = Baselines(bag, (length(train.pieces), length(dev.pieces)))
+    question = Question(
+        train.spec["kind"],
+        tuple(train.spec["metrics"]) if metrics is None else metrics,
+        tuple(train.spec["label_names"]),
+        {"analysis": "probe", **columns_of(dev, own.representation)},
+    )
+    found = evaluate_layers(
+        own.layers, labels[0], other.layers, labels[1], question,
+        baselines=baselines, options=options, progress=progress,
+    )  # fmt: skip
+    known = labels[1].seen[labels[1].known]  # type: ignore[index]
+    return probe_rows(found, seen=known, resamples=options.resamples, level=options.level, seed=options.seed), found
+
+
+def _labels(
+    train: ActivationCache, dev: ActivationCache, own: Labels, other: Labels, options: ProbeOptions
+) -> tuple[Labels, Labels]:
+    """Labels with what belongs together: the types of words, domains, and the examples of dev that train holds too."""
+    words = own.groups is not None
+    if words:
+        types, types_dev = word_types(train.word_pieces, dev.word_pieces)
+        own, other = replace(own, types=types), replace(other, types=types_dev)
+    seen = duplicates(keys(train.pieces), keys(dev.pieces))
+    other = replace(other, seen=seen[dev.word_sentence] if words else seen)
+    if options.hold_out_domains:
+        if words or train.domains is None:
+            raise UsageError(f"{train.spec['task']} has no domains of examples; leave hold_out_domains off.")
+        own = replace(own, groups=np.unique(train.domains, return_inverse=True)[1])
+        if dev.domains is not None:  # what resembles each other is drawn as a whole, too
+            other = replace(other, groups=np.unique(dev.domains, return_inverse=True)[1])
+    return own, other
+
+
+def check_match(train: Mapping[str, Any], dev: Mapping[str, Any]) -> None:
+    """Raise CacheMismatch where two specs describe vectors or labels that do not go together."""
+    words = train["kind"] == "sequence-labelling"
+    if train.get("data_digest") == dev.get("data_digest") is not None:
+        raise CacheMismatch(
+            f"both caches hold the same examples, {train['task']} {train['split']}; dev must be others."
+        )
+    for name in (*SAME, "tokens") if words else SAME:
+        if train.get(name) != dev.get(name):
+            raise CacheMismatch(
+                f"the two caches do not belong together: {name} is {train.get(name)!r} in train ({train['split']}, "
+                f"{train['model']}) and {dev.get(name)!r} in dev ({dev['split']}, {dev['model']})."
+            )
 
 
 def _by_split(found: Iterable[Predictions]) -> list[Predictions]:

@@ -1,67 +1,136 @@
-"""Which vectors of a cache are looked at: of texts or of words, which pooling, which layers."""
+"""Which vectors of a cache are looked at: of texts or of words, which pooling, which layers; what rows call them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import PurePath
+from typing import Any
 
 import numpy as np
 
 from probekit.activations import ActivationCache
+from probekit.analyses.options import VectorOptions
 from probekit.errors import UsageError
-from probekit.probes.protocol.diagnostic import pair_features
+from probekit.probes.protocol.labels import Labels
 from probekit.recipe import Read
 from probekit.rows.card import CACHE
 
-__all__ = ["Reading", "read_of", "reading"]
+__all__ = ["LayerVectors", "PairFeatures", "columns_of", "layer_vectors", "pair_features", "read_of"]
+
+OF_TRAINING = ("trained_on", "regime", "head", "variant", "run_seed")
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """Vectors of one cache by layer.
+class LayerVectors:
+    """The vectors of one cache by layer, and the labels of their rows.
 
     representation : their pooling, or how words are read; words : whether a row is a word
-    layers : by name, functions that give (n, d); (n, 4 d) [u; v; |u - v|; u * v] of separately encoded pairs
-    labels : (n,)
+    layers : by name, in the order of the model, functions that give (n, d); (n, 4 d) of separately encoded pairs
+    labels : of n rows; of words with the sentence of each
     """
 
     representation: str
     words: bool
-    layers: dict[str, Callable[[], np.ndarray]]
-    labels: np.ndarray
+    layers: dict[str, Callable[[], Any]]
+    labels: Labels
 
 
-def reading(cache: ActivationCache, pooling: str | None = None, layers: Sequence[int | str] | None = None) -> Reading:
-    """What is to be read of ``cache``. Nothing is read but labels.
+def layer_vectors(cache: ActivationCache, options: VectorOptions = VectorOptions()) -> LayerVectors:
+    """What is to be looked at in a cache. Nothing is read but labels.
 
-    pooling : one of the cache's poolings, the first for None; layers : some of the layers, all for None
-    Raises UsageError for an unknown layer or pooling, and where the cache lacks the vectors that its task asks for.
+    Raises
+    ------
+    UsageError
+        For an unknown layer or pooling, and where the cache lacks the vectors that its task asks for.
     """
     spec, words = cache.spec, cache.spec["kind"] == "sequence-labelling"
     if words and not spec["tokens"]:
-        raise UsageError(f"{spec['task']} labels words, and this cache holds none; make it with --tokens.")
-    if words and pooling is not None:
+        raise UsageError(f"{spec['task']} labels words, and the cache holds none; make it with --tokens.")
+    if words and options.pooling is not None:
         raise UsageError(f"{spec['task']} is probed word by word; there is no pooling to choose.")
     if not words and not cache.poolings:
         raise UsageError("the cache holds no pooled vectors; make it with --pooling mean.")
-    how = str(spec["tokens"]) if words else pooling or cache.poolings[0]
+    how = str(spec["tokens"]) if words else options.pooling or cache.poolings[0]
     if not words and how not in cache.poolings:
-        raise UsageError(f"there is no pooling {how!r}; the cache holds {', '.join(cache.poolings)}.")
-    names = tuple(cache.layers) if layers is None else tuple(str(name) for name in layers)
-    if not names:
-        raise UsageError(f"no layer was asked for; the cache holds {', '.join(cache.layers)}.")
-    if unknown := [name for name in names if name not in cache.layers]:
-        raise UsageError(f"there is no layer {', '.join(unknown)}; the cache holds {', '.join(cache.layers)}.")
+        raise UsageError(f"{spec['split']} has no pooling {how!r}; it has {', '.join(cache.poolings)}.")
 
-    def read(name: str) -> np.ndarray:
+    def read(name: str) -> Any:
         if words:
             return cache.layer_words(name)
         x = cache.layer(name, how)
-        return pair_features(x) if spec["pairs"] == "separate" else x
+        return PairFeatures(x) if spec["pairs"] == "separate" else x
 
-    labels = cache.word_labels if words else cache.labels
-    return Reading(how, words, {name: partial(read, name) for name in names}, labels)
+    layers: dict[str, Callable[[], Any]] = {name: partial(read, name) for name in _chosen(cache, options)}
+    return LayerVectors(how, words, layers, _labels(cache, words))
+
+
+def _chosen(cache: ActivationCache, options: VectorOptions) -> list[str]:
+    """The names of the layers that are asked for, in the order of the model."""
+    if options.layers is None:
+        return list(cache.layers)
+    if not options.layers:
+        raise UsageError(f"no layer was asked for; the cache holds {', '.join(cache.layers)}.")
+    asked = {cache.layer_name(layer) for layer in options.layers}
+    return [name for name in cache.layers if name in asked]
+
+
+def _labels(cache: ActivationCache, words: bool) -> Labels:
+    if not words:
+        return Labels(cache.labels, ids=cache.ids)
+    sentence = cache.word_sentence
+    first = np.searchsorted(sentence, sentence)  # sentences are in order
+    ids = np.char.add(np.char.add(cache.ids[sentence].astype(str), ":"), (np.arange(len(sentence)) - first).astype(str))
+    return Labels(cache.word_labels, sentence, ids=ids)
+
+
+def pair_features(x: np.ndarray) -> np.ndarray:
+    """[u; v] as [u; v; |u - v|; u * v], (n, 2d) to (n, 4d) (Conneau et al. 2017, section 3.1)."""
+    u, v = np.split(x, 2, axis=1)
+    return np.concatenate([u, v, np.abs(u - v), u * v], axis=1)
+
+
+@dataclass(frozen=True, slots=True)
+class PairFeatures:
+    """Vectors [u; v] (n, 2d) read as [u; v; |u - v|; u * v] (n, 4d), some rows at a time."""
+
+    x: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.x.shape[0], 2 * self.x.shape[1]
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.x.dtype
+
+    def __getitem__(self, rows: Any) -> np.ndarray:
+        return pair_features(np.asarray(self.x[rows]))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self[:], dtype=dtype)
+
+
+def columns_of(cache: ActivationCache, representation: str) -> dict[str, Any]:
+    """The columns of rows that say which vectors of which model they are of.
+
+    A checkpoint of training is called by its run, and has a step. A randomly initialised model is shown by the
+    checkpoint "random-SEED"; the seed itself is the column ``random_weights``. A model that was read from a folder is
+    called by the folder's name.
+    """
+    spec, origin = cache.spec, getattr(cache, "origin", {})
+    random = spec["random_weights"]
+    return {
+        "task": spec["task"],
+        "split": spec["split"],
+        "model": PurePath(spec["model"]).name if PurePath(spec["model"]).is_absolute() else spec["model"],
+        "checkpoint": spec.get("checkpoint", "") if random is None else f"random-{random}",
+        "step": spec.get("step"),
+        "representation": representation,
+        "random_weights": random,
+        **{name: origin[name] for name in OF_TRAINING if origin.get(name) is not None},
+    }
 
 
 def read_of(cache: ActivationCache) -> Read:

@@ -30,6 +30,9 @@ class Command:
 COMMANDS: dict[str, Command] = {
     "probe": Command("probekit.cli.probe:probe", "Fit a diagnostic classifier on each layer.", ANALYSE),
     "mi": Command("probekit.cli.mi:mi", "Measure in bits what each layer tells about the labels.", ANALYSE),
+    "mdl": Command("probekit.cli.mdl:mdl", "In how many bits labels can be sent, given a layer.", ANALYSE),
+    "compare": Command("probekit.cli.compare:compare", "Paired differences on the same examples.", ANALYSE),
+    "summary": Command("probekit.cli.compare:summary", "Layer curves in a few numbers.", ANALYSE),
 }
 
 

@@ -41,7 +41,7 @@ def demo_command(
         task, checkpoint = part["task"].iloc[0], part["checkpoint"].iloc[0]
         part = part[part["metric"] == first[task]]
         gold = part[(part["target"] == "gold") & (part["layer_name"] != "")].set_index("layer_name")["value"]
-        noise = part.loc[part["target"] == "shuffled", "value"].mean()
+        noise = part.loc[(part["target"] == "shuffled") & part["draw"].isna(), "value"].mean()
         cells = [f"{value:.2f}" for value in (noise, *gold[names])]
         table.add_row(task.partition(":")[2], first[task], "random" if checkpoint else "trained", *cells)
     Console().print(table)

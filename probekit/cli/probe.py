@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -101,14 +101,12 @@ def _show(rows: pd.DataFrame) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from probekit.metrics import METRICS
-    from probekit.rows import called
+    from probekit.rows import called, layer_labels
 
+    rows = rows[rows["draw"].isna()]
     head = rows.iloc[-1]
     constant = rows["estimator"].isin(("majority", "mean")) & (rows["metric"] != "v-information")
-    names: Sequence[str] = list(rows.loc[constant, "metric"].unique())
-    what = called(rows[rows["layer_name"] != ""].iloc[0])
-    title = f"{head['task']} {head['split']}, {what}: {head['n']:,} evaluated, {head['n_train']:,} fitted"
+    names = list(rows.loc[constant, "metric"].unique())
     controls = [name for name in ("shuffled", "control-task") if (rows["target"] == name).any()]
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("layer", justify="right", no_wrap=True)
@@ -119,27 +117,41 @@ def _show(rows: pd.DataFrame) -> None:
             for control in controls:
                 table.add_column(control, justify="right", style="dim")
     table.add_column("penalty", justify="right")
-    fitted = rows[(rows["layer_name"] != "") & (rows["target"] == "gold")].groupby("metric")["value"]
-    lower = {name: METRICS[name].better == "lower" for name in names}
-    best = {name: (fitted.min() if lower[name] else fitted.max())[name] for name in names}
-    for key, part in rows.groupby(["layer_name", "representation", "estimator"], sort=False):
+    best = _best(rows, names)
+    for key, part in rows.groupby([layer_labels(rows), "representation", "estimator"], sort=False):
         layer, how, estimator = map(str, key)
-        gold = part[part["target"] == "gold"]
-        first, cells = gold.iloc[0], []
-        for name in names:
-            value, low, high = map(float, gold.loc[gold["metric"] == name, ["value", "ci_low", "ci_high"]].iloc[0])
-            cells.append(f"[bold]{value:.3f}[/]" if value == best[name] and layer != "" else f"{value:.3f}")
-            if name == names[0]:
-                cells.append(f"{low:.3f} – {high:.3f}" if isfinite(low) else "")
-                for control in controls:
-                    own = part[(part["target"] == control) & (part["metric"] == name)]["value"]
-                    cells.append("" if own.empty else f"{own.iloc[0]:.3f}")
-        mark = " (edge)" * int(first["penalty_at_edge"]) + " not converged" * (not part["converged"].all())
-        penalty = "" if first["penalty"] != first["penalty"] else f"{first['penalty']:g}{mark}"
-        table.add_row(layer or (estimator if how in ("none", "word-type") else how), *cells, penalty)
+        called_so = layer or (estimator if how in ("none", "word-type") else how)
+        table.add_row(called_so, *_cells(part, names, controls, best if layer else {}))
+    title = f"{head['task']} {head['split']}, {called(rows[rows['site'] != ''].iloc[0])}"
+    title += f": {head['n']:,} evaluated, {head['n_train']:,} fitted"
     console().print(f"[bold]{escape(title)}[/]", highlight=False, soft_wrap=True)
     console().print(table)
     if left_out := [f"{head[c]:,} in {c[9:]}" for c in ("left_out_train", "left_out_dev") if head[c]]:
         say(f"unlabelled, left out: {', '.join(left_out)}")
     if head["seen_in_train"]:
         say(f"{head['seen_in_train']:,} of dev occur in train exactly; value_unseen in the rows leaves them out.")
+
+
+def _best(rows: pd.DataFrame, names: Sequence[str]) -> dict[str, float]:
+    """The best value of each metric over the layers."""
+    from probekit.metrics import metric
+
+    of_layers = rows[(rows["site"] != "") & (rows["target"] == "gold") & rows["value"].notna()]
+    values = {name: of_layers.loc[of_layers["metric"] == name, "value"].to_numpy() for name in names}
+    return {name: own[metric(name).best(own)] for name, own in values.items() if len(own)}
+
+
+def _cells(part: pd.DataFrame, names: Sequence[str], controls: Sequence[str], best: Mapping[str, float]) -> list[str]:
+    """Of one layer: each metric, with interval and controls of the first, and the penalty."""
+    gold, cells = part[part["target"] == "gold"], []
+    for name in names:
+        value, low, high = map(float, gold.loc[gold["metric"] == name, ["value", "ci_low", "ci_high"]].iloc[0])
+        cells.append(f"[bold]{value:.3f}[/]" if value == best.get(name) else f"{value:.3f}")
+        if name == names[0]:
+            cells.append(f"{low:.3f} – {high:.3f}" if isfinite(low) else "")
+            for control in controls:
+                own = part[(part["target"] == control) & (part["metric"] == name)]["value"]
+                cells.append("" if own.empty else f"{own.iloc[0]:.3f}")
+    first = gold.iloc[0]
+    mark = " (edge)" * int(first["penalty_at_edge"]) + " not converged" * (not part["converged"].all())
+    return [*cells, "" if first["penalty"] != first["penalty"] else f"{first['penalty']:g}{mark}"]

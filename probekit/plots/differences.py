@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probekit.errors import UsageError
+from probekit.metrics import metric as metric_called
 from probekit.plots.panels import Scale, dress, legend, one_axes, panels
 from probekit.plots.style import CURVE, INK, Looks, curves, metric_title, plain
 from probekit.rows import make_rows
@@ -56,16 +57,16 @@ def difference_panels(
 
 def _of_comparisons(rows: pd.DataFrame) -> pd.DataFrame:
     rows = make_rows(rows)
-    wanted = {"against", "of_metric", "p_adjusted", "joint_low", "joint_high"}
+    wanted = {"against", "p_adjusted", "joint_low", "joint_high"}
     if missing := wanted - set(rows.columns):
         raise UsageError(
             f"these rows lack {', '.join(sorted(missing))}; probekit compare makes differences of evaluated examples."
         )
-    return rows[rows["metric"] == "difference"]
+    return rows[rows["analysis"] == "compare"]
 
 
 def _draw(ax: Axes, rows: pd.DataFrame, looks: Looks, level: float) -> None:
-    if len(metrics := rows["of_metric"].unique()) != 1:
+    if len(metrics := [metric_called(name).of for name in rows["metric"].unique()]) != 1:
         raise UsageError(f"differences in {' and '.join(metrics)} have no common axis; give one metric's.")
     scale, found, against = Scale.of(rows, ax), list(curves(rows, BY)), rows["against"].unique()
     ax.axhline(0, color=INK, linewidth=0.9, zorder=1)

@@ -44,8 +44,8 @@ def by_kind(rows: pd.DataFrame) -> dict[Kind, pd.DataFrame]:
             return rows["task"].isna()  # never
         return rows[column].notna() & (rows[column].astype("string").fillna("") != "")
 
-    training, compared, domains = has("kept"), has("of_metric"), has("domain_a")
-    difference = compared & (rows["metric"] == "difference") & has("against")
+    training, compared, domains = has("kept"), has("of_metric") | (rows["analysis"] == "compare"), has("domain_a")
+    difference = rows["analysis"] == "compare"
     kind = pd.Series(Kind.OTHER.value, index=rows.index)
     rest = ~(training | compared | domains)
     codes, information = rest & rows["metric"].isin(CODES), rest & (rows["metric"] == INFORMATION)

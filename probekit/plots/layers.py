@@ -127,7 +127,7 @@ def of_metric(rows: pd.DataFrame, metric: str | None) -> pd.DataFrame:
         raise UsageError(f"the rows of {task} are of no layers; there is no curve to draw.")
     if metric is None:
         metric = next((name for name in there if not name.endswith(")")), there[0])
-    if metric == "difference":
+    if metric.startswith("difference("):
         raise UsageError("these are differences, not curves: see layer_differences, or probekit plot differences.")
     if metric not in there:
         raise UsageError(f"{task} has no rows of {metric!r}; it has {', '.join(there)}.")
@@ -144,11 +144,12 @@ def controls_by_layer(rows: pd.DataFrame) -> pd.DataFrame:
 
     rows = rows[(rows["layer_name"] != "") & (rows["target"] != "gold")]
     kind = rows["target"].str.replace(r"-\d+$", "", regex=True)
-    draws = rows.assign(target=kind)[kind != rows["target"]]
+    drawn = (kind != rows["target"]) | rows["draw"].notna()
+    draws = rows.assign(target=kind)[drawn]
     by = ["task", *CURVE, "layer", "layer_name"]
     values = draws.groupby(by, sort=False, dropna=False)["value"]
     ranges = values.agg(value="mean", ci_low="min", ci_high="max").reset_index()
-    both = pd.concat([rows.loc[kind == rows["target"], ranges.columns], ranges], ignore_index=True)
+    both = pd.concat([rows.loc[~drawn, ranges.columns], ranges], ignore_index=True)
     return both.drop_duplicates(by)
 
 

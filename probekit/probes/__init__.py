@@ -1,4 +1,4 @@
-"""Probes: arrays in, rows out. What is fitted stands in ``solvers``, how a layer is probed in ``protocol``."""
+"""Probes, arrays in, rows out: what is fitted (``solvers``), how layers are probed (``protocol``), and ``codes``."""
 
 from __future__ import annotations
 
@@ -6,26 +6,29 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from probekit.probes.protocol.diagnostic import evaluate_layers, layer_rows, pair_features
-    from probekit.probes.protocol.labels import Labels
+    from probekit.probes.protocol.baselines import Baselines
+    from probekit.probes.protocol.diagnostic import evaluate_layers, layer_rows
+    from probekit.probes.protocol.labels import Labels, Question
     from probekit.probes.protocol.options import Estimator, ProbeOptions
     from probekit.probes.solvers.logistic import LogisticPath
     from probekit.probes.solvers.ridge import RidgePath
 
 __all__ = [
+    "Baselines",
     "Estimator",
     "Labels",
     "LogisticPath",
     "ProbeOptions",
+    "Question",
     "RidgePath",
     "evaluate_layers",
     "layer_rows",
-    "pair_features",
 ]
 
 _HOME = {
-    **dict.fromkeys(("evaluate_layers", "layer_rows", "pair_features"), "protocol.diagnostic"),
-    "Labels": "protocol.labels",
+    "Baselines": "protocol.baselines",
+    **dict.fromkeys(("evaluate_layers", "layer_rows"), "protocol.diagnostic"),
+    **dict.fromkeys(("Labels", "Question"), "protocol.labels"),
     **dict.fromkeys(("Estimator", "ProbeOptions"), "protocol.options"),
     "LogisticPath": "solvers.logistic",
     "RidgePath": "solvers.ridge",

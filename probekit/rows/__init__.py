@@ -9,7 +9,7 @@
 from probekit.rows.card import card_path, evidence, find_card, read_card
 from probekit.rows.files import check_out, read_rows, write_rows
 from probekit.rows.result import Result, read
-from probekit.rows.schema import COLUMNS, as_rows, called, layer_labels, make_rows
+from probekit.rows.schema import COLUMNS, as_rows, called, layer_labels, layer_order, make_fits, make_rows
 
 __all__ = [
     "COLUMNS",
@@ -21,6 +21,8 @@ __all__ = [
     "evidence",
     "find_card",
     "layer_labels",
+    "layer_order",
+    "make_fits",
     "make_rows",
     "read",
     "read_card",

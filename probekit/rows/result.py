@@ -22,7 +22,7 @@ from probekit.metrics import metric as metric_called
 from probekit.recipe import Read, Recipe
 from probekit.rows.card import make_card, read_card
 from probekit.rows.files import read_rows, write_rows
-from probekit.rows.schema import called, layer_labels
+from probekit.rows.schema import called, layer_labels, make_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,6 +108,12 @@ class Result:
             return [path.with_name(f"{path.stem}{EXAMPLES}") for _ in self.predictions]
         names = [f"{Path(one.task).stem.replace(':', '-')}-{one.split}" for one in self.predictions]
         return [path.with_name(f"{path.stem}.{name}{EXAMPLES}") for name in names]
+
+    def prediction_files(self) -> list[Path]:
+        """The files of what was said of each example; [] of a result that is not saved."""
+        if self.path is None:
+            return []
+        return [self.path] if self.path.name.endswith(EXAMPLES) else self.prediction_paths(self.path)
 
     def best(self) -> pd.DataFrame:
         """The best layer of each curve, one row a curve.
@@ -210,7 +216,8 @@ def read(path: str | Path) -> Result:
     path = Path(path)
     if path.name.endswith(EXAMPLES):
         one = _called(PREDICTIONS).read(path)
-        return Result(one.fits.assign(analysis=""), (one,), path=path)
+        rows = one.fits.assign(metric=one.metrics[0], value=float("nan"))
+        return Result(make_rows(rows), (one,), path=path)
     rows = read_rows(path)
     found = sorted(p for p in path.parent.glob(f"{_glob(path.stem)}*{EXAMPLES}") if _belongs(p, path))
     try:

@@ -14,7 +14,7 @@ from probekit.errors import DataError, UsageError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["COLUMNS", "KEYS", "as_rows", "called", "layer_labels", "make_rows"]
+__all__ = ["COLUMNS", "KEYS", "as_rows", "called", "layer_labels", "layer_order", "make_fits", "make_rows"]
 
 COLUMNS = (
     *("analysis", "task", "split", "trained_on", "model", "checkpoint", "step", "regime", "head", "variant"),
@@ -35,6 +35,8 @@ n : how many examples the number rests on
 """
 KEYS = tuple(c for c in COLUMNS if c not in ("value", "ci_low", "ci_high", "p", "n"))
 """What says which row a row is."""
+FIT = tuple(c for c in COLUMNS if c not in ("metric", "value", "ci_low", "ci_high", "p"))
+"""What says which fit an evaluated example is of."""
 TEXT = (
     *(
         "analysis",
@@ -52,6 +54,8 @@ TEXT = (
     *("representation", "estimator", "target", "metric"),
 )
 WHOLE = ("step", "layer", "draw", "seed", "n")
+OWN_WHOLE = ("random_weights", "run_seed")
+"""Own columns that are whole numbers or missing: the seed of random weights, and that of a training."""
 REAL = ("value", "ci_low", "ci_high", "p")
 NEEDED = ("task", "split", "model", "representation", "estimator", "target", "metric", "value", "n")
 RESIDUAL, FINAL = "resid_post", "final_norm"
@@ -80,23 +84,46 @@ def make_rows(records: Iterable[Mapping[str, Any]] | pd.DataFrame) -> pd.DataFra
     missing = [c for c in NEEDED if c not in rows]
     if missing:
         raise DataError(f"rows lack the columns {', '.join(missing)}; there are {', '.join(map(str, rows.columns))}.")
-    names = rows.pop("layer_name") if "layer_name" in rows else rows.get("layer")
-    rows = rows.assign(**{c: None for c in COLUMNS if c not in rows})
+    rows = _typed(rows, COLUMNS)
+    rows["layer_name"] = layer_labels(rows)
+    if (upside_down := rows["ci_low"] > rows["ci_high"]).any():
+        raise DataError(f"row {_first(upside_down)}: the interval is upside down (ci_low > ci_high).")
+    return rows
+
+
+def make_fits(records: Iterable[Mapping[str, Any]] | pd.DataFrame) -> pd.DataFrame:
+    """What says which fit each record is: the columns of rows without what was measured, then their own.
+
+    Parameters
+    ----------
+    records : iterable of mapping, or DataFrame
+        One mapping a fit, as :func:`make_rows` takes them; any column may be absent.
+    """
+    import pandas as pd
+
+    return _typed(pd.DataFrame(records if isinstance(records, pd.DataFrame) else list(records)), FIT)
+
+
+def _typed(rows: pd.DataFrame, columns: tuple[str, ...]) -> pd.DataFrame:
+    """These columns first, in order and with their dtypes; ``site`` and ``layer`` from names of layers."""
+    names = rows["layer_name"] if "layer_name" in rows else rows.get("layer")
+    rows = rows.drop(columns="layer_name", errors="ignore").assign(**{c: None for c in columns if c not in rows})
     if names is not None:
         labels = [_label(name) for name in names]
         sites = [RESIDUAL if name.isdecimal() else name for name in labels]
         rows["site"] = [own or told for own, told in zip(rows["site"].fillna(""), sites, strict=True)]
         rows["layer"] = [int(name) if name.isdecimal() else None for name in labels]
-    own = [c for c in rows.columns if c not in COLUMNS]
-    rows = rows[[*COLUMNS, *own]].reset_index(drop=True)
-    rows["layer_name"] = layer_labels(rows)
-    for column in TEXT:
+    rows = rows[[*columns, *(c for c in rows.columns if c not in columns)]].reset_index(drop=True)
+    for column in (c for c in TEXT if c in columns):
         rows[column] = rows[column].fillna("").astype("string")
-    for column in (*WHOLE, *REAL):
-        rows[column] = _numbers(rows[column], whole=column in WHOLE)
-    if (upside_down := rows["ci_low"] > rows["ci_high"]).any():
-        raise DataError(f"row {_first(upside_down)}: the interval is upside down (ci_low > ci_high).")
+    for column in (c for c in (*WHOLE, *REAL, *OWN_WHOLE) if c in rows):
+        rows[column] = _numbers(rows[column], whole=column not in REAL)
     return rows
+
+
+def layer_order(rows: pd.DataFrame) -> pd.Series:
+    """What layers are sorted by: their numbers, then sites without one, such as "final_norm"; float64."""
+    return rows["layer"].astype("float64").fillna(float("inf"))
 
 
 def layer_labels(rows: pd.DataFrame) -> pd.Series:

@@ -16,7 +16,7 @@ from probekit.files import slug
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["is_old", "upgrade"]
+__all__ = ["is_old", "upgrade", "upgrade_fits"]
 
 REGIMES = ("fine-tune", "feature-extraction")
 CODES = ("codelength-bits", "bits-per-example", "compression", "portion-bits-per-example")
@@ -31,6 +31,20 @@ def upgrade(rows: pd.DataFrame) -> pd.DataFrame:
     """Rows of before version 0.2 with the columns of today; what they hold is not changed."""
     rows = rows.assign(**{c: "" for c in ("checkpoint", "layer_name") if c not in rows})
     rows["analysis"] = _analysis(rows)
+    rows = upgrade_fits(rows)
+    codes = rows["analysis"] == "mdl"
+    if "kept" in rows and codes.any():  # the name of a column of trained models, too
+        rows["features_kept"] = rows["kept"].where(codes)
+        rows["kept"] = rows["kept"].mask(codes)
+    compared = rows["analysis"] == "compare"
+    if compared.any():
+        rows.loc[compared, "metric"] = "difference(" + rows.loc[compared, "of_metric"].astype(str) + ")"
+    return rows
+
+
+def upgrade_fits(rows: pd.DataFrame) -> pd.DataFrame:
+    """What says which fit is which, in columns of its own: draw, regime, head, variant, seed of random weights."""
+    rows = rows.copy()
     told = rows["target"].astype("string").fillna("")
     draws = told.str.extract(r"^(?P<target>.+?)-(?P<draw>\d+)$")
     rows["target"] = draws["target"].fillna(told)
@@ -43,9 +57,6 @@ def upgrade(rows: pd.DataFrame) -> pd.DataFrame:
     rows["variant"] = [_variant(row) if row["head"] else "" for row in rows.to_dict("records")]
     checkpoints = rows["checkpoint"].astype("string").fillna("")
     rows["random_weights"] = checkpoints.str.extract(r"^random-(\d+)$")[0].astype("Int64")
-    compared = rows["analysis"] == "compare"
-    if compared.any():
-        rows.loc[compared, "metric"] = "difference(" + rows.loc[compared, "of_metric"].astype(str) + ")"
     return rows
 
 
@@ -59,11 +70,12 @@ def _analysis(rows: pd.DataFrame) -> pd.Series:
         return rows[column].notna() & (rows[column].astype("string").fillna("") != "")
 
     found = pd.Series("", index=rows.index, dtype="string")
-    training, compared, domains = has("kept"), has("of_metric"), has("domain_a")
+    codes = rows["metric"].isin(CODES)
+    training, compared, domains = has("kept") & ~codes, has("of_metric"), has("domain_a")
     rest = ~(training | compared | domains)
     layered = set(rows.loc[rest & has("layer_name"), "task"])
     found[rest & rows["task"].isin(layered)] = "probe"  # what has no layer stands beside the layers of its task
-    found[rest & rows["metric"].isin(CODES)] = "mdl"
+    found[rest & codes] = "mdl"
     found[rest & (rows["metric"] == "mutual-information")] = "mi"
     found[compared] = "summary"
     found[compared & (rows["metric"] == "difference") & has("against")] = "compare"

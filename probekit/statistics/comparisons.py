@@ -9,38 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from probekit.errors import UsageError
-from probekit.rows import make_rows
+from probekit.metrics import derive
+from probekit.metrics import metric as metric_called
+from probekit.rows import layer_labels, layer_order, make_rows
 from probekit.statistics._sums import Units
 from probekit.statistics.bootstrap import BLOCK, estimates, intervals, pseudo_values, replicates
+from probekit.statistics.options import CompareOptions, Correction, Tails
 from probekit.statistics.predictions import Predictions, join
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Correction", "Family", "Tails", "adjust", "compare", "curves", "holm", "main_metric", "paired"]
+__all__ = ["Family", "adjust", "compare_predictions", "curves", "holm", "main_metric", "paired"]
 
-CURVE = ("task", "split", "model", "checkpoint", "step", "representation", "estimator", "seed", "source")
-LOWER_IS_BETTER = ("rmse", "log-loss")
-
-
-class Correction(StrEnum):
-    """For looking at several layers."""
-
-    MAX_T = "max-t"
-    HOLM = "holm"
-
-
-class Tails(StrEnum):
-    """What counts as a difference: either way, or only where the first is better."""
-
-    TWO_SIDED = "two-sided"
-    BETTER = "better"
+CURVE = (
+    *("task", "split", "trained_on", "model", "checkpoint", "step", "regime", "head", "variant", "position"),
+    *("representation", "estimator", "seed", "source"),
+)
+SAME = ("task", "split", "representation", "estimator", "target")
+"""What two models have in common whose layers are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,30 +49,51 @@ class Family:
     p_adjusted: np.ndarray
 
 
-def compare(
-    evaluated: Predictions,
-    other: Predictions | None = None,
-    *,
-    against: str | None = None,
-    metric: str | None = None,
-    correction: Correction = Correction.MAX_T,
-    tails: Tails = Tails.TWO_SIDED,
-    resamples: int = 2000,
-    level: float = 0.95,
-    seed: int = 0,
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """Fits of one curve and what each is held against: one family.
+
+    against : what that is called; pairs : positions of a fit and of those whose mean it is held against
+    shown : how many of the pairs, from the first on, are reported; the others are corrected for
+    """
+
+    against: str
+    pairs: list[tuple[int, list[int]]]
+    shown: int
+
+
+def compare_predictions(
+    evaluated: Predictions, other: Predictions | None = None, options: CompareOptions = CompareOptions()
 ) -> pd.DataFrame:
     """Rows of differences: each layer of each curve minus what it is held against, on the same examples.
 
-    other : a second table, of the same examples. Without ``against``, the curves of ``evaluated`` minus those of
-        ``other`` (pretrained against fine-tuned), layer by layer; of whole models, as training runs leave them, the
-        first minus the mean of the others; with "random", where the random model is.
-    against : "layer-0" (any "layer-NAME"), the same curve's layer of that name; "best", its best layer; "shuffled" or
-        "control-task" …, the mean over the controls of that name (target "shuffled-0", "shuffled-1" …) of the same
-        layer; "random", the same layer of the model with random weights (checkpoint "random-…").
-        "layer-0" where neither this nor ``other`` is given.
-    metric : one of the table's metrics or "log-loss", the first for None
-    tails : "better": only being better counts (higher, or lower where lower is better)
+    Parameters
+    ----------
+    evaluated : Predictions
+        Of layers, or of whole models.
+    other : Predictions, optional
+        A second table, of the same examples. Without ``against``, the curves of ``evaluated`` minus those of ``other``
+        (pretrained against fine-tuned), layer by layer; of whole models, as training runs leave them, the first minus
+        the mean of the others; with "random", where the random model is.
+    options : CompareOptions
+        ``against``: "layer-0" (any "layer-NAME"), the same curve's layer of that name; "best", its best layer;
+        "shuffled" or "control-task", the mean over the draws of that control on the same layer; "random", the same
+        layer of the model with random weights. "layer-0" where neither this nor ``other`` is given.
 
+    Returns
+    -------
+    DataFrame
+        Rows, layers in their order: metric "difference(NAME)", value, ci_low and ci_high (of this one alone), p, and
+        own columns against, p_adjusted, correction, joint_low and joint_high (all layers at once with the probability
+        ``level``; max-t only).
+
+    Raises
+    ------
+    UsageError
+        Where there is nothing to hold against, or the tables hold other examples.
+
+    Notes
+    -----
     The null of a control: the fitted probe is right about its own labels as often as the control about its own. The
     two answer other questions; they are paired by example, because both see the same vectors. Matthews' coefficient
     suits best: whatever its class frequencies, a probe that knows nothing has 0.
@@ -91,39 +104,29 @@ def compare(
     Centring the bootstrap instead found something in noise in up to 7 % of the cases where 5 % were wanted.
     ``p_adjusted`` is over the layers of a curve: step-down max-T (Westfall & Young 1993, algorithm 2.8) or Holm (1979).
     Against "best" all pairs of layers are one family, since the best was found by looking.
-
-    Rows: metric "difference", value, ci_low and ci_high (of this one alone), own columns of_metric, against, p,
-    p_adjusted, correction, joint_low and joint_high (all layers at once with the probability ``level``; max-t only).
-    Raises UsageError where there is nothing to hold against, or the tables hold other examples.
     """
     both = evaluated if other is None else join(evaluated, other)
-    metric = main_metric(both) if metric is None else metric
-    against = against or ("layer-0" if other is None else "other")
-    found = list(_contrasts(both, against, metric, replicate=(resamples, seed)))
+    metric = options.metric or main_metric(both)
+    against = options.against or ("layer-0" if other is None else "other")
+    found = list(_contrasts(both, against, metric))
     if not found:
         raise UsageError(f"there is nothing to hold against {against!r}: {_there(both)}.")
+    how: dict[str, Any] = {
+        name: getattr(options, name) for name in ("correction", "tails", "resamples", "level", "seed")
+    }
     records: list[dict[str, Any]] = []
-    for name, pairs, shown in found:
-        family = paired(
-            both, pairs, metric, correction=correction, tails=tails, resamples=resamples, level=level, seed=seed
-        )
-        for k in shown:
-            of = both.fits.iloc[pairs[k][0]].drop(labels="source", errors="ignore").to_dict()
+    for contrast in found:
+        family = paired(both, contrast.pairs, metric, **how)
+        for k, (fit, _) in enumerate(contrast.pairs[: contrast.shown]):
+            of: dict[Any, Any] = both.fits.iloc[fit].drop(labels="source", errors="ignore").to_dict()
             records.append(
                 {
                     **of,
-                    "metric": "difference",
-                    "value": family.value[k],
-                    "ci_low": family.ci[k, 0],
-                    "ci_high": family.ci[k, 1],
-                    "n": len(both.ids),
-                    "of_metric": metric,
-                    "against": name(k) if callable(name) else name,
-                    "p": family.p[k],
-                    "p_adjusted": family.p_adjusted[k],
-                    "correction": str(Correction(correction)),
-                    "joint_low": family.joint[k, 0],
-                    "joint_high": family.joint[k, 1],
+                    **{"analysis": "compare", "metric": derive("difference", metric), "value": family.value[k]},
+                    **{"ci_low": family.ci[k, 0], "ci_high": family.ci[k, 1], "p": family.p[k], "n": len(both.ids)},
+                    **{"against": contrast.against, "p_adjusted": family.p_adjusted[k]},
+                    **{"correction": str(options.correction)},
+                    **{"joint_low": family.joint[k, 0], "joint_high": family.joint[k, 1]},
                 }
             )
     return make_rows(records)
@@ -140,7 +143,7 @@ def paired(
     level: float = 0.95,
     seed: int = 0,
 ) -> Family:
-    """Each fit minus the mean of some others, K of them as one family; see :func:`compare`."""
+    """Each fit minus the mean of some others, K of them as one family; see :func:`compare_predictions`."""
     correction, tails = Correction(correction), Tails(tails)
     used = sorted({f for one, others in pairs for f in (one, *others)})
     part, place = evaluated.take(used), {f: i for i, f in enumerate(used)}
@@ -155,7 +158,7 @@ def paired(
     difference = minus(pseudo_values(metric=metric, **part.sample()))
     t, null = _statistic(difference), np.concatenate(list(_flipped(difference, resamples, seed)), axis=1)
     t = np.where(np.isnan(value), np.nan, t)
-    sign = 0 if tails is Tails.TWO_SIDED else -1 if metric in LOWER_IS_BETTER else 1
+    sign = 0 if tails is Tails.TWO_SIDED else metric_called(metric).sign
     size, null = (np.abs(x) if sign == 0 else sign * x for x in (t, null))
     p = _share(null, size[:, None])
     step_down = correction is Correction.MAX_T
@@ -238,18 +241,18 @@ def main_metric(evaluated: Predictions) -> str:
 def curves(evaluated: Predictions, *, targets: bool = False) -> list[np.ndarray]:
     """Positions of the fits of each curve, layers in order (``final_norm`` last): same model, data and way of reading.
 
-    targets : curves of controls, too; otherwise of "gold" only
+    targets : curves of controls, too, one a draw; otherwise of "gold" only
     """
     fits = evaluated.fits
-    keep = (fits["layer_name"] != "").to_numpy(dtype=bool, copy=True)
+    keep = (fits["site"] != "").to_numpy(dtype=bool, copy=True)
     if not targets:
         keep &= (fits["target"] == "gold").to_numpy(dtype=bool)
-    by = [name for name in (*CURVE, "target") if name in fits]
-    part = fits[keep].assign(_at=np.flatnonzero(keep), _layer=_layer_key(fits[keep]["layer_name"]))
-    groups = [g.sort_values("_layer", kind="stable") for _, g in part.groupby(by, sort=False, dropna=False)]
+    by = [name for name in (*CURVE, "target", "draw") if name in fits]
+    part = fits[keep].assign(_at=np.flatnonzero(keep), _order=layer_order(fits[keep]))
+    groups = [g.sort_values("_order", kind="stable") for _, g in part.groupby(by, sort=False, dropna=False)]
     for group in groups:
-        if (twice := group["layer_name"].duplicated()).any():
-            name = group["layer_name"][twice].iloc[0]
+        if (twice := group.duplicated(["site", "layer"])).any():
+            name = layer_labels(group[twice]).iloc[0]
             raise UsageError(
                 f"layer {name} of {group['model'].iloc[0]} was fitted more than once with the same description "
                 f"({', '.join(by)}); take the fits of one penalty."
@@ -257,59 +260,53 @@ def curves(evaluated: Predictions, *, targets: bool = False) -> list[np.ndarray]
     return [group["_at"].to_numpy() for group in groups]
 
 
-def _layer_key(names: pd.Series) -> list[float]:
-    return [float(name) if str(name).isdigit() else np.inf for name in names]
-
-
-def _contrasts(e: Predictions, against: str, metric: str, replicate: tuple[int, int]) -> Iterator[tuple[Any, Any, Any]]:
-    """Of each curve: what it is held against, pairs (fit, others), and which of them are shown."""
-    names = e.fits["layer_name"].to_numpy()
-    gold, every = curves(e), curves(e, targets=True)
-    for curve in gold:
-        layer = {names[f]: f for f in curve}
-        if against.startswith("layer-"):
-            reference = layer.get(against.removeprefix("layer-"))
-            pairs = [] if reference is None else [(f, [reference]) for f in curve if f != reference]
-            name: Any = against.replace("-", " ", 1)
-        elif against == "best":
-            value = estimates(metric=metric, **e.take(curve).sample()) * (-1 if metric in LOWER_IS_BETTER else 1)
-            if np.isnan(value).all() or len(curve) < 2:
-                continue
-            best = curve[np.nanargmax(value)]
-            pairs = [(f, [best]) for f in curve if f != best]
-            shown = range(len(pairs))
-            rest = [f for f in curve if f != best]
-            pairs += [(f, [g]) for i, f in enumerate(rest) for g in rest[:i]]
-            yield f"layer {names[best]} (best)", pairs, shown
+def _contrasts(e: Predictions, against: str, metric: str) -> Iterator[Contrast]:
+    """What each curve is held against."""
+    names = layer_labels(e.fits).to_numpy()
+    every = curves(e, targets=True)
+    for curve in curves(e):
+        pairs: list[tuple[int, list[int]]]
+        if against == "best":
+            yield from _against_best(e, curve, metric, names)
             continue
+        if against.startswith("layer-"):
+            reference = [f for f in curve if names[f] == against.removeprefix("layer-")]
+            pairs = [(int(f), reference) for f in curve if reference and f not in reference]
+            name = against.replace("-", " ", 1)
         else:
             theirs = [c for c in every if _held_against(e.fits, curve, c, against)]
-            by_layer = {f: [g for c in theirs for g in c if names[g] == names[f]] for f in curve}
-            pairs = [(f, others) for f, others in by_layer.items() if others]
+            others = {int(f): [int(g) for c in theirs for g in c if names[g] == names[f]] for f in curve}
+            pairs = [(f, held) for f, held in others.items() if held]
             name = _called(e.fits, theirs, against)
         if pairs:
-            yield name, pairs, range(len(pairs))
+            yield Contrast(name, pairs, len(pairs))
     if against == "other" and not every:  # whole models, as training runs leave them, have no layers
         first, second = (np.flatnonzero(e.fits["source"] == i) for i in (0, 1))
         if all(e.fits[name].nunique() == 1 for name in ("task", "split", "target")):
-            yield _called(e.fits, [second], against), [(f, list(second)) for f in first], range(len(first))
+            yield Contrast(_called(e.fits, [second], against), [(int(f), list(second)) for f in first], len(first))
+
+
+def _against_best(e: Predictions, curve: np.ndarray, metric: str, names: np.ndarray) -> Iterator[Contrast]:
+    """Each layer against the best one; all pairs of layers are one family."""
+    value = estimates(metric=metric, **e.take(curve).sample())
+    if np.isnan(value).all() or len(curve) < 2:
+        return
+    best = curve[metric_called(metric).best(value)]
+    rest = [int(f) for f in curve if f != best]
+    pairs = [(f, [int(best)]) for f in rest] + [(f, [g]) for i, f in enumerate(rest) for g in rest[:i]]
+    yield Contrast(f"layer {names[best]} (best)", pairs, len(rest))
 
 
 def _held_against(fits: pd.DataFrame, curve: np.ndarray, other: np.ndarray, against: str) -> bool:
-    one, two = fits.iloc[curve[0]].fillna(""), fits.iloc[other[0]].fillna("")
-
-    def same(*names: str) -> bool:
-        return all(one[name] == two[name] for name in names if name in fits)
-
-    if against in ("random", "other"):
-        if not same("task", "split", "representation", "estimator", "target"):
-            return False
-        if against == "other":
-            return bool(one["source"] == 0 and two["source"] == 1)
-        random = [str(row["checkpoint"]).startswith("random") for row in (one, two)]
-        return random == [False, True]
-    kind, _, number = str(two["target"]).rpartition("-")
-    return same(*CURVE) and against in (two["target"], kind if number.isdigit() else "")
+    """Whether one curve is what another is held against."""
+    one, two = (dict(fits.iloc[at[0]].astype(object).fillna("")) for at in (curve, other))
+    if against == "other":
+        return bool(one["source"] == 0 and two["source"] == 1) and all(one[name] == two[name] for name in SAME)
+    if against == "random":
+        random = [row.get("random_weights", "") != "" for row in (one, two)]
+        return random == [False, True] and all(one[name] == two[name] for name in SAME)
+    of_one_curve = all(one[name] == two[name] for name in CURVE if name in fits)
+    return of_one_curve and two["target"] == against and two["draw"] != ""
 
 
 def _called(fits: pd.DataFrame, theirs: list[np.ndarray], against: str) -> str:
@@ -322,7 +319,7 @@ def _called(fits: pd.DataFrame, theirs: list[np.ndarray], against: str) -> str:
 def _there(e: Predictions) -> str:
     pairs = zip(e.fits["model"], e.fits["checkpoint"], strict=True)
     models = sorted({" ".join(filter(None, map(str, pair))) for pair in pairs})
-    layers = ", ".join(name for name in e.fits["layer_name"].unique() if name)
+    layers = ", ".join(name for name in layer_labels(e.fits).unique() if name)
     return (
         f"the tables hold {f'the layers {layers}' if layers else 'no layers'}, "
         f"the targets {', '.join(e.fits['target'].unique())} "

@@ -8,21 +8,15 @@ shuffled labels. A probe that does well on a control learns by heart; the distan
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from probekit.errors import DataError, UsageError
-from probekit.rows import COLUMNS, make_rows
+from probekit.errors import UsageError
 
-if TYPE_CHECKING:
-    import pandas as pd
+__all__ = ["DERIVED", "control_task", "selectivity_interval", "shuffled", "shuffled_splits"]
 
-__all__ = ["control_task", "selectivity", "selectivity_interval", "shuffled", "shuffled_splits"]
-
-METRIC = {"control-task": "selectivity", "shuffled": "above-shuffled"}
-MEASURED = ("target", "value", "ci_low", "ci_high", "n", "metric", "layer", "seed")
-SAME = (*(c for c in COLUMNS if c not in MEASURED), "layer_name")
+DERIVED = {"control-task": "selectivity", "shuffled": "above-shuffled"}
+"""What gold minus the mean of a control is called."""
 Seed = int | Sequence[int]
 
 
@@ -98,38 +92,6 @@ def _known(y: np.ndarray) -> np.ndarray:
 
 def _generators(seed: Seed, k: int) -> list[np.random.Generator]:
     return [np.random.default_rng([*np.atleast_1d(seed), i]) for i in range(k)]
-
-
-def selectivity(rows: pd.DataFrame, *, by: Sequence[str] = ()) -> pd.DataFrame:
-    """Gold minus the mean of the controls, as rows (Hewitt & Liang 2019, section 2).
-
-    rows : with the targets "gold" and "control-task-0" …, "shuffled-0" …, of the same metrics
-    by : own columns that tell rows apart beside those of every analysis, such as a fold
-    Each measurement that has both becomes a row with target "gold" and metric "selectivity(accuracy)", from control
-    tasks, or "above-shuffled(accuracy)"; ``controls`` says of how many the mean was taken, and the row's n and seed are
-    those of gold. Intervals are left open: :func:`selectivity_interval`. The sign is the metric's own: of metrics that
-    are better when lower, a good probe's is negative.
-    Raises DataError where a measurement has two gold rows.
-    """
-    import pandas as pd
-
-    keys = [*SAME, "metric", *by]
-    kind = rows["target"].str.replace(r"-\d+$", "", regex=True)
-    gold = rows[rows["target"] == "gold"]
-    if (twice := gold.duplicated(keys)).any():
-        row = gold[twice].iloc[0]
-        raise DataError(
-            f"two gold rows of {row['metric']}, layer {row['layer_name']!r}, {row['representation']}, "
-            f"{row['estimator']}; name the column that tells them apart (by=…)."
-        )
-    parts = []
-    for control, name in METRIC.items():
-        grouped = rows[kind == control].groupby(keys, dropna=False, sort=False)["value"]
-        means = grouped.agg(control_mean="mean", controls="size").reset_index()
-        both = gold[[*keys, "layer", "n", "seed", "target", "value"]].merge(means, on=keys, how="inner")
-        both["value"] -= both.pop("control_mean")
-        parts.append(both.assign(metric=name + "(" + both["metric"] + ")"))
-    return make_rows(pd.concat(parts, ignore_index=True))
 
 
 def selectivity_interval(

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from probekit.metrics import metric as metric_called
 from probekit.rows import make_rows
 from probekit.statistics._sums import Units
 from probekit.statistics.bootstrap import estimates, intervals, replicates
-from probekit.statistics.comparisons import LOWER_IS_BETTER, curves, main_metric
+from probekit.statistics.comparisons import curves, main_metric
+from probekit.statistics.options import SummaryOptions
 from probekit.statistics.predictions import Predictions
 
 if TYPE_CHECKING:
@@ -23,41 +25,44 @@ if TYPE_CHECKING:
 __all__ = ["best_layer", "centre_of_gravity", "curve_summary", "expected_layer", "first_good_layer"]
 
 
-def curve_summary(
-    evaluated: Predictions, metric: str | None = None, *, resamples: int = 1000, level: float = 0.95, seed: int = 0
-) -> pd.DataFrame:
-    """Rows of each curve on the gold labels: best-layer, centre-of-gravity, expected-layer, first-good-layer.
+def curve_summary(evaluated: Predictions, options: SummaryOptions = SummaryOptions()) -> pd.DataFrame:
+    """Each curve on the gold labels in four numbers, with intervals.
 
-    metric : one of the table's metrics or "log-loss", the first for None; it stands in the own column ``of_metric``.
-    value, ci_low, ci_high are layers; NaN where undetermined, and so is the interval where that is so in more than
-    half of the resamples. first-good-layer has no interval: it is made from one.
+    Parameters
+    ----------
+    evaluated : Predictions
+        Of the layers of any number of models.
+    options : SummaryOptions
+        ``metric`` is one of the table's or "log-loss", its first for None; ``resamples``, ``level``, ``seed``.
+
+    Returns
+    -------
+    DataFrame
+        Rows with the metrics best-layer, centre-of-gravity, expected-layer and first-good-layer; the metric of the
+        curve is the own column ``of_metric``. value, ci_low and ci_high are layers; NaN where undetermined, and so is
+        the interval where that is so in more than half of the resamples. first-good-layer has no interval: it is made
+        from one.
     """
-    metric = main_metric(evaluated) if metric is None else metric
-    names = evaluated.fits["layer_name"].to_numpy()
+    metric = options.metric or main_metric(evaluated)
+    sign = metric_called(metric).sign
+    numbered = evaluated.fits["layer"].notna().to_numpy(dtype=bool)
     records: list[dict[str, Any]] = []
     for whole in curves(evaluated):
-        curve = np.array([f for f in whole if str(names[f]).isdigit()], dtype=np.int64)
+        curve = whole[numbered[whole]]
         if not len(curve):
             continue
         part = evaluated.take(curve)
-        layers = np.array([int(name) for name in part.fits["layer_name"]])
-        sign = -1 if metric in LOWER_IS_BETTER else 1
+        layers = part.fits["layer"].to_numpy(dtype=np.int64)
         value = sign * estimates(metric=metric, **part.sample())[:, None]
-        again = sign * replicates(metric=metric, resamples=resamples, seed=seed, **part.sample())
+        again = sign * replicates(metric=metric, resamples=options.resamples, seed=options.seed, **part.sample())
         units = Units.of_groups(part.groups, len(part.ids)).count
-        of = part.fits.iloc[0].drop(labels=["penalty", "source"], errors="ignore").to_dict()
-        common: dict[str, Any] = {
-            **{str(k): v for k, v in of.items()},
-            "layer": None,
-            "layer_name": "",
-            "n": len(part.ids),
-            "of_metric": metric,
-        }
+        common: dict[Any, Any] = part.fits.iloc[0].drop(labels=["penalty", "source"], errors="ignore").to_dict()
+        common |= {"analysis": "summary", "site": "", "layer": None, "n": len(part.ids), "of_metric": metric}
         for name, function in STATISTICS.items():
-            [[low, high]] = intervals(function(layers, again)[None], level=level, units=units)
+            [[low, high]] = intervals(function(layers, again)[None], level=options.level, units=units)
             number = function(layers, value)[0]
             records.append({**common, "metric": name, "value": number, "ci_low": low, "ci_high": high})
-        good = first_good_layer(layers, value[:, 0], again, level=level, units=units)
+        good = first_good_layer(layers, value[:, 0], again, level=options.level, units=units)
         records.append({**common, "metric": "first-good-layer", "value": good})
     return make_rows(records)
 

@@ -12,14 +12,17 @@ import numpy as np
 
 from probekit.errors import DataError, UsageError
 from probekit.files import whole
-from probekit.rows.schema import REAL, TEXT, WHOLE
+from probekit.rows import make_fits
+from probekit.rows.upgrade import upgrade_fits
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["Predictions", "join"]
 
-FORMAT = "probekit-examples/1"
+FORMAT = "probekit-examples/2"
+BEFORE = "probekit-examples/1"
+"""Of before version 0.2: its columns are read through :func:`probekit.rows.upgrade.upgrade_fits`."""
 KEY = b"probekit"
 VALUES = ("id", "group", "gold", "predicted", "log_loss", "prior_loss")
 ROWS_AT_ONCE = 1 << 22
@@ -29,8 +32,8 @@ ROWS_AT_ONCE = 1 << 22
 class Predictions:
     """What F fits said of the same n examples.
 
-    fits : F rows; the columns that say which fit it is: task split model checkpoint step layer layer_name
-        representation estimator target penalty seed n_train …
+    fits : F rows; the columns that say which fit it is, as :func:`probekit.rows.make_fits` puts them, and its own:
+        penalty, n_train …
     ids : str (n,); groups : (n,), what is drawn as a whole, or None
     gold : (n,), or (F, n) where controls were asked for other labels; codes of classes, or numbers
     predicted : (F, n); log_loss : float32 (F, n), nats, or None
@@ -51,6 +54,7 @@ class Predictions:
     prior_loss: np.ndarray | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "fits", make_fits(self.fits))
         shape = (len(self.fits), len(self.ids))
         losses = dict.fromkeys(("log_loss", "prior_loss"), (shape,))
         wanted = {**losses, "predicted": (shape,), "gold": (shape, shape[1:]), "groups": (shape[1:],)}
@@ -123,6 +127,7 @@ class Predictions:
     @classmethod
     def read(cls, path: str | Path) -> Predictions:
         """What :meth:`write` wrote. Raises DataError naming the file that is absent, torn or something else."""
+        import pandas as pd
         import pyarrow as pa
         import pyarrow.parquet as parquet
 
@@ -132,7 +137,7 @@ class Predictions:
         try:
             schema = parquet.read_schema(path)
             about = json.loads((schema.metadata or {}).get(KEY, b"{}"))
-            if about.get("format") != FORMAT:
+            if about.get("format") not in (FORMAT, BEFORE):
                 raise DataError(
                     "this is no file of evaluated examples (ROWS.examples.parquet, which probekit probe writes beside "
                     "its rows).",
@@ -149,8 +154,9 @@ class Predictions:
             raise DataError(f"{', '.join(short)} do not hold {shape[0]} fits of {shape[1]} examples.", file=path)
         first = {name: np.asarray(columns[name][: shape[1]].to_pylist()) for name in ("id", "group") if name in columns}
         whole = {name: c.to_numpy().reshape(shape) for name, c in columns.items() if name not in first}
+        fits = pd.DataFrame(about["fits"], columns=about["columns"])
         return cls(
-            _typed(about["fits"], about["columns"]),
+            upgrade_fits(fits) if about["format"] == BEFORE else fits,
             first["id"].astype(str),
             whole["gold"][0].copy() if about["one_gold"] else whole["gold"],
             whole["predicted"],
@@ -217,14 +223,6 @@ def _about(e: Predictions) -> dict[str, Any]:
         "columns": list(e.fits.columns),
         "fits": [list(row) for row in zip(*plain, strict=True)],
     }
-
-
-def _typed(fits: list[list[Any]], columns: list[str]) -> pd.DataFrame:
-    import pandas as pd
-
-    frame = pd.DataFrame(fits, columns=columns)
-    kinds = {**dict.fromkeys(TEXT, "string"), **dict.fromkeys(WHOLE, "Int64"), **dict.fromkeys(REAL, "float64")}
-    return frame.astype({name: kind for name, kind in kinds.items() if name in columns})
 
 
 def _parts(e: Predictions) -> list[tuple[int, int]]:

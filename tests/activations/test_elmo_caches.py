@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
+from probekit.analyses.pairs import probe
 from tiny_elmo import tiny_elmo
 from toys import toy_pairs, toy_tags, toy_task
 
@@ -19,16 +20,15 @@ from probekit.activations.writing import plan as plan_module
 from probekit.activations.writing.plan import batches_in_order, plan_in_order
 from probekit.adaptation.options import HeadOptions
 from probekit.adaptation.training.feature_extraction import prepare_feature_extraction
-from probekit.analyses.pairs import probe
 from probekit.errors import CacheMismatch, ModelError, UsageError
 from probekit.models import load_encoder
 from probekit.models.elmo.characters import character_ids
 from probekit.models.elmo.encoder import ElmoEncoder
 from probekit.models.find import resolve_model
 from probekit.models.transformers.stock import load_model
-from probekit.probes.protocol.baselines import keys
 from probekit.probes.protocol.folds import duplicates
 from probekit.probes.protocol.options import ProbeOptions
+from probekit.probes.protocol.pieces import keys
 from probekit.tasks.task import Example, Split, Task, TaskKind
 
 NEAR = {"atol": 2e-5, "rtol": 1e-4}  # found 7e-6: other kernels, and pooling in another order

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from probekit.analyses.pairs import probe
+from probekit.analyses.options import VectorOptions
+from probekit.analyses.probe import probe_pair
+from probekit.analyses.vectors import pair_features
 from probekit.errors import CacheMismatch, UsageError
-from probekit.metrics import metric
 from probekit.probes import ProbeOptions
 
 QUICK = ProbeOptions(resamples=0, controls=0)
@@ -45,13 +46,18 @@ class Memory:
         x = self.vectors[self.layers.index(layer)]
         return x if pooling == "mean" else 0 * x
 
+    def layer_name(self, layer):
+        name = self.layers[:-1][layer] if isinstance(layer, int) and layer < 0 else str(layer)
+        if name not in self.layers:
+            raise UsageError(f"toy has no layer {name}")
+        return name
+
     def layer_words(self, layer):
         return self.layer(layer, "mean")
 
 
-def run(train, dev, names=("accuracy",), **more):
-    options = more.pop("options", QUICK)
-    return probe(train, dev, metrics={n: metric(n) for n in names}, options=options, **more)[0]
+def run(train, dev, names=("accuracy",), options=QUICK, **more):
+    return probe_pair(train, dev, names, VectorOptions(**more), options)[0]
 
 
 def layers_of(rows, name="accuracy"):
@@ -71,15 +77,12 @@ def test_rows_of_two_caches():
 
 
 def test_inputs_and_controls_stand_beside_the_layers():
-    rows, found = probe(
-        Memory("train"),
-        Memory("dev", seed=1),
-        metrics={"accuracy": metric("accuracy")},
-        options=ProbeOptions(resamples=20, controls=2),
-    )
+    options = ProbeOptions(resamples=20, controls=2)
+    rows, found = probe_pair(Memory("train"), Memory("dev", seed=1), ("accuracy",), options=options)
     gold = layers_of(rows)
     assert gold["representation"].tolist() == ["none", "bag-of-pieces", "length", "mean", "mean", "mean"]
-    assert set(rows["target"]) == {"gold", "shuffled-0", "shuffled-1", "shuffled"}
+    assert set(rows["target"]) == {"gold", "shuffled"}
+    assert rows["draw"].isin([0, 1]).sum() == (rows["target"] == "shuffled").sum() * 2 / 3
     assert gold.set_index("representation").loc["length", "value"] < 0.65  # all of one length
     assert found.ids[:2].tolist() == ["dev-0", "dev-1"]
     last = rows[(rows["layer_name"] == "final_norm") & (rows["metric"] == "above-shuffled(accuracy)")]
@@ -89,7 +92,7 @@ def test_inputs_and_controls_stand_beside_the_layers():
 def test_texts_that_train_holds_too():
     train, dev = Memory("train"), Memory("dev", seed=1)
     dev.pieces[0].values[:50] = train.pieces[0].values[100:150]  # ten texts
-    rows, found = probe(train, dev, metrics={"accuracy": metric("accuracy")}, options=QUICK)
+    rows, found = probe_pair(train, dev, ("accuracy",), options=QUICK)
     row = layers_of(rows).iloc[-1]
     assert row["seen_in_train"] == 10
     right = found.predicted[-1] == dev.labels
@@ -100,6 +103,8 @@ def test_texts_that_train_holds_too():
 def test_layers_and_pooling_can_be_chosen():
     rows = layers_of(run(Memory("train"), Memory("dev", seed=1), layers=[1], pooling="first"))
     assert rows["layer_name"].tolist() == ["", "1"]
+    both = layers_of(run(Memory("train"), Memory("dev", seed=1), layers=["final_norm", -1]))
+    assert both["layer_name"].tolist() == ["", "1", "final_norm"]  # in the order of the model
     assert rows["value"].iloc[1] == rows["value"].iloc[0]  # vectors of zeros
     with pytest.raises(UsageError, match="no layer 7"):
         run(Memory("train"), Memory("dev"), layers=[7])
@@ -109,7 +114,9 @@ def test_layers_and_pooling_can_be_chosen():
 
 def test_random_weights_have_a_checkpoint():
     spec = {"random_weights": 7}
-    assert set(run(Memory("train", **spec), Memory("dev", **spec))["checkpoint"]) == {"random-7"}
+    rows = run(Memory("train", **spec), Memory("dev", **spec))
+    assert set(rows["checkpoint"]) == {"random-7"}
+    assert set(rows["random_weights"]) == {7}
 
 
 def test_separate_pairs_get_their_features():
@@ -129,22 +136,27 @@ def test_separate_pairs_get_their_features():
     assert values["joint"] < 0.6
 
 
+def test_pair_features():
+    x = np.array([[1.0, 2.0, 3.0, -1.0]])
+    assert pair_features(x).tolist() == [[1, 2, 3, -1, 2, 3, 3, -2]]
+
+
 def test_words():
     spec = {"kind": "sequence-labelling", "label_names": ["O", "B-PER"], "tokens": "word-first"}
     train, dev = Memory("train", **spec), Memory("dev", seed=1, **spec)
     dev.pieces[0].values[:5] = train.pieces[0].values[:5]  # a sentence of five words
     names = ("span-f1", "token-accuracy")
-    rows, found = probe(train, dev, metrics={n: metric(n) for n in names}, options=ProbeOptions(resamples=20))
+    rows, found = probe_pair(train, dev, names, options=ProbeOptions(resamples=20))
     assert set(rows["representation"]) == {"none", "word-type", "word-first"}
     best = rows[(rows["layer_name"] == "final_norm") & (rows["target"] == "gold")].set_index("metric")
     assert best.loc["token-accuracy", "value"] > 0.9
     assert best.loc["span-f1", "value"] > 0.8
     assert best.loc["selectivity(token-accuracy)", "value"] > 0.2  # vectors tell nothing of word types
-    controls = [f"{kind}-{i}" for kind in ("shuffled", "control-task") for i in range(3)]
-    assert set(rows["target"]) == {"gold", "shuffled", "control-task", *controls}
+    assert set(rows["target"]) == {"gold", "shuffled", "control-task"}
+    assert set(rows["draw"].dropna()) == {0, 1, 2}
     assert best.loc["token-accuracy", "seen_in_train"] == 5
     assert found.ids[3:7].tolist() == ["dev-0:3", "dev-0:4", "dev-1:0", "dev-1:1"]
-    with pytest.raises(UsageError, match="make them with --tokens"):
+    with pytest.raises(UsageError, match="make it with --tokens"):
         run(Memory("train", **spec | {"tokens": None}), Memory("dev", **spec | {"tokens": None}))
     with pytest.raises(UsageError, match="no pooling to choose"):
         run(Memory("train", **spec), Memory("dev", **spec), pooling="mean")

@@ -204,8 +204,8 @@ def test_what_cannot_be_measured_is_said_in_a_sentence(caches, tmp_path, capsys)
     plain = str(caches["plain"])
     for words, said in (
         ([plain, "--estimator", "edgy"], "not 'edgy'"),
-        ([plain, "--layers", "9"], "there is no layer 9; the cache holds 0, 1, 2, 3"),
-        ([plain, "--pooling", "last"], "there is no pooling 'last'; the cache holds mean"),
+        ([plain, "--layers", "9"], "plain.h5 has no layer 9; it has 0, 1, 2, 3"),
+        ([plain, "--pooling", "last"], "train has no pooling 'last'; it has mean"),
         ([str(caches["words"]), "--pooling", "mean"], "no pooling to choose"),
         ([plain, "--out", str(tmp_path / "rows.txt")], ".parquet or .csv"),
         ([plain, "--shuffles", "-1"], "shuffles, controls and a seed are 0 or more"),

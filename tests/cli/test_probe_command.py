@@ -1,26 +1,20 @@
 """From a task in text to rows and a figure, through the front door, with tiny models whose layers see every word."""
 
-import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import typer
 from tiny import WORDS
-from typer.testing import CliRunner
 
 from probekit.activations import ActivationCache, cache_activations
 from probekit.analyses.probe import probe
-from probekit.cli import plot
-from probekit.cli.probe import probe_command
+from probekit.cli import main
 from probekit.errors import CacheMismatch, UsageError
-from probekit.rows import read_card, read_rows
+from probekit.rows import layer_labels, read_card, read_rows
 from probekit.statistics.predictions import Predictions
 from probekit.tasks.task import Example, Kind, Split, Task
 
 PLAIN = [w for w in WORDS if w.isalpha() and w not in ("good", "cat")]
-app = typer.Typer()
-app.command("probe")(probe_command)
-app.add_typer(plot.app, name="plot")
 
 
 def toy_task(kind=Kind.CLASSIFICATION):
@@ -62,125 +56,147 @@ def caches(tiny_model, tmp_path_factory):
     return {name: tuple(make(name, s, **how) for s in ("train", "dev")) for name, how in kinds.items()}
 
 
-def call(*words):
-    return CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+@pytest.fixture
+def call(capsys):
+    """The command line: its exit status, what it said and what it complained of."""
+
+    def run(*words):
+        status = main([str(word) for word in words])
+        said = capsys.readouterr()
+        return SimpleNamespace(status=status, out=said.out, err=said.err)
+
+    return run
 
 
 def gold(rows, name):
     return rows[(rows["metric"] == name) & (rows["target"] == "gold")]
 
 
-def test_from_caches_to_rows_and_figures(caches, tmp_path):
+def test_from_caches_to_rows_and_figures(caches, tmp_path, call):
     out = tmp_path / "rows.parquet"
     result = call("probe", *caches["bert"], "--out", out, "--resamples", 50, "--seed", 2, "--controls", 2)
-    assert result.exit_code == 0
+    assert result.status == 0
     for word in ("majority", "bag-of-pieces", "length", "accuracy", "shuffled"):
-        assert word in result.output
-    assert "unlabelled, left out: 1 in train, 1 in dev" in result.output
+        assert word in result.out
+    assert "unlabelled, left out: 1 in train, 1 in dev" in result.out
     rows = read_rows(out)
     assert gold(rows, "f1")["layer_name"].tolist() == ["", "", "", "0", "1", "2", "3"]
     assert set(rows["n"]) == {79}
-    assert set(rows["target"]) == {"gold", "shuffled-0", "shuffled-1", "shuffled"}
+    assert set(rows["analysis"]) == {"probe"}
+    assert set(rows["target"]) == {"gold", "shuffled"}
+    assert set(rows.loc[rows["target"] == "shuffled", "draw"].fillna(-1)) == {-1, 0, 1}
     best = gold(rows, "accuracy")
     by_layer = best[best["layer_name"] != ""].set_index("layer_name")["value"]
     by_input = best[best["layer_name"] == ""].set_index("representation")["value"]
     assert by_layer["0"] > by_input["none"] + 0.2  # the mean of the embeddings holds the word
     assert by_input["bag-of-pieces"] > by_input["none"] + 0.2
-    noise = rows[(rows["metric"] == "accuracy") & (rows["target"] == "shuffled")]["value"]
+    noise = rows[(rows["metric"] == "accuracy") & (rows["target"] == "shuffled") & rows["draw"].isna()]["value"]
     assert noise.between(0.3, 0.7).all()
     card = read_card(out)
     with ActivationCache(caches["bert"][0]) as cache:
-        assert card["caches"][0]["spec_id"] == cache.spec_id
-    assert card["seeds"] == {"seed": 2}
-    again = probe(*caches["bert"], resamples=50, seed=2, controls=2)
+        assert card["reads"][0]["digest"] == cache.spec_id
+    assert card["recipe"]["arguments"]["seed"] == 2
+    again = probe(*caches["bert"], resamples=50, seed=2, controls=2).rows
     assert again["value"].tolist() == rows["value"].tolist()
     assert again["digest"].tolist() == rows["digest"].tolist()
 
     more = tmp_path / "more.csv"
-    assert call("probe", *caches["random"], "--out", more, "--resamples", 0, "--controls", 0).exit_code == 0
+    assert call("probe", *caches["random"], "--out", more, "--resamples", 0, "--controls", 0).status == 0
     figures = [tmp_path / f"figure{suffix}" for suffix in (".pdf", ".png", ".svg")]
     result = call("plot", "layers", out, more, *(word for f in figures for word in ("--out", f)))
-    assert result.output.split() == [str(f) for f in figures]
+    assert result.out.split() == [str(f) for f in figures]
     assert b"%PDF" in figures[0].read_bytes()[:8]
     assert "random weights 3" in figures[2].read_text()
 
 
-def test_what_each_probe_said_of_each_example(caches, tmp_path):
+def test_what_each_probe_said_of_each_example(caches, tmp_path, call):
     out = tmp_path / "rows.parquet"
     result = call("probe", *caches["bert"], "--out", out, "--resamples", 0, "--controls", 1, "--layers", "0,2")
     beside = tmp_path / "rows.examples.parquet"
-    assert str(beside) in result.output.replace("\n", "")
+    assert str(beside) in result.out.replace("\n", "")
     found, rows = Predictions.read(beside), read_rows(out)
     with ActivationCache(caches["bert"][1]) as cache:
         assert found.ids.tolist() == cache.ids[cache.labels >= 0].tolist()
         labels = cache.labels[cache.labels >= 0]
-    at = int(np.flatnonzero((found.fits["layer_name"] == "2") & (found.fits["target"] == "gold"))[0])
+    at = int(np.flatnonzero((found.fits["layer"] == 2).fillna(value=False) & (found.fits["target"] == "gold"))[0])
     np.testing.assert_array_equal(found.gold[at], labels)
     row = gold(rows, "accuracy").set_index("layer_name").loc["2"]
     assert row["value"] == pytest.approx((found.predicted[at] == labels).mean())
 
 
-def test_two_models_in_one_run(caches, tmp_path):
+def test_two_models_in_one_run(caches, tmp_path, call):
     out = tmp_path / "rows.csv"
     small = ("--resamples", 0, "--controls", 0, "--layers", "0,1")
-    assert call("probe", *caches["bert"], *caches["random"], "--out", out, *small).exit_code == 0
+    assert call("probe", *caches["bert"], *caches["random"], "--out", out, *small).status == 0
     assert set(read_rows(out)["checkpoint"]) == {"", "random-3"}
-    assert len(read_card(out)["caches"]) == 4
-    with pytest.raises(UsageError, match="come in pairs"):
-        call("probe", *caches["bert"], caches["random"][0])
+    assert set(read_rows(out)["random_weights"].dropna()) == {3}
+    assert len(read_card(out)["reads"]) == 4
+    odd = call("probe", *caches["bert"], caches["random"][0])
+    assert odd.status == 2
+    assert "come in pairs" in odd.err
 
 
-def test_options_reach_the_protocol(caches, tmp_path):
+def test_options_reach_the_protocol(caches, tmp_path, call):
     out = tmp_path / "rows.csv"
     words = ["--folds", 3, "--choose-by", "f1", "--balanced", "--calibrate", "--penalties", "0.01,1", "--controls", 1]
-    assert call("probe", *caches["bert"], "--out", out, "--resamples", 0, "--layers", 1, *words).exit_code == 0
+    assert call("probe", *caches["bert"], "--out", out, "--resamples", 0, "--layers", 1, *words).status == 0
     rows = read_rows(out)
     assert {"brier", "calibration-error-15"} < set(rows["metric"])
     row = gold(rows, "f1").set_index("layer_name").loc["1"]
     assert row["penalty"] in (0.01, 1)
     assert row["held_out"] < 0  # minus f1
-    arguments = json.loads(out.with_suffix(".json").read_text())["arguments"]
+    arguments = read_card(out)["recipe"]["arguments"]
     assert (arguments["folds"], arguments["choose_by"], arguments["balanced"]) == (3, "f1", True)
     other = ("--estimator", "mass-mean", "--held-out", 0.3, "--resamples", 0, "--controls", 0, "--layers", 1)
-    assert call("probe", *caches["bert"], "--out", out, *other).exit_code == 0
+    assert call("probe", *caches["bert"], "--out", out, *other).status == 0
     assert gold(read_rows(out), "f1").set_index("layer_name").loc["1", "estimator"] == "mass-mean"
 
 
-def test_default_figures(caches, tmp_path, monkeypatch):
+def test_default_figures(caches, tmp_path, monkeypatch, call):
     monkeypatch.chdir(tmp_path)
     call("probe", *caches["bert"], "--out", "r.csv", "--resamples", 0, "--layers", "0,3", "--metrics", "f1")
-    assert call("plot", "layers", "r.csv").output.split() == ["figures/layers.pdf", "figures/layers.png"]
-    assert json.loads((tmp_path / "r.json").read_text())["arguments"]["layers"] == ["0", "3"]
+    assert call("plot", "layers", "r.csv").out.split() == ["figures/layers.pdf", "figures/layers.png"]
+    assert read_card("r.csv")["recipe"]["arguments"]["metrics"] == ["f1"]
+    assert set(read_rows("r.csv")["layer"].dropna()) == {0, 3}
 
 
 def test_final_norm_has_a_row(caches):
-    rows = probe(*caches["gpt2"], resamples=0, controls=0)
-    assert rows["layer_name"].iloc[-1] == "final_norm"
+    rows = probe(*caches["gpt2"], resamples=0, controls=0).rows
+    assert (rows["site"].iloc[-1], rows["layer"].isna().iloc[-1]) == ("final_norm", True)
+    few = probe(*caches["gpt2"], resamples=0, controls=0, layers=["final_norm", -1, 0]).rows
+    assert layer_labels(few).unique().tolist() == ["", "0", "3", "final_norm"]  # in the order of the model
 
 
 def test_words_of_a_token_cache(caches):
-    rows = probe(*caches["cats"], resamples=20, controls=1)
+    rows = probe(*caches["cats"], resamples=20, controls=1).rows
     values = gold(rows, "span-f1").set_index(["layer_name", "estimator"])["value"]
     assert values["", "majority"] == 0
     assert values["", "type-majority"] == 1.0
     assert values["0", "logistic"] == 1.0  # layer 0 is the word's embedding and its place
     assert rows["n"].iloc[0] == 400
-    by_heart = rows[(rows["target"] == "control-task") & (rows["metric"] == "token-accuracy")].set_index("layer_name")
+    by_heart = rows[
+        (rows["target"] == "control-task") & (rows["metric"] == "token-accuracy") & rows["draw"].isna()
+    ].set_index("layer_name")
     assert by_heart.loc["0", "value"] > 0.9  # 32 dimensions tell its forty words apart
     with pytest.raises(UsageError, match="no pooling to choose"):
         probe(*caches["cats"], pooling="mean")
 
 
-def test_what_cannot_be_probed(caches, tmp_path):
+def test_what_cannot_be_probed(caches, tmp_path, call):
     with pytest.raises(CacheMismatch, match="random_weights is None in train"):
         probe(caches["bert"][0], caches["random"][1])
     with pytest.raises(UsageError, match="unknown metric 'acuracy'; did you mean accuracy"):
         probe(*caches["bert"], metrics=["acuracy"])
-    with pytest.raises(UsageError, match="'x' is none"):
-        call("probe", *caches["bert"], "--penalties", "1,x")
-    with pytest.raises(UsageError, match=r"\.parquet or \.csv"):
-        call("probe", *caches["bert"], "--out", tmp_path / "rows.txt")
-    with pytest.raises(UsageError, match="--estimator is logistic"):
-        call("probe", *caches["bert"], "--estimator", "svm")
-    with pytest.raises(UsageError, match="choose_by"):
-        call("probe", *caches["bert"], "--choose-by", "acuracy")
+    with pytest.raises(UsageError, match="estimator is logistic"):
+        probe(*caches["bert"], estimator="svm")
+    for words, sentence in {
+        ("--penalties", "1,x"): "x",
+        ("--out", tmp_path / "rows.txt"): ".parquet or .csv",
+        ("--estimator", "svm"): "svm",
+        ("--choose-by", "acuracy"): "choose_by",
+        ("--fold", 3): "Did you mean",
+    }.items():
+        refused = call("probe", *caches["bert"], *words)
+        assert refused.status == 2
+        assert sentence in refused.err
+        assert "Traceback" not in refused.err

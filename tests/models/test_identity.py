@@ -4,10 +4,10 @@ import json
 import shutil
 
 import pytest
+from probekit.analyses.pairs import about
 
 from probekit import cache_activations, load_encoder
 from probekit.activations.writing.job import digest
-from probekit.analyses.pairs import about
 from probekit.errors import ModelError
 from probekit.models.identity import identify, origin
 

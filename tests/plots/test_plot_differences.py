@@ -14,7 +14,8 @@ VALUES = {0: -0.3, 1: -0.1, 2: 0.0, "final_norm": 0.2}
 def records(task="cola", against="layer 3 (best)", **own):
     base = {
         "task": task, "split": "dev", "model": "org/tiny", "representation": "mean", "estimator": "logistic",
-        "target": "gold", "metric": "difference", "of_metric": "matthews", "seed": 0, "n": 1043, "against": against,
+        "target": "gold", "analysis": "compare", "metric": "difference(matthews)", "seed": 0, "n": 1043,
+        "against": against,
     } | own  # fmt: skip
     return [
         base | {"layer": layer, "value": v, "ci_low": v - 0.1, "ci_high": v + 0.1, "joint_low": v - 0.2,
@@ -53,7 +54,7 @@ def test_series_stand_side_by_side():
 
 
 def test_panels_and_holm():
-    lower = {"of_metric": "log-loss", "joint_low": None, "joint_high": None}
+    lower = {"metric": "difference(log-loss)", "joint_low": None, "joint_high": None}
     rows = make_rows([*records(), *(r | lower for r in records("sst2", "layer 0"))])
     figure = difference_panels(rows)
     assert [ax.get_ylabel() for ax in figure.axes] == [
@@ -71,6 +72,6 @@ def test_what_cannot_be_drawn():
         layer_differences(rows.drop(columns="against"))
     with pytest.raises(UsageError, match="two differences for one layer; were the same rows given twice"):
         layer_differences(make_rows([*records(), *records()]), ax=Figure().subplots())
-    both = make_rows([*records(), *records(of_metric="accuracy")])
+    both = make_rows([*records(), *records(metric="difference(accuracy)")])
     with pytest.raises(UsageError, match="matthews and accuracy have no common axis"):
         layer_differences(both, ax=Figure().subplots())

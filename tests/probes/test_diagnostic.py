@@ -12,17 +12,28 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from probekit.errors import NonFiniteError, UsageError
-from probekit.metrics import metric
-from probekit.probes.protocol.diagnostic import evaluate_layers, layer_rows, pair_features
+from probekit.probes.protocol.baselines import Baselines
+from probekit.probes.protocol.diagnostic import evaluate_layers, layer_rows
 from probekit.probes.protocol.folds import folds
-from probekit.probes.protocol.labels import Inputs, Labels
+from probekit.probes.protocol.labels import Labels, Question
 from probekit.probes.protocol.options import Estimator, ProbeOptions
 from probekit.probes.solvers.logistic import CS
 from probekit.probes.solvers.ridge import ALPHAS
 
 ABOUT = {"task": "toy", "split": "dev", "model": "toy", "representation": "mean"}
 QUICK = ProbeOptions(resamples=0, controls=0)
-FITTED = ["layer_name", "representation", "estimator", "target", "penalty", "held_out", "decrement", "digest"]
+FITTED = [
+    "site",
+    "layer",
+    "representation",
+    "estimator",
+    "target",
+    "draw",
+    "penalty",
+    "held_out",
+    "decrement",
+    "digest",
+]
 
 
 def toy(n=300, d=12, classes=3, seed=0, signal=1.5):
@@ -32,11 +43,11 @@ def toy(n=300, d=12, classes=3, seed=0, signal=1.5):
     return x, (signal * x[:, :classes] + noise).argmax(1)
 
 
-def arguments(x, y, x_dev, y_dev, *, kind="classification", names=("accuracy",), options=QUICK, **more):
+def arguments(x, y, x_dev, y_dev, *, kind="classification", names=("accuracy",), label_names=(), options=QUICK, **more):
     layers = x if isinstance(x, dict) else {"0": x}
     dev = x_dev if isinstance(x_dev, dict) else {"0": x_dev}
-    metrics = {name: metric(name) for name in names}
-    return (layers, y, dev, y_dev), {"kind": kind, "metrics": metrics, "about": ABOUT, "options": options, **more}
+    question = Question(kind, tuple(names), tuple(label_names), ABOUT)
+    return (layers, y, dev, y_dev, question), {"options": options, **more}
 
 
 def run(*args, **more):
@@ -49,8 +60,9 @@ def examples(*args, **more):
     return evaluate_layers(*args, **more)
 
 
-def fitted(rows, target="gold"):
-    return rows[(rows["layer_name"] != "") & (rows["target"] == target)]
+def fitted(rows, target="gold", draw=None):
+    drawn = rows["draw"].isna() if draw is None else rows["draw"] == draw
+    return rows[(rows["layer_name"] != "") & (rows["target"] == target) & drawn]
 
 
 @pytest.mark.parametrize("classes", [2, 5])
@@ -58,7 +70,7 @@ def test_equals_a_plain_pipeline(classes):
     """Scaled on each fold's own rows, C by mean log loss over all held-out rows, refitted on all of train."""
     (x, y), (x_dev, y_dev) = toy(classes=classes), toy(classes=classes, seed=1)
     found = examples(x, y, x_dev, y_dev)
-    fit = found.fits[found.fits["layer_name"] == "0"].iloc[0]
+    fit = found.fits[found.fits["layer"] == 0].iloc[0]
 
     def pipeline(C):
         return make_pipeline(StandardScaler(), LogisticRegression(C=C, solver="newton-cholesky", tol=1e-8))
@@ -137,16 +149,19 @@ def test_dev_is_never_looked_at():
     bag = sparse.csr_matrix((rng.random((300, 30)) < 0.2).astype(np.float32))
     kind, layers = {"kind": "sequence-labelling", "options": ProbeOptions()}, {"0": x, "1": x[:, ::2]}
     dev, labels = {"0": x_dev, "1": x_dev[:, ::2]}, Labels(y_dev, np.arange(300) // 3, types_dev)
-    one = examples(layers, train, dev, labels, inputs=Inputs((bag, bag), (x[:, :2], x_dev[:, :2])), **kind)
+    one = examples(layers, train, dev, labels, baselines=Baselines((bag, bag), (x[:, :2], x_dev[:, :2])), **kind)
     x_other = 1e3 * rng.normal(size=(50, 12)).astype(np.float32)
     y_other = np.append([-1], rng.integers(3, size=49))
     types_other = rng.integers(30, 60, size=50)  # some that train lacks
     dev = {"0": x_other, "1": x_other[:, ::2]}
     labels = Labels(y_other, np.arange(50) // 3, types_other, seen=np.ones(50, dtype=bool))
-    other = examples(layers, train, dev, labels, inputs=Inputs((bag, bag[:50]), (x[:, :2], x_other[:, :2])), **kind)
-    assert set(one.fits["target"]) == {"gold", *(f"{c}-{i}" for c in ("shuffled", "control-task") for i in range(3))}
+    other = examples(
+        layers, train, dev, labels, baselines=Baselines((bag, bag[:50]), (x[:, :2], x_other[:, :2])), **kind
+    )
+    asked = set(zip(one.fits["target"], one.fits["draw"].fillna(-1), strict=True))
+    assert asked == {("gold", -1), *((c, i) for c in ("shuffled", "control-task") for i in range(3))}
     assert one.fits[FITTED].astype(str).equals(other.fits[FITTED].astype(str))
-    assert (one.fits[FITTED[4:7]].to_numpy(float).tobytes()) == other.fits[FITTED[4:7]].to_numpy(float).tobytes()
+    assert (one.fits[FITTED[6:9]].to_numpy(float).tobytes()) == other.fits[FITTED[6:9]].to_numpy(float).tobytes()
     moved = x.copy()
     moved[0, 0] += 0.1
     plain, third = (examples(z, y, x_dev, y_dev).fits["digest"].iloc[-1] for z in (x, moved))
@@ -198,7 +213,7 @@ def test_shuffled_labels_stay_at_chance():
     for seed in range(20):
         (x, y), (x_dev, y_dev) = toy(classes=2, seed=seed), toy(classes=2, seed=100 + seed)
         rows = run(x, y, x_dev, y_dev, options=ProbeOptions(resamples=200, controls=1, seed=seed))
-        row = fitted(rows[rows["metric"] == "accuracy"], "shuffled-0").iloc[0]
+        row = fitted(rows[rows["metric"] == "accuracy"], "shuffled", 0).iloc[0]
         inside.append(row["ci_low"] <= 0.5 <= row["ci_high"])
         assert fitted(rows[rows["metric"] == "accuracy"])["ci_low"].iloc[0] > 0.5  # and the true labels do not
     assert np.mean(inside) >= 0.8  # 95 % expected; 15 of 20 or fewer has probability .003
@@ -223,7 +238,7 @@ def test_selectivity():
     control = fitted(rows, "control-task").set_index("layer_name")["value"]
     assert control["0"] == 1.0
     assert control["1"] < 0.8
-    drawn = fitted(rows[rows["target"].str.match(r"control-task-\d") & (rows["layer_name"] == "1")], "control-task-1")
+    drawn = fitted(rows[rows["layer_name"] == "1"], "control-task", 1)
     assert len(drawn) == 1
     select = rows[rows["metric"] == "selectivity(token-accuracy)"].set_index("layer_name")
     assert select.loc["0", "value"] == 0.0
@@ -415,17 +430,12 @@ def test_inputs_that_need_no_model():
 
     length, length_dev = (t[:, None] + rng.normal(size=(len(t), 1)).astype(np.float32) for t in (y, y_dev))
     x, x_dev = (rng.normal(size=(len(t), 5)).astype(np.float32) for t in (y, y_dev))
-    given = Inputs((bag(y), bag(y_dev)), (length, length_dev))
-    rows = run(x, y, x_dev, y_dev, inputs=given, options=ProbeOptions(resamples=50, controls=1))
+    given = Baselines((bag(y), bag(y_dev)), (length, length_dev))
+    rows = run(x, y, x_dev, y_dev, baselines=given, options=ProbeOptions(resamples=50, controls=1))
     part = rows[(rows["metric"] == "accuracy") & (rows["target"] == "gold")].set_index("representation")["value"]
     assert part["bag-of-pieces"] == 1.0
     assert 0.6 < part["length"] < 0.8  # one standard deviation apart: .69
     assert abs(part["mean"] - 0.5) < 0.1
-
-
-def test_pair_features():
-    x = np.array([[1.0, 2.0, 3.0, -1.0]])
-    assert pair_features(x).tolist() == [[1, 2, 3, -1, 2, 3, 3, -2]]
 
 
 def test_bad_input():
@@ -503,10 +513,11 @@ def test_v_information_of_a_control_is_held_against_its_own_classes():
     few = np.array([0, 1])  # word types, so that a draw's shares differ from .9
     types, types_dev = (few[rng.integers(2, size=n)] for n in (3000, 1500))
     rows = run(x, Labels(y, types=types), x_dev, Labels(y_dev, types=types_dev), options=ProbeOptions(resamples=200))
-    part = rows[(rows["metric"] == "v-information") & (rows["layer_name"] == "0")].set_index("target")["value"]
+    part = rows[(rows["metric"] == "v-information") & (rows["layer_name"] == "0")].set_index(["target", "draw"])[
+        "value"
+    ]
     assert part.abs().max() < 0.02
-    for control in ("control-task-0", "control-task-1", "shuffled-0"):
-        assert abs(part[control]) < 0.02
+    assert {("control-task", 0), ("control-task", 1), ("shuffled", 0)} < set(part.index)
     balanced = run(x, y, x_dev, y_dev, options=ProbeOptions(resamples=0, controls=0, balanced=True))
     assert "v-information" not in set(balanced["metric"])
 

@@ -2,16 +2,15 @@
 
 import numpy as np
 import pytest
-import typer
 from tiny import WORDS
-from typer.testing import CliRunner
 
 from probekit.activations import ActivationCache, cache_activations
 from probekit.analyses.mdl import mdl
-from probekit.cli.mdl import mdl_command
+from probekit.cli import main
 from probekit.errors import NonFiniteError, UsageError
 from probekit.probes.codes.mdl import mdl_rows
 from probekit.probes.codes.online import online_code
+from probekit.probes.codes.options import CodeOptions
 from probekit.probes.codes.variational import variational_code
 from probekit.probes.protocol.labels import Labels
 from probekit.rows import read_card, read_rows
@@ -20,8 +19,6 @@ from probekit.tasks.task import Example, Kind, Split, Task
 ABOUT = {"task": "toy", "split": "train", "model": "toy", "representation": "mean"}
 CS = (0.01, 1.0)
 PLAIN = [w for w in WORDS if w.isalpha() and w not in ("good", "cat")]
-app = typer.Typer()
-app.command()(mdl_command)
 
 
 def toy(n=300, d=8, seed=0):
@@ -31,10 +28,16 @@ def toy(n=300, d=8, seed=0):
     return {"0": x, "1": lambda: x + np.eye(d, dtype=np.float32)[0] * 3 * y[:, None].astype(np.float32)}, y
 
 
+def targets(rows):
+    """Targets in their order, with the number of the draw."""
+    pairs = zip(rows["target"], rows["draw"].astype("string").fillna(""), strict=True)
+    return list(dict.fromkeys(f"{target} {draw}".strip() for target, draw in pairs))
+
+
 def test_rows_of_the_online_code():
     layers, y = toy()
-    rows = mdl_rows(layers, y, about=ABOUT, targets=2, Cs=CS)
-    assert rows["target"].unique().tolist() == ["gold", "shuffled-0", "shuffled-1"]
+    rows = mdl_rows(layers, y, about=ABOUT, options=CodeOptions(controls=2, penalties=CS))
+    assert targets(rows) == ["gold", "shuffled 0", "shuffled 1"]
     assert rows["metric"].unique().tolist() == [
         "codelength-bits", "bits-per-example", "compression", "portion-bits-per-example",
     ]  # fmt: skip
@@ -60,7 +63,7 @@ def test_rows_of_the_variational_code(monkeypatch):
     layers, y = toy()
     quick = lambda *args, **more: variational_code(*args, **more, steps=200)  # noqa: E731
     monkeypatch.setattr("probekit.probes.codes.mdl.variational_code", quick)
-    rows = mdl_rows(layers, y, about=ABOUT, targets={"coin": 1 - y}, code="variational")
+    rows = mdl_rows(layers, y, about=ABOUT, targets={"coin": 1 - y}, options=CodeOptions(code="variational"))
     assert set(rows["code"]) == {"variational"}
     one = rows[(rows["layer"] == 1) & (rows["target"] == "coin")].set_index("metric")
     assert one.loc["compression", "value"] > 2
@@ -74,8 +77,10 @@ def test_unlabelled_rows_words_and_control_tasks():
     types = np.arange(300) % 40
     junk = np.full((5, 8), np.nan, dtype=np.float32)  # of rows without a label nothing is asked
     labels = Labels(np.append([-1] * 5, y), np.arange(305) // 6, np.append([0] * 5, types))
-    rows = mdl_rows({"0": np.vstack([junk, x])}, labels, about=ABOUT, targets=1, Cs=CS, classes=3)
-    assert rows["target"].unique().tolist() == ["gold", "shuffled-0", "control-task-0"]
+    rows = mdl_rows(
+        {"0": np.vstack([junk, x])}, labels, about=ABOUT, options=CodeOptions(controls=1, penalties=CS), classes=3
+    )
+    assert targets(rows) == ["gold", "shuffled 0", "control-task 0"]
     whole = rows[rows["portion"] == -1]
     assert set(whole["n"]) == {300}
     assert set(whole["left_out"]) == {5}
@@ -129,38 +134,39 @@ def caches(tiny_model, tmp_path_factory):
 
 
 def call(*words):
-    return CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+    return main(["mdl", *map(str, words)])
 
 
-def test_the_command(caches, tmp_path):
+def test_the_command(caches, tmp_path, capsys):
     path, out = caches[Kind.CLASSIFICATION], tmp_path / "rows.parquet"
-    result = call(path, "--layers", "0,3", "--controls", 2, "--out", out)
-    assert result.exit_code == 0
-    assert "compression" in result.output
-    assert "shuffled (max)" in result.output
+    assert call(path, "--layers", "3,0", "--controls", 2, "--out", out) == 0  # in the order of the model
+    said = capsys.readouterr().out
+    assert "compression" in said
+    assert "shuffled (max)" in said
     rows = read_rows(out)
     assert rows["layer_name"].unique().tolist() == ["0", "3"]
-    assert set(rows["target"]) == {"gold", "shuffled-0", "shuffled-1"}
+    assert targets(rows) == ["gold", "shuffled 0", "shuffled 1"]
+    assert set(rows["analysis"]) == {"mdl"}
     with ActivationCache(path) as cache:
-        assert read_card(out)["caches"][0]["spec_id"] == cache.spec_id
-        again = mdl(cache, layers=[0, 3], controls=2)
+        assert read_card(out)["reads"][0]["digest"] == cache.spec_id
+        again = mdl(cache, layers=[0, -1], controls=2).rows
     assert again["value"].tolist() == rows["value"].tolist()
-    best = again[(again["metric"] == "compression") & (again["layer"] == 0)].set_index("target")["value"]
-    assert best["gold"] > 1.3 > 1.1 > best["shuffled-0"]  # the mean of the embeddings holds the word
+    best = again[(again["metric"] == "compression") & (again["layer"] == 0)].groupby("target")["value"].max()
+    assert best["gold"] > 1.3 > 1.1 > best["shuffled"]  # the mean of the embeddings holds the word
 
 
 def test_words_are_sent_by_sentence(caches):
-    rows = mdl(caches[Kind.SEQUENCE_LABELLING], layers=[0], controls=1)
+    rows = mdl(caches[Kind.SEQUENCE_LABELLING], layers=[0], controls=1).rows
     whole = rows[rows["metric"] == "compression"].set_index("target")["value"]
-    assert list(whole.index) == ["gold", "shuffled-0", "control-task-0"]
+    assert list(whole.index) == ["gold", "shuffled", "control-task"]
     assert whole["gold"] > 5  # the embedding is the word
-    assert whole["gold"] > 2 * whole["shuffled-0"]
+    assert whole["gold"] > 2 * whole["shuffled"]
     assert rows["n"].iloc[0] == 1000
     with pytest.raises(UsageError, match="no pooling to choose"):
         mdl(caches[Kind.SEQUENCE_LABELLING], pooling="mean")
 
 
-def test_what_has_no_code(caches, tmp_path):
+def test_what_has_no_code(caches, tmp_path, capsys):
     with pytest.raises(UsageError, match="toy asks for numbers"):
         mdl(caches[Kind.REGRESSION])
     with pytest.raises(UsageError, match="no layer 9"):
@@ -168,6 +174,8 @@ def test_what_has_no_code(caches, tmp_path):
     with pytest.raises(UsageError, match="no pooling 'last'"):
         mdl(caches[Kind.CLASSIFICATION], pooling="last")
     with pytest.raises(UsageError, match="online or variational, not 'prequential'"):
-        call(caches[Kind.CLASSIFICATION], "--code", "prequential")
-    with pytest.raises(UsageError, match=r"\.parquet or \.csv"):
-        call(caches[Kind.CLASSIFICATION], "--out", tmp_path / "rows.txt")
+        mdl(caches[Kind.CLASSIFICATION], code="prequential")
+    assert call(caches[Kind.CLASSIFICATION], "--code", "prequential") == 2
+    assert "online" in capsys.readouterr().err
+    assert call(caches[Kind.CLASSIFICATION], "--out", tmp_path / "rows.txt") == 2
+    assert ".parquet or .csv" in capsys.readouterr().err

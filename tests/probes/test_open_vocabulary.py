@@ -10,7 +10,7 @@ import probekit
 from probekit.activations import cache_activations
 from probekit.models import load_encoder
 from probekit.models.elmo.files import convert_elmo
-from probekit.probes.protocol.baselines import bag_of_pieces, keys, word_types
+from probekit.probes.protocol.pieces import bag_of_pieces, keys, word_types
 from probekit.tasks.task import Example, Kind, Split, Task
 
 WORDS = "the a cat dog bird sees chases finds red small old and".split()

@@ -65,7 +65,7 @@ def test_kinds():
     rows = [
         *curve([0.5]), record(None, 0.4, estimator="majority", representation="none"),
         record(0, 0.1, metric="mutual-information"), record(0, 9.0, metric="codelength-bits"),
-        record(0, 0.1, metric="difference", of_metric="accuracy", against="layer-0"),
+        record(0, 0.1, analysis="compare", metric="difference(accuracy)", against="layer-0"),
         record(None, 3.0, metric="best-layer", of_metric="accuracy"), *training("a", "fine-tune linear", 0.8),
         domain("x", "y", 0.2), record(None, 0.7, metric="pearson", of_metric="accuracy", corpus="wiki"),
         record(None, 0.1, metric="difference(accuracy)", prefer="cannot tell"), record(None, 1.0, task="alone"),

@@ -6,32 +6,39 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from probekit.cli import main
 from probekit.errors import UsageError
 from probekit.metrics import metric
 from probekit.rows import read_card, read_rows
 from probekit.statistics.bootstrap import estimates, pseudo_values
-from probekit.statistics.comparisons import Correction, Tails, _statistic, _unbent, adjust, compare, paired
+from probekit.statistics.comparisons import _statistic, _unbent, adjust, compare_predictions, paired
+from probekit.statistics.options import CompareOptions, Correction, Tails
 from probekit.statistics.predictions import Predictions, join
 
 ABOUT = {"task": "toy", "split": "dev", "representation": "mean", "estimator": "logistic", "seed": 0}
 
 
-def table(accuracies, n=400, seed=0, *, model="m", checkpoint="", controls=0, gold=None, ids=None):
+def table(accuracies, n=400, seed=0, *, model="m", checkpoint="", controls=0, gold=None, ids=None, **more):
     """Fits whose predictions are right with the probabilities given, a layer each; then controls at one half."""
     rng = np.random.default_rng(seed)
     gold = np.random.default_rng(77).integers(2, size=n) if gold is None else gold
     hard = rng.random(n)
     fits, golds, predicted = [], [], []
-    for target in ["gold", *(f"shuffled-{i}" for i in range(controls))]:
+    for draw in [None, *range(controls)]:
+        target = "gold" if draw is None else "shuffled"
         labels = gold if target == "gold" else rng.permutation(gold)
         for layer, p in enumerate(accuracies):
             right = hard < p if target == "gold" else rng.random(n) < 0.5
-            fits.append({**ABOUT, "model": model, "checkpoint": checkpoint, "target": target, "layer": layer,
-                         "layer_name": str(layer)})  # fmt: skip
+            fits.append({**ABOUT, "model": model, "checkpoint": checkpoint, "target": target, "draw": draw,
+                         "layer": layer, **more})  # fmt: skip
             golds.append(labels)
             predicted.append(np.where(right, labels, 1 - labels))
     ids = np.array([f"dev-{i}" for i in range(n)]) if ids is None else ids
     return Predictions(pd.DataFrame(fits), ids, np.stack(golds), np.stack(predicted), ("accuracy", "matthews"))
+
+
+def compare(e, other=None, **options):
+    return compare_predictions(e, other, CompareOptions(**options))
 
 
 def score(e, fit, name="accuracy"):
@@ -44,8 +51,8 @@ def test_against_a_layer(name):
     rows = compare(e, metric=name)
     assert rows["layer"].tolist() == [1, 2, 3]
     assert rows["value"].tolist() == pytest.approx([score(e, f, name) - score(e, 0, name) for f in (1, 2, 3)])
-    assert set(rows["metric"]) == {"difference"}
-    assert set(rows["of_metric"]) == {name}
+    assert set(rows["metric"]) == {f"difference({name})"}
+    assert set(rows["analysis"]) == {"compare"}
     assert set(rows["against"]) == {"layer 0"}
     assert (rows["p_adjusted"] >= rows["p"]).all()
     assert rows["p_adjusted"].max() < 0.01
@@ -71,7 +78,7 @@ def test_against_controls_is_against_their_mean():
         assert rows.loc[layer, "value"] == pytest.approx(score(e, layer) - mean)
     assert rows.loc[1, "p_adjusted"] < 0.005
     assert rows.loc[0, "p_adjusted"] > 0.05  # the control that must fail: no better than chance
-    one = compare(e, against="shuffled-1").set_index("layer")
+    one = compare(e.take([0, 1, 4, 5]), against="shuffled").set_index("layer")  # a single draw
     assert one.loc[1, "value"] == pytest.approx(score(e, 1) - score(e, 5))
 
 
@@ -101,7 +108,7 @@ def test_two_models_layer_by_layer_whatever_the_order():
 
 
 def test_against_the_random_model():
-    a, b = table([0.6, 0.9]), table([0.5, 0.5], seed=4, checkpoint="random-0")
+    a, b = table([0.6, 0.9]), table([0.5, 0.5], seed=4, checkpoint="random-0", random_weights=0)
     rows = compare(a, b, against="random")
     assert rows["value"].tolist() == pytest.approx([score(a, f) - score(b, f) for f in (0, 1)])
     assert set(rows["against"]) == {"m random-0"}
@@ -186,14 +193,14 @@ def test_holm_against_a_worked_example():
 
 def test_the_same_layer_fitted_twice_is_refused():
     e = table([0.5, 0.6])
-    twice = Predictions(e.fits.assign(layer=0, layer_name="0"), e.ids, e.gold, e.predicted, e.metrics)
+    twice = Predictions(e.fits.assign(layer=0), e.ids, e.gold, e.predicted, e.metrics)
     with pytest.raises(UsageError, match="layer 0 of m was fitted more than once"):
         compare(twice)
 
 
 def whole(e, run):
     """As a training run leaves it: no layer, and its own head."""
-    return replace(e, fits=e.fits.assign(layer=None, layer_name="", checkpoint=run, estimator=f"head of {run}"))
+    return replace(e, fits=e.fits.assign(site="", layer=None, checkpoint=run, estimator=f"head of {run}"))
 
 
 def test_whole_models_have_no_layers():
@@ -202,7 +209,7 @@ def test_whole_models_have_no_layers():
     family = paired(join(a, b), [(0, [1])], "accuracy")
     assert row["value"] == pytest.approx(score(a, 0) - score(b, 0))
     assert (row["ci_low"], row["ci_high"], row["p"]) == (*family.ci[0], family.p[0])
-    assert (row["checkpoint"], row["against"], row["layer_name"]) == ("a", "m b", "")
+    assert (row["checkpoint"], row["against"], row["site"]) == ("a", "m b", "")
     with pytest.raises(UsageError, match=r"against 'layer-0': the tables hold no layers"):
         compare(whole(a, "a"))
     other = whole(b, "b")
@@ -210,31 +217,24 @@ def test_whole_models_have_no_layers():
         compare(whole(a, "a"), replace(other, fits=other.fits.assign(split="test")))
 
 
-def app():
-    """The two commands, as the command line registers them."""
-    import typer
-
-    from probekit.cli.compare import compare_command, summary_command
-
-    both = typer.Typer()
-    both.command("compare")(compare_command)
-    both.command("summary")(summary_command)
-    return lambda *words: both([str(w) for w in words], standalone_mode=False)
-
-
 def test_command_line(tmp_path, capsys):
-    run = app()
+    def run(*words):
+        return main([str(w) for w in words])
+
     a = table([0.6, 0.9, 0.7], controls=2).write(tmp_path / "a.examples.parquet")
     b = table([0.6, 0.7, 0.7], seed=2, checkpoint="other").write(tmp_path / "b.examples.parquet")
-    run("compare", a, "--against", "shuffled", "--tails", "better", "--out", tmp_path / "c.parquet")
+    assert run("compare", a, "--against", "shuffled", "--tails", "better", "--out", tmp_path / "c.parquet") == 0
     rows = read_rows(tmp_path / "c.parquet")
     assert rows["value"].tolist() == pytest.approx(compare(Predictions.read(a), against="shuffled")["value"].tolist())
-    assert read_card(tmp_path / "c.parquet")["arguments"]["correction"] == "max-t"
-    run("compare", a, b, "--metric", "matthews", "--correction", "holm", "--out", tmp_path / "d.csv")
+    recipe = read_card(tmp_path / "c.parquet")["recipe"]
+    assert (recipe["arguments"]["tails"], recipe["defaults"]["correction"]) == ("better", "max-t")
+    assert run("compare", a, b, "--metric", "matthews", "--correction", "holm", "--out", tmp_path / "d.csv") == 0
     assert set(read_rows(tmp_path / "d.csv")["correction"]) == {"holm"}
-    run("summary", a, b, "--out", tmp_path / "s.parquet")
+    assert run("summary", a, b, "--out", tmp_path / "s.parquet") == 0
     best = read_rows(tmp_path / "s.parquet").query("metric == 'best-layer'")
     assert best["value"].iloc[0] == 1
     assert "best-layer" in capsys.readouterr().out
-    with pytest.raises(UsageError, match="max-t and holm, not 'bonferroni'"):
-        run("compare", a, "--correction", "bonferroni")
+    assert run("compare", a, "--correction", "bonferroni") == 2
+    assert "holm" in capsys.readouterr().err
+    assert run("compare", a, "--resamples", 10) == 2
+    assert "resamples are 100 or more" in capsys.readouterr().err

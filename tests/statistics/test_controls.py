@@ -4,9 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from probekit.errors import DataError, UsageError
-from probekit.rows import make_rows
-from probekit.statistics.controls import control_task, selectivity, selectivity_interval, shuffled, shuffled_splits
+from probekit.errors import UsageError
+from probekit.statistics.controls import control_task, selectivity_interval, shuffled, shuffled_splits
 
 
 def labels(n=4000, seed=0):
@@ -89,42 +88,6 @@ def test_control_task_of_numbers_and_of_too_little():
     assert (np.ptp(control_task(types, types, rare, 20, 0)[0], axis=1) == 1).all()  # both labels, always
     with pytest.raises(UsageError, match="two word types"):
         control_task(np.zeros(100, int), types, y, 1, 0)
-
-
-def rows(values):
-    common = {"task": "t", "split": "dev", "model": "m", "representation": "mean", "estimator": "logistic", "seed": 0}
-    return make_rows(
-        {**common, "target": target, "layer": layer, "metric": metric, "value": value, "n": 100, "penalty": 1.0}
-        for target, layer, metric, value in values
-    )
-
-
-def test_selectivity_is_gold_minus_the_mean_of_the_controls():
-    given = rows([
-        ("gold", 0, "accuracy", 0.9), ("control-task-0", 0, "accuracy", 0.5), ("control-task-1", 0, "accuracy", 0.7),
-        ("gold", 1, "accuracy", 0.8), ("shuffled-0", 1, "accuracy", 0.5), ("shuffled-10", 1, "accuracy", 0.4),
-        ("gold", None, "accuracy", 0.4), ("shuffled-0", None, "accuracy", 0.3),
-        ("gold", 2, "f1", 0.8), ("shuffled-0", 2, "accuracy", 0.1),
-    ])  # fmt: skip
-    out = selectivity(given)
-    got = {(r.metric, r.layer_name): (round(r.value, 12), r.controls) for r in out.itertuples()}
-    assert got == {
-        ("selectivity(accuracy)", "0"): (0.3, 2),
-        ("above-shuffled(accuracy)", "1"): (0.35, 2),
-        ("above-shuffled(accuracy)", ""): (0.1, 1),
-    }
-    assert set(out["target"]) == {"gold"}
-    assert out["n"].eq(100).all()
-    assert out["ci_low"].isna().all()
-    assert selectivity(given[given["target"] == "gold"]).empty
-
-
-def test_selectivity_of_two_gold_rows_is_not_guessed():
-    twice = pd.concat([rows([("gold", 0, "accuracy", v), ("shuffled-0", 0, "accuracy", 0)]) for v in (0.5, 0.6)])
-    with pytest.raises(DataError, match="two gold rows of accuracy, layer '0'"):
-        selectivity(twice)
-    by_fold = selectivity(twice.assign(fold=[0, 0, 1, 1]), by=["fold"])
-    assert by_fold["value"].tolist() == [0.5, 0.6]
 
 
 def test_interval_of_selectivity():

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from probekit.statistics.curves import best_layer, centre_of_gravity, curve_summary, expected_layer, first_good_layer
+from probekit.statistics.options import SummaryOptions
 from probekit.statistics.predictions import Predictions
 
 LAYERS = np.arange(5)
@@ -68,7 +69,7 @@ def planted(n=600, layers=9, at=4, seed=0, best=0.85, extra=0):
     frame = pd.DataFrame(
         [
             {"task": "toy", "split": "dev", "model": "m", "representation": "mean", "estimator": "logistic",
-             "target": "gold", "layer": layer, "layer_name": str(layer), "seed": 0}
+             "target": "gold", "layer": layer, "seed": 0}
             for layer in range(layers)
         ]
     )  # fmt: skip
@@ -82,7 +83,7 @@ def _quantile(share):
 
 
 def summary(e, **options):
-    return curve_summary(e, **options).set_index("metric")
+    return curve_summary(e, SummaryOptions(**options)).set_index("metric")
 
 
 def test_a_planted_layer_is_recovered():
@@ -109,7 +110,8 @@ def test_how_often_the_planted_layer_is_found(at):
 def test_errors_are_turned_round_and_final_norm_is_no_layer():
     e = planted()
     loss = np.where(e.predicted == e.gold, 0.1, 2.0).astype(np.float32)
-    frame = e.fits.assign(layer_name=[*e.fits["layer_name"][:-1], "final_norm"])
+    last = e.fits["layer"] == 8
+    frame = e.fits.assign(site=e.fits["site"].mask(last, "final_norm"), layer=e.fits["layer"].mask(last))
     turned = Predictions(frame, e.ids, e.gold, e.predicted, ("accuracy",), None, loss)
     by_loss, by_accuracy = summary(turned, metric="log-loss"), summary(turned)
     np.testing.assert_allclose(by_loss["value"].astype(float), by_accuracy["value"].astype(float), atol=1e-6)

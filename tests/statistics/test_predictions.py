@@ -12,9 +12,7 @@ def fits(layers=4, **columns):
     names = [str(i) for i in range(layers - 1)] + ["final_norm"]
     about = {"task": "toy", "split": "dev", "model": "m", "checkpoint": "", "step": None, "representation": "mean"}
     rest = {"estimator": "logistic", "target": "gold", "penalty": 0.1 / 3, "seed": 0, "n_train": 90}
-    return pd.DataFrame(
-        [{**about, "layer": int(n) if n.isdigit() else None, "layer_name": n, **rest, **columns} for n in names]
-    ).astype({"layer": "Int64", "step": "Int64"})
+    return pd.DataFrame([{**about, "layer": n, **rest, **columns} for n in names])
 
 
 def table(n=30, layers=4, seed=0, own_gold=False, **columns):
@@ -46,7 +44,7 @@ def test_opens_in_pandas_as_one_row_a_fit_and_example(tmp_path):
     wrote = table()
     rows = pd.read_parquet(wrote.write(tmp_path / "a.parquet"))
     assert len(rows) == 4 * 30
-    part = rows[rows["layer_name"] == "2"]
+    part = rows[rows["layer"] == 2]
     assert part["id"].tolist() == wrote.ids.tolist()
     np.testing.assert_array_equal(part["predicted"], wrote.predicted[2])
     pd.testing.assert_frame_equal(rows, wrote.frame(), check_dtype=False, check_categorical=False)

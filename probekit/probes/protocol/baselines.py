@@ -1,203 +1,98 @@
-"""What can be probed instead of activations: bags of pieces, lengths and word types, from the pieces a cache holds.
+"""What is probed beside the layers and needs no model: bags of pieces, lengths, word types, the shares of the classes.
 
-What a probe reaches on these, a layer has to beat: it is known without any model.
+What a probe reaches on these, a layer has to beat. Gold labels only.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
 
 import numpy as np
 from scipy import sparse
-from scipy.special import log_softmax
-from sklearn.linear_model import LogisticRegression, Ridge
 
 from probekit.errors import UsageError
+from probekit.probes.protocol.experiment import Experiment, Fits
+from probekit.probes.protocol.options import LOG_LOSS
+from probekit.probes.solvers.ridge import ALPHAS
+from probekit.probes.solvers.sparse import SPARSE_CS, sparse_path, sparse_ridge
 
-__all__ = [
-    "SPARSE_CS",
-    "LinearPath",
-    "Pieces",
-    "SparsePath",
-    "TypeMajority",
-    "bag_of_pieces",
-    "keys",
-    "length",
-    "sparse_path",
-    "sparse_ridge",
-    "type_majority",
-    "word_types",
-]
+__all__ = ["Baselines", "TypeMajority", "baseline_fits", "constant_fit", "type_majority"]
 
-SPARSE_CS = (1e-4, 1e-3, 1e-2, 1e-1, 0.3, 1.0, 10.0, 100.0)
-
-
-class Pieces(Protocol):
-    """Pieces of n texts or words: item i is ``values[start[i] : start[i] + length[i]]``.
-
-    values : int (t,); start, length : int64 (n,)
-    A cache's ``pieces`` is one such for each text of an example, its ``word_pieces`` one for all words.
-    """
-
-    values: np.ndarray
-    start: np.ndarray
-    length: np.ndarray
-
-
-def keys(parts: Sequence[Pieces]) -> list[tuple[bytes, ...]]:
-    """What tells examples apart: the bytes of the pieces of their texts, one tuple an example.
-
-    parts : one for each text of an example. Comparable between caches of one tokenizer.
-    """
-    return list(zip(*map(_bytes, parts), strict=True))
-
-
-def _bytes(pieces: Pieces) -> list[bytes]:
-    flat, wide = pieces.values.tobytes(), pieces.values.itemsize
-    start, stop = wide * pieces.start, wide * (pieces.start + pieces.length)
-    return [flat[a:b] for a, b in zip(start.tolist(), stop.tolist(), strict=True)]
-
-
-def word_types(*words: Pieces) -> list[np.ndarray]:
-    """A number for each word's sequence of pieces, int64 (w,) for each of the arguments; equal words, equal numbers.
-
-    words : pieces of the words of train, dev …, of one tokenizer. To a tokenizer that marks the blank before a word
-        (RoBERTa, GPT-2) the first word of a sentence is of another type than the same word further on.
-    """
-    codes: dict[bytes, int] = {}
-    return [np.array([codes.setdefault(key, len(codes)) for key in _bytes(w)], dtype=np.int64) for w in words]
-
-
-def length(parts: Sequence[Pieces]) -> np.ndarray:
-    """The number of pieces and its ln(1 + number), of each text of an example: float32 (n, 2 × texts)."""
-    counts = np.stack([p.length for p in parts], axis=1).astype(np.float32)
-    return np.stack([counts, np.log1p(counts)], axis=2).reshape(len(counts), -1)
-
-
-def bag_of_pieces(
-    train: Sequence[Pieces], dev: Sequence[Pieces], *, binary: bool = True
-) -> tuple[sparse.csr_matrix, sparse.csr_matrix]:
-    """Bags of the pieces that occur in train, float32 csr (n_train, v) and (n_dev, v).
-
-    train, dev : one Pieces for each text of an example. Two texts u and v become [u; v; |u - v|; u * v], as the vectors
-        of pairs do (Conneau et al. 2017, section 3.1), of 4 v columns; three or more stand side by side.
-    binary : whether a piece occurs, which serves short texts better than how often (Wang & Manning 2012)
-    Pieces that train lacks are left out of dev.
-    """
-    if len(train) != len(dev):
-        raise UsageError(f"train has {len(train)} texts an example, dev has {len(dev)}.")
-    vocabulary = np.unique(np.concatenate([p.values[_rows(p)] for p in train]))
-    return _joined(train, vocabulary, binary), _joined(dev, vocabulary, binary)
-
-
-def _rows(pieces: Pieces) -> np.ndarray:
-    """Where in ``values`` the pieces of all items lie, in the order of the items."""
-    count = pieces.length
-    return np.arange(int(count.sum())) + np.repeat(pieces.start - (np.cumsum(count) - count), count)
-
-
-def _joined(parts: Sequence[Pieces], vocabulary: np.ndarray, binary: bool) -> sparse.csr_matrix:
-    bags = [_bag(p, vocabulary, binary) for p in parts]
-    if len(bags) == 2:
-        u, v = bags
-        bags += [abs(u - v), u.multiply(v)]
-    return sparse.hstack(bags, format="csr", dtype=np.float32)
-
-
-def _bag(pieces: Pieces, vocabulary: np.ndarray, binary: bool) -> sparse.csr_matrix:
-    n, v = len(pieces.start), len(vocabulary)
-    values, row = pieces.values[_rows(pieces)], np.repeat(np.arange(n), pieces.length)
-    column = np.minimum(np.searchsorted(vocabulary, values), max(v - 1, 0))
-    known = vocabulary[column] == values if v else np.zeros(len(values), dtype=bool)
-    ones = np.ones(int(known.sum()), dtype=np.float32)
-    bag = sparse.csr_matrix((ones, (row[known], column[known])), shape=(n, v))
-    bag.sum_duplicates()
-    if binary:
-        bag.data[:] = 1
-    return bag
+GOLD = {"layer": None, "target": "gold", "draw": None}
 
 
 @dataclass(frozen=True, slots=True)
-class SparsePath:
-    """Logistic regressions on sparse input, one for each of S penalties.
+class Baselines:
+    """Inputs that need no model, for train and dev.
 
-    coef : float64 (S, K, d); intercept : float64 (S, K); converged : bool (S,)
+    bag : float32 csr (n, v), which pieces occur; length : float32 (n, k)
     """
 
-    coef: np.ndarray
-    intercept: np.ndarray
-    converged: np.ndarray
-
-    def log_proba(self, x: sparse.csr_matrix) -> np.ndarray:
-        """Natural logarithms of the classes' probabilities, float32 (S, n, K)."""
-        return np.stack(
-            [
-                log_softmax(x @ w.T + b, axis=1).astype(np.float32)
-                for w, b in zip(self.coef, self.intercept, strict=True)
-            ]
-        )
+    bag: tuple[sparse.csr_matrix, sparse.csr_matrix] | None = None
+    length: tuple[np.ndarray, np.ndarray] | None = None
 
 
-def sparse_path(
-    x: sparse.csr_matrix, codes: np.ndarray, classes: int, Cs: Sequence[float] = SPARSE_CS, *, balanced: bool = False
-) -> SparsePath:
-    """Logistic regressions for each C, each starting from the one before; scikit-learn's, by Newton's method.
-
-    x : csr (n, d), not standardised, which would fill it up; codes : int (n,), 0 … classes-1, or -1 for rows that are
-        left out. A class that does not occur gets probability 0 (-inf). balanced : all classes weigh the same
-    Seconds on one core for 8 values of C: 6 for SST-2 (67,349 texts, 11,570 pieces), 17 for 5,452 texts of 50 classes.
-    Raises UsageError for fewer than two classes, and codes or penalties out of range.
-    """
-    codes = np.asarray(codes)
-    if codes.shape != x.shape[:1] or codes.min() < -1 or codes.max() >= classes:
-        raise UsageError(f"codes of {x.shape[0]} rows, each -1 or 0 … {classes - 1}, are wanted, not {codes.shape}.")
-    if not (len(Cs) and all(0 < c < np.inf for c in Cs)):
-        raise UsageError(f"penalties are positive numbers, not {tuple(Cs)}.")
-    there = np.unique(codes[codes >= 0])
-    if len(there) < 2:
-        raise UsageError("fewer than two classes are labelled; there is nothing to tell apart.")
-    x, codes = x[codes >= 0].astype(np.float64), codes[codes >= 0]
-    coef = np.zeros((len(Cs), classes, x.shape[1]))
-    intercept = np.full((len(Cs), classes), -np.inf)
-    converged = np.zeros(len(Cs), dtype=bool)
-    weight = "balanced" if balanced else None
-    model = LogisticRegression(solver="newton-cg", warm_start=True, tol=1e-6, max_iter=200, class_weight=weight)
-    for s in np.argsort(Cs, kind="stable"):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what does not converge is told by ``converged``
-            model.set_params(C=Cs[s]).fit(x, codes)
-        w, b = model.coef_, model.intercept_
-        binary = len(there) == 2  # one row of weights, for the second class
-        coef[s, there] = np.vstack([0 * w, w]) if binary else w
-        intercept[s, there] = np.append(0, b) if binary else b
-        converged[s] = int(np.max(model.n_iter_)) < model.max_iter
-    return SparsePath(coef, intercept, converged)
+def baseline_fits(experiment: Experiment, given: Baselines) -> Iterator[Callable[[], Fits]]:
+    """Work on the inputs that there are."""
+    if given.bag is not None:
+        yield partial(_bag_fit, experiment, *given.bag)
+    if given.length is not None:
+        about = {"layer": None, "representation": "length"}
+        yield partial(experiment.fit, *given.length, experiment.plain, 1, about)
+    if experiment.sets.train.types is not None and experiment.sets.classes:
+        yield partial(_type_fit, experiment)
 
 
-@dataclass(frozen=True, slots=True)
-class LinearPath:
-    """Ridge regressions on sparse input: coef float64 (S, d), intercept float64 (S,)."""
+def constant_fit(experiment: Experiment) -> Fits:
+    """The class most frequent in train with the shares of classes as probabilities, or the mean."""
+    sets = experiment.sets
+    y, gold = sets.train.y, sets.dev.y
+    about = {**GOLD, "representation": "none"}
+    if not sets.classes:
+        return Fits([{**about, "estimator": "mean"}], np.full((1, len(gold)), y.mean()), None)
+    count = np.bincount(y, minlength=sets.classes)
+    loss = -np.log(np.maximum(count, 0.5) / len(y))[gold]
+    return Fits([{**about, "estimator": "majority"}], np.full((1, len(gold)), count.argmax()), loss[None])
 
-    coef: np.ndarray
-    intercept: np.ndarray
 
-    def predict(self, x: sparse.csr_matrix) -> np.ndarray:
-        """Predicted values, float64 (S, n)."""
-        return (x @ self.coef.T + self.intercept).T
+def _bag_fit(experiment: Experiment, x: sparse.csr_matrix, x_dev: sparse.csr_matrix) -> Fits:
+    """The bag of pieces: scikit-learn's sparse solver; the first fold chooses the penalty."""
+    sets, options = experiment.sets, experiment.options
+    x, x_dev, held = x[sets.rows], x_dev[sets.rows_dev], sets.fold == 0
+    y, y_dev = sets.y[0], sets.y_dev[0]
+    about = {**GOLD, "representation": "bag-of-pieces"}
+    if not sets.classes:
+        alphas = ALPHAS[::-1]
+        errors = ((sparse_ridge(x[~held], y[~held], alphas).predict(x[held]) - y[held]) ** 2).mean(1)
+        best = int(errors.argmin())
+        fit = {**about, "estimator": "ridge", "penalty": alphas[best], "converged": True, "held_out": errors[best]}
+        return Fits([fit], sparse_ridge(x, y, [alphas[best]]).predict(x_dev), None)
+    path = sparse_path(x[~held], y[~held], sets.classes, SPARSE_CS, balanced=options.balanced)
+    log_p = path.log_proba(x[held]).clip(-50)
+    losses = -np.take_along_axis(log_p, y[None, held, None], 2)[..., 0]
+    score = losses.mean(1)
+    if options.choose_by != LOG_LOSS:
+        score = experiment.criterion(y[None, held], log_p.argmax(2)[None], losses[None])[0]
+    best = int(score.argmin())
+    last = sparse_path(x, y, sets.classes, [SPARSE_CS[best]], balanced=options.balanced)
+    log_p = last.log_proba(x_dev)[0].clip(-50)
+    converged = bool(path.converged[best] and last.converged[0])
+    fit = {
+        **{**about, "estimator": "logistic", "penalty": SPARSE_CS[best]},
+        **{"converged": converged, "held_out": score[best]},
+    }
+    return Fits([fit], log_p.argmax(1)[None], -log_p[np.arange(len(y_dev)), y_dev][None])
 
 
-def sparse_ridge(x: sparse.csr_matrix, y: np.ndarray, alphas: Sequence[float]) -> LinearPath:
-    """Minimisers of ‖y - xw - b‖² + alpha ‖w‖² for each alpha, b free; scikit-learn's, by conjugate gradients.
-
-    x : csr (n, d); y : float (n,), NaN for rows that are left out
-    """
-    known = ~np.isnan(y)
-    x, y = x[known].astype(np.float64), y[known]
-    models = [Ridge(alpha=alpha, solver="sparse_cg", tol=1e-8).fit(x, y) for alpha in alphas]
-    return LinearPath(np.stack([m.coef_ for m in models]), np.array([m.intercept_ for m in models]))
+def _type_fit(experiment: Experiment) -> Fits:
+    """The most frequent label of each word type."""
+    sets = experiment.sets
+    majority = type_majority(sets.train.types, sets.y[0], sets.classes)  # type: ignore[arg-type]
+    log_p, gold = majority.log_proba(sets.dev.types).clip(-50), sets.y_dev[0]  # type: ignore[arg-type]
+    fit = {**GOLD, "representation": "word-type", "estimator": "type-majority"}
+    return Fits([fit], log_p.argmax(1)[None], -log_p[np.arange(len(gold)), gold][None])
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,7 +104,7 @@ def _irreplaceable(y: np.ndarray, unit: np.ndarray | None) -> np.ndarray:
 def duplicates(train_keys: Iterable[Hashable], dev_keys: Iterable[Hashable]) -> np.ndarray:
     """Which rows of dev occur in train exactly, bool (n_dev,).
 
-    Keys say what an example is: :func:`~probekit.probes.protocol.baselines.keys` gives the pieces that the model
+    Keys say what an example is: :func:`~probekit.probes.protocol.pieces.keys` gives the pieces that the model
     read. Of a task that labels words they are the sentences' keys; spread the answer over their words.
     """
     seen = set(train_keys)

@@ -1,18 +1,17 @@
-"""What a diagnostic classifier is given: labels of a split, and inputs that need no model."""
+"""What a diagnostic classifier is asked: the labels of a split, their kind, and the metrics to judge by."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from probekit.errors import UsageError
+from probekit.metrics import metric
 
-if TYPE_CHECKING:
-    from scipy import sparse
-
-__all__ = ["Inputs", "Labels"]
+__all__ = ["Labels", "Question"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +50,29 @@ class Labels:
 
 
 @dataclass(frozen=True, slots=True)
-class Inputs:
-    """What is probed beside the layers and needs no model, for train and dev.
+class Question:
+    """What is asked of vectors, the same of every layer.
 
-    bag : float32 csr (n, v), whose pieces occur; length : float32 (n, k)
+    kind : "classification" and "sequence-labelling" (classes) or "regression" (numbers)
+    metrics : names in :data:`probekit.metrics.METRICS`, the main one first; one of them may choose the penalty.
+        "span-f1" wants the sentence of each word (``Labels.groups``) and the names of the tags. The log loss in nats is
+        always measured where classes are predicted.
+    label_names : of the classes
+    about : the columns task, split, model, representation … of the rows
     """
 
-    bag: tuple[sparse.csr_matrix, sparse.csr_matrix] | None = None
-    length: tuple[np.ndarray, np.ndarray] | None = None
+    kind: str
+    metrics: tuple[str, ...]
+    label_names: tuple[str, ...] = ()
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.metrics:
+            raise UsageError("no metric was given.")
+        for name in self.metrics:
+            metric(name)
+
+    @property
+    def classify(self) -> bool:
+        """Whether classes are asked for, not numbers."""
+        return self.kind != "regression"

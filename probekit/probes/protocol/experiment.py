@@ -1,0 +1,159 @@
+"""One experiment: label sets, and how a probe of each is fitted on the vectors of a layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from probekit.errors import NonFiniteError, UsageError
+from probekit.metrics import metric
+from probekit.probes.protocol.label_sets import LabelSets
+from probekit.probes.protocol.labels import Question
+from probekit.probes.protocol.options import LOG_LOSS, ProbeOptions
+from probekit.probes.protocol.selection import Chosen, Estimator, Problem, grid, select
+from probekit.statistics.bootstrap import estimates
+from probekit.statistics.calibration import MEASURES, tempered
+
+__all__ = ["Experiment", "Fits", "Vectors"]
+
+Vectors = Any | Callable[[], Any]
+"""float (n, d), an array or memory map, or a function that gives one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fits:
+    """F fits of one layer or baseline, on the n labelled rows of dev.
+
+    columns : of each fit, as rows have them; predicted : (F, n); loss : (F, n), nats, None for numbers
+    The fits are of the first F label sets.
+    """
+
+    columns: list[dict[str, Any]]
+    predicted: np.ndarray
+    loss: np.ndarray | None
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """What is the same for every layer: the question, the label sets, and how probes are fitted."""
+
+    question: Question
+    sets: LabelSets
+    options: ProbeOptions
+
+    def layer(self, name: str, train: Vectors, dev: Vectors) -> Fits:
+        """Probes of all label sets on one layer."""
+        sizes = self.sets.sizes
+        x = _matrix(train, len(self.sets.rows) + (sizes["left_out_train"] or 0), name)
+        x_dev = _matrix(dev, len(self.sets.rows_dev) + (sizes["left_out_dev"] or 0), name)
+        if x.shape[1] != x_dev.shape[1]:
+            raise UsageError(f"layer {name}: train has {x.shape[1]} features, dev has {x_dev.shape[1]}.")
+        plain = self.plain if self.options.estimator is None else Estimator(self.options.estimator)
+        if (plain is Estimator.RIDGE) == bool(self.sets.classes):
+            raise UsageError(
+                f"{plain} probes do not go with {'classes' if self.sets.classes else 'numbers'} as labels."
+            )
+        return self.fit(x, x_dev, plain, len(self.sets), {"layer": name})
+
+    @property
+    def plain(self) -> Estimator:
+        """The probe that is fitted where no other is asked for, and on baselines."""
+        return Estimator.LOGISTIC if self.sets.classes else Estimator.RIDGE
+
+    def fit(self, x: Any, x_dev: Any, estimator: Estimator, count: int, about: Mapping[str, Any]) -> Fits:
+        """Probes of the first ``count`` label sets on vectors (n, d) and (n_dev, d) of all rows."""
+        sets, options = self.sets, self.options
+        own = options.penalties if estimator == (options.estimator or estimator) else None
+        problem = Problem(
+            x,
+            sets.rows,
+            sets.y[:count],
+            sets.classes,
+            sets.fold,
+            estimator,
+            grid(estimator, own, x.shape[1]),
+            options.balanced,
+            options.max_iter,
+            options.calibrate,
+            sets.train.groups,
+            options.seed,
+        )
+        try:
+            chosen = select(problem, None if options.choose_by == LOG_LOSS else self.criterion)
+        except NonFiniteError as error:
+            raise NonFiniteError(f"{_called(about)}: {error} First in row {_first_bad(x, sets.rows)}.") from None
+        try:
+            loss, predicted = chosen.fitted.outcome(x_dev, sets.rows_dev, sets.y_dev[:count])
+        except NonFiniteError:
+            where = f"First in row {_first_bad(x_dev, sets.rows_dev)}."
+            raise NonFiniteError(f"{_called(about)} of dev holds NaN or infinity. {where}") from None
+        columns = [
+            {**about, "estimator": str(estimator), **target, **_columns(chosen, i)}
+            for i, target in enumerate(sets.targets[:count])
+        ]
+        if options.calibrate and sets.classes:
+            for fit, own_columns in zip(columns, self._calibration(chosen, x_dev), strict=True):
+                fit.update(own_columns)
+        return Fits(columns, predicted[:, 0], None if loss is None else loss[:, 0])
+
+    def _calibration(self, chosen: Chosen, x_dev: Any) -> list[dict[str, Any]]:
+        """Calibration of each fit, as it is and scaled by its temperature."""
+        log_p = chosen.fitted.log_proba(x_dev, self.sets.rows_dev)[:, 0]
+        cooled = tempered(log_p, chosen.temperature)
+        found = []
+        for i, gold in enumerate(self.sets.y_dev[: len(log_p)]):
+            found.append({"temperature": chosen.temperature[i]})
+            for name, measure in MEASURES.items():
+                found[-1][name] = measure(log_p[i : i + 1], gold)[0]
+                found[-1][f"{name}, scaled"] = measure(cooled[i : i + 1], gold)[0]
+        return found
+
+    def criterion(self, y: np.ndarray, predicted: np.ndarray, loss: np.ndarray | None) -> np.ndarray:
+        """Of the metric that chooses, with the sign that makes small good, (targets, settings)."""
+        name = self.options.choose_by
+        if name not in self.question.metrics:
+            known = ", ".join(self.question.metrics)
+            raise UsageError(f"choose_by is log-loss or one of the metrics {known}, not {name!r}.")
+        own, groups, fold = metric(name), None, self.sets.fold
+        if name.startswith("span-"):
+            groups = np.concatenate([self.sets.train.groups[fold == f] for f in range(fold.max() + 1)])  # type: ignore[index]
+        names = self.question.label_names
+        value = [
+            estimates(gold, guess, name, score=own.function, groups=groups, label_names=names)
+            for gold, guess in zip(y, predicted, strict=True)
+        ]
+        return -own.sign * np.stack(value)
+
+
+def _columns(chosen: Chosen, i: int) -> dict[str, Any]:
+    return {
+        "penalty": chosen.setting[i],
+        "held_out": chosen.held_out[i],
+        "penalty_at_edge": bool(chosen.edge[i]),
+        "converged": bool(chosen.converged[i]),
+        "decrement": chosen.decrement[i],
+        "digest": chosen.digest[i],
+    }
+
+
+def _matrix(vectors: Vectors, rows: int, name: str) -> Any:
+    x = vectors() if callable(vectors) else vectors
+    x = x if hasattr(x, "shape") and hasattr(x, "dtype") else np.asarray(x)
+    if len(x.shape) != 2 or x.shape[0] != rows:
+        raise UsageError(f"layer {name}: vectors {x.shape} do not go with {rows} labels; (n, d) is wanted.")
+    return x
+
+
+def _called(about: Mapping[str, Any]) -> str:
+    return f"layer {about['layer']}" if about["layer"] is not None else str(about["representation"])
+
+
+def _first_bad(x: Any, rows: np.ndarray) -> int:
+    for at in np.array_split(rows, -(-len(rows) // 4096)):
+        bad = ~np.isfinite(np.asarray(x[at], dtype=np.float64)).all(1)
+        if bad.any():
+            return int(at[bad.argmax()])
+    return -1

@@ -1,0 +1,98 @@
+"""What the pieces of texts and words say without any model: bags, lengths, word types, and which texts are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from scipy import sparse
+
+from probekit.errors import UsageError
+
+__all__ = ["Pieces", "bag_of_pieces", "keys", "length", "word_types"]
+
+
+class Pieces(Protocol):
+    """Pieces of n texts or words: item i is ``values[start[i] : start[i] + length[i]]``.
+
+    values : int (t,); start, length : int64 (n,)
+    A cache's ``pieces`` is one such for each text of an example, its ``word_pieces`` one for all words.
+    """
+
+    values: np.ndarray
+    start: np.ndarray
+    length: np.ndarray
+
+
+def keys(parts: Sequence[Pieces]) -> list[tuple[bytes, ...]]:
+    """What tells examples apart: the bytes of the pieces of their texts, one tuple an example.
+
+    parts : one for each text of an example. Comparable between caches of one tokenizer.
+    """
+    return list(zip(*map(_bytes, parts), strict=True))
+
+
+def _bytes(pieces: Pieces) -> list[bytes]:
+    flat, wide = pieces.values.tobytes(), pieces.values.itemsize
+    start, stop = wide * pieces.start, wide * (pieces.start + pieces.length)
+    return [flat[a:b] for a, b in zip(start.tolist(), stop.tolist(), strict=True)]
+
+
+def word_types(*words: Pieces) -> list[np.ndarray]:
+    """A number for each word's sequence of pieces, int64 (w,) for each of the arguments; equal words, equal numbers.
+
+    words : pieces of the words of train, dev …, of one tokenizer. To a tokenizer that marks the blank before a word
+        (RoBERTa, GPT-2) the first word of a sentence is of another type than the same word further on.
+    """
+    codes: dict[bytes, int] = {}
+    return [np.array([codes.setdefault(key, len(codes)) for key in _bytes(w)], dtype=np.int64) for w in words]
+
+
+def length(parts: Sequence[Pieces]) -> np.ndarray:
+    """The number of pieces and its ln(1 + number), of each text of an example: float32 (n, 2 × texts)."""
+    counts = np.stack([p.length for p in parts], axis=1).astype(np.float32)
+    return np.stack([counts, np.log1p(counts)], axis=2).reshape(len(counts), -1)
+
+
+def bag_of_pieces(
+    train: Sequence[Pieces], dev: Sequence[Pieces], *, binary: bool = True
+) -> tuple[sparse.csr_matrix, sparse.csr_matrix]:
+    """Bags of the pieces that occur in train, float32 csr (n_train, v) and (n_dev, v).
+
+    train, dev : one Pieces for each text of an example. Two texts u and v become [u; v; |u - v|; u * v], as the vectors
+        of pairs do (Conneau et al. 2017, section 3.1), of 4 v columns; three or more stand side by side.
+    binary : whether a piece occurs, which serves short texts better than how often (Wang & Manning 2012)
+    Pieces that train lacks are left out of dev.
+    """
+    if len(train) != len(dev):
+        raise UsageError(f"train has {len(train)} texts an example, dev has {len(dev)}.")
+    vocabulary = np.unique(np.concatenate([p.values[_rows(p)] for p in train]))
+    return _joined(train, vocabulary, binary), _joined(dev, vocabulary, binary)
+
+
+def _rows(pieces: Pieces) -> np.ndarray:
+    """Where in ``values`` the pieces of all items lie, in the order of the items."""
+    count = pieces.length
+    return np.arange(int(count.sum())) + np.repeat(pieces.start - (np.cumsum(count) - count), count)
+
+
+def _joined(parts: Sequence[Pieces], vocabulary: np.ndarray, binary: bool) -> sparse.csr_matrix:
+    bags = [_bag(p, vocabulary, binary) for p in parts]
+    if len(bags) == 2:
+        u, v = bags
+        bags += [abs(u - v), u.multiply(v)]
+    return sparse.hstack(bags, format="csr", dtype=np.float32)
+
+
+def _bag(pieces: Pieces, vocabulary: np.ndarray, binary: bool) -> sparse.csr_matrix:
+    n, v = len(pieces.start), len(vocabulary)
+    values, row = pieces.values[_rows(pieces)], np.repeat(np.arange(n), pieces.length)
+    column = np.minimum(np.searchsorted(vocabulary, values), max(v - 1, 0))
+    known = vocabulary[column] == values if v else np.zeros(len(values), dtype=bool)
+    ones = np.ones(int(known.sum()), dtype=np.float32)
+    bag = sparse.csr_matrix((ones, (row[known], column[known])), shape=(n, v))
+    bag.sum_duplicates()
+    if binary:
+        bag.data[:] = 1
+    return bag

@@ -1,0 +1,83 @@
+"""How fits are compared and curves summed up: one declaration, for Python, the command line and study files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from probekit.errors import UsageError
+from probekit.recipe import option
+
+__all__ = ["CompareOptions", "Correction", "SummaryOptions", "Tails"]
+
+
+class Correction(StrEnum):
+    """For looking at several layers."""
+
+    MAX_T = "max-t"
+    HOLM = "holm"
+
+
+class Tails(StrEnum):
+    """What counts as a difference: either way, or only where the first is better."""
+
+    TWO_SIDED = "two-sided"
+    BETTER = "better"
+
+
+@dataclass(frozen=True, slots=True)
+class CompareOptions:
+    """What is held against what, and how it is tested.
+
+    Raises
+    ------
+    UsageError
+        For a value out of range.
+    """
+
+    against: str | None = option(
+        None,
+        "layer-0 (any layer-NAME), best, shuffled, control-task or random. Without it: B layer by layer, or layer-0 "
+        "where there is no B.",
+    )
+    metric: str | None = option(None, "One of the table's, or log-loss; the table's first without it.")
+    correction: Correction = option(Correction.MAX_T, "Over the layers: max-t or holm.")
+    tails: Tails = option(Tails.TWO_SIDED, "two-sided, or better: only being better counts.")
+    resamples: int = option(2000, "Of the examples.")
+    level: float = option(0.95, "Coverage of the intervals.")
+    seed: int = option(0, "Of the resamples.")
+
+    def __post_init__(self) -> None:
+        for name, kind in (("correction", Correction), ("tails", Tails)):
+            if (word := getattr(self, name)) not in list(kind):
+                raise UsageError(f"{name} is {' or '.join(kind)}, not {word!r}.")
+            object.__setattr__(self, name, kind(word))
+        check_resamples(self.resamples, self.level, self.seed)
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryOptions:
+    """Of which metric a layer curve is summed up, and its intervals.
+
+    Raises
+    ------
+    UsageError
+        For a value out of range.
+    """
+
+    metric: str | None = option(None, "One of the table's, or log-loss; the table's first without it.")
+    resamples: int = option(1000, "Of the examples.")
+    level: float = option(0.95, "Coverage of the intervals.")
+    seed: int = option(0, "Of the resamples.")
+
+    def __post_init__(self) -> None:
+        check_resamples(self.resamples, self.level, self.seed)
+
+
+def check_resamples(resamples: int, level: float, seed: int) -> None:
+    """Raise UsageError for a bootstrap that says little, or cannot be made."""
+    if resamples < 100 or seed < 0 or not 0 < level < 1:
+        raise UsageError(
+            f"resamples are 100 or more, a seed is 0 or more, and a level lies between 0 and 1, not {resamples}, "
+            f"{seed} and {level:g}."
+        )
