@@ -1,17 +1,38 @@
-"""Device, dtype, threads and progress: what a job is told about the machine it runs on."""
+"""Device, dtype, cores, processes, threads and progress: what a job is told about the machine it runs on."""
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 from probekit.errors import UsageError
+from probekit.files import lock
 
-__all__ = ["Dtype", "Progress", "blas_thread", "cores", "no_progress", "processes", "resolve_device", "torch_threads"]
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+__all__ = [
+    "Dtype",
+    "Inherited",
+    "Progress",
+    "blas_thread",
+    "cores",
+    "local_executor",
+    "no_progress",
+    "processes",
+    "resolve_device",
+    "torch_threads",
+]
 
 
 class Dtype(StrEnum):
@@ -34,13 +55,109 @@ def no_progress(stage: str, done: int, total: int, /, **rates: float) -> None:
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """How many cores this process may use, which may be fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def processes() -> tuple[int, int]:
     """This process's rank and the number of processes, as torchrun tells them; (0, 1) for a process alone."""
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+class Inherited:
+    """An open file that worker processes are to have, too, with the locks on it: an argument of their ``begin``."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def __reduce__(self) -> tuple[Callable[[Any], Inherited], tuple[Any]]:
+        from multiprocessing.reduction import DupFd
+
+        return _inherited, (DupFd(self.fd),)
+
+
+def _inherited(handle: Any) -> Inherited:
+    return Inherited(handle.detach())
+
+
+@contextmanager
+def local_executor(
+    workers: int,
+    *,
+    threads: int | None = None,
+    gpus: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    begin: Callable[..., None] | None = None,
+    given: tuple[Any, ...] = (),
+) -> Iterator[Executor]:
+    """Worker processes on this machine, for the time of the block.
+
+    They end with this process however it ends, SIGKILL too, so that none goes on writing. One that dies breaks the
+    executor, whose futures raise ``concurrent.futures.process.BrokenProcessPool``. Scripts that use it need no
+    ``if __name__ == "__main__"``.
+
+    Parameters
+    ----------
+    workers
+        How many.
+    threads
+        Of each worker, in BLAS, OpenMP and numba; an equal share of the cores where None. One worker alone is told
+        nothing, and has what this process would have.
+    gpus
+        Names as in ``CUDA_VISIBLE_DEVICES``, dealt out: a worker sees one of them.
+    environment
+        Variables that differ from this process's.
+    begin, given
+        A function that each worker calls first, and its arguments.
+    """
+    from multiprocessing import Pipe
+
+    from loky.process_executor import ProcessPoolExecutor
+
+    warnings.filterwarnings("ignore", message="A worker was restarted", category=UserWarning)  # it has grown: well
+    environment = dict(environment or {})
+    if threads or workers > 1:
+        names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+        environment |= dict.fromkeys(names, str(threads or max(1, cores() // workers)))
+    with ExitStack() as stack:
+        theirs, _ours = map(stack.enter_context, Pipe())  # theirs ends when ours does, which this process alone has
+        slots = stack.enter_context(tempfile.TemporaryDirectory(prefix="probekit-workers-"))
+        pool = ProcessPoolExecutor(
+            workers, env=environment, initializer=_begin, initargs=(theirs, slots, tuple(gpus), begin, given),
+            timeout=None,
+        )  # fmt: skip
+        stack.callback(pool.shutdown, wait=True, kill_workers=True)
+        yield pool
+
+
+def _begin(parent: Connection, slots: str, gpus: Sequence[str], begin: Callable[..., None] | None, given: Any) -> None:
+    """A worker's first call: watch the parent, take a GPU."""
+
+    def follow() -> None:
+        try:
+            parent.poll(None)
+        finally:
+            os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+    if gpus:  # CUDA has not begun in this process, and will see one GPU
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpus[_slot(Path(slots)) % len(gpus)]
+    if begin is not None:
+        begin(*given)
+
+
+def _slot(folder: Path) -> int:
+    """The first number that no living worker has; ours until this process ends."""
+    for number in itertools.count():
+        try:
+            _HELD.enter_context(lock(folder / str(number), BlockingIOError()))
+        except BlockingIOError:
+            continue
+        return number
+    raise AssertionError
+
+
+_HELD = ExitStack()
 
 
 @contextmanager

@@ -8,7 +8,6 @@ code gives 0 for an infinite value, this gives infinity.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
@@ -18,7 +17,7 @@ from scipy.special import xlog1py
 
 from probekit.domains import _kernels as kernels
 from probekit.errors import UsageError
-from probekit.runtime import blas_thread
+from probekit.runtime import blas_thread, cores
 
 __all__ = ["ALIKE", "DIRECTED", "Measure", "contributions", "divergences", "js_divergence", "of_js"]
 
@@ -187,7 +186,7 @@ def _tiled(kernel: Callable[..., None], p: np.ndarray, q: np.ndarray, threads: i
     if len(tiles) == 1 or threads == 1:
         list(map(tile, tiles))
     else:
-        with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
+        with ThreadPoolExecutor(threads or cores()) as pool:
             list(pool.map(tile, tiles))
     if same:
         for plane in out:

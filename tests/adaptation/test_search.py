@@ -136,35 +136,27 @@ def test_two_workers_train_what_one_does(write, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("visible", "device", "seen"),
-    [
-        (None, "auto", ["0", "1", "0"]),
-        ("3,GPU-5", "cuda", ["3", "GPU-5", "3"]),
-        ("3,GPU-5", "cuda:1", ["3,GPU-5"] * 3),
-    ],
+    ("visible", "device", "gpus"),
+    [(None, "auto", ["0", "1"]), ("3,GPU-5", "cuda", ["3", "GPU-5"]), ("3,GPU-5", "cuda:1", [])],
     ids=["auto", "cuda", "one"],
 )
-def test_gpus_are_dealt_out_to_workers(visible, device, seen, monkeypatch):
-    """Three workers begin one after another, in this process."""
-    found = []
+def test_which_gpus_are_dealt_out_to_workers(visible, device, gpus, monkeypatch):
+    asked = []
 
     @contextmanager
-    def pool(workers, mp_context, initializer, initargs):
-        for _ in range(workers):
-            initializer(*initargs)
-            found.append(os.environ.get("CUDA_VISIBLE_DEVICES"))
+    def executor(workers, **how):
+        asked.append((workers, how["gpus"], how["threads"]))
         yield
 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
-    monkeypatch.setattr(module.threading.Thread, "start", lambda thread: None)  # it would end this process
-    monkeypatch.setattr(module, "ProcessPoolExecutor", pool)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
+    monkeypatch.setattr(module, "local_executor", executor)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible or "")
     if not visible:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     with module._pool(3, device):
         pass
-    assert found == seen
+    assert asked == [(3, gpus, 2)]
 
 
 def _sees(folder: Path) -> tuple[int, str | None]:
@@ -190,8 +182,7 @@ KILLED = """
 import sys
 from probekit.adaptation.search.search import search
 from probekit.adaptation.search.space import read_space
-if __name__ == "__main__":
-    search(read_space(sys.argv[1]), sys.argv[2], workers=int(sys.argv[3]), device="cpu")
+search(read_space(sys.argv[1]), sys.argv[2], workers=int(sys.argv[3]), device="cpu")
 """
 
 

@@ -24,6 +24,7 @@ from probekit.activations.writing.partial import open_partial
 from probekit.activations.writing.prepare import check_environment
 from probekit.errors import CacheError, ProbekitError
 from probekit.models.encoder import Encoder
+from probekit.runtime import cores
 
 __all__ = ["Loading", "load", "run_workers"]
 
@@ -68,8 +69,7 @@ def run_workers(
     Raises what a worker raised, or CacheError where one was ended.
     """
     workers = min(workers, len(todo))
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads = max(1, min(cores // workers, int(os.environ.get("OMP_NUM_THREADS", cores) or cores)))
+    threads = max(1, min(cores() // workers, int(os.environ.get("OMP_NUM_THREADS") or cores())))
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
     failures: list[dict[str, str]] = []
     processes: list[subprocess.Popen[str]] = []

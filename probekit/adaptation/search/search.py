@@ -13,12 +13,10 @@ from __future__ import annotations
 
 import json
 import logging
-import multiprocessing
 import os
 import shutil
-import threading
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,7 +37,7 @@ from probekit.files import whole, write
 from probekit.metrics import metric
 from probekit.models.identity import identify
 from probekit.rows import evidence, make_rows, write_rows
-from probekit.runtime import Progress, no_progress
+from probekit.runtime import Progress, local_executor, no_progress
 from probekit.tasks import load_task
 from probekit.tasks.task import Task
 
@@ -329,16 +327,9 @@ def _pool(workers: int, device: str = "auto") -> Iterator[Executor]:
         yield _Here()
         return
     gpus = _gpus() if device in ("auto", "cuda") else []
-    threads = max(1, torch.get_num_threads() // workers)
-    context = multiprocessing.get_context("spawn")  # a forked process cannot use CUDA, nor torch's threads
-    begun = (threads, gpus, context.Value("i", 0))
     try:
-        with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker, initargs=begun) as pool:
-            try:
-                yield pool
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        with local_executor(workers, threads=max(1, torch.get_num_threads() // workers), gpus=gpus) as pool:
+            yield pool
     except BrokenProcessPool as error:
         raise ProbekitError(
             "a worker died, perhaps for lack of memory. Run the command again to go on, with fewer --workers."
@@ -351,26 +342,6 @@ def _gpus() -> list[str]:
     return (named.split(",") if named else [str(i) for i in range(torch.cuda.device_count())])[
         : torch.cuda.device_count()
     ]
-
-
-def _begin_worker(threads: int, gpus: list[str], begun: Any) -> None:
-    """Share threads and GPUs, and end with the search, so that no worker goes on writing after it was killed.
-
-    begun : how many workers have begun, shared by them
-    """
-    torch.set_num_threads(threads)
-    with begun.get_lock():
-        number, begun.value = begun.value, begun.value + 1
-    if gpus:  # CUDA has not begun in this process, and will see one GPU
-        os.environ["CUDA_VISIBLE_DEVICES"] = gpus[number % len(gpus)]
-    parent = multiprocessing.parent_process()
-
-    def follow() -> None:
-        if parent is not None:
-            parent.join()
-        os._exit(1)
-
-    threading.Thread(target=follow, daemon=True).start()
 
 
 @contextmanager

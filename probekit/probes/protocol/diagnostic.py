@@ -9,7 +9,6 @@ way beside the gold ones, and so do inputs that need no model. What is evaluated
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -26,7 +25,7 @@ from probekit.probes.protocol.labels import Labels, Question
 from probekit.probes.protocol.options import LOG_LOSS, ProbeOptions
 from probekit.probes.protocol.rows import probe_rows
 from probekit.rows import layer_labels
-from probekit.runtime import Progress, no_progress, torch_threads
+from probekit.runtime import Progress, cores, no_progress, torch_threads
 from probekit.statistics.predictions import Predictions
 
 if TYPE_CHECKING:
@@ -112,8 +111,7 @@ def evaluate_layers(
     work: list[Callable[[], Fits]] = list(baseline_fits(experiment, baselines))  # the longest first
     work += [partial(experiment.layer, name, train_layers[name], dev_layers[name]) for name in train_layers]
     found = [constant_fit(experiment)]
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with threadpool_limits(1), torch_threads(1), ThreadPoolExecutor(options.threads or cores) as pool:
+    with threadpool_limits(1), torch_threads(1), ThreadPoolExecutor(options.threads or cores()) as pool:
         for done, one in enumerate(pool.map(lambda piece: piece(), work), 1):
             found.append(one)
             progress("probe", done, len(work))
