@@ -1,30 +1,29 @@
-"""Several processes on one cache: each loads the model, runs its share of the blocks, and ends when its parent does.
-
-This file is both ends: :func:`run_workers` starts the processes, and :func:`main` is what each of them runs.
-"""
+"""Several processes on one cache: each loads the model, runs its share of the blocks, and ends when its parent does."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from concurrent.futures import as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
+from functools import partial
+from multiprocessing import Pipe
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING
 
-from probekit import errors
 from probekit.activations.writing.extract import run_blocks
 from probekit.activations.writing.journal import Journal
 from probekit.activations.writing.partial import open_partial
 from probekit.activations.writing.prepare import check_environment
-from probekit.errors import CacheError, ProbekitError
+from probekit.errors import CacheError
 from probekit.models.encoder import Encoder
-from probekit.runtime import cores
+from probekit.runtime import Inherited, cores, local_executor
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 __all__ = ["Loading", "load", "run_workers"]
 
@@ -70,97 +69,52 @@ def run_workers(
     """
     workers = min(workers, len(todo))
     threads = max(1, min(cores() // workers, int(os.environ.get("OMP_NUM_THREADS") or cores())))
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
-    failures: list[dict[str, str]] = []
-    processes: list[subprocess.Popen[str]] = []
-    lock = threading.Lock()
+    ours, theirs = Pipe(duplex=False)  # what is sent is short, so that processes need not take turns
 
-    def listen(process: subprocess.Popen[str]) -> None:
-        assert process.stdout is not None
-        for line in process.stdout:
-            message = json.loads(line)
-            with lock:
-                if "error" in message:
-                    failures.append(message)
-                    for other in processes:
-                        other.kill()
-                else:
-                    on_batch(message["sequences"], message["pieces"])
+    def listen() -> None:
+        while (message := ours.recv()) is not None:
+            on_batch(*message)
 
-    with ExitStack() as stack:
-        listeners = []
-        for k in range(workers):
-            job = {
-                "out": str(path), "loading": asdict(loading), "todo": todo[k::workers], "fd": fd, "threads": threads,
-                "batch_tokens": batch_tokens, "allow_nonfinite": allow_nonfinite,
-            }  # fmt: skip
-            process = stack.enter_context(
-                subprocess.Popen(
-                    [sys.executable, "-c", f"import sys, {__name__} as workers; sys.exit(workers.main())"],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    text=True,
-                    env=environment,
-                    pass_fds=(fd,),
-                )
-            )
-            stack.callback(process.kill)
-            assert process.stdin is not None
-            process.stdin.write(json.dumps(job) + "\n")
-            process.stdin.flush()
-            processes.append(process)
-            listeners.append(thread := threading.Thread(target=listen, args=(process,), daemon=True))
-            thread.start()
-        for thread in listeners:
-            thread.join()
-        codes = [process.wait() for process in processes]
-    if failures:
-        kind = getattr(errors, failures[0]["error"], CacheError)
-        raise kind(failures[0]["message"])
-    if any(codes):
-        code = next(c for c in codes if c)
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
-        raise CacheError(
-            f"a worker {how} while writing {path}; out of memory, perhaps. "
-            "What is finished is kept: run the same command again, with fewer --workers."
-        )
+    listener = threading.Thread(target=listen, daemon=True)
+    listener.start()
+    given = (Inherited(fd), theirs, threads)
+    job = partial(_run, path, loading, batch_tokens=batch_tokens, allow_nonfinite=allow_nonfinite)
+    with ours, theirs:
+        try:
+            with local_executor(workers, threads=threads, begin=_begin, given=given) as pool:
+                for done in as_completed([pool.submit(job, todo[k::workers]) for k in range(workers)]):
+                    done.result()
+        except BrokenProcessPool as error:
+            raise CacheError(
+                f"a worker died while writing {path}; out of memory, perhaps. "
+                "What is finished is kept: run the same command again, with fewer --workers."
+            ) from error
+        finally:
+            theirs.send(None)
+            listener.join()
 
 
-def main() -> int:
-    """Run one job; what there is to tell goes to standard output as lines of JSON, and nothing else does."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted too, and ends us
-    tell = _Teller(os.fdopen(os.dup(1), "w"))
-    os.dup2(2, 1)  # whatever else is printed, by libraries in C too, goes to standard error
-    job = json.loads(sys.stdin.readline())
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+_GIVEN: tuple[int, Connection]
+"""In a worker: the journal's descriptor, and where to tell what is done."""
+
+
+def _begin(journal: Inherited, parent: Connection, threads: int) -> None:
+    global _GIVEN
     import torch
 
-    torch.set_num_threads(job["threads"])
-    try:
-        partial = open_partial(Path(job["out"]))
-        encoder = load(Loading(**job["loading"]))
-        check_environment(partial, encoder)
-        run_blocks(
-            partial, encoder, job["todo"], Journal(job["fd"]), batch_tokens=job["batch_tokens"],
-            allow_nonfinite=job["allow_nonfinite"],
-            on_batch=lambda sequences, pieces: tell(sequences=sequences, pieces=pieces),
-        )  # fmt: skip
-    except ProbekitError as error:
-        tell(error=type(error).__name__, message=str(error))
-        return 2
-    return 0
+    _GIVEN = journal.fd, parent
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted too, and ends us
+    os.dup2(2, 1)  # whatever libraries print, those in C too, is no answer of the command
+    torch.set_num_threads(threads)
 
 
-class _Teller:
-    def __init__(self, stream: TextIO) -> None:
-        self.stream = stream
-
-    def __call__(self, **message: object) -> None:
-        self.stream.write(json.dumps(message) + "\n")
-        self.stream.flush()
-
-
-def _end_with_parent() -> None:
-    """Our end of the pipe closes when the parent dies, however it dies."""
-    sys.stdin.read()
-    os._exit(1)
+def _run(path: Path, loading: Loading, todo: Sequence[int], *, batch_tokens: int | None, allow_nonfinite: bool) -> None:
+    """A worker's share."""
+    fd, parent = _GIVEN
+    written = open_partial(path)
+    encoder = load(loading)
+    check_environment(written, encoder)
+    run_blocks(
+        written, encoder, todo, Journal(fd), batch_tokens=batch_tokens, allow_nonfinite=allow_nonfinite,
+        on_batch=lambda sequences, pieces: parent.send((sequences, pieces)),
+    )  # fmt: skip
