@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from probekit.activations.certify import certify
     from probekit.adaptation.train import train
     from probekit.analyses.comparison import compare, summary
+    from probekit.analyses.domains import domains
     from probekit.analyses.information import mi
     from probekit.analyses.mdl import mdl
     from probekit.analyses.probe import probe
@@ -45,6 +46,7 @@ __all__ = [
     "cache_activations",
     "certify",
     "compare",
+    "domains",
     "edge",
     "js_divergence",
     "load_encoder",
@@ -94,10 +96,14 @@ _HOME = {
 }
 
 
+PACKAGES = ("domains", "plots")
+"""Packages that are public under their own name; those that are called like a public function take its calls."""
+
+
 def __getattr__(name: str) -> Any:
     """Import a name when it is first used: ``import probekit`` alone imports neither torch nor pandas."""
-    if name == "plots":
-        return import_module("probekit.plots")
+    if name in PACKAGES:
+        return import_module(f"probekit.{name}")
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
     raise AttributeError(f"module 'probekit' has no attribute {name!r}")

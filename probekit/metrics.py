@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import inf
+from math import inf, log
 from typing import Any, Literal
 
 import numpy as np
@@ -49,6 +49,8 @@ class Metric:
         ``function(y_true, y_pred) -> float``. Class indices or numbers, shape (n,); for ``span-f1`` lists of tag
         names, one list a sentence; for ``token-accuracy`` either of them. Raises UsageError where the two differ in
         length, are empty, or the gold ones hold unlabelled examples (-1 or NaN).
+    alike : bool
+        Of a measure of two things, whether it is large where they are alike: a similarity, not a distance.
     of, derived : str
         Of "selectivity(accuracy)" the metric "accuracy" and the word "selectivity"; "" for a metric of its own.
     """
@@ -60,6 +62,7 @@ class Metric:
     unit: str = ""
     needs: str = ""
     function: Callable[[Any, Any], float] | None = None
+    alike: bool = False
     of: str = ""
     derived: str = ""
 
@@ -262,5 +265,22 @@ METRICS: dict[str, Metric] = _table(
     Metric("bits-per-example", "Bits per example", ABOVE_0, "lower", "bits"),
     Metric("portion-bits-per-example", "Bits per example of a portion", ABOVE_0, "lower", "bits"),
     Metric("compression", "Compression", ABOVE_0),
+    # of two domains; see probekit.domains.options.Measure
+    Metric("js-divergence", "Jensen-Shannon divergence", SHARE, "", "bits"),
+    Metric("js-divergence-nats", "Jensen-Shannon divergence", (0.0, log(2)), "", "nats"),
+    Metric("js-distance", "Jensen-Shannon distance", SHARE, ""),
+    Metric("js-similarity", "1 - Jensen-Shannon divergence", (1 - log(2), 1.0), "", "nats", alike=True),
+    Metric("kl", "Kullback-Leibler divergence", ABOVE_0, "", "nats"),
+    Metric("renyi", "Rényi divergence", ABOVE_0, "", "nats"),
+    Metric("bhattacharyya", "Bhattacharyya distance", ABOVE_0, "", "nats"),
+    Metric("cosine", "Cosine distance", SHARE, ""),
+    Metric("euclidean", "Euclidean distance", ABOVE_0, ""),
+    Metric("variational", "Variational distance", (0.0, 2.0), ""),
+    Metric("vocabulary-overlap", "Vocabulary overlap", SHARE, "", alike=True),
+    Metric("proxy-a-distance", "Proxy A-distance", (-2.0, 2.0), ""),
+    Metric("js-divergence-by-size", "Jensen-Shannon divergence by corpus size", SHARE, "", "bits"),
+    Metric("js-contribution", "Contribution to the Jensen-Shannon divergence", SHARE, "", "bits"),
+    # of distances and what goes with them
+    Metric("kendall", "Kendall correlation", SIGNED),
 )
 """All metrics by name. Those with a function are what a task can be judged by."""

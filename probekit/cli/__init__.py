@@ -59,7 +59,7 @@ def _options(
 
 
 def _register() -> None:
-    from probekit.cli import cache, certify, convert, demo, domains, plot, search, tasks, train
+    from probekit.cli import cache, certify, convert, demo, plot, search, tasks, train
     from probekit.cli.guidelines import guidelines_command
     from probekit.cli.report import report_command
     from probekit.cli.reproduce import reproduce_command
@@ -72,7 +72,6 @@ def _register() -> None:
     app.command("inspect")(cache.inspect_command)
     app.command("verify")(cache.verify_command)
     app.command("certify")(certify.certify_command)
-    app.command("domains")(domains.domains_command)
     app.command("train")(train.train_command)
     app.command("evaluate")(train.evaluate_command)
     app.command("guidelines")(guidelines_command)

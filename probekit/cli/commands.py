@@ -33,6 +33,7 @@ COMMANDS: dict[str, Command] = {
     "mdl": Command("probekit.cli.mdl:mdl", "In how many bits labels can be sent, given a layer.", ANALYSE),
     "compare": Command("probekit.cli.compare:compare", "Paired differences on the same examples.", ANALYSE),
     "summary": Command("probekit.cli.compare:summary", "Layer curves in a few numbers.", ANALYSE),
+    "domains": Command("probekit.cli.domains:domains", "Measure how far the texts of domains are apart.", ANALYSE),
 }
 
 
@@ -79,6 +80,10 @@ def _commas(app: App, commands: Any, arguments: Any) -> None:
             argument.tokens[:] = [
                 token.evolve(value=word.strip())
                 for token in argument.tokens
-                for word in (token.value.split(",") if token.keyword else [token.value])
-                if word.strip() or not token.keyword
+                for word in (_words(token.value) if token.keyword else [token.value])
             ]
+
+
+def _words(text: str) -> list[str]:
+    """The words between commas; an option that was given nothing keeps that, to be told so."""
+    return [word for word in text.split(",") if word.strip()] or [text]

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import isfinite
 from typing import TYPE_CHECKING
 
-import typer
+from probekit.cli.show import console, say
 
 if TYPE_CHECKING:
     import pandas as pd
     from rich.table import Table
 
-    from probekit.domains import Terms
+    from probekit.rows import Result
 
 __all__ = ["show_domains", "show_pairs", "show_terms"]
 
+BY_SIZE = "js-divergence-by-size"
 PAIRS = 45
 """Rows of a table of pairs that are shown, the nearest first; all of them are written."""
 
@@ -26,35 +26,50 @@ NOTES = 5
 """Notes to pairs that are shown."""
 
 
-def show_domains(terms: Terms, rows: pd.DataFrame) -> None:
+def show_domains(result: Result) -> None:
+    """A line for each domain: how much was read, what lies outside the vocabulary, what halves of it give."""
     from rich.markup import escape
 
+    rows = result.rows[result.rows["terms"].notna() & (result.rows["metric"] != BY_SIZE)]
     halves = rows[rows["target"] == "halves"].drop_duplicates("domain_a").set_index("domain_a")
     measured = [f"halves: {halves['metric'].iloc[0]}"] if len(halves) else []
     table = _table("domain", "documents", "tokens", "outside", *measured)
-    for i, name in enumerate(terms.names):
-        cells = [f"{terms.documents[i]:,}", f"{terms.tokens[i]:,}", f"{terms.outside[i] / terms.tokens[i]:.2%}"]
+    domains = _domains(rows)
+    for name, (documents, tokens, outside) in domains.items():
+        cells = [f"{documents:,.0f}", f"{tokens:,.0f}", f"{outside:.2%}"]
         if len(halves):
             value, low, high = (_number(float(halves[key].loc[name])) for key in ("value", "ci_low", "ci_high"))
             cells.append(f"{value}  {low}–{high}")
         table.add_row(escape(name), *cells)
-    _print(f"{len(terms.names)} domains, {len(terms.vocabulary):,} terms", table)
-    for name, pruned in zip(terms.names, terms.pruned, strict=True):
-        if pruned:
-            typer.echo(f"{name}: {pruned:,} tokens of rare terms are outside because memory is bounded.")
+    _print(f"{len(domains)} domains, {rows['terms'].iloc[0]:,.0f} terms", table)
+    pruned = {read.about["domain"]: read.about["pruned"] for read in result.reads if "pruned" in read.about}
+    for name, tokens in pruned.items():
+        if tokens:
+            say(f"{name}: {tokens:,} tokens of rare terms are outside because memory is bounded.")
 
 
-def show_pairs(rows: pd.DataFrame, names: Sequence[str]) -> None:
+def _domains(rows: pd.DataFrame) -> dict[str, tuple[float, float, float]]:
+    """Documents, tokens and share outside of each domain, in the order of the pairs."""
+    found: dict[str, tuple[float, float, float]] = {}
+    for row in rows.to_dict("records"):
+        for side in "ab":
+            told = (float(row[f"{key}_{side}"]) for key in ("documents", "tokens", "outside"))
+            found.setdefault(str(row[f"domain_{side}"]), tuple(told))  # type: ignore[arg-type]
+    return found
+
+
+def show_pairs(rows: pd.DataFrame) -> None:
     """The matrix of a measure, of few domains, and under it each pair with interval and null, the nearest first."""
     from rich.markup import escape
 
-    from probekit.domains.divergence import ALIKE
+    from probekit.metrics import metric as metric_called
 
     rows = rows[rows["target"] == "gold"]
     if rows.empty:
         return
     metric = str(rows["metric"].iloc[0])
-    alike = metric in ALIKE
+    alike = metric_called(metric).alike
+    names = list(dict.fromkeys(rows[["domain_a", "domain_b"]].to_numpy().ravel()))
     rows = rows.sort_values("value", kind="stable", ascending=not alike)
     values = {(a, b): v for a, b, v in zip(rows["domain_a"], rows["domain_b"], rows["value"], strict=True)}
     if len(names) <= MATRIX:
@@ -73,12 +88,12 @@ def show_pairs(rows: pd.DataFrame, names: Sequence[str]) -> None:
         table.add_row(escape(f"{row['domain_a']} – {row['domain_b']}"), *cells)
     _print(metric, table)
     if len(rows) > PAIRS:
-        typer.echo(f"… and {len(rows) - PAIRS:,} more pairs (--out writes all).")
+        say(f"… and {len(rows) - PAIRS:,} more pairs (--out writes all).")
     noted = rows[rows["note"] != ""].head(NOTES + 1).to_dict("records")
     for row in noted[:NOTES]:
-        typer.echo(f"{row['domain_a']} – {row['domain_b']}: {row['note']}.".replace("..", "."))
+        say(f"{row['domain_a']} – {row['domain_b']}: {row['note']}.".replace("..", "."))
     if len(noted) > NOTES:
-        typer.echo("… and notes to more pairs (column note of --out).")
+        say("… and notes to more pairs (column note of --out).")
 
 
 def show_terms(rows: pd.DataFrame) -> None:
@@ -87,10 +102,8 @@ def show_terms(rows: pd.DataFrame) -> None:
     a, b = rows["domain_a"].iloc[0], rows["domain_b"].iloc[0]
     table = _table("term", "bits", "share", a, b, "mostly")
     for row in rows.to_dict("records"):
-        table.add_row(
-            escape(row["term"]), f"{row['value']:.5f}", f"{row['share']:.2%}", f"{row['p']:.3%}", f"{row['q']:.3%}",
-            escape(row["mostly"]),
-        )  # fmt: skip
+        shares = (f"{row['share']:.2%}", f"{row['share_a']:.3%}", f"{row['share_b']:.3%}")
+        table.add_row(escape(row["term"]), f"{row['value']:.5f}", *shares, escape(row["mostly"]))
     _print(f"{a}, {b}: the terms that make up {rows['value'].sum():.4f} bits (raw)", table)
 
 
@@ -112,10 +125,8 @@ def _table(first: str, *names: str) -> Table:
 
 
 def _print(title: str, table: Table) -> None:
-    from rich.console import Console
     from rich.markup import escape
 
-    console = Console()
     if title:
-        console.print(f"[bold]{escape(title)}[/]", highlight=False, soft_wrap=True)
-    console.print(table)
+        console().print(f"[bold]{escape(title)}[/]", highlight=False, soft_wrap=True)
+    console().print(table)

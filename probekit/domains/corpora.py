@@ -14,14 +14,16 @@ import os
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from glob import glob, has_magic
 from pathlib import Path
 from typing import Any, NoReturn
 
-from probekit.errors import DataError, UsageError
+import xxhash
 
-__all__ = ["Chunk", "Corpus", "Unit", "corpus_files", "read_files", "read_hub", "read_texts"]
+from probekit.errors import DataError, UsageError
+from probekit.files import digest
+
+__all__ = ["Chunk", "Corpus", "HubName", "corpus_digest", "corpus_files", "read_files", "read_hub", "read_texts"]
 
 CHUNK = 1 << 18
 """Bytes that are read, and counted, at a time."""
@@ -31,17 +33,8 @@ LONGEST = 1 << 26
 
 JSON_LINES = (".jsonl", ".ndjson")
 
-
-class Unit(StrEnum):
-    """What a document of a text file is."""
-
-    PARAGRAPH = "paragraph"  # lines up to a blank one
-    LINE = "line"
-    FILE = "file"
-
-    @classmethod
-    def _missing_(cls, value: object) -> NoReturn:
-        raise UsageError(f"a document is {value!r}; it is one of {', '.join(cls)}.")
+HUB = "hub:"
+BY_NAME = {"digested": "by name"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +122,59 @@ def read_texts(texts: Iterable[str], source: str = "texts") -> Corpus:
     return Corpus(_marked(((text, None) for text in texts), source))
 
 
-def read_hub(name: str, split: str, *, config: str | None = None, field: str = "text") -> Corpus:
+@dataclass(frozen=True, slots=True)
+class HubName:
+    """A data set of the Hugging Face hub, or a local folder of data files, as ``hub:REPO@SPLIT`` or
+    ``hub:REPO:CONFIG@SPLIT`` names it."""
+
+    repository: str
+    split: str
+    config: str | None = None
+
+    @classmethod
+    def parse(cls, place: str) -> HubName | None:
+        """The name that a place holds; None of places that are no names of the hub, UsageError without a split."""
+        if not place.startswith(HUB):
+            return None
+        name, _, split = place.removeprefix(HUB).rpartition("@")
+        if not name or not split:
+            raise UsageError(f"{place!r} names no split; write hub:REPO@SPLIT or hub:REPO:CONFIG@SPLIT.")
+        repository, _, config = name.partition(":")
+        return cls(repository, split, config or None)
+
+    @property
+    def revision(self) -> str | None:
+        """The commit that the hub has now, or the one that was fetched last where there is no network; else None."""
+        import huggingface_hub as hub
+        from huggingface_hub.constants import HF_HUB_CACHE
+
+        if Path(self.repository).is_dir():
+            return None
+        try:
+            return hub.HfApi().dataset_info(self.repository, timeout=10).sha
+        except Exception:  # offline, private, unknown: the hub has many words for it
+            ref = (
+                Path(HF_HUB_CACHE)
+                / hub.file_download.repo_folder_name(repo_id=self.repository, repo_type="dataset")
+                / "refs"
+                / "main"
+            )
+            return ref.read_text(encoding="utf-8").strip() if ref.is_file() else None
+
+
+def read_hub(
+    name: str, split: str, *, config: str | None = None, field: str = "text", revision: str | None = None
+) -> Corpus:
     """A data set of the Hugging Face hub, or a local folder of data files, streamed; a row's ``field`` is a document.
 
-    No code of the data set is run. Raises DataError where it cannot be loaded or has no such field.
+    No code of the data set is run. ``revision`` is a commit of the hub; the newest for None.
+    Raises DataError where it cannot be loaded or has no such field.
     """
     import datasets
 
     where = f"{name}, {config}" if config else name
     try:
-        rows = datasets.load_dataset(name, config, split=split, streaming=True)
+        rows = datasets.load_dataset(name, config, split=split, streaming=True, revision=revision)
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise DataError(
@@ -151,6 +187,39 @@ def read_hub(name: str, split: str, *, config: str | None = None, field: str = "
             yield _text(row, field, file=f"{where}, {split}", line=number), None
 
     return Corpus(_marked(texts(), f"{name}/{split}"))
+
+
+def corpus_digest(place: str | Path) -> tuple[str, dict[str, str]]:
+    """The digest of what a corpus holds, and how it is known.
+
+    Parameters
+    ----------
+    place : path
+        A file, a folder, a pattern, or ``hub:REPO@SPLIT``.
+
+    Returns
+    -------
+    digest : str
+        xxh3 of names and bytes of the files; of the hub, of the revision (a commit), config and split.
+    about : dict
+        ``revision`` of the hub. ``{"digested": "by name"}`` where the content cannot be had, as of a pipe, or of the
+        hub without a network: the digest is the name then.
+
+    Raises
+    ------
+    DataError
+        For a path that is not there.
+    """
+    name = HubName.parse(str(place))
+    if name is not None and (revision := name.revision):
+        told = json.dumps([name.repository, revision, name.config, name.split])
+        return xxhash.xxh3_128_hexdigest(told.encode()), {"revision": revision}
+    if name is not None and not Path(name.repository).is_dir():
+        return str(place), dict(BY_NAME)
+    top, found = corpus_files(place if name is None else name.repository)
+    if not all(file.is_file() for file in found):
+        return str(place), dict(BY_NAME)
+    return digest(found, top), {}
 
 
 def _marked(texts: Iterable[tuple[str, int | None]], source: str, before: int = 0) -> Iterator[Chunk]:

@@ -17,8 +17,9 @@ import numpy as np
 import xxhash
 
 from probekit.domains import _term_kernels
-from probekit.domains.corpora import Corpus, Unit
-from probekit.domains.scanning import FORM, Bytes, Strings, Tokenize, Tokenizer
+from probekit.domains.corpora import Corpus
+from probekit.domains.options import DocumentUnit, Tokenization
+from probekit.domains.scanning import FORM, Bytes, Strings, Tokenize
 from probekit.errors import DataError, UsageError
 from probekit.runtime import Progress, no_progress
 
@@ -63,9 +64,9 @@ def count(
     name: str,
     corpus: Corpus,
     *,
-    tokenizer: Tokenizer | str | Tokenize = Tokenizer.WORD,
+    tokenizer: Tokenization | str | Tokenize = Tokenization.WORD,
     lower: bool = True,
-    unit: Unit | str = Unit.PARAGRAPH,
+    unit: DocumentUnit | str = DocumentUnit.PARAGRAPH,
     blocks: int = 1000,
     seed: int = 0,
     pairs: int = PAIRS,
@@ -79,10 +80,10 @@ def count(
     pairs : of block and term that are held beside those of the first terms; see ``Counts.pruned``
     Raises DataError where the corpus has no term at all, and what reading it raises.
     """
-    unit = Unit(unit)
+    unit = DocumentUnit(unit)
     if blocks < 1:
         raise UsageError(f"blocks is {blocks}; documents are dealt to 1 or more.")
-    scanner = Strings(tokenizer) if callable(tokenizer) else Bytes(Tokenizer(tokenizer))
+    scanner = Strings(tokenizer) if callable(tokenizer) else Bytes(Tokenization(tokenizer))
     called = getattr(tokenizer, "__name__", "function") if callable(tokenizer) else str(tokenizer)
     lower = lower and not callable(tokenizer)
     form = "" if callable(tokenizer) else FORM
@@ -151,7 +152,7 @@ class _Piece:
     read: int
 
 
-def _pieces(corpus: Corpus, scanner: Bytes | Strings, unit: Unit) -> Iterator[_Piece]:
+def _pieces(corpus: Corpus, scanner: Bytes | Strings, unit: DocumentUnit) -> Iterator[_Piece]:
     source, place = None, np.zeros(3, dtype=np.int64)
     for chunk in corpus.chunks:
         if chunk.source != source:

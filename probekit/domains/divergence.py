@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from enum import StrEnum
 
 import numpy as np
 from scipy.special import xlog1py
 
 from probekit.domains import _kernels as kernels
+from probekit.domains.options import Measure
 from probekit.errors import UsageError
+from probekit.metrics import METRICS
 from probekit.runtime import blas_thread, cores
 
 __all__ = ["ALIKE", "DIRECTED", "Measure", "contributions", "divergences", "js_divergence", "of_js"]
@@ -27,36 +28,7 @@ CLOSE = 1e-7  # bits, below which the difference of sums is replaced by the sum 
 OFF = 1e-6  # how far from 1 a distribution may sum
 
 
-class Measure(StrEnum):
-    """What can be measured of a pair of term distributions p, q over the same v terms; m = (p + q) / 2.
-
-    js-divergence : (KL(p‖m) + KL(q‖m)) / 2 in bits, 0 … 1 (Lin 1991, equation 4.1)
-    js-divergence-nats : the same in nats, 0 … ln 2; js-distance : the root of it in bits, 0 … 1, which is a metric
-        (Endres & Schindelin 2003)
-    js-similarity : 1 - the divergence in nats, what learn-to-select-data calls Jensen-Shannon divergence. Its commit
-        72fcac3 takes KL(p‖m) twice; commit 82430f7, which is meant here, takes both.
-    kl : KL(p‖q) = Σ p ln p/q in nats (Kullback & Leibler 1951), of distributions mixed with a little of the uniform one
-    renyi : ln Σ p^α q^(1 - α) / (α - 1) in nats, α = 0.99 (Rényi 1961); infinite without common terms
-    bhattacharyya : -ln Σ √(p q) in nats (Bhattacharyya 1943); infinite without common terms
-    cosine : 1 - p·q / |p||q|, 0 … 1; euclidean : |p - q|; variational : Σ |p - q|, 0 … 2
-    vocabulary-overlap : of the terms that occur in either, the share that occurs in both (Jaccard), 0 … 1; with
-        js-similarity the only one that is large where domains are alike
-    """
-
-    JS = "js-divergence"
-    JS_NATS = "js-divergence-nats"
-    JS_DISTANCE = "js-distance"
-    JS_SIMILARITY = "js-similarity"
-    KL = "kl"
-    RENYI = "renyi"
-    BHATTACHARYYA = "bhattacharyya"
-    COSINE = "cosine"
-    EUCLIDEAN = "euclidean"
-    VARIATIONAL = "variational"
-    OVERLAP = "vocabulary-overlap"
-
-
-ALIKE = frozenset({Measure.JS_SIMILARITY, Measure.OVERLAP})
+ALIKE = frozenset(measure for measure in Measure if METRICS[measure].alike)
 """Measures that are large where domains are alike."""
 
 DIRECTED = frozenset({Measure.KL, Measure.RENYI})

@@ -31,12 +31,32 @@ def explain(
 ) -> pd.DataFrame:
     """What each term adds to the Jensen-Shannon divergence of two domains: rows, the largest first.
 
-    p, q : (v,), the distributions; vocabulary : the terms; domains : names; tokens : that the distributions rest on
-    top : only so many terms, and a last row ``REST`` for all others together; None for all, without such a row
-    The metric is "js-contribution", ``value`` its bits (see :func:`probekit.domains.divergence.contributions`): they
-    sum to the divergence. Own columns: domain_a, domain_b, term, share (of the divergence; 0 where that is 0), p, q,
-    mostly (the domain that has more of it). Of equal contributions the term first in the vocabulary comes first.
-    Raises UsageError where there are not as many terms as probabilities, for top < 1, and for what is no distribution.
+    Parameters
+    ----------
+    p, q : ndarray
+        (v,), the distributions.
+    vocabulary : sequence of str
+        The terms.
+    domains : tuple of str
+        Names of the two.
+    tokens : tuple of int
+        That the distributions rest on.
+    top : int, optional
+        Only so many terms, and a last row ``REST`` for all others together; all, without such a row, for None.
+
+    Returns
+    -------
+    DataFrame
+        Rows of the metric "js-contribution", ``value`` in bits (see
+        :func:`probekit.domains.divergence.contributions`): they sum to the divergence. Own columns: domain_a,
+        domain_b, term, share (of the divergence; 0 where that is 0), share_a and share_b (of the tokens of each
+        domain), mostly (the domain that has more of it). Of equal contributions the term first in the vocabulary comes
+        first.
+
+    Raises
+    ------
+    UsageError
+        Where there are not as many terms as probabilities, for top < 1, and for what is no distribution.
     """
     bits = contributions(p, q)
     if len(vocabulary) != len(bits):
@@ -51,10 +71,10 @@ def explain(
     whole = bits.sum()
     return make_rows(
         {
-            "task": "domains", "split": "", "model": "", "layer": None, "representation": "terms",
+            "analysis": "domains", "task": "domains", "split": "", "model": "", "representation": "terms",
             "estimator": "plug-in", "target": "gold", "metric": "js-contribution", "value": value, "n": sum(tokens),
             "domain_a": domains[0], "domain_b": domains[1], "term": term, "share": value / whole if whole else 0.0,
-            "p": a, "q": b, "mostly": "" if a == b else domains[0] if a > b else domains[1],
+            "share_a": a, "share_b": b, "mostly": "" if a == b else domains[0] if a > b else domains[1],
         }
         for term, value, a, b in table
     )  # fmt: skip

@@ -15,7 +15,8 @@ import numpy as np
 import xxhash
 from scipy import sparse
 
-from probekit.domains.divergence import Measure, divergences
+from probekit.domains.divergence import divergences
+from probekit.domains.options import Measure
 from probekit.errors import UsageError
 from probekit.runtime import Progress, no_progress
 

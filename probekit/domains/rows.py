@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from probekit.domains.divergence import DIRECTED, Measure
+from probekit.domains.divergence import DIRECTED
+from probekit.domains.options import PROXY, Measure
 from probekit.domains.proxy import Proxy, proxy_distance
 from probekit.domains.resampling import halves, has_like, stream
 from probekit.domains.terms import Terms
@@ -20,9 +21,8 @@ from probekit.runtime import Progress, no_progress
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["PROXY", "domain_rows", "size_rows"]
+__all__ = ["domain_rows", "size_rows"]
 
-PROXY = "proxy-a-distance"
 LONGER = 2.0  # times as long on average, from which on documents are said to differ in length
 
 
@@ -132,9 +132,10 @@ def _note(terms: Terms, blocks: Sequence[int], i: int, j: int) -> str:
 def _about(terms: Terms, i: int, j: int) -> dict[str, Any]:
     documents, outside = terms.documents, terms.outside / np.maximum(terms.tokens, 1)
     return {
-        "task": "domains", "split": "", "model": "", "layer": None, "representation": "terms",
+        "analysis": "domains", "task": "domains", "split": "", "model": "", "layer": None, "representation": "terms",
         "n": int(documents[i] + documents[j] * (i != j)), "domain_a": terms.names[i], "domain_b": terms.names[j],
         "documents_a": int(documents[i]), "documents_b": int(documents[j]),
+        "tokens_a": int(terms.tokens[i]), "tokens_b": int(terms.tokens[j]), "terms": len(terms.vocabulary),
         "outside_a": float(outside[i]), "outside_b": float(outside[j]),
     }  # fmt: skip
 

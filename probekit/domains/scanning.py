@@ -5,34 +5,23 @@ from __future__ import annotations
 import sys
 import unicodedata
 from collections.abc import Callable, Sequence
-from enum import StrEnum
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 import numpy as np
 import xxhash
 
 from probekit.domains import _term_kernels
-from probekit.domains.corpora import Chunk, Unit
+from probekit.domains.corpora import Chunk
+from probekit.domains.options import DocumentUnit, Tokenization
 from probekit.errors import UsageError
 
-__all__ = ["FORM", "Bytes", "Strings", "Tokenize", "Tokenizer", "hugging_face"]
+__all__ = ["FORM", "Bytes", "Strings", "Tokenize", "hugging_face"]
 
 FORM: Final = "NFC"
 """The normal form of terms, so that an é is the same however it was typed; a function's are taken as they come."""
-
-
-class Tokenizer(StrEnum):
-    """How text is cut into terms."""
-
-    WORD = "word"  # runs of letters, digits, marks and connecting punctuation such as _ (Unicode L, N, M, Pc)
-    WHITESPACE = "whitespace"  # what stands between white space
-
-    @classmethod
-    def _missing_(cls, value: object) -> NoReturn:
-        raise UsageError(f"terms are told by {value!r}; it is one of {', '.join(cls)}, or a function.")
 
 
 Tokenize = Callable[[Sequence[str]], Sequence[Sequence[str]]]
@@ -56,8 +45,8 @@ def hugging_face(name: str | Path) -> Tokenize:
     except Exception as error:  # tokenizers raises bare Exception
         reason = " ".join(str(error).split())[:200].rstrip(".")
         raise UsageError(
-            f"{str(name)!r} is no tokenizer ({reason}); wanted {', '.join(Tokenizer)}, a folder with tokenizer.json, "
-            "or a hub id."
+            f"{str(name)!r} is no tokenizer ({reason}); wanted {', '.join(Tokenization)}, a folder with "
+            "tokenizer.json, or a hub id."
         ) from error
     backend.no_truncation()
     backend.no_padding()
@@ -74,7 +63,7 @@ def hugging_face(name: str | Path) -> Tokenize:
 class Bytes:
     """Numbers of words, found in bytes by a kernel."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenization) -> None:
         self.kinds = _kinds(tokenizer)
         self._forget()
 
@@ -83,10 +72,10 @@ class Bytes:
         self.slots, self.hashes = np.full(1 << 12, -1, dtype=np.int32), np.empty(1 << 11, dtype=np.uint64)
         self.bounds, self.arena = np.zeros((1 << 11) + 1, dtype=np.int64), np.empty(0, dtype=np.uint8)
 
-    def cut(self, chunk: Chunk, unit: Unit, place: np.ndarray) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+    def cut(self, chunk: Chunk, unit: DocumentUnit, place: np.ndarray) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
         """The words of a chunk, and the document of each, int32, counted from ``place[0]``, where the last one was."""
-        end = 0 if chunk.marked else -1 if unit is Unit.FILE else ord("\n")
-        paragraphs = unit is Unit.PARAGRAPH and not chunk.marked
+        end = 0 if chunk.marked else -1 if unit is DocumentUnit.FILE else ord("\n")
+        paragraphs = unit is DocumentUnit.PARAGRAPH and not chunk.marked
         before = place.copy()
         words, documents, doubtful = self._cut(chunk.data, end, place, paragraphs=paragraphs)
         if doubtful and not unicodedata.is_normalized(FORM, text := chunk.data.decode()):
@@ -146,7 +135,7 @@ class Strings:
         self.tokenize = tokenize
         self.known: dict[str, int] = {}
 
-    def cut(self, chunk: Chunk, unit: Unit, place: np.ndarray) -> tuple[list[str], np.ndarray]:
+    def cut(self, chunk: Chunk, unit: DocumentUnit, place: np.ndarray) -> tuple[list[str], np.ndarray]:
         """As of ``Bytes``; the function is given the lines of a file, or the documents of other sources."""
         texts = chunk.data.decode().split("\0" if chunk.marked else "\n")
         first = int(place[0])
@@ -159,7 +148,7 @@ class Strings:
                 documents += [int(place[0]) - first] * len(terms)
             place[2] = place[2] and not text.strip(" \t\v\f\r")
             if i < len(texts):
-                if chunk.marked or unit is Unit.LINE or (unit is Unit.PARAGRAPH and place[2]):
+                if chunk.marked or unit is DocumentUnit.LINE or (unit is DocumentUnit.PARAGRAPH and place[2]):
                     place[1] = 0
                 place[2] = 1
         return found, np.array(documents, dtype=np.int32)
@@ -188,14 +177,14 @@ def _longer(array: np.ndarray, length: int) -> np.ndarray:
 
 
 @cache
-def _kinds(tokenizer: Tokenizer) -> np.ndarray:
+def _kinds(tokenizer: Tokenization) -> np.ndarray:
     """For each code point 1 if it belongs to a term, and 2 more if text that holds it may not be in normal form C.
 
     uint8 (0x110000,). Text without such characters is: each is its own normal form, is no mark that has its place among
     others, and is not the second of two that are one character (Unicode Standard Annex 15, sections 1.3 and 9.1).
     """
     characters = [chr(code) for code in range(sys.maxunicode + 1)]
-    if tokenizer is Tokenizer.WHITESPACE:
+    if tokenizer is Tokenization.WHITESPACE:
         inside = [not c.isspace() and c != "\0" for c in characters]
     else:
         inside = [(name := unicodedata.category(c))[0] in "LMN" or name == "Pc" for c in characters]

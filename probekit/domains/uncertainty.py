@@ -31,14 +31,14 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from probekit.domains.divergence import ALIKE, DIRECTED, Measure, divergences, of_js
+from probekit.domains.divergence import ALIKE, DIRECTED, divergences, of_js
+from probekit.domains.options import Measure
 from probekit.domains.resampling import HELD, blocks_of, called, has_like, pair_null, replicates, shares, stream
 from probekit.errors import UsageError
+from probekit.metrics import METRICS
 from probekit.runtime import Progress, no_progress
 
 __all__ = ["Uncertain", "by_size", "uncertainty"]
-
-TOP = {Measure.COSINE: 1.0, Measure.VARIATIONAL: 2.0, Measure.OVERLAP: 1.0}  # ends of ranges that are not 0 … ∞
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def uncertainty(
     for name in wanted:
         ends = of_js(name, bits)
         if ends is None:
-            ends = _around(raw[name], spread[name], TOP.get(Measure(name), np.inf))
+            ends = _around(raw[name], spread[name], METRICS[name].range[1])
         elif name in ALIKE:
             ends = ends[[0, 2, 1]]
         share = np.full_like(taken, np.nan) if of_js(name, bits) is None else taken

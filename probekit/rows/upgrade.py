@@ -39,6 +39,10 @@ def upgrade(rows: pd.DataFrame) -> pd.DataFrame:
     compared = rows["analysis"] == "compare"
     if compared.any():
         rows.loc[compared, "metric"] = "difference(" + rows.loc[compared, "of_metric"].astype(str) + ")"
+    terms = rows["metric"] == "js-contribution"  # p and q were the term's shares of the two domains
+    if terms.any() and "q" in rows:
+        rows["share_a"], rows["share_b"] = rows["p"].where(terms), rows.pop("q").where(terms)
+        rows["p"] = rows["p"].mask(terms)
     return rows
 
 

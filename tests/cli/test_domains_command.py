@@ -1,16 +1,21 @@
 """``probekit domains``: from texts to rows, tables, counts to merge, and one sentence for what is wrong."""
 
 import gzip
+import inspect
 import json
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 
+import probekit
 from probekit.cli import main
 from probekit.domains import count_domains
+from probekit.domains.corpora import corpus_digest
 from probekit.domains.divergence import js_divergence
 from probekit.domains.terms import load_counts
+from probekit.errors import UsageError
 from probekit.rows import read_card, read_rows
 
 COMMON = "the of and to in a is that it was for on with as".split()
@@ -55,9 +60,44 @@ def test_from_texts_to_rows_and_tables(folder, capsys):
     assert explained["value"].sum() == pytest.approx(gold["raw"])
     assert set(explained["term"][:3]) <= {*OWN["sea"], *OWN["law"]}
     card = read_card(out)
-    assert card["arguments"]["domains"]["sea"] == {"documents": 100, "tokens": 900, "pruned": 0}
-    assert card["arguments"]["tokenizer"] == "word"
-    assert card["seeds"] == {"seed": 5}
+    read = card["reads"][0]
+    assert (read["domain"], read["documents"], read["tokens"], read["pruned"]) == ("sea", 100, 900, 0)
+    assert read["counting"]["tokenizer"] == "word"
+    assert read["digest"] == corpus_digest(folder / "sea")[0]
+    assert card["recipe"]["arguments"]["seed"] == 5
+    assert set(rows["analysis"]) == {"domains"}
+
+
+def test_a_command_a_call_and_a_recipe_leave_the_same(folder, tmp_path):
+    texts = [f"sea={folder / 'sea'}", f"law={folder / 'law.jsonl'}"]
+    asked = {"field": "body", "measure": "js-divergence,kl", "explain": [("sea", "law")], "resamples": 40, "draws": 19}
+    called = probekit.domains(*texts, **asked, top=2, cased=True, out=tmp_path / "called.parquet")
+    words = ["--field", "body", "--measure", "js-divergence,kl", "--explain", "sea,law", "--top", "2", "--cased"]
+    assert main(["domains", *texts, *words, *QUICK, "--out", str(tmp_path / "typed.parquet")]) == 0
+    assert main([*called.recipe.words()[1:-2], "--out", str(tmp_path / "again.parquet")]) == 0
+    called.recipe.run(out=tmp_path / "run.parquet")
+    cards = [read_card(tmp_path / f"{name}.parquet") for name in ("called", "typed", "again", "run")]
+    for card in cards:
+        card["recipe"].pop("leaves")
+        for key in ("rows", "words", "seconds", "created"):
+            card.pop(key)
+    assert cards[1:] == cards[:1] * 3
+    for name in ("typed", "again", "run"):
+        pd.testing.assert_frame_equal(read_rows(tmp_path / f"{name}.parquet"), called.rows)
+
+
+def test_the_package_takes_the_calls_of_the_function(folder):
+    assert probekit.domains.count_domains is count_domains
+    assert "measure" in inspect.signature(probekit.domains).parameters
+    with pytest.raises(UsageError, match="takes no 'mesure'; did you mean measure"):
+        probekit.domains("a=b", mesure="kl")
+
+
+def test_where_it_is_counted_is_no_part_of_the_recipe(folder, tmp_path):
+    asked = {"resamples": 40, "draws": 19, "counts": tmp_path / "counts.parquet"}
+    result = probekit.domains(f"sea={folder / 'sea'}", **asked)
+    assert result.recipe.leaves == {"counts": str(tmp_path / "counts.parquet")}
+    assert load_counts(tmp_path / "counts.parquet")[0].name == "sea"
 
 
 def test_halves_that_were_counted_apart_give_the_whole(folder, tmp_path, capsys):
@@ -90,7 +130,9 @@ def test_the_domains_of_a_task(tmp_path, capsys):
     assert main(["domains", "--task", str(tmp_path / "t.toml"), *QUICK, "--out", str(out)]) == 0
     gold = read_rows(out).query("target == 'gold'").iloc[0]
     assert (gold["domain_a"], gold["domain_b"], gold["n"]) == ("law", "sea", 60)
-    assert read_card(out)["arguments"]["domains"]["law"]["tokens"] == 30 * 18  # both sentences
+    read = read_card(out)["reads"][0]
+    assert (read["kind"], read["domain"], read["tokens"]) == ("data", "law", 30 * 18)  # both sentences
+    assert list(read["splits"]) == ["train"]
     assert (
         main(["domains", "--task", "grammar:sentiment", "--split", "dev", f"own={tmp_path / 'train.tsv'}", *QUICK]) == 2
     )
@@ -140,7 +182,10 @@ WRONG = {
     "no task": (["a={0}/sea", "--split", "dev"], "--data-dir and --split belong to --task"),
     "measure": (["a={0}/sea", "b={0}/sea", "--measure", "l7"], "there is no measure 'l7'"),
     "no other": (["a={0}/sea", "--measure", "proxy-a-distance"], "proxy-a-distance measures pairs; give two"),
-    "document": (["a={0}/sea", "--document", "page"], "a document is 'page'; it is one of paragraph, line, file"),
+    "document": (
+        ["a={0}/sea", "--document", "page"],
+        '"page" for --document. Choose from: "paragraph", "line", "file"',
+    ),
     "counts": (["{0}/x.parquet"], "x.parquet: cannot be read"),
 }
 

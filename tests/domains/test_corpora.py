@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from probekit.domains import corpora
-from probekit.domains.corpora import read_files, read_hub, read_texts
+from probekit.domains.corpora import corpus_digest, read_files, read_hub, read_texts
 from probekit.errors import DataError, UsageError
 
 
@@ -175,3 +175,37 @@ def test_a_data_set_is_streamed(tmp_path):
         text(read_hub(str(folder), "train"))
     with pytest.raises(DataError, match="the test split could not be loaded from the Hugging Face hub"):
         read_hub(str(folder), "test")
+
+
+def test_a_corpus_is_known_by_what_it_holds(tmp_path):
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / "a.txt").write_text("one two")
+    known, about = corpus_digest(folder)
+    assert about == {}
+    assert corpus_digest(f"hub:{folder}@train") == (known, {})  # a local folder of data files
+    (folder / "a.txt").write_text("one twp")
+    assert corpus_digest(folder)[0] != known
+    os.mkfifo(tmp_path / "pipe")
+    assert corpus_digest(tmp_path / "pipe") == (str(tmp_path / "pipe"), {"digested": "by name"})
+    with pytest.raises(DataError, match="there is no such file"):
+        corpus_digest(tmp_path / "none")
+
+
+def test_a_corpus_of_the_hub_is_known_by_its_revision_or_else_by_name(tmp_path, monkeypatch):
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    place = "hub:some/texts:plain@train"
+    assert corpus_digest(place) == (place, {"digested": "by name"})
+    refs = tmp_path / "datasets--some--texts/refs"
+    refs.mkdir(parents=True)
+    (refs / "main").write_text("c0ffee")
+    known, about = corpus_digest(place)
+    assert about == {"revision": "c0ffee"}
+    assert known != corpus_digest("hub:some/texts:plain@test")[0]
+    (refs / "main").write_text("decade")
+    assert corpus_digest(place)[0] != known
+    with pytest.raises(UsageError, match="names no split"):
+        corpus_digest("hub:some/texts")

@@ -16,7 +16,8 @@ from scipy.stats import entropy
 
 import probekit
 from probekit.domains import _kernels as kernels
-from probekit.domains.divergence import COLUMNS, TILE, Measure, contributions, divergences, js_divergence, of_js
+from probekit.domains.divergence import COLUMNS, TILE, contributions, divergences, js_divergence, of_js
+from probekit.domains.options import Measure
 from probekit.errors import UsageError
 
 

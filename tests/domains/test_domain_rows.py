@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from probekit.domains.divergence import Measure, divergences
+from probekit.domains.divergence import divergences
+from probekit.domains.options import PROXY, Measure
 from probekit.domains.resampling import halves, stream
-from probekit.domains.rows import PROXY, domain_rows, size_rows
+from probekit.domains.rows import domain_rows, size_rows
 from probekit.domains.terms import Terms
 from probekit.domains.uncertainty import uncertainty
 from probekit.rows import read_rows, write_rows

@@ -23,7 +23,7 @@ def test_contributions_by_hand():
     for row in rows.itertuples():
         assert row.value == pytest.approx(truth[row.term], abs=1e-15)
         assert row.share == pytest.approx(truth[row.term] / js_divergence(P, Q))
-        assert (row.p, row.q) == (P[WORDS.index(row.term)], Q[WORDS.index(row.term)])
+        assert (row.share_a, row.share_b) == (P[WORDS.index(row.term)], Q[WORDS.index(row.term)])
     assert list(rows["mostly"]) == ["government", "fiction", "government", ""]
     assert set(rows["n"]) == {500}
     assert set(rows["metric"]) == {"js-contribution"}
@@ -34,7 +34,7 @@ def test_they_sum_to_the_divergence(top):
     rows = explain(P, Q, WORDS, top=top)
     assert rows["value"].sum() == pytest.approx(js_divergence(P, Q), abs=1e-15)
     assert rows["share"].sum() == pytest.approx(1)
-    assert rows["p"].sum() == pytest.approx(1)
+    assert rows["share_a"].sum() == pytest.approx(1)
     assert len(rows) == {None: 4, 1: 2, 3: 4, 4: 4, 9: 4}[top]
     assert (rows["term"].iloc[-1] == REST) == (top in (1, 3))
 

@@ -1,7 +1,8 @@
 """The proxy A-distance of real counts, which are sparse and of 64-bit indices."""
 
 from probekit.domains import choose_terms, count, read_texts
-from probekit.domains.rows import PROXY, domain_rows
+from probekit.domains.options import PROXY
+from probekit.domains.rows import domain_rows
 
 
 def test_the_proxy_reads_counted_text():

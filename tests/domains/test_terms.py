@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from probekit.domains import corpora, counting, scanning
 from probekit.domains.corpora import read_files, read_texts
 from probekit.domains.counting import count
-from probekit.domains.scanning import Tokenizer
+from probekit.domains.options import DocumentUnit, Tokenization
 from probekit.domains.terms import choose_terms, count_domains, load_counts, merge, save_counts
 from probekit.errors import DataError, UsageError
 
@@ -80,7 +80,7 @@ MARKS = st.sampled_from([*"aeioué\u0301\u0327\u0323\u1100\u1161\u11a8\uac00가\
 @settings(max_examples=200, deadline=None)
 @given(text=st.text(MARKS | st.characters(codec="utf-8"), max_size=12))
 def test_text_without_doubtful_characters_is_in_normal_form(text):
-    doubtful = any(scanning._kinds(Tokenizer.WORD)[ord(c)] & 2 for c in text)
+    doubtful = any(scanning._kinds(Tokenization.WORD)[ord(c)] & 2 for c in text)
     assert doubtful or unicodedata.is_normalized("NFC", text)
 
 
@@ -97,7 +97,7 @@ def test_an_accent_is_the_same_however_it_was_typed(tmp_path):
         merge(found, asit)
 
 
-@pytest.mark.parametrize("unit", corpora.Unit)
+@pytest.mark.parametrize("unit", DocumentUnit)
 @pytest.mark.parametrize("chunk", [7, 64, 1 << 18])
 def test_files_are_counted_as_by_the_twin_whatever_the_chunks(tmp_path, monkeypatch, unit, chunk):
     monkeypatch.setattr(corpora, "CHUNK", chunk)

@@ -8,7 +8,8 @@ from scipy import sparse
 
 from probekit.domains import resampling
 from probekit.domains import uncertainty as room
-from probekit.domains.divergence import Measure, divergences, js_divergence
+from probekit.domains.divergence import divergences, js_divergence
+from probekit.domains.options import Measure
 from probekit.domains.resampling import halves, matched, pair_null, replicates, stream
 from probekit.domains.uncertainty import Uncertain, by_size, uncertainty
 from probekit.errors import UsageError

@@ -1,0 +1,261 @@
+"""How far the texts of domains are from each other: the analysis behind ``probekit domains``."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import xxhash
+
+from probekit.domains.corpora import Corpus, HubName, corpus_digest, read_files, read_hub, read_texts
+from probekit.domains.counting import Counts, count
+from probekit.domains.explain import explain
+from probekit.domains.options import CountOptions, DivergenceOptions, DocumentUnit, Tokenization
+from probekit.domains.rows import domain_rows, size_rows
+from probekit.domains.scanning import hugging_face
+from probekit.domains.terms import Terms, choose_terms, load_counts, merge, save_counts
+from probekit.errors import UsageError
+from probekit.files import digest, read_lines
+from probekit.recipe import Read, current, public
+from probekit.rows import Result, make_rows
+from probekit.runtime import Progress, no_progress
+from probekit.tasks import load_task
+
+__all__ = ["domains"]
+
+
+@public(texts=CountOptions, options=DivergenceOptions)
+def domains(
+    *sources: str,
+    task: str | None = None,
+    data_dir: str | Path | None = None,
+    split: tuple[str, ...] | str | None = None,
+    counts: str | Path | None = None,
+    texts: CountOptions,
+    options: DivergenceOptions,
+    progress: Progress = no_progress,
+) -> Result:
+    """Measure how far the texts of domains are from each other, how sure that is, and which terms make it.
+
+    The Jensen-Shannon divergence of term distributions, in bits: 0 for equal, 1 for nothing in common. Two samples of
+    one population are not at 0: how much sampling alone gives stands beside (null), and is taken off the values of the
+    Jensen-Shannon family, as far as both have terms in common. Intervals draw documents again.
+
+    Parameters
+    ----------
+    *sources : str
+        ``NAME=PATH``: a file, a folder with all below it, or a pattern: text, .jsonl, .gz of either.
+        ``NAME=hub:REPO@SPLIT`` or ``NAME=hub:REPO:CONFIG@SPLIT`` is a data set of the hub; ``COUNTS.parquet`` what
+        ``counts`` wrote.
+    task : str, optional
+        Each domain of a task: the genres of mnli.
+    data_dir : path, optional
+        Folder of the task's files.
+    split : tuple of str, optional
+        Of the task; all for None.
+    counts : path, optional
+        Where the counts of all terms are written (.parquet), to be read again, alone or with others.
+    texts : CountOptions
+        ``tokenizer``, ``cased``, ``document``, ``field`` and ``blocks``; they may be given one by one.
+    options : DivergenceOptions
+        ``measure``, ``vocabulary``, ``resamples``, ``draws``, ``seed``, ``explain``, ``sizes`` …; one by one, too.
+    progress : callable
+        Told how far the work is.
+
+    Returns
+    -------
+    Result
+        A row for each measure and pair of domains, and for the two halves of each domain; see
+        :func:`probekit.domains.rows.domain_rows`. Rows of ``explain`` and ``sizes`` follow.
+
+    Raises
+    ------
+    UsageError
+        For domains of one name, a text given twice, options that a file of counts cannot follow.
+    DataError
+        For text that cannot be read, an empty domain, a domain of one document.
+
+    References
+    ----------
+    Lin (1991), "Divergence measures based on the Shannon entropy", equation 4.1; Ruder & Plank (2017), "Learning to
+    select data for transfer learning with Bayesian Optimization", section 3.2; Peters, Ruder & Smith (2019), Table 6.
+
+    Examples
+    --------
+    >>> result = probekit.domains("fiction=novels/", "wiki=wiki.txt.gz", explain="fiction,wiki")  # doctest: +SKIP
+    >>> result.plot()  # doctest: +SKIP
+    """
+    _check(sources, counts)
+    if task is None and (data_dir is not None or split is not None):
+        raise UsageError("--data-dir and --split belong to --task; name the task.")
+    stop_words = [] if options.stop_words is None else read_lines(Path(options.stop_words))
+    how = _counting(texts, options.seed)
+    found = list(_of_sources(sources, texts, how))
+    of_task = [] if task is None else list(_of_task(task, data_dir, (split,) if isinstance(split, str) else split))
+    counted = _counted([*found, *of_task], how, progress)
+    left_out = _as_terms(stop_words, counted[0])
+    if counts is not None:
+        save_counts(counts, counted)
+    terms = choose_terms(counted, vocabulary=options.vocabulary, min_count=options.min_count, leave_out=left_out)
+    tables = _tables(terms, options, progress)
+    for side in ("a", "b"):  # which are domains of a task, and which corpora
+        is_of_task = tables[0][f"domain_{side}"].isin([one.name for one in of_task])
+        tables[0][f"task_{side}"] = is_of_task.map({True: task, False: ""})
+    reads = [_read(one, counted) for one in (*found, *of_task)]
+    if options.stop_words is not None:
+        reads.append(Read(options.stop_words, "data", digest([Path(options.stop_words)])))
+    rows = make_rows(pd.concat(tables, ignore_index=True) if len(tables) > 1 else tables[0])
+    return Result(rows, reads=tuple(reads))
+
+
+def _tables(terms: Terms, options: DivergenceOptions, progress: Progress) -> list[pd.DataFrame]:
+    """Rows of pairs and halves; of the terms of each pair that is to be explained; of sizes."""
+    for pair in options.pairs:
+        if unknown := [name for name in pair if name not in terms.names]:
+            raise UsageError(f"there is no domain {unknown[0]!r} to explain; there are {', '.join(terms.names)}.")
+    how: dict[str, Any] = {"resamples": options.resamples, "draws": options.draws}
+    tables = [domain_rows(terms, options.measure, **how, seed=options.seed, progress=progress)]
+    if tables[0].empty:
+        raise UsageError(f"{','.join(options.measure)} measures pairs; give two domains or more.")
+    shares, tokens = terms.distributions, terms.totals.sum(axis=1)
+    for pair in options.pairs:
+        i, j = (terms.names.index(name) for name in pair)
+        rest = (int(tokens[i]), int(tokens[j]))
+        tables.append(explain(shares[i], shares[j], terms.vocabulary, domains=pair, tokens=rest, top=options.top))
+    if options.sizes:
+        tables.append(size_rows(terms, seed=options.seed, progress=progress))
+    return tables
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A domain, or a part of one: its text, or what was counted of it; and what is known of its content."""
+
+    name: str
+    content: Corpus | Counts
+    path: str
+    kind: str
+    digest: str
+    about: dict[str, Any]
+
+
+def _read(source: _Source, counted: Sequence[Counts]) -> Read:
+    """What a card keeps of a source, and what was counted of the whole domain, and how."""
+    own = next(c for c in counted if c.name == source.name)
+    numbers = {"documents": own.documents, "tokens": own.tokens, "pruned": own.pruned}
+    about = {"domain": source.name, **numbers, "counting": own.settings, **source.about}
+    return Read(source.path, source.kind, source.digest, about)
+
+
+def _check(sources: Sequence[str], counts: str | Path | None) -> None:
+    """Raise UsageError, before anything is read, for a text given twice and a place where no counts can be written."""
+    recipe = current()
+    out = recipe.leaves.get("out") if recipe else None
+    if counts is not None and (Path(counts).suffix != ".parquet" or str(counts) == out):
+        raise UsageError(f"counts are written as .parquet, to a file of their own, not to {counts}.")
+    paths = [str(Path(source).resolve()) for source in sources]
+    if again := sorted({path for path in paths if paths.count(path) > 1}):
+        raise UsageError(f"{again[0]} is given twice; its documents would count double.")
+
+
+def _counting(texts: CountOptions, seed: int) -> dict[str, Any]:
+    """How texts are counted, with the defaults of what was not given."""
+    name = texts.tokenizer or Tokenization.WORD
+    return {
+        "tokenizer": Tokenization(name) if name in list(Tokenization) else hugging_face(name),
+        "lower": not texts.cased,
+        "unit": texts.document or DocumentUnit.PARAGRAPH,
+        "blocks": texts.blocks or 1000,
+        "seed": seed,
+    }
+
+
+def _of_sources(sources: Sequence[str], texts: CountOptions, how: Mapping[str, Any]) -> Iterator[_Source]:
+    """Text by its name, NAME=PATH, and files of counts, each with all domains that it holds."""
+    for source in sources:
+        name, equals, place = source.partition("=")
+        if equals and name and place:
+            hub = HubName.parse(place)
+            corpus = None if hub else read_files(place, field=texts.field)  # what is not there is told first
+            known, about = corpus_digest(place)
+            if hub:
+                at = about.get("revision")
+                corpus = read_hub(hub.repository, hub.split, config=hub.config, field=texts.field, revision=at)
+            assert corpus is not None
+            yield _Source(name, corpus, place, "corpus", known, about)
+        elif source.endswith(".parquet"):
+            known = digest([Path(source)]) if Path(source).is_file() else ""
+            for part in load_counts(source):
+                _agrees(source, part, texts, how)
+                yield _Source(part.name, part, source, "corpus", known, {})
+        else:
+            raise UsageError(f"{source!r} names no domain; write NAME={source}, or the name of a file of counts.")
+
+
+def _agrees(source: str, counts: Counts, texts: CountOptions, how: Mapping[str, Any]) -> None:
+    """Refuse options that were given and say otherwise than a file of counts, which cannot follow them any more.
+
+    The seed may be another: what is drawn of the counts follows it, though not which documents are a block.
+    """
+    asked = {
+        "tokenizer": ("tokenizer", getattr(how["tokenizer"], "__name__", str(how["tokenizer"]))),
+        "cased": ("lower", int(how["lower"])),
+        "document": ("unit", str(how["unit"])),
+        "blocks": ("blocks", how["blocks"]),
+    }
+    for option, (key, value) in asked.items():
+        if getattr(texts, option) is not None and value != (made := counts.settings.get(key)):
+            raise UsageError(
+                f"--{option} was given, and {source} was counted otherwise ({key} {made}, not {value}); leave it out, "
+                "or count the texts anew."
+            )
+
+
+def _of_task(task: str, data_dir: str | Path | None, splits: Sequence[str] | None) -> Iterator[_Source]:
+    """Each domain of a task with its sentences; without domains, all as one.
+
+    A document is a first sentence with all second sentences that it has (MNLI's premises have three hypotheses each),
+    each read once: apart they would count as several documents that tell the same.
+    """
+    loaded = load_task(task, data_dir)
+    parts = {name: loaded.split(name) for name in splits or loaded.splits}
+    digests = {name: part.digest() for name, part in parts.items()}
+    known = xxhash.xxh3_128_hexdigest(json.dumps(digests).encode())
+    texts: dict[str, dict[str, dict[str, None]]] = {}
+    for part in parts.values():
+        for example in part:
+            own = texts.setdefault(example.domain or loaded.name, {}).setdefault(example.text, {})
+            own |= {} if example.pair is None else {example.pair: None}
+    for name in sorted(texts):
+        documents = ["\n".join([first, *others]) for first, others in texts[name].items()]
+        yield _Source(name, read_texts(documents, name), task, "data", known, {"splits": digests})
+
+
+def _counted(sources: Sequence[_Source], how: Mapping[str, Any], progress: Progress) -> list[Counts]:
+    """The counts of each domain; those of one name from files of counts are merged, and come first."""
+    if not sources:
+        raise UsageError("no text was given; write NAME=PATH for each domain, or --task.")
+    loaded: dict[str, Counts] = {}
+    for one in sources:
+        if isinstance(one.content, Counts):
+            before = loaded.get(one.name)
+            loaded[one.name] = one.content if before is None else merge(before, one.content)
+    texts = [(one.name, one.content) for one in sources if isinstance(one.content, Corpus)]
+    names = [*loaded, *(name for name, _ in texts)]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise UsageError(
+            f"several domains are called {', '.join(map(repr, twice))}; give each a name of its own, or put the files "
+            "of one in a folder."
+        )
+    return [*loaded.values(), *(count(name, corpus, **how, progress=progress) for name, corpus in texts)]
+
+
+def _as_terms(words: Sequence[str], counts: Counts) -> list[str]:
+    """Words as the terms of ``counts`` are written."""
+    words = [word.lower() if counts.settings["lower"] else word for line in words if (word := line.strip())]
+    return [unicodedata.normalize("NFC", word) for word in words] if counts.settings.get("form") else words
