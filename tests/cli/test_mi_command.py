@@ -101,9 +101,9 @@ def test_from_caches_to_rows_a_table_and_a_figure(caches, tmp_path, capsys):
 
 def test_a_command_a_call_and_a_recipe_leave_the_same(caches, tmp_path):
     plain = str(caches["plain"])
-    asked = {"layers": (0, 2), "estimator": ("edge", "edge-4.3.1"), "shuffles": 19, "controls": 2, "seed": 2}
+    asked = {"layers": (0, -1), "estimator": ("edge", "edge-4.3.1"), "shuffles": 19, "controls": 2, "seed": 2}
     called = mi(plain, **asked, out=tmp_path / "called.parquet")
-    words = ["mi", plain, "--layers", "0,2", "--estimator", "edge,edge-4.3.1", "--shuffles", "19", "--controls", "2"]
+    words = ["mi", plain, "--layers", "0,-1", "--estimator", "edge,edge-4.3.1", "--shuffles", "19", "--controls", "2"]
     assert main([*words, "--seed", "2", "--out", str(tmp_path / "typed.parquet")]) == 0
     assert main([*called.recipe.words()[1:-2], "--out", str(tmp_path / "again.parquet")]) == 0
     cards = [read_card(tmp_path / f"{name}.parquet") for name in ("called", "typed", "again")]
