@@ -20,7 +20,7 @@ from probekit.errors import UsageError
 from probekit.metrics import METRICS
 from probekit.runtime import blas_thread, cores
 
-__all__ = ["ALIKE", "DIRECTED", "Measure", "contributions", "divergences", "js_divergence", "of_js"]
+__all__ = ["ALIKE", "DIRECTED", "contributions", "divergences", "js_divergence", "of_js"]
 
 TILE = 32  # domains on each side of what one thread does at a time
 COLUMNS = 4096  # terms that are raised to a power, and multiplied, at a time
