@@ -16,9 +16,12 @@ if TYPE_CHECKING:
     from probekit import plots
     from probekit.activations import ActivationCache, cache_activations, verify
     from probekit.activations.certify import certify
+    from probekit.adaptation.evaluate import evaluate
+    from probekit.adaptation.search.search import search
     from probekit.adaptation.train import train
     from probekit.analyses.comparison import compare, summary
     from probekit.analyses.domains import domains
+    from probekit.analyses.guidelines import guidelines
     from probekit.analyses.information import mi
     from probekit.analyses.mdl import mdl
     from probekit.analyses.probe import probe
@@ -48,6 +51,8 @@ __all__ = [
     "compare",
     "domains",
     "edge",
+    "evaluate",
+    "guidelines",
     "js_divergence",
     "load_encoder",
     "load_task",
@@ -59,6 +64,7 @@ __all__ = [
     "read",
     "read_rows",
     "run_demo",
+    "search",
     "summary",
     "train",
     "verify",
@@ -70,6 +76,9 @@ _HOME = {
     "cache_activations": "probekit.activations",
     "verify": "probekit.activations",
     "certify": "probekit.activations.certify",
+    "evaluate": "probekit.adaptation.evaluate",
+    "guidelines": "probekit.analyses.guidelines",
+    "search": "probekit.adaptation.search.search",
     "train": "probekit.adaptation.train",
     "run_demo": "probekit.demo",
     "js_divergence": "probekit.domains.divergence",

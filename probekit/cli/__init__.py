@@ -59,8 +59,7 @@ def _options(
 
 
 def _register() -> None:
-    from probekit.cli import cache, certify, convert, demo, plot, search, tasks, train
-    from probekit.cli.guidelines import guidelines_command
+    from probekit.cli import cache, certify, convert, demo, plot, tasks
     from probekit.cli.report import report_command
     from probekit.cli.reproduce import reproduce_command
     from probekit.cli.results import clean_command, results_command
@@ -72,10 +71,6 @@ def _register() -> None:
     app.command("inspect")(cache.inspect_command)
     app.command("verify")(cache.verify_command)
     app.command("certify")(certify.certify_command)
-    app.command("train")(train.train_command)
-    app.command("evaluate")(train.evaluate_command)
-    app.command("guidelines")(guidelines_command)
-    app.command("search")(search.search_command)
     app.command("report")(report_command)
     app.command("table")(table_command)
     app.command("reproduce")(reproduce_command)

@@ -13,7 +13,7 @@ from probekit.errors import UsageError
 from probekit.plots.domains import WRITTEN, write
 from probekit.plots.panels import SMALL, bare, even, fitting, grid, inches, same_labels, width_of
 from probekit.plots.style import COLOURS, FAINT, INK, MARKERS, lower_is_better, metric_title
-from probekit.rows import make_rows
+from probekit.rows import fit_labels, make_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,7 +63,7 @@ def _of_table(rows: pd.DataFrame) -> pd.DataFrame:
         raise UsageError(
             f"the rows lack {', '.join(sorted(lacking))}; give those that probekit table domains --rows wrote."
         )
-    return rows
+    return rows.assign(estimator=fit_labels(rows))
 
 
 def relation_panels(

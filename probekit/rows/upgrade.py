@@ -36,6 +36,8 @@ def upgrade(rows: pd.DataFrame) -> pd.DataFrame:
     if "kept" in rows and codes.any():  # the name of a column of trained models, too
         rows["features_kept"] = rows["kept"].where(codes)
         rows["kept"] = rows["kept"].mask(codes)
+    if (rows["head"] != "").any():
+        rows["headline"] = _headline(rows)
     compared = rows["analysis"] == "compare"
     if compared.any():
         rows.loc[compared, "metric"] = "difference(" + rows.loc[compared, "of_metric"].astype(str) + ")"
@@ -98,3 +100,17 @@ def _variant(row: Mapping[Any, Any]) -> str:
     known = f"{before}.".startswith(f"{task}.")
     told = before.removeprefix(task) if known else f".{before.partition('.')[2]}"
     return f"{told}.".removeprefix(f".{model}.").strip(".") if regime else ""
+
+
+def _headline(rows: pd.DataFrame) -> pd.Series:
+    """The one number of each run: of its kept weights the main metric, whose rows came first, on its last split."""
+    import pandas as pd
+
+    kept = rows["kept"].fillna(value=False).astype(bool) if "kept" in rows else pd.Series(data=False, index=rows.index)
+    found = rows[kept & (rows["head"] != "") & ~rows["metric"].astype("string").str.contains("loss|squared-error|mix-")]
+    key = ["model", "task", "trained_on", "checkpoint"]
+    found = found[found["metric"] == found.groupby(key, sort=False)["metric"].transform("first")]
+    last = found[found["split"] == found.groupby(key, sort=False)["split"].transform("last")]
+    own = [*key, *({"seed"} & set(rows)), "value"]
+    last = last.drop_duplicates(own, keep="last")  # dev may have been the test split, too
+    return pd.Series(rows.index.isin(last.index), index=rows.index)
