@@ -13,15 +13,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from probekit import plots
+    from probekit import plots, report
     from probekit.activations import ActivationCache, cache_activations, verify
     from probekit.activations.certify import certify
-    from probekit.adaptation.evaluate import evaluate
-    from probekit.adaptation.search.search import search
     from probekit.adaptation.train import train
     from probekit.analyses.comparison import compare, summary
     from probekit.analyses.domains import domains
-    from probekit.analyses.guidelines import guidelines
     from probekit.analyses.information import mi
     from probekit.analyses.mdl import mdl
     from probekit.analyses.probe import probe
@@ -31,6 +28,7 @@ if TYPE_CHECKING:
     from probekit.information import mutual_information
     from probekit.information.edge import edge
     from probekit.models import load_encoder
+    from probekit.plots import plot
     from probekit.probes import LogisticPath, RidgePath
     from probekit.recipe import Recipe
     from probekit.rows import Result, read, read_rows, write_rows
@@ -51,20 +49,19 @@ __all__ = [
     "compare",
     "domains",
     "edge",
-    "evaluate",
-    "guidelines",
     "js_divergence",
     "load_encoder",
     "load_task",
     "mdl",
     "mi",
     "mutual_information",
+    "plot",
     "plots",
     "probe",
     "read",
     "read_rows",
+    "report",
     "run_demo",
-    "search",
     "summary",
     "train",
     "verify",
@@ -76,9 +73,6 @@ _HOME = {
     "cache_activations": "probekit.activations",
     "verify": "probekit.activations",
     "certify": "probekit.activations.certify",
-    "evaluate": "probekit.adaptation.evaluate",
-    "guidelines": "probekit.analyses.guidelines",
-    "search": "probekit.adaptation.search.search",
     "train": "probekit.adaptation.train",
     "run_demo": "probekit.demo",
     "js_divergence": "probekit.domains.divergence",
@@ -97,6 +91,7 @@ _HOME = {
     "read": "probekit.rows",
     "read_rows": "probekit.rows",
     "write_rows": "probekit.rows",
+    "plot": "probekit.plots",
     "probe": "probekit.analyses.probe",
     "Example": "probekit.tasks",
     "Split": "probekit.tasks",
@@ -105,7 +100,7 @@ _HOME = {
 }
 
 
-PACKAGES = ("domains", "plots")
+PACKAGES = ("domains", "plots", "report")
 """Packages that are public under their own name; those that are called like a public function take its calls."""
 
 

@@ -97,7 +97,7 @@ def option(default: Any, help: str, **metadata: Any) -> Any:
     return field(default=default, metadata={"help": help, **metadata})
 
 
-SILENT = ("progress", "watcher")
+SILENT = ("progress",)
 """Parameters that are no part of a recipe."""
 
 _CURRENT: ContextVar[Recipe | None] = ContextVar("recipe", default=None)
@@ -252,7 +252,7 @@ class Recipe:
     __hash__ = None  # type: ignore[assignment]  # it holds dicts
 
 
-REPEATED: dict[str, tuple[str, ...]] = {"evaluate": ("task",), "plot": ("out", "summary")}
+REPEATED: dict[str, tuple[str, ...]] = {"evaluate": ("task",), "plot": ("out", "summary"), "report": ("figure", "text")}
 """ProbeOptions that are given once for each value, not with commas."""
 
 
@@ -330,15 +330,7 @@ def parameters(name: str) -> Mapping[str, inspect.Parameter]:
 
 def is_numeric(known: Mapping[str, inspect.Parameter], name: str) -> bool:
     """Whether an argument has a part in the numbers; fields of options say so in their metadata."""
-    return name in known and name not in (
-        "threads",
-        "jobs",
-        "workers",
-        "device",
-        "overwrite",
-        "report_to",
-        "model_name",
-    )
+    return name in known and name not in ("threads", "jobs", "device", "overwrite", "report_to", "model_name")
 
 
 def _hints(name: str) -> dict[str, Any]:

@@ -59,8 +59,8 @@ def _options(
 
 
 def _register() -> None:
-    from probekit.cli import cache, certify, convert, demo, plot, tasks
-    from probekit.cli.report import report_command
+    from probekit.cli import cache, certify, convert, demo, search, tasks, train
+    from probekit.cli.guidelines import guidelines_command
     from probekit.cli.reproduce import reproduce_command
     from probekit.cli.results import clean_command, results_command
     from probekit.cli.study import app as study
@@ -71,13 +71,15 @@ def _register() -> None:
     app.command("inspect")(cache.inspect_command)
     app.command("verify")(cache.verify_command)
     app.command("certify")(certify.certify_command)
-    app.command("report")(report_command)
+    app.command("train")(train.train_command)
+    app.command("evaluate")(train.evaluate_command)
+    app.command("guidelines")(guidelines_command)
+    app.command("search")(search.search_command)
     app.command("table")(table_command)
     app.command("reproduce")(reproduce_command)
     app.command("results")(results_command)
     app.command("clean")(clean_command)
     app.add_typer(convert.app, name="convert")
-    app.add_typer(plot.app, name="plot")
     app.add_typer(study, name="study")
     app.add_typer(tasks.app, name="tasks")
 

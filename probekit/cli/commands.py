@@ -16,7 +16,7 @@ HELP = """What each layer of a language model knows, how adaptation changes it, 
 Start with `probekit demo`; then `probekit cache-activations`, `probekit probe` and `probekit plot layers`."""
 
 ANALYSE = Group.create_ordered("Ask what layers know")
-ADAPT = Group.create_ordered("Adapt models")
+SHOW = Group.create_ordered("Show it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +35,8 @@ COMMANDS: dict[str, Command] = {
     "compare": Command("probekit.cli.compare:compare", "Paired differences on the same examples.", ANALYSE),
     "summary": Command("probekit.cli.compare:summary", "Layer curves in a few numbers.", ANALYSE),
     "domains": Command("probekit.cli.domains:domains", "Measure how far the texts of domains are apart.", ANALYSE),
-    "train": Command("probekit.cli.train:train", "Fine-tune a model, or train a head on its frozen layers.", ADAPT),
-    "evaluate": Command("probekit.cli.train:evaluate", "Evaluate a trained model on other examples.", ADAPT),
-    "search": Command("probekit.cli.search:search", "Search hyper-parameters on dev.", ADAPT),
-    "guidelines": Command(
-        "probekit.cli.guidelines:guidelines", "Fine-tuning or feature extraction? Compare runs.", ADAPT
-    ),
+    "plot": Command("probekit.cli.plot:app", "Draw rows as figures, vector and bitmap.", SHOW),
+    "report": Command("probekit.cli.report:report", "Put results into one HTML page.", SHOW),
 }
 
 
@@ -56,7 +52,6 @@ def make_app(words: Sequence[str] = ()) -> App:
         exit_on_error=False,
         print_error=False,
         result_action="return_value",
-        suppress_keyboard_interrupt=False,
     )
     for name, command in COMMANDS.items():
         if words[:1] == [name]:

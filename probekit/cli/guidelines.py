@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import Parameter
-
-from probekit.analyses.options import GuidelinesOptions
-from probekit.cli.show import console, saved, say
+import typer
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["guidelines"]
+__all__ = ["guidelines_command"]
 
 
-def guidelines(
-    run: Path,
-    /,
-    *runs: Path,
-    options: Annotated[GuidelinesOptions, Parameter(name="*")] = GuidelinesOptions(),
-    out: Path | None = None,
+def guidelines_command(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Finished runs, of both regimes.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write the rows: .parquet or .csv, an evidence card (.json) beside it.")
+    ] = None,
+    metric: Annotated[
+        str | None, typer.Option("--metric", help="That all tasks have; each task's first without it.")
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option("--split", help="The last that all runs of a task evaluated without it.")
+    ] = None,
+    margin: Annotated[
+        float, typer.Option("--margin", help="Differences below this, on the metric's scale, make none in practice.")
+    ] = 0.01,
+    resamples: Annotated[int, typer.Option("--resamples", min=1000, help="Of the examples.")] = 5000,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the resamples.")] = 0,
 ) -> None:
     """Say of each task and model whether to prefer fine-tuning or feature extraction, and how sure that is.
 
@@ -33,29 +41,28 @@ def guidelines(
         probekit guidelines runs/mrpc runs/mrpc-esim
 
         probekit guidelines runs/* --margin 0.02 --out guidelines.parquet
-
-    Parameters
-    ----------
-    run
-        A finished run.
-    runs
-        Further ones, of both regimes.
-    out
-        Write the rows: .parquet or .csv, an evidence card (.json) beside it.
     """
-    import probekit
-    from probekit.analyses.guidelines import overview
+    from probekit.analyses.guidelines import guidelines, overview
+    from probekit.rows import check_out, evidence, write_rows
 
-    result = probekit.guidelines(run, *runs, options=options, out=out)
-    _show(result.rows)
-    for sentence in overview(result.rows):
-        say(sentence)
-    saved(result)
+    check_out(out)
+    began = monotonic()
+    arguments: dict[str, Any] = {"metric": metric, "split": split, "margin": margin, "resamples": resamples}
+    rows = guidelines(runs, seed=seed, **arguments)
+    _show(rows)
+    for sentence in overview(rows):
+        typer.echo(sentence)
+    if out is not None:
+        seconds = monotonic() - began
+        arguments |= {"runs": [str(run) for run in runs]}
+        card = evidence(arguments=arguments, seeds={"seed": seed}, durations={"guidelines": seconds})
+        typer.echo(f"{write_rows(rows, out, card)}  ({len(rows)} rows, {seconds:.1f} s)")
 
 
 def _show(rows: pd.DataFrame) -> None:
     """A table of all tasks, and what it rests on, task by task."""
     from rich.box import SIMPLE_HEAD
+    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
@@ -71,11 +78,11 @@ def _show(rows: pd.DataFrame) -> None:
         value, low, high, p = (row[key] for key in ("value", "ci_low", "ci_high", "p_adjusted"))
         numbers = [f"{value:+.3f}", f"{low:+.3f} – {high:+.3f}", f"{p:.3f}"] if p == p else [""] * 3  # NaN
         table.add_row(escape(name), row["prefer"], row["confidence"], *numbers)
-    console().print(table)
+    Console().print(table)
     for name, row in zip(names, rows.to_dict("records"), strict=True):
-        say(f"{name}: {row['prefer']}. {row['why']}")
-    say("")
+        typer.echo(f"{name}: {row['prefer']}. {row['why']}")
+    typer.echo("")
     for caveat in filter(None, rows["caveat"].unique()):
         of = [name for name, told in zip(names, rows["caveat"], strict=True) if told == caveat]
-        say(f"{', '.join(of)}: {caveat}")
-    say("")
+        typer.echo(f"{', '.join(of)}: {caveat}")
+    typer.echo("")
