@@ -182,7 +182,7 @@ def show_goals(rows: list[Goal]) -> None:
 
 def array_bytes(path: Path) -> int:
     """Bytes of all arrays in a cache, unpacked."""
-    from probekit.activations.cache import datasets
+    from probekit.activations.hdf5 import datasets
 
     with h5py.File(path) as f:  # by place, since an array may stand under two names
         return sum({h5py.h5o.get_info(ds.id).addr: ds.nbytes for _, ds in datasets(f)}.values())

@@ -13,8 +13,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from probekit import plots, report
-    from probekit.activations import ActivationCache, cache_activations, verify
+    from probekit import plots
+    from probekit.activations import ActivationCache, cache_activations, inspect, verify
     from probekit.activations.certify import certify
     from probekit.adaptation.train import train
     from probekit.analyses.comparison import compare, summary
@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     from probekit.information import mutual_information
     from probekit.information.edge import edge
     from probekit.models import load_encoder
-    from probekit.plots import plot
+    from probekit.models.conversion import convert
     from probekit.probes import LogisticPath, RidgePath
     from probekit.recipe import Recipe
     from probekit.rows import Result, read, read_rows, write_rows
     from probekit.tasks import Example, Split, Task, load_task
+    from probekit.tasks.check import check_task
 
 __all__ = [
     "ActivationCache",
@@ -46,21 +47,22 @@ __all__ = [
     "Task",
     "cache_activations",
     "certify",
+    "check_task",
     "compare",
+    "convert",
     "domains",
     "edge",
+    "inspect",
     "js_divergence",
     "load_encoder",
     "load_task",
     "mdl",
     "mi",
     "mutual_information",
-    "plot",
     "plots",
     "probe",
     "read",
     "read_rows",
-    "report",
     "run_demo",
     "summary",
     "train",
@@ -71,12 +73,14 @@ __all__ = [
 _HOME = {
     "ActivationCache": "probekit.activations",
     "cache_activations": "probekit.activations",
+    "inspect": "probekit.activations",
     "verify": "probekit.activations",
     "certify": "probekit.activations.certify",
     "train": "probekit.adaptation.train",
     "run_demo": "probekit.demo",
     "js_divergence": "probekit.domains.divergence",
     "ProbekitError": "probekit.errors",
+    "convert": "probekit.models.conversion",
     "load_encoder": "probekit.models",
     "LogisticPath": "probekit.probes",
     "RidgePath": "probekit.probes",
@@ -91,16 +95,16 @@ _HOME = {
     "read": "probekit.rows",
     "read_rows": "probekit.rows",
     "write_rows": "probekit.rows",
-    "plot": "probekit.plots",
     "probe": "probekit.analyses.probe",
     "Example": "probekit.tasks",
     "Split": "probekit.tasks",
     "Task": "probekit.tasks",
+    "check_task": "probekit.tasks.check",
     "load_task": "probekit.tasks",
 }
 
 
-PACKAGES = ("domains", "plots", "report")
+PACKAGES = ("domains", "plots")
 """Packages that are public under their own name; those that are called like a public function take its calls."""
 
 

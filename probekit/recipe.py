@@ -63,6 +63,8 @@ class Function:
 
 FUNCTIONS: dict[str, Function] = {
     "cache_activations": Function("probekit.activations:cache_activations", rows="", always=("out",)),
+    "certify": Function("probekit.activations.certify:certify", (), rows=""),
+    "convert": Function("probekit.models.conversion:convert", rows=""),
     "probe": Function("probekit.analyses.probe:probe"),
     "mi": Function("probekit.analyses.information:mi"),
     "mdl": Function("probekit.analyses.mdl:mdl"),
@@ -97,7 +99,7 @@ def option(default: Any, help: str, **metadata: Any) -> Any:
     return field(default=default, metadata={"help": help, **metadata})
 
 
-SILENT = ("progress",)
+SILENT = ("progress", "wait")
 """Parameters that are no part of a recipe."""
 
 _CURRENT: ContextVar[Recipe | None] = ContextVar("recipe", default=None)
@@ -252,7 +254,7 @@ class Recipe:
     __hash__ = None  # type: ignore[assignment]  # it holds dicts
 
 
-REPEATED: dict[str, tuple[str, ...]] = {"evaluate": ("task",), "plot": ("out", "summary"), "report": ("figure", "text")}
+REPEATED: dict[str, tuple[str, ...]] = {"evaluate": ("task",), "plot": ("out", "summary")}
 """ProbeOptions that are given once for each value, not with commas."""
 
 

@@ -27,6 +27,7 @@ __all__ = [
     "Progress",
     "blas_thread",
     "cores",
+    "devices",
     "local_executor",
     "no_progress",
     "processes",
@@ -78,6 +79,14 @@ class Inherited:
 
 def _inherited(handle: Any) -> Inherited:
     return Inherited(handle.detach())
+
+
+def devices(device: str, workers: int) -> list[str]:
+    """The device of each of several processes: of "cuda" each the next GPU, of any other all the same."""
+    import torch
+
+    count = torch.cuda.device_count() if device == "cuda" else 0
+    return [f"cuda:{k % count}" if count else device for k in range(workers)]
 
 
 @contextmanager

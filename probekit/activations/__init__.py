@@ -1,8 +1,41 @@
 """Hidden states in HDF5: making, reading and checking activation caches."""
 
-from probekit.activations.cache import ActivationCache, Ragged
-from probekit.activations.integrity import Verdict, verify
-from probekit.activations.pooling import Pooling, TokenLevel
-from probekit.activations.writing.job import cache_activations
+from __future__ import annotations
 
-__all__ = ["ActivationCache", "Pooling", "Ragged", "TokenLevel", "Verdict", "cache_activations", "verify"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from probekit.activations.cache import ActivationCache, Ragged, Words
+    from probekit.activations.inspection import Verdict, inspect, verify
+    from probekit.activations.options import CacheOptions
+    from probekit.activations.pooling import Pooling, TokenLevel
+    from probekit.activations.writing.job import cache_activations
+
+__all__ = [
+    "ActivationCache",
+    "CacheOptions",
+    "Pooling",
+    "Ragged",
+    "TokenLevel",
+    "Verdict",
+    "Words",
+    "cache_activations",
+    "inspect",
+    "verify",
+]
+
+_HOME = {
+    **dict.fromkeys(("ActivationCache", "Ragged", "Words"), "cache"),
+    **dict.fromkeys(("Verdict", "inspect", "verify"), "inspection"),
+    **dict.fromkeys(("Pooling", "TokenLevel"), "pooling"),
+    "CacheOptions": "options",
+    "cache_activations": "writing.job",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name when it is first used: the options alone need neither h5py nor numpy."""
+    if name in _HOME:
+        return getattr(import_module(f"probekit.activations.{_HOME[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -29,78 +29,37 @@ import h5py
 import numpy as np
 import xxhash
 
+from probekit.activations.hdf5 import DAMAGE, FORMAT, decode, open_cache_file
 from probekit.activations.pooling import TokenLevel, word_segments
-from probekit.errors import CacheCorrupt, CacheError, CacheIncomplete, CacheMismatch, UsageError
+from probekit.errors import CacheCorrupt, CacheIncomplete, CacheMismatch, UsageError
+from probekit.recipe import Recipe
+from probekit.sites import Site, choose, choose_all
 
-__all__ = ["DAMAGE", "FORMAT", "ActivationCache", "Extent", "Ragged", "datasets", "extents", "open_cache_file", "xxh3"]
-
-FORMAT = "probekit-activations/1"
-DAMAGE = (KeyError, ValueError, TypeError, IndexError, AttributeError, OSError, RuntimeError, MemoryError)
-"""What h5py raises on a damaged file."""
+__all__ = ["ActivationCache", "Ragged", "Words"]
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
-    """Where a contiguous dataset lies in its file: byte offset, shape and dtype."""
+class Words:
+    """The labelled words of a cache, in the order of the task; one row a word.
 
-    offset: int
-    shape: tuple[int, ...]
-    dtype: np.dtype
+    Attributes
+    ----------
+    vectors : (w, d) array
+        Of one layer.
+    labels : (w,) int64
+    sentence : (w,) int64
+        The row of the example that each word belongs to.
+    """
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the whole dataset."""
-        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+    vectors: np.ndarray
+    labels: np.ndarray
+    sentence: np.ndarray
 
-    def map(self, path: Path, mode: Any = "r") -> np.memmap:
-        """The dataset as a memory map."""
-        return np.memmap(path, dtype=self.dtype, mode=mode, offset=self.offset, shape=self.shape)
+    def __len__(self) -> int:
+        return len(self.labels)
 
-    def vectors(self, path: Path, each: int, mode: Any = "r") -> np.memmap:
-        """The dataset as a memory map of vectors, of which ``each`` stand in one row."""
-        return self.map(path, mode).reshape(self.shape[0] * each, -1)  # type: ignore[return-value]
-
-
-def datasets(group: h5py.Group, prefix: str = "") -> Iterator[tuple[str, h5py.Dataset]]:
-    """All datasets of this very file by name, those of several names under each; links out of it are not followed."""
-    for key in group:
-        if isinstance(group.get(key, getlink=True), h5py.HardLink):
-            item = group[key]
-            if isinstance(item, h5py.Group):
-                yield from datasets(item, f"{prefix}/{key}")
-            elif isinstance(item, h5py.Dataset):
-                yield f"{prefix}/{key}", item
-
-
-def extents(f: h5py.File) -> dict[str, Extent]:
-    """Extents of all contiguous datasets that hold something, by name."""
-    return {
-        name: Extent(ds.id.get_offset(), ds.shape, ds.dtype)
-        for name, ds in datasets(f)
-        if ds.chunks is None and ds.size and not ds.external and not ds.is_virtual
-    }
-
-
-def xxh3(array: np.ndarray) -> int:
-    """xxh3 digest, 64 bits, of an array's bytes."""
-    return xxhash.xxh3_64_intdigest(np.ascontiguousarray(array).data)
-
-
-def open_cache_file(path: Path) -> h5py.File:
-    """``path`` as HDF5, read only; raises CacheError where there is none, CacheCorrupt where it cannot be opened."""
-    if path.is_dir():
-        raise CacheError(f"{path} is a folder; name a file, such as {path / 'cache.h5'}.")
-    if not path.is_file():
-        raise CacheError(f"{path}: there is no such file.")
-    try:
-        return h5py.File(path, "r")
-    except OSError as error:
-        if path.stat().st_size and "signature not found" in str(error):
-            raise CacheMismatch(f"{path} is not an HDF5 file, so it is no probekit cache.") from error
-        reason = "it is cut short" if "truncated file" in str(error) else f"HDF5 says {error}"
-        raise CacheCorrupt(
-            f"{path} is not a readable HDF5 file: {reason}. Make it again with probekit cache-activations --overwrite."
-        ) from error
+    def __repr__(self) -> str:
+        return f"<{len(self)} words of {len(np.unique(self.sentence))} examples, width {self.vectors.shape[1]}>"
 
 
 class Ragged:
@@ -167,8 +126,10 @@ class ActivationCache:
         self.spec_id = str(attrs["spec_id"])
         self.spec["label_names"] = [str(x) for x in self._dataset("/label_names").asstr()[...]]
         self.layers: tuple[str, ...] = tuple(self.spec["layers"])
+        self.sites: tuple[Site, ...] = tuple(map(Site.parse, self.layers))
         self.poolings: tuple[str, ...] = tuple(self.spec["pooling"])
         self.width = int(self.spec["width"])
+        self.widths: tuple[int, ...] = tuple(self.spec.get("widths") or (self.width,) * len(self.layers))
         if lacking := {"task", "split", "model", "kind", "n", "tokens", "pairs", "store", "counts"} - self.spec.keys():
             raise KeyError(f"no {', '.join(sorted(lacking))} in spec")
 
@@ -223,17 +184,15 @@ class ActivationCache:
             raise CacheCorrupt(f"{self.path}: {name} cannot be read ({error}); see probekit verify.") from error
         return decode(array) if ds.attrs.get("encoding") == "bfloat16" else array
 
-    def layer_name(self, layer: int | str) -> str:
+    def layer_name(self, layer: int | str | Site) -> str:
         """The name of a layer that is given by name or number (negative ones count from the last block)."""
-        name = str(layer)
-        if name.startswith("-") and name[1:].isdigit():
-            residual = [x for x in self.layers if x.isdigit()]
-            name = residual[int(name)] if int(name[1:]) <= len(residual) else name
-        if name not in self.layers:
-            raise UsageError(f"{self.path} has no layer {layer!r}; it has {', '.join(self.layers)}.")
-        return name
+        return str(choose(layer, self.sites, str(self.path)))
 
-    def layer(self, layer: int | str, pooling: str | None = None) -> np.ndarray:
+    def layer_names(self, layers: Sequence[int | str | Site] | None = None) -> tuple[str, ...]:
+        """The names of several layers, as :meth:`layer_name` tells them, each once; all for None."""
+        return tuple(map(str, choose_all(layers, self.sites, str(self.path))))
+
+    def layer(self, layer: int | str | Site, pooling: str | None = None) -> np.ndarray:
         """Pooled vectors of one layer, (n, d), rows in the order of the task; (n, 2 d) for separate pairs.
 
         layer : 0 … L, "final_norm", or negative to count from the last block
@@ -247,7 +206,7 @@ class ActivationCache:
             raise UsageError(f"{self.path} has no pooling {pooling!r}; it has {', '.join(self.poolings)}.")
         return self._read(f"/pooled/{pooling}/{self.layer_name(layer)}")
 
-    def tokens(self, layer: int | str) -> Ragged:
+    def tokens(self, layer: int | str | Site) -> Ragged:
         """Token vectors of one layer: ``.tokens(3)[i]`` is (length of example i, d).
 
         Of separately encoded pairs, item i holds the first sentence of example i and then the second sentences follow:
@@ -314,7 +273,16 @@ class ActivationCache:
         first[:1] = w[:1] >= 0
         return row[first], sentence[first], first_word[sentence[first]] + w[first]
 
-    def layer_words(self, layer: int | str) -> np.ndarray:
+    def words(self, layer: int | str | Site) -> Words:
+        """Vectors of one layer, labels and sentences of the labelled words; in a piece-level cache of first pieces.
+
+        ``/tokens`` holds the words of each distinct text once, in the order of processing; ``/word_labels`` those of
+        each example, in the order of the task. Here they stand side by side, without words that were cut off.
+        """
+        row, sentence, place = self._words()
+        return Words(self.tokens(layer).values[row], self._dataset("/word_labels")[...][place], sentence)
+
+    def layer_words(self, layer: int | str | Site) -> np.ndarray:
         """One vector a labelled word, (w, d), in the order of the task; in a piece-level cache its first piece's."""
         return self.tokens(layer).values[self._words()[0]]
 
@@ -386,7 +354,28 @@ class ActivationCache:
         """The attributes of the file, as stored."""
         return dict(self._file.attrs)
 
+    @property
+    def origin(self) -> dict[str, Any]:
+        """The training that the model comes from: "run", "step", "trained_on", "regime", "head", "variant", "seed".
 
-def decode(bits: np.ndarray) -> np.ndarray:
-    """float32 of bfloat16 values held as uint16."""
-    return (bits.astype(np.uint32) << 16).view(np.float32)
+        {} of a model that was not trained by probekit, and of caches of before version 0.2, which do not tell.
+        """
+        return dict(json.loads(self._file.attrs.get("origin", "{}")))
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """What made it; None where that is not told, or of a later version."""
+        try:
+            return Recipe.from_json(json.loads(self._file.attrs["recipe"]))
+        except (KeyError, ValueError, UsageError):
+            return None
+
+    def __recipe__(self) -> str:
+        """As an argument of another recipe: its file."""
+        return str(self.path)
+
+    def _repr_html_(self) -> str:
+        from probekit.activations.description import describe
+        from probekit.display import facts_html
+
+        return facts_html(f"Activations {self.path.name}", describe(self))

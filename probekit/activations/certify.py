@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from probekit.errors import ModelError, UsageError
+from probekit.activations.options import CertifyOptions
+from probekit.errors import DataError, ModelError, UsageError
 from probekit.models.encoder import Batch, Encoder, Text, Tokens, begin_states
+from probekit.recipe import public
 from probekit.runtime import Dtype, torch_threads
 from probekit.sites import FINAL_NORM, RESIDUAL, Site
 
@@ -98,15 +100,37 @@ class Certificate:
         return asdict(self) | {"passed": self.passed, "verdict": self.verdict}
 
 
-def certify(model: str | Path | Encoder, texts: Sequence[Text] | None = None, **options: Any) -> Certificate:
-    """Measure what the hidden states of ``model`` depend on.
-
-    model : hub id or folder, loaded with ``options`` as for :func:`probekit.models.load_encoder`; or a loaded encoder
-    texts : what to measure on; those without any piece are left out
+@public(options=CertifyOptions)
+def certify(
+    model: str | Path | Encoder, /, texts: str | Path | Sequence[Text] | None = None, *, options: CertifyOptions
+) -> Certificate:
+    """Measure what the hidden states of a model depend on: the batch, the padding, the code of the attention.
 
     Loads the stock model, of transformers twice, beside the encoder. Of ELMo a line says how far vectors go apart when
-    the state is carried from sentence to sentence. Raises ModelError where the model cannot be loaded, UsageError
-    where no text has a piece.
+    the state is carried from sentence to sentence.
+
+    Parameters
+    ----------
+    model : str, path or Encoder
+        Hub id or folder, loaded with ``options``; or a loaded encoder, as it is.
+    texts : path or sequence of Text, optional
+        What to measure on, a file's lines or the texts themselves; those without any piece are left out.
+    options : CertifyOptions
+        ``dtype``, ``device`` …; they may be given one by one.
+
+    Returns
+    -------
+    Certificate
+        ``passed`` tells whether everything that probekit promises holds.
+
+    Raises
+    ------
+    ModelError
+        The model cannot be loaded.
+    DataError
+        The file cannot be read.
+    UsageError
+        No text has a piece.
     """
     from probekit.models.conversion import reads_apart
     from probekit.models.elmo.encoder import ElmoEncoder
@@ -114,8 +138,8 @@ def certify(model: str | Path | Encoder, texts: Sequence[Text] | None = None, **
     from probekit.models.skip_thoughts.encoder import SkipThoughtsEncoder
     from probekit.models.transformers.encoder import TOLERANCE, HuggingFaceEncoder, all_layers
 
-    encoder = load_encoder(model, **options) if isinstance(model, (str, Path)) else model
-    texts = TEXTS if texts is None else texts
+    encoder = load_encoder(model, **asdict(options)) if isinstance(model, (str, Path)) else model
+    texts = TEXTS if texts is None else _lines(texts) if isinstance(texts, (str, Path)) else texts
     if reads_apart(encoder.spec.get("model_type", "")):
         texts = [
             sentence for text in texts for sentence in (text if isinstance(text, tuple) and len(text) == 2 else [text])
@@ -140,6 +164,13 @@ def certify(model: str | Path | Encoder, texts: Sequence[Text] | None = None, **
         lines.append(_state_line(encoder, alone, right, tolerance))
     pieces = sum(int(one.length[0]) for one in alone)
     return Certificate(encoder.name, dict(encoder.spec), dict(encoder.versions), len(alone), pieces, tuple(lines))
+
+
+def _lines(path: str | Path) -> list[Text]:
+    try:
+        return [line for line in Path(path).read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot be read as UTF-8 text ({error})", file=Path(path)) from error
 
 
 @torch_threads(1)  # as the lanes that fill a cache

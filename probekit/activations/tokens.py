@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from probekit.activations.cache import ActivationCache, decode
+from probekit.activations.cache import ActivationCache
+from probekit.activations.hdf5 import decode
 from probekit.errors import UsageError
 
 __all__ = ["TokenReader"]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from probekit.activations.writing.job import digest
+from probekit.activations.writing.request import data_digest
 from probekit.adaptation.options import Regime
 from probekit.adaptation.runs.folder import read_card
 from probekit.errors import DataError, UsageError
@@ -291,7 +291,7 @@ def _digests(run: _Run) -> list[str]:
     told = run.card["identity"]["data"]
     if run.card["regime"] == SECOND:
         return list(told)
-    return [digest({"examples": one, "labels": list(run.card["target"]["label_names"])}) for one in told]
+    return [data_digest(one, run.card["target"]["label_names"]) for one in told]
 
 
 def _same_weights(runs: Sequence[_Run]) -> None:

@@ -59,29 +59,26 @@ def _options(
 
 
 def _register() -> None:
-    from probekit.cli import cache, certify, convert, demo, search, tasks, train
+    from probekit.cli import demo, plot, search, train
     from probekit.cli.guidelines import guidelines_command
+    from probekit.cli.report import report_command
     from probekit.cli.reproduce import reproduce_command
     from probekit.cli.results import clean_command, results_command
     from probekit.cli.study import app as study
     from probekit.cli.table import table_command
 
     app.command("demo")(demo.demo_command)
-    app.command("cache-activations")(cache.cache_command)
-    app.command("inspect")(cache.inspect_command)
-    app.command("verify")(cache.verify_command)
-    app.command("certify")(certify.certify_command)
     app.command("train")(train.train_command)
     app.command("evaluate")(train.evaluate_command)
     app.command("guidelines")(guidelines_command)
     app.command("search")(search.search_command)
+    app.command("report")(report_command)
     app.command("table")(table_command)
     app.command("reproduce")(reproduce_command)
     app.command("results")(results_command)
     app.command("clean")(clean_command)
-    app.add_typer(convert.app, name="convert")
+    app.add_typer(plot.app, name="plot")
     app.add_typer(study, name="study")
-    app.add_typer(tasks.app, name="tasks")
 
 
 _register()

@@ -15,8 +15,8 @@ HELP = """What each layer of a language model knows, how adaptation changes it, 
 
 Start with `probekit demo`; then `probekit cache-activations`, `probekit probe` and `probekit plot layers`."""
 
+READ = Group.create_ordered("Read texts, store layers")
 ANALYSE = Group.create_ordered("Ask what layers know")
-SHOW = Group.create_ordered("Show it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,20 @@ class Command:
 
 
 COMMANDS: dict[str, Command] = {
+    "tasks": Command("probekit.cli.tasks:app", "List the tasks, or check one.", READ),
+    "cache-activations": Command(
+        "probekit.cli.cache:cache_activations", "Run a model over a task and store every layer's activations.", READ
+    ),
+    "inspect": Command("probekit.cli.cache:inspect", "Show what a cache holds.", READ),
+    "verify": Command("probekit.cli.cache:verify", "Check that no byte of a cache has changed.", READ),
+    "certify": Command("probekit.cli.certify:certify", "Measure what a model's hidden states depend on.", READ),
+    "convert": Command("probekit.cli.convert:app", "Published files of ELMo and Skip-thoughts to model folders.", READ),
     "probe": Command("probekit.cli.probe:probe", "Fit a diagnostic classifier on each layer.", ANALYSE),
     "mi": Command("probekit.cli.mi:mi", "Measure in bits what each layer tells about the labels.", ANALYSE),
     "mdl": Command("probekit.cli.mdl:mdl", "In how many bits labels can be sent, given a layer.", ANALYSE),
     "compare": Command("probekit.cli.compare:compare", "Paired differences on the same examples.", ANALYSE),
     "summary": Command("probekit.cli.compare:summary", "Layer curves in a few numbers.", ANALYSE),
     "domains": Command("probekit.cli.domains:domains", "Measure how far the texts of domains are apart.", ANALYSE),
-    "plot": Command("probekit.cli.plot:app", "Draw rows as figures, vector and bitmap.", SHOW),
-    "report": Command("probekit.cli.report:report", "Put results into one HTML page.", SHOW),
 }
 
 
@@ -52,6 +58,7 @@ def make_app(words: Sequence[str] = ()) -> App:
         exit_on_error=False,
         print_error=False,
         result_action="return_value",
+        suppress_keyboard_interrupt=False,
     )
     for name, command in COMMANDS.items():
         if words[:1] == [name]:

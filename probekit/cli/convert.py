@@ -5,25 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from cyclopts import App, Parameter
+
+from probekit.cli.show import say
+from probekit.models.options import ConvertOptions, SkipThoughtsOptions
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, help="Published files of ELMo and Skip-thoughts to model folders.")
-
-Words = Annotated[
-    str,
-    typer.Option("--words", help="How plain text is cut into words: treebank (as NLTK does), or blanks (cut already)."),
-]
-Out = Annotated[Path, typer.Argument(metavar="OUT", help="The folder to write.")]
+app = App("convert", help="Published files of ELMo and Skip-thoughts to model folders.")
 
 
-@app.command("elmo")
-def elmo_command(
-    options: Annotated[Path, typer.Argument(metavar="OPTIONS", help="The published options.json.")],
-    weights: Annotated[Path, typer.Argument(metavar="WEIGHTS", help="The published weights.hdf5.")],
-    out: Out,
-    words: Words = "treebank",
+@app.command
+def elmo(
+    options: Path,
+    weights: Path,
+    out: Path,
+    /,
+    *,
+    how: Annotated[ConvertOptions, Parameter(name="*")] = ConvertOptions(),
 ) -> None:
     """ELMo's options and weights as a folder with config.json and safetensors, which every command reads as a model.
 
@@ -32,25 +31,29 @@ def elmo_command(
     Example:
 
         probekit convert elmo options.json weights.hdf5 models/elmo
+
+    Parameters
+    ----------
+    options
+        The published options.json.
+    weights
+        The published weights.hdf5.
+    out
+        The folder to write.
     """
-    from probekit.models.elmo.files import convert_elmo
+    import probekit
 
-    typer.echo(str(convert_elmo(options, weights, out, splitting=_splitting(words))))
+    say(probekit.convert(f"elmo:{options},{weights}", out, options=how))
 
 
-@app.command("skip-thoughts")
-def skip_thoughts_command(
-    folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="With uni_skip.npz, bi_skip.npz, both tables and dictionary.txt.")
-    ],
-    out: Out,
-    words: Words = "treebank",
-    eos: Annotated[bool, typer.Option("--eos", help="Read an end-of-sentence after each sentence.")] = False,
-    raw: Annotated[bool, typer.Option("--raw", help="Leave vectors as long as they are.")] = False,
-    vectors: Annotated[
-        Path | None,
-        typer.Option("--vectors", help="word2vec or GloVe as text: words of it are added by linear regression."),
-    ] = None,
+@app.command
+def skip_thoughts(
+    folder: Path,
+    out: Path,
+    /,
+    *,
+    how: Annotated[ConvertOptions, Parameter(name="*")] = ConvertOptions(),
+    more: Annotated[SkipThoughtsOptions, Parameter(name="*")] = SkipThoughtsOptions(),
 ) -> None:
     """Skip-thoughts' arrays as a folder with config.json and safetensors, which every command reads as a model.
 
@@ -61,19 +64,14 @@ def skip_thoughts_command(
         probekit convert skip-thoughts skip-thoughts/ models/skip-thoughts
 
         probekit convert skip-thoughts skip-thoughts/ models/skip-thoughts-glove --vectors glove.840B.300d.txt
+
+    Parameters
+    ----------
+    folder
+        With uni_skip.npz, bi_skip.npz, both tables and dictionary.txt.
+    out
+        The folder to write.
     """
-    from probekit.models.skip_thoughts.files import convert_skip_thoughts
+    import probekit
 
-    done = convert_skip_thoughts(
-        folder, out, splitting=_splitting(words), use_eos=eos, normalise=not raw, vectors=vectors
-    )
-    typer.echo(str(done))
-
-
-def _splitting(words: str) -> str:
-    from probekit.errors import UsageError
-    from probekit.models.words import Splitting
-
-    if words not in set(Splitting):
-        raise UsageError(f"words is {words!r}; it is one of {', '.join(Splitting)}.")
-    return words
+    say(probekit.convert(f"skip-thoughts:{folder}", out, options=how, more=more))

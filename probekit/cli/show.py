@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -9,7 +10,7 @@ if TYPE_CHECKING:
 
     from probekit.rows import Result
 
-__all__ = ["console", "saved", "say"]
+__all__ = ["console", "saved", "say", "warn"]
 
 
 def console() -> Console:
@@ -22,6 +23,11 @@ def console() -> Console:
 def say(text: object) -> None:
     """A line on standard output."""
     print(text)  # noqa: T201
+
+
+def warn(text: object) -> None:
+    """A line on standard error."""
+    print(text, file=sys.stderr)  # noqa: T201
 
 
 def saved(result: Result) -> None:

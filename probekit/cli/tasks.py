@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+from cyclopts import App
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -18,26 +17,31 @@ __all__ = ["app"]
 MOST = 30
 """Labels or domains shown; the others are summed up."""
 
-app = typer.Typer(help="List the tasks, or check one.", no_args_is_help=False)
+app = App("tasks", help="List the tasks, or check one.")
 
 
-@app.callback(invoke_without_command=True)
-def tasks(context: typer.Context) -> None:
-    """List the tasks with size, metric, source and licence."""
-    if context.invoked_subcommand is None:
-        _listing()
+@app.default
+def tasks() -> None:
+    """List the tasks with size, metric, source and licence; or check one."""
+    _listing()
 
 
-@app.command()
-def check(
-    task: Annotated[str, typer.Argument(help="A TOML file that describes your data, or the name of a task.")],
-    data_dir: Annotated[Path | None, typer.Option(help="Folder of the task's files.")] = None,
-) -> None:
-    """Load a task and print what was understood: counts, labels, lengths, duplicates, overlap with train."""
-    from probekit.tasks import load_task
-    from probekit.tasks.check import check_task
+@app.command
+def check(task: str, /, *, data_dir: str | None = None) -> None:
+    """Load a task and print what was understood: counts, labels, lengths, duplicates, overlap with train.
 
-    _report(check_task(load_task(task, data_dir)))
+    Example: `probekit tasks check mine.toml`
+
+    Parameters
+    ----------
+    task
+        A TOML file that describes your data, or the name of a task.
+    data_dir
+        Folder of the task's files.
+    """
+    import probekit
+
+    _report(probekit.check_task(task, data_dir))
 
 
 def _listing() -> None:
@@ -47,11 +51,11 @@ def _listing() -> None:
     from probekit.tasks import DATASETS, GRAMMARS
 
     console = Console(highlight=False)
-    for name, (card, _) in DATASETS.items():
-        sizes = ", ".join(f"{split} {size:,}" for split, size in card.sizes.items())
-        console.print(f"[bold]{name}[/]  {card.title}")
-        console.print(Padding(f"{sizes}; {', '.join(card.metrics)}", (0, 0, 0, 4)))
-        console.print(Padding(f"[dim]{card.source}; licence: {card.licence}[/]", (0, 0, 0, 4)))
+    for name, (dataset, _) in DATASETS.items():
+        sizes = ", ".join(f"{split} {size:,}" for split, size in dataset.sizes.items())
+        console.print(f"[bold]{name}[/]  {dataset.title}")
+        console.print(Padding(f"{sizes}; {', '.join(dataset.metrics)}", (0, 0, 0, 4)))
+        console.print(Padding(f"[dim]{dataset.source}; licence: {dataset.licence}[/]", (0, 0, 0, 4)))
     console.print("\nGive a folder with the official files (--data-dir), or none to load from the Hugging Face hub.")
     console.print("[bold]ud:TREEBANK[/] and [bold]universal-ner:TREEBANK[/] choose a treebank, such as ud:de_gsd.")
     console.print(f"Generated, without any files: {', '.join(f'[bold]grammar:{name}[/]' for name in GRAMMARS)}.")

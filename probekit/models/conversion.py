@@ -11,10 +11,13 @@ from pathlib import Path
 
 from probekit import files
 from probekit.errors import ModelError, UsageError
+from probekit.models.options import ConvertOptions, SkipThoughtsOptions
+from probekit.recipe import public
 
 __all__ = [
     "ELMO",
     "SKIP_THOUGHTS",
+    "convert",
     "converted_folder",
     "default_pooling",
     "names_published",
@@ -66,15 +69,60 @@ def converted_folder(model: str) -> Path | None:
     return out
 
 
-def _convert(kind: str, published: list[Path], out: Path) -> None:
+@public(options=ConvertOptions, more=SkipThoughtsOptions)
+def convert(model: str, /, out: str | Path, *, options: ConvertOptions, more: SkipThoughtsOptions) -> Path:
+    """Write the published files of an older encoder as a folder, which every function reads as a model.
+
+    ``elmo:OPTIONS,WEIGHTS`` in the place of a model's name does the same by itself, below data_cache/models/.
+
+    Parameters
+    ----------
+    model : str
+        ``elmo:OPTIONS,WEIGHTS`` or ``skip-thoughts:FOLDER``.
+    out : path
+        The folder to write, with config.json and safetensors; it appears whole.
+    options : ConvertOptions
+        ``words``: how plain text will be cut.
+    more : SkipThoughtsOptions
+        ``eos``, ``raw`` and ``vectors``, of Skip-thoughts alone.
+
+    Returns
+    -------
+    Path
+        ``out``.
+
+    Raises
+    ------
+    ModelError
+        A file is not there, or not what is published.
+    UsageError
+        ``out`` is there already, or an option is for another model.
+    """
+    if (published := _files(model)) is None:
+        raise UsageError(f"{model!r} names no published files; wanted {' or '.join(_WANTED.values())}.")
+    if _kind(model) == ELMO and more != SkipThoughtsOptions():
+        raise UsageError("eos, raw and vectors are for Skip-thoughts.")
+    return _convert(_kind(model), published, Path(out), options, more)
+
+
+def _convert(
+    kind: str,
+    published: list[Path],
+    out: Path,
+    options: ConvertOptions | None = None,
+    more: SkipThoughtsOptions | None = None,
+) -> Path:
+    options, more = options or ConvertOptions(), more or SkipThoughtsOptions()
     if kind == ELMO:
         from probekit.models.elmo.files import convert_elmo
 
-        convert_elmo(published[0], published[1], out)
-    else:
-        from probekit.models.skip_thoughts.files import convert_skip_thoughts
+        return convert_elmo(published[0], published[1], out, splitting=options.words)
+    from probekit.models.skip_thoughts.files import convert_skip_thoughts
 
-        convert_skip_thoughts(published[0].parent, out)
+    return convert_skip_thoughts(
+        published[0].parent, out, splitting=options.words, use_eos=more.eos, normalise=not more.raw,
+        vectors=more.vectors,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=8)

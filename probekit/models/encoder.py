@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from probekit.display import facts_html
 from probekit.errors import UsageError
 from probekit.sites import Site
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Batch", "Edit", "Encoder", "Sink", "Text", "Tokens", "begin_states", "edited", "join", "padded"]
+__all__ = ["Batch", "Edit", "Encoder", "Shown", "Sink", "Text", "Tokens", "begin_states", "edited", "join", "padded"]
 
 Text = str | tuple[str, str] | tuple[tuple[str, ...]]
 """What is read as one sequence: a sentence, a pair read jointly, or (in a tuple of one) the words of a sentence."""
@@ -71,6 +72,7 @@ class Batch:
     characters: np.ndarray | None = None
 
 
+@runtime_checkable
 class Encoder(Protocol):
     """A model that gives every layer's hidden states.
 
@@ -105,6 +107,21 @@ class Encoder(Protocol):
 
         What ``edit`` returns of a site is what the sink is given and what all that is above is computed from.
         """
+
+
+class Shown:
+    """How an encoder shows itself: what it is, not its weights."""
+
+    def __repr__(self: Encoder) -> str:
+        told = self.spec
+        return f"<{self.name}: layers {told['layers'][0]} … {told['layers'][-1]}, {told['dtype']} on {told['device']}>"
+
+    def _repr_html_(self: Encoder) -> str:
+        told = ("model_type", "class", "checkpoint", "step", "random_weights", "dtype", "device", "path", "max_length")
+        facts = {name.replace("_", " "): self.spec[name] for name in told if self.spec.get(name) is not None}
+        widths = dict.fromkeys(self.widths)
+        layers = {"layers": ", ".join(map(str, self.sites)), "width": ", ".join(map(str, widths))}
+        return facts_html(f"Model {self.name}", layers | facts)
 
 
 def edited(edit: Edit | None, site: Site, hidden: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,7 @@ from probekit.models.conversion import names_published, published_name
 from probekit.models.find import resolve_model
 from probekit.models.folder import config_digest, tokenizer_digest, weights_digest
 
-__all__ = ["CARD", "RUN_FORMAT", "identify", "model_name", "origin"]
+__all__ = ["CARD", "RUN_FORMAT", "checkpoint_of", "identify", "model_name", "trained_by"]
 
 CARD, RUN_FORMAT = "probekit.json", "probekit-run/1"
 """The file that training leaves in each model folder, and its format."""
@@ -26,11 +26,33 @@ def model_name(model: str | Path) -> str:
     return folder.resolve().name if folder.is_dir() else str(model)
 
 
-def origin(folder: Path) -> dict[str, Any]:
-    """Where a checkpoint comes from: "model" (the pretrained one), "checkpoint" (the run) and "step", from its card.
+def checkpoint_of(folder: Path) -> dict[str, Any]:
+    """Which checkpoint a folder holds: "model" (the pretrained one), "checkpoint" (the run) and "step", from its card.
 
     Empty where the folder has no card. Raises ModelError where the card is not what training writes.
     """
+    card = _run_card(folder)
+    return {"model": card["model"], "checkpoint": card["run"], "step": card["step"]} if card else {}
+
+
+def trained_by(folder: Path) -> dict[str, Any]:
+    """The training that a folder's weights come from, as far as its card tells; {} where there was none.
+
+    Returns
+    -------
+    dict
+        "run", "step", "trained_on" (the task), "regime", "head", "variant" and "seed".
+    """
+    if not (card := _run_card(folder)):
+        return {}
+    head, seeds = card.get("head"), card.get("seeds") or {}
+    told = {"head": head.get("head") if isinstance(head, dict) else head, "variant": card.get("variant", "")}
+    return {key: card.get(key) for key in ("run", "step", "regime")} | told | {
+        "trained_on": card.get("task"), "seed": seeds.get("seed")
+    }  # fmt: skip
+
+
+def _run_card(folder: Path) -> dict[str, Any]:
     path = folder / CARD
     if not path.is_file():
         return {}
@@ -48,7 +70,7 @@ def origin(folder: Path) -> dict[str, Any]:
     for (key, value), (wanted, fine) in zip(told.items(), good.items(), strict=True):
         if not fine:
             raise ModelError(f"{path}: a checkpoint's card has {wanted}, here {key} is {value!r}. {_OTHERWISE}")
-    return {"model": told["model"], "checkpoint": told["run"], "step": told["step"]}
+    return dict(card)
 
 
 _OTHERWISE = "Correct it, or take it away to read the folder as a model of its own."
@@ -63,7 +85,7 @@ def identify(
     Raises ModelError where the files are not there.
     """
     folder = resolve_model(model, revision)
-    card = origin(folder)
+    card = checkpoint_of(folder)
     trained = {key: card[key] for key in ("checkpoint", "step") if card and random_weights is None}
     return {
         "model": name or card.get("model") or model_name(model),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from probekit.activations import ActivationCache
-from probekit.activations.cache import DAMAGE, open_cache_file
+from probekit.activations.hdf5 import DAMAGE, open_cache_file
 from probekit.activations.writing.journal import journal_path, partial_path
 from probekit.errors import CacheError, UsageError
 from probekit.files import held, in_words, is_running, slug

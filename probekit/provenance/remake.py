@@ -163,13 +163,12 @@ def option(words: Sequence[str], name: str) -> str | None:
 @lru_cache(maxsize=256)
 def data_digest(task: str, folder: Path | None, split: str, n: int) -> str | None:
     """Of the first ``n`` examples of a split, as the spec of a cache holds it; None where they cannot be read here."""
-    from probekit.activations.writing.job import digest
+    from probekit.activations.writing.request import data_digest as digest_of
 
     loaded = _load(task, folder)
     if loaded is None or split not in loaded.splits:
         return None
-    part = loaded.split(split).head(n)
-    return digest({"examples": part.digest(), "labels": list(loaded.label_names)})
+    return digest_of(loaded.split(split).head(n).digest(), loaded.label_names)
 
 
 @lru_cache(maxsize=2)

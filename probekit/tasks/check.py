@@ -6,7 +6,9 @@ import statistics
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+from probekit.tasks.load import load_task
 from probekit.tasks.task import Example, Label, Split, Task, TaskKind
 
 __all__ = ["SplitReport", "TaskReport", "check_task"]
@@ -57,8 +59,27 @@ class TaskReport:
     splits: tuple[SplitReport, ...]
 
 
-def check_task(task: Task) -> TaskReport:
-    """Count everything in the task; takes a second or two for 100,000 examples."""
+def check_task(task: str | Path | Task, data_dir: str | Path | None = None) -> TaskReport:
+    """Count everything in a task; takes a second or two for 100,000 examples.
+
+    Parameters
+    ----------
+    task : str, path or Task
+        Name of a task, a TOML file that describes data, or the task itself.
+    data_dir : path, optional
+        Folder of the task's files, as of :func:`probekit.load_task`.
+
+    Returns
+    -------
+    TaskReport
+        Counts, labels, lengths, duplicates and overlap with train, one :class:`SplitReport` a split.
+
+    Examples
+    --------
+    >>> check_task("grammar:acceptability").splits[1].in_train
+    0
+    """
+    task = task if isinstance(task, Task) else load_task(str(task), data_dir)
     train = task.splits.get("train")
     known = ({_text(e) for e in train}, {e.domain for e in train} - {None}) if train else None
     return TaskReport(task, tuple(_check(task, s, None if s.name == "train" else known) for s in task.splits.values()))

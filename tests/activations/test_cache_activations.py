@@ -161,7 +161,7 @@ def test_word_vectors_are_aligned(encoder, tmp_path, level):
     task = toy_tags()
     long = Example("long", "x", (1, 2, 0), words=("unhappying", "dog", "sees"))
     task = Task(task.name, task.kind, {"train": Split("train", (*task.split("train"), long))}, task.label_names)
-    cache = cache_activations(encoder, task, pooling=[], tokens=level, out=tmp_path / "c.h5")
+    cache = cache_activations(encoder, task, pooling=[], tokens=True, token_level=level, out=tmp_path / "c.h5")
     words = cache.layer_words(1)
     assert (
         len(words)
@@ -353,7 +353,7 @@ def test_a_worker_that_fails_says_why(tiny_bert, tmp_path, small_blocks):
 def test_numbers_too_large_for_float16(encoder, tmp_path, monkeypatch):
     inner = encoder.encode
     monkeypatch.setattr(encoder, "encode", lambda batch, sink, edit=None: inner(batch, lambda i, h: sink(i, h * 1e6)))
-    for options in ({}, {"pooling": [], "tokens": True}, {"pooling": [], "tokens": "word-mean"}):
+    for options in ({}, {"pooling": [], "tokens": True}, {"pooling": [], "tokens": True, "token_level": "word-mean"}):
         with pytest.raises(NonFiniteError, match=r"layer 0 of example 'é\d+' .* too large for float16; use --store"):
             cache_activations(
                 encoder, toy_task(), store="float16", out=tmp_path / f"{len(options)}.h5", overwrite=True, **options
@@ -380,7 +380,12 @@ def test_long_texts(encoder, tmp_path):
     [
         ({"pooling": "mode"}, "there is no pooling 'mode'; the poolings are mean, mean-all, first, last, max"),
         ({"pooling": []}, "nothing to store"),
-        ({"tokens": "letters"}, "tokens is 'letters'; it is one of piece, word-first, word-mean"),
+        ({"tokens": "letters"}, "give tokens=True, and token_level='letters'"),
+        ({"token_level": "word-mean"}, "add --tokens"),
+        (
+            {"tokens": True, "token_level": "letters"},
+            "token_level is 'letters'; it is one of piece, word-first, word-mean",
+        ),
         ({"store": "float8"}, "store is 'float8'"),
         ({"split": "test"}, "toy has no split 'test'; it has train"),
         ({"limit": 0}, "limit is 0"),

@@ -10,7 +10,6 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from probekit.analyses.pairs import probe
 from tiny_elmo import tiny_elmo
 from toys import toy_pairs, toy_tags, toy_task
 
@@ -20,6 +19,7 @@ from probekit.activations.writing import plan as plan_module
 from probekit.activations.writing.plan import batches_in_order, plan_in_order
 from probekit.adaptation.options import HeadOptions
 from probekit.adaptation.training.feature_extraction import prepare_feature_extraction
+from probekit.analyses.probe import probe
 from probekit.errors import CacheMismatch, ModelError, UsageError
 from probekit.models import load_encoder
 from probekit.models.elmo.characters import character_ids
@@ -27,7 +27,6 @@ from probekit.models.elmo.encoder import ElmoEncoder
 from probekit.models.find import resolve_model
 from probekit.models.transformers.stock import load_model
 from probekit.probes.protocol.folds import duplicates
-from probekit.probes.protocol.options import ProbeOptions
 from probekit.probes.protocol.pieces import keys
 from probekit.tasks.task import Example, Split, Task, TaskKind
 
@@ -83,6 +82,11 @@ def mean(layers):
 
 def all_tokens(cache):
     return np.stack([cache.tokens(layer).values for layer in cache.layers])
+
+
+def carrying(sentences):
+    """The options that carry the state from batch to batch."""
+    return {"stateful": bool(sentences), "batch_size": sentences or None}
 
 
 def digest(path):
@@ -143,7 +147,7 @@ def test_folder_and_word_are_one_job(word, tmp_path):
 @pytest.mark.parametrize("level", ["piece", "word-first", "word-mean"])
 def test_labelled_words(word, network, tmp_path, level):
     task = toy_tags()
-    cache = cache_activations(word, task, pooling=[], tokens=level, out=tmp_path / "c.h5")
+    cache = cache_activations(word, task, pooling=[], tokens=True, token_level=level, out=tmp_path / "c.h5")
     truth = torch.cat([run(network, [example.words])[0][0] for example in task.split("train")], 1)
     for k in range(3):
         np.testing.assert_allclose(cache.layer_words(k), truth[k], **NEAR)
@@ -219,7 +223,7 @@ def test_the_order_of_a_stateful_plan():
 def test_stateful_is_the_originals_loop(word, network, tmp_path, small_blocks, size):
     """Batch for batch, with texts that come again, and with empty ones, which are read, too."""
     task = toy_task()
-    cache = cache_activations(word, task, tokens=True, stateful=size, out=tmp_path / "c.h5")
+    cache = cache_activations(word, task, tokens=True, **carrying(size), out=tmp_path / "c.h5")
     truth = loop(network, [example.text.split() for example in task.split("train")], size)
     np.testing.assert_allclose(all_tokens(cache), torch.cat(truth, 1), **NEAR)
     for k in range(3):
@@ -246,7 +250,7 @@ def test_stateful_pairs(word, network, tmp_path, small_blocks, size):
     texts[5] = ([], texts[5][1])
     examples = tuple(Example(str(i), " ".join(a), 0.5, pair=" ".join(b)) for i, (a, b) in enumerate(texts))
     task = Task("pairs", TaskKind.REGRESSION, {"train": Split("train", examples)}, (), ("pearson",))
-    cache = cache_activations(word, task, stateful=size, out=tmp_path / "c.h5")
+    cache = cache_activations(word, task, **carrying(size), out=tmp_path / "c.h5")
     state, truth = None, []
     for batch in chunks(texts, size):
         both = []
@@ -262,7 +266,7 @@ def test_stateful_pairs(word, network, tmp_path, small_blocks, size):
 def test_stateful_begins_again(word, tmp_path, small_blocks, monkeypatch):
     """After an interruption, since a state is not kept; and ends with the same bytes."""
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
-    how = {"stateful": 4, "pooling": ["mean", "max"], "tokens": True}
+    how = carrying(4) | {"pooling": ["mean", "max"], "tokens": True}
     whole = cache_activations(word, toy_task(), out=tmp_path / "w.h5", **how)
     with interrupted(9):
         cache_activations(word, toy_task(), out=tmp_path / "c.h5", **how)
@@ -274,7 +278,7 @@ def test_stateful_begins_again(word, tmp_path, small_blocks, monkeypatch):
 def test_stateful_batches_of_many_pieces(word, tmp_path):
     """More than a batch has pieces otherwise: the buffers for tokens are as large as the batches."""
     task = toy_task(300)
-    cache = cache_activations(word, task, stateful=300, tokens=True, out=tmp_path / "c.h5")
+    cache = cache_activations(word, task, **carrying(300), tokens=True, out=tmp_path / "c.h5")
     assert cache.spec["counts"]["pieces"] > load_encoder(word).batch_tokens
     lone = cache_activations(word, task, tokens=True, out=tmp_path / "lone.h5")
     for i in range(300):  # one batch, so that every state is empty
@@ -288,7 +292,7 @@ def test_a_stateful_encoder_forgets(word, tmp_path):
     encoder = load_encoder(word, stateful=4)
     one = cache_activations(encoder, toy_task(), out=tmp_path / "1.h5")
     two = cache_activations(encoder, toy_task(), out=tmp_path / "2.h5")
-    named = cache_activations(word, toy_task(), out=tmp_path / "3.h5", stateful=4)
+    named = cache_activations(word, toy_task(), out=tmp_path / "3.h5", **carrying(4))
     assert one.spec_id == two.spec_id == named.spec_id
     for layer in one.layers:
         np.testing.assert_array_equal(one.layer(layer), two.layer(layer))
@@ -298,18 +302,18 @@ def test_a_stateful_encoder_forgets(word, tmp_path):
 def test_what_stateful_excludes(word, tmp_path, tiny_bert):
     out = tmp_path / "out/c.h5"
     with pytest.raises(UsageError, match="in one process; leave --workers or --stateful out"):
-        cache_activations(word, toy_task(), stateful=4, workers=2, out=out)
+        cache_activations(word, toy_task(), **carrying(4), workers=2, out=out)
     with pytest.raises(UsageError, match="stateful is for ELMo, .* of type 'bert'"):
-        cache_activations(tiny_bert, toy_task(), stateful=4, out=out)
+        cache_activations(tiny_bert, toy_task(), **carrying(4), out=out)
     with pytest.raises(UsageError, match="a loaded encoder has that already; give stateful to load_encoder"):
-        cache_activations(load_encoder(word), toy_task(), stateful=4, out=out)
-    with pytest.raises(UsageError, match="stateful is -1"):
-        cache_activations(word, toy_task(), stateful=-1, out=out)
+        cache_activations(load_encoder(word), toy_task(), **carrying(4), out=out)
+    with pytest.raises(UsageError, match="batch_size is -1"):
+        cache_activations(word, toy_task(), **carrying(-1), out=out)
     assert not out.exists()
-    ids = {cache_activations(word, toy_task(), stateful=n, out=tmp_path / f"{n}.h5").spec_id for n in (0, 1, 4)}
+    ids = {cache_activations(word, toy_task(), **carrying(n), out=tmp_path / f"{n}.h5").spec_id for n in (0, 1, 4)}
     assert len(ids) == 3
     with pytest.raises(CacheMismatch, match="stateful is 1, wanted 4"):
-        cache_activations(word, toy_task(), stateful=4, out=tmp_path / "1.h5")
+        cache_activations(word, toy_task(), **carrying(4), out=tmp_path / "1.h5")
 
 
 def test_train_and_dev_are_read_one_way(word, tmp_path):
@@ -318,13 +322,13 @@ def test_train_and_dev_are_read_one_way(word, tmp_path):
     )
     task = Task("toy", TaskKind.CLASSIFICATION, {"train": train, "dev": dev}, ("a", "b", "c"), ("accuracy",))
     caches = {
-        (split, n): cache_activations(word, task, split, stateful=n, out=tmp_path / f"{split}{n}.h5")
+        (split, n): cache_activations(word, task, split, **carrying(n), out=tmp_path / f"{split}{n}.h5")
         for split in ("train", "dev")
         for n in (0, 4)
     }
     for one, other in ((0, 4), (4, 0)):
         with pytest.raises(CacheMismatch, match="stateful"):
-            probe(caches["train", one], caches["dev", other], metrics={}, options=ProbeOptions())
+            probe(caches["train", one], caches["dev", other])
         with pytest.raises(CacheMismatch, match="stateful"):
             prepare_feature_extraction(caches["train", one], caches["dev", other], HeadOptions())
 

@@ -65,7 +65,7 @@ def test_pairs(encoder, tmp_path, pairs):
 @pytest.mark.parametrize("level", ["piece", "word-first", "word-mean"])
 def test_words(encoder, tmp_path, level):
     task = toy_tags()
-    with cached(encoder, task, tmp_path, tokens=level) as cache:
+    with cached(encoder, task, tmp_path, tokens=True, token_level=level) as cache:
         tokens = [encoder.tokenize([(e.words,)]) for e in task.splits["train"]]
         expected = [t.token_ids[t.word_index == i].tolist() for t in tokens for i in range(t.word_index.max() + 1)]
         assert [p.tolist() for p in cache.word_pieces] == expected

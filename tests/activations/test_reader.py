@@ -66,7 +66,7 @@ def test_special_pieces(make, tiny_bert):
         for i in (0, 2, 31):  # the second is empty: [CLS] and [SEP] alone
             rows = slice(reader.start[i], reader.start[i] + reader.length[i])
             assert reader.special[rows].tolist() == tokens.special[first[i] : first[i] + tokens.length[i]].tolist()
-    with make("words", toy_tags(), tokens="word-first") as cache:
+    with make("words", toy_tags(), tokens=True, token_level="word-first") as cache:
         reader = TokenReader(cache)
         assert not reader.special.any()
         assert len(reader.special) == reader.start.max() + reader.length[reader.start.argmax()]
@@ -85,7 +85,7 @@ def test_nothing(make):
     with make("float32", toy_task()) as cache:
         none = np.zeros(0, np.int64)
         assert TokenReader(cache).gather(none, none).shape == (4, 0, 32)
-    with make("pooled", toy_task(), tokens=None) as cache, pytest.raises(UsageError, match="holds no token vectors"):
+    with make("pooled", toy_task(), tokens=False) as cache, pytest.raises(UsageError, match="holds no token vectors"):
         TokenReader(cache)
 
 

@@ -105,14 +105,15 @@ def test_a_damaged_cache_fails_verify_with_status_1(mine, tiny_bert, tmp_path, c
         (["--task", "grammar:acceptability", "--device", "tpu"], "unknown device 'tpu'"),
         (["--task", "grammar:acceptability", "--max-length", "9999"], "reads 3 to 40 pieces"),
         (["--task", "grammar:acceptability", "--model", "/nowhere/at/all"], "/nowhere/at/all is not a folder"),
-        (["--task", "grammar:acceptability", "--limit", "many"], "Invalid value for '--limit'"),
-        (["--task", "grammar:acceptability", "--colour", "red"], "No such option: --colour"),
-        ([], "Missing option '--task'"),
+        (["--task", "grammar:acceptability", "--limit", "many"], "Invalid value for --limit: unable to convert"),
+        (["--task", "grammar:acceptability", "--colour", "red"], "Unknown option: --colour"),
+        ([], "--task requires an argument"),
     ],
 )
 def test_wrong_usage_is_one_sentence_and_status_2(tiny_bert, tmp_path, monkeypatch, capsys, words, message):
     monkeypatch.chdir(tmp_path)
-    assert run("cache-activations", "--model", tiny_bert, "--device", "cpu", *words) == 2
+    given = {"--model": tiny_bert, "--device": "cpu"} | dict(zip(words[::2], words[1::2], strict=True))
+    assert run("cache-activations", *(word for pair in given.items() for word in pair)) == 2
     said = capsys.readouterr()
     assert message in said.err
     assert said.err.count("\n") == 1

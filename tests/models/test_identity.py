@@ -4,12 +4,12 @@ import json
 import shutil
 
 import pytest
-from probekit.analyses.pairs import about
 
 from probekit import cache_activations, load_encoder
-from probekit.activations.writing.job import digest
+from probekit.activations.writing.request import digest
+from probekit.analyses.vectors import columns_of
 from probekit.errors import ModelError
-from probekit.models.identity import identify, origin
+from probekit.models.identity import checkpoint_of, identify
 
 CARD = {"format": "probekit-run/1", "run": "cola-seed-1", "model": "tiny-bert", "step": 120, "total_steps": 600}
 JOB = {"task": "grammar:acceptability", "split": "dev", "limit": 12, "device": "cpu"}
@@ -24,12 +24,12 @@ def step(tiny_bert, tmp_path):
 
 
 def test_a_checkpoint_goes_by_its_model_its_run_and_its_step(step, tiny_bert):
-    assert origin(step) == {"model": "tiny-bert", "checkpoint": "cola-seed-1", "step": 120}
+    assert checkpoint_of(step) == {"model": "tiny-bert", "checkpoint": "cola-seed-1", "step": 120}
     told, plain = identify(step), identify(tiny_bert)
     assert {key: told.pop(key) for key in ("checkpoint", "step")} == {"checkpoint": "cola-seed-1", "step": 120}
     assert (told.pop("model"), plain.pop("model")) == ("tiny-bert", tiny_bert.name)
     assert told == plain
-    assert origin(tiny_bert) == {}
+    assert checkpoint_of(tiny_bert) == {}
     assert identify(step, name="other")["model"] == "other"
     assert load_encoder(step, device="cpu").name == "tiny-bert"
 
@@ -66,9 +66,9 @@ def test_run_and_step_are_in_the_spec_the_file_name_and_the_rows(step, tiny_bert
     with cache_activations(step, out=f"{tmp_path}/caches/", **JOB) as cache:
         assert cache.path.parent == tmp_path / "caches"
         assert cache.path.name.startswith("grammar-acceptability.dev.tiny-bert-cola-seed-1-step-120.")
-        assert {k: cache.spec[k] for k in ("model", "checkpoint", "step")} == origin(step)
+        assert {k: cache.spec[k] for k in ("model", "checkpoint", "step")} == checkpoint_of(step)
         assert {"checkpoint", "step"}.isdisjoint(cache.spec["environment"])
-        row = about(cache.spec, "mean")
+        row = columns_of(cache, "mean")
         assert (row["model"], row["checkpoint"], row["step"]) == ("tiny-bert", "cola-seed-1", 120)
         with cache_activations(load_encoder(step, device="cpu"), out=tmp_path / "caches", **JOB) as again:
             assert again.path == cache.path  # a loaded encoder's job is the same job
@@ -88,4 +88,4 @@ def test_a_model_without_a_card_is_cached_under_the_name_it_always_had(tiny_bert
         )
         assert cache.spec_id == digest({key: spec[key] for key in asked})
         assert not {"checkpoint", "step"} & set(spec)
-        assert (about(spec, "mean")["checkpoint"], about(spec, "mean")["step"]) == ("", None)
+        assert (columns_of(cache, "mean")["checkpoint"], columns_of(cache, "mean")["step"]) == ("", None)

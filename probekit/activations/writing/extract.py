@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xxhash
 
-from probekit.activations.cache import xxh3
+from probekit.activations.hdf5 import xxh3
 from probekit.activations.pooling import Pooling, Segments, TokenLevel, pool, pool_words, word_segments
 from probekit.activations.writing.journal import Journal, sync, writing
 from probekit.activations.writing.partial import Partial

@@ -21,7 +21,7 @@ import h5py
 import numpy as np
 import xxhash
 
-from probekit.activations.cache import DAMAGE, FORMAT, Extent, datasets, extents, open_cache_file, xxh3
+from probekit.activations.hdf5 import DAMAGE, FORMAT, Extent, datasets, extents, open_cache_file, xxh3
 from probekit.activations.writing.journal import Journal, journal_path, partial_path, sync_folder, writing
 from probekit.activations.writing.plan import Block
 from probekit.errors import CacheCorrupt, CacheError
@@ -380,12 +380,15 @@ def now() -> str:
     return moment.isoformat(timespec="seconds")
 
 
-def attributes(spec: Mapping[str, Any], spec_id: str, version: str) -> dict[str, Any]:
-    """The attributes of ``/``, but for ``complete``."""
+def attributes(
+    spec: Mapping[str, Any], spec_id: str, version: str, about: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The attributes of ``/``, but for ``complete``; those of ``about`` as JSON, where they say something."""
     return {
         "format": FORMAT,
         "spec": json.dumps(spec, sort_keys=True, ensure_ascii=False),
         "spec_id": spec_id,
         "created": now(),
         "probekit": version,
+        **{name: json.dumps(told, sort_keys=True, ensure_ascii=False) for name, told in (about or {}).items() if told},
     }

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,8 @@ from probekit.activations.certify import quick_certificate
 from probekit.activations.pooling import TokenLevel, word_segments
 from probekit.activations.writing.journal import Journal
 from probekit.activations.writing.partial import Partial, Stream, attributes, create
-from probekit.activations.writing.plan import make_plan, plan_in_order, unique_texts
+from probekit.activations.writing.plan import Plan, make_plan, plan_in_order, unique_texts
+from probekit.activations.writing.request import Request
 from probekit.errors import CacheMismatch, TruncationError
 from probekit.models.encoder import Encoder, Text, Tokens, join
 from probekit.runtime import Progress
@@ -45,91 +45,98 @@ def difference(old: Mapping[str, Any], want: Mapping[str, Any]) -> str:
     return "; ".join(words[:3]) or "its description differs"
 
 
-def prepare(
-    path: Path,
-    task: Task,
-    part: Split,
-    want: Mapping[str, Any],
-    spec_id: str,
-    encoder: Encoder,
-    journal: Journal,
-    *,
-    on_truncate: str,
-    allow_nonfinite: bool,
-    progress: Progress,
-) -> None:
-    """Make the partial file of the cache ``path``; raises TruncationError where texts may not be cut."""
-    sentences = int(want["sentences"])
-    texts, stateful = _texts(part, task.kind, want["pairs"]), int(want.get("stateful", 0))
+def prepare(request: Request, encoder: Encoder, journal: Journal, *, progress: Progress) -> None:
+    """Make the partial file of a cache; raises TruncationError where texts may not be cut."""
+    want, task, part = request.want, request.task, request.part
+    texts = _texts(part, task.kind, want["pairs"])
     text_of_slot: np.ndarray = np.arange(len(texts))
-    if not stateful:
+    if not request.stateful:
         texts, text_of_slot = unique_texts(texts)
     tokens = _tokenize(encoder, texts, progress)
-    cut = tokens.truncated[text_of_slot].reshape(-1, sentences).any(1)
-    if cut.any() and on_truncate == "error":
-        first = part[int(np.argmax(cut))]
-        raise TruncationError(
-            f"{int(cut.sum())} of {len(part)} examples are longer than the {encoder.max_length} pieces that "
-            f"{encoder.name} reads, example {first.id!r} first. Use --on-truncate keep to cut them off."
-        )
-    layers, widths = [*map(str, encoder.sites)], encoder.widths
-    itemsize = 4 if want["store"] == "float32" else 2
-    slot_bytes = len(want["pooling"]) * sum(widths) * itemsize
-    plan = (
-        plan_in_order(tokens.length, sentences, stateful, slot_bytes)
-        if stateful
-        else make_plan(tokens.length, text_of_slot, slot_bytes)
-    )
+    cut = tokens.truncated[text_of_slot].reshape(-1, int(want["sentences"])).any(1)
+    _check_cut(request, encoder, cut)
+    plan = _plan(request, encoder, tokens, text_of_slot)
     tokens = _permute(tokens, plan.order)
-    row_to_unique = plan.row_to_unique.reshape(-1, sentences)
-    row_to_unique = row_to_unique[:, 0] if sentences == 1 else row_to_unique
-    static, links, token_start = _static(task, part, tokens, row_to_unique, plan.blocks, want["tokens"])
+    rows = plan.row_to_unique.reshape(-1, int(want["sentences"]))
+    rows = rows[:, 0] if rows.shape[1] == 1 else rows
+    static, links, token_start = _static(task, part, tokens, rows, plan.blocks, want["tokens"])
     static["/truncated"] = cut
-    streams = [
-        Stream(f"/pooled/{p}/{layer}", (len(part), sentences * width), pooled=True)
-        for p in want["pooling"]
-        for layer, width in zip(layers, widths, strict=True)
-    ]
-    streams += [
-        Stream(f"/tokens/{layer}", (int(token_start[-1]), width), pooled=False)
-        for layer, width in zip(layers, widths, strict=True)
-        if want["tokens"] and token_start[-1]
-    ]
     kept = (tokens.special == 0).astype(np.int64)
     content = np.add.reduceat(np.append(kept, 0), (np.cumsum(tokens.length) - tokens.length)) * (tokens.length > 0)
-    spec = {
-        **want,
-        "spec_id": spec_id,
-        "layers": layers,
+    counts = {
+        "sequences": len(text_of_slot),
+        "unique": len(texts),
+        "pieces": int(tokens.length.sum()),
+        "truncated": int(cut.sum()),
+        "empty": int((content == 0)[plan.row_to_unique].sum()),
+    }
+    spec = _spec(request, encoder, counts) | {
+        "certificate": quick_certificate(encoder, texts),
+        "links": links,
+        "allow_nonfinite": request.options.allow_nonfinite,
+    }
+    create(
+        request.path,
+        journal,
+        attributes=attributes(spec, request.spec_id, version("probekit"), request.about),
+        static=static,
+        links=links,
+        streams=_streams(request, encoder, int(token_start[-1])),
+        dtype=want["store"],
+        blocks=plan.blocks,
+        token_start=token_start,
+    )
+
+
+def _check_cut(request: Request, encoder: Encoder, cut: np.ndarray) -> None:
+    """Refuse texts that are too long, ``cut`` (n,), where that is asked for."""
+    if cut.any() and request.options.on_truncate == "error":
+        first = request.part[int(np.argmax(cut))]
+        raise TruncationError(
+            f"{int(cut.sum())} of {len(cut)} examples are longer than the {encoder.max_length} pieces that "
+            f"{encoder.name} reads, example {first.id!r} first. Use --on-truncate keep to cut them off."
+        )
+
+
+def _plan(request: Request, encoder: Encoder, tokens: Tokens, text_of_slot: np.ndarray) -> Plan:
+    """The order of the sequences, and their blocks."""
+    itemsize = 4 if request.want["store"] == "float32" else 2
+    slot_bytes = len(request.want["pooling"]) * sum(encoder.widths) * itemsize
+    if request.stateful:
+        return plan_in_order(tokens.length, int(request.want["sentences"]), request.stateful, slot_bytes)
+    return make_plan(tokens.length, text_of_slot, slot_bytes)
+
+
+def _streams(request: Request, encoder: Encoder, token_rows: int) -> list[Stream]:
+    """The datasets that the model's work fills."""
+    want, sites = request.want, list(zip(encoder.sites, encoder.widths, strict=True))
+    shape = len(request.part), int(want["sentences"])
+    streams = [
+        Stream(f"/pooled/{p}/{site}", (shape[0], shape[1] * width), pooled=True)
+        for p in want["pooling"]
+        for site, width in sites
+    ]
+    if want["tokens"] and token_rows:
+        streams += [Stream(f"/tokens/{site}", (token_rows, width), pooled=False) for site, width in sites]
+    return streams
+
+
+def _spec(request: Request, encoder: Encoder, counts: Mapping[str, int]) -> dict[str, Any]:
+    """What a cache says of itself, as far as it is known before the model runs."""
+    task, widths = request.task, encoder.widths
+    return {
+        **request.want,
+        "spec_id": request.spec_id,
+        "layers": [*map(str, encoder.sites)],
         "width": max(widths),
         **({"widths": list(widths)} if len(set(widths)) > 1 else {}),
-        "counts": {
-            "sequences": len(text_of_slot),
-            "unique": len(texts),
-            "pieces": int(tokens.length.sum()),
-            "truncated": int(cut.sum()),
-            "empty": int((content == 0)[plan.row_to_unique].sum()),
-        },
+        "counts": dict(counts),
         "metrics": list(task.metrics),
         "source": task.source,
         "licence": task.licence,
         "reads_at_most": encoder.max_length,
         "environment": environment(encoder),
-        "certificate": quick_certificate(encoder, texts),
-        "links": links,
-        "allow_nonfinite": allow_nonfinite,
     }
-    create(
-        path,
-        journal,
-        attributes=attributes(spec, spec_id, version("probekit")),
-        static=static,
-        links=links,
-        streams=streams,
-        dtype=want["store"],
-        blocks=plan.blocks,
-        token_start=token_start,
-    )
 
 
 def _texts(part: Split, kind: TaskKind, pairs: str | None) -> list[Text]:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from functools import partial
 from multiprocessing import Pipe
 from pathlib import Path
@@ -16,39 +16,16 @@ from typing import TYPE_CHECKING
 
 from probekit.activations.writing.extract import run_blocks
 from probekit.activations.writing.journal import Journal
+from probekit.activations.writing.loading import Loading, load
 from probekit.activations.writing.partial import open_partial
 from probekit.activations.writing.prepare import check_environment
 from probekit.errors import CacheError
-from probekit.models.encoder import Encoder
-from probekit.runtime import Inherited, cores, local_executor
+from probekit.runtime import Inherited, cores, devices, local_executor
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-__all__ = ["Loading", "load", "run_workers"]
-
-
-@dataclass(frozen=True, slots=True)
-class Loading:
-    """How a model is loaded: everything that a worker needs to load the same one."""
-
-    model: str
-    revision: str | None = None
-    dtype: str = "float32"
-    device: str = "cpu"
-    random_weights: int | None = None
-    max_length: int | None = None
-    compile: bool = False
-    stateful: int = 0
-
-
-def load(loading: Loading | None) -> Encoder:
-    """The encoder that ``loading`` describes."""
-    assert loading is not None
-    from probekit.models import load_encoder
-
-    how = {key: value for key, value in asdict(loading).items() if value is not None}
-    return load_encoder(how.pop("model"), **how)
+__all__ = ["run_workers"]
 
 
 def run_workers(
@@ -78,11 +55,12 @@ def run_workers(
     listener = threading.Thread(target=listen, daemon=True)
     listener.start()
     given = (Inherited(fd), theirs, threads)
-    job = partial(_run, path, loading, batch_tokens=batch_tokens, allow_nonfinite=allow_nonfinite)
+    job = partial(_run, path, batch_tokens=batch_tokens, allow_nonfinite=allow_nonfinite)
+    own = [replace(loading, device=device) for device in devices(loading.device, workers)]
     with ours, theirs:
         try:
             with local_executor(workers, threads=threads, begin=_begin, given=given) as pool:
-                for done in as_completed([pool.submit(job, todo[k::workers]) for k in range(workers)]):
+                for done in as_completed([pool.submit(job, own[k], todo[k::workers]) for k in range(workers)]):
                     done.result()
         except BrokenProcessPool as error:
             raise CacheError(

@@ -147,8 +147,10 @@ def _cached(
     known = {name: encoder[key] for name, key in given.items() if encoder.get(key) is not None}
     return cache_activations(
         where, task, split, model_name=encoder["model"], pairs=encoder.get("pairs") or "auto",
-        tokens=encoder.get("tokens"), pooling=[] if encoder.get("tokens") else card["head"]["pooling"],
-        stateful=encoder.get("stateful") or 0, out=None if caches is None else f"{caches}/", progress=progress, **known,
+        tokens=bool(level := encoder.get("tokens")), token_level=level or "piece",
+        pooling=[] if level else card["head"]["pooling"],
+        stateful=bool(encoder.get("stateful")), batch_size=encoder.get("stateful") or None,
+        out=None if caches is None else f"{caches}/", progress=progress, **known,
     )  # fmt: skip
 
 

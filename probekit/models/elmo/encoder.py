@@ -15,7 +15,7 @@ from torch import Tensor
 from probekit.models.elmo.characters import BEGIN, END, PADDING, CharacterReader, character_ids, character_reader
 from probekit.models.elmo.lstm import ProjectedLSTM
 from probekit.models.elmo.model import ElmoModel, ElmoState
-from probekit.models.encoder import Batch, Edit, Sink, Text, Tokens, edited, padded
+from probekit.models.encoder import Batch, Edit, Shown, Sink, Text, Tokens, edited, padded
 from probekit.models.transformers.encoder import prepare_packed
 from probekit.models.transformers.stock import load_described
 from probekit.models.words import versions
@@ -54,7 +54,7 @@ class WordTable:
         return torch.stack([found[key] for key in keys])
 
 
-class ElmoEncoder:
+class ElmoEncoder(Shown):
     """An Encoder (see :mod:`probekit.models.encoder`) around an :class:`~probekit.models.elmo.model.ElmoModel`.
 
     Its pieces are words; what begins and ends a sentence is added before the LSTMs and taken away behind them.

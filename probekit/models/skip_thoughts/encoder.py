@@ -11,7 +11,7 @@ import torch
 import transformers
 
 from probekit.errors import ModelError, UsageError
-from probekit.models.encoder import Batch, Edit, Sink, Text, Tokens, edited, padded
+from probekit.models.encoder import Batch, Edit, Shown, Sink, Text, Tokens, edited, padded
 from probekit.models.skip_thoughts.files import END, UNKNOWN
 from probekit.models.skip_thoughts.model import SkipThoughtsModel
 from probekit.models.transformers.encoder import prepare_packed
@@ -98,7 +98,7 @@ def word_reader(folder: Path, config: Any, max_length: int | None = None) -> Wor
     return WordReader(rows, splitting, max_length or NO_LIMIT, end=rows[END] if config.use_eos else None)
 
 
-class SkipThoughtsEncoder:
+class SkipThoughtsEncoder(Shown):
     """An Encoder (see :mod:`probekit.models.encoder`) around a :class:`SkipThoughtsModel`.
 
     Layers ``uni`` and ``bi`` are the two encoders' states after each word, ``combined`` both, one beside the other. Of

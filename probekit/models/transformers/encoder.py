@@ -17,7 +17,7 @@ import transformers
 from torch import nn
 
 from probekit.errors import ModelError, UsageError
-from probekit.models.encoder import Batch, Edit, Encoder, Sink, Text, Tokens, begin_states, edited
+from probekit.models.encoder import Batch, Edit, Encoder, Shown, Sink, Text, Tokens, begin_states, edited
 from probekit.models.transformers.onednn import onednn_available, prepack
 from probekit.models.transformers.packed import OFFSET_TYPES, PACKED, PACKED_TYPES, groups_of, positions_of, uncompiled
 from probekit.models.transformers.stock import find_blocks, load_described
@@ -58,7 +58,7 @@ class Packing(StrEnum):
     GROUPED = "grouped"  # only sequences of one length together
 
 
-class HuggingFaceEncoder:
+class HuggingFaceEncoder(Shown):
     """An Encoder (see :mod:`probekit.models.encoder`) around a transformers model; made by :func:`load_transformer`.
 
     model : the transformers model, whose config says how it is run
@@ -231,6 +231,7 @@ def load_transformer(
         for block in find_blocks(net):
             block.forward = torch.compile(block.forward, dynamic=True)
         steps.append("compiled")
+        encoder.spec["compile"] = True
     elif onednn and on_cpu and onednn_available(net.dtype) and (way := prepack(net)):
         steps.append(way)
     refusal = (

@@ -1,4 +1,4 @@
-"""Whether a cache still holds what was written: every byte of the file is under some digest."""
+"""What a cache holds, and whether it still holds what was written: every byte of the file is under some digest."""
 
 from __future__ import annotations
 
@@ -8,12 +8,31 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from probekit.activations.cache import DAMAGE, ActivationCache, datasets, extents, xxh3
+from probekit.activations.cache import ActivationCache
+from probekit.activations.description import describe
+from probekit.activations.hdf5 import DAMAGE, datasets, extents, xxh3
 from probekit.activations.writing.partial import digest_structure, first_occurrence
 from probekit.errors import CacheCorrupt
 from probekit.runtime import Progress, no_progress
 
-__all__ = ["Verdict", "verify"]
+__all__ = ["Verdict", "inspect", "verify"]
+
+
+def inspect(path: str | Path) -> dict[str, str]:
+    """What the cache at ``path`` holds: task, model, layers, labels …, each in words.
+
+    Raises
+    ------
+    CacheError
+        It cannot be opened as a finished cache.
+
+    Examples
+    --------
+    >>> probekit.inspect("sst2.dev.h5")["layers"]  # doctest: +SKIP
+    '0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12'
+    """
+    with ActivationCache(path) as cache:
+        return describe(cache)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,61 @@
+"""What a cache holds, in words."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from probekit.files import in_words
+
+__all__ = ["describe", "to_json"]
+
+
+def describe(cache: Any) -> dict[str, str]:
+    """What an open :class:`~probekit.activations.cache.ActivationCache` holds, by name."""
+    s, counts = cache.spec, cache.spec["counts"]
+    trained, computed = cache.origin, s["environment"].get("path")
+    model = [s["model"], f"random weights {s['random_weights']}" if s.get("random_weights") is not None else ""]
+    model += [f"{s['checkpoint']}, step {s['step']:,}"] if "step" in s else []
+    facts = {
+        "task": f"{s['task']} {s['split']} ({s['kind']}, metrics {', '.join(s['metrics'])})",
+        "model": ", ".join(filter(None, model)),
+        "trained on": ", ".join(str(trained[k]) for k in ("trained_on", "regime", "head", "variant") if trained.get(k)),
+        "examples": f"{len(cache):,} ({counts['unique']:,} distinct texts, {counts['pieces']:,} pieces, "
+        f"{counts['truncated']:,} cut off, {counts['empty']:,} without content)",
+        "layers": ", ".join(cache.layers),
+        "width": ", ".join(map(str, dict.fromkeys(cache.widths) if len(set(cache.widths)) == 1 else cache.widths)),
+        "pooling": ", ".join(cache.poolings) or "none",
+        "tokens": str(s["tokens"] or "none"),
+        "pairs": str(s["pairs"] or "single sentences"),
+        "computed in": f"{s.get('dtype')} on {s.get('device')} ({computed})",
+        "stored as": str(s["store"]),
+        "state": f"carried on, batches of {s['stateful']} examples" if "stateful" in s else "",
+        "labels": _labels(cache),
+        "size": in_words(cache.path.stat().st_size),
+        "spec_id": cache.spec_id,
+        "created": f"{cache.attributes['created']} by probekit {cache.attributes['probekit']}",
+        "certificate": str(s["certificate"]["verdict"]),
+    }
+    return {name: fact for name, fact in facts.items() if fact}
+
+
+def to_json(cache: Any) -> str:
+    """The whole description of an open cache."""
+    told = cache.spec | {"created": cache.attributes["created"]}
+    told |= {"origin": cache.origin} if cache.origin else {}
+    return json.dumps(told, indent=2, ensure_ascii=False, sort_keys=True)
+
+
+def _labels(cache: Any) -> str:
+    if cache.spec["kind"] == "regression":
+        y = cache.labels[~np.isnan(cache.labels)]
+        return f"{len(y):,} numbers, {y.min():g} to {y.max():g}, mean {y.mean():.3f}" if len(y) else "none"
+    y = cache.word_labels if cache.spec["kind"] == "sequence-labelling" and cache.spec["tokens"] else cache.labels
+    names = cache.spec["label_names"]
+    counts = [
+        f"{names[i] if 0 <= i < len(names) else i}: {c:,}"
+        for i, c in zip(*np.unique(y[y >= 0], return_counts=True), strict=True)
+    ]
+    return ", ".join(counts[:12]) + (", …" if len(counts) > 12 else "") or "none"

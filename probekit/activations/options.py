@@ -1,0 +1,83 @@
+"""What may be chosen of an activation cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from probekit.errors import UsageError
+from probekit.recipe import option
+
+__all__ = ["NO_POOLING", "CacheOptions", "CertifyOptions"]
+
+NO_POOLING = ("none",)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheOptions:
+    """Which examples are read, how the model reads them, what is kept of it, and how the work is done."""
+
+    data_dir: str | None = option(None, "Folder with the task's files; the hub without it.")
+    pooling: tuple[str, ...] | None = option(
+        None,
+        "One or several of mean, mean-all, first, last, max, with commas; or none. Without it mean (of Skip-thoughts "
+        "last).",
+    )
+    tokens: bool = option(False, "Keep the vector of every token as well.")
+    token_level: str = option("piece", "With --tokens: piece, word-first (first piece) or word-mean.")
+    pairs: str = option("auto", "Sentence pairs: joint (one sequence), separate (two), or auto: joint where possible.")
+    dtype: str = option("float32", "The model computes in float32, float16 or bfloat16.")
+    store: str | None = option(None, "Numbers in the file; as --dtype without it.")
+    limit: int | None = option(None, "Only the first N examples.", metavar="N")
+    random_weights: int | None = option(None, "Control: the same architecture, re-initialised.", metavar="SEED")
+    workers: int = option(1, "Processes that share the work.")
+    device: str = option("auto", "auto, cpu, cuda, cuda:N or mps.")
+    revision: str | None = option(None, "Branch, tag or commit of a hub model.")
+    model_name: str | None = option(None, "Name in tables and file names.")
+    max_length: int | None = option(None, "Most pieces of a sequence.")
+    stateful: bool = option(False, "ELMo: carry the LSTMs' state from batch to batch, as the original does.")
+    batch_size: int | None = option(None, "Examples in a batch with --stateful; 64 without it.")
+    on_truncate: str = option("keep", "Texts that are too long: keep (cut, count) or error.")
+    batch_tokens: int | None = option(None, "Pieces in a batch.")
+    allow_nonfinite: bool = option(False, "Keep NaN and infinity.")
+    compress: bool = option(False, "Pack the vectors with zstd (slower to read).")
+    compile: bool = option(False, "Use torch.compile.")
+
+    def __post_init__(self) -> None:
+        told = self.pooling.split(",") if isinstance(self.pooling, str) else self.pooling
+        if told is not None:
+            names = tuple(str(name).strip() for name in told)
+            object.__setattr__(self, "pooling", names or NO_POOLING)
+        if not isinstance(self.tokens, bool):
+            raise UsageError(f"tokens is {self.tokens!r}; give tokens=True, and token_level={str(self.tokens)!r}.")
+        if self.token_level != "piece" and not self.tokens:
+            raise UsageError(f"--token-level {self.token_level} is for token vectors; add --tokens.")
+        if self.batch_size is not None and not self.stateful:
+            raise UsageError(
+                "--batch-size is for --stateful, whose numbers depend on it; else batches are told by --batch-tokens."
+            )
+        _one_of("on_truncate", self.on_truncate, "keep", "error")
+        _one_of("pairs", self.pairs, "auto", "joint", "separate")
+        for name in ("workers", "limit", "batch_tokens", "batch_size"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UsageError(f"{name} is {value}; it must be 1 or more.")
+
+    @property
+    def carried(self) -> int:
+        """Sentences in a batch whose state the next one begins with; 0 where none is carried on."""
+        return (self.batch_size or 64) if self.stateful else 0
+
+
+@dataclass(frozen=True, slots=True)
+class CertifyOptions:
+    """How the model is loaded that a certificate is of."""
+
+    dtype: str = option("float32", "float32, float16 or bfloat16.")
+    device: str = option("auto", "auto, cpu, cuda, cuda:N or mps.")
+    revision: str | None = option(None, "Revision of the model on the hub.")
+    random_weights: int | None = option(None, "Re-initialise the model with this seed.", metavar="SEED")
+
+
+def _one_of(name: str, value: str, *choices: str) -> None:
+    if value not in choices:
+        raise UsageError(f"{name} is {value!r}; it is {', '.join(choices[:-1])} or {choices[-1]}.")

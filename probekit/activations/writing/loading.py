@@ -1,0 +1,32 @@
+"""How a model is loaded, as a value that a worker can be told."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from probekit.models.encoder import Encoder
+
+__all__ = ["Loading", "load"]
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """How a model is loaded: everything that a worker needs to load the same one."""
+
+    model: str
+    revision: str | None = None
+    dtype: str = "float32"
+    device: str = "cpu"
+    random_weights: int | None = None
+    max_length: int | None = None
+    compile: bool = False
+    stateful: int = 0
+
+
+def load(loading: Loading | None) -> Encoder:
+    """The encoder that ``loading`` describes."""
+    assert loading is not None
+    from probekit.models import load_encoder
+
+    how = {key: value for key, value in asdict(loading).items() if value is not None}
+    return load_encoder(how.pop("model"), **how)

@@ -1,0 +1,196 @@
+"""What is asked for: which texts, which model, what is kept, and the digest that says whether two are the same."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from probekit import files
+from probekit.activations.options import NO_POOLING, CacheOptions
+from probekit.activations.pooling import TokenLevel, poolings
+from probekit.activations.writing.loading import Loading
+from probekit.errors import UsageError
+from probekit.models.conversion import default_pooling, reads_apart
+from probekit.models.encoder import Encoder
+from probekit.recipe import Recipe
+from probekit.runtime import Dtype
+from probekit.tasks.task import Split, Task
+
+__all__ = ["Request", "data_digest", "make_request", "recipe_of"]
+
+IDENTITY = ("revision", "weights_digest", "tokenizer_digest", "random_weights", "dtype", "device", "cut_at")
+"""What determines an encoder's numbers, beside its name; ``Encoder.spec`` holds each of them."""
+
+NOT_ALWAYS = ("checkpoint", "step", "compile")
+"""What determines them too, where an encoder's spec has it: that it is a checkpoint, and how it is compiled."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A cache that is asked for.
+
+    task, part : the task, and the examples that are read
+    model : how the model is loaded, or an encoder that is loaded already
+    want : the part of the spec that determines the numbers; spec_id : its digest
+    path : where the cache will be
+    about : attributes of the file that determine nothing: where its model comes from, and the recipe
+    """
+
+    task: Task
+    part: Split
+    model: Loading | Encoder
+    want: Mapping[str, Any]
+    spec_id: str
+    path: Path
+    options: CacheOptions
+    about: Mapping[str, Any]
+
+    @property
+    def stateful(self) -> int:
+        """Sentences in a batch whose state the next begins with; 0 where none is carried on."""
+        return int(self.want.get("stateful", 0))
+
+
+def make_request(
+    model: str | Path | Encoder, task: Task, split: str, options: CacheOptions, out: str | Path | None, recipe: Recipe
+) -> Request:
+    """Say what is asked for; raises UsageError for what cannot be, ModelError where the model is not there."""
+    part = task.split(split).head(options.limit)
+    if not len(part):
+        raise UsageError(f"{task.name} {split} has no examples; there is nothing to run.")
+    wanted = _of_data(task, part, options, _model_type(model, options.revision), _dtype(model, options))
+    how: Loading | Encoder
+    if isinstance(model, (str, Path)):
+        how, of_model = _of_named_model(model, options)
+    else:
+        how, of_model = model, _of_encoder(model, options)
+    want = wanted | of_model
+    if want.get("stateful") and options.workers > 1:
+        raise UsageError("a state goes from batch to batch in one process; leave --workers or --stateful out.")
+    about = {"origin": _origin(model, options), "recipe": _kept(recipe)}
+    spec_id = digest(want)
+    return Request(task, part, how, want, spec_id, _path(out, want, spec_id), options, about)
+
+
+def _kept(recipe: Recipe) -> dict[str, Any]:
+    """The recipe as the file keeps it: without its place, and how the work was shared, on which no byte depends."""
+    told = {"arguments": recipe.arguments, "defaults": recipe.defaults}
+    kept = {part: {k: v for k, v in of.items() if k not in _NO_PART} for part, of in told.items()}
+    return {"function": recipe.function, **kept}
+
+
+_NO_PART = ("workers", "batch_tokens", "overwrite")
+
+
+def _of_data(task: Task, part: Split, options: CacheOptions, kind: str, dtype: str) -> dict[str, Any]:
+    """Which texts are read, how, and what is kept of them."""
+    pairs = _pairs(options.pairs, kind)
+    asked = () if options.pooling == NO_POOLING else options.pooling
+    want = {
+        "task": task.name,
+        "split": part.name,
+        "data_digest": data_digest(part.digest(), task.label_names),
+        "n": len(part),
+        "kind": str(task.kind),
+        "pairs": pairs if part.paired else None,
+        "sentences": 2 if part.paired and pairs == "separate" else 1,
+        "pooling": [str(p) for p in poolings(default_pooling(kind) if asked is None else asked)],
+        "tokens": _choice(TokenLevel, options.token_level, "token_level") if options.tokens else None,
+        "store": _choice(Dtype, options.store or dtype, "store"),
+    }
+    if not want["pooling"] and not want["tokens"]:
+        raise UsageError("nothing to store: give a --pooling, --tokens, or both.")
+    return want
+
+
+def _of_named_model(model: str | Path, options: CacheOptions) -> tuple[Loading, dict[str, Any]]:
+    """How a model is loaded, and what determines its numbers."""
+    from probekit.models.identity import identify
+    from probekit.runtime import resolve_device
+
+    where, seed, cut = resolve_device(options.device), options.random_weights, options.max_length
+    loading = Loading(str(model), options.revision, options.dtype, where, seed, cut, options.compile, options.carried)
+    want = identify(model, revision=options.revision, random_weights=seed, name=options.model_name)
+    want |= {"dtype": _choice(Dtype, options.dtype, "dtype"), "device": where.partition(":")[0], "cut_at": cut}
+    want |= {"compile": True} if options.compile else {}
+    return loading, want | ({"stateful": options.carried} if options.stateful else {})
+
+
+def _of_encoder(encoder: Encoder, options: CacheOptions) -> dict[str, Any]:
+    """What determines the numbers of an encoder that is loaded already."""
+    if options.workers > 1:
+        raise UsageError("several workers each load the model; give its name or folder, not a loaded encoder.")
+    for name in ("max_length", "stateful", "compile"):
+        if getattr(options, name):
+            raise UsageError(f"a loaded encoder has that already; give {name} to load_encoder.")
+    want = {"model": options.model_name or encoder.name, **{key: encoder.spec[key] for key in IDENTITY}}
+    want |= {key: encoder.spec[key] for key in NOT_ALWAYS if key in encoder.spec}
+    return want | ({"stateful": int(encoder.spec["stateful"])} if encoder.spec.get("stateful") else {})
+
+
+def _origin(model: str | Path | Encoder, options: CacheOptions) -> dict[str, Any]:
+    """The training that a model's weights come from; {} where there was none."""
+    from probekit.models.find import resolve_model
+    from probekit.models.identity import trained_by
+
+    if isinstance(model, (str, Path)):
+        return trained_by(resolve_model(model, options.revision)) if options.random_weights is None else {}
+    folder = getattr(model, "folder", None)
+    return trained_by(folder) if folder is not None and model.spec["random_weights"] is None else {}
+
+
+def _path(out: str | Path | None, want: Mapping[str, Any], spec_id: str) -> Path:
+    """The file: ``out``, or the default name, in ``out`` where that is a folder."""
+    if out is not None and not (Path(out).is_dir() or str(out).endswith(("/", os.sep))):
+        return Path(out)
+    names = [want["model"], *((want["checkpoint"], "step", str(want["step"])) if "step" in want else ())]
+    return files.cache_path(want["task"], want["split"], "-".join(names), spec_id, Path(out or files.DATA_CACHE))
+
+
+def _model_type(model: str | Path | Encoder, revision: str | None) -> str:
+    """The model type."""
+    if isinstance(model, (str, Path)):
+        from probekit.models.find import resolve_model
+        from probekit.models.folder import model_type
+
+        return model_type(resolve_model(model, revision))
+    return str(model.spec.get("model_type", ""))
+
+
+def _pairs(asked: str, kind: str) -> str:
+    """How the sentences of pairs are read by a model of this type."""
+    if asked == "joint" and reads_apart(kind):
+        raise UsageError(f"{kind} reads one sentence at a time; leave --pairs out, or give --pairs separate.")
+    return ("separate" if reads_apart(kind) else "joint") if asked == "auto" else asked
+
+
+def data_digest(examples: str, label_names: Sequence[str]) -> str:
+    """What a spec calls so: of the digest of the examples that are read, and the names of their labels."""
+    return digest({"examples": examples, "labels": list(label_names)})
+
+
+def digest(want: Mapping[str, Any]) -> str:
+    """The spec_id: 32 hex digits of SHA-256 over what determines the numbers, as canonical JSON."""
+    return hashlib.sha256(json.dumps(want, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _choice(kind: Any, value: str, name: str) -> str:
+    try:
+        return str(kind(str(value)))
+    except ValueError:
+        raise UsageError(f"{name} is {value!r}; it is one of {', '.join(kind)}.") from None
+
+
+def _dtype(model: str | Path | Encoder, options: CacheOptions) -> str:
+    """What the model computes in."""
+    return _choice(Dtype, options.dtype if isinstance(model, (str, Path)) else model.spec["dtype"], "dtype")
+
+
+def recipe_of(model: Any, task: Any, split: str, options: CacheOptions, out: Any) -> Recipe:
+    """The recipe of a call, also where another public function made it."""
+    return Recipe.of("cache_activations", {"model": model, "task": task, "split": split, **asdict(options), "out": out})
