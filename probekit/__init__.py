@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from probekit import plots
+    from probekit import plots, report
     from probekit.activations import ActivationCache, cache_activations, inspect, verify
     from probekit.activations.certify import certify
     from probekit.adaptation.train import train
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from probekit.information.edge import edge
     from probekit.models import load_encoder
     from probekit.models.conversion import convert
+    from probekit.plots import plot
     from probekit.probes import LogisticPath, RidgePath
     from probekit.recipe import Recipe
     from probekit.rows import Result, read, read_rows, write_rows
@@ -59,10 +60,12 @@ __all__ = [
     "mdl",
     "mi",
     "mutual_information",
+    "plot",
     "plots",
     "probe",
     "read",
     "read_rows",
+    "report",
     "run_demo",
     "summary",
     "train",
@@ -95,6 +98,7 @@ _HOME = {
     "read": "probekit.rows",
     "read_rows": "probekit.rows",
     "write_rows": "probekit.rows",
+    "plot": "probekit.plots",
     "probe": "probekit.analyses.probe",
     "Example": "probekit.tasks",
     "Split": "probekit.tasks",
@@ -104,7 +108,7 @@ _HOME = {
 }
 
 
-PACKAGES = ("domains", "plots")
+PACKAGES = ("domains", "plots", "report")
 """Packages that are public under their own name; those that are called like a public function take its calls."""
 
 

@@ -254,7 +254,7 @@ class Recipe:
     __hash__ = None  # type: ignore[assignment]  # it holds dicts
 
 
-REPEATED: dict[str, tuple[str, ...]] = {"evaluate": ("task",), "plot": ("out", "summary")}
+REPEATED: dict[str, tuple[str, ...]] = {"evaluate": ("task",), "plot": ("out", "summary"), "report": ("figure", "text")}
 """ProbeOptions that are given once for each value, not with commas."""
 
 

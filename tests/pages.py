@@ -2,15 +2,18 @@
 
 import re
 
-from probekit.report import build_report
+from probekit.report import report
 from probekit.rows import evidence, make_rows, write_rows
 
+ANALYSES = {"mutual-information": "mi", "codelength-bits": "mdl", "mix-weight": "train"}
+"""Where rows of a metric come from that are not said to come from elsewhere."""
 SCRIPT = "<script>alert(1)</script>"
 
 
 def record(layer=0, value=0.5, **change):
     base = {"task": "cola", "split": "dev", "model": "tiny", "layer": layer, "representation": "mean"}
-    return {**base, "estimator": "logistic", "target": "gold", "metric": "accuracy", "value": value, "n": 500} | change
+    base |= {"estimator": "logistic", "target": "gold", "metric": "accuracy", "value": value, "n": 500, **change}
+    return {"analysis": ANALYSES.get(base["metric"], "probe"), **base}
 
 
 def curve(values, **change):
@@ -20,8 +23,14 @@ def curve(values, **change):
     return [*gold, *(record(i, 0.5, **{**change, **noise}) for i in range(len(values)))]
 
 
-def training(run, estimator, value, **change):
-    about = {"layer": None, "checkpoint": run, "estimator": estimator, "step": 10, "epoch": 1.0, "kept": True}
+def trained(run, how):
+    """What tells a trained model: of "fine-tune linear" the regime and the head."""
+    regime, _, head = how.partition(" ")
+    return {"checkpoint": run, "estimator": "", "regime": regime, "head": head, "analysis": "train"}
+
+
+def training(run, how, value, **change):
+    about = {"layer": None, **trained(run, how), "step": 10, "epoch": 1.0, "kept": True}
     return [
         record(value=value, **about, ci_low=value - 0.02, ci_high=value + 0.02, **change),
         record(value=value - 0.1, **{**about, "kept": False, "step": 5}, **change),
@@ -31,6 +40,7 @@ def training(run, estimator, value, **change):
 
 def domain(a, b, value, p=0.005, **change):
     about = {"layer": None, "task": "domains", "estimator": "null-corrected", "metric": "js-divergence"}
+    about["analysis"] = "domains"
     return record(value=value, domain_a=a, domain_b=b, p=p, ci_low=value, ci_high=value, **about) | change
 
 
@@ -46,7 +56,7 @@ def page(records, folder, **options):
         if isinstance(records, list) and not isinstance(records[0], dict)
         else [save(records, folder / "r.parquet")]
     )
-    return build_report(path, folder / "page.html", **options).read_text(encoding="utf-8")
+    return report(*path, out=folder / "page.html", **options).read_text(encoding="utf-8")
 
 
 def cells(html, caption):

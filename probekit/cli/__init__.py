@@ -59,9 +59,8 @@ def _options(
 
 
 def _register() -> None:
-    from probekit.cli import demo, plot, search, train
+    from probekit.cli import demo, search, train
     from probekit.cli.guidelines import guidelines_command
-    from probekit.cli.report import report_command
     from probekit.cli.reproduce import reproduce_command
     from probekit.cli.results import clean_command, results_command
     from probekit.cli.study import app as study
@@ -72,12 +71,10 @@ def _register() -> None:
     app.command("evaluate")(train.evaluate_command)
     app.command("guidelines")(guidelines_command)
     app.command("search")(search.search_command)
-    app.command("report")(report_command)
     app.command("table")(table_command)
     app.command("reproduce")(reproduce_command)
     app.command("results")(results_command)
     app.command("clean")(clean_command)
-    app.add_typer(plot.app, name="plot")
     app.add_typer(study, name="study")
 
 

@@ -17,6 +17,7 @@ Start with `probekit demo`; then `probekit cache-activations`, `probekit probe` 
 
 READ = Group.create_ordered("Read texts, store layers")
 ANALYSE = Group.create_ordered("Ask what layers know")
+SHOW = Group.create_ordered("Show it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ COMMANDS: dict[str, Command] = {
     "compare": Command("probekit.cli.compare:compare", "Paired differences on the same examples.", ANALYSE),
     "summary": Command("probekit.cli.compare:summary", "Layer curves in a few numbers.", ANALYSE),
     "domains": Command("probekit.cli.domains:domains", "Measure how far the texts of domains are apart.", ANALYSE),
+    "plot": Command("probekit.cli.plot:app", "Draw rows as figures, vector and bitmap.", SHOW),
+    "report": Command("probekit.cli.report:report", "Put results into one HTML page.", SHOW),
 }
 
 

@@ -6,31 +6,20 @@ from pathlib import Path
 from time import monotonic
 from typing import Annotated
 
-import typer
+from cyclopts import Parameter
 
-__all__ = ["report_command"]
+from probekit.cli.show import say
+from probekit.report.options import ReportOptions
+
+__all__ = ["report"]
 
 
-def report_command(
-    rows: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="ROWS…", help="Rows of any command (.parquet, .csv), or folders of studies, runs or rows."
-        ),
-    ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The page, .html.")] = Path("report.html"),
-    title: Annotated[str | None, typer.Option("--title", help="Of the page; the tasks' names without it.")] = None,
-    figure: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--figure",
-            help="A further figure, .svg, its caption beside it as .md or .json; may be given several times.",
-        ),
-    ] = None,
-    text: Annotated[
-        list[Path] | None,
-        typer.Option("--text", help="A text to begin with, Markdown; may be given several times."),
-    ] = None,
+def report(
+    first: str,
+    /,
+    *sources: str,
+    out: Annotated[Path, Parameter(name=["--out", "-o"])] = Path("report.html"),
+    options: Annotated[ReportOptions, Parameter(name="*")] = ReportOptions(),
 ) -> None:
     """One HTML page of results: figures, tables, controls, warnings, and the commands that make each number again.
 
@@ -52,9 +41,18 @@ def report_command(
         probekit report studies -o all.html --title "MiniLM and the paper"
 
         probekit report domains.parquet --figure map.svg --text findings.md -o domains.html
+
+    Parameters
+    ----------
+    first
+        Rows of any command (.parquet, .csv), or folders of studies, runs or rows.
+    sources
+        Further ones.
+    out
+        The page, .html.
     """
-    from probekit.report import build_report
+    from probekit.report import report as write_report
 
     began = monotonic()
-    page = build_report(rows, out, title=title, figures=figure or (), texts=text or ())
-    typer.echo(f"{page}  ({page.stat().st_size / 1024:,.0f} KiB, {monotonic() - began:.1f} s)")
+    page = write_report(first, *sources, out=out, options=options)
+    say(f"{page}  ({page.stat().st_size / 1024:,.0f} KiB, {monotonic() - began:.1f} s)")

@@ -1,31 +1,60 @@
-"""Plots: rows in, Axes out. Nothing is shown or saved unless asked: see :func:`save`."""
+"""Plots: rows in, Axes out. Nothing is shown or saved unless asked: see :func:`save`.
 
-from probekit.plots.differences import difference_panels, layer_differences
-from probekit.plots.domains import divergence_by_size, domain_matrix, domain_panels, domain_terms, domain_tree
-from probekit.plots.layers import layer_curve, layer_panels
-from probekit.plots.mix import mix_panels, mix_weights
-from probekit.plots.panels import WIDTHS
-from probekit.plots.relation import relation_panels, transfer_matrix, transfer_panels
+What a figure shows is worked out apart from drawing it: ``curve_rows``, ``difference_rows``, ``mix_rows``,
+``trajectory_grids``, ``domain_values``, ``relation_rows`` and ``transfer_values`` give it as a table.
+"""
+
+from probekit.plots.differences import difference_panels, difference_rows, layer_differences
+from probekit.plots.domains import (
+    divergence_by_size,
+    domain_matrix,
+    domain_panels,
+    domain_terms,
+    domain_tree,
+    domain_values,
+)
+from probekit.plots.figure import plot
+from probekit.plots.layers import curve_rows, layer_curve, layer_panels
+from probekit.plots.mix import mix_panels, mix_rows, mix_weights
+from probekit.plots.options import WIDTHS, PlotOptions
+from probekit.plots.relation import (
+    relation_panels,
+    relation_rows,
+    transfer_matrix,
+    transfer_panels,
+    transfer_rows,
+    transfer_values,
+)
 from probekit.plots.save import save
-from probekit.plots.trajectory import trajectory, trajectory_panels
+from probekit.plots.trajectory import trajectory, trajectory_grids, trajectory_panels
 
 __all__ = [
     "WIDTHS",
+    "PlotOptions",
+    "curve_rows",
     "difference_panels",
+    "difference_rows",
     "divergence_by_size",
     "domain_matrix",
     "domain_panels",
     "domain_terms",
     "domain_tree",
+    "domain_values",
     "layer_curve",
     "layer_differences",
     "layer_panels",
     "mix_panels",
+    "mix_rows",
     "mix_weights",
+    "plot",
     "relation_panels",
+    "relation_rows",
     "save",
     "trajectory",
+    "trajectory_grids",
     "trajectory_panels",
     "transfer_matrix",
     "transfer_panels",
+    "transfer_rows",
+    "transfer_values",
 ]

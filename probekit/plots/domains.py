@@ -10,80 +10,88 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from probekit.errors import UsageError
+from probekit.metrics import metric as metric_called
+from probekit.plots.curves import of_analyses
+from probekit.plots.palette import COLOURS, INK, MARKERS
 from probekit.plots.panels import SMALL, bare, width_of, wrapped
-from probekit.plots.style import COLOURS, INK, MARKERS
-from probekit.rows import make_rows
+from probekit.plots.titles import metric_title
+from probekit.rows import as_rows, make_rows
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["divergence_by_size", "domain_matrix", "domain_panels", "domain_terms", "domain_tree"]
+__all__ = ["divergence_by_size", "domain_matrix", "domain_panels", "domain_terms", "domain_tree", "domain_values"]
 
-TITLES = {
-    "js-divergence": "Jensen-Shannon divergence (bits)",
-    "js-divergence-nats": "Jensen-Shannon divergence (nats)",
-    "js-distance": "Jensen-Shannon distance",
-    "js-similarity": "1 - Jensen-Shannon divergence (nats)",
-    "kl": "Kullback-Leibler divergence (nats)",
-    "renyi": "Rényi divergence (nats)",
-    "bhattacharyya": "Bhattacharyya distance (nats)",
-    "cosine": "Cosine distance",
-    "euclidean": "Euclidean distance",
-    "variational": "Variational distance",
-    "vocabulary-overlap": "Vocabulary overlap",
-    "proxy-a-distance": "Proxy A-distance",
-}
-ALIKE = ("js-similarity", "vocabulary-overlap")  # large where domains are alike
 WRITTEN = 12  # domains, up to which the cells hold numbers
 SIZES, TERMS = "js-divergence-by-size", "js-contribution"
 REST = "(all other terms)"
 
 
-def domain_matrix(
-    rows: pd.DataFrame, *, metric: str | None = None, level: float = 0.05, ax: Axes | None = None
-) -> Axes:
-    """Draw a measure of all pairs of domains as a heat map into ``ax``; returns the Axes.
+def domain_matrix(rows: Any, *, metric: str | None = None, level: float = 0.05, ax: Axes | None = None) -> Axes:
+    """Draw a measure of all pairs of domains as a heat map.
 
-    rows : as :func:`probekit.domains.rows.domain_rows` makes them, domains in their order. Row a, column b is from
-        domain_a to domain_b. On the diagonal are two random halves of one domain, where the values beside them are raw,
-        as they are, not corrected. Cells are hatched whose p-value is above ``level``: sampling alone gives as much.
-        Up to 12 domains have numbers, where there is room for them.
-    metric : the rows' first for None; ax : a new figure's for None. A colour bar takes some of its width. Nothing is
-        shown or saved.
-    Raises UsageError where the rows hold no such measure, or two values for one pair.
+    Row a, column b is from domain_a to domain_b. On the diagonal are two random halves of one domain, where the values
+    beside them are raw, as they are, not corrected. Cells are hatched whose p-value is above ``level``: sampling alone
+    gives as much. Up to 12 domains have numbers, where there is room for them.
+
+    Parameters
+    ----------
+    rows : DataFrame, Result or path
+        As :func:`probekit.domains` makes them, domains in their order.
+    metric : str, optional
+        The rows' first for None.
+    level : float
+        Of the p-value.
+    ax : Axes, optional
+        A new figure's for None. A colour bar takes some of its width. Nothing is shown or saved.
+
+    Returns
+    -------
+    Axes
+        Those drawn into.
+
+    Raises
+    ------
+    UsageError
+        Where the rows hold no such measure, or two values for one pair.
     """
     import matplotlib as mpl
-    from matplotlib.patches import Rectangle
 
     rows, metric = _of_metric(rows, metric)
-    names, values = _square(rows)
+    values = domain_values(rows, metric)
+    names, cells = list(values.index), values.to_numpy(copy=True)
     if (rows["estimator"] == "null-corrected").any():
-        np.fill_diagonal(values, np.nan)
-    ax, colours = (
-        _axes(ax, 0.55 * len(names) + 2, 0.5 * len(names) + 1.4),
-        "viridis_r" if metric in ALIKE else "viridis",
-    )
-    finite = np.ma.masked_invalid(values)
-    look: dict[str, Any] = {"cmap": mpl.colormaps[colours].with_extremes(bad="white"), "aspect": "auto"}
-    image = ax.imshow(finite, vmin=min(0.0, finite.min()), **look)
-    digits = ".2f" if np.max(np.abs(values), initial=0, where=np.isfinite(values)) >= 0.1 else ".2g"
+        np.fill_diagonal(cells, np.nan)
+    ax = _axes(ax, 0.55 * len(names) + 2, 0.5 * len(names) + 1.4)
+    colours = "viridis_r" if metric_called(metric).alike else "viridis"
+    finite = np.ma.masked_invalid(cells)
+    style: dict[str, Any] = {"cmap": mpl.colormaps[colours].with_extremes(bad="white"), "aspect": "auto"}
+    image = ax.imshow(finite, vmin=min(0.0, finite.min()), **style)
+    digits = ".2f" if np.max(np.abs(cells), initial=0, where=np.isfinite(cells)) >= 0.1 else ".2g"
     if len(names) <= min(WRITTEN, (width_of(ax) - 1.5) / 0.25):
-        write(ax, image, values, digits)
-    if "p" in rows:
-        for i, j in _places(names, rows[(rows["p"] > level) & (rows["target"] == "gold")]):
-            for x, y in {(j, i), (i, j)} if _symmetric(rows) else {(j, i)}:
-                look = {"facecolor": "none", "edgecolor": "white", "hatch": "////", "linewidth": 0}
-                ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, **look))
+        write(ax, image, cells, digits)
+    _hatch(ax, rows, names, level)
     ax.set_xticks(range(len(names)), names, rotation=45, ha="right", rotation_mode="anchor", parse_math=False)
     ax.set_yticks(range(len(names)), names, parse_math=False)
     bare(ax, ())
     bar = ax.figure.colorbar(image, ax=ax, pad=0.03, aspect=18)
     bar.outline.set_visible(False)
-    bar.set_label(TITLES.get(metric, metric), fontsize=8, color=INK)
+    bar.set_label(metric_title(metric), fontsize=8, color=INK)
     bare(bar.ax, ())
     return ax
+
+
+def _hatch(ax: Axes, rows: pd.DataFrame, names: list[str], level: float) -> None:
+    """Mark the cells of which sampling alone gives as much."""
+    from matplotlib.patches import Rectangle
+
+    both = _symmetric(rows)
+    for i, j in _places(names, rows[(rows["p"] > level) & (rows["target"] == "gold")]):
+        for x, y in {(j, i), (i, j)} if both else {(j, i)}:
+            style: dict[str, Any] = {"facecolor": "none", "edgecolor": "white", "hatch": "////", "linewidth": 0}
+            ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, **style))
 
 
 def write(ax: Axes, image: Any, values: np.ndarray, digits: str) -> None:
@@ -94,21 +102,40 @@ def write(ax: Axes, image: Any, values: np.ndarray, digits: str) -> None:
         ax.text(j, i, f"{values[i, j]:{digits}}".replace("inf", "∞"), **look)
 
 
-def domain_tree(rows: pd.DataFrame, *, metric: str | None = None, ax: Axes | None = None) -> Axes:
-    """Draw domains as a tree, joined where the mean distance of their members is least; returns the Axes.
+def domain_tree(rows: Any, *, metric: str | None = None, ax: Axes | None = None) -> Axes:
+    """Draw domains as a tree, joined where the mean distance of their members is least.
 
-    rows, ax : as of :func:`domain_matrix`. Clusters are joined by average linkage (Sokal & Michener 1958; SciPy's).
-    Raises UsageError for fewer than two domains, a pair that is missing or infinite, and for measures that have a
-    direction or are large where domains are alike.
+    Parameters
+    ----------
+    rows : DataFrame, Result or path
+        As of :func:`domain_matrix`.
+    metric : str, optional
+        The rows' first for None.
+    ax : Axes, optional
+        A new figure's for None. Nothing is shown or saved.
+
+    Returns
+    -------
+    Axes
+        Those drawn into.
+
+    Raises
+    ------
+    UsageError
+        For fewer than two domains, a pair that is missing or infinite, and for measures that have a direction or are
+        large where domains are alike.
+
+    References
+    ----------
+    Clusters are joined by average linkage (Sokal & Michener 1958), as SciPy does it.
     """
     from scipy.cluster.hierarchy import dendrogram, linkage
     from scipy.spatial.distance import squareform
 
     rows, metric = _of_metric(rows, metric)
-    if metric in ALIKE or not _symmetric(rows):
+    if metric_called(metric).alike or not _symmetric(rows):
         raise UsageError(f"a tree wants a distance that is the same both ways, not {metric}; take js-distance.")
-    names, values = _square(rows)
-    np.fill_diagonal(values, 0)
+    names, values = _distances(rows)
     if len(names) < 2 or not np.isfinite(values).all():
         raise UsageError("a tree wants a finite distance of each two of at least two domains, and the rows lack some.")
     ax = _axes(ax, 3.6, 0.3 * len(names) + 1)
@@ -116,19 +143,37 @@ def domain_tree(rows: pd.DataFrame, *, metric: str | None = None, ax: Axes | Non
     dendrogram(joined, labels=names, orientation="right", ax=ax, link_color_func=lambda _: COLOURS[0], leaf_font_size=8)
     for label in ax.get_yticklabels():
         label.set_parse_math(False)
-    ax.set_xlabel(wrapped(TITLES.get(metric, metric), width_of(ax) - 1, 9), fontsize=9, color=INK)
+    ax.set_xlabel(wrapped(metric_title(metric), width_of(ax) - 1, 9), fontsize=9, color=INK)
     bare(ax, ("bottom",))
     return ax
 
 
-def domain_terms(rows: pd.DataFrame, *, top: int = 20, ax: Axes | None = None) -> Axes:
-    """Draw what the first ``top`` terms add to the divergence of two domains as bars; returns the Axes.
+def domain_terms(rows: Any, *, top: int = 20, ax: Axes | None = None) -> Axes:
+    """Draw what the first terms add to the divergence of two domains as bars.
 
-    rows : of one pair, as :func:`probekit.domains.explain.explain` makes them. Bars of terms that the first domain has
-        more of go to the left, those of the second to the right; the greatest is on top.
-    Raises UsageError for rows of several pairs or of none.
+    Bars of terms that the first domain has more of go to the left, those of the second to the right; the greatest is on
+    top.
+
+    Parameters
+    ----------
+    rows : DataFrame, Result or path
+        Of one pair, as :func:`probekit.domains` makes them with ``explain``.
+    top : int
+        How many terms.
+    ax : Axes, optional
+        A new figure's for None. Nothing is shown or saved.
+
+    Returns
+    -------
+    Axes
+        Those drawn into.
+
+    Raises
+    ------
+    UsageError
+        For rows of several pairs or of none.
     """
-    rows = make_rows(rows)
+    rows = make_rows(as_rows(rows))
     rows = rows[rows["metric"] == TERMS]
     if rows.empty or len(pairs := rows[["domain_a", "domain_b"]].drop_duplicates()) > 1:
         raise UsageError(
@@ -154,51 +199,85 @@ def domain_terms(rows: pd.DataFrame, *, top: int = 20, ax: Axes | None = None) -
     return ax
 
 
-def divergence_by_size(rows: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
-    """Draw the divergence of pairs of domains by the number of documents used; returns the Axes.
+def divergence_by_size(rows: Any, *, ax: Axes | None = None) -> Axes:
+    """Draw the divergence of pairs of domains by the number of documents used.
 
-    rows : as :func:`probekit.domains.rows.size_rows` makes them. Solid lines are corrected, dashed ones raw, and the
-        bands are where raw values of random parts fall. Raises UsageError where there are no such rows.
+    Solid lines are corrected, dashed ones raw, and the bands are where raw values of random parts fall.
+
+    Parameters
+    ----------
+    rows : DataFrame, Result or path
+        As :func:`probekit.domains` makes them with ``sizes``.
+    ax : Axes, optional
+        A new figure's for None. Nothing is shown or saved.
+
+    Returns
+    -------
+    Axes
+        Those drawn into.
+
+    Raises
+    ------
+    UsageError
+        Where there are no such rows.
     """
-    rows = make_rows(rows)
+    rows = make_rows(as_rows(rows))
     rows = rows[rows["metric"] == SIZES].sort_values("n", kind="stable")
     if rows.empty:
-        raise UsageError("these rows hold no divergence by size; probekit.domains.rows.size_rows makes them.")
-    ax, looks = _axes(ax, 4.2, 2.8), cycle(zip(COLOURS, MARKERS, strict=True))
+        raise UsageError("these rows hold no divergence by size; probekit domains makes them with --sizes.")
+    ax, styles = _axes(ax, 4.2, 2.8), cycle(zip(COLOURS, MARKERS, strict=True))
     for (a, b), pair in rows.groupby(["domain_a", "domain_b"], sort=False):
-        colour, marker = next(looks)
-        look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4}
+        colour, marker = next(styles)
+        style: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4}
         ax.fill_between(
             pair["n"].astype(float), pair["raw_low"], pair["raw_high"], color=colour, alpha=0.15, linewidth=0
         )
-        ax.plot(pair["n"], pair["raw"], linestyle="--", linewidth=1, markerfacecolor="white", **look)
-        ax.plot(pair["n"], pair["value"], linewidth=1.6, label=f"{a} | {b}", **look)
+        ax.plot(pair["n"], pair["raw"], linestyle="--", linewidth=1, markerfacecolor="white", **style)
+        ax.plot(pair["n"], pair["value"], linewidth=1.6, label=f"{a} | {b}", **style)
     ax.plot([], [], color="#7F7F7F", linestyle="--", linewidth=1, label="raw")
     ax.set_xscale("log")
     ax.set_ylim(bottom=0)
     ax.set_xlabel("documents", fontsize=9, color=INK)
-    ax.set_ylabel(TITLES["js-divergence"], fontsize=9, color=INK)
+    ax.set_ylabel(metric_title("js-divergence"), fontsize=9, color=INK)
     ax.legend(**SMALL)
     bare(ax)
     return ax
 
 
-def domain_panels(
-    rows: pd.DataFrame, *, metric: str | None = None, top: int = 20, width: float | None = None
-) -> Figure:
-    """All that the rows hold, side by side: the map and the tree, the terms of each pair, the effect of size.
+def domain_panels(rows: Any, *, metric: str | None = None, top: int = 20, width: float | None = None) -> Figure:
+    """Draw all that the rows hold, side by side: map and tree, the terms of each pair, the effect of size.
 
-    metric : of the map and the tree, as of :func:`domain_matrix`; there is a tree where one can be drawn.
-    width : of the figure in inches, with as many lines of panels as that takes; one line for None
-    Returns the Figure. Raises UsageError where there is nothing to draw.
+    Parameters
+    ----------
+    rows : DataFrame, Result or path
+        As :func:`probekit.domains` makes them.
+    metric : str, optional
+        Of the map and the tree, as of :func:`domain_matrix`; there is a tree where one can be drawn.
+    top : int
+        Terms of each pair.
+    width : float, optional
+        Of the figure in inches, with as many lines of panels as that takes; one line for None.
+
+    Returns
+    -------
+    Figure
+        Not shown and not saved.
+
+    Raises
+    ------
+    UsageError
+        Where there is nothing to draw.
     """
-    from matplotlib.figure import Figure
+    rows = of_analyses(make_rows(as_rows(rows)), "domains")
+    return _figure(_parts(rows, metric, top, width), width)
 
-    rows = make_rows(rows)
+
+def _parts(rows: pd.DataFrame, metric: str | None, top: int, width: float | None) -> list[_Part]:
+    """A panel for each kind of rows."""
     parts: list[_Part] = []
     if metric is not None or not rows["metric"].isin((SIZES, TERMS)).all():
         chosen, _ = _of_metric(rows, metric)
-        names = max(len(_square(chosen)[0]), 4)
+        names = max(len(domain_values(chosen)), 4)
         cell = 0.5 if width is None else min(0.5, (width - 2) / names)
         parts.append(_Part(0.42 * names + 1.9, cell * names + 1, partial(domain_matrix, chosen)))
         if _is_tree(chosen):
@@ -209,6 +288,13 @@ def domain_panels(
             parts.append(_Part(3.4, 0.17 * shown + 1, partial(domain_terms, pair, top=top)))
     if (rows["metric"] == SIZES).any():
         parts.append(_Part(3.8, 2.8, partial(divergence_by_size, rows)))
+    return parts
+
+
+def _figure(parts: list[_Part], width: float | None) -> Figure:
+    """Panels in as many lines as the width takes."""
+    from matplotlib.figure import Figure
+
     if not parts:
         raise UsageError("there are no rows to draw.")
     width = width or sum(part.width for part in parts)
@@ -235,9 +321,9 @@ class _Part(NamedTuple):
     draw: Callable[..., object]
 
 
-def _of_metric(rows: pd.DataFrame, metric: str | None) -> tuple[pd.DataFrame, str]:
+def _of_metric(rows: Any, metric: str | None) -> tuple[pd.DataFrame, str]:
     """The rows of one measure of pairs, and which it is."""
-    rows = make_rows(rows)
+    rows = make_rows(as_rows(rows))
     if missing := {"domain_a", "domain_b"} - set(rows.columns):
         raise UsageError(f"these rows lack {', '.join(sorted(missing))}; probekit domains makes rows of domains.")
     rows = rows[~rows["metric"].isin((SIZES, TERMS))]
@@ -259,15 +345,42 @@ def _symmetric(rows: pd.DataFrame) -> bool:
 
 
 def _is_tree(rows: pd.DataFrame) -> bool:
-    names, values = _square(rows)
-    np.fill_diagonal(values, 0)
-    return (
-        len(names) > 1 and bool(np.isfinite(values).all()) and _symmetric(rows) and rows["metric"].iloc[0] not in ALIKE
-    )
+    names, values = _distances(rows)
+    whole = len(names) > 1 and bool(np.isfinite(values).all())
+    return whole and _symmetric(rows) and not metric_called(str(rows["metric"].iloc[0])).alike
 
 
-def _square(rows: pd.DataFrame) -> tuple[list[str], np.ndarray]:
-    """The domains in the order of the rows, and the values of all pairs, NaN where there is none."""
+def _distances(rows: pd.DataFrame) -> tuple[list[str], np.ndarray]:
+    """The names of domains, and the values of all pairs with zeros on the diagonal."""
+    values = domain_values(rows)
+    square = values.to_numpy(copy=True)
+    np.fill_diagonal(square, 0)
+    return list(values.index), square
+
+
+def domain_values(rows: Any, metric: str | None = None) -> pd.DataFrame:
+    """Work out what :func:`domain_matrix` shows: the values of all pairs of domains.
+
+    Parameters
+    ----------
+    rows : DataFrame, Result or path
+        As :func:`probekit.domains` makes them.
+    metric : str, optional
+        The rows' first for None.
+
+    Returns
+    -------
+    DataFrame, shape (domains, domains)
+        From the domain of the line to that of the column, in the order of the rows; NaN where there is none.
+
+    Raises
+    ------
+    UsageError
+        Where the rows hold no such measure, or two values for one pair.
+    """
+    import pandas as pd
+
+    rows, _ = _of_metric(rows, metric)
     named = rows[["domain_a", "domain_b"]].to_numpy().ravel()
     names, symmetric = list(dict.fromkeys(map(str, named))), _symmetric(rows)
     if (twice := rows.duplicated(["domain_a", "domain_b", "target"])).any():
@@ -278,7 +391,7 @@ def _square(rows: pd.DataFrame) -> tuple[list[str], np.ndarray]:
         values[i, j] = value
         if symmetric:
             values[j, i] = value
-    return names, values
+    return pd.DataFrame(values, names, names)
 
 
 def _places(names: list[str], rows: pd.DataFrame) -> list[tuple[int, int]]:

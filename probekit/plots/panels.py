@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 
 from probekit.errors import UsageError
-from probekit.plots.style import FAINT, INK
+from probekit.plots.palette import FAINT, INK
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SMALL",
-    "WIDTHS",
     "Scale",
     "bare",
     "dress",
@@ -35,8 +34,6 @@ __all__ = [
     "wrapped",
 ]
 
-WIDTHS = {"column": 3.03, "text": 6.30}
-"""Widths in inches of one column and of the text of a two-column paper (A4, as the ACL sets it)."""
 PANEL = 2.35  # inches, where no width is asked for
 SMALL: dict[str, Any] = {"frameon": False, "fontsize": 8, "labelcolor": INK, "handlelength": 2.4}
 ALIKE = (("majority class", "mean of train"), ("not above noise (p > 0.05)", "interval reaches noise"))
@@ -60,12 +57,11 @@ class Scale:
         """rows : those drawn into one Axes"""
         deepest = int(rows["layer"].max()) if rows["layer"].notna().any() else -1
         ticks = min(13, max(2, round(3 * width_of(ax))))
-        return cls(deepest, tuple(n for n in rows["layer_name"].unique() if n and not n.isdigit()), ticks)
+        named = rows.loc[rows["layer"].isna() & (rows["layer_name"] != ""), "layer_name"]
+        return cls(deepest, tuple(named.unique()), ticks)
 
     def place(self, name: str) -> int:
-        """Where a layer stands."""
-        if name.isdigit():
-            return int(name)
+        """Where a layer without a number stands."""
         return self.deepest + max(1, -(-self.deepest // 5)) * (1 + self.named.index(name))
 
     @property
@@ -75,12 +71,15 @@ class Scale:
 
     def at(self, rows: pd.DataFrame) -> np.ndarray:
         """The place of each row, float64 (rows,)."""
-        return np.array([self.place(name) for name in rows["layer_name"]], dtype=np.float64)
+        places = rows["layer"].astype("Float64").to_numpy(dtype=np.float64, na_value=np.nan)
+        named = rows["layer"].isna().to_numpy(dtype=bool)
+        places[named] = [self.place(name) for name in rows["layer_name"][named]]
+        return places
 
-    def sized(self, look: Mapping[str, Any]) -> dict[str, Any]:
-        """A look with markers that do not hide each other."""
+    def sized(self, style: Mapping[str, Any]) -> dict[str, Any]:
+        """A style with markers that do not hide each other."""
         shrink = min(1, (1.3 * self.ticks / max(1, self.deepest + 1)) ** 0.5)
-        return {**look, **{size: shrink * look[size] for size in ("markersize", "markeredgewidth")}}
+        return {**style, **{size: shrink * style[size] for size in ("markersize", "markeredgewidth")}}
 
     def set(self, ax: Axes) -> None:
         """Ticks and ends of the axis."""

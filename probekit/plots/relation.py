@@ -10,20 +10,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probekit.errors import UsageError
+from probekit.metrics import metric as metric_called
+from probekit.plots.curves import of_analyses, plot_rows
 from probekit.plots.domains import WRITTEN, write
+from probekit.plots.palette import COLOURS, FAINT, INK, MARKERS
 from probekit.plots.panels import SMALL, bare, even, fitting, grid, inches, same_labels, width_of
-from probekit.plots.style import COLOURS, FAINT, INK, MARKERS, lower_is_better, metric_title
-from probekit.rows import make_rows
+from probekit.plots.titles import metric_title
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["relation_panels", "relation_rows", "transfer_matrix", "transfer_panels", "transfer_rows"]
+__all__ = ["relation_panels", "relation_rows", "transfer_matrix", "transfer_panels", "transfer_rows", "transfer_values"]
 
-PANEL = ("task", "model", "corpus", "metric", "estimator")
-NAMED = {"fine-tune - feature-extraction": "fine-tuning, gain"}
+PANEL = ("task", "model", "corpus", "metric", "series")
+GAIN = "fine-tuning, gain"
 NAMES = {"pearson": "Pearson", "spearman": "Spearman", "kendall": "Kendall"}
 SHORT = {"pearson": "r", "spearman": "ρ", "kendall": "τ"}
 WIDE, HIGH = 2.9, 2.3  # inches of a panel
@@ -36,56 +38,96 @@ NAMED_SIDE, BAR = 1.2, 0.8
 """Inches of a cell of a map at its best, of the names at its side, and of the bar of colours."""
 
 
-def relation_rows(rows: pd.DataFrame, *, transfer: bool = False) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Of the rows of a study of domains, the points and the correlations that :func:`relation_panels` draws.
+def relation_rows(rows: Any, *, transfer: bool = False) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Work out what :func:`relation_panels` shows of a study of domains: points and correlations.
 
-    transfer : what is lost by training on another domain, a point for each pair, instead of a point for each domain
-    Raises UsageError for rows of another kind.
+    Parameters
+    ----------
+    rows : DataFrame, Result or path
+        Of the table of domains (``probekit table domains --rows``).
+    transfer : bool
+        What is lost by training on another domain, a point for each pair, instead of a point for each domain.
+
+    Returns
+    -------
+    points, correlations : DataFrame
+        In both the column ``series`` says of what: regime and head, with the variant.
+
+    Raises
+    ------
+    UsageError
+        For rows of another kind.
     """
-    rows = _of_table(rows)
+    rows = _of_study(rows)
     if transfer:
-        points = rows[(rows["trained_on"].fillna("") != "") & rows["metric"].str.startswith("lost(")]
+        points = rows[(rows["trained_on"] != "") & _is_derived(rows, "lost")]
     else:
         points = rows[rows["x"].notna() & (rows["corpus"] != "")].drop(columns="trained_on")
     return points, rows[rows["of_metric"].notna() & ((rows["corpus"] == "") == transfer)]
 
 
-def transfer_rows(rows: pd.DataFrame) -> pd.DataFrame:
+def transfer_rows(rows: Any) -> pd.DataFrame:
     """Of the rows of a study of domains, those that :func:`transfer_panels` draws; raises UsageError for others."""
-    rows = _of_table(rows)
-    return rows[
-        (rows["trained_on"].fillna("") != "") & (rows["corpus"] == "") & ~rows["metric"].str.startswith("lost(")
-    ]
+    rows = _of_study(rows)
+    return rows[(rows["trained_on"] != "") & (rows["corpus"] == "") & ~_is_derived(rows, "lost")]
 
 
-def _of_table(rows: pd.DataFrame) -> pd.DataFrame:
-    if lacking := {"trained_on", "corpus", "x", "of_metric"} - set(rows.columns):
+def _of_study(rows: Any) -> pd.DataFrame:
+    rows = with_series(of_analyses(plot_rows(rows), "transfer"))
+    if lacking := {"corpus", "x", "of_metric"} - set(rows.columns):
         raise UsageError(
             f"the rows lack {', '.join(sorted(lacking))}; give those that probekit table domains --rows wrote."
         )
     return rows
 
 
-def relation_panels(
-    points: pd.DataFrame, relations: pd.DataFrame | None = None, *, columns: int = 3, width: float | None = None
-) -> Figure:
-    """Draw values against distance: a panel for each corpus, metric and estimator (task, model); returns the Figure.
+def with_series(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with a column ``series``: what was trained, in words."""
+    variant = (", " + rows["variant"]).where((rows["variant"] != "") & (rows["estimator"] == ""), "")
+    return rows.assign(series=rows["method"] + variant)
 
-    points : rows with the own columns ``domain``, ``corpus`` (that distance is from; "" for none), ``x``, ``x_low`` and
-        ``x_high`` (NaN for no interval). A point is a domain, named beside it, or with the column ``trained_on`` a pair
-        of domains: its colour says what it was evaluated on, its shape what it was trained on.
-    relations : rows of correlations to write above, metric "pearson", "spearman" or "kendall", with the own columns
-        ``corpus``, ``of_metric`` (the points' metric) and ``p``
-    columns, width : as of :func:`probekit.plots.layer_panels`
+
+def _is_derived(rows: pd.DataFrame, word: str) -> pd.Series:
+    return rows["metric"].map({name: metric_called(name).derived == word for name in rows["metric"].unique()})
+
+
+def relation_panels(
+    points: Any, relations: pd.DataFrame | None = None, *, columns: int = 3, width: float | None = None
+) -> Figure:
+    """Draw values against distance: a panel for each corpus, metric and regime (task, model).
+
     There is no line: a few points do not determine one.
-    Raises UsageError without rows, without one of these columns, and where a panel has two values for one point.
+
+    Parameters
+    ----------
+    points : DataFrame, Result or path
+        Rows with the own columns ``domain``, ``corpus`` (that distance is from; "" for none), ``x``, ``x_low`` and
+        ``x_high`` (NaN for no interval), see :func:`relation_rows`. A point is a domain, named beside it; where
+        ``trained_on`` is told it is a pair of domains: its colour says what it was evaluated on, its shape what it was
+        trained on.
+    relations : DataFrame, optional
+        Rows of correlations to write above, metric "pearson", "spearman" or "kendall", with the own columns ``corpus``
+        and ``of_metric`` (the points' metric).
+    columns, width
+        As of :func:`layer_panels`.
+
+    Returns
+    -------
+    Figure
+        Not shown and not saved.
+
+    Raises
+    ------
+    UsageError
+        Without rows, without one of these columns, and where a panel has two values for one point.
     """
     points = _with(points, "domain", "corpus", "x", "x_low", "x_high")
     if relations is not None and relations.empty:
         relations = None
     if relations is not None:
-        relations = _with(relations, "corpus", "of_metric", "p")
-    name = ["domain"] if "trained_on" not in points else ["trained_on", "domain"]
+        relations = _with(relations, "corpus", "of_metric")
+    pairs = "trained_on" in points and bool((points["trained_on"] != "").any())
+    name = ["trained_on", "domain"] if pairs else ["domain"]
     if (twice := points.duplicated([*PANEL, *name])).any():
         raise UsageError(f"{' → '.join(points.loc[twice, name].iloc[0])} has two values; are these rows of two seeds?")
     fit = fitting(columns, width, 1.3 * WIDE)  # names take room
@@ -98,63 +140,72 @@ def relation_panels(
     lines = 0 if relations is None else relations["metric"].nunique()
     figure, axes = grid(len(panels), across, HIGH + 0.14 * lines, width, WIDE)
     domains = points[name].melt()["value"].unique()
-    looks = dict(zip(domains, cycle(zip(COLOURS, MARKERS, strict=True)), strict=False))
+    styles = dict(zip(domains, cycle(zip(COLOURS, MARKERS, strict=True)), strict=False))
     for ax, (key, part) in zip(axes.ravel(), panels, strict=False):
         about = dict(zip(PANEL, map(str, key), strict=True))
-        _draw(ax, part, about, looks if len(name) > 1 else None)
+        _draw(ax, part, about, styles if len(name) > 1 else None)
         its = [] if relations is None else [r for _, r in relations.iterrows() if _is_of(r, about)]
         said = [_said(r, NAMES) for r in its]
         if any(inches(words, 7) > width_of(ax) - 0.6 for words in said):
             said = [_said(r, SHORT) for r in its]
         ax.text(0, 1.02, "\n".join(said), transform=ax.transAxes, fontsize=7, color="#666666", va="bottom")
-        how = NAMED.get(about["estimator"], about["estimator"])
+        how = GAIN if metric_called(about["metric"]).derived == "difference" else about["series"]
         title = ", ".join(filter(None, (*(about[c].rsplit("/", 1)[-1] for c in told), how)))
         if inches(title, 10, "bold") > width_of(ax) - 0.5:
             title = title.replace(" ", "\n", 1)
         ax.set_title(title, loc="left", pad=6 + 10 * lines, fontsize=10, fontweight="bold", color=INK, parse_math=False)
     same_labels(list(axes.ravel()), across)
     if len(name) > 1:
-        _legend(figure, looks)
+        _legend(figure, styles)
     else:
         _name_apart(figure)
     return figure
 
 
-def _draw(ax: Axes, part: pd.DataFrame, about: Mapping[str, str], looks: Mapping[str, tuple[str, str]] | None) -> None:
-    """looks : colour and marker of each domain, where points are of pairs"""
+def _draw(ax: Axes, part: pd.DataFrame, about: Mapping[str, str], styles: Mapping[str, tuple[str, str]] | None) -> None:
+    """styles : colour and marker of each domain, where points are of pairs"""
     for _, row in part.iterrows():
         colour, marker = (COLOURS[0], MARKERS[0])
-        if looks is not None:
-            colour, marker = looks[row["domain"]][0], looks[row["trained_on"]][1]
+        if styles is not None:
+            colour, marker = styles[row["domain"]][0], styles[row["trained_on"]][1]
         ax.errorbar(
             row["x"], row["value"], xerr=_arms(row, "x", "x_low", "x_high"),
             yerr=_arms(row, "value", "ci_low", "ci_high"), color=colour, marker=marker, markersize=5,
             linestyle="none", elinewidth=0.8, alpha=0.85,
         )  # fmt: skip
-        if looks is None:
+        if styles is None:
             at = (row["x"], row["value"])
             ax.annotate(row["domain"], at, (0, 0), textcoords="offset points", fontsize=7, color=INK, parse_math=False)
     words = f"distance from {about['corpus']}" if about["corpus"] else "distance of the two domains"
     ax.set_xlabel(words, fontsize=9, color=INK)
     ax.xaxis.label.set_parse_math(False)
-    ax.set_ylabel(metric_title(about["metric"]), fontsize=9, color=INK)
+    ax.set_ylabel(_title(about["metric"]), fontsize=9, color=INK)
     ax.grid(color=FAINT, linewidth=0.6)
     ax.margins(0.12)
     bare(ax)
 
 
-def _legend(figure: Figure, looks: Mapping[str, tuple[str, str]]) -> None:
+def _title(name: str) -> str:
+    """Of the vertical axis; differences are here those of the two regimes."""
+    own = metric_called(name)
+    if own.derived == "difference":
+        return f"{metric_title(own.of)}\ngained by fine-tuning"
+    return own.title if own.derived == "lost" else metric_title(name)
+
+
+def _legend(figure: Figure, styles: Mapping[str, tuple[str, str]]) -> None:
     """A domain's colour and shape in one mark."""
     from matplotlib.lines import Line2D
 
     marks = [
-        Line2D([], [], color=colour, marker=marker, linestyle="none", markersize=5) for colour, marker in looks.values()
+        Line2D([], [], color=colour, marker=marker, linestyle="none", markersize=5)
+        for colour, marker in styles.values()
     ]
     columns = max(2, int(figure.get_figwidth() / 1.15))
-    figure.set_figheight(figure.get_figheight() + 0.2 + 0.17 * -(-len(looks) // columns))
+    figure.set_figheight(figure.get_figheight() + 0.2 + 0.17 * -(-len(styles) // columns))
     title = "colour: evaluated on; shape: trained on"
     drawn = figure.legend(
-        marks, list(looks), loc="outside lower center", ncols=columns, title=title, title_fontsize=8, **SMALL
+        marks, list(styles), loc="outside lower center", ncols=columns, title=title, title_fontsize=8, **SMALL
     )
     for text in drawn.get_texts():
         text.set_parse_math(False)
@@ -224,34 +275,47 @@ def _said(relation: Any, names: Mapping[str, str]) -> str:
 
 
 def transfer_matrix(
-    rows: pd.DataFrame, *, metric: str | None = None, limits: tuple[float, float] | None = None, ax: Axes | None = None
+    rows: Any, *, metric: str | None = None, limits: tuple[float, float] | None = None, ax: Axes | None = None
 ) -> Axes:
-    """Draw what training on one domain is worth on each other as a heat map into ``ax``; returns the Axes.
+    """Draw what training on one domain is worth on each other as a heat map.
 
-    rows : of one estimator, with the own columns ``trained_on``, down the side, and ``domain``, evaluated on, along the
-        bottom. Frames mark what was evaluated on the domain it was trained on. Up to 12 domains have numbers, where
-        there is room for them.
-    metric : the rows' first for None; limits : of the colours, those of the values for None; ax : a new figure's for
-        None. Nothing is shown or saved.
-    Raises UsageError for several estimators, a metric that is not there, and two values for one pair.
+    Frames mark what was evaluated on the domain it was trained on. Up to 12 domains have numbers, where there is room
+    for them.
+
+    Parameters
+    ----------
+    rows : DataFrame, Result or path
+        Of one regime and head, with the own columns ``trained_on``, down the side, and ``domain``, evaluated on, along
+        the bottom.
+    metric : str, optional
+        The rows' first for None.
+    limits : tuple of float, optional
+        Of the colours; those of the values for None.
+    ax : Axes, optional
+        A new figure's for None. Nothing is shown or saved.
+
+    Returns
+    -------
+    Axes
+        Those drawn into.
+
+    Raises
+    ------
+    UsageError
+        For several regimes, a metric that is not there, and two values for one pair.
     """
     import matplotlib as mpl
     from matplotlib.patches import Rectangle
 
     rows, metric = _of_metric(rows, metric)
-    if len(several := rows["estimator"].unique()) > 1:
-        raise UsageError(f"transfer_matrix draws one estimator, these are {', '.join(several)}; see transfer_panels.")
-    if (twice := rows.duplicated(["trained_on", "domain"])).any():
-        pair = rows.loc[twice, ["trained_on", "domain"]].iloc[0]
-        raise UsageError(f"{' → '.join(pair)} has two values; are these rows of two seeds?")
-    columns, trained = list(rows["domain"].unique()), set(rows["trained_on"])
-    down = [*(c for c in columns if c in trained), *(t for t in rows["trained_on"].unique() if t not in columns)]
-    values = rows.pivot(index="trained_on", columns="domain", values="value").loc[down, columns].to_numpy()
+    cells = transfer_values(rows)
+    down, columns, values = list(cells.index), list(cells.columns), cells.to_numpy()
     if ax is None:
         import matplotlib.pyplot as plt
 
         ax = plt.subplots(figsize=(CELL * len(columns) + 2.2, 0.5 * len(down) + 1.4), layout="constrained")[1]
-    colours = mpl.colormaps["viridis_r" if lower_is_better(metric) else "viridis"].with_extremes(bad="white")
+    lower = metric_called(metric).better == "lower"
+    colours = mpl.colormaps["viridis_r" if lower else "viridis"].with_extremes(bad="white")
     low, high = limits or (None, None)
     image = ax.imshow(np.ma.masked_invalid(values), cmap=colours, vmin=low, vmax=high, aspect="auto")
     cell = (width_of(ax) - NAMED_SIDE - BAR / 2) / len(columns)
@@ -265,7 +329,7 @@ def transfer_matrix(
     ax.set_yticks(range(len(down)), down, parse_math=False)
     ax.set_xlabel("evaluated on", fontsize=9, color=INK)
     ax.set_ylabel("trained on", fontsize=9, color=INK)
-    title = rows["estimator"].iloc[0]
+    title = rows["series"].iloc[0]
     ax.set_title(title, loc="left", fontsize=10, fontweight="bold", color=INK, parse_math=False)
     bare(ax, ())
     if limits is None:
@@ -273,15 +337,56 @@ def transfer_matrix(
     return ax
 
 
-def transfer_panels(
-    rows: pd.DataFrame, *, metric: str | None = None, columns: int = 3, width: float | None = None
-) -> Figure:
-    """One :func:`transfer_matrix` an estimator (task, model), side by side on one scale of colours; the Figure.
+def transfer_values(rows: Any, metric: str | None = None) -> pd.DataFrame:
+    """Work out what :func:`transfer_matrix` shows.
 
-    columns, width : as of :func:`probekit.plots.layer_panels`
+    Parameters
+    ----------
+    rows : DataFrame, Result or path
+        Of one regime and head.
+    metric : str, optional
+        The rows' first for None.
+
+    Returns
+    -------
+    DataFrame
+        A line for each domain trained on, a column for each evaluated on.
+
+    Raises
+    ------
+    UsageError
+        For several regimes, and two values for one pair.
+    """
+    rows, _ = _of_metric(rows, metric)
+    if len(several := rows["series"].unique()) > 1:
+        raise UsageError(f"transfer_matrix draws one regime, these are {', '.join(several)}; see transfer_panels.")
+    if (twice := rows.duplicated(["trained_on", "domain"])).any():
+        pair = rows.loc[twice, ["trained_on", "domain"]].iloc[0]
+        raise UsageError(f"{' → '.join(pair)} has two values; are these rows of two seeds?")
+    columns, trained = list(rows["domain"].unique()), set(rows["trained_on"])
+    down = [*(c for c in columns if c in trained), *(t for t in rows["trained_on"].unique() if t not in columns)]
+    return rows.pivot(index="trained_on", columns="domain", values="value").loc[down, columns]
+
+
+def transfer_panels(rows: Any, *, metric: str | None = None, columns: int = 3, width: float | None = None) -> Figure:
+    """Draw one :func:`transfer_matrix` a regime (task, model), side by side on one scale of colours.
+
+    Parameters
+    ----------
+    rows : DataFrame, Result or path
+        As of :func:`transfer_matrix`, of any number of regimes.
+    metric : str, optional
+        The rows' first for None.
+    columns, width
+        As of :func:`layer_panels`.
+
+    Returns
+    -------
+    Figure
+        Not shown and not saved.
     """
     rows, metric = _of_metric(rows, metric)
-    parts = list(rows.groupby(["task", "model", "estimator"], sort=False))
+    parts = list(rows.groupby(["task", "model", "series"], sort=False))
     told = [c for c in ("task", "model") if rows[c].nunique() > 1]
     limits = (float(rows["value"].min()), float(rows["value"].max()))
     across, down = (rows[c].nunique() for c in ("domain", "trained_on"))
@@ -295,7 +400,7 @@ def transfer_panels(
         transfer_matrix(part, metric=metric, limits=limits, ax=ax)
         if told:
             over = ", ".join(str(part[c].iloc[0]).rsplit("/", 1)[-1] for c in told)
-            ax.set_title(f"{over}\n{part['estimator'].iloc[0]}", loc="left", fontsize=10, fontweight="bold", color=INK)
+            ax.set_title(f"{over}\n{part['series'].iloc[0]}", loc="left", fontsize=10, fontweight="bold", color=INK)
         if i % beside and _names(ax) == _names(axes[i - 1]):
             ax.tick_params(axis="y", labelleft=False)
         if i + beside < len(parts):
@@ -316,7 +421,7 @@ def _bar(figure: Any, image: Any, metric: str, of: Any) -> None:
     bare(bar.ax, ())
 
 
-def _of_metric(rows: pd.DataFrame, metric: str | None) -> tuple[pd.DataFrame, str]:
+def _of_metric(rows: Any, metric: str | None) -> tuple[pd.DataFrame, str]:
     rows = _with(rows, "trained_on", "domain")
     known = list(rows["metric"].unique())
     if metric not in (None, *known):
@@ -325,10 +430,10 @@ def _of_metric(rows: pd.DataFrame, metric: str | None) -> tuple[pd.DataFrame, st
     return rows[rows["metric"] == metric], metric
 
 
-def _with(rows: pd.DataFrame, *columns: str) -> pd.DataFrame:
+def _with(rows: Any, *columns: str) -> pd.DataFrame:
+    rows = with_series(plot_rows(rows))
     if rows.empty:
         raise UsageError("there are no rows to draw.")
-    rows = make_rows(rows)
     if missing := [c for c in columns if c not in rows]:
         raise UsageError(f"these rows lack the columns {', '.join(missing)}.")
-    return rows.astype({c: "float64" for c in ("x", "x_low", "x_high", "p") if c in columns})
+    return rows.astype({c: "float64" for c in ("x", "x_low", "x_high") if c in columns})

@@ -17,7 +17,7 @@ from probekit.files import write
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["FORMATS", "save"]
+__all__ = ["FORMATS", "check_suffixes", "save"]
 
 FORMATS = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {}, ".eps": {}}
 """Suffixes, each with the metadata that keeps the time of writing out of the file."""
@@ -31,10 +31,7 @@ def save(figure: Figure, paths: Iterable[str | Path], *, dpi: int = 300) -> list
     """
     import matplotlib as mpl
 
-    files = [Path(path) for path in paths]
-    for path in files:
-        if path.suffix not in FORMATS:
-            raise UsageError(f"figures are written as {', '.join(FORMATS)}, not {path.suffix!r} ({path}).")
+    files = check_suffixes(paths)
     with mpl.rc_context({"pdf.fonttype": 42, "ps.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "probekit"}):
         for path in files:
             with _opaque(figure) if path.suffix == ".eps" else nullcontext():
@@ -45,6 +42,15 @@ def save(figure: Figure, paths: Iterable[str | Path], *, dpi: int = 300) -> list
             if path.suffix == ".eps":  # which takes no metadata
                 data = re.sub(rb"%%CreationDate: .*\n", b"", data, count=1)
             write(path, data)
+    return files
+
+
+def check_suffixes(paths: Iterable[str | Path]) -> list[Path]:
+    """The paths of figures; UsageError for one of another suffix."""
+    files = [Path(path) for path in paths]
+    for path in files:
+        if path.suffix not in FORMATS:
+            raise UsageError(f"figures are written as {', '.join(FORMATS)}, not {path.suffix!r} ({path}).")
     return files
 
 

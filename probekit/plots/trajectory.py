@@ -9,40 +9,61 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from probekit.errors import UsageError
-from probekit.plots.layers import INFORMATION, SMALL, controls_by_layer, not_above_noise, of_metric
+from probekit.metrics import metric as metric_called
+from probekit.plots.curves import CURVE, CurveStyles, curves, of_analyses, plot_rows
+from probekit.plots.layer_axes import SMALL
+from probekit.plots.layers import INFORMATION, LAYERED, of_metric
+from probekit.plots.noise import controls_by_layer, not_above_noise
+from probekit.plots.palette import INK
 from probekit.plots.panels import bare, dress, legend, one_axes, panels, width_of
-from probekit.plots.style import CURVE, INK, Looks, curves, lower_is_better, metric_title
-from probekit.rows import make_rows
+from probekit.plots.titles import metric_title
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["trajectory", "trajectory_panels"]
+__all__ = ["Grid", "trajectory", "trajectory_grids", "trajectory_panels"]
 
 RUN = tuple(c for c in CURVE if c not in ("step", "target"))
+FINAL = "final_norm"
 COLOURS = "viridis"  # perceptually uniform, ordered in grey, told apart with every kind of colour vision
 HATCHES = ("///", 3 * "\\")
 POINT: dict[str, Any] = {"linestyle": "none", "color": INK, "markerfacecolor": "white", "zorder": 4}
 
 
-def trajectory(rows: pd.DataFrame, *, metric: str | None = None, ax: Axes | None = None) -> Axes:
-    """Draw ``metric`` by layer and training step into ``ax`` as a heat map; returns the Axes.
+def trajectory(rows: Any, *, metric: str | None = None, ax: Axes | None = None) -> Axes:
+    """Draw a metric by layer and training step as a heat map.
 
-    rows : of one task and one run, as :func:`probekit.probe` and :func:`probekit.mi` make them of the checkpoints that
-        a run left. Steps are columns of equal width, whether they are evenly or logarithmically spaced; layers are
-        rows, the embeddings at the bottom, ``final_norm`` on top. Step 0 is the pretrained model: rows of the same
-        model that have neither checkpoint nor step stand there, where the run kept no step 0.
-        Light is good: the colours of a metric that should be low are turned round. A dot marks the best layer of a
-        step. Cells that are not above noise are hatched, by the rule of :func:`layer_curve`, each step by its own
-        controls; those whose value is undetermined are white with a diamond, those that no row is of are white.
-    metric : the rows' first that is no difference, for None
-    ax : a new figure's for None. A colour bar takes some of its width; a legend is drawn under a new figure only.
+    Steps are columns of equal width, whether they are evenly or logarithmically spaced; layers are rows, the embeddings
+    at the bottom, ``final_norm`` on top. Step 0 is the pretrained model: rows of the same model that have neither
+    checkpoint nor step stand there, where the run kept no step 0. Light is good: the colours of a metric that should be
+    low are turned round. A dot marks the best layer of a step. Cells that are not above noise are hatched, by the rule
+    of :func:`layer_curve`, each step by its own controls; those whose value is undetermined are white with a diamond,
+    those that no row is of are white.
+
+    Parameters
+    ----------
+    rows : DataFrame, Result or path
+        Of one task and one run, as :func:`probekit.probe` and :func:`probekit.mi` make them of the checkpoints that a
+        run left.
+    metric : str, optional
+        The rows' first that is no difference, for None.
+    ax : Axes, optional
+        A new figure's for None. A colour bar takes some of its width; a legend is drawn under a new figure only.
         Nothing is shown or saved.
-    Raises UsageError where the rows hold no steps, several tasks or runs, no such metric, or two values for one cell.
+
+    Returns
+    -------
+    Axes
+        Those drawn into.
+
+    Raises
+    ------
+    UsageError
+        Where the rows hold no steps, several tasks or runs, no such metric, or two values for one cell.
     """
-    rows, own = make_rows(rows), ax is None
+    rows, own = plot_rows(rows), ax is None
     ax = one_axes(rows, ax, 2.8, ("trajectory", "trajectory_panels"))
     found = _runs(of_metric(rows, metric))
     if (many := found["panel"].unique()).size > 1:
@@ -53,23 +74,55 @@ def trajectory(rows: pd.DataFrame, *, metric: str | None = None, ax: Axes | None
     return ax
 
 
-def trajectory_panels(
-    rows: pd.DataFrame, *, metric: str | None = None, columns: int = 3, width: float | None = None
-) -> Figure:
-    """One :func:`trajectory` a task and run, side by side in the order of the rows; returns the Figure.
+def trajectory_panels(rows: Any, *, metric: str | None = None, columns: int = 3, width: float | None = None) -> Figure:
+    """Draw one :func:`trajectory` a task and run, side by side in the order of the rows.
 
-    metric : each task's first for None; columns, width : as of :func:`layer_panels`
     Maps of one task share their colours; so do several estimators, poolings … of one run, which have maps of their own.
+
+    Parameters
+    ----------
+    rows : DataFrame, Result or path
+        As of :func:`trajectory`, of any number of tasks and runs.
+    metric : str, optional
+        Each task's first for None.
+    columns, width
+        As of :func:`layer_panels`.
+
+    Returns
+    -------
+    Figure
+        Not shown and not saved.
     """
     import pandas as pd
 
-    rows = make_rows(rows)
+    rows = of_analyses(plot_rows(rows), *LAYERED, "train")
     found = [_runs(of_metric(part, metric)) for _, part in rows.groupby("task", sort=False)]
     figure, drawn = panels(pd.concat(found) if found else rows, columns, 2.4, by="panel", width=width, natural=2.9)
     limits = {part["task"].iloc[0]: _limits(part) for part in found}
     for ax, part in drawn:
         _draw(ax, part, limits[part["task"].iloc[0]])
     return figure
+
+
+def trajectory_grids(rows: Any, metric: str | None = None) -> dict[str, Grid]:
+    """Work out what :func:`trajectory` shows, by the name of the run.
+
+    Parameters
+    ----------
+    rows : DataFrame, Result or path
+        Of one task.
+    metric : str, optional
+        The rows' first that is no difference, for None.
+
+    Returns
+    -------
+    dict of Grid
+        Values by layer and step, and which are not above noise.
+    """
+    return {
+        str(name): Grid.of(part)
+        for name, part in _runs(of_metric(plot_rows(rows), metric)).groupby("panel", sort=False)
+    }
 
 
 def _runs(rows: pd.DataFrame) -> pd.DataFrame:
@@ -84,25 +137,33 @@ def _runs(rows: pd.DataFrame) -> pd.DataFrame:
             f"the rows of {rows['task'].iloc[0]} have no training steps. Cache the checkpoints of a run "
             "(probekit cache-activations --model RUN/step-*) and measure those."
         )
-    plain = rows[rows["step"].isna() & (rows["checkpoint"] == "")].assign(step=0)
+    plain = rows[rows["step"].isna() & (rows["run"] == "")].assign(step=0)
     pretrained = {tuple(key.values()): part for key, part in curves(plain, RUN)}
-    how = ("estimator",) if rows["metric"].iloc[0] == INFORMATION else ()
-    tell = dict.fromkeys(("model", "checkpoint", *Looks.of(trained, RUN).tell, *how))
+    how = ("method",) if rows["metric"].iloc[0] == INFORMATION else ()
+    tell = dict.fromkeys(("model", "run", *CurveStyles.of(trained, RUN).tell, *how))
     found = []
     for key, run in curves(rows[rows["step"].notna()], RUN):
-        before = pretrained.get(tuple((key | {"checkpoint": ""}).values()))
-        if key["checkpoint"] and before is not None and not (run["step"] == 0).any():
+        before = pretrained.get(tuple((key | {"run": ""}).values()))
+        if key["run"] and before is not None and not (run["step"] == 0).any():
             run = pd.concat([before, run])
-        found.append(run.assign(panel=Looks(tuple(tell), {}).label(key)))
+        found.append(run.assign(panel=CurveStyles(tuple(tell), {}).label(key)))
     return pd.concat([run for run in found if (run["target"] == "gold").any()])
 
 
 @dataclass(frozen=True, slots=True)
-class _Grid:
-    """One map. Arrays (layers, steps); what no row is of is NaN.
+class Grid:
+    """Values by layer and training step of one run.
 
-    noise : by what says so, the cells that are not above noise, bool
-    undetermined : bool, cells that have an interval but no value
+    Attributes
+    ----------
+    layers, steps : list
+        Names of layers from the bottom up, numbers of steps.
+    value : ndarray, shape (layers, steps)
+        NaN where there is none.
+    noise : dict of ndarray
+        By what says so, the cells that are not above noise, bool.
+    undetermined : ndarray
+        Cells that have an interval but no value, bool.
     """
 
     layers: list[str]
@@ -138,7 +199,7 @@ class _Grid:
     @property
     def edges(self) -> np.ndarray:
         """Between layers on their axis, (layers + 1,); ``final_norm`` is drawn high enough to be seen over many."""
-        norm = self.layers[-1] == "final_norm"
+        norm = self.layers[-1] == FINAL
         return np.cumsum([-0.5, *[1] * (len(self.layers) - norm), *[max(1, len(self.layers) / 8)] * norm])
 
     @property
@@ -165,9 +226,9 @@ def _limits(rows: pd.DataFrame) -> tuple[float, float]:
 def _draw(ax: Axes, rows: pd.DataFrame, limits: tuple[float, float]) -> None:
     import matplotlib as mpl
 
-    grid, metric = _Grid.of(rows), str(rows["metric"].iloc[0])
+    grid, metric = Grid.of(rows), str(rows["metric"].iloc[0])
     width = len(grid.steps)
-    worse = lower_is_better(metric)
+    worse = metric_called(metric).better == "lower"
     colours = mpl.colormaps[COLOURS + "_r" * worse].with_extremes(bad="white")
     edges = np.arange(width + 1) - 0.5, grid.edges
     mesh = ax.pcolormesh(*edges, np.ma.masked_invalid(grid.value), cmap=colours, vmin=limits[0], vmax=limits[1])
@@ -182,7 +243,7 @@ def _draw(ax: Axes, rows: pd.DataFrame, limits: tuple[float, float]) -> None:
     apart: dict[str, Any] = {"color": "white", "linewidth": 2, "zorder": 2.5}
     if grid.steps[0] == 0 and width > 1:
         ax.axvline(0.5, **apart)
-    if grid.layers[-1] == "final_norm":
+    if grid.layers[-1] == FINAL:
         ax.axhline(grid.edges[-2], **apart)
     dress(ax, rows, ylabel="layer", how=rows["panel"].iloc[0])
     for text in ax.texts:  # what stands over the colour bar, too, is no reason to make the map narrower
@@ -191,8 +252,8 @@ def _draw(ax: Axes, rows: pd.DataFrame, limits: tuple[float, float]) -> None:
     ax.set_xlabel("training step", fontsize=9, color=INK)
     ax.set(xlim=edges[0][[0, -1]], ylim=edges[1][[0, -1]])
     ax.set_xticks(*_ticks([f"{step:,}" for step in grid.steps], int(14 * (width_of(ax) - 1.2))))
-    at, names = _ticks([name for name in grid.layers if name != "final_norm"], 40, wide=2)
-    norm = ["norm"] * (grid.layers[-1] == "final_norm")
+    at, names = _ticks([name for name in grid.layers if name != FINAL], 40, wide=2)
+    norm = ["norm"] * (grid.layers[-1] == FINAL)
     ax.set_yticks(grid.at[at + [-1] * len(norm)], names + norm)
     bar = ax.figure.colorbar(mesh, ax=ax, pad=0.03, aspect=18)
     bar.outline.set_visible(False)
@@ -200,7 +261,7 @@ def _draw(ax: Axes, rows: pd.DataFrame, limits: tuple[float, float]) -> None:
     bare(bar.ax, ())
 
 
-def _hatch(ax: Axes, grid: _Grid) -> None:
+def _hatch(ax: Axes, grid: Grid) -> None:
     from matplotlib.collections import PatchCollection
     from matplotlib.patches import Rectangle
 

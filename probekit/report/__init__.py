@@ -1,5 +1,12 @@
-"""Report: rows in, one self-contained HTML page out."""
+"""Report: rows in, one self-contained HTML page out.
 
-from probekit.report.build import build_report
+The package takes calls like the function that it holds: ``probekit.report("cola.parquet", out="report.html")``.
+"""
 
-__all__ = ["build_report"]
+from probekit.recipe import callable_package
+from probekit.report.build import report
+from probekit.report.options import ReportOptions
+
+__all__ = ["ReportOptions", "report"]
+
+callable_package(__name__)

@@ -7,6 +7,7 @@ import hashlib
 import json
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,60 +16,79 @@ from markupsafe import Markup
 
 from probekit.errors import UsageError
 from probekit.files import write
-from probekit.plots.kinds import LAYERED, Kind, by_kind
-from probekit.report import cautions, figures, summary
+from probekit.recipe import Recipe, public
+from probekit.report import caveats, figures, summary
 from probekit.report.curves import by_layer
-from probekit.report.sources import Made, Part, Source, find, read
+from probekit.report.markdown import markdown, text
+from probekit.report.options import ReportOptions
+from probekit.report.sections import LAYERED, Section, by_section
+from probekit.report.studies import Made, Part, Source, find, read
 from probekit.report.tables import LARGEST, Table, table
-from probekit.report.text import markdown, text
-from probekit.rows import make_rows
+from probekit.rows import Result, make_rows
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["build_report"]
+__all__ = ["report"]
 
 
-def build_report(
-    rows: Sequence[str | Path],
-    out: str | Path,
-    *,
-    title: str | None = None,
-    figures: Sequence[str | Path] = (),
-    texts: Sequence[str | Path] = (),
-) -> Path:
+@public(options=ReportOptions)
+def report(*sources: str | Path | Result, out: str | Path = "report.html", options: ReportOptions) -> Path:
     """Write one HTML page that holds all there is to say of rows, and asks nothing of any other place.
 
-        build_report(["cola.parquet", "sst2.parquet"], "report.html")
+    A study's page begins with its own tables and figures, and with what failed of it; what these figures show is not
+    drawn again, and what its steps, as they are now, did not leave is not shown. Each study has a part of the page, and
+    files that are of none have one together. The same files give the same bytes.
 
-    rows : files of rows (.parquet, .csv), each with its evidence card beside, or folders of studies, of training
-        runs or of such files, or a folder of these. A study's page begins with its own tables and figures, and with
-        what failed of it; what these figures show is not drawn again, and what its steps, as they are now, did not
-        leave is not shown. Each study has a part of the page, and files that are of none have one together.
-    out : a file .html; it appears whole: written beside, then renamed
-    title : of the page; the study's title or the tasks' names without it
-    figures : further SVG files, each at will with a caption beside (the same name with .md, or .json with "title",
-        "caption", "alt" and the fields of an evidence card); texts : Markdown files, shown before all else
-    The same files give the same bytes. Returns ``out``.
-    Raises UsageError for another suffix, nothing given or a folder without rows; DataError naming a file that holds no
-    rows, no SVG or no text.
+    Parameters
+    ----------
+    *sources : path or Result
+        Files of rows (.parquet, .csv), each with its evidence card beside; saved results; or folders of studies, of
+        training runs or of such files, or a folder of these.
+    out : path
+        A file .html; it appears whole.
+    options : ReportOptions
+        ``title``, ``figure`` (SVG files, each at will with a caption beside: the same name with .md, or .json with
+        "title", "caption", "alt", "created" and "git") and ``text`` (Markdown files, shown before all else); they may
+        be given one by one.
+
+    Returns
+    -------
+    Path
+        ``out``.
+
+    Raises
+    ------
+    UsageError
+        For another suffix, nothing given, a result that is not saved or a folder without rows.
+    DataError
+        Naming a file that holds no rows, no SVG or no text.
+
+    Examples
+    --------
+    >>> probekit.report("cola.parquet", "sst2.parquet", out="report.html")  # doctest: +SKIP
     """
     out = Path(out)
     if out.suffix != ".html":
         raise UsageError(f"a report is written as .html, not {out.name!r}.")
     if out.is_dir():
         raise UsageError(f"{out} is a folder; name a file, such as {out / 'report.html'}.")
-    parts = find([Path(path) for path in rows])
-    if (figures or texts) and len(parts) > 1:
+    paths = [_path(source) for source in sources]
+    parts = find(paths)
+    if (options.figure or options.text) and len(parts) > 1:
         parts.insert(0, Part("Overview"))
-    parts[0].figures += [Made(Path(path)) for path in figures]
-    parts[0].texts += [Made(Path(path)) for path in texts]
-    asked = ["--title", title] if title else []
-    asked += [word for path in figures for word in ("--figure", str(path))]
-    asked += [word for path in texts for word in ("--text", str(path))]
-    command = shlex.join(["probekit", "report", *map(str, rows), *asked, "-o", out.name])
-    html = _page(parts, title, command)
-    return write(out, html)
+    parts[0].figures += [Made(Path(path)) for path in options.figure]
+    parts[0].texts += [Made(Path(path)) for path in options.text]
+    told = {"sources": paths, "out": out.name} | {f.name: getattr(options, f.name) for f in fields(options)}
+    return write(out, _page(parts, options.title, str(Recipe.of("report", told))))
+
+
+def _path(source: str | Path | Result) -> Path:
+    if isinstance(source, Result):
+        if source.path is None:
+            raise UsageError("a report is made of files; save the result first, result.save('rows.parquet').")
+        return source.path
+    return Path(source)
 
 
 def _page(parts: Sequence[Part], title: str | None, command: str) -> str:
@@ -94,12 +114,12 @@ def _part(part: Part, prefix: str) -> dict[str, Any]:
     """What the page says of one study, or of files that are of none; prefix : of ids"""
     sources = [read(path) for path in part.rows]
     rows = _together(sources)
-    kinds = by_kind(rows)
-    layers = {kind: by_layer(own) for kind, own in kinds.items() if kind in LAYERED}
+    sections = by_section(rows)
+    layers = {section: by_layer(own) for section, own in sections.items() if section in LAYERED}
     many = f"{part.outdated:,} file{'s' * (part.outdated != 1)}"
     old = f"{many} of rows, figures or tables in the study's folder are not shown: none of its steps, as they are now, "
-    outdated = [cautions.Caution(f"{old}left them.", [])] if part.outdated else []
-    undone = [cautions.Caution("Not all of this study is done; what follows is of the rest.", part.undone)]
+    outdated = [caveats.Caveat(f"{old}left them.", [])] if part.outdated else []
+    undone = [caveats.Caveat("Not all of this study is done; what follows is of the rest.", part.undone)]
     return {
         "id": prefix,
         "title": part.title or _title(rows),
@@ -107,10 +127,10 @@ def _part(part: Part, prefix: str) -> dict[str, Any]:
         "lede": _lede(rows, sources) if sources else [],
         "undone": undone if part.undone else [],
         "texts": [(made.path.name, markdown(text(made.path)), shlex.join(made.words)) for made in part.texts],
-        "drawings": list(figures.given(kinds, part.figures, prefix)),
-        "summaries": list(summary.summaries(kinds, layers)),
-        "cautions": [*outdated, *cautions.of_sources(sources), *cautions.of_rows(kinds, layers)],
-        "sections": [_section(kind, kinds, layers.get(kind), part.figures, prefix) for kind in kinds],
+        "drawings": list(figures.given(sections, part.figures, prefix)),
+        "summaries": list(summary.summaries(sections, layers)),
+        "cautions": [*outdated, *caveats.of_sources(sources), *caveats.of_rows(sections, layers)],
+        "sections": [_section(section, sections, layers.get(section), part.figures, prefix) for section in sections],
         "cards": [_card(source) for source in sources],
     }
 
@@ -153,24 +173,28 @@ def _lede(rows: pd.DataFrame, sources: Sequence[Source]) -> list[str]:
 
 
 def _section(
-    kind: Kind, kinds: Mapping[Kind, pd.DataFrame], layers: pd.DataFrame | None, shown: Sequence[Made], prefix: str
+    section: Section,
+    sections: Mapping[Section, pd.DataFrame],
+    layers: pd.DataFrame | None,
+    shown: Sequence[Made],
+    prefix: str,
 ) -> dict[str, Any]:
-    """What the page says of one kind of rows; shown : figures that are there already"""
-    rows = kinds[kind]
+    """What the page says of one section of rows; shown : figures that are there already"""
+    rows = sections[section]
     where = list(dict.fromkeys(rows["file"]))
     tables: list[Table] = []
     if layers is not None and len(layers):
         own = layers.drop(columns=["random", "noise_mean", "penalty_at_edge"], errors="ignore")
         tables.append(table(own, "The main metric by layer, with its interval, beside what shuffled labels give."))
-    if kind is Kind.TRAINING:
-        tables.append(table(summary.trained(rows), "The weights that were kept, by task, metric and regime."))
-    if kind is Kind.DOMAINS and len(found := summary.pairs(rows)):
+    if section is Section.TRAINING:
+        tables.append(table(summary.trained_rows(rows), "The weights that were kept, by task, metric and regime."))
+    if section is Section.DOMAINS and len(found := summary.pairs(rows)):
         tables.append(table(found, "Each two domains, the nearest first."))
-    plain = rows.drop(columns=["layer", *(["file"] if len(where) == 1 else [])])
+    plain = rows.drop(columns=["layer", "run", "run_kind", "method", "random", *["file"] * (len(where) == 1)])
     whole = table(plain.rename(columns={"layer_name": "layer"}), "All rows, as they are in the files.")
-    drawn = list(figures.of_kind(kind, kinds, shown, prefix))
-    return {"id": f"{prefix}{kind.name.lower()}", "name": kind.value, "figures": drawn, "tables": tables, "all": whole,
-            "files": where}  # fmt: skip
+    drawn = list(figures.of_section(section, sections, shown, prefix))
+    name = {"id": f"{prefix}{section.name.lower()}", "name": section.value}
+    return {**name, "figures": drawn, "tables": tables, "all": whole, "files": where}
 
 
 def _card(source: Source) -> dict[str, Any]:

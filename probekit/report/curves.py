@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probekit.errors import UsageError
-from probekit.plots.layers import controls_by_layer, not_above_noise, of_metric
-from probekit.plots.style import CURVE, Looks, curves, is_random, lower_is_better
+from probekit.metrics import metric as metric_called
+from probekit.plots.curves import CURVE, CurveStyles, curves, plot_rows
+from probekit.plots.layers import of_metric
+from probekit.plots.noise import controls_by_layer, not_above_noise
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +29,7 @@ def main_rows(rows: pd.DataFrame) -> pd.DataFrame:
     out, and so are those after :data:`MOST_CURVES`."""
     import pandas as pd
 
-    parts = []
+    rows, parts = plot_rows(rows), []
     for _, part in rows[rows["task"].isin(rows["task"].unique()[:MOST_CURVES])].groupby("task", sort=False):
         try:
             parts.append(of_metric(part, None))
@@ -39,8 +41,8 @@ def main_rows(rows: pd.DataFrame) -> pd.DataFrame:
 def by_layer(rows: pd.DataFrame) -> pd.DataFrame:
     """One row a curve and layer of the main metric; empty where the rows are of no layers.
 
-    rows : of one kind of analysis. Columns: task, curve (as figures call it), random (of a model with random weights),
-    metric, layer, value, ci_low, ci_high, noise_mean, noise_low, noise_high (shuffled labels), control_task, verdict
+    rows : of one section. Columns: task, curve (as figures call it), random (of a model with random weights), metric,
+    layer, value, ci_low, ci_high, noise_mean, noise_low, noise_high (shuffled labels), control_task, verdict
     ("above noise", why not, "undetermined", "no value", "no control"), and those of :data:`OWN` that the rows have.
     """
     import pandas as pd
@@ -50,13 +52,13 @@ def by_layer(rows: pd.DataFrame) -> pd.DataFrame:
     if gold.empty:
         return pd.DataFrame()
     gold = gold[gold.groupby(["task", *CURVE], sort=False, dropna=False).ngroup() < MOST_CURVES]
-    looks, parts = Looks.of(gold), list[pd.DataFrame]()
+    styles, parts = CurveStyles.of(gold), list[pd.DataFrame]()
     for task, of_task in gold.groupby("task", sort=False):
         controls = controls_by_layer(main[main["task"] == task])
         theirs = {tuple(key.values()): part for key, part in curves(controls, SAME)}
         for key, curve in curves(of_task.sort_values("step", na_position="first", kind="stable")):
             its = theirs.get(tuple(key[c] for c in SAME), controls.iloc[:0])
-            parts.append(_of_curve(curve, its, looks.label(key), random=is_random(key)))
+            parts.append(_of_curve(curve, its, styles.label(key), random=styles.is_random(key)))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -102,6 +104,6 @@ def best_layers(layers: pd.DataFrame) -> Iterator[dict[str, Any]]:
                 curve.head(1).assign(layer="", verdict=f"{curve['verdict'].iloc[0]} at any layer").to_dict("records")
             )
         else:
-            worse = lower_is_better(str(curve["metric"].iloc[0]))
+            worse = metric_called(str(curve["metric"].iloc[0])).better == "lower"
             [best] = known.sort_values("value", ascending=worse, kind="stable").head(1).to_dict("records")
         yield {str(name): value for name, value in best.items()}

@@ -4,37 +4,36 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice, pairwise
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from probekit import plots
 from probekit.errors import DataError, ProbekitError, UsageError
-from probekit.plots.domains import SIZES, TERMS, TITLES
-from probekit.plots.kinds import LAYERED, Kind
+from probekit.plots.domains import SIZES, TERMS
+from probekit.plots.figure import plot
 from probekit.plots.relation import relation_rows, transfer_rows
-from probekit.plots.style import metric_title
+from probekit.plots.titles import first_line
+from probekit.recipe import Recipe
 from probekit.report.curves import best_layers, by_layer, main_rows
-from probekit.report.sources import Made
+from probekit.report.markdown import text
+from probekit.report.sections import LAYERED, Section
+from probekit.report.studies import Made, Plot
 from probekit.report.svg import drawn, embed
 from probekit.report.tables import number
-from probekit.report.text import text
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
-__all__ = ["Drawing", "given", "of_kind"]
+__all__ = ["Drawing", "given", "of_section"]
 
 MOST_PANELS, MOST_CURVES = 24, 24
 NAMES = ("F1", "Matthews", "Pearson", "Spearman", "V-")
 COLUMNS, WIDE = 3, 9
 """Panels side by side, or inches, so that a figure is as wide as the text."""
-CURVE = ["model", "checkpoint", "step", "representation", "estimator", "split", "seed"]
+CURVE = ["model", "run", "step", "representation", "method", "split", "seed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +47,10 @@ class Drawing:
     card: tuple[tuple[str, str], ...] = ()
 
 
-def given(kinds: Mapping[Kind, pd.DataFrame], figures: Sequence[Made], prefix: str) -> Iterator[Drawing]:
+def given(sections: Mapping[Section, pd.DataFrame], figures: Sequence[Made], prefix: str) -> Iterator[Drawing]:
     """Figures made elsewhere, with their commands, and captions: those beside the file, or else of what is drawn.
 
-    kinds : the rows of each kind of the page; prefix : of ids in the page
+    sections : the rows of each section of the page; prefix : of ids in the page
     Raises DataError naming a file that is missing or no figure.
     """
     for i, made in enumerate(figures):
@@ -65,7 +64,7 @@ def given(kinds: Mapping[Kind, pd.DataFrame], figures: Sequence[Made], prefix: s
             except ValueError as error:
                 raise DataError(f"the caption is no JSON ({error}).", file=beside) from None
             card = loaded if isinstance(loaded, dict) else {}
-        own, long = _said(kinds, made)
+        own, long = _said(sections, made)
         caption = str(card.get("caption") or card.get("title") or own)
         if (written := path.with_suffix(".md")).is_file():
             caption = " ".join(text(written).split())
@@ -78,48 +77,31 @@ def given(kinds: Mapping[Kind, pd.DataFrame], figures: Sequence[Made], prefix: s
         yield Drawing(caption, html, command=str(card.get("command") or shlex.join(made.words)), card=facts)
 
 
-def _said(kinds: Mapping[Kind, pd.DataFrame], made: Made) -> tuple[str, str]:
+def _said(sections: Mapping[Section, pd.DataFrame], made: Made) -> tuple[str, str]:
     """Caption and description of a figure that ``probekit plot`` made of these rows; else its name, and nothing."""
-    if one := _drawn(made):
-        parts = ((kind, rows[rows["file"].isin(one.files)]) for kind, rows in kinds.items())
-        for wanted in (wanted for kind, part in parts if len(part) for wanted in _wanted(kind, part, ())):
-            if wanted.words[:1] == (one.what,) and one.transfer == ("--transfer" in wanted.words):
-                metric = f"{metric_title(one.metric).splitlines()[0]}: " if one.metric else ""
+    if one := made.plot:
+        parts = ((section, rows[rows["file"].isin(one.rows)]) for section, rows in sections.items())
+        for wanted in (wanted for section, part in parts if len(part) for wanted in _wanted(section, part, ())):
+            if (wanted.kind, wanted.transfer) == (one.kind, one.transfer):
+                metric = f"{first_line(one.metric)}: " if one.metric else ""
                 return metric + wanted.caption, wanted.long
     return made.path.stem.replace("-", " ").replace("_", " "), ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Drawn:
-    """What a command of ``probekit plot`` draws: a plot, of files, of a metric ("" for the main one)."""
-
-    what: str
-    files: frozenset[str]
-    metric: str = ""
-    transfer: bool = False
-
-
-def _drawn(made: Made) -> _Drawn | None:
-    if made.words[:2] != ("probekit", "plot"):
-        return None
-    what, *words = made.words[2:]
-    options = dict(pairwise(words))
-    files = frozenset(str(Path(word)) for word in words if Path(word).suffix in (".parquet", ".csv"))
-    return _Drawn(what, files, options.get("--metric", ""), "--transfer" in words)
-
-
-def of_kind(
-    kind: Kind, kinds: Mapping[Kind, pd.DataFrame], figures: Sequence[Made] = (), prefix: str = ""
+def of_section(
+    section: Section, sections: Mapping[Section, pd.DataFrame], figures: Sequence[Made] = (), prefix: str = ""
 ) -> Iterator[Drawing]:
-    """The figures of one kind of rows, but those that figures made elsewhere show.
+    """The figures of one section, but those that figures made elsewhere show.
 
-    kinds : rows of each kind, with a column ``file``; prefix : of ids in the page
+    sections : rows of each section, with a column ``file``; prefix : of ids in the page
     """
-    for i, wanted in enumerate(_wanted(kind, kinds[kind], [d for d in map(_drawn, figures) if d])):
+    shown = [made.plot for made in figures if made.plot]
+    for i, wanted in enumerate(_wanted(section, sections[section], shown)):
         try:
-            figure = drawn(wanted.function(wanted.rows))
-            html, why = embed(figure, f"{prefix}{kind.name.lower()}-{i + 1}", wanted.caption, wanted.long), ""
-            command = _command(kind, wanted, kinds)
+            _few(wanted)
+            figure = drawn(plot(wanted.kind, wanted.rows, **wanted.options))
+            html, why = embed(figure, f"{prefix}{section.name.lower()}-{i + 1}", wanted.caption, wanted.long), ""
+            command = _command(section, wanted, sections)
         except Exception as error:  # whatever a plot runs into, the page is worth having
             html, command = Markup(), ""
             why = str(error) if isinstance(error, ProbekitError) else f"{type(error).__name__}: {error}"
@@ -128,81 +110,90 @@ def of_kind(
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A figure that rows may have; ``long`` says what it shows, ``words`` tell probekit plot to draw it."""
+    """A figure that rows may have, as ``probekit plot`` draws it.
 
-    function: Callable[[pd.DataFrame], Figure]
+    long : what it shows, in words; whole : whether the files of the rows alone give the same figure
+    """
+
+    kind: str
     rows: pd.DataFrame
     caption: str
     long: str = ""
-    words: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    whole: bool = True
+
+    @property
+    def transfer(self) -> bool:
+        """Whether it is of what is lost by training elsewhere."""
+        return bool(self.options.get("transfer"))
 
 
-def _command(kind: Kind, wanted: _Wanted, kinds: Mapping[Kind, pd.DataFrame]) -> str:
-    """What draws the figure again; "" where no command does, since the files hold curves of other kinds, too."""
-    words, files = wanted.words, list(dict.fromkeys(wanted.rows["file"]))
-    if words[:1] in (("layers",), ("trajectory",)) and kind in LAYERED:
-        rivals = {*LAYERED, *[Kind.TRAINING] * (words[0] == "trajectory")} - {kind}
-        others = (kinds[other]["file"] for other in rivals & set(kinds))
+def _command(section: Section, wanted: _Wanted, sections: Mapping[Section, pd.DataFrame]) -> str:
+    """What draws the figure again; "" where no command does, since the files hold curves of other sections, too."""
+    options, files = dict(wanted.options), list(dict.fromkeys(wanted.rows["file"]))
+    whole = wanted.whole
+    if wanted.kind in ("layers", "trajectory") and section in LAYERED:
+        rivals = {*LAYERED, *[Section.TRAINING] * (wanted.kind == "trajectory")} - {section}
+        others = (sections[other]["file"] for other in rivals & set(sections))
         metrics = wanted.rows["metric"].unique()
         if any(one.isin(files).any() for one in others):
-            words = (*words, "--metric", str(metrics[0])) if len(metrics) == 1 else ()
-    if not words:
-        return ""
-    return shlex.join(["probekit", "plot", words[0], *files, *words[1:], "--out", f"{kind.name.lower()}.pdf"])
+            options["metric"], whole = str(metrics[0]), whole and len(metrics) == 1
+    told = {"kind": wanted.kind, "rows": files, "out": f"{section.name.lower()}.pdf", **options}
+    return str(Recipe.of("plot", told)) if whole else ""
 
 
-def _left(rows: pd.DataFrame, shown: Sequence[_Drawn], what: str, *, transfer: bool = False) -> pd.DataFrame:
-    """The rows that no figure of this plot shows already."""
+def _left(rows: pd.DataFrame, shown: Sequence[Plot], kind: str, *, transfer: bool = False) -> pd.DataFrame:
+    """The rows that no figure of this kind shows already."""
     for one in shown:
-        if (one.what, one.transfer) == (what, transfer):
+        if (one.kind, one.transfer) == (kind, transfer):
             asked = rows["metric"].isin((one.metric, SIZES, TERMS)) if one.metric else True
-            rows = rows[~(rows["file"].isin(one.files) & asked)]
+            rows = rows[~(rows["file"].isin(one.rows) & asked)]
     return rows
 
 
-def _wanted(kind: Kind, rows: pd.DataFrame, shown: Sequence[_Drawn]) -> Iterator[_Wanted]:
-    if kind in LAYERED:
+def _wanted(section: Section, rows: pd.DataFrame, shown: Sequence[Plot]) -> Iterator[_Wanted]:
+    if section in LAYERED:
         yield from _of_layers(main_rows(rows), shown)
-    elif kind is Kind.TRAINING:
+    elif section is Section.TRAINING:
         mixes = _left(rows[(rows["metric"] == "mix-weight") & (rows["layer_name"] != "")], shown, "mix")
         if len(mixes):
             caption = "Weight of each layer in the scalar mix that training ended with; dotted is the even mix."
-            yield _Wanted(_mix, mixes, caption, _mixes(mixes), ("mix", "--columns", str(COLUMNS)))
-    elif kind is Kind.DIFFERENCES:
+            yield _Wanted("mix", mixes, caption, _mixes(mixes), {"columns": COLUMNS})
+    elif section is Section.DIFFERENCES:
         if len(left := _left(rows, shown, "differences")):
             caption = "Paired differences by layer on the same examples; hollow where the corrected p is above 0.05."
-            yield _Wanted(_differences, left, caption, "", ("differences", "--columns", str(COLUMNS)))
-    elif kind is Kind.DOMAINS:
+            yield _Wanted("differences", left, caption, "", {"columns": COLUMNS})
+    elif section is Section.DOMAINS:
         yield from _of_domains(rows, shown)
-    elif kind is Kind.RELATION:
+    elif section is Section.RELATION:
         yield from _of_relation(rows, shown)
 
 
-def _of_layers(rows: pd.DataFrame, shown: Sequence[_Drawn]) -> Iterator[_Wanted]:
+def _of_layers(rows: pd.DataFrame, shown: Sequence[Plot]) -> Iterator[_Wanted]:
     """rows : of the main metrics"""
     gold = rows[rows["target"] == "gold"]
-    moving = gold.groupby(["task", "model", "checkpoint"])["step"].nunique()
+    moving = gold.groupby(["task", "model", "run"])["step"].nunique()
     moving = moving[moving > 1]
     if len(left := _left(rows, shown, "layers")):
-        ends, words = "", tuple[str, ...](("layers", "--columns", str(COLUMNS)))
-        if len(moving):
-            left, ends, words = _ends(left), ", at the first and the last step of each run", ()
-        yield _Wanted(_layers, left, f"{_metrics(left)} by layer{ends}.", _best(left), words)
+        ends = ", at the first and the last step of each run" if len(moving) else ""
+        left = _ends(left) if ends else left
+        caption = f"{_metrics(left)} by layer{ends}."
+        yield _Wanted("layers", left, caption, _best(left), {"columns": COLUMNS}, whole=not ends)
     some = _left(rows[rows["task"].isin(moving.index.unique("task"))], shown, "trajectory")
     if len(some):
         caption = f"{_metrics(some)} by layer and training step; a dot marks the best layer of each step."
-        yield _Wanted(_trajectory, some, caption, _best(some), ("trajectory", "--columns", str(COLUMNS - 1)))
+        yield _Wanted("trajectory", some, caption, _best(some), {"columns": COLUMNS - 1})
 
 
 def _metrics(rows: pd.DataFrame) -> str:
-    return _and(metric_title(str(metric)).splitlines()[0] for metric in rows["metric"].unique())
+    return _and(first_line(str(metric)) for metric in rows["metric"].unique())
 
 
 def _best(rows: pd.DataFrame) -> str:
     return " ".join(_in_words(best_layers(by_layer(rows))))
 
 
-def _of_domains(rows: pd.DataFrame, shown: Sequence[_Drawn]) -> Iterator[_Wanted]:
+def _of_domains(rows: pd.DataFrame, shown: Sequence[Plot]) -> Iterator[_Wanted]:
     """The first metric with terms and sizes, as ``probekit plot domains`` draws them; then each other."""
     pairs = rows[~rows["metric"].isin((SIZES, TERMS))]
     named = list(map(str, pairs["metric"].unique()))
@@ -213,79 +204,53 @@ def _of_domains(rows: pd.DataFrame, shown: Sequence[_Drawn]) -> Iterator[_Wanted
             continue
         corrected = (part["estimator"] == "null-corrected").any()
         more = "corrected for what sampling adds" if corrected else "and of two halves of each, on the diagonal"
-        caption = f"{TITLES.get(metric, metric)} of each two domains, {more}; hatched where sampling gives as much."
+        caption = "The terms that tell domains apart, and divergence by the number of documents."
+        if metric:
+            caption = f"{first_line(metric)} of each two domains, {more}; hatched where sampling gives as much."
         gold = left[(left["target"] == "gold") & (left["metric"] == metric)].sort_values("value")
         ends = zip(gold["domain_a"], gold["domain_b"], gold["value"], strict=True)
         long = "; ".join(f"{a} and {b} {number(value)}" for a, b, value in islice(ends, MOST_CURVES))
-        told = ("domains", *(() if first else ("--metric", metric)), "--width", str(WIDE))
+        options = {"width": WIDE} if first else {"metric": metric, "width": WIDE}
         whole = first or not rows["metric"].isin((SIZES, TERMS)).any()  # else the command would draw these, too
-        caption = caption if metric else "The terms that tell domains apart, and divergence by the number of documents."
-        yield _Wanted(_domains, left, caption, long, told if whole else ())
+        yield _Wanted("domains", left, caption, long, options, whole)
 
 
-def _of_relation(rows: pd.DataFrame, shown: Sequence[_Drawn]) -> Iterator[_Wanted]:
-    if not {"trained_on", "corpus", "x", "of_metric"} <= set(rows.columns):
+def _of_relation(rows: pd.DataFrame, shown: Sequence[Plot]) -> Iterator[_Wanted]:
+    if not {"corpus", "x", "of_metric"} <= set(rows.columns):
         return
     one = "Metrics of each domain against its distance from corpora, with their correlations."
     two = "What is lost by training on another domain, against the distance of the two."
     for caption, transfer in ((one, False), (two, True)):
         left = _left(rows, shown, "relation", transfer=transfer)
         if len(left) and len(relation_rows(left, transfer=transfer)[0]):
-            words = ("relation", *["--transfer"] * transfer)
-            yield _Wanted(_lost if transfer else _relation, left, caption, "", words)
+            yield _Wanted("relation", left, caption, "", {"transfer": True} if transfer else {})
     left = _left(rows, shown, "transfer")
     if len(left) and len(transfer_rows(left)):
-        caption = "What training on one domain is worth on each other; framed where it is the same."
-        yield _Wanted(_transfer, left, caption, "", ("transfer",))
+        yield _Wanted(
+            "transfer", left, "What training on one domain is worth on each other; framed where it is the same."
+        )
 
 
-def _relation(rows: pd.DataFrame) -> Figure:
-    return plots.relation_panels(*relation_rows(rows))
-
-
-def _lost(rows: pd.DataFrame) -> Figure:
-    return plots.relation_panels(*relation_rows(rows, transfer=True))
-
-
-def _transfer(rows: pd.DataFrame) -> Figure:
-    return plots.transfer_panels(transfer_rows(rows))
-
-
-def _domains(rows: pd.DataFrame) -> Figure:
-    return plots.domain_panels(rows, width=WIDE)
-
-
-def _mix(rows: pd.DataFrame) -> Figure:
-    return plots.mix_panels(rows, columns=COLUMNS)
-
-
-def _layers(rows: pd.DataFrame) -> Figure:
-    _few(rows, rows["task"].nunique(), "probekit plot layers")
-    return plots.layer_panels(rows, columns=COLUMNS)
-
-
-def _differences(rows: pd.DataFrame) -> Figure:
-    return plots.difference_panels(rows, columns=COLUMNS)
-
-
-def _trajectory(rows: pd.DataFrame) -> Figure:
-    runs = rows.groupby(["task", "model", "checkpoint", "representation", "estimator", "seed"], dropna=False).ngroups
-    _few(rows.iloc[:0], runs, "probekit plot trajectory")
-    return plots.trajectory_panels(rows, columns=COLUMNS - 1)
-
-
-def _few(rows: pd.DataFrame, panels: int, command: str) -> None:
+def _few(wanted: _Wanted) -> None:
     """Raise UsageError for what nobody could read."""
-    gold = rows[(rows["target"] == "gold") & (rows["layer_name"] != "")]
-    curves = int(gold.groupby(["task", *CURVE], dropna=False).ngroups / max(1, panels))
+    rows = wanted.rows
+    if wanted.kind == "trajectory":
+        runs = rows.groupby(["task", "model", "run", "representation", "method", "seed"], dropna=False).ngroups
+        panels, curves = runs, 0
+    elif wanted.kind == "layers":
+        panels = rows["task"].nunique()
+        gold = rows[(rows["target"] == "gold") & (rows["layer_name"] != "")]
+        curves = int(gold.groupby(["task", *CURVE], dropna=False).ngroups / max(1, panels))
+    else:
+        return
     if panels > MOST_PANELS or curves > MOST_CURVES:
         many = f"{panels:,} panels" if panels > MOST_PANELS else f"{curves:,} curves in a panel"
-        raise UsageError(f"{many} are too many to read; draw some of them with {command}.")
+        raise UsageError(f"{many} are too many to read; draw some of them with probekit plot {wanted.kind}.")
 
 
 def _ends(rows: pd.DataFrame) -> pd.DataFrame:
     """Of each run the first and the last step, and all that has no step."""
-    steps = rows.groupby(["task", "model", "checkpoint"], dropna=False)["step"]
+    steps = rows.groupby(["task", "model", "run"], dropna=False)["step"]
     first, last = steps.transform("min"), steps.transform("max")
     at_end = ((rows["step"] == first) | (rows["step"] == last)).fillna(value=False)
     return rows[rows["step"].isna() | at_end]

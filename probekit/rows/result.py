@@ -36,8 +36,10 @@ PLOTS = {
     "probe": "probekit.plots:layer_curve",
     "mi": "probekit.plots:layer_curve",
     "mdl": "probekit.plots:layer_curve",
-    "compare": "probekit.plots:difference_curve",
-    "domains": "probekit.plots:domain_map",
+    "compare": "probekit.plots:layer_differences",
+    "train": "probekit.plots:mix_weights",
+    "domains": "probekit.plots:domain_matrix",
+    "transfer": "probekit.plots:transfer_matrix",
 }
 """How each analysis is drawn on one Axes. This room knows neither plots nor statistics: names are looked up on use."""
 SHOWN = ("task", "split", "model", "checkpoint", "step", "regime", "head", "variant", "representation", "estimator")

@@ -7,6 +7,7 @@ run in its name ("mrpc.joint.fine-tune.0"), and the seed of random weights in ``
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 __all__ = ["is_old", "upgrade", "upgrade_fits"]
 
 REGIMES = ("fine-tune", "feature-extraction")
+HOW = rf"^(?P<regime>{'|'.join(REGIMES)}) (?P<head>[^-\s,]\S*?)(?:, (?P<variant>.+))?$"
+"""An estimator that was a regime and a head, and in studies of domains a variant."""
+RUN = re.compile(rf"(?P<name>.+)\.(?P<regime>{'|'.join(REGIMES)})\.(?P<seed>\d+)")
+"""How studies name runs."""
 CODES = ("codelength-bits", "bits-per-example", "compression", "portion-bits-per-example")
 
 
@@ -39,6 +44,7 @@ def upgrade(rows: pd.DataFrame) -> pd.DataFrame:
     compared = rows["analysis"] == "compare"
     if compared.any():
         rows.loc[compared, "metric"] = "difference(" + rows.loc[compared, "of_metric"].astype(str) + ")"
+        rows["against"] = rows["against"].astype("string").str.replace(r"\brandom-\S+", "random weights", regex=True)
     terms = rows["metric"] == "js-contribution"  # p and q were the term's shares of the two domains
     if terms.any() and "q" in rows:
         rows["share_a"], rows["share_b"] = rows["p"].where(terms), rows.pop("q").where(terms)
@@ -53,12 +59,18 @@ def upgrade_fits(rows: pd.DataFrame) -> pd.DataFrame:
     draws = told.str.extract(r"^(?P<target>.+?)-(?P<draw>\d+)$")
     rows["target"] = draws["target"].fillna(told)
     rows["draw"] = draws["draw"].astype("Int64")
-    of_run = rows["estimator"].astype("string").str.extract(rf"^(?P<regime>{'|'.join(REGIMES)}) (?P<head>[^-]\S*)$")
-    rows["regime"], rows["head"] = of_run["regime"].fillna(""), of_run["head"].fillna("")
+    how = rows["estimator"].astype("string").str.extract(HOW)
+    rows[["regime", "head", "variant"]] = how.fillna("")
     rows.loc[rows["head"] != "", "estimator"] = ""
-    learned = rows["trained_on"] if "trained_on" in rows else rows["task"].where(rows["head"] != "")
-    rows["trained_on"] = learned.fillna(rows["task"].where(rows["head"] != "")).fillna("")
-    rows["variant"] = [_variant(row) if row["head"] else "" for row in rows.to_dict("records")]
+    learned = rows["head"] != ""
+    if "analysis" in rows:  # in studies of domains it names a domain
+        learned &= rows["analysis"] != "transfer"
+    own = rows["task"].where(learned)
+    rows["trained_on"] = (rows["trained_on"].fillna(own) if "trained_on" in rows else own).fillna("")
+    runs = [_run(row) for row in rows.to_dict("records")]
+    for column in ("regime", "variant", "trained_on", "run_seed"):
+        rows[column] = [row[column] for row in runs]
+    rows["run_seed"] = rows["run_seed"].astype("Int64")
     checkpoints = rows["checkpoint"].astype("string").fillna("")
     rows["random_weights"] = checkpoints.str.extract(r"^random-(\d+)$")[0].astype("Int64")
     return rows
@@ -84,17 +96,27 @@ def _analysis(rows: pd.DataFrame) -> pd.Series:
     found[compared] = "summary"
     found[compared & (rows["metric"] == "difference") & has("against")] = "compare"
     found[domains], found[training] = "domains", "train"
-    found[training & has("trained_on")] = "evaluate"
+    found[training & has("trained_on") & ~has("seeds")] = "evaluate"  # means over seeds are of tables
     found[rest & has("prefer")], found[has("corpus")] = "guidelines", "transfer"
     found[rows["representation"] == "transfer"] = "transfer"
     found[has("domain") & (has("x") | has("trained_on"))] = "transfer"
     return found
 
 
-def _variant(row: Mapping[Any, Any]) -> str:
-    """ "joint" of the runs "mrpc.joint.fine-tune.0" and "mrpc.MODEL.joint.fine-tune.0"; "" where there is none."""
-    before, regime, _ = str(row["checkpoint"]).partition(f".{row['regime']}.")
-    task, model = slug(Path(str(row["trained_on"])).name.removesuffix(".toml")), slug(str(row["model"]))
-    known = f"{before}.".startswith(f"{task}.")
-    told = before.removeprefix(task) if known else f".{before.partition('.')[2]}"
-    return f"{told}.".removeprefix(f".{model}.").strip(".") if regime else ""
+def _run(row: Mapping[Any, Any]) -> dict[str, Any]:
+    """What the name of a run says: "joint" and 0 of "mrpc.joint.fine-tune.0" and "mrpc.MODEL.joint.fine-tune.0"."""
+    known = {"regime": row["regime"], "variant": row["variant"], "trained_on": row["trained_on"], "run_seed": None}
+    told = RUN.fullmatch(str(row["checkpoint"]))
+    if told is None or known["regime"] not in ("", told["regime"]):
+        return known
+    learned = str(known["trained_on"] or row["task"])
+    task, model = slug(Path(learned).name.removesuffix(".toml")), slug(str(row["model"]))
+    name, of_task = told["name"], f"{told['name']}.".startswith(f"{task}.")
+    rest = name.removeprefix(task) if of_task else f".{name.partition('.')[2]}"
+    variant = f"{rest}.".removeprefix(f".{model}.").strip(".")
+    return {
+        "regime": told["regime"],
+        "variant": variant,
+        "trained_on": learned if of_task or known["trained_on"] else name.partition(".")[0],
+        "run_seed": int(told["seed"]),
+    }

@@ -22,7 +22,7 @@ def test_a_page(rows, capsys):
     html = Path("out/p.html").read_text()
     assert "<h1>Mine</h1>" in html
     assert "<strong>words</strong>" in html
-    assert "probekit report cola.parquet --title Mine --text t.md -o p.html" in html
+    assert "probekit report cola.parquet --out p.html --title Mine --text t.md" in html
     assert main(["report", rows]) == 0
     assert "Results on cola" in Path("report.html").read_text()
 

@@ -14,7 +14,7 @@ VALUES = {0: -0.3, 1: -0.1, 2: 0.0, "final_norm": 0.2}
 def records(task="cola", against="layer 3 (best)", **own):
     base = {
         "task": task, "split": "dev", "model": "org/tiny", "representation": "mean", "estimator": "logistic",
-        "target": "gold", "analysis": "compare", "metric": "difference(matthews)", "seed": 0, "n": 1043,
+        "target": "gold", "metric": "difference(matthews)", "analysis": "compare", "seed": 0, "n": 1043,
         "against": against,
     } | own  # fmt: skip
     return [
@@ -44,7 +44,7 @@ def test_the_axes_hold_the_rows():
 
 
 def test_series_stand_side_by_side():
-    rows = make_rows([*records(against="a/b random-1"), *records(against="shuffled")])
+    rows = make_rows([*records(against="a/b random weights"), *records(against="shuffled")])
     ax = layer_differences(rows, ax=Figure().subplots())
     one, two = list(series(ax).values())[:2]
     assert list(series(ax)) == ["tiny, minus b random weights", "p > 0.05, corrected", "tiny, minus shuffled labels"]
@@ -59,7 +59,7 @@ def test_panels_and_holm():
     figure = difference_panels(rows)
     assert [ax.get_ylabel() for ax in figure.axes] == [
         "Matthews correlation\nminus layer 3 (best)",
-        "Log loss in nats\nminus layer 0 (lower is better)",
+        "Log loss (nats)\nminus layer 0 (lower is better)",
     ]
     assert [t.get_text() for t in figure.legends[0].get_texts()] == ["tiny", "p > 0.05, corrected"]
 

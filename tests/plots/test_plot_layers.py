@@ -9,6 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from probekit.errors import UsageError
+from probekit.files import slug
 from probekit.plots import layer_curve, layer_panels, save
 from probekit.rows import make_rows
 
@@ -16,7 +17,7 @@ from probekit.rows import make_rows
 def records(task="cola", model="tiny", depth=3, norm=False, shift=0.0, metric="matthews", **own):
     base = {
         "task": task, "split": "dev", "model": model, "representation": "mean", "estimator": "logistic",
-        "target": "gold", "metric": metric, "seed": 0, "n": 1043,
+        "target": "gold", "metric": metric, "seed": 0, "n": 1043, "analysis": "probe",
     } | own  # fmt: skip
     rng = np.random.default_rng(depth)
     out = [base | {"layer": None, "representation": "none", "value": 0.0, "estimator": "majority"}]
@@ -24,6 +25,12 @@ def records(task="cola", model="tiny", depth=3, norm=False, shift=0.0, metric="m
         value = shift + rng.random()
         out.append(base | {"layer": layer, "value": value, "ci_low": value - 0.1, "ci_high": value + 0.2})
     return out
+
+
+def tuned_on(task, seed):
+    """What tells a fine-tuned model from others."""
+    name = f"{slug(task)}.fine-tune.{seed}"
+    return {"checkpoint": name, "regime": "fine-tune", "trained_on": task, "head": "linear", "run_seed": seed}
 
 
 @pytest.fixture
@@ -55,7 +62,7 @@ def test_the_axes_hold_the_rows(ax):
     rows = make_rows(records())
     assert layer_curve(rows.sample(frac=1, random_state=0), ax=ax) is ax  # whatever their order
     curve, baseline = line(ax, "tiny"), line(ax, "majority class")
-    measured = rows[rows["layer_name"] != ""]
+    measured = rows[rows["layer"].notna()]
     np.testing.assert_array_equal(curve.get_xdata(), [0, 1, 2, 3])
     np.testing.assert_array_equal(curve.get_ydata(), measured["value"])
     np.testing.assert_array_equal(baseline.get_ydata(), [0.0, 0.0])
@@ -93,7 +100,7 @@ def test_a_curve_is_named_by_what_tells_it_apart(ax):
     rows = make_rows(
         [
             *records(model="org/a"),
-            *records(model="org/a", checkpoint="random-1"),
+            *records(model="org/a", random_weights=1),
             *records(model="b"),
         ]
     )
@@ -107,8 +114,8 @@ def test_a_curve_is_named_by_what_tells_it_apart(ax):
 
 def test_seeds_of_one_kind_look_alike():
     """Every seed is drawn, as a thin line; a name that ends with a number is not for that a seed."""
-    random = [records(checkpoint=f"random-{i}", depth=4, shift=i) for i in range(5)]
-    tuned = [records(checkpoint=f"cola.fine-tune.{i}", depth=4, shift=9 + i) for i in range(2)]
+    random = [records(random_weights=i, depth=4, shift=i) for i in range(5)]
+    tuned = [records(**tuned_on("cola", i), depth=4, shift=9 + i) for i in range(2)]
     others = [records(checkpoint=f"v1.{i}", depth=4, shift=20 + i) for i in range(2)]
     rows = make_rows([row for part in ([records(depth=4)], random, tuned, others) for each in part for row in each])
     figure = layer_panels(rows)
@@ -117,7 +124,7 @@ def test_seeds_of_one_kind_look_alike():
     [legend] = figure.legends
     assert sorted(t.get_text().replace("tiny, ", "") for t in legend.get_texts()) == sorted([*names, "majority class"])
     drawn = [one for one in ax.lines if one.get_label().endswith("random weights, 5 seeds")]
-    held = rows[rows["checkpoint"].str.startswith("random") & (rows["layer_name"] != "")].groupby("checkpoint")["value"]
+    held = rows[rows["random_weights"].notna() & rows["layer"].notna()].groupby("random_weights")["value"]
     np.testing.assert_array_equal(
         sorted(one.get_ydata()[0] for one in drawn if len(one.get_ydata())), sorted(held.first())
     )
@@ -156,7 +163,7 @@ def controlled(target="shuffled", draws=3, summed=True, band=(0.3, 0.5), **own):
         head | {"layer": i, "value": 0.2 + 0.2 * i, "ci_low": 0.1 + 0.2 * i, "ci_high": 0.3 + 0.2 * i} for i in range(4)
     ]
     drawn = [
-        row | {"target": f"{target}-{d}", "value": v, "ci_low": 0.0, "ci_high": 1.0}
+        row | {"target": target, "draw": d, "value": v, "ci_low": 0.0, "ci_high": 1.0}
         for row in of
         for d, v in zip(range(draws), (0.35, 0.45, 0.4), strict=False)
     ]
@@ -188,7 +195,7 @@ def test_a_marker_is_hollow_where_the_interval_reaches_a_control(ax):
     assert hollow(ax) == [0, 1, 2]
     layer_curve(make_rows(controlled(metric="log-loss")), ax=(down := Figure().subplots()))  # up to .3 …, from .3 on
     assert hollow(down) == [0, 1, 2, 3]
-    assert down.get_ylabel() == "Log loss in nats\n(lower is better)"
+    assert down.get_ylabel() == "Log loss (nats)\n(lower is better)"
     layer_curve(make_rows(controlled(metric="log-loss", band=(0.4, 0.6))), ax=(lower := Figure().subplots()))
     assert hollow(lower) == [1, 2, 3]
     alone = make_rows(controlled()[:4])
@@ -196,13 +203,13 @@ def test_a_marker_is_hollow_where_the_interval_reaches_a_control(ax):
 
 
 def test_each_model_is_held_against_its_own_controls(ax):
-    rows = [*controlled(), *controlled(checkpoint="random-0", band=(0.8, 0.9)), *controlled(step=3, band=(0.0, 0.0))]
+    rows = [*controlled(), *controlled(random_weights=0, band=(0.8, 0.9)), *controlled(step=3, band=(0.0, 0.0))]
     layer_curve(make_rows(rows), ax=ax)
     assert hollow(ax) == [0, 1, 2, 0, 1, 2, 3]
     bands = [x[0] for x in ax.containers if x.get_label() == "shuffled labels"]
     assert [band(x, 0) for x in bands] == [(0.3, 0.5), (0.0, 0.0)]  # of trained weights
     random = Figure().subplots()
-    layer_curve(make_rows(controlled(checkpoint="random-0", band=(0.8, 0.9))), ax=random)
+    layer_curve(make_rows(controlled(random_weights=0, band=(0.8, 0.9))), ax=random)
     assert band(line(random, "shuffled labels"), 0) == (0.8, 0.9)
 
 
@@ -212,7 +219,7 @@ def test_inputs_without_a_layer_are_lines_told_apart(ax):
         records()[0] | {"representation": name, "estimator": how, "value": i / 8}
         for i, (name, how) in enumerate(free.items(), 1)
     ]
-    twice = rows + [row | {"checkpoint": "random-0"} for row in rows]  # the same inputs for every model
+    twice = rows + [row | {"random_weights": 0} for row in rows]  # the same inputs for every model
     layer_curve(make_rows(twice), ax=ax)
     names = ["majority class", "bag of word pieces", "length", "majority by word type"]
     assert labels(ax)[2:] == names
@@ -229,12 +236,17 @@ def test_differences_have_a_line_at_zero_and_are_drawn_when_asked_for(ax):
     assert any(list(x.get_ydata()) == [0, 0] for x in ax.lines)
     assert hollow(ax) == [0]  # from -.1, .1, .3, .5 up
     below = layer_curve(make_rows(controlled(metric="above-shuffled(log-loss)")[:4]), ax=Figure().subplots())
-    assert below.get_ylabel() == "Log loss in nats\nabove shuffled labels\n(lower is better)"
+    assert below.get_ylabel() == "Log loss (nats)\nabove shuffled labels\n(lower is better)"
     assert hollow(below) == [0, 1, 2, 3]
 
 
 def statistics(task="cola", **own):
-    head = records(task, **own)[0] | {"representation": "mean", "estimator": "logistic", "of_metric": "matthews"}
+    head = records(task, **own)[0] | {
+        "representation": "mean",
+        "estimator": "logistic",
+        "of_metric": "matthews",
+        "analysis": "summary",
+    }
     values = {"best-layer": (2, 1, 3), "centre-of-gravity": (1.5, 1.25, 2.0), "expected-layer": (None,) * 3}
     out = [
         head | {"metric": name, "value": value, "ci_low": low, "ci_high": high}
@@ -245,7 +257,7 @@ def statistics(task="cola", **own):
 
 def test_a_summary_hangs_under_its_curve(ax):
     rows = make_rows(records())
-    layer_curve(rows, summary=make_rows([*statistics(), *statistics(checkpoint="random-0")]), ax=ax)
+    layer_curve(rows, summary=make_rows([*statistics(), *statistics(random_weights=0)]), ax=ax)
     [strip] = ax.child_axes
     assert strip.get_xlim() == ax.get_xlim()
     assert [t.get_text() for t in strip.get_yticklabels()][:2] == ["best layer", "first good layer"]
@@ -327,7 +339,7 @@ def test_estimators_of_information_stand_side_by_side_on_one_scale():
     faithful = informed(estimator="edge-4.3.1", values=(0.001,) * 4)
     for row in faithful[::2]:
         row |= {"ci_low": None, "ci_high": None}
-    other = [*informed("mrpc"), *informed("mrpc", checkpoint="random-0", values=(0.1,) * 4)]
+    other = [*informed("mrpc"), *informed("mrpc", random_weights=0, values=(0.1,) * 4)]
     figure = layer_panels(make_rows([*informed(), *other, *faithful]), columns=3)
     assert [(x.get_title(loc="left"), x.texts[0].get_text()) for x in figure.axes] == [
         ("cola", "edge, dev, n = 1,043"),
@@ -363,7 +375,7 @@ def test_panels_of_a_task_fill_lines_of_their_own():
 
 
 def test_intervals_of_many_curves_are_bars_side_by_side(ax):
-    rows = [r for i in range(3) for r in records(model=f"m{i}")] + records(model="m2", checkpoint="random-0")
+    rows = [r for i in range(3) for r in records(model=f"m{i}")] + records(model="m2", random_weights=0)
     layer_curve(make_rows(rows), ax=ax)
     segments = [s for x in ax.collections if hasattr(x, "get_segments") for s in x.get_segments()]
     at = sorted(s[0, 0] for s in segments)
@@ -407,7 +419,7 @@ def test_an_axes_of_ones_own_gets_a_figure_with_a_legend():
 @pytest.mark.parametrize("dpi", [72, 100, 300])
 def test_a_legend_lies_within_its_figure(model, dpi):
     near = {"model": model, "values": (0.2, 0.01, 0.1, 0.2)}
-    figure = layer_panels(make_rows([*informed(**near), *informed(**near, checkpoint="random-0")]))
+    figure = layer_panels(make_rows([*informed(**near), *informed(**near, random_weights=0)]))
     FigureCanvasAgg(figure)
     figure.set_dpi(dpi)
     figure.draw_without_rendering()
@@ -463,15 +475,14 @@ def test_eps_is_drawn_in_tints_and_the_figure_stays_as_it_was(tmp_path, caplog):
 
 
 def test_runs_of_one_kind_look_alike_in_the_panels_of_all_tasks():
-    """The names that studies give to runs hold the task; the step of a run that has one is no news."""
+    """Whatever they are called; the step of a run that has one is no news."""
     parts = []
     for task, step in (("cola", 376), ("ud:en_ewt", 90)):
         for seed in (0, 1):
-            own = {"checkpoint": f"{task.replace(':', '-').replace('_', '-')}.fine-tune.{seed}", "step": step}
-            parts += records(task, **own)
-        parts += [*records(task), *records(task, checkpoint="random-0"), *records(task, checkpoint="mnli.fine-tune.0")]
+            parts += records(task, **tuned_on(task, seed), step=step)
+        parts += [*records(task), *records(task, random_weights=0), *records(task, **tuned_on("mnli", 0))]
     cola, ud = layer_panels(make_rows(parts)).axes
-    names = ["tiny, pretrained", "tiny, fine-tuned, 2 seeds", "tiny, mnli.fine-tune.0", "tiny, random weights"]
+    names = ["tiny, pretrained", "tiny, fine-tuned, 2 seeds", "tiny, fine-tuned on mnli", "tiny, random weights"]
     assert list(dict.fromkeys(labels(cola)))[:4] == list(dict.fromkeys(labels(ud)))[:4] == names
     drawn = [{x.get_label(): x.get_color() for x in ax.lines if x.get_label() in names} for ax in (cola, ud)]
     assert drawn[0] == drawn[1]

@@ -13,14 +13,13 @@ from probekit.errors import UsageError
 from probekit.plots import layer_panels, mix_panels, mix_weights, save
 from probekit.rows import make_rows, write_rows
 
-HEAD = "feature-extraction bcn"
 
-
-def run(weights, task="cola", head=HEAD, seed=0, name=None, **own):
+def run(weights, task="cola", head="bcn", seed=0, name=None, **own):
     """Rows of one training: the even mix after the first epoch, which is not kept, then ``weights``, which is."""
     base = {
         "task": task, "split": "dev", "model": "org/tiny", "checkpoint": name or f"{task}.feature-extraction.{seed}",
-        "representation": "tokens", "estimator": head, "target": "gold", "metric": "mix-weight", "seed": seed, "n": 408,
+        "representation": "tokens", "regime": "feature-extraction", "head": head, "trained_on": task, "estimator": "",
+        "target": "gold", "metric": "mix-weight", "seed": seed, "n": 408, "analysis": "train",
     } | own  # fmt: skip
     first = [base | {"layer": i, "value": 1 / len(weights), "step": 9, "kept": False} for i in range(len(weights))]
     last = [base | {"layer": i, "value": w, "step": 18, "kept": True} for i, w in enumerate(weights)]
@@ -60,25 +59,28 @@ def test_seeds_are_one_curve_within_their_range(ax):
 
 
 def test_other_runs_of_one_head_are_curves_of_their_own(ax):
-    rows = [*run([0.2, 0.8], name="cola-a"), *run([0.7, 0.3], name="cola-b"), *run([0.5, 0.5], name="cola-b.1", seed=1)]
+    a, b = {"variant": "a"}, {"variant": "b"}
+    rows = [*run([0.2, 0.8], **a), *run([0.7, 0.3], **b), *run([0.5, 0.5], seed=1, **b)]
     mix_weights(make_rows(rows), ax=ax)
-    assert labels(ax) == ["tiny, a", "tiny, b", "even mix"]
-    mix_weights(
-        make_rows([*run([0.2, 0.8]), *run([0.5, 0.5], name="random weights")]), ax=(named := Figure().subplots())
-    )
-    assert labels(named) == ["tiny, feature-extraction", "tiny, random weights", "even mix"]
-    np.testing.assert_allclose(line(ax, "tiny, b").get_ydata(), [0.6, 0.4])
+    assert labels(ax) == ["tiny, a feature-extraction", "tiny, b feature-extraction", "even mix"]
+    named = mix_weights(make_rows([*run([0.2, 0.8]), *run([0.5, 0.5], name="other")]), ax=Figure().subplots())
+    assert labels(named) == ["tiny, cola.feature-extraction.0", "tiny, other", "even mix"]
+    np.testing.assert_allclose(line(ax, "tiny, b feature-extraction").get_ydata(), [0.6, 0.4])
 
 
 def test_panels_of_tasks_tell_heads_apart():
-    esim = "feature-extraction esim"
+    esim = "esim"
     rows = make_rows([*run([0.2, 0.8]), *run([0.3, 0.3, 0.4], "mrpc", esim), *run([0.1, 0.9], "sst2")])
     cola, mrpc, sst2 = mix_panels(rows).axes
-    assert labels(mrpc) == [f"tiny, {esim}", "even mix"]
+    assert labels(mrpc) == [f"tiny, feature-extraction {esim}", "even mix"]
     blue, other, same = (line(ax, labels(ax)[0]).get_color() for ax in (cola, mrpc, sst2))
     assert blue == same != other
     assert line(mrpc, "even mix").get_ydata()[0] == pytest.approx(1 / 3)
-    assert [t.get_text() for t in cola.figure.legends[0].get_texts()] == [f"tiny, {HEAD}", f"tiny, {esim}", "even mix"]
+    assert [t.get_text() for t in cola.figure.legends[0].get_texts()] == [
+        "tiny, feature-extraction bcn",
+        f"tiny, feature-extraction {esim}",
+        "even mix",
+    ]
 
 
 def test_what_can_not_be_drawn_is_told(ax):

@@ -19,7 +19,7 @@ def record(layer, step, value, target="gold", wide=0.05, **own):
     return {
         "task": "cola", "split": "dev", "model": "tiny", "checkpoint": "" if step is None else "run", "step": step,
         "layer": layer, "representation": "mean", "estimator": "logistic", "target": target, "metric": "matthews",
-        "value": value, "ci_low": value - wide, "ci_high": value + wide, "seed": 0, "n": 1043,
+        "value": value, "ci_low": value - wide, "ci_high": value + wide, "seed": 0, "n": 1043, "analysis": "probe",
     } | own  # fmt: skip
 
 
@@ -85,7 +85,7 @@ def test_the_pretrained_model_is_step_0():
     np.testing.assert_array_equal(cells(draw(later)), values)
     every, own = grid()
     np.testing.assert_array_equal(cells(draw(every + before)), own)  # the run's own step 0 is the same model
-    for other in ({"model": "huge"}, {"representation": "max"}, {"checkpoint": "random-0"}):
+    for other in ({"model": "huge"}, {"representation": "max"}, {"random_weights": 0}):
         np.testing.assert_array_equal(cells(draw(later + grid((None,), **other)[0])), values)
     named_by_step, alone = grid((10, 20), checkpoint="")  # revisions: the last one is no beginning
     np.testing.assert_array_equal(cells(draw(named_by_step + before)), alone)
@@ -119,7 +119,7 @@ def test_cells_that_reach_noise_are_hatched_each_step_by_its_own_controls():
     ax = draw(rows + noise)
     assert hatched(ax) == {3 * "\\": {(0, 0), (1, 0), (1, 1)}}
     assert dots(ax) == [(0, 1)]  # where all is noise nothing is best
-    draws = [r | {"target": f"shuffled-{i}"} for i, r in enumerate(noise)]
+    draws = [r | {"draw": i} for i, r in enumerate(noise)]
     assert hatched(draw(rows + draws)) == {}  # draws of 0 reach nothing
 
 
@@ -195,7 +195,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
 
 
 def test_what_stands_over_maps_does_not_run_into_the_next():
-    own = {"model": "a-model-with-a-long-name", "estimator": "feature-extraction bilstm-crf"}
+    own = {"model": "a-model-with-a-long-name", "estimator": "", "regime": "feature-extraction", "head": "bilstm-crf"}
     rows = [r for c in ("one-run", "another-run") for r in grid(checkpoint=c, **own)[0]]
     figure = trajectory_panels(make_rows(rows))
     figure.canvas.draw()

@@ -8,7 +8,7 @@ from matplotlib.text import Text
 from test_plot_differences import records as differences
 from test_plot_domains import VALUES
 from test_plot_domains import record as pair
-from test_plot_layers import informed, records
+from test_plot_layers import informed, records, tuned_on
 from test_plot_mixes import run
 from test_plot_trajectory import grid
 from test_relation_plots import NAMES, crossed, points, said
@@ -26,14 +26,14 @@ from probekit.plots import (
 from probekit.rows import make_rows
 
 TASKS = ("cola", "sst2", "mrpc", "sts-b")
-REGIMES = ("fine-tune linear", "feature-extraction esim")
+REGIMES = ({"regime": "fine-tune", "head": "linear"}, {"regime": "feature-extraction", "head": "esim"})
 
 
 def of_layers(width):
     rows = [
         row
         for task in TASKS
-        for own in ({}, {"checkpoint": "random-0"}, {"checkpoint": f"{task}.fine-tune.0", "step": 99})
+        for own in ({}, {"random_weights": 0}, tuned_on(task, 0) | {"step": 99})
         for row in records(task, model="a-model-with-a-name-of-some-length", depth=12, **own)
     ]
     return layer_panels(make_rows(rows), width=width)
@@ -57,18 +57,18 @@ def of_estimators(width):
 
 
 def of_relations(width):
-    own = [{"estimator": how, "corpus": corpus} for corpus in ("wikipedia", "novels") for how in REGIMES]
+    own = [{**how, "corpus": corpus} for corpus in ("wikipedia", "novels") for how in REGIMES]
     told = [said(name, -0.5, 0.0002, **o) for o in own for name in ("pearson", "spearman", "kendall")]
     return relation_panels(make_rows([r for o in own for r in points(**o)]), make_rows(told), width=width)
 
 
 def of_losses(width):
-    rows = [r for how in REGIMES for r in crossed(NAMES, estimator=how) if r["trained_on"] != r["domain"]]
+    rows = [r for how in REGIMES for r in crossed(NAMES, **how) if r["trained_on"] != r["domain"]]
     return relation_panels(make_rows(rows), width=width)
 
 
 def of_transfers(width):
-    return transfer_panels(make_rows([r for how in REGIMES for r in crossed(NAMES, estimator=how)]), width=width)
+    return transfer_panels(make_rows([r for how in REGIMES for r in crossed(NAMES, **how)]), width=width)
 
 
 def of_differences(width):

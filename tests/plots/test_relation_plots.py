@@ -19,7 +19,8 @@ NAMES = ["fiction", "travel", "telephone", "slate", "$government$"]
 def record(value, **own):
     return {
         "task": "mnli", "split": "dev", "model": "a/minilm", "layer": None, "representation": "none",
-        "estimator": "fine-tune linear", "target": "gold", "metric": "accuracy", "value": value, "n": 100,
+        "regime": "fine-tune", "head": "linear", "estimator": "", "target": "gold",
+        "analysis": "transfer", "metric": "accuracy", "value": value, "n": 100,
         "ci_low": value - 0.02, "ci_high": value + 0.04,
     } | own  # fmt: skip
 
@@ -51,7 +52,7 @@ def marks(ax):
 
 
 def test_a_panel_for_each_corpus_metric_and_regime():
-    rows = [*points(), *points(estimator="feature-extraction linear"), *points(corpus="novels")]
+    rows = [*points(), *points(regime="feature-extraction"), *points(corpus="novels")]
     figure = relation_panels(make_rows(rows), columns=2)
     assert [ax.get_title("left") for ax in figure.axes] == [
         "fine-tune linear", "feature-extraction linear", "fine-tune linear"]  # fmt: skip

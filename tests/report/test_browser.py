@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from pages import SCRIPT, curve, domain, save, training
 
-from probekit.report import build_report
+from probekit.report import report as write_report
 from probekit.rows import evidence
 
 pytestmark = pytest.mark.slow
@@ -37,7 +37,7 @@ def report(tmp_path_factory):
     text = folder / "t.md"
     text.write_text("# Table\n\n| task | F1 |\n|---|--:|\n| a | 10 |\n| b | 9 |\n\n![x](http://example.com/x.png)\n")
     path = save(rows, folder / "rows.parquet", evidence(command=f"probekit probe '{SCRIPT}'"))
-    return build_report([path], folder / "page.html", texts=[text])
+    return write_report(path, out=folder / "page.html", text=[text])
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def several(tmp_path_factory):
         steps = [{"step": "m"}, {"step": "x", "error": "it failed"}]
         told = {"title": f"Study {name}", "about": "Of layers.", "steps": steps}
         (folder / name / "study.json").write_text(json.dumps(told))
-    return build_report([folder / "a", folder / "b"], folder / "page.html")
+    return write_report(folder / "a", folder / "b", out=folder / "page.html")
 
 
 @pytest.fixture

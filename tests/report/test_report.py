@@ -9,24 +9,24 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
-from pages import SCRIPT, cells, curve, domain, page, record, save, training
+from pages import SCRIPT, cells, curve, domain, page, record, save, trained, training
 
 from probekit import plots
 from probekit.errors import DataError, UsageError
 from probekit.files import slug
-from probekit.plots.kinds import Kind, by_kind
-from probekit.report import build_report
-from probekit.report.cautions import of_rows
+from probekit.report import report
+from probekit.report.caveats import of_rows
 from probekit.report.curves import best_layers, by_layer
-from probekit.report.summary import regimes, trained
+from probekit.report.markdown import markdown
+from probekit.report.sections import Section, by_section
+from probekit.report.summary import regimes, trained_rows
 from probekit.report.svg import embed
 from probekit.report.tables import LARGEST, number, table
-from probekit.report.text import markdown
-from probekit.rows import evidence, make_rows, read_rows
+from probekit.rows import card_path, evidence, make_rows, read_rows
 
 
 def test_best_layers_and_their_noise(tmp_path):
-    html = page([*curve([0.5, 0.7, 0.6]), *curve([0.52, 0.51, 0.5], checkpoint="random-0")], tmp_path)
+    html = page([*curve([0.5, 0.7, 0.6]), *curve([0.52, 0.51, 0.5], random_weights=0)], tmp_path)
     best, random = cells(html, "Best layer of each curve")
     assert (best["best layer"], best["value"], best["interval"]) == ("1", "0.700", "0.650 – 0.750")
     assert (best["shuffled labels"], best["verdict"]) == ("0.450 – 0.550", "above noise")
@@ -49,10 +49,10 @@ def test_verdicts_and_cautions():
             | {"undetermined": "too few", "warning": "w"},
         ]
     ).assign(n=lambda r: r["n"].where(r["task"] != "few", 20))  # fmt: skip
-    kinds = by_kind(rows)
-    layers = {kind: by_layer(part) for kind, part in kinds.items()}
-    assert list(layers[Kind.PROBES]["verdict"]) == ["no control", "no value", "above noise"]
-    said = {caution.what: caution.where for caution in of_rows(kinds, layers)}
+    sections = by_section(rows)
+    layers = {section: by_layer(part) for section, part in sections.items()}
+    assert list(layers[Section.PROBES]["verdict"]) == ["no control", "no value", "above noise"]
+    said = {caution.what: caution.where for caution in of_rows(sections, layers)}
     no_control = "Diagnostic classifiers: there is no control (shuffled labels) to hold values against."
     assert said[no_control] == ["cola, tiny, layer 0"]
     assert said["Diagnostic classifiers: values have no interval."] == ["cola, tiny, layer 0"]
@@ -61,17 +61,19 @@ def test_verdicts_and_cautions():
     assert said["Mutual information: the estimator's own warning."] == ["w (1 rows)"]
 
 
-def test_kinds():
+def test_sections():
     rows = [
         *curve([0.5]), record(None, 0.4, estimator="majority", representation="none"),
         record(0, 0.1, metric="mutual-information"), record(0, 9.0, metric="codelength-bits"),
-        record(0, 0.1, analysis="compare", metric="difference(accuracy)", against="layer-0"),
-        record(None, 3.0, metric="best-layer", of_metric="accuracy"), *training("a", "fine-tune linear", 0.8),
-        domain("x", "y", 0.2), record(None, 0.7, metric="pearson", of_metric="accuracy", corpus="wiki"),
-        record(None, 0.1, metric="difference(accuracy)", prefer="cannot tell"), record(None, 1.0, task="alone"),
+        record(0, 0.1, metric="difference(accuracy)", against="layer-0", analysis="compare"),
+        record(None, 3.0, metric="best-layer", of_metric="accuracy", analysis="summary"),
+        *training("a", "fine-tune linear", 0.8), domain("x", "y", 0.2),
+        record(None, 0.7, metric="pearson", of_metric="accuracy", corpus="wiki", analysis="transfer"),
+        record(None, 0.1, metric="difference(accuracy)", prefer="cannot tell", analysis="guidelines"),
+        record(None, 1.0, task="alone", analysis="mine"),
     ]  # fmt: skip
-    found = {kind: len(part) for kind, part in by_kind(make_rows(rows)).items()}
-    assert found == {Kind.TRAINING: 3, Kind.PROBES: 3, **dict.fromkeys(list(Kind)[2:], 1)}
+    found = {section: len(part) for section, part in by_section(make_rows(rows)).items()}
+    assert found == {Section.TRAINING: 3, Section.PROBES: 3, **dict.fromkeys(list(Section)[2:], 1)}
 
 
 def test_training_and_domains(tmp_path):
@@ -92,7 +94,7 @@ def test_data_stay_text(tmp_path):
     path = save(rows, tmp_path / "r.parquet", evidence(command=f"make {SCRIPT}"))
     text = tmp_path / "t.md"
     text.write_text(f"# {SCRIPT}\n\n![x](http://example.com/x.png) [y](javascript:alert(1)) <b>no</b>")
-    html = build_report([path], tmp_path / "p.html", title=SCRIPT, texts=[text]).read_text()
+    html = report(path, out=tmp_path / "p.html", title=SCRIPT, text=[text]).read_text()
     assert html.count("<script>") == 1  # the page's own
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
     assert "<img" not in html
@@ -122,24 +124,30 @@ def test_same_files_same_bytes_and_no_ids_twice(tmp_path):
             [record(i, 0.1, metric="mutual-information", ci_low=0, ci_high=0.2) for i in range(2)], tmp_path / "b.csv"
         ),
     ]
-    first = build_report(paths, tmp_path / "p.html").read_bytes()
-    assert build_report(paths, tmp_path / "p.html").read_bytes() == first
+    first = report(*paths, out=tmp_path / "p.html").read_bytes()
+    assert report(*paths, out=tmp_path / "p.html").read_bytes() == first
     ids = re.findall(r' id="([^"]*)"', first.decode())
     assert len(ids) == len(set(ids))
     assert first.decode().count("<svg") == 2
     assert set(re.findall(r'(?:href="#|url\(#)([^")]*)', first.decode())) <= set(ids)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.json", "a.parquet", "b.csv", "b.json", "p.html"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "a.parquet",
+        "a.parquet.json",
+        "b.csv",
+        "b.csv.json",
+        "p.html",
+    ]
 
 
 def test_cards(tmp_path):
     known, missing, other, broken = (save(curve([0.9]), tmp_path / f"{name}.parquet") for name in "kmob")
-    card = json.loads(known.with_suffix(".json").read_text())
+    card = json.loads(card_path(known).read_text())
     card |= {"git": "abc-dirty", "versions": {"torch": "9.9", "python": "3"}, "arguments": {"penalties": [1]}}
-    known.with_suffix(".json").write_text(json.dumps(card))
-    missing.with_suffix(".json").unlink()
-    other.with_suffix(".json").write_text('{"rows": {"xxh3_128": "0"}, "command": "wrong"}')
-    broken.with_suffix(".json").write_bytes(b"\xff\xfe")
-    html = build_report([known, missing, other, broken], tmp_path / "p.html").read_text()
+    card_path(known).write_text(json.dumps(card))
+    card_path(missing).unlink()
+    card_path(other).write_text('{"rows": {"xxh3_128": "0"}, "command": "wrong"}')
+    card_path(broken).write_bytes(b"\xff\xfe")
+    html = report(known, missing, other, broken, out=tmp_path / "p.html").read_text()
     assert "probekit make k.parquet" in html
     assert "probekit make m.parquet" not in html
     assert "make wrong" not in html
@@ -153,8 +161,8 @@ def test_cards(tmp_path):
 @pytest.mark.parametrize("body", ["[]", '{"rows": 3}', '{"rows": {}}', "1"])
 def test_odd_cards(tmp_path, body):
     path = save(curve([0.9]), tmp_path / "a.parquet")
-    path.with_suffix(".json").write_text(body)
-    assert "No evidence card" in build_report([path], tmp_path / "p.html").read_text()
+    card_path(path).write_text(body)
+    assert "No evidence card" in report(path, out=tmp_path / "p.html").read_text()
 
 
 def test_many_rows_are_cut(tmp_path):
@@ -168,7 +176,7 @@ def test_many_rows_are_cut(tmp_path):
 
 def test_no_rows(tmp_path):
     path = save([], tmp_path / "a.parquet")
-    assert "there is nothing to show" in build_report([path], tmp_path / "p.html").read_text()
+    assert "there is nothing to show" in report(path, out=tmp_path / "p.html").read_text()
 
 
 def test_a_figure_that_can_not_be_drawn_says_why(tmp_path):
@@ -187,7 +195,7 @@ def test_trajectories(tmp_path):
 
 
 def test_weights_of_mixes(tmp_path):
-    mix = {"estimator": "feature-extraction linear", "metric": "mix-weight", "checkpoint": "run"}
+    mix = {"metric": "mix-weight", **trained("run", "feature-extraction linear")}
     rows = [record(i, w, step=s, kept=s == 9, **mix) for s in (5, 9) for i, w in enumerate([0.2, 0.5, 0.3])]
     html = page(rows, tmp_path)
     assert "run: most weight on layer 1, 0.500." in html
@@ -208,7 +216,7 @@ def test_studies_and_figures_of_others(tmp_path):
     (study / "figures" / "two.svg").write_text(plain.format(""))
     (study / "figures" / "two.md").write_text("A square\nof three.")
     (study / "tables" / "t.md").write_text("# Table 2\n\n| task | F1 |\n|---|--:|\n| cola | *0.5* |\n")
-    html = build_report([study], tmp_path / "p.html").read_text()
+    html = report(study, out=tmp_path / "p.html").read_text()
     assert "Layers, drawn elsewhere." in html
     assert "A square of three." in html
     assert '<img alt="Layers, drawn elsewhere." src="data:image/svg+xml;base64,' in html  # as a picture, it can not run
@@ -218,13 +226,13 @@ def test_studies_and_figures_of_others(tmp_path):
     assert html.count("16 rows") == 0
     (study / "figures" / "one.svg").write_text("<svg")
     with pytest.raises(DataError, match=r"one.svg: this is no SVG"):
-        build_report([study], tmp_path / "p.html")
+        report(study, out=tmp_path / "p.html")
 
 
 def test_training_runs_of_a_study(tmp_path):
     save(training("a", "fine-tune linear", 0.8), tmp_path / "runs" / "a" / "rows.parquet")
     save(training("b", "fine-tune linear", 0.7), tmp_path / "runs" / "b" / "rows.parquet")
-    html = build_report([tmp_path], tmp_path / "p.html").read_text()
+    html = report(tmp_path, out=tmp_path / "p.html").read_text()
     assert [row["run"] for row in cells(html, "What training ended with")] == ["a", "b"]
 
 
@@ -258,7 +266,7 @@ def study(folder, steps=(), **told):
 
 def test_a_study_comes_with_its_own_figures_which_are_not_drawn_again(tmp_path):
     here = study(tmp_path / "s", title="Layers of CoLA", about="What is\nknown <where>.")
-    html = build_report([here], tmp_path / "p.html").read_text()
+    html = report(here, out=tmp_path / "p.html").read_text()
     assert "<h1>Layers of CoLA</h1>" in html
     assert "<p>What is known &lt;where&gt;.</p>" in html
     assert html.count("<svg") == 2
@@ -272,7 +280,7 @@ def test_a_study_comes_with_its_own_figures_which_are_not_drawn_again(tmp_path):
     assert "Not all of this study is done" not in html
     save(curve([0.7, 0.8], task="sst2"), here / "rows" / "probe-sst2.parquet")
     (here / "study.json").unlink()  # as folders were before there was one: then all that is there counts
-    more = build_report([here], tmp_path / "p.html").read_text()
+    more = report(here, out=tmp_path / "p.html").read_text()
     assert more.count("<svg") == 3
     assert "sst2</text>" in more[more.index('id="probes"') :]
     assert "cola</text>" not in more[more.index('id="probes"') :]
@@ -292,7 +300,7 @@ def test_what_failed_of_a_study_stands_above_all(tmp_path):
     lost = {"step": "guidelines", "digest": "without ['mrpc.fine-tune.0']"}
     (here / "steps" / "guidelines.json").write_text(json.dumps(lost))
     (here / "steps" / "report.json").write_text(json.dumps({"step": "report", "digest": "without ['probe x']"}))
-    html = build_report([here], tmp_path / "p.html").read_text()
+    html = report(here, out=tmp_path / "p.html").read_text()
     warning = html[html.index("Not all of this study is done") : html.index('id="texts"')]
     assert re.findall("<li>(.*?)</li>", warning) == [
         "probe-sst2: &lt;b&gt;no&lt;/b&gt; labels", "probe-x: no such task",
@@ -302,7 +310,7 @@ def test_what_failed_of_a_study_stands_above_all(tmp_path):
         "guidelines: made without mrpc.fine-tune.0",
     ]  # fmt: skip
     (here / "study.json").unlink()  # then logs tell
-    html = build_report([here], tmp_path / "p.html").read_text()
+    html = report(here, out=tmp_path / "p.html").read_text()
     assert "<h1>s</h1>" in html
     assert "<li>probe-sst2: " in html
     assert "probe-x" not in html
@@ -316,19 +324,19 @@ def test_what_no_step_of_a_study_left_is_not_shown(tmp_path):
     (here / "tables" / "old.md").write_text("All of old.")
     left = {"step": "probe qnli", "digest": "0", "command": [], "left": {"rows/probe-qnli.parquet": "1 a"}}
     (here / "steps" / "probe-qnli.json").write_text(json.dumps(left))
-    html = build_report([here], tmp_path / "p.html").read_text()
+    html = report(here, out=tmp_path / "p.html").read_text()
     assert not re.search("sst2|qnli|0.876|All of old", html)
     assert "3 files of rows, figures or tables in the study&#39;s folder are not shown" in html
     assert "Not all of this study is done" not in html
     (here / "steps" / "probe-mrpc.json").unlink()
-    html = build_report([here], tmp_path / "p.html").read_text()
+    html = report(here, out=tmp_path / "p.html").read_text()
     assert "4 files of rows" in html
     assert f"plot layers {here}/rows/probe-cola.parquet --out {here}/figures/layers.svg" in html
     assert "cola, tiny: best" in html
     assert "mrpc, tiny: best" not in html
     assert "<li>probe-mrpc: it was not begun" in html
     shutil.rmtree(here / "steps")  # nothing is done: the page says so
-    html = build_report([here], tmp_path / "p.html").read_text()
+    html = report(here, out=tmp_path / "p.html").read_text()
     assert "<h1>t</h1>" in html
     assert html.count("it was not begun, or what it needs is missing") == 6
     assert "<svg" not in html
@@ -343,17 +351,17 @@ def test_folders_of_files_and_folders_of_these(tmp_path):
     (tmp_path / "all" / "a" / "f.md").write_text("What f shows.")
     (tmp_path / "all" / "data").mkdir()
     (tmp_path / "all" / "data" / "dev.csv").write_text("sentence,label\n")  # has no card: these are no rows
-    one = build_report([tmp_path / "all" / "a"], tmp_path / "p.html").read_text()
+    one = report(tmp_path / "all" / "a", out=tmp_path / "p.html").read_text()
     assert "<h1>a</h1>" in one
     assert "A <em>table</em>" in one
     assert one.count("<svg") == 2
     assert "<figcaption>What f shows." in one
     assert '<article aria-label="f.md">' not in one  # it is a caption
-    both = build_report([tmp_path / "all", tmp_path / "all" / "b"], tmp_path / "p.html").read_text()
+    both = report(tmp_path / "all", tmp_path / "all" / "b", out=tmp_path / "p.html").read_text()
     assert re.findall("<h2>(.*?)</h2>", both) == ["a", "b", "How to read this page"]
     assert ">no<" not in both
     with pytest.raises(UsageError, match="data is a folder without rows"):
-        build_report([tmp_path / "all" / "data"], tmp_path / "p.html")
+        report(tmp_path / "all" / "data", out=tmp_path / "p.html")
 
 
 def test_several_studies_have_a_part_each(tmp_path):
@@ -362,7 +370,7 @@ def test_several_studies_have_a_part_each(tmp_path):
     again = one / "rows" / "probe-cola.parquet"
     text = tmp_path / "t.md"
     text.write_text("All *in all*.")
-    html = build_report([one, alone, two, again], tmp_path / "p.html", title="Both", texts=[text]).read_text()
+    html = report(one, alone, two, again, out=tmp_path / "p.html", title="Both", text=[text]).read_text()
     assert re.findall("<h2>(.*?)</h2>", html) == [
         "Overview", "Study a", "Study b", "Results on alone", "How to read this page"
     ]  # fmt: skip
@@ -381,9 +389,9 @@ def test_regimes_stand_side_by_side(tmp_path):
         for regime, value in (("fine-tune", 0.8), ("feature-extraction", 0.7)):
             for seed in (0, 1):
                 run = f"{slug(task)}.{name}.{regime}.{seed}"
-                rows += training(
-                    run, f"{regime} linear", value + seed / 100 + (name == "apart") / 10, task=task, seed=seed
-                )
+                more = seed / 100 + (name == "apart") / 10
+                own = {"task": task, "variant": name, "seed": seed}
+                rows += training(run, f"{regime} linear", value + more, **own)
     found = cells(page(rows, tmp_path), "What training ended with")
     assert [(r["task"], r["variant"], r["seed"], r["feature extraction"], r["fine tuning"]) for r in found] == [
         ("mrpc", "joint", "0", "0.700", "0.800"), ("mrpc", "joint", "1", "0.710", "0.810"),
@@ -393,10 +401,10 @@ def test_regimes_stand_side_by_side(tmp_path):
 
 
 def test_commands_draw_the_figures_of_the_page(tmp_path):
-    """From files that hold rows of several kinds, too."""
+    """From files that hold rows of several sections, too."""
     from probekit.cli import main
 
-    mix = {"estimator": "feature-extraction linear", "metric": "mix-weight", "checkpoint": "run"}
+    mix = {"metric": "mix-weight", **trained("run", "feature-extraction linear")}
     informed = [record(i, 0.1, metric="mutual-information", ci_low=0, ci_high=0.2) for i in range(2)]
     named = [("x", "y"), ("x", "z"), ("y", "z")]
     rows = [
@@ -410,7 +418,9 @@ def test_commands_draw_the_figures_of_the_page(tmp_path):
     assert [c.split()[2] for c in commands] == ["mix", "layers", "layers", "layers", "domains", "domains"]
     for command, figure in zip(commands, figures, strict=True):
         again = tmp_path / "again.svg"
-        assert main([*shlex.split(command)[1:-1], str(again)]) == 0
+        words = shlex.split(command)[1:]
+        words[words.index("--out") + 1] = str(again)
+        assert main(words) == 0
         wanted = [re.sub("<(title|desc).*?</\\1>", "", svg) for svg in (figure, embed(again.read_bytes(), "x", "t"))]
         assert re.findall("<text.*?</text>", wanted[0], re.S) == re.findall("<text.*?</text>", wanted[1], re.S)
         assert re.findall(' d="(.*?)"', wanted[0]) == re.findall(' d="(.*?)"', wanted[1])
@@ -419,22 +429,22 @@ def test_commands_draw_the_figures_of_the_page(tmp_path):
 def test_wrong_input(tmp_path):
     path = save(curve([0.5]), tmp_path / "a.parquet")
     with pytest.raises(UsageError, match="is written as .html, not 'a.pdf'"):
-        build_report([path], tmp_path / "a.pdf")
+        report(path, out=tmp_path / "a.pdf")
     (tmp_path / "d.html").mkdir()
     with pytest.raises(UsageError, match="is a folder; name a file"):
-        build_report([path], tmp_path / "d.html")
+        report(path, out=tmp_path / "d.html")
     with pytest.raises(UsageError, match="no file of rows was given"):
-        build_report([], tmp_path / "p.html")
+        report(out=tmp_path / "p.html")
     with pytest.raises(UsageError, match="is a folder without rows"):
-        build_report([tmp_path / "d.html"], tmp_path / "p.html")
+        report(tmp_path / "d.html", out=tmp_path / "p.html")
     with pytest.raises(DataError, match="x.svg: there is no such figure"):
-        build_report([path], tmp_path / "p.html", figures=[tmp_path / "x.svg"])
+        report(path, out=tmp_path / "p.html", figure=[tmp_path / "x.svg"])
     (tmp_path / "x.md").write_bytes(b"\xff")
     with pytest.raises(DataError, match="x.md: wanted is UTF-8 text"):
-        build_report([path], tmp_path / "p.html", texts=[tmp_path / "x.md"])
+        report(path, out=tmp_path / "p.html", text=[tmp_path / "x.md"])
     (tmp_path / "no.parquet").write_text("no")
     with pytest.raises(DataError, match="no.parquet: cannot be read as parquet"):
-        build_report([tmp_path / "no.parquet"], tmp_path / "p.html")
+        report(tmp_path / "no.parquet", out=tmp_path / "p.html")
     assert not (tmp_path / "p.html").exists()
 
 
@@ -464,12 +474,18 @@ def test_markdown_headings_stand_under_the_section():
 def test_means_over_runs_are_told_where_the_runs_are_not():
     runs = training("one.fine-tune.0", "fine-tune linear", 0.8)
     mean = runs[0] | {"seeds": 1, "checkpoint": "one"}
-    assert trained(make_rows([*runs, mean]))["run"].tolist() == ["one.fine-tune.0"]
-    assert trained(make_rows([mean]))["run"].tolist() == ["one"]
+    assert trained_rows(make_rows([*runs, mean]))["run"].tolist() == ["one.fine-tune.0"]
+    assert trained_rows(make_rows([mean]))["run"].tolist() == ["one"]
 
 
 def test_differences_of_regimes_are_no_regime():
     runs = [*training("a", "fine-tune linear", 0.8), *training("b", "feature-extraction esim", 0.7)]
-    between = runs[0] | {"estimator": "fine-tune - feature-extraction", "metric": "difference(accuracy)", "value": 0.1}
-    [row] = regimes(trained(make_rows([*runs, between]))).to_dict("records")
+    between = runs[0] | {
+        "estimator": "fine-tune - feature-extraction",
+        "regime": "",
+        "head": "",
+        "metric": "difference(accuracy)",
+        "value": 0.1,
+    }
+    [row] = regimes(trained_rows(make_rows([*runs, between]))).to_dict("records")
     assert (row["head of fine tuning"], row["fine_tuning"], row["feature_extraction"]) == ("linear", 0.8, 0.7)

@@ -17,7 +17,7 @@ from probekit.rows import find_card, read_card, read_rows
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Made", "Part", "Source", "find", "read"]
+__all__ = ["Made", "Part", "Plot", "Source", "find", "read"]
 
 ROWS = ("rows/*.parquet", "rows/*.csv", "runs/*/rows.parquet")
 """Where the folder of a study has its rows."""
@@ -36,11 +36,22 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
+class Plot:
+    """What a figure of a study shows: its kind, of files, of a metric ("" for the main one)."""
+
+    kind: str
+    rows: frozenset[str]
+    metric: str = ""
+    transfer: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Made:
-    """A figure or a text, and the words of the command that makes it again, where that is known."""
+    """A figure or a text, the words of the command that makes it again, and what it shows, as far as they are known."""
 
     path: Path
     words: tuple[str, ...] = ()
+    plot: Plot | None = None
 
 
 @dataclass(slots=True)
@@ -133,15 +144,14 @@ def _study(folder: Path) -> Part:
     records.sort(key=lambda record: order.get(str(record.get("step")), len(order)))
     left = {folder / leaf for record in records for leaf in _left(record)}
     figures, texts = (
-        sorted((folder if flat else folder / kind).glob(f"*{suffix}"))
-        for kind, suffix in (("figures", ".svg"), ("tables", ".md"))
+        sorted((folder if flat else folder / section).glob(f"*{suffix}"))
+        for section, suffix in (("figures", ".svg"), ("tables", ".md"))
     )
     texts = [path for path in texts if path.with_suffix(".svg") not in figures]  # which are captions
     outdated = {path for path in (*rows, *figures, *texts) if path not in left} if steps else set[Path]()
     rows = [path for path in rows if path not in outdated]
-    report: list[str] = next((_words(r) for r in records if r.get("step") == "report"), [])
     return Part(
-        str(told.get("title") or dict(pairwise(report)).get("--title", folder.resolve().name)),
+        str(told.get("title") or _title(records) or folder.resolve().name),
         " ".join(str(told.get("about", "")).split()),
         rows,
         _made(folder, [path for path in figures if path not in outdated], rows, records),
@@ -151,12 +161,20 @@ def _study(folder: Path) -> Part:
     )
 
 
+def _title(records: Sequence[Mapping[str, Any]]) -> str:
+    """Of the page that the study made itself."""
+    own: Mapping[str, Any] = next((r for r in records if r.get("step") == "report"), {})
+    recipe = own.get("recipe")
+    told = recipe.get("arguments", {}) if isinstance(recipe, dict) else {}
+    return str(told.get("title") or dict(pairwise(_words(own))).get("--title", ""))
+
+
 def _made(
     folder: Path, paths: Sequence[Path], rows: Sequence[Path], records: Sequence[Mapping[str, Any]]
 ) -> list[Made]:
     """Those files that recorded steps left, in the order of the steps, with their commands; then others, by name.
 
-    A command names files where the folder lay when the step was done; here they stand where it lies now, without rows
+    A record names files where the folder lay when the step was done; here they stand where it lies now, without rows
     that are not there, which it was done without.
     """
     found: dict[Path, Made] = {}
@@ -167,9 +185,27 @@ def _made(
                 root = next((w[: -len(leaf)] for w in words if w.endswith(f"/{leaf}")), "")
                 here = [folder / w.removeprefix(root) if root and w.startswith(root) else w for w in words]
                 given = [w for before, w in pairwise(here) if isinstance(w, Path) and not str(before).startswith("--")]
-                gone = [w for w in given if w.suffix in (".parquet", ".csv") and w not in rows]
-                found[folder / leaf] = Made(folder / leaf, tuple(str(w) for w in here if w not in gone))
+                gone = {str(w) for w in given if w.suffix in (".parquet", ".csv") and w not in rows}
+                told = tuple(w for w in map(str, here) if w not in gone)
+                found[folder / leaf] = Made(folder / leaf, told, _plot(record, told, root, folder))
     return [*found.values(), *(Made(path) for path in paths if path not in found)]
+
+
+def _plot(record: Mapping[str, Any], words: Sequence[str], root: str, folder: Path) -> Plot | None:
+    """What a step drew: its recipe says it; of records of before there were recipes, the words of its command."""
+    recipe = record.get("recipe")
+    if isinstance(recipe, dict):
+        told = {**recipe.get("defaults", {}), **recipe.get("arguments", {})}
+        if recipe.get("function") != "plot":
+            return None
+        named = [str(row) for row in told.get("rows") or ()]
+        rows = [str(folder / row.removeprefix(root)) if root and row.startswith(root) else row for row in named]
+        return Plot(str(told.get("kind")), frozenset(rows), told.get("metric") or "", bool(told.get("transfer")))
+    if tuple(words[:2]) != ("probekit", "plot"):
+        return None
+    kind, *rest = words[2:]
+    rows = [str(Path(word)) for word in rest if Path(word).suffix in (".parquet", ".csv")]
+    return Plot(kind, frozenset(rows), dict(pairwise(rest)).get("--metric", ""), "--transfer" in rest)
 
 
 def _undone(folder: Path, steps: Sequence[dict[str, Any]], records: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -194,10 +230,11 @@ def _undone(folder: Path, steps: Sequence[dict[str, Any]], records: Sequence[dic
             why = last.removeprefix("probekit: ") if FAILED.match(last) else f"it was begun, and is not done{ended}"
         yield f"{name}: {why}"
     for record in records:
-        digest, name = str(record.get("digest")), str(record.get("step"))
-        if digest.startswith("without ") and name != "report":
-            names = re.findall("'([^']*)'", digest)
-            yield f"{slug(name)}: made without {', '.join(names)}"
+        digest, name, lacking = str(record.get("digest")), str(record.get("step")), record.get("without") or ()
+        if digest.startswith("without "):  # as records said it before they had a place for it
+            lacking = re.findall("'([^']*)'", digest)
+        if lacking and name != "report":
+            yield f"{slug(name)}: made without {', '.join(map(str, lacking))}"
 
 
 def _left(record: Mapping[str, Any]) -> list[str]:

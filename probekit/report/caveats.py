@@ -8,16 +8,16 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from probekit.plots.domains import SIZES, TERMS
-from probekit.plots.kinds import Kind
 from probekit.report.curves import MOST_CURVES
-from probekit.report.summary import trained
+from probekit.report.sections import Section
+from probekit.report.summary import trained_rows
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from probekit.report.sources import Source
+    from probekit.report.studies import Source
 
-__all__ = ["Caution", "of_rows", "of_sources"]
+__all__ = ["Caveat", "of_rows", "of_sources"]
 
 FEW = 100
 """Examples, below which the interval of an accuracy near 1/2 is wider than 10 points to either side."""
@@ -27,23 +27,23 @@ VERSIONS = ("probekit", "torch", "transformers", "numpy", "scikit-learn")
 
 
 @dataclass(frozen=True, slots=True)
-class Caution:
+class Caveat:
     """``what`` is wrong in a sentence; ``where``, of at most :data:`MOST` places."""
 
     what: str
     where: list[str]
 
 
-def of_sources(sources: Sequence[Source]) -> Iterator[Caution]:
+def of_sources(sources: Sequence[Source]) -> Iterator[Caveat]:
     """Cards that are missing or of other rows, changed code, versions that differ, files without rows."""
-    yield from _caution("These files hold no rows.", (str(s.path) for s in sources if s.rows.empty))
-    yield from _caution("Nothing says how these rows were made.", (f"{s.path}: {s.doubt}" for s in sources if s.doubt))
+    yield from _caveat("These files hold no rows.", (str(s.path) for s in sources if s.rows.empty))
+    yield from _caveat("Nothing says how these rows were made.", (f"{s.path}: {s.doubt}" for s in sources if s.doubt))
     revision = {str(s.path): s.card.get("git") for s in sources if s.card}
-    yield from _caution(
+    yield from _caveat(
         "Files of the code's repository were changed when these rows were made: its revision does not tell all.",
         _some([name for name, git in revision.items() if str(git).endswith("-dirty")], sources),
     )
-    yield from _caution(
+    yield from _caveat(
         "No revision of the code is known, only the version of probekit.",
         _some([name for name, git in revision.items() if not git], sources),
     )
@@ -54,7 +54,7 @@ def of_sources(sources: Sequence[Source]) -> Iterator[Caution]:
             if isinstance(versions, Mapping) and package in versions:
                 found.setdefault(str(versions[package]), []).append(source.path.name)
         if len(found) > 1:
-            yield from _caution(
+            yield from _caveat(
                 f"The files were made with different versions of {package}.",
                 (f"{version}: {', '.join(_some(names, sources))}" for version, names in found.items()),
             )
@@ -65,49 +65,56 @@ def _some(names: list[str], sources: Sequence[Source]) -> list[str]:
     return [f"all {len(names):,} files"] if len(names) == len(sources) > 3 else names
 
 
-def of_rows(kinds: Mapping[Kind, pd.DataFrame], layers: Mapping[Kind, pd.DataFrame]) -> Iterator[Caution]:
+def of_rows(sections: Mapping[Section, pd.DataFrame], layers: Mapping[Section, pd.DataFrame]) -> Iterator[Caveat]:
     """Noise, missing controls and intervals, few examples, what estimators say themselves."""
-    for kind, found in layers.items():
+    for section, found in layers.items():
         if found.empty:
             continue
-        name, real = kind.value, found[~found["random"].astype(bool)]
+        name, real = section.value, found[~found["random"].astype(bool)]
         if found.groupby(["task", "curve", "metric", "split"]).ngroups >= MOST_CURVES:
-            yield Caution(f"{name}: only the first {MOST_CURVES} curves were looked at.", [])
+            yield Caveat(f"{name}: only the first {MOST_CURVES} curves were looked at.", [])
         for verdict, part in real.groupby("verdict", sort=False):
             if verdict == "no control":
-                yield from _caution(f"{name}: there is no control (shuffled labels) to hold values against.", _of(part))
+                yield from _caveat(f"{name}: there is no control (shuffled labels) to hold values against.", _of(part))
             elif verdict == "no value":
-                yield from _caution(f"{name}: there is no value (NaN).", _of(part))
+                yield from _caveat(f"{name}: there is no value (NaN).", _of(part))
             elif verdict == "undetermined":
-                yield from _caution(f"{name}: an estimate is undetermined.", _of(part, said="undetermined"))
+                yield from _caveat(f"{name}: an estimate is undetermined.", _of(part, said="undetermined"))
             elif verdict != "above noise":
-                yield from _caution(f"{name}, not above shuffled labels: {verdict}.", _of(part))
+                yield from _caveat(f"{name}, not above shuffled labels: {verdict}.", _of(part))
         alone = real[real["value"].notna() & real["ci_low"].isna()]
-        yield from _caution(f"{name}: values have no interval.", _of(alone))
+        yield from _caveat(f"{name}: values have no interval.", _of(alone))
         if "penalty_at_edge" in real:
             edge = real[real["penalty_at_edge"].fillna(value=False).astype(bool)]
-            yield from _caution(f"{name}: the best penalty lies at the end of those tried; try more.", _of(edge))
-    for kind, rows in kinds.items():
-        yield from _of_kind(kind, rows)
+            yield from _caveat(f"{name}: the best penalty lies at the end of those tried; try more.", _of(edge))
+    for section, rows in sections.items():
+        yield from _of_kind(section, rows)
 
 
-def _of_kind(kind: Kind, rows: pd.DataFrame) -> Iterator[Caution]:
-    name, gold = kind.value, rows[rows["target"] == "gold"]
-    if kind in (Kind.TRAINING, Kind.PROBES, Kind.INFORMATION, Kind.CODES, Kind.DIFFERENCES, Kind.SUMMARIES):
+def _of_kind(section: Section, rows: pd.DataFrame) -> Iterator[Caveat]:
+    name, gold = section.value, rows[rows["target"] == "gold"]
+    if section in (
+        Section.TRAINING,
+        Section.PROBES,
+        Section.INFORMATION,
+        Section.CODES,
+        Section.DIFFERENCES,
+        Section.SUMMARIES,
+    ):
         sizes = gold.groupby(["task", "split"], sort=False)["n"].max().reset_index().to_dict("records")
         few = (f"{row['task']} {row['split']}: n = {row['n']:,}" for row in sizes if row["n"] < FEW)
-        yield from _caution(f"{name}: fewer than {FEW} examples.", few)
-    if kind is Kind.TRAINING:
-        kept = trained(rows)
+        yield from _caveat(f"{name}: fewer than {FEW} examples.", few)
+    if section is Section.TRAINING:
+        kept = trained_rows(rows)
         alone = kept[kept["ci_low"].isna()]
         named = zip(alone["run"], alone["task"], alone["split"], alone["metric"], strict=True)
-        yield from _caution(f"{name}: values have no interval.", (", ".join(filter(None, words)) for words in named))
+        yield from _caveat(f"{name}: values have no interval.", (", ".join(filter(None, words)) for words in named))
     if "converged" in gold:
         failed = gold.assign(layer=gold["layer_name"])[~gold["converged"].fillna(value=True).astype(bool)]
-        yield from _caution(f"{name}: a fit did not converge.", _of(failed))
+        yield from _caveat(f"{name}: a fit did not converge.", _of(failed))
     for column, what in (("warning", "the estimator's own warning."), ("caution", "what so many points can carry.")):
         said = rows[column].astype("string").fillna("") if column in rows else rows["task"][:0]
-        yield from _caution(
+        yield from _caveat(
             f"{name}: {what}",
             (f"{word} ({count:,} rows)" for word, count in said[said != ""].value_counts(sort=False).items()),
         )
@@ -119,10 +126,10 @@ def _of_kind(kind: Kind, rows: pd.DataFrame) -> Iterator[Caution]:
     ):
         if column in rows:
             counts = rows.groupby("task", sort=False)[column].max()
-            yield from _caution(f"{name}: {what}", (f"{task}: {int(n):,}" for task, n in counts.items() if n > 0))
-    if "p" in rows and kind is Kind.DOMAINS:
+            yield from _caveat(f"{name}: {what}", (f"{task}: {int(n):,}" for task, n in counts.items() if n > 0))
+    if "p" in rows and section is Section.DOMAINS:
         alike = gold[(gold["p"] > 0.05) & ~gold["metric"].isin((SIZES, TERMS))]  # p of a term is another number
-        yield from _caution(
+        yield from _caveat(
             f"{name}: sampling alone gives as much (p > 0.05).",
             (f"{a} and {b}" for a, b in zip(alike["domain_a"], alike["domain_b"], strict=True)),
         )
@@ -150,8 +157,8 @@ def _ranges(layers: Sequence[str]) -> str:
     return ", ".join(run[0] if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)
 
 
-def _caution(what: str, where: Iterable[str]) -> Iterator[Caution]:
+def _caveat(what: str, where: Iterable[str]) -> Iterator[Caveat]:
     found = list(islice(where, 10_000))
     if found:
         more = [f"… and {len(found) - MOST:,} more."] if len(found) > MOST else []
-        yield Caution(what, found[:MOST] + more)
+        yield Caveat(what, found[:MOST] + more)

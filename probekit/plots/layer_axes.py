@@ -1,0 +1,136 @@
+"""Layer curves on Axes: lines, bands, hollow markers and diamonds of what :func:`curve_rows` worked out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from probekit.metrics import metric as metric_called
+from probekit.plots.curves import CurveStyles
+from probekit.plots.noise import HOLLOW, NOT_ABOVE
+from probekit.plots.palette import INK
+from probekit.plots.panels import Scale, dress
+from probekit.plots.summary_strip import draw_summary
+from probekit.plots.titles import metric_title
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+__all__ = ["SMALL", "draw_layers"]
+
+BAND: dict[str, Any] = {"facecolor": "0.88", "linewidth": 0}
+BANDS: dict[str, dict[str, Any]] = {
+    "control-task": {"facecolor": "none", "edgecolor": "#8C8C8C", "hatch": "/////", "linewidth": 0},
+}
+LINE: dict[str, Any] = {"linestyle": (0, (3, 1.5)), "linewidth": 1.0}
+LINES: dict[str, dict[str, Any]] = {
+    "majority": {"linestyle": (0, (1, 2)), "linewidth": 1.0},
+    "mean": {"linestyle": (0, (1, 2)), "linewidth": 1.0},
+    "bag-of-pieces": {"linestyle": (0, (7, 2, 1.5, 2)), "linewidth": 1.0},
+    "length": {"linestyle": (0, (1, 4)), "linewidth": 2.2},
+}
+INTERVAL = ("value", "ci_low", "ci_high")
+UNDETERMINED = "undetermined, and what is possible"
+SMALL = 0.01  # bits
+
+
+def draw_layers(ax: Axes, points: pd.DataFrame, styles: CurveStyles, *, summary: pd.DataFrame | None = None) -> None:
+    """Draw a table of :func:`probekit.plots.layers.curve_rows` into ``ax``.
+
+    summary : rows of curves in a few numbers, which hang in a strip below
+    """
+    metric, scale = metric_called(str(points["metric"].dropna().iloc[0])), Scale.of(points, ax)
+    gold = points[points["role"] == "curve"]
+    named = list(dict.fromkeys(gold["label"]))
+    trained = gold.loc[~gold["random"].astype(bool), "label"].nunique()
+    crowded = trained > 2 or len(named) > 3  # bands over each other could not be told apart
+    series = [curve for _, curve in gold.groupby("series", sort=False)]
+    for curve in series:
+        label = str(curve["label"].iloc[0])
+        shift = crowded * min(0.12, 0.5 / len(named)) * (named.index(label) - (len(named) - 1) / 2)
+        _draw_curve(ax, curve, scale.at(curve) + shift, scale.sized(styles.style[label]), banded=not crowded)
+    for _, band in points[points["role"] == "control"].groupby("series", sort=False):
+        _draw_control(ax, band, scale)
+    _draw_undetermined(ax, [(styles.style[curve["label"].iloc[0]], curve) for curve in series], scale)
+    for _, row in points[points["role"] == "line"].iterrows():
+        ax.axhline(row["value"], color=INK, zorder=1.7, label=row["label"], **LINES.get(row["name"], LINE))
+    if metric.derived:
+        ax.axhline(0, color=INK, linewidth=0.9, zorder=1)
+    information, how = metric.name == "mutual-information", gold["estimator"].unique()
+    if information:  # from 0 on, and next to nothing is drawn as such
+        ax.update_datalim([(0, 0), (0, SMALL)])
+    dress(ax, points, ylabel=metric_title(metric.name), how=how[0] if information and len(how) == 1 else "")
+    scale.set(ax)
+    if summary is not None:
+        draw_summary(ax, summary, gold, styles)
+
+
+def _draw_curve(ax: Axes, curve: pd.DataFrame, at: np.ndarray, style: Mapping[str, Any], *, banded: bool) -> None:
+    """at : where layers stand; banded : whether intervals are a band, or bars"""
+    dashed, colour = style["linestyle"] != "-", style["color"]
+    points, zorder = {**style, "linestyle": "none", "markeredgecolor": colour}, 4 if dashed else 5
+    if curve["one_of_seeds"].any():  # how far they lie apart is to be seen, and nothing over it
+        curve = curve.assign(ci_low=np.nan, ci_high=np.nan)
+    order = np.argsort(at)
+    curve = curve.iloc[order]
+    x, y, low, high = (np.asarray(v, dtype=float) for v in (at[order], *(curve[c] for c in INTERVAL)))
+    through = curve["layer"].notna().to_numpy(dtype=bool)  # final_norm is no block: it stands apart
+    label = str(curve["label"].iloc[0])
+    ax.plot(x[through], y[through], label=label, zorder=zorder, **{**style, "markeredgecolor": colour})
+    ax.plot(x[~through], y[~through], zorder=zorder, **points)
+    known = np.isfinite(y)
+    inside = through & known & np.isfinite(low) & (banded and not dashed)  # a grey band would look like noise
+    alone = ~inside | ~(np.roll(inside, 1) & (x != x[0]) | np.roll(inside, -1) & (x != x[-1]))
+    # the edge tells it from a control in grey
+    edged: dict[str, Any] = {"facecolor": (colour, 0.15), "edgecolor": (colour, 0.5), "linewidth": 0.4}
+    ax.fill_between(x, low, high, where=inside, zorder=zorder - 2, **edged)
+    bars = known & alone
+    ax.vlines(x[bars], low[bars], high[bars], color=colour, linewidth=0.8, zorder=zorder - 1)
+    for why in (NOT_ABOVE, HOLLOW):
+        if (some := (curve["hollow"] == why).to_numpy(dtype=bool)).any():
+            ax.plot(x[some], y[some], zorder=zorder + 0.5, **{**points, "markerfacecolor": "white"})
+            ax.plot([], [], "o", color="#7F7F7F", markerfacecolor="white", markersize=4.5, zorder=3, label=why)
+
+
+def _draw_undetermined(ax: Axes, gold: Sequence[tuple[Mapping[str, Any], pd.DataFrame]], scale: Scale) -> None:
+    """Layers without a value but with an interval; what is possible widens the axes only where there is no value.
+
+    Their diamonds stand on the bottom line, which is no value.
+    """
+    from matplotlib.collections import LineCollection
+
+    widen = not any(curve["value"].notna().any() for _, curve in gold)
+    for i, (style, curve) in enumerate(gold):
+        curve = curve[curve["value"].isna() & curve["ci_low"].notna()]
+        if curve.empty:
+            continue
+        x, low, high = scale.at(curve) + 0.1 * (i - (len(gold) - 1) / 2), curve["ci_low"], curve["ci_high"]
+        ends = np.stack([np.stack([x, low], 1), np.stack([x, high], 1)], 1)
+        dotted = LineCollection(list(ends), colors=style["color"], linestyles=":", linewidths=1.0, zorder=3)
+        ax.add_collection(dotted, autolim=widen)
+        diamond: dict[str, Any] = {"marker": "D", "markersize": 4, "markerfacecolor": "white", "zorder": 6}
+        bottom: dict[str, Any] = {"transform": ax.get_xaxis_transform(), "clip_on": False}
+        ax.plot(x, np.zeros(len(x)), color=style["color"], linestyle="none", **bottom, **diamond)
+        ax.plot([], [], color="#7F7F7F", linestyle=":", label=UNDETERMINED, **{**diamond, "zorder": 2.9})
+    if widen and gold:
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 2}
+        words: dict[str, Any] = {"fontsize": 8, "color": INK, "ha": "center", "va": "center", "zorder": 7, "bbox": box}
+        ax.text(0.5, 0.5, "undetermined\nat every layer", transform=ax.transAxes, **words)
+
+
+def _draw_control(ax: Axes, band: pd.DataFrame, scale: Scale) -> None:
+    from matplotlib.container import Container
+
+    style = BANDS.get(str(band["target"].iloc[0]), BAND)
+    band = band.sort_values("layer")
+    through = band[band["layer"].notna()]
+    x, low, high = scale.at(through), through["ci_low"], through["ci_high"]
+    filled = ax.fill_between(x, low, high, zorder=1.5, **style)
+    [middle] = ax.plot(x, through["value"], color="#8C8C8C", linewidth=0.8, zorder=1.6)
+    ax.add_container(Container([filled, middle], label=str(band["label"].iloc[0])))
+    for _, row in band[band["layer"].isna()].iterrows():
+        wide = scale.place(row["layer_name"]) + 0.75 * scale.room * np.array([-1, 1])
+        ax.fill_between(wide, row["ci_low"], row["ci_high"], zorder=1.5, **style)

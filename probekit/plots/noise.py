@@ -1,0 +1,57 @@
+"""What noise reaches at each layer, and which values do not rise above it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from probekit.metrics import metric as metric_called
+from probekit.plots.curves import CURVE
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["HOLLOW", "LEVEL", "NOT_ABOVE", "controls_by_layer", "not_above_noise"]
+
+HOLLOW, NOT_ABOVE = "interval reaches noise", "not above noise (p > 0.05)"
+LEVEL = 0.05
+
+
+def controls_by_layer(rows: pd.DataFrame) -> pd.DataFrame:
+    """The controls by layer: their summaries, and mean and range of the draws that no row sums up."""
+    import pandas as pd
+
+    rows = rows[(rows["layer_name"] != "") & (rows["target"] != "gold")]
+    by = ["task", *CURVE, "random", "layer", "layer_name"]
+    values = rows[rows["draw"].notna()].groupby(by, sort=False, dropna=False)["value"]
+    ranges = values.agg(value="mean", ci_low="min", ci_high="max").reset_index()
+    both = pd.concat([rows.loc[rows["draw"].isna(), ranges.columns], ranges], ignore_index=True)
+    return both.drop_duplicates(by)
+
+
+def not_above_noise(curve: pd.DataFrame, controls: pd.DataFrame, metric: str) -> dict[str, np.ndarray]:
+    """Which rows are not above noise, bool (rows,), by what says so: p, or a look at the interval where there is none.
+
+    p says nothing where as few shuffles as there are can not show it, however far from noise a value is.
+    """
+    tested: np.ndarray = np.zeros(len(curve), dtype=bool)
+    above, reaches = tested, _reaches(curve, controls, metric)
+    if "p_adjusted" in curve:
+        p = curve["p_adjusted"].astype("float64").to_numpy()
+        shuffles = curve["shuffles"].astype("float64").to_numpy() if "shuffles" in curve else np.inf
+        least = np.isfinite(p).sum() / (1 + shuffles)
+        tested = np.isfinite(p) & ~(least > LEVEL)
+        above = tested & (p > LEVEL) & curve["value"].notna().to_numpy(dtype=bool)
+    return {NOT_ABOVE: above, HOLLOW: reaches & ~tested}
+
+
+def _reaches(curve: pd.DataFrame, controls: pd.DataFrame, metric: str) -> np.ndarray:
+    """Whether each row's interval reaches noise, or lies on its worse side; bool (rows,), false without noise."""
+    own = metric_called(metric)
+    sign = own.sign or 1
+    worst = curve["ci_high" if sign < 0 else "ci_low"].fillna(curve["value"]).where(curve["value"].notna()) * sign
+    if own.derived:
+        return (worst <= 0).to_numpy(dtype=bool)
+    best = (controls["ci_low" if sign < 0 else "ci_high"] * sign).groupby(controls["layer_name"]).max()
+    return (worst <= curve["layer_name"].map(best).astype("float64")).to_numpy(dtype=bool)
