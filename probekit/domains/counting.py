@@ -32,7 +32,7 @@ DENSE = 1 << 25
 """Counts, in all blocks together, of the terms that are met first, which are most of what is met."""
 
 PAIRS = 1 << 22
-"""Other pairs of block and term that are kept, by default; where there are more the rarest terms are given up."""
+"""Other pairs of block and term that are kept; where there are more the rarest terms are given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +69,37 @@ def count(
     unit: DocumentUnit | str = DocumentUnit.PARAGRAPH,
     blocks: int = 1000,
     seed: int = 0,
-    pairs: int = PAIRS,
     progress: Progress = no_progress,
 ) -> Counts:
     """The counts of a domain called ``name``, in one pass over ``corpus``.
 
-    lower : whether terms are lower-cased; of a tokenizer that is a function terms are taken as they come, else they are
-        in Unicode's normal form C (a letter and its accent are one character where there is such a one)
-    unit : what a document is in files of text; unit, blocks and seed tell which documents a block is
-    pairs : of block and term that are held beside those of the first terms; see ``Counts.pruned``
-    Raises DataError where the corpus has no term at all, and what reading it raises.
+    Parameters
+    ----------
+    name : str
+        Of the domain.
+    corpus : Corpus
+        Its text.
+    tokenizer : Tokenization, str or callable
+        How text is cut into terms.
+    lower : bool
+        Whether terms are lower-cased; of a tokenizer that is a function terms are taken as they come, else they are in
+        Unicode's normal form C (a letter and its accent are one character where there is such a one).
+    unit : DocumentUnit or str
+        What a document is in files of text; unit, blocks and seed tell which documents a block is.
+    blocks, seed : int
+        That documents are dealt to at most, and how.
+    progress : callable
+        Told how far the work is.
+
+    Returns
+    -------
+    Counts
+        Of all terms. Where there are too many the rarest are given up: see ``Counts.pruned``.
+
+    Raises
+    ------
+    DataError
+        Where the corpus has no term at all, and what reading it raises.
     """
     unit = DocumentUnit(unit)
     if blocks < 1:
@@ -110,8 +131,8 @@ def count(
                 deals = None
         rows = np.arange(base + piece.before, documents) if deals is not None else block_of(dealt, blocks)
         table.put(rows[piece.documents], ids)
-        if table.used > pairs:
-            table, lost, most = _prune(table, scanner, pairs // 2)
+        if table.used > PAIRS:
+            table, lost, most = _prune(table, scanner, PAIRS // 2)
             pruned, bound = pruned + lost, bound + most
         tokens += len(ids)
         progress(name, piece.read >> 20, max(corpus.size, piece.read) >> 20, MB=piece.read / 1e6)

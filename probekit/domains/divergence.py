@@ -51,9 +51,37 @@ def of_js(measure: str, bits: np.ndarray) -> np.ndarray | None:
 def js_divergence(p: np.ndarray, q: np.ndarray) -> float:
     """Jensen-Shannon divergence of two distributions in bits, 0 (equal) … 1 (nothing in common); symmetric.
 
-    p, q : (v,), probabilities of the same terms in the same order
-    Lin (1991, "Divergence measures based on the Shannon entropy"), equation 4.1 with equal weights.
-    Raises UsageError for other lengths or dimensions, and for what is negative, not finite, or does not sum to 1.
+    Parameters
+    ----------
+    p, q : ndarray
+        (v,), probabilities of the same terms in the same order.
+
+    Returns
+    -------
+    float
+        In bits.
+
+    Raises
+    ------
+    UsageError
+        For other lengths or dimensions, and for what is negative, not finite, or does not sum to 1.
+
+    See Also
+    --------
+    probekit.domains : Of texts, with intervals, nulls and corrections.
+
+    References
+    ----------
+    Lin (1991), "Divergence measures based on the Shannon entropy", IEEE Transactions on Information Theory, equation
+    4.1 with equal weights.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> js_divergence(np.array([1.0, 0.0]), np.array([0.0, 1.0]))
+    1.0
+    >>> round(js_divergence(np.array([0.5, 0.5]), np.array([1.0, 0.0])), 3)
+    0.311
     """
     return float(contributions(p, q).sum())
 

@@ -19,7 +19,7 @@ from scipy.optimize import brentq
 
 from probekit.errors import UsageError
 
-__all__ = ["STATISTICS", "Adjust", "Related", "caution", "matrix_relation", "relation"]
+__all__ = ["STATISTICS", "Adjust", "Correlation", "caution", "matrix_relation", "relation"]
 
 FEW = 5  # points or domains, below which intervals cover far too little
 TIE = 1e-12  # correlations no further apart are equal: sums in another order differ by rounding
@@ -38,7 +38,7 @@ class Adjust(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Related:
+class Correlation:
     """A correlation with what is known of its error.
 
     value : NaN where x or y is constant, and all else then
@@ -65,22 +65,55 @@ def relation(
     resamples: int = 2000,
     level: float = 0.95,
     seed: int = 0,
-) -> dict[str, Related]:
+) -> dict[str, Correlation]:
     """Correlations of n points: "pearson", "spearman" and "kendall" (tau-b), as SciPy defines them.
 
-    x, y : (n,), finite, n of at least 3; values that are meant to be equal must be so to the last bit, to tie in ranks
-    permutations : all n! where they are no more (n <= 7 by default), else so many random ones; resamples : 0 for none
-    The p-value is the share of permutations with |r| at least as large as the measured one, this one among them: exact,
-    or (b + 1)/(m + 1) of m random ones (Phipson & Smyth 2010).
+    Parameters
+    ----------
+    x, y : ndarray
+        (n,), finite, n of at least 3; values that are meant to be equal must be so to the last bit, to tie in ranks.
+    permutations : int
+        All n! where they are no more (n <= 7 by default), else so many random ones.
+    resamples : int
+        Of the bootstrap; 0 for no interval.
+    level : float
+        Coverage of the interval.
+    seed : int
+        Of permutations and resamples.
 
-    The interval draws points with replacement (BCa; Efron & Tibshirani 1993, chapter 14). In simulation
-    (tests/domains/test_relation.py: normal, true r 0, 0.5 and 0.9, 95 %, of those intervals that are defined) BCa
-    covered it in 90 to 96 % of simulations with 5 to 20 points (Pearson; percentiles in 84 to 92 %) and in 94 to 100 %
-    (Spearman, Kendall); of 3 and 4 points in 46 to 94 %, so that these have none. Of five points nearly all of [-1, 1]
-    is covered: that is what they say. Points in perfect order have no interval of ranks, for all resamples agree (one
-    sample in four of five points with a true r of 0.9).
-    Kendall's tau takes its time: 5 s for all three with 400 points, nearly all of it.
-    Raises UsageError for fewer than 3 points, unequal lengths and values that are not finite.
+    Returns
+    -------
+    dict of Correlation
+        By name.
+
+    Raises
+    ------
+    UsageError
+        For fewer than 3 points, unequal lengths and values that are not finite.
+
+    Notes
+    -----
+    The p-value is the share of permutations with |r| at least as large as the measured one, this one among them: exact,
+    or (b + 1)/(m + 1) of m random ones.
+
+    The interval draws points with replacement (BCa). In simulation (tests/statistics/test_correlation.py: normal, true
+    r 0, 0.5 and 0.9, 95 %, of those intervals that are defined) BCa covered it in 90 to 96 % of simulations with 5 to
+    20 points (Pearson; percentiles in 84 to 92 %) and in 94 to 100 % (Spearman, Kendall); of 3 and 4 points in 46 to
+    94 %, so that these have none. Of five points nearly all of [-1, 1] is covered: that is what they say. Points in
+    perfect order have no interval of ranks, for all resamples agree (one sample in four of five points with a true r of
+    0.9). Kendall's tau takes its time: 5 s for all three with 400 points, nearly all of it.
+
+    References
+    ----------
+    Phipson & Smyth (2010), "Permutation p-values should never be zero"; Efron & Tibshirani (1993), "An
+    Introduction to the Bootstrap", chapter 14.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> found = relation(np.arange(5.0), np.array([0.0, 1, 2, 4, 3]), resamples=0)
+    >>> round(found["spearman"].value, 2), round(found["spearman"].p, 3), found["spearman"].exact
+    (0.9, 0.083, True)
     """
     x, y = (np.asarray(v, dtype=np.float64) for v in (x, y))
     if x.ndim != 1 or x.shape != y.shape or len(x) < 3:
@@ -110,33 +143,54 @@ def matrix_relation(
     resamples: int = 2000,
     level: float = 0.95,
     seed: int = 0,
-) -> dict[str, Related]:
+) -> dict[str, Correlation]:
     """Correlations, as of :func:`relation`, of the d(d - 1) entries off the diagonals of two matrices.
 
-    x : (d, d), a divergence (of one direction or both), d of at least 3; y : (d, d), trained on i and evaluated on j.
-        Off the diagonal they are finite; the diagonal of y is read for ``in-domain`` alone, that of x never.
-    adjust : what else than the distance of a pair may tie x to y, and is taken away
-        "none" : nothing. A domain that is far from all others and hard to test on makes a correlation, too;
-        "in-domain" : y[i, j] - y[j, j], what is lost by training elsewhere: how hard a domain is to test on is gone,
-            how useful it is to train on is not, and the error of y[j, j] is shared by a column;
-        "effects" : row and column effects of x and of y (least squares; the round-robin design of Warner, Kenny & Stoto
-            1979). What is left is of pairs alone: is i nearer to j, and better for j, than both are to others?
-            d of at least 4; with five domains 11 of 20 degrees of freedom are left in y, and 5 of 10 in x.
+    Parameters
+    ----------
+    x : ndarray
+        (d, d), a divergence (of one direction or both), d of at least 3. The diagonal is never read.
+    y : ndarray
+        (d, d), trained on i and evaluated on j; finite off the diagonal. The diagonal is read for "in-domain" alone.
+    adjust : Adjust or str
+        What else than the distance of a pair may tie x to y, and is taken away. "none": nothing; a domain that is far
+        from all others and hard to test on makes a correlation, too. "in-domain": y[i, j] - y[j, j], what is lost by
+        training elsewhere: how hard a domain is to test on is gone, how useful it is to train on is not, and the error
+        of y[j, j] is shared by a column. "effects": row and column effects of x and of y (least squares; the
+        round-robin design). What is left is of pairs alone: is i nearer to j, and better for j, than both are to
+        others? d of at least 4; with five domains 11 of 20 degrees of freedom are left in y, and 5 of 10 in x.
+    permutations, resamples, level, seed
+        As of :func:`relation`; of domains.
 
+    Returns
+    -------
+    dict of Correlation
+        By name.
+
+    Raises
+    ------
+    UsageError
+        For fewer domains, matrices of other shapes, and values that are not finite.
+
+    Notes
+    -----
     Entries of one row or column are not independent. The p-value is therefore of permutations of the *domains* of y,
-    rows and columns at once (Mantel 1967; Hubert's quadratic assignment), exact for up to 7 domains; all three
-    adjustments go through it unchanged, so that it is exact of each where labels do not matter.
+    rows and columns at once, exact for up to 7 domains; all three adjustments go through it unchanged, so that it is
+    exact of each where labels do not matter.
 
-    The interval draws domains, too (Snijders & Borgatti 1999); what stands between two copies of one domain is filled
-    with a pair drawn at random, as they propose: a part of the resample that has no domains behind it, the larger the
-    fewer there are (one pair in five of five domains).
-    In simulation with 5 and 10 domains
-    (tests/domains/test_relation.py) 95 % intervals of Pearson's r covered it in 89 to 92 % ("none"; 83 to 89 % where
-    some domains are far from all, hard, and of little use), 88 to 96 % ("in-domain") and 97 to 98 % ("effects"). With
-    no relation but 5 domains, p <= 0.05 came in 4, 4 and 4 %. Where far domains were hard ones, it came in 32 and 15 %
-    of the first two, and in 4 % with "effects", which pays for it: a relation found in 52 % and 67 % of simulations was
-    found in 34 %.
-    Raises UsageError for fewer domains, matrices of other shapes, and values that are not finite.
+    The interval draws domains, too; what stands between two copies of one domain is filled with a pair drawn at random:
+    a part of the resample that has no domains behind it, the larger the fewer there are (one pair in five of five
+    domains). In simulation with 5 and 10 domains (tests/statistics/test_correlation.py) 95 % intervals of Pearson's r
+    covered it in 89 to 92 % ("none"; 83 to 89 % where some domains are far from all, hard, and of little use), 88 to
+    96 % ("in-domain") and 97 to 98 % ("effects"). With no relation but 5 domains, p <= 0.05 came in 4, 4 and 4 %. Where
+    far domains were hard ones, it came in 32 and 15 % of the first two, and in 4 % with "effects", which pays for it: a
+    relation found in 52 % and 67 % of simulations was found in 34 %.
+
+    References
+    ----------
+    Mantel (1967), "The detection of disease clustering and a generalized regression approach", and Hubert's quadratic
+    assignment; Warner, Kenny & Stoto (1979), "A new round robin analysis of variance for social interaction data";
+    Snijders & Borgatti (1999), "Non-parametric standard errors and tests for network statistics".
     """
     x, y = (np.asarray(v, dtype=np.float64) for v in (x, y))
     adjust = _adjustment(adjust)
@@ -263,19 +317,19 @@ def _related(
     without: Iterable[Points],
     exact: bool,
     level: float,
-) -> dict[str, Related]:
+) -> dict[str, Correlation]:
     """Each correlation of the points, and of them shuffled, drawn again, and without one unit each."""
     (value,), null, again, jackknife = (_each(samples) for samples in ([points], shuffled, drawn, without))
     n = len(points[0])
     made = {}
     for k, name in enumerate(STATISTICS):
         if np.isnan(value[k]):
-            made[name] = Related(np.nan, np.nan, np.nan, np.nan, n, exact, int(np.isnan(again[:, k]).sum()))
+            made[name] = Correlation(np.nan, np.nan, np.nan, np.nan, n, exact, int(np.isnan(again[:, k]).sum()))
             continue
         extreme = int((np.abs(null[:, k]) >= abs(value[k]) - TIE).sum())
         p = extreme / len(null) if exact else (extreme + 1) / (len(null) + 1)
         low, high = _bca(value[k], again[:, k], jackknife[:, k], level) if len(jackknife) >= FEW else (np.nan, np.nan)
-        made[name] = Related(float(value[k]), low, high, p, n, exact, int(np.isnan(again[:, k]).sum()))
+        made[name] = Correlation(float(value[k]), low, high, p, n, exact, int(np.isnan(again[:, k]).sum()))
     return made
 
 

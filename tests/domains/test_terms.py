@@ -187,10 +187,11 @@ def test_memory_is_bounded_and_what_that_costs_is_told(monkeypatch):
     monkeypatch.setattr(counting, "DENSE", 20 * 8)  # 8 terms in 20 blocks
     monkeypatch.setattr(corpora, "CHUNK", 512)
     texts = corpus(0, 4000, 8)
-    exact = totals(count("x", read_texts(texts), blocks=20, pairs=10**6))
+    exact = totals(count("x", read_texts(texts), blocks=20))
     assert exact == Counter(term for text in texts for term in text.split())
+    monkeypatch.setattr(counting, "PAIRS", 400)
     for tokenizer in ("word", lambda batch: [words(text) for text in batch]):
-        found = count("x", read_texts(texts), blocks=20, pairs=400, tokenizer=tokenizer)
+        found = count("x", read_texts(texts), blocks=20, tokenizer=tokenizer)
         assert found.pruned > 0
         assert found.matrix.nnz < 20 * 8 + 400 + 512
         assert found.tokens == sum(exact.values()) == found.pruned + found.matrix.sum()

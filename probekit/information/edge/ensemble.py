@@ -148,25 +148,59 @@ def edge(
 ) -> float:
     """Mutual information of x and y in bits, the number that the author's script of this version gives.
 
-        edge(cache.layer(6), cache.labels)
-        edge(cache.layer(6), cache.labels, gamma=(1, 0.001), normalize_epsilon=False)
-
-    x, y : (n,) or (n, d) numbers, n >= 20; float32 is projected in float32, float16 is read as float32, other types as
+    Parameters
+    ----------
+    x, y : ndarray
+        (n,) or (n, d) numbers, n >= 20; float32 is projected in float32, float16 is read as float32, other types as
         float64. Labels are taken as numbers: their codes, or one-hot rows; strings are refused.
-    version : "4.2.0", "4.3.1" or "4.4.1", the latter without its t-SNE hash
-    U : bits, the most that one pair of buckets counts
-    gamma : factors of the bucket widths of x and y; close to 0 for discrete values
-    epsilon : bucket widths before their factors; (0, 0) takes the mean distance of near neighbours in each projection
-    epsilon_vector : "fixed", or "range" where the widths of the members grow up to 1 + eps_range_factor times the
-        first; None for the version's own: "range", in 4.2.0 "fixed"
-    normalize_epsilon : measure again, with widths that the first value sets. False leaves it at the first pass
-    ensemble_estimation : "median", "average" or "optimal_weights" of the members
-    L_ensemble : how many members; None for the version's own: 10, in 4.2.0 5
-    hashing : "p-stable" cuts random projections into buckets, "floor" the columns, as 4.4.1 always does up to 6 columns
-    stochastic : projections and shifts are drawn from ``rng``. Else they are the scripts': those of NumPy's legacy
-        generator with seed 3334, of its own here, so that the global one is left alone
-    threads : None for one a core; the number does not depend on it
+    version : {"4.2.0", "4.3.1", "4.4.1"}
+        Of the script; the last without its t-SNE hash.
+    U : float
+        Bits, the most that one pair of buckets counts.
+    gamma : tuple of float
+        Factors of the bucket widths of x and y; close to 0 for discrete values.
+    epsilon : tuple of float
+        Bucket widths before their factors; (0, 0) takes the mean distance of near neighbours in each projection.
+    epsilon_vector : {"fixed", "range"}, optional
+        "range" where the widths of the members grow up to 1 + eps_range_factor times the first; None for the version's
+        own: "range", in 4.2.0 "fixed".
+    eps_range_factor : float
+        See ``epsilon_vector``.
+    normalize_epsilon : bool
+        Measure again, with widths that the first value sets. False leaves it at the first pass.
+    ensemble_estimation : {"median", "average", "optimal_weights"}
+        Of the members.
+    L_ensemble : int, optional
+        How many members; None for the version's own: 10, in 4.2.0 5.
+    hashing : {"p-stable", "floor"}
+        "p-stable" cuts random projections into buckets, "floor" the columns, as 4.4.1 always does up to 6 columns.
+    stochastic : bool
+        Projections and shifts are drawn from ``rng``. Else they are the scripts': those of NumPy's legacy generator
+        with seed 3334, of its own here, so that the global one is left alone.
+    rng : Generator, optional
+        Where ``stochastic``.
+    threads : int, optional
+        None for one a core; the number does not depend on it.
 
+    Returns
+    -------
+    float
+        In bits.
+
+    Raises
+    ------
+    UsageError
+        For settings, shapes and types that do not fit. Where the scripts fail or go on without a word (NaN, a gamma of
+        0, fewer than 20 rows) this raises.
+    NonFiniteError
+        For NaN and infinity.
+
+    See Also
+    --------
+    probekit.mutual_information : The calibrated estimate, which avoids what the notes tell.
+
+    Notes
+    -----
     What is known of this number, and kept (n = 400 … 20,000, 768 columns):
 
     - Terms below 0.001 bits are raised to it, negative ones too. A binary channel of 0.390 bits gives 0.652; and the
@@ -178,9 +212,18 @@ def edge(
       merged: classes rarer than the neighbours counted are, by their order.
     - Of ``epsilon`` only the first number is asked whether widths are given.
 
-    The calibrated estimate of :func:`probekit.mutual_information` avoids these. Where the scripts fail or go on without
-    a word (NaN, a gamma of 0, fewer than 20 rows) this raises.
-    Raises UsageError for settings, shapes and types that do not fit, and NonFiniteError for NaN and infinity.
+    References
+    ----------
+    Noshad, Zeng & Hero (2019), "Scalable Mutual Information Estimation Using Dependence Graphs", ICASSP; the scripts
+    EDGE_4_2_0.py, EDGE_4_3_1.py and EDGE_4_4_1.py of github.com/mrtnoshad/EDGE.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> y = np.arange(200) % 2
+    >>> x = y[:, None] + 0.01 * np.random.default_rng(0).standard_normal((200, 4))
+    >>> 0.5 < edge(x, y, gamma=(1, 0.001), normalize_epsilon=False) <= 1
+    True
     """
     settings = EdgeSettings(
         version=version, U=U, gamma=gamma, epsilon=epsilon, epsilon_vector=epsilon_vector,

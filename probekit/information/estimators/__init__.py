@@ -88,8 +88,8 @@ def mutual_information(
 
     References
     ----------
-    Noshad, Zeng & Hero (2019), "Scalable Mutual Information Estimation Using Dependence Graphs", ICASSP, section 2; the
-    bias that is taken off is that of Vinh, Epps & Bailey (2010), "Information Theoretic Measures for Clusterings
+    Noshad, Zeng & Hero (2019), "Scalable Mutual Information Estimation Using Dependence Graphs", ICASSP; the bias
+    that is taken off is that of Vinh, Epps & Bailey (2010), "Information Theoretic Measures for Clusterings
     Comparison", section 4.
 
     Examples
@@ -99,8 +99,8 @@ def mutual_information(
     >>> import numpy as np
     >>> y = np.arange(400) % 2
     >>> one = mutual_information(y, y, shuffles=19)
-    >>> round(one.value, 2), round(one.entropy, 2), one.p
-    (1.0, 1.0, 0.05)
+    >>> f"{one.value:.2f} of {one.entropy:.2f} bits, p = {one.p:.2f}"
+    '1.00 of 1.00 bits, p = 0.05'
     """
     estimator = InformationEstimator.named(estimator)
     for name, least in (("shuffles", 0), ("seed", 0), ("grids", 1)):

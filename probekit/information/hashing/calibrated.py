@@ -21,8 +21,8 @@ from probekit.information.hashing import _kernels as kernels
 from probekit.information.hashing.null import Measured, measure
 from probekit.information.hashing.projections import (
     Points,
-    Vectors,
-    View,
+    Projections,
+    Scaled,
     covariance,
     cut,
     linear_axes,
@@ -94,7 +94,7 @@ def calibrated(x: np.ndarray, y: Response, *, grids: int = GRIDS, shuffles: int 
     return _report(found, view, y, folds=sizes, doubled=fitted, columns=columns, repeated=seen.repeated)
 
 
-def _choose(seen: Vectors, y: Response, folds: Sequence[int], rng: np.random.Generator) -> tuple[str, int]:
+def _choose(seen: Projections, y: Response, folds: Sequence[int], rng: np.random.Generator) -> tuple[str, int]:
     """The view that tells most about the labels of some folds, each seen by a fit to the others of them, and how finely
     it is best cut."""
     shown: dict[str, list[Points]] = {}
@@ -139,13 +139,13 @@ class _Labels:
             return cls(codes.ravel(), bins=len(kinds))
         return cls(None, (rankdata(numbers[:, 0]) - 0.5) / len(numbers), bins)
 
-    def columns(self, views: list[View]) -> int:
+    def columns(self, views: list[Scaled]) -> int:
         """How many are cut on a shifted grid."""
         if self.codes is not None:
             return 0
         return 1 if self.ranks is not None else views[0].labels.shape[1]  # type: ignore[union-attr]
 
-    def lookup(self, views: list[View], shifts: np.ndarray) -> np.ndarray:
+    def lookup(self, views: list[Scaled], shifts: np.ndarray) -> np.ndarray:
         """int32 (grids, n): the bucket of each row's label in each grid."""
         if self.ranks is not None:
             return np.floor(self.bins * self.ranks + shifts).astype(np.int32)
@@ -265,7 +265,7 @@ def _columns(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return centre + mean, np.divide(1, sd, out=np.zeros_like(sd), where=sd > rounding)
 
 
-def _seen(x: np.ndarray, y: Response, centre: np.ndarray, scale: np.ndarray, rng: np.random.Generator) -> Vectors:
+def _seen(x: np.ndarray, y: Response, centre: np.ndarray, scale: np.ndarray, rng: np.random.Generator) -> Projections:
     n = len(x)
     key = np.empty((2, n))  # of which the second only parts what the first does not
     kernels.row_keys(x, centre, scale, scale * np.random.default_rng(0).standard_normal(len(scale)), key)
@@ -301,7 +301,7 @@ def _seen(x: np.ndarray, y: Response, centre: np.ndarray, scale: np.ndarray, rng
     most = min(d, sums.shape[1], PAIRS) if features is not None else min(d, classes - 1)
     axes = zip(*linear_axes(spread, scale, cross, means, most), strict=True)  # by fit, then by shrinkage
     told = dict(zip(FITS, axes, strict=True))
-    return Vectors(x, centre, components, parts, told, codes, classes, features, y.several, repeated)
+    return Projections(x, centre, components, parts, told, codes, classes, features, y.several, repeated)
 
 
 def _narrowed(x: np.ndarray, centre: np.ndarray, scale: np.ndarray) -> np.ndarray:

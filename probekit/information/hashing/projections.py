@@ -25,8 +25,8 @@ from scipy.stats import rankdata
 
 __all__ = [
     "Points",
-    "Vectors",
-    "View",
+    "Projections",
+    "Scaled",
     "covariance",
     "cut",
     "linear_axes",
@@ -75,7 +75,7 @@ class Points:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class View:
+class Scaled:
     """Points of some rows, to be cut by a unit grid.
 
     z : (n, q), in widths of a bucket; free : bool (q,), columns on which the grid is shifted, others are counted as
@@ -109,7 +109,7 @@ def _turned(z: np.ndarray, axes: np.ndarray | None, onto: np.ndarray | None) -> 
     return z @ (u @ v)
 
 
-def cut(points: Points, *, numbers: bool = False) -> View:
+def cut(points: Points, *, numbers: bool = False) -> Scaled:
     """Points as a view: buckets c n^(-1/(2 + q + q')) deviations wide, c = 3.5 for one coordinate, 2.5 for more.
 
     q' counts the columns that labels are cut by, 0 for classes. A deviation is half of what the middle 68 % span, so
@@ -118,11 +118,11 @@ def cut(points: Points, *, numbers: bool = False) -> View:
     n, q = points.z.shape
     if points.code is not None:
         thirds = [MARGINS * rankdata(margin) / n for margin in points.z.T]
-        return View(np.column_stack([points.code, *thirds]).astype(np.float64), np.array([False] + [True] * q))
+        return Scaled(np.column_stack([points.code, *thirds]).astype(np.float64), np.array([False] + [True] * q))
     dimensions = q + (points.labels.shape[1] if points.labels is not None else int(numbers))
     width = (3.5 if dimensions == 1 else 2.5) * n ** (-1 / (2 + dimensions)) / points.fineness
     labels = None if points.labels is None else _deviations(points.labels) / width
-    return View(_deviations(points.z) / width, np.ones(q, dtype=bool), labels)
+    return Scaled(_deviations(points.z) / width, np.ones(q, dtype=bool), labels)
 
 
 def _deviations(z: np.ndarray) -> np.ndarray:
@@ -142,7 +142,7 @@ def roots(covariance: np.ndarray) -> Iterator[np.ndarray]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Axes:
+class Directions:
     """Directions that some rows' labels show, the most telling first.
 
     weights : (d, q), on x - centre, of variance 1. labels : (f, q), what they are directions of, in label features
@@ -157,7 +157,7 @@ class Axes:
 
 def linear_axes(
     covariance: np.ndarray, scale: np.ndarray, cross: np.ndarray, means: np.ndarray, most: int
-) -> Iterator[list[Axes]]:
+) -> Iterator[list[Directions]]:
     """For each shrinkage of the covariance (d, d) of scaled vectors, the axes of every fit, at most ``most``.
 
     scale : (d,), what vectors are multiplied with before
@@ -175,7 +175,7 @@ def linear_axes(
             axes /= np.where(spread > 0, spread, 1)
             centres = m @ axes
             own = centres / (1 - np.minimum(s[:most] ** 2, 0.95))  # within classes, axes vary by 1 - share
-            found.append(Axes(scale[:, None] * axes, v[:most].T, own, 0.5 * (own * centres).sum(1)))
+            found.append(Directions(scale[:, None] * axes, v[:most].T, own, 0.5 * (own * centres).sum(1)))
         yield found
 
 
@@ -225,7 +225,7 @@ def decisions(name: str, scores: np.ndarray) -> Iterator[Points]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Vectors:
+class Projections:
     """Vectors and labels of all rows, as views of some rows are fitted to the labels of others.
 
     Whatever takes no labels rests on all rows: means, covariance, principal components.
@@ -241,7 +241,7 @@ class Vectors:
     centre: np.ndarray
     components: np.ndarray
     parts: list[np.ndarray]
-    axes: Mapping[tuple[int, ...], Sequence[Axes]]
+    axes: Mapping[tuple[int, ...], Sequence[Directions]]
     codes: np.ndarray
     classes: int
     features: np.ndarray | None = None
