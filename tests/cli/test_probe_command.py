@@ -1,71 +1,26 @@
 """From a task in text to rows and a figure, through the front door, with tiny models whose layers see every word."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
-from tiny import WORDS
+from builders import word_caches
 
-from probekit.activations import ActivationCache, cache_activations
+from probekit.activations import ActivationCache
 from probekit.analyses.probe import probe
-from probekit.cli import main
 from probekit.errors import CacheMismatch, UsageError
 from probekit.rows import layer_labels, read_card, read_rows
 from probekit.statistics.predictions import Predictions
-from probekit.tasks.task import Example, Kind, Split, Task
-
-PLAIN = [w for w in WORDS if w.isalpha() and w not in ("good", "cat")]
-
-
-def toy_task(kind=Kind.CLASSIFICATION):
-    """Is "good" in the sentence? Or, word by word: is this a cat?"""
-    rng = np.random.default_rng(0)
-
-    def example(i):
-        words = list(rng.choice(PLAIN, size=5))
-        label = int(rng.random() < 0.5)
-        if label:
-            words[rng.integers(5)] = "cat" if kind is Kind.SEQUENCE_LABELLING else "good"
-        if kind is Kind.SEQUENCE_LABELLING:
-            return Example(str(i), " ".join(words), tuple(int(w == "cat") for w in words), words=tuple(words))
-        return Example(str(i), " ".join(words), label if i else None)
-
-    splits = {name: Split(name, tuple(example(i) for i in range(n))) for name, n in (("train", 160), ("dev", 80))}
-    if kind is Kind.SEQUENCE_LABELLING:
-        return Task("cats", kind, splits, ("O", "B-CAT"), ("span-f1", "token-accuracy"))
-    return Task("good", kind, splits, ("no", "yes"), ("accuracy", "f1"))
 
 
 @pytest.fixture(scope="module")
 def caches(tiny_model, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("caches")
-
-    def make(name, split, **options):
-        task = toy_task(options.pop("kind", Kind.CLASSIFICATION))
-        with cache_activations(
-            options.pop("model"), task, split, out=folder / f"{name}.{split}.h5", **options
-        ) as cache:
-            return cache.path
-
-    kinds = {
-        "bert": {"model": tiny_model("bert")},
-        "gpt2": {"model": tiny_model("gpt2")},
-        "cats": {"model": tiny_model("bert"), "kind": Kind.SEQUENCE_LABELLING, "pooling": (), "tokens": "word-first"},
-        "random": {"model": tiny_model("bert"), "random_weights": 3},
+    """Of train and of dev."""
+    folder, bert = tmp_path_factory.mktemp("caches"), tiny_model("bert")
+    return {
+        "bert": word_caches(folder, bert, name="bert"),
+        "gpt2": word_caches(folder, tiny_model("gpt2"), name="gpt2"),
+        "cats": word_caches(folder, bert, "sequence-labelling"),
+        "random": word_caches(folder, bert, name="random", random_weights=3),
     }
-    return {name: tuple(make(name, s, **how) for s in ("train", "dev")) for name, how in kinds.items()}
-
-
-@pytest.fixture
-def call(capsys):
-    """The command line: its exit status, what it said and what it complained of."""
-
-    def run(*words):
-        status = main([str(word) for word in words])
-        said = capsys.readouterr()
-        return SimpleNamespace(status=status, out=said.out, err=said.err)
-
-    return run
 
 
 def gold(rows, name):

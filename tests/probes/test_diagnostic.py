@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from builders import signal_and_noise
 from scipy import sparse
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import log_loss, matthews_corrcoef
@@ -37,10 +38,7 @@ FITTED = [
 
 
 def toy(n=300, d=12, classes=3, seed=0, signal=1.5):
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(n, d)).astype(np.float32)
-    noise = rng.normal(size=(n, classes))
-    return x, (signal * x[:, :classes] + noise).argmax(1)
+    return signal_and_noise(n, d, classes, signal=signal, seed=seed)[:2]
 
 
 def arguments(x, y, x_dev, y_dev, *, kind="classification", names=("accuracy",), label_names=(), options=QUICK, **more):

@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from tiny import WORDS
+from builders import word_caches
 
-from probekit.activations import ActivationCache, cache_activations
+from probekit.activations import ActivationCache
 from probekit.analyses.mdl import mdl
-from probekit.cli import main
 from probekit.errors import NonFiniteError, UsageError
 from probekit.probes.codes.mdl import mdl_rows
 from probekit.probes.codes.online import online_code
@@ -14,11 +13,9 @@ from probekit.probes.codes.options import CodeOptions
 from probekit.probes.codes.variational import variational_code
 from probekit.probes.protocol.labels import Labels
 from probekit.rows import read_card, read_rows
-from probekit.tasks.task import Example, Kind, Split, Task
 
 ABOUT = {"task": "toy", "split": "train", "model": "toy", "representation": "mean"}
 CS = (0.01, 1.0)
-PLAIN = [w for w in WORDS if w.isalpha() and w not in ("good", "cat")]
 
 
 def toy(n=300, d=8, seed=0):
@@ -101,48 +98,19 @@ def test_bad_input():
         mdl_rows(layers, y, about=ABOUT)
 
 
-def toy_task(kind):
-    """Is "good" in the sentence? Word by word: is this a cat? How many words are there?"""
-    rng = np.random.default_rng(0)
-
-    def example(i):
-        words = list(rng.choice(PLAIN, size=5))
-        label = int(rng.random() < 0.5)
-        if label:
-            words[rng.integers(5)] = "cat" if kind is Kind.SEQUENCE_LABELLING else "good"
-        if kind is Kind.SEQUENCE_LABELLING:
-            return Example(str(i), " ".join(words), tuple(int(w == "cat") for w in words), words=tuple(words))
-        return Example(str(i), " ".join(words), float(label) if kind is Kind.REGRESSION else label)
-
-    splits = {"train": Split("train", tuple(example(i) for i in range(200)))}
-    names = {Kind.SEQUENCE_LABELLING: ("O", "B-CAT"), Kind.CLASSIFICATION: ("no", "yes"), Kind.REGRESSION: ()}
-    metrics = {Kind.SEQUENCE_LABELLING: ("span-f1",), Kind.CLASSIFICATION: ("accuracy",), Kind.REGRESSION: ("pearson",)}
-    return Task("toy", kind, splits, names[kind], metrics[kind])
-
-
 @pytest.fixture(scope="module")
 def caches(tiny_model, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("caches")
-
-    def make(kind):
-        how = {"pooling": (), "tokens": "word-first"} if kind is Kind.SEQUENCE_LABELLING else {}
-        out = folder / f"{kind.value}.h5"
-        with cache_activations(tiny_model("bert"), toy_task(kind), "train", out=out, **how) as cache:
-            return cache.path
-
-    return {kind: make(kind) for kind in (Kind.CLASSIFICATION, Kind.SEQUENCE_LABELLING, Kind.REGRESSION)}
+    folder, bert = tmp_path_factory.mktemp("caches"), tiny_model("bert")
+    kinds = ("classification", "sequence-labelling", "regression")
+    return {kind: word_caches(folder, bert, kind, sizes={"train": 200})[0] for kind in kinds}
 
 
-def call(*words):
-    return main(["mdl", *map(str, words)])
-
-
-def test_the_command(caches, tmp_path, capsys):
-    path, out = caches[Kind.CLASSIFICATION], tmp_path / "rows.parquet"
-    assert call(path, "--layers", "3,0", "--controls", 2, "--out", out) == 0  # in the order of the model
-    said = capsys.readouterr().out
-    assert "compression" in said
-    assert "shuffled (max)" in said
+def test_the_command(caches, tmp_path, call):
+    path, out = caches["classification"], tmp_path / "rows.parquet"
+    result = call("mdl", path, "--layers", "3,0", "--controls", 2, "--out", out)  # in the order of the model
+    assert result.status == 0
+    assert "compression" in result.out
+    assert "shuffled (max)" in result.out
     rows = read_rows(out)
     assert rows["layer_name"].unique().tolist() == ["0", "3"]
     assert targets(rows) == ["gold", "shuffled 0", "shuffled 1"]
@@ -156,26 +124,26 @@ def test_the_command(caches, tmp_path, capsys):
 
 
 def test_words_are_sent_by_sentence(caches):
-    rows = mdl(caches[Kind.SEQUENCE_LABELLING], layers=[0], controls=1).rows
+    rows = mdl(caches["sequence-labelling"], layers=[0], controls=1).rows
     whole = rows[rows["metric"] == "compression"].set_index("target")["value"]
     assert list(whole.index) == ["gold", "shuffled", "control-task"]
     assert whole["gold"] > 5  # the embedding is the word
     assert whole["gold"] > 2 * whole["shuffled"]
     assert rows["n"].iloc[0] == 1000
     with pytest.raises(UsageError, match="no pooling to choose"):
-        mdl(caches[Kind.SEQUENCE_LABELLING], pooling="mean")
+        mdl(caches["sequence-labelling"], pooling="mean")
 
 
-def test_what_has_no_code(caches, tmp_path, capsys):
-    with pytest.raises(UsageError, match="toy asks for numbers"):
-        mdl(caches[Kind.REGRESSION])
+def test_what_has_no_code(caches, tmp_path, call):
+    with pytest.raises(UsageError, match="regression asks for numbers"):
+        mdl(caches["regression"])
     with pytest.raises(UsageError, match="no layer 9"):
-        mdl(caches[Kind.CLASSIFICATION], layers=[9])
+        mdl(caches["classification"], layers=[9])
     with pytest.raises(UsageError, match="no pooling 'last'"):
-        mdl(caches[Kind.CLASSIFICATION], pooling="last")
+        mdl(caches["classification"], pooling="last")
     with pytest.raises(UsageError, match="online or variational, not 'prequential'"):
-        mdl(caches[Kind.CLASSIFICATION], code="prequential")
-    assert call(caches[Kind.CLASSIFICATION], "--code", "prequential") == 2
-    assert "online" in capsys.readouterr().err
-    assert call(caches[Kind.CLASSIFICATION], "--out", tmp_path / "rows.txt") == 2
-    assert ".parquet or .csv" in capsys.readouterr().err
+        mdl(caches["classification"], code="prequential")
+    for words, why in ((("--code", "prequential"), "online"), (("--out", tmp_path / "rows.txt"), ".parquet or .csv")):
+        refused = call("mdl", caches["classification"], *words)
+        assert refused.status == 2
+        assert why in refused.err

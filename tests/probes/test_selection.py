@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from builders import signal_and_noise
 
 from probekit.errors import UsageError
 from probekit.probes.protocol import selection
@@ -12,9 +13,7 @@ from probekit.probes.solvers.ridge import ALPHAS
 
 
 def toy(n=240, d=6, classes=3, seed=0):
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(n, d)).astype(np.float32)
-    return x, (1.5 * x[:, :classes] + rng.normal(size=(n, classes))).argmax(1)
+    return signal_and_noise(n, d, classes, signal=1.5, seed=seed)[:2]
 
 
 def problem(x, y, fold=None, **more):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from builders import signal_and_noise
 from scipy.integrate import quad
 
 from probekit.errors import UsageError
@@ -11,9 +12,7 @@ from probekit.probes.codes.variational import _divergence, variational_code
 
 
 def toy(n=1000, d=20, classes=2, seed=0):
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(n, d)).astype(np.float32)
-    gold = (2 * x[:, :classes] + rng.gumbel(size=(n, classes))).argmax(1)
+    x, gold, rng = signal_and_noise(n, d, classes, signal=2, seed=seed, noise="gumbel")
     return x * 7 + 3, np.column_stack([gold, rng.integers(classes, size=n)])
 
 

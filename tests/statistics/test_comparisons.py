@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from probekit.cli import main
 from probekit.errors import UsageError
 from probekit.metrics import metric
 from probekit.rows import read_card, read_rows
@@ -217,24 +216,23 @@ def test_whole_models_have_no_layers():
         compare(whole(a, "a"), replace(other, fits=other.fits.assign(split="test")))
 
 
-def test_command_line(tmp_path, capsys):
-    def run(*words):
-        return main([str(w) for w in words])
-
+def test_command_line(tmp_path, call):
     a = table([0.6, 0.9, 0.7], controls=2).write(tmp_path / "a.examples.parquet")
     b = table([0.6, 0.7, 0.7], seed=2, checkpoint="other").write(tmp_path / "b.examples.parquet")
-    assert run("compare", a, "--against", "shuffled", "--tails", "better", "--out", tmp_path / "c.parquet") == 0
+    assert call("compare", a, "--against", "shuffled", "--tails", "better", "--out", tmp_path / "c.parquet").status == 0
     rows = read_rows(tmp_path / "c.parquet")
     assert rows["value"].tolist() == pytest.approx(compare(Predictions.read(a), against="shuffled")["value"].tolist())
     recipe = read_card(tmp_path / "c.parquet")["recipe"]
     assert (recipe["arguments"]["tails"], recipe["defaults"]["correction"]) == ("better", "max-t")
-    assert run("compare", a, b, "--metric", "matthews", "--correction", "holm", "--out", tmp_path / "d.csv") == 0
+    words = ("--metric", "matthews", "--correction", "holm", "--out", tmp_path / "d.csv")
+    assert call("compare", a, b, *words).status == 0
     assert set(read_rows(tmp_path / "d.csv")["correction"]) == {"holm"}
-    assert run("summary", a, b, "--out", tmp_path / "s.parquet") == 0
+    shown = call("summary", a, b, "--out", tmp_path / "s.parquet")
+    assert shown.status == 0
     best = read_rows(tmp_path / "s.parquet").query("metric == 'best-layer'")
     assert best["value"].iloc[0] == 1
-    assert "best-layer" in capsys.readouterr().out
-    assert run("compare", a, "--correction", "bonferroni") == 2
-    assert "holm" in capsys.readouterr().err
-    assert run("compare", a, "--resamples", 10) == 2
-    assert "resamples are 100 or more" in capsys.readouterr().err
+    assert "best-layer" in shown.out
+    for words, why in ((("--correction", "bonferroni"), "holm"), (("--resamples", 10), "resamples are 100 or more")):
+        refused = call("compare", a, *words)
+        assert refused.status == 2
+        assert why in refused.err
