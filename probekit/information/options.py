@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from enum import StrEnum
 
-from probekit.errors import UsageError
+from probekit.errors import UsageError, did_you_mean
 from probekit.recipe import option
 
 __all__ = ["InformationEstimator", "InformationOptions"]
@@ -44,9 +43,7 @@ class InformationEstimator(StrEnum):
         try:
             return cls(name)
         except ValueError:
-            close = difflib.get_close_matches(str(name), list(cls), n=1)
-            hint = f" Did you mean {close[0]}?" if close else ""
-            raise UsageError(f"estimator is {', '.join(cls)}, not {name!r}.{hint}") from None
+            raise UsageError(f"there is no estimator {name!r}; {did_you_mean(str(name), list(cls))}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,8 +171,8 @@ def test_vectors_as_lists_are_vectors(sample):
 
 
 REFUSED = {
-    "an unknown name": ("edges", "vectors", 1, "estimator is edge, edge-4.3.1, "),
-    "no name": (None, "vectors", 1, "not None."),
+    "an unknown name": ("edges", "vectors", 1, "there is no estimator 'edges'; did you mean edge?"),
+    "no name": (None, "vectors", 1, "there is no estimator None; there are edge, "),
     "the plug-in of vectors": ("plug-in", "vectors", 1, "the plug-in estimate is of values (n,)"),
     "neighbours of symbols": ("knn", "symbols", 1, "values that are no vectors are for plug-in, not knn."),
     "the scripts on symbols": ("edge-4.3.1", "symbols", 1, "values that are no vectors are for plug-in"),

@@ -222,7 +222,7 @@ def test_a_layer_with_nan_is_named(bad):
 
 def test_what_cannot_be_measured():
     layers, y = toy(200)
-    with pytest.raises(UsageError, match="estimator is edge, .*, not 'edgy'"):
+    with pytest.raises(UsageError, match="there is no estimator 'edgy'; did you mean edge"):
         information(layers, y, estimator=["edge", "edgy"])
     with pytest.raises(UsageError, match=r"layer 1: vectors \(199, 4\) do not go with 200 labels"):
         information({**layers, "1": layers["1"][1:]}, y, shuffles=5)
