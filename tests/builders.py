@@ -58,7 +58,7 @@ def word_caches(
 
     task = word_task(kind, sizes)
     if kind == "sequence-labelling":
-        how = {"pooling": (), "tokens": "word-first"} | how
+        how = {"pooling": "none", "tokens": True, "token_level": "word-first"} | how
     paths = [folder / f"{name or kind}.{split}.h5" for split in sizes]
     for split, path in zip(sizes, paths, strict=True):
         cache_activations(model, task, split, out=path, **how).close()
