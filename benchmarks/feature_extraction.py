@@ -45,12 +45,10 @@ from transformers.utils import logging
 from probekit import ActivationCache, cache_activations
 from probekit.adaptation.data.text import TextData
 from probekit.adaptation.heads.head import States
-from probekit.adaptation.options import HeadOptions, TrainOptions
+from probekit.adaptation.options import Regime, TrainOptions
 from probekit.adaptation.training.feature_extraction import prepare_feature_extraction
 from probekit.adaptation.training.learners import FeatureExtraction, Inputs
-from probekit.adaptation.training.objective import scorer
 from probekit.adaptation.training.trainer import fit, own_randomness
-from probekit.metrics import metric
 from probekit.models.loading import text_reader
 from probekit.models.transformers.onednn import PrepackedLinear, onednn_available, prepack
 from probekit.tasks import Example, Kind, Split, Task, load_task
@@ -168,11 +166,16 @@ def here(job: Job) -> dict[str, Any]:
     logging.disable_progress_bar()
     splits = ("train", "dev")
     with ActivationCache(job.cache("train")) as train, ActivationCache(job.cache("dev")) as dev, own_randomness(0):
-        parts = prepare_feature_extraction(train, dev, HeadOptions(head=job.case.head))
-        learner, data = parts.learner, [parts.train, parts.dev]
+        options = TrainOptions(
+            regime=Regime.FEATURE_EXTRACTION, head=job.case.head, epochs=job.epochs, learning_rate=1e-3,
+            batch_size=job.batch_size, device="cpu",
+        )  # fmt: skip
+        training = prepare_feature_extraction(train, dev, options)
+        (objective,) = training.objectives
+        learner, data = training.learner, [objective.train, objective.dev]
         weights = sum(p.numel() for p in learner.head.parameters())
-        vectors = float(np.sum(parts.train.length))
-        floor = {"bytes": parts.train.nbytes * len(parts.train), "flops": 6.0 * weights * vectors}
+        vectors = float(np.sum(objective.train.length))
+        floor = {"bytes": objective.train.nbytes * len(objective.train), "flops": 6.0 * weights * vectors}
         if job.side != "cache" or job.case.pooled:
             reader = text_reader(Path(job.model), AutoConfig.from_pretrained(job.model), None)
             task = job.task()
@@ -196,14 +199,10 @@ def here(job: Job) -> dict[str, Any]:
         )
         steps: list[tuple[float, float]] = []
         ends: list[tuple[float, float]] = []
-        main = metric(parts.target.metrics[0])
         with tempfile.TemporaryDirectory(dir=job.work) as out:
+            objective = replace(objective, train=timed, dev=data[1])
             fit(
-                learner, timed, data[1], score=scorer(parts.target), metric=(main.name, main.better == "higher"),
-                groups=parts.groups, out=Path(out), save=lambda *_: None,
-                options=TrainOptions(
-                    epochs=job.epochs, learning_rate=1e-3, weight_decay=0.0, batch_size=job.batch_size
-                ),
+                replace(training, learner=learner, objectives=(objective,)), Path(out), lambda *_: None,
                 watcher=lambda *_: ends.append(clocks()),
                 progress=lambda *_, **__: steps.append(clocks()),
             )  # fmt: skip

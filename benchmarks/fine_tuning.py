@@ -45,11 +45,9 @@ from transformers import (
 from transformers.trainer_callback import PrinterCallback
 from transformers.utils import logging
 
-from probekit.adaptation.options import DEFAULTS, HeadOptions, Regime, TrainOptions
+from probekit.adaptation.options import TrainOptions
 from probekit.adaptation.training.fine_tuning import prepare_fine_tuning
-from probekit.adaptation.training.objective import scorer
 from probekit.adaptation.training.trainer import fit, own_randomness
-from probekit.metrics import metric
 from probekit.tasks import Task, load_task
 
 Told = Callable[..., None]
@@ -75,16 +73,12 @@ def ours(job: Job, told: Told, *, group: bool = False) -> int:
     """Train as `probekit train` does; returns how many word pieces were read, padding left out."""
     task = job.task()
     train, dev = task.split("train").head(job.rows), task.split("dev").head(job.batch_size)
-    options = TrainOptions(**DEFAULTS[Regime.FINE_TUNE] | {"epochs": 1, "batch_size": job.batch_size, "group": group})
+    options = TrainOptions(epochs=1, batch_size=job.batch_size, group=group, device="cpu")
     with own_randomness(0), tempfile.TemporaryDirectory(dir=job.work) as out:
-        parts = prepare_fine_tuning(job.model, task, train, dev, HeadOptions(), options)
-        main = metric(parts.target.metrics[0])
+        training = prepare_fine_tuning(job.model, task, train, dev, options)
         told()
-        fit(
-            parts.learner, parts.train, parts.dev, score=scorer(parts.target), options=options, groups=parts.groups,
-            metric=(main.name, main.better == "higher"), out=Path(out), save=lambda *_: None, progress=told,
-        )  # fmt: skip
-    return int(parts.train.length.sum())
+        fit(training, Path(out), lambda *_: None, progress=told)
+    return int(training.objectives[0].train.length.sum())
 
 
 def plain(job: Job, told: Told) -> int:
@@ -107,13 +101,13 @@ def bare(job: Job, told: Told, *, sampling: str = "random") -> int:
     texts = tokenizer([e.text for e in train], [e.pair for e in train], truncation=True, max_length=limit)
     labels = task.labels("train")
     data = [{k: v[i] for k, v in texts.items()} | {"label": int(labels[i])} for i in range(len(train))]
-    defaults = DEFAULTS[Regime.FINE_TUNE]
+    defaults = TrainOptions()
     torch.manual_seed(0)
     model = AutoModelForSequenceClassification.from_pretrained(job.model, num_labels=len(task.label_names))
     with tempfile.TemporaryDirectory(dir=job.work) as out:
         args = TrainingArguments(
             output_dir=out, num_train_epochs=1, per_device_train_batch_size=job.batch_size, optim="adamw_torch_fused",
-            learning_rate=defaults["learning_rate"], weight_decay=defaults["weight_decay"], warmup_steps=0.1,
+            learning_rate=defaults.learning_rate, weight_decay=defaults.weight_decay, warmup_steps=0.1,
             lr_scheduler_type="linear", max_grad_norm=1.0, train_sampling_strategy=sampling, use_cpu=True, seed=0,
             save_strategy="no", eval_strategy="no", logging_steps=max(1, len(data) // job.batch_size // 10),
             disable_tqdm=True, report_to="none", dataloader_pin_memory=False,

@@ -16,9 +16,12 @@ if TYPE_CHECKING:
     from probekit import plots, report
     from probekit.activations import ActivationCache, cache_activations, inspect, verify
     from probekit.activations.certify import certify
+    from probekit.adaptation.evaluate import evaluate
+    from probekit.adaptation.search.search import search
     from probekit.adaptation.train import train
     from probekit.analyses.comparison import compare, summary
     from probekit.analyses.domains import domains
+    from probekit.analyses.guidelines import guidelines
     from probekit.analyses.information import mi
     from probekit.analyses.mdl import mdl
     from probekit.analyses.probe import probe
@@ -53,6 +56,8 @@ __all__ = [
     "convert",
     "domains",
     "edge",
+    "evaluate",
+    "guidelines",
     "inspect",
     "js_divergence",
     "load_encoder",
@@ -67,6 +72,7 @@ __all__ = [
     "read_rows",
     "report",
     "run_demo",
+    "search",
     "summary",
     "train",
     "verify",
@@ -79,6 +85,9 @@ _HOME = {
     "inspect": "probekit.activations",
     "verify": "probekit.activations",
     "certify": "probekit.activations.certify",
+    "evaluate": "probekit.adaptation.evaluate",
+    "guidelines": "probekit.analyses.guidelines",
+    "search": "probekit.adaptation.search.search",
     "train": "probekit.adaptation.train",
     "run_demo": "probekit.demo",
     "js_divergence": "probekit.domains.divergence",

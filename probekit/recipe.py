@@ -99,7 +99,7 @@ def option(default: Any, help: str, **metadata: Any) -> Any:
     return field(default=default, metadata={"help": help, **metadata})
 
 
-SILENT = ("progress", "wait")
+SILENT = ("progress", "wait", "watcher")
 """Parameters that are no part of a recipe."""
 
 _CURRENT: ContextVar[Recipe | None] = ContextVar("recipe", default=None)
@@ -332,7 +332,15 @@ def parameters(name: str) -> Mapping[str, inspect.Parameter]:
 
 def is_numeric(known: Mapping[str, inspect.Parameter], name: str) -> bool:
     """Whether an argument has a part in the numbers; fields of options say so in their metadata."""
-    return name in known and name not in ("threads", "jobs", "device", "overwrite", "report_to", "model_name")
+    return name in known and name not in (
+        "threads",
+        "jobs",
+        "workers",
+        "device",
+        "overwrite",
+        "report_to",
+        "model_name",
+    )
 
 
 def _hints(name: str) -> dict[str, Any]:

@@ -1,16 +1,39 @@
-"""How something is trained: frozen values, checked when they are made."""
+"""How something is trained: frozen values, checked when they are made. Importing them costs nothing."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from probekit.adaptation.training.schedules import Schedule, Unfreezing
 from probekit.errors import UsageError, did_you_mean
+from probekit.recipe import option
 from probekit.runtime import Dtype
 
-__all__ = ["HeadOptions", "Keep", "Optimizer", "Regime", "TrainOptions", "options_of"]
+__all__ = [
+    "PLAIN",
+    "REGIME_DEFAULTS",
+    "HeadOptions",
+    "Hyperparameters",
+    "Keep",
+    "Optimizer",
+    "Regime",
+    "Schedule",
+    "SearchOptions",
+    "TrainOptions",
+    "Unfreezing",
+    "check_names",
+    "regime_defaults",
+]
+
+
+if TYPE_CHECKING:  # None may be given for what regimes have defaults of; an instance holds a number
+    Count = int
+    Rate = float
+else:
+    Count, Rate = int | None, float | None
 
 
 class Regime(StrEnum):
@@ -27,6 +50,26 @@ class Optimizer(StrEnum):
     BERT_ADAMW = "bert-adamw"
 
 
+class Schedule(StrEnum):
+    """How the learning rate changes from update to update."""
+
+    CONSTANT = "constant"
+    LINEAR = "linear"  # warm-up, then a line from the peak to zero
+    COSINE = "cosine"  # warm-up, then half a cosine from the peak to zero
+    BERT = "bert"  # BERT's own: a line from the peak at the first update to zero, cut off by the warm-up
+    SLANTED_TRIANGULAR = "slanted-triangular"  # ULMFiT's
+
+
+class Unfreezing(StrEnum):
+    """In what order the layers are trained; the top is the head."""
+
+    ALL = "all"  # everything, always
+    TOP = "top"  # the head only
+    GRADUAL = "gradual"  # the head, then one layer more in each epoch (Howard & Ruder 2018, section 3.3)
+    CHAIN_THAW = "chain-thaw"  # the head, then each other layer alone from the bottom, then all (Felbo et al. 2017)
+    SEQUENTIAL = "sequential"  # the head, then all but the embeddings, then all (Chronopoulou et al. 2019)
+
+
 class Keep(StrEnum):
     """Which weights a run ends with: those of the epoch that was best on dev, or of the last."""
 
@@ -34,32 +77,49 @@ class Keep(StrEnum):
     LAST = "last"
 
 
-@dataclass(frozen=True, slots=True)
+REGIME_DEFAULTS: dict[Regime, dict[str, Any]] = {
+    Regime.FINE_TUNE: {"epochs": 3, "learning_rate": 5e-5, "weight_decay": 0.01},
+    Regime.FEATURE_EXTRACTION: {"epochs": 20, "learning_rate": 1e-3, "weight_decay": 0.0},
+}
+"""What stands for None in each regime; in feature extraction the ``PLAIN`` heads learn at ``PLAIN_RATE`` instead."""
+
+PLAIN, PLAIN_RATE = ("linear", "softmax", "crf", "pair", "rating"), 1e-2
+"""Heads without a hidden layer, which learn too little of frozen layers at a rate of 1e-3: the mix stays even."""
+
+
+def regime_defaults(regime: Regime, head: str) -> dict[str, Any]:
+    """The epochs, the learning rate and the weight decay of a regime and a head where none are asked for."""
+    plain = regime is Regime.FEATURE_EXTRACTION and head in PLAIN
+    return REGIME_DEFAULTS[regime] | ({"learning_rate": PLAIN_RATE} if plain else {})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HeadOptions:
     """The task model.
 
-    head : a name of :data:`probekit.adaptation.heads.HEADS`, or "auto". Fine-tuning: a linear layer, on each word's
-        first piece where words are tagged; of ELMo and Skip-thoughts bi-attention for pairs, and a CRF where the tags
-        are spans. Feature extraction: those of the paper, BCN for sentences, ESIM for pairs, BiLSTM-CRF for tags
-        (without the CRF where tags are no spans)
-    pooling : of the linear head, pair and rating: pooler, first, last, mean, mean-all or max; auto takes, when the
-        encoder is trained, the maximum of ELMo, the encoder's pooler, the last piece of a decoder and of Skip-thoughts,
-        the first of other encoders; of cached layers the mean, of Skip-thoughts the last
-    hidden_size, dropout : of the head; its own default for None
-    mix : when the encoder is trained, let the head read a learned mix of all its layers (what enters each block, and
-        its last hidden states) instead of the last; cached layers are always mixed
-    layer_norm : normalise each layer before they are mixed
-    pairs : read the sentences of a pair "joint" (one sequence, which ESIM and bi-attention cut in two) or "separate"
-        (two); auto reads apart for heads that compare sentences and encoders of one at a time (ELMo, Skip-thoughts)
+    The head "auto" is, where the encoder is trained, a linear layer, on each word's first piece where words are
+    tagged; of ELMo and Skip-thoughts bi-attention for pairs, and a CRF where the tags are spans. On cached layers it is
+    the paper's: BCN for sentences, ESIM for pairs, BiLSTM-CRF for tags (without the CRF where tags are no spans).
+
+    The pooling "auto" is, where the encoder is trained, the maximum of ELMo, the encoder's pooler, the last piece of a
+    decoder and of Skip-thoughts, the first of other encoders; of cached layers the mean, of Skip-thoughts the last.
     """
 
-    head: str = "auto"
-    pooling: str = "auto"
-    hidden_size: int | None = None
-    dropout: float | None = None
-    mix: bool = False
-    layer_norm: bool = False
-    pairs: str = "auto"
+    head: str = option(
+        "auto",
+        "auto, linear, bcn; of pairs esim, bi-attention, of pairs read apart pair, rating; of word tags "
+        "softmax, crf, bilstm, bilstm-crf. auto fine-tunes with linear or softmax (of ELMo and Skip-"
+        "thoughts, bi-attention for pairs and crf for spans), and extracts with the paper's: bcn, esim, "
+        "bilstm-crf.",
+    )
+    pooling: str = option("auto", "Of linear, pair and rating: auto, pooler, first, last, mean, mean-all or max.")
+    pairs: str = option(
+        "auto", "auto (as head and model read them), joint (esim and bi-attention cut it in two) or separate."
+    )
+    hidden_size: int | None = option(None, "Of the head.")
+    dropout: float | None = option(None, "Of the head.")
+    mix: bool = option(False, "Fine-tune with a head that reads a learned mix of all layers, not the last one.")
+    layer_norm: bool = option(False, "Normalise each layer before the mix.")
 
     def __post_init__(self) -> None:
         _check(self.pairs in ("auto", "joint", "separate"), "pairs", self.pairs, "auto, joint or separate")
@@ -67,84 +127,157 @@ class HeadOptions:
         _check(self.dropout is None or 0 <= self.dropout < 1, "dropout", self.dropout, "from 0 to below 1")
 
 
-@dataclass(frozen=True, slots=True)
-class TrainOptions:
-    """The training.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hyperparameters(HeadOptions):
+    """What determines the numbers of a training beside its data and its model; what a search may vary.
 
-    epochs, learning_rate, weight_decay : None takes the regime's default: 3, 5e-5 and 0.01 in fine-tuning; 20, 1e-3 and
-        0 in feature extraction, where heads without a hidden layer learn at 1e-2
-    accumulation : batches whose gradients are added up before each step
-    max_grad_norm : clip gradients at this norm; 0 for not at all
-    schedule, warmup : of the learning rate; warm-up as a share of all steps. cut, ratio : of the slanted triangle
-    layer_factor : the learning rate of each layer over that of the layer above
-    unfreezing : which layers are trained when
-    dtype : float32, or mixed precision in bfloat16 or float16
-    group : put texts of like length together
-    window : bytes of a token cache that are shuffled as one
-    patience : epochs without a better dev metric after which training ends; never for None
-    save_at : steps at which to leave a checkpoint: "10,20,50", "epochs", "log-spaced"; none for ""
+    ``epochs``, ``learning_rate`` and ``weight_decay`` may be given as None: they become those of the regime and the
+    head (:func:`regime_defaults`), so that whoever reads them finds numbers.
     """
 
-    epochs: int | None = None
-    batch_size: int = 32
-    learning_rate: float | None = None
-    weight_decay: float | None = None
-    accumulation: int = 1
-    max_grad_norm: float = 1.0
-    optimizer: Optimizer = Optimizer.ADAMW
-    schedule: Schedule = Schedule.LINEAR
-    warmup: float = 0.1
-    cut: float = 0.1
-    ratio: float = 32.0
-    layer_factor: float = 1.0
-    unfreezing: Unfreezing = Unfreezing.ALL
-    dtype: Dtype = Dtype.FLOAT32
-    group: bool = True
-    window: int = 2 << 30
-    gradient_checkpointing: bool = False
-    seed: int = 0
-    keep: Keep = Keep.BEST
-    patience: int | None = None
-    save_at: str = ""
+    regime: Regime = option(Regime.FINE_TUNE, "fine-tune, or feature-extraction (frozen encoder).")
+    epochs: Count = option(None, "3 for fine-tuning, 20 for feature extraction.")
+    batch_size: int = option(32, "Examples in a batch.")
+    accumulation: int = option(1, "Batches before each step.")
+    learning_rate: Rate = option(
+        None,
+        "Its peak: 5e-5 for fine-tuning; 1e-3 for feature extraction, 1e-2 with heads without a hidden layer.",
+    )
+    weight_decay: Rate = option(None, "Not of biases and norms: .01 for fine-tuning, else 0.")
+    optimizer: Optimizer = option(Optimizer.ADAMW, "adamw, or bert-adamw (without bias correction).")
+    schedule: Schedule = option(Schedule.LINEAR, "linear, cosine, constant, bert or slanted-triangular.")
+    warmup: float = option(0.1, "Share of the steps.")
+    cut: float = option(0.1, "Of the slanted triangle: share of the steps that rise.")
+    ratio: float = option(32.0, "Of the slanted triangle: highest over lowest rate.")
+    layer_factor: float = option(1.0, "Discriminative rates: each layer's over that of the one above, such as 0.4.")
+    unfreezing: Unfreezing = option(Unfreezing.ALL, "all, top (frozen encoder), gradual, chain-thaw or sequential.")
+    max_grad_norm: float = option(1.0, "Clip gradients; 0 for not at all.")
+    dtype: Dtype = option(Dtype.FLOAT32, "float32, or mixed precision in bfloat16 or float16.")
+    group: bool = option(True, "Batch texts of like length together.")
+    window: int = option(2 << 30, "Bytes of a token cache that are shuffled as one.")
+    gradient_checkpointing: bool = option(False, "Less memory for more time, for large encoders.")
+    keep: Keep = option(Keep.BEST, "Weights of the best epoch on dev, or of the last.")
+    patience: int | None = option(None, "End after so many epochs without a better one.")
+    save_at: str = option("", "Checkpoints: steps such as 10,20,50, or epochs, or log-spaced.")
+    seed: int = option(0, "Of initial weights, order and dropout.")
 
     def __post_init__(self) -> None:
-        kinds = {"optimizer": Optimizer, "schedule": Schedule, "unfreezing": Unfreezing, "dtype": Dtype, "keep": Keep}
+        HeadOptions.__post_init__(self)
+        kinds = {
+            "regime": Regime, "optimizer": Optimizer, "schedule": Schedule, "unfreezing": Unfreezing, "dtype": Dtype,
+            "keep": Keep,
+        }  # fmt: skip
         for name, kind in kinds.items():
             object.__setattr__(self, name, _choice(kind, getattr(self, name), name))
+        for name, value in regime_defaults(self.regime, self.head).items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
         for name in ("epochs", "batch_size", "accumulation", "patience", "window"):
             value = getattr(self, name)
             _check(value is None or value >= 1, name, value, "1 or more")
-        _check(self.learning_rate is None or self.learning_rate > 0, "learning_rate", self.learning_rate, "above 0")
-        _check(self.weight_decay is None or self.weight_decay >= 0, "weight_decay", self.weight_decay, "0 or more")
+        _check(self.learning_rate > 0, "learning_rate", self.learning_rate, "above 0")
+        _check(self.weight_decay >= 0, "weight_decay", self.weight_decay, "0 or more")
         _check(self.max_grad_norm >= 0, "max_grad_norm", self.max_grad_norm, "0 or more")
         _check(0 <= self.warmup < 1, "warmup", self.warmup, "from 0 to below 1")
         _check(0 <= self.cut < 1, "cut", self.cut, "from 0 to below 1")
         _check(self.ratio >= 1, "ratio", self.ratio, "1 or more")
         _check(0 < self.layer_factor <= 1, "layer_factor", self.layer_factor, "above 0, at most 1")
 
-
-DEFAULTS: dict[Regime, dict[str, Any]] = {
-    Regime.FINE_TUNE: {"epochs": 3, "learning_rate": 5e-5, "weight_decay": 0.01},
-    Regime.FEATURE_EXTRACTION: {"epochs": 20, "learning_rate": 1e-3, "weight_decay": 0.0},
-}
-"""The defaults of each regime; in feature extraction some heads have ``LINEAR_RATE`` instead."""
-
-LINEAR, LINEAR_RATE = ("linear", "softmax", "crf", "pair", "rating"), 1e-2
-"""Heads without a hidden layer, which learn too little of frozen layers at a rate of 1e-3: the mix stays even."""
+    def numbers(self) -> dict[str, Any]:
+        """The hyper-parameters alone, by name: of :class:`TrainOptions` not the data, the model and the places."""
+        names = {f.name for f in fields(Hyperparameters)}
+        return {name: value for name, value in asdict(self).items() if name in names}
 
 
-def options_of(regime: Regime, given: dict[str, Any]) -> tuple[HeadOptions, TrainOptions]:
-    """Both kinds of options from one mapping, the regime's defaults filled in; UsageError for an unknown name."""
-    names = {kind: {f.name for f in fields(kind)} for kind in (HeadOptions, TrainOptions)}
-    known = sorted(names[HeadOptions] | names[TrainOptions])
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainOptions(Hyperparameters):
+    """All that ``probekit train`` takes beside the task, the model and the run's folder."""
+
+    data_dir: Path | None = option(None, "Folder with the task's files; the hub without it.")
+    train: str = option("train", "Split to learn from.")
+    dev: str = option("dev", "Split to evaluate on after each epoch.")
+    test: str | None = option(None, "Split to evaluate on once, at the end.")
+    limit: int | None = option(None, "Learn from the first N examples only.")
+    revision: str | None = option(None, "Branch, tag or commit of a hub model.")
+    random_weights: int | None = option(None, "Control: begin with a re-initialised encoder.", metavar="SEED")
+    max_length: int | None = option(None, "Most pieces of a sequence.")
+    model_name: str | None = option(None, "Name in tables.")
+    run_name: str | None = option(None, "Name of the run in tables; its folder's without it.")
+    variant: str = option("", "Name in tables of what sets the run apart from others of its task, model and regime.")
+    layers: tuple[int | str, ...] | None = option(
+        None,
+        "Layers to mix in feature extraction, such as 0,6,12; all without it, the widest where they differ in width.",
+    )
+    caches: Path | None = option(
+        None, "Folder for the caches of feature extraction; data_cache/ without it.", metavar="FOLDER"
+    )
+    device: str = option("auto", "auto, cpu, cuda, cuda:N or mps.")
+    report_to: str = option("none", "tensorboard, wandb …, as transformers names them.")
+    overwrite: bool = option(False, "Replace another run.")
+
+    def __post_init__(self) -> None:
+        Hyperparameters.__post_init__(self)
+        _check(self.limit is None or self.limit >= 1, "limit", self.limit, "1 or more")
+        for role, split in (("evaluate", self.dev), ("test", self.test)):
+            if split == self.train:
+                raise UsageError(f"the split to {role} on is {split!r}, which is what is learned from; choose another.")
+        if self.regime is Regime.FINE_TUNE and not (self.caches is None and self.layers is None):
+            raise UsageError("caches and layers are for feature extraction; fine-tuning runs the encoder itself.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluateOptions:
+    """On what a run is evaluated, and with which model and device."""
+
+    task: tuple[str, ...] | None = option(
+        None, "Task with the labels of the one that it learned, which it is without it; may be repeated."
+    )
+    split: str = option("test", "Split of the task.")
+    data_dir: Path | None = option(None, "Folder with the task's files; the hub without it.")
+    cache: Path | None = option(
+        None, "For feature extraction: a cache of the same model, instead of a task.", metavar="CACHE.h5"
+    )
+    model: str | None = option(None, "For feature extraction: where the frozen model is, if it was moved.")
+    caches: Path | None = option(None, "Folder for the caches of feature extraction; data_cache/ without it.")
+    batch_size: int = option(32, "Examples in a batch.")
+    device: str = option("auto", "auto, cpu, cuda, cuda:N or mps.")
+
+    def __post_init__(self) -> None:
+        _check(self.batch_size >= 1, "batch_size", self.batch_size, "1 or more")
+        if self.cache is not None and self.task:
+            raise UsageError("--cache and --task both say what to evaluate on; give one of them.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOptions:
+    """What replaces the keys of a space, and where its trials run."""
+
+    task: str | None = option(None, "Instead of the file's.")
+    model: str | None = option(None, "Instead of the file's.")
+    data_dir: Path | None = option(None, "Folder of the task's files.")
+    limit: int | None = option(None, "Learn from the first examples only.")
+    trials: int | None = option(None, "How many settings to try.")
+    seeds: int | None = option(None, "How often the best is trained again.")
+    seed: int | None = option(None, "Of the search, and the first of the best.")
+    test: str | None = option(None, 'Split that the best is evaluated on, once a seed; "" for none.')
+    workers: int = option(1, "Processes that train at the same time; with cuda or auto, they share the GPUs.")
+    device: str = option("auto", "auto, cpu, cuda, cuda:N or mps.")
+
+    def __post_init__(self) -> None:
+        _check(self.workers >= 1, "workers", self.workers, "1 or more")
+
+    def instead(self) -> dict[str, Any]:
+        """What replaces the keys of a space."""
+        own = {name: value for name, value in asdict(self).items() if name not in ("workers", "device")}
+        return own | {"data_dir": None if self.data_dir is None else str(self.data_dir)}
+
+
+def check_names(given: Iterable[str], known: type[HeadOptions] = Hyperparameters) -> None:
+    """Raise UsageError for the first name that is no option of training."""
+    names = sorted(f.name for f in fields(known))
     for name in given:
-        if name not in known:
-            raise UsageError(f"there is no option {name!r} of training; {did_you_mean(name, known, most=2)}")
-    set_ = {k: v for k, v in given.items() if v is not None}
-    if regime is Regime.FEATURE_EXTRACTION and given.get("head") in LINEAR:
-        set_ = {"learning_rate": LINEAR_RATE} | set_
-    head = HeadOptions(**{k: v for k, v in set_.items() if k in names[HeadOptions]})
-    return head, TrainOptions(**DEFAULTS[regime] | {k: v for k, v in set_.items() if k in names[TrainOptions]})
+        if name not in names:
+            raise UsageError(f"there is no option {name!r} of training; {did_you_mean(name, names, most=2)}")
 
 
 def _choice(kind: type[StrEnum], value: str, name: str) -> StrEnum:

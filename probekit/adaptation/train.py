@@ -4,174 +4,122 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import fields, replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from probekit.activations import ActivationCache, cache_activations
-from probekit.adaptation.data.batches import Data
 from probekit.adaptation.data.cached import PooledData, TokenData
-from probekit.adaptation.options import HeadOptions, Regime, TrainOptions, options_of
+from probekit.adaptation.data.task_spec import TaskSpec
+from probekit.adaptation.options import Regime, TrainOptions, check_names
 from probekit.adaptation.runs.evaluation import restore
 from probekit.adaptation.runs.folder import ROWS, begin, kept, locked_run, publish, read_card, save_folder, write_card
-from probekit.adaptation.runs.predictions import say
-from probekit.adaptation.runs.rows import rows_of
-from probekit.adaptation.training.feature_extraction import MODEL, cache_wanted, prepare_feature_extraction
-from probekit.adaptation.training.fine_tuning import prepare_fine_tuning
-from probekit.adaptation.training.objective import Target, check_labels, scorer
-from probekit.adaptation.training.parts import Parts
-from probekit.adaptation.training.trainer import Watcher, fit, own_randomness
+from probekit.adaptation.runs.predictions import predict
+from probekit.adaptation.runs.rows import columns_of, training_rows
+from probekit.adaptation.runs.run import Run, open_run
+from probekit.adaptation.training.feature_extraction import MODEL, cache_wanted, check_apart, prepare_feature_extraction
+from probekit.adaptation.training.fine_tuning import identity_of, prepare_fine_tuning
+from probekit.adaptation.training.objective import Objective, Training, Watcher
+from probekit.adaptation.training.trainer import History, fit, own_randomness
 from probekit.errors import NonFiniteError, UsageError
 from probekit.files import slug
-from probekit.metrics import metric
 from probekit.models.find import resolve_model
 from probekit.models.folder import model_type
-from probekit.models.identity import RUN_FORMAT, identify
-from probekit.rows import evidence, read_rows, write_rows
+from probekit.models.identity import RUN_FORMAT
+from probekit.recipe import Read, Recipe, public
+from probekit.rows import write_rows
+from probekit.rows.card import environment, make_card
+from probekit.rows.result import EXAMPLES
 from probekit.runtime import Dtype, Progress, no_progress, processes, resolve_device
 from probekit.tasks import load_task
-from probekit.tasks.task import Kind, Task
-
-if TYPE_CHECKING:
-    import pandas as pd
+from probekit.tasks.task import Task
 
 __all__ = ["Run", "train", "train_on_caches"]
 
 log = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A finished run.
-
-    path : its folder; card : what stands in its probekit.json; rows : metrics along training, as rows
-    """
-
-    path: Path
-    card: dict[str, Any]
-    rows: pd.DataFrame
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        """Metrics and loss on dev of the weights that were kept."""
-        return dict(self.card["metrics"])
-
-    @property
-    def test(self) -> dict[str, float] | None:
-        """The same on the test split, where that was asked for."""
-        return self.card["test"]
+Source = Mapping[str, str | None]
+"""Where the task, and a frozen model, are found again."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """What was asked for, beside data and model."""
-
-    regime: Regime
-    head: HeadOptions
-    options: TrainOptions
-    splits: tuple[str, str, str | None]
-    device: str
-    report_to: str
-    overwrite: bool
-    watcher: Watcher | None
-    progress: Progress
-    run_name: str | None
-    source: Mapping[str, str | None] | None = None  # where the task, and a frozen model, are found again
-
-    def identity(self) -> dict[str, Any]:
-        """What determines the numbers."""
-        return {"regime": self.regime, **asdict(self.head), **asdict(self.options), "splits": self.splits}
-
-
+@public(options=TrainOptions)
 def train(
     task: str | Path | Task,
     model: str | Path,
     out: str | Path,
     *,
-    regime: str = "fine-tune",
-    data_dir: str | Path | None = None,
-    splits: tuple[str, str] = ("train", "dev"),
-    test: str | None = None,
-    limit: int | None = None,
-    revision: str | None = None,
-    random_weights: int | None = None,
-    max_length: int | None = None,
-    model_name: str | None = None,
-    run_name: str | None = None,
-    caches: str | Path | None = None,
-    layers: Sequence[int | str] | None = None,
-    device: str = "auto",
-    report_to: str = "none",
-    overwrite: bool = False,
+    options: TrainOptions,
     watcher: Watcher | None = None,
     progress: Progress = no_progress,
-    **options: Any,
 ) -> Run:
     """Fine-tune a model on a task, or train a task model on its frozen, cached layers.
 
     The same call again returns a finished run at once, and takes an interrupted one up after its last whole epoch; it
     then ends with the numbers of an uninterrupted one.
 
-    task, data_dir, splits : what is learned, and the splits to learn from and to evaluate on
-    test : evaluate the weights that are kept on this split, too; limit : learn from the first examples only
-    model, revision, random_weights, max_length : the encoder, as ``load_encoder`` takes them
-    model_name : its name in tables; the hub id or the folder's name for None. To that of a checkpoint of another run
-        its run and step are added: "bert@cola-step-4"
-    regime : "fine-tune" or "feature-extraction"
-    run_name : the run's name in tables, its rows' ``checkpoint``; the name of its folder for None
-    caches : folder for feature extraction's caches (data_cache/ for None); layers : those of them that are mixed, all
-        for None, or where they differ in width (Skip-thoughts) the widest
-    report_to : "tensorboard", "wandb" … (comma-separated), as transformers names them
-    watcher : told the metrics after each epoch
-    options : the fields of :class:`HeadOptions` and :class:`TrainOptions`
-    Raises UsageError, DataError, ModelError, NonFiniteError (the loss), CacheMismatch, CacheBusy.
+    Parameters
+    ----------
+    task : str, Path or Task
+        Name of a task, a TOML file, or a task made in Python.
+    model : str or Path
+        The encoder, as ``load_encoder`` takes it. A checkpoint of another run goes by the name
+        "bert@cola-step-4" in tables.
+    out : str or Path
+        Folder of the run.
+    options : TrainOptions
+        ``regime``, ``train``, ``dev``, ``test``, ``head``, ``learning_rate``, ``seed`` …; they may be given one by one.
+    watcher : callable, optional
+        Told the metrics after each epoch, ``watcher(epoch, metrics)``; what it raises ends the training.
+    progress : callable
+        Told how far the work is.
+
+    Returns
+    -------
+    Run
+        Its folder, its card, the metrics along training as rows, and what it predicts of dev and test.
+
+    Raises
+    ------
+    UsageError
+        Options that do not fit each other, the task or the model; another run in ``out``.
+    DataError
+        Examples without labels, or labels that cannot be learned.
+    ModelError, CacheMismatch, CacheBusy
+        As loading and caching raise them.
+    NonFiniteError
+        The loss is no number.
+
+    Examples
+    --------
+    >>> run = probekit.train("cola", "bert-base-uncased", "runs/cola", learning_rate=2e-5)  # doctest: +SKIP
+    >>> run.metrics["matthews"]  # doctest: +SKIP
     """
-    chosen = _regime(regime)
-    if splits[0] == splits[1]:
-        raise UsageError(f"the split to evaluate on is {splits[1]!r}, which is what is learned from; choose another.")
-    if limit is not None and limit < 1:
-        raise UsageError(f"limit is {limit}; it must be 1 or more.")
-    head, how = options_of(chosen, options)
-    source = None if isinstance(task, Task) else _source(str(task), data_dir)
-    task = task if isinstance(task, Task) else load_task(str(task), data_dir=data_dir)
-    first, second = task.split(splits[0]).head(limit), task.split(splits[1])
-    third = None if test is None else task.split(test)
-    for part in (first, second, *([third] if third else [])):
+    how, recipe = options, Recipe.of("train", {"task": task, "model": model, "out": out, **_asdict(options)})
+    source = None if isinstance(task, Task) else _source(str(task), how.data_dir)
+    task = task if isinstance(task, Task) else load_task(str(task), data_dir=how.data_dir)
+    splits = [task.split(how.train).head(how.limit), task.split(how.dev)]
+    splits += [] if how.test is None else [task.split(how.test)]
+    for part in splits:
         if not len(part):
             raise UsageError(f"{task.name} {part.name} has no examples; there is nothing to learn from.")
-    asked = _Asked(
-        chosen, head, how, (*splits, test), device, report_to, overwrite, watcher, progress, run_name, source
-    )  # fmt: skip
-    encoder: dict[str, Any] = {"revision": revision, "random_weights": random_weights}
-    limits: dict[str, Any] = {"max_length": max_length, "model_name": model_name}
-    if chosen is Regime.FINE_TUNE:
-        if caches is not None or layers is not None:
-            raise UsageError("caches and layers are for feature extraction; fine-tuning runs the encoder itself.")
-        data = {"task": task.name, "data": [first.digest(), second.digest()], "max_length": max_length}
-        identity = data | {"model": identify(model, **encoder, name=model_name)}
-        return _run(
-            lambda: prepare_fine_tuning(model, task, first, second, head, how, **encoder, **limits),
-            lambda: third, Path(out), asked, identity,
-        )  # fmt: skip
-    wanted = cache_wanted(head, Target.of_task(task, splits[0]), model_type(resolve_model(model, revision)))
+    if how.regime is Regime.FINE_TUNE:
+        identity = {
+            "task": task.name, "data": [part.digest() for part in splits[:2]], "max_length": how.max_length,
+            "model": identity_of(model, how),
+        }  # fmt: skip
+        first, second, *third = splits
+
+        def prepare(how: TrainOptions) -> Training:
+            return prepare_fine_tuning(model, task, first, second, how, test=third[0] if third else None)
+
+        return _run(prepare, Path(out), how, identity, recipe, source=source, watcher=watcher, progress=progress)
     with ExitStack() as stack:
-        made = [
-            stack.enter_context(
-                cache_activations(
-                    model, task, split, limit=limit if split == splits[0] else None, device=device, progress=progress,
-                    out=None if caches is None else f"{caches}/",
-                    **encoder, **limits, **wanted,
-                )
-            )
-            for split in (*splits, *([test] if test else []))
-        ]  # fmt: skip
-        return train_on_caches(
-            made[0], made[1], out, test=made[2] if test else None, layers=layers, run_name=run_name, device=device,
-            report_to=report_to, overwrite=overwrite, watcher=watcher, progress=progress,
-            source=source and source | {"model": _place(model)}, **options,
-        )  # fmt: skip
+        made = [stack.enter_context(cache) for cache in _caches(task, model, how, progress)]
+        source = source and source | {"model": _place(model)}
+        return _run_on_caches(made, Path(out), how, recipe, source=source, watcher=watcher, progress=progress)
 
 
 def train_on_caches(
@@ -180,14 +128,9 @@ def train_on_caches(
     out: str | Path,
     *,
     test: ActivationCache | str | Path | None = None,
-    layers: Sequence[int | str] | None = None,
-    run_name: str | None = None,
-    device: str = "auto",
-    report_to: str = "none",
-    overwrite: bool = False,
+    source: Source | None = None,
     watcher: Watcher | None = None,
     progress: Progress = no_progress,
-    source: Mapping[str, str | None] | None = None,
     **options: Any,
 ) -> Run:
     """Feature extraction from caches that are there already; see :func:`train`.
@@ -195,26 +138,48 @@ def train_on_caches(
     source : ``task``, ``data_dir`` and ``model``, as :func:`train` takes them, by which the run can be evaluated on
         other texts
     """
-    head, how = options_of(Regime.FEATURE_EXTRACTION, options)
+    check_names(options, TrainOptions)
     with ExitStack() as stack:
-        one, two, three = (None if c is None else stack.enter_context(_opened(c)) for c in (train, dev, test))
-        assert one is not None
-        assert two is not None
-        splits = (one.spec["split"], two.spec["split"], None if three is None else three.spec["split"])
-        asked = _Asked(
-            Regime.FEATURE_EXTRACTION, head, how, splits, device, report_to, overwrite, watcher, progress, run_name,
-            source,
+        made = [stack.enter_context(_opened(cache)) for cache in (train, dev, test) if cache is not None]
+        check_apart(made[0], made[1])
+        splits = dict(zip(("train", "dev", "test"), (cache.spec["split"] for cache in made), strict=False))
+        how = TrainOptions(**{"regime": Regime.FEATURE_EXTRACTION, **options, **splits})
+        return _run_on_caches(made, Path(out), how, None, source=source, watcher=watcher, progress=progress)
+
+
+def _caches(task: Task, model: str | Path, options: TrainOptions, progress: Progress) -> Iterator[ActivationCache]:
+    """The caches of train, dev and test that the head reads."""
+    spec = TaskSpec.of_task(task, options.train)
+    wanted = cache_wanted(options, spec, model_type(resolve_model(model, options.revision)))
+    for split in filter(None, (options.train, options.dev, options.test)):
+        yield cache_activations(
+            model, task, split, limit=options.limit if split == options.train else None, device=options.device,
+            progress=progress, out=None if options.caches is None else f"{options.caches}/",
+            revision=options.revision, random_weights=options.random_weights, max_length=options.max_length,
+            model_name=options.model_name, **wanted,
         )  # fmt: skip
-        identity = {
-            "task": one.spec["task"],
-            "data": [c.spec["data_digest"] for c in (one, two)],
-            "model": {key: one.spec.get(key) for key in MODEL},
-            "cache": {key: one.spec.get(key) for key in ("pairs", "tokens", "store")},
-            "layers": layers,
-        }
-        return _run(
-            lambda: prepare_feature_extraction(one, two, head, layers=layers), lambda: three, Path(out), asked, identity
-        )
+
+
+def _run_on_caches(
+    caches: Sequence[ActivationCache], out: Path, options: TrainOptions, recipe: Recipe | None, **more: Any
+) -> Run:
+    train, dev, *test = caches
+    identity = {
+        "task": train.spec["task"],
+        "data": [c.spec["data_digest"] for c in (train, dev)],
+        "model": {key: train.spec.get(key) for key in MODEL},
+        "cache": {key: train.spec.get(key) for key in ("pairs", "tokens", "store")},
+        "layers": None if options.layers is None else [str(layer) for layer in options.layers],
+    }
+
+    def prepare(how: TrainOptions) -> Training:
+        return prepare_feature_extraction(train, dev, how, test=test[0] if test else None)
+
+    return _run(prepare, out, options, identity, recipe, **more)
+
+
+def _asdict(options: TrainOptions) -> dict[str, Any]:
+    return {f.name: getattr(options, f.name) for f in fields(options)}
 
 
 def _source(task: str, data_dir: str | Path | None) -> dict[str, str | None]:
@@ -236,102 +201,101 @@ def _opened(cache: ActivationCache | str | Path) -> AbstractContextManager[Activ
     return nullcontext(cache) if isinstance(cache, ActivationCache) else ActivationCache(cache)
 
 
-def _regime(name: str) -> Regime:
-    try:
-        return Regime(name)
-    except ValueError:
-        raise UsageError(f"regime is {name!r}; it is one of {', '.join(Regime)}.") from None
-
-
 def _run(
-    prepare: Callable[[], Parts], test: Callable[[], Any], out: Path, asked: _Asked, identity: Mapping[str, Any]
+    prepare: Callable[[TrainOptions], Training],
+    out: Path,
+    options: TrainOptions,
+    identity: Mapping[str, Any],
+    recipe: Recipe | None,
+    *,
+    source: Source | None,
+    watcher: Watcher | None,
+    progress: Progress,
 ) -> Run:
-    """The run in ``out``: found finished, gone on with, or begun."""
-    identity = json.loads(json.dumps({**identity, **asked.identity()}))
-    with locked_run(out), own_randomness(asked.options.seed):
-        done = begin(out, identity, overwrite=asked.overwrite)
+    """The run in ``out``: found finished, gone on with, or begun; source : where its task and model are found again."""
+    splits = (options.train, options.dev, options.test)
+    identity = json.loads(json.dumps({**identity, **options.numbers(), "splits": splits}))
+    with locked_run(out), own_randomness(options.seed):
+        done = begin(out, identity, overwrite=options.overwrite)
         if done is not None:
-            return Run(out, done, read_rows(out / ROWS))
-        options, device = asked.options, resolve_device(asked.device)
-        if options.dtype is Dtype.FLOAT16 and not device.startswith("cuda"):
-            raise UsageError(f"float16 is for training on a GPU, not on {device}; choose bfloat16 or float32.")
-        parts = prepare()
-        source = test()
-        held_out = None if source is None else parts.read(source)
-        check_labels(parts.target, parts.train, parts.dev, held_out)
-        data = {
-            s: d for s, d in zip(asked.splits, (parts.train, parts.dev, held_out), strict=True) if s and d is not None
-        }
-        for split in data:
-            _warn(parts.target.task, split, data[split])
-        card = _card(parts, asked, identity, out)
+            return open_run(out, done)
+        options = replace(options, device=resolve_device(options.device))
+        if options.dtype is Dtype.FLOAT16 and not options.device.startswith("cuda"):
+            raise UsageError(f"float16 is for training on a GPU, not on {options.device}; choose bfloat16 or float32.")
+        training = prepare(options)
+        for objective in training.objectives:
+            objective.check_labels()
+            _warn(objective, options)
+        card = _card(training, out, recipe) | {"source": source, "identity": identity}
         write_card(out, card)
-        score, main = scorer(parts.target), metric(parts.target.metrics[0])
 
         def save(folder: Path, step: int, metrics: Mapping[str, float]) -> None:
             own = {"step": step, "metrics": dict(metrics), "complete": True}
-            save_folder(folder, parts.learner.state_dict(), card | own, parts.source, prefix=parts.prefix)
+            save_folder(
+                folder, training.learner.state_dict(), card | own, training.source, prefix=training.prefix
+            )  # fmt: skip
 
         try:
-            fitted = fit(
-                parts.learner, parts.train, parts.dev, score=score, metric=(main.name, main.better == "higher"),
-                groups=parts.groups, options=options, out=out, save=save, device=device, report_to=asked.report_to,
-                watcher=asked.watcher, progress=asked.progress,
-            )  # fmt: skip
+            history = fit(training, out, save, watcher=watcher, progress=progress)
         except NonFiniteError as error:
             write_card(out, card | {"failed": str(error)})  # other options may take its place
             raise
-        restore(parts.learner, kept(out))
-        said = {
-            split: say(parts.learner, one, parts.target, batch_size=options.batch_size, device=device)
-            for split, one in data.items()
-            if one is not parts.train
-        }
-        about = _about(card, parts, asked)
-        rows = rows_of(
-            fitted.log, about, (*parts.target.metrics, _loss(parts.target)), splits=asked.splits, layers=parts.layers,
-            sizes={split: {"n": len(one), "unread_words": one.unread} for split, one in data.items()},
-            kept=fitted.step, said=said,
-        )  # fmt: skip
-        made = {key: card[key] for key in ("command", "versions", "git", "created", "seeds")}
-        if not processes()[0]:
-            for split, one in said.items():
-                table = one.table({**about, "split": split, "step": fitted.step})
-                table.write(out / f"{slug(split)}.examples.parquet")
-            write_rows(rows, out / ROWS, made | {"arguments": identity, "durations": {"training": fitted.seconds}})
-        done = card | {
-            "complete": True, "step": fitted.step, "total_steps": fitted.total, "metrics": fitted.metrics,
-            "test": said[asked.splits[2]].metrics if asked.splits[2] else None, "seconds": round(fitted.seconds, 1),
-        }  # fmt: skip
-        publish(out, done)
-        return Run(out, read_card(out), rows)
+        return _finish(training, history, out, card, recipe)
 
 
-def _about(card: Mapping[str, Any], parts: Parts, asked: _Asked) -> dict[str, Any]:
-    """The columns of all rows of a run."""
-    return {
-        "task": card["task"],
-        "model": card["model"],
-        "checkpoint": card["run"],
-        "representation": parts.head["pooling"] or "tokens",
-        "estimator": f"{asked.regime} {parts.head['head']}",
-        "target": "gold",
-        "seed": asked.options.seed,
-    }
-
-
-def _loss(target: Target) -> str:
-    return "mean-squared-error" if target.kind is Kind.REGRESSION else "log-loss"
-
-
-def _warn(task: str, split: str, data: Data) -> None:
-    """Tell what of a split is not read."""
-    if data.truncated:
-        log.warning(
-            "%d texts of %s %s are longer than what is read; their ends are cut off.", data.truncated, task, split
+def _finish(training: Training, history: History, out: Path, card: dict[str, Any], recipe: Recipe | None) -> Run:
+    """The run that a training leaves: evaluated, written, published."""
+    options, (objective,) = training.options, training.objectives
+    restore(training.learner, kept(out))
+    found = {
+        role: predict(
+            training.learner, data, objective.task, module=objective.module, batch_size=options.batch_size,
+            device=options.device,
         )
-    if data.unread:
-        log.warning("%d words of %s %s are cut off or unreadable; they are left out.", data.unread, task, split)
+        for role, data in (("dev", objective.dev), ("test", objective.test))
+        if data is not None
+    }  # fmt: skip
+    about = columns_of(card)
+    rows = training_rows(training, history, about, found)
+    tables = [
+        one.table({**about, "split": getattr(options, role), "step": history.step}) for role, one in found.items()
+    ]
+    if not processes()[0]:
+        for table in tables:
+            table.write(out / f"{slug(table.split)}{EXAMPLES}")
+        reads, seconds = _reads(card), {"train": history.seconds}
+        write_rows(rows, out / ROWS, {} if recipe is None else make_card(recipe, reads, seconds))
+    outcome = {
+        "complete": True, "step": history.step, "total_steps": history.total, "metrics": history.metrics,
+        "test": found["test"].metrics if "test" in found else None, "seconds": round(history.seconds, 1),
+    }  # fmt: skip
+    publish(out, card | outcome)
+    return Run(rows, tuple(tables), recipe, _reads(card), {"train": history.seconds}, read_card(out), out)
+
+
+def _reads(card: Mapping[str, Any]) -> tuple[Read, ...]:
+    """What a run was made of: the examples of train and dev, and the pretrained model."""
+    source = card["source"] or {}
+    splits = zip(card["splits"], card["identity"]["data"], strict=False)
+    data = [Read(str(source.get("task") or card["task"]), "data", d, {"split": split}) for split, d in splits]
+    model = Read(str(source.get("model") or card["model"]), "model", str(card["encoder"].get("weights_digest") or ""))
+    return (*data, model)
+
+
+def _warn(objective: Objective, options: TrainOptions) -> None:
+    """Tell what of each split is not read."""
+    for role in ("train", "dev", "test"):
+        data, split = getattr(objective, role), getattr(options, role)
+        if data is not None and data.truncated:
+            log.warning(
+                "%d texts of %s %s are longer than what is read; their ends are cut off.",
+                *(data.truncated, objective.task.name, split),
+            )
+        if data is not None and data.unread:
+            log.warning(
+                "%d words of %s %s are cut off or unreadable; they are left out.",
+                *(data.unread, objective.task.name, split),
+            )
 
 
 def _called(encoder: Mapping[str, Any]) -> str:
@@ -340,30 +304,32 @@ def _called(encoder: Mapping[str, Any]) -> str:
     return name if run is None else f"{name}@{run}-step-{encoder['step']}"
 
 
-def _card(parts: Parts, asked: _Asked, identity: Mapping[str, Any], out: Path) -> dict[str, Any]:
+def _card(training: Training, out: Path, recipe: Recipe | None) -> dict[str, Any]:
     """The card of a run that begins."""
-    made = evidence(seeds={"seed": asked.options.seed})
+    options, objective = training.options, training.objectives[0]
+    data = (objective.train, objective.dev)
     return {
         "format": RUN_FORMAT,
-        "run": asked.run_name or out.resolve().name,
-        "model": _called(parts.identity),
+        "run": options.run_name or out.resolve().name,
+        "variant": options.variant,
+        "model": _called(training.encoder),
         "step": 0,
         "complete": False,
-        "task": parts.target.task,
-        "source": asked.source,
-        "splits": [s for s in asked.splits if s],
-        "regime": asked.regime,
-        "prefix": parts.prefix,
-        "target": asdict(parts.target),
-        "head": parts.head,
-        "layers": list(parts.layers),
-        "caches": [
-            str(data.cache.path) for data in (parts.train, parts.dev) if isinstance(data, (PooledData, TokenData))
-        ],
-        "encoder": parts.identity,
-        "examples": [len(parts.train), len(parts.dev)],
-        "truncated": [parts.train.truncated, parts.dev.truncated],
-        "unread_words": [parts.train.unread, parts.dev.unread],
-        "identity": identity,
-        **{key: made[key] for key in ("seeds", "command", "versions", "git", "created")},
+        "task": objective.task.name,
+        "splits": [s for s in (options.train, options.dev, options.test) if s],
+        "regime": options.regime,
+        "prefix": training.prefix,
+        "target": objective.task.on_card(),
+        "head": objective.head.on_card(),
+        "layers": list(training.learner.layers),
+        "caches": [str(one.cache.path) for one in data if isinstance(one, (PooledData, TokenData))],
+        "encoder": training.encoder,
+        "examples": [len(one) for one in data],
+        "truncated": [one.truncated for one in data],
+        "unread_words": [one.unread for one in data],
+        "seeds": {"seed": options.seed},
+        "recipe": None if recipe is None else recipe.to_json(),
+        "command": "train_on_caches" if recipe is None else str(recipe),
+        **environment(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }

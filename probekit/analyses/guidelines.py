@@ -17,10 +17,13 @@ import numpy as np
 from probekit.activations.writing.request import data_digest
 from probekit.adaptation.options import Regime
 from probekit.adaptation.runs.folder import read_card
+from probekit.adaptation.runs.run import Run
+from probekit.analyses.options import GuidelinesOptions
 from probekit.errors import DataError, UsageError
 from probekit.files import slug
 from probekit.metrics import metric as metric_called
-from probekit.rows import make_rows
+from probekit.recipe import Read, public
+from probekit.rows import Result, make_rows
 from probekit.statistics.bootstrap import estimates, intervals, replicates
 from probekit.statistics.comparisons import holm
 from probekit.statistics.predictions import Predictions, join
@@ -127,61 +130,68 @@ def difference(
 
 
 def paired(
-    runs_a: Sequence[str | Path],
-    runs_b: Sequence[str | Path],
-    metric: str | None = None,
-    split: str | None = None,
-    *,
-    resamples: int = 5000,
-    seed: int = 0,
+    runs_a: Sequence[str | Path | Run], runs_b: Sequence[str | Path | Run], options: GuidelinesOptions | None = None
 ) -> Difference:
     """A metric of the kept weights of some runs minus that of others, on the same examples; see :func:`difference`.
 
-    runs_a, runs_b : folders of finished runs on the same data; those of one side differ in their training seed alone
-    metric : one of the task's, its first for None; split : one that all evaluated, for None the last of these (test
-        where all have one)
+    runs_a, runs_b : finished runs on the same data; those of one side differ in their training seed alone
+    options : as of :func:`guidelines`
     Raises UsageError where the runs do not belong together, DataError where a run lacks what it said of each example.
     """
     a, b = ([_read(run) for run in runs] for runs in (runs_a, runs_b))
     if not a or not b:
         raise UsageError("runs of two regimes are wanted, one or more of each.")
     _belong(a, b)
-    return _paired(a, b, metric, split, resamples=resamples, seed=seed)
+    return _paired(a, b, options or GuidelinesOptions())
 
 
-def guidelines(
-    runs: Sequence[str | Path],
-    *,
-    metric: str | None = None,
-    split: str | None = None,
-    margin: float = 0.01,
-    resamples: int = 5000,
-    seed: int = 0,
-) -> pd.DataFrame:
+@public(options=GuidelinesOptions)
+def guidelines(*runs: str | Path, options: GuidelinesOptions) -> Result:
     """Fine-tuning or feature extraction? One row a task and model, in the order of the runs.
 
-    runs, metric, split : as of :func:`paired`; both regimes of each task, with one seed or several
-    margin : smaller differences make none in practice; on the metric's own scale
+    Parameters
+    ----------
+    *runs : path or Run
+        Finished runs on the same data: both regimes of each task, with one seed or several; those of one regime differ
+        in their training seed alone.
+    options : GuidelinesOptions
+        ``metric``, ``split``, ``margin``, ``resamples`` and ``seed``; they may be given one by one.
 
-    Rows: metric "difference(NAME)", estimator "fine-tune - feature-extraction", value, ci_low and ci_high (95 %, of
-    this row alone), n examples. Own columns:
+    Returns
+    -------
+    Result
+        Rows of the metric "difference(NAME)", with the estimator "fine-tune - feature-extraction": value, ci_low and
+        ci_high (95 %, of this row alone), ``p`` of no difference, n examples. Own columns:
 
-    fine_tune, feature_extraction, fine_tune_seeds, feature_extraction_seeds : the means, and over how many seeds
-    p : of no difference; p_equal : of a difference of ``margin`` or more; p_adjusted : the smaller one, which is that
-        of the statement that can be made, corrected for all rows (Holm 1979)
-    prefer : "either" where the difference lies within ± margin, the better regime where it is not 0, "cannot tell"
-        otherwise; each with ``p_adjusted`` of 0.05 at most
-    confidence : "high" (p_adjusted ≤ 0.01), "moderate" (≤ 0.05) or "none"; "high (one seed)" is of these trained
-        models, not of the regimes
-    why : one sentence with the numbers; caveat : what these do not hold, or ""
-    kind : "single sentences", "sentence pairs" or "word tags"; margin
+        fine_tune, feature_extraction, fine_tune_seeds, feature_extraction_seeds
+            The means, and over how many seeds.
+        p_equal, p_adjusted
+            p of a difference of ``margin`` or more; the smaller of both p, which is that of the statement that can be
+            made, corrected for all rows (Holm 1979).
+        prefer
+            "either" where the difference lies within ± margin, the better regime where it is not 0, "cannot tell"
+            otherwise; each with ``p_adjusted`` of 0.05 at most.
+        confidence
+            "high" (p_adjusted ≤ 0.01), "moderate" (≤ 0.05) or "none"; "high (one seed)" is of these trained models, not
+            of the regimes.
+        why, caveat
+            One sentence with the numbers; what these do not hold, or "".
+        kind, margin
+            "single sentences", "sentence pairs" or "word tags".
 
-    Raises UsageError and DataError as :func:`paired` does. A task with one regime only is a row, "cannot tell".
+    Raises
+    ------
+    UsageError
+        Where the runs do not belong together. A task with one regime only is a row, "cannot tell".
+    DataError
+        Where a run lacks what it said of each example.
+
+    Examples
+    --------
+    >>> probekit.guidelines("runs/mrpc", "runs/mrpc-esim").rows["prefer"]  # doctest: +SKIP
     """
     if not runs:
         raise UsageError("no run was given; probekit guidelines wants the folders of finished runs.")
-    if not 0 < margin < 1:
-        raise UsageError(f"margin is {margin}; it must be between 0 and 1.")
     groups: dict[tuple[str, str], list[_Run]] = {}
     for run in map(_read, runs):
         groups.setdefault((run.card["task"], run.card["model"]), []).append(run)
@@ -190,11 +200,24 @@ def guidelines(
         _same_weights(several)
         sides = [[run for run in several if run.card["regime"] == regime] for regime in (FIRST, SECOND)]
         _belong(*sides)
-        one = _paired(sides[0], sides[1], metric, split, resamples=resamples, seed=seed) if all(sides) else None
+        one = _paired(sides[0], sides[1], options) if all(sides) else None
         found.append(one)
         heads.append([side[0].card["head"]["head"] for side in sides if side])
-        records.append(_about(several, one, metric, split) | {"caveat": _caveat(one, several), "margin": margin})
-    p, p_equal = np.array([(d.p, d.p_equal(margin)) if d else (np.nan, np.nan) for d in found]).T
+        records.append(_about(several, one, options) | {"caveat": _caveat(one, several), "margin": options.margin})
+    _judge(records, found, heads)
+    reads = tuple(
+        Read(str(run.path), "run", str(run.card["encoder"].get("weights_digest") or ""), {"run": run.card["run"]})
+        for several in groups.values()
+        for run in several
+    )
+    return Result(make_rows(records), reads=reads)
+
+
+def _judge(records: list[dict[str, Any]], found: Sequence[Difference | None], heads: Sequence[Sequence[str]]) -> None:
+    """Write into the rows which regime to prefer, how sure that is among all of them, and why."""
+    p, p_equal = np.array(
+        [(d.p, d.p_equal(r["margin"])) if d else (np.nan, np.nan) for d, r in zip(found, records, strict=True)]
+    ).T
     least = np.fmin(p, p_equal)
     adjusted = holm(least)
     for k, (record, one) in enumerate(zip(records, found, strict=True)):
@@ -204,7 +227,6 @@ def guidelines(
         sure = next((word for most, word in CONFIDENCE if adjusted[k] <= most), "none")
         record["confidence"] = f"{sure} (one seed)" if one and sure != "none" and 1 in one.seeds else sure
         record["why"] = _why(record, one, heads[k], int(np.isfinite(least).sum()))
-    return make_rows(records)
 
 
 def overview(rows: pd.DataFrame) -> list[str]:
@@ -219,19 +241,18 @@ def overview(rows: pd.DataFrame) -> list[str]:
     return sentences
 
 
-def _read(folder: str | Path) -> _Run:
+def _read(run: str | Path | Run) -> _Run:
+    folder = Path(run.path or "") if isinstance(run, Run) else Path(run)
     card = read_card(folder)
     if not card["complete"]:
         why = f": {card['failed']}" if "failed" in card else ", and its command goes on with it"
         raise UsageError(f"{folder} is not finished{why}. Leave it out, or finish it ({card['command']}).")
-    return _Run(Path(folder), card)
+    return _Run(folder, card)
 
 
-def _paired(
-    a: Sequence[_Run], b: Sequence[_Run], metric: str | None, split: str | None, *, resamples: int, seed: int
-) -> Difference:
-    runs = [*a, *b]
-    split = _split(runs, split)
+def _paired(a: Sequence[_Run], b: Sequence[_Run], options: GuidelinesOptions) -> Difference:
+    runs, metric = [*a, *b], options.metric
+    split = _split(runs, options.split)
     tables = [_said(run, split) for run in runs]
     for run, table in zip(runs, tables, strict=True):
         metric = metric or table.metrics[0]
@@ -244,7 +265,9 @@ def _paired(
     if (table.gold != table.gold[:1]).any():
         raise UsageError(f"{runs[0].path} and the others were held against other labels; evaluate them on the same.")
     first = np.arange(len(runs)) < len(a)
-    return difference(table, first, metric or table.metrics[0], split=split, resamples=resamples, seed=seed)
+    return difference(
+        table, first, metric or table.metrics[0], split=split, resamples=options.resamples, seed=options.seed
+    )
 
 
 def _belong(*sides: Sequence[_Run]) -> None:
@@ -331,7 +354,7 @@ def _better(d: Difference) -> str:
     return str(FIRST if d.value * metric_called(d.metric).sign > 0 else SECOND)
 
 
-def _about(runs: Sequence[_Run], d: Difference | None, metric: str | None, split: str | None) -> dict[str, Any]:
+def _about(runs: Sequence[_Run], d: Difference | None, options: GuidelinesOptions) -> dict[str, Any]:
     """The columns of a row that are known before all rows are."""
     card = runs[0].card
     target = card["target"]
@@ -340,14 +363,17 @@ def _about(runs: Sequence[_Run], d: Difference | None, metric: str | None, split
     count = [sum(run.card["regime"] == regime for run in runs) for regime in (FIRST, SECOND)]
     ends = (np.nan, np.nan) if d is None else (d.first, d.second)
     return {
+        "analysis": "guidelines",
         "task": card["task"],
-        "split": d.split if d else split or card["splits"][-1],
+        "trained_on": card["task"],
+        "variant": card.get("variant", "") if len({run.card.get("variant", "") for run in runs}) == 1 else "",
+        "split": d.split if d else options.split or card["splits"][-1],
         "model": card["model"],
         "layer": None,
         "representation": "none",
         "estimator": f"{FIRST} - {SECOND}",
         "target": "gold",
-        "metric": f"difference({d.metric if d else metric or target['metrics'][0]})",
+        "metric": f"difference({d.metric if d else options.metric or target['metrics'][0]})",
         "value": ends[0] - ends[1],
         "ci_low": d.ci[0] if d else np.nan,
         "ci_high": d.ci[1] if d else np.nan,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from probekit.analyses.regimes import by_seeds, differences, trained
+from probekit.analyses.regimes import by_seeds, differences, run_numbers
 from probekit.errors import UsageError
 from probekit.rows import make_rows
 from probekit.statistics.correlation import Adjust, caution, matrix_relation, relation
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["ALONE", "domain_study"]
 
 ALONE = "without effects of single domains"
+FIT = ("estimator", "regime", "head", "variant")
+"""What tells the series of one domain after another apart."""
 
 
 def domain_study(
@@ -40,7 +42,7 @@ def domain_study(
     Returns
         points : the main metric of each regime, and ``difference(METRIC)``, fine-tuning minus feature extraction, by
             ``domain`` and ``corpus``, with the distance ``x`` and its interval x_low, x_high; ``seeds``, over which
-            ``value`` is a mean; the name of a variant follows the estimator
+            ``value`` is a mean
         transfers : the metric of each regime, trained on ``trained_on`` and evaluated on ``domain``, corpus "", and
             ``lost(METRIC)``, that of what was trained on the domain itself minus it
         correlations : metric "pearson", "spearman" or "kendall", with ``corpus``, ``of_metric``, ``p``, ``exact`` and
@@ -49,7 +51,7 @@ def domain_study(
             (:func:`probekit.statistics.correlation.matrix_relation`)
     Raises UsageError where there are no domains, or no divergence between one and a corpus.
     """
-    runs = trained(rows)
+    runs = run_numbers(rows)
     runs = runs[runs["task"].str.contains(":")]
     if runs.empty:
         raise UsageError("there are no rows of runs on single domains, such as of --task mnli:fiction.")
@@ -68,19 +70,20 @@ def domain_study(
                 f"make some with probekit domains NAME=PATH --task {task}."
             )
         home = part[part["trained_on"] == part["task"]]
-        series = [_named(one) for one in (*by_seeds(home), *differences(rows, home))]
-        about = {"task": task, "split": str(part["split"].iloc[0]), "model": model, "target": "gold", "layer": None}
+        series = [*by_seeds(home), *differences(rows, home)]
+        about = {
+            "analysis": "transfer",
+            "task": task,
+            "split": str(part["split"].iloc[0]),
+            "model": model,
+            "target": "gold",
+            "layer": None,
+        }
         how: dict[str, Any] = {"permutations": permutations, "resamples": resamples, "seed": seed}
         for corpus in corpora:
             found += _points(series, distances, corpus, about, how)
-        found += _transfers(
-            part.assign(estimator=[_named(one)["estimator"] for one in part.to_dict("records")]),
-            distances,
-            domains,
-            about,
-            how,
-        )
-    return make_rows(found).drop(columns=["kept", "epoch", "unread_words", "variant"], errors="ignore")
+        found += _transfers(part, distances, domains, about, how)
+    return make_rows(found).drop(columns=["kept", "epoch", "unread_words", "headline"], errors="ignore")
 
 
 def _domain(task: str) -> str:
@@ -97,11 +100,6 @@ def _domains_of_tasks(rows: pd.DataFrame) -> set[str]:
         for name, task in zip(rows[at], rows[of], strict=True)
         if isinstance(task, str) and task
     }
-
-
-def _named(row: Mapping[Any, Any]) -> dict[Any, Any]:
-    """The row, the name of its variant behind its estimator."""
-    return {**row, "estimator": ", ".join(filter(None, (row["estimator"], row["variant"])))}
 
 
 def _distances(rows: pd.DataFrame, measure: str) -> dict[tuple[str, str], tuple[float, float, float]]:
@@ -125,18 +123,19 @@ def _points(
     about: Mapping[str, Any],
     how: Mapping[str, Any],
 ) -> Iterator[dict[str, Any]]:
-    curves: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    curves: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for one in series:
         domain = _domain(one["task"])
         at = dict(zip(("x", "x_low", "x_high"), distances[domain, corpus], strict=True))
-        point = {**one, **about, **at, "corpus": corpus, "domain": domain, "trained_on": None}
-        curves.setdefault((one["metric"], one["estimator"]), []).append(point)
-    for (metric, estimator), points in curves.items():
+        point = {**one, **about, **at, "corpus": corpus, "domain": domain, "trained_on": ""}
+        curves.setdefault((one["metric"], *(one[c] for c in FIT)), []).append(point)
+    for (metric, *fit), points in curves.items():
         yield from points
         if len(points) < 3:
             continue
         x, y = (np.array([p[key] for p in points]) for key in ("x", "value"))
-        told = {**about, "corpus": corpus, "of_metric": metric, "estimator": estimator, "representation": "domains"}
+        told = {**about, "corpus": corpus, "of_metric": metric, "representation": "domains"}
+        told |= dict(zip(FIT, fit, strict=True))
         for name, r in relation(x, y, **how).items():
             yield told | {
                 "metric": name, "value": r.value, "ci_low": r.low, "ci_high": r.high, "p": r.p, "exact": r.exact,
@@ -153,7 +152,7 @@ def _transfers(
 ) -> Iterator[dict[str, Any]]:
     """The metric of each pair of domains, and how what is lost goes with the distance between the two."""
     d = len(domains)
-    for estimator, own in part.groupby("estimator", sort=False):
+    for fit, own in part.groupby(list(FIT), sort=False):
         if (own["trained_on"] == own["task"]).all():
             continue
         cells = {(_domain(row["trained_on"]), _domain(row["task"])): row for row in by_seeds(own)}
@@ -170,7 +169,7 @@ def _transfers(
         off = ~np.eye(d, dtype=bool)
         if d < 3 or not (np.isfinite(y).all() and np.isfinite(x[off]).all()):
             continue
-        told = {**about, "corpus": "", "estimator": estimator, "representation": "transfer"}
+        told = {**about, "corpus": "", "representation": "transfer", **dict(zip(FIT, fit, strict=True))}
         for of_metric, adjust in ((metric, Adjust.IN_DOMAIN), (f"{metric}, {ALONE}", Adjust.EFFECTS)):
             if adjust is Adjust.EFFECTS and d < 4:
                 continue

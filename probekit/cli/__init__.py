@@ -59,18 +59,13 @@ def _options(
 
 
 def _register() -> None:
-    from probekit.cli import demo, search, train
-    from probekit.cli.guidelines import guidelines_command
+    from probekit.cli import demo
     from probekit.cli.reproduce import reproduce_command
     from probekit.cli.results import clean_command, results_command
     from probekit.cli.study import app as study
     from probekit.cli.table import table_command
 
     app.command("demo")(demo.demo_command)
-    app.command("train")(train.train_command)
-    app.command("evaluate")(train.evaluate_command)
-    app.command("guidelines")(guidelines_command)
-    app.command("search")(search.search_command)
     app.command("table")(table_command)
     app.command("reproduce")(reproduce_command)
     app.command("results")(results_command)

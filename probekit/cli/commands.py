@@ -18,6 +18,7 @@ Start with `probekit demo`; then `probekit cache-activations`, `probekit probe` 
 READ = Group.create_ordered("Read texts, store layers")
 ANALYSE = Group.create_ordered("Ask what layers know")
 SHOW = Group.create_ordered("Show it")
+ADAPT = Group.create_ordered("Adapt models")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,12 @@ COMMANDS: dict[str, Command] = {
     "domains": Command("probekit.cli.domains:domains", "Measure how far the texts of domains are apart.", ANALYSE),
     "plot": Command("probekit.cli.plot:app", "Draw rows as figures, vector and bitmap.", SHOW),
     "report": Command("probekit.cli.report:report", "Put results into one HTML page.", SHOW),
+    "train": Command("probekit.cli.train:train", "Fine-tune a model, or train a head on its frozen layers.", ADAPT),
+    "evaluate": Command("probekit.cli.train:evaluate", "Evaluate a trained model on other examples.", ADAPT),
+    "search": Command("probekit.cli.search:search", "Search hyper-parameters on dev.", ADAPT),
+    "guidelines": Command(
+        "probekit.cli.guidelines:guidelines", "Fine-tuning or feature extraction? Compare runs.", ADAPT
+    ),
 }
 
 

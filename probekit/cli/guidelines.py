@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import typer
+from cyclopts import Parameter
+
+from probekit.analyses.options import GuidelinesOptions
+from probekit.cli.show import console, saved, say
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["guidelines_command"]
+__all__ = ["guidelines"]
 
 
-def guidelines_command(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Finished runs, of both regimes.")],
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Write the rows: .parquet or .csv, an evidence card (.json) beside it.")
-    ] = None,
-    metric: Annotated[
-        str | None, typer.Option("--metric", help="That all tasks have; each task's first without it.")
-    ] = None,
-    split: Annotated[
-        str | None, typer.Option("--split", help="The last that all runs of a task evaluated without it.")
-    ] = None,
-    margin: Annotated[
-        float, typer.Option("--margin", help="Differences below this, on the metric's scale, make none in practice.")
-    ] = 0.01,
-    resamples: Annotated[int, typer.Option("--resamples", min=1000, help="Of the examples.")] = 5000,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the resamples.")] = 0,
+def guidelines(
+    run: Path,
+    /,
+    *runs: Path,
+    options: Annotated[GuidelinesOptions, Parameter(name="*")] = GuidelinesOptions(),
+    out: Path | None = None,
 ) -> None:
     """Say of each task and model whether to prefer fine-tuning or feature extraction, and how sure that is.
 
@@ -41,28 +33,29 @@ def guidelines_command(
         probekit guidelines runs/mrpc runs/mrpc-esim
 
         probekit guidelines runs/* --margin 0.02 --out guidelines.parquet
-    """
-    from probekit.analyses.guidelines import guidelines, overview
-    from probekit.rows import check_out, evidence, write_rows
 
-    check_out(out)
-    began = monotonic()
-    arguments: dict[str, Any] = {"metric": metric, "split": split, "margin": margin, "resamples": resamples}
-    rows = guidelines(runs, seed=seed, **arguments)
-    _show(rows)
-    for sentence in overview(rows):
-        typer.echo(sentence)
-    if out is not None:
-        seconds = monotonic() - began
-        arguments |= {"runs": [str(run) for run in runs]}
-        card = evidence(arguments=arguments, seeds={"seed": seed}, durations={"guidelines": seconds})
-        typer.echo(f"{write_rows(rows, out, card)}  ({len(rows)} rows, {seconds:.1f} s)")
+    Parameters
+    ----------
+    run
+        A finished run.
+    runs
+        Further ones, of both regimes.
+    out
+        Write the rows: .parquet or .csv, an evidence card (.json) beside it.
+    """
+    import probekit
+    from probekit.analyses.guidelines import overview
+
+    result = probekit.guidelines(run, *runs, options=options, out=out)
+    _show(result.rows)
+    for sentence in overview(result.rows):
+        say(sentence)
+    saved(result)
 
 
 def _show(rows: pd.DataFrame) -> None:
     """A table of all tasks, and what it rests on, task by task."""
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
@@ -78,11 +71,11 @@ def _show(rows: pd.DataFrame) -> None:
         value, low, high, p = (row[key] for key in ("value", "ci_low", "ci_high", "p_adjusted"))
         numbers = [f"{value:+.3f}", f"{low:+.3f} – {high:+.3f}", f"{p:.3f}"] if p == p else [""] * 3  # NaN
         table.add_row(escape(name), row["prefer"], row["confidence"], *numbers)
-    Console().print(table)
+    console().print(table)
     for name, row in zip(names, rows.to_dict("records"), strict=True):
-        typer.echo(f"{name}: {row['prefer']}. {row['why']}")
-    typer.echo("")
+        say(f"{name}: {row['prefer']}. {row['why']}")
+    say("")
     for caveat in filter(None, rows["caveat"].unique()):
         of = [name for name, told in zip(names, rows["caveat"], strict=True) if told == caveat]
-        typer.echo(f"{', '.join(of)}: {caveat}")
-    typer.echo("")
+        say(f"{', '.join(of)}: {caveat}")
+    say("")

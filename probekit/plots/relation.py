@@ -16,6 +16,7 @@ from probekit.plots.domains import WRITTEN, write
 from probekit.plots.palette import COLOURS, FAINT, INK, MARKERS
 from probekit.plots.panels import SMALL, bare, even, fitting, grid, inches, same_labels, width_of
 from probekit.plots.titles import metric_title
+from probekit.rows import fit_labels
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,8 +84,7 @@ def _of_study(rows: Any) -> pd.DataFrame:
 
 def with_series(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows with a column ``series``: what was trained, in words."""
-    variant = (", " + rows["variant"]).where((rows["variant"] != "") & (rows["estimator"] == ""), "")
-    return rows.assign(series=rows["method"] + variant)
+    return rows.assign(series=fit_labels(rows))
 
 
 def _is_derived(rows: pd.DataFrame, word: str) -> pd.Series:

@@ -14,7 +14,17 @@ from probekit.errors import DataError, UsageError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["COLUMNS", "KEYS", "as_rows", "called", "layer_labels", "layer_order", "make_fits", "make_rows"]
+__all__ = [
+    "COLUMNS",
+    "KEYS",
+    "as_rows",
+    "called",
+    "fit_labels",
+    "layer_labels",
+    "layer_order",
+    "make_fits",
+    "make_rows",
+]
 
 COLUMNS = (
     *("analysis", "task", "split", "trained_on", "model", "checkpoint", "step", "regime", "head", "variant"),
@@ -131,6 +141,13 @@ def layer_labels(rows: pd.DataFrame) -> pd.Series:
     numbers = rows["layer"].astype("Int64").astype("string")
     sites = rows["site"].astype("string").fillna("")
     return numbers.fillna(sites.where(sites != RESIDUAL, "")).astype("string")
+
+
+def fit_labels(rows: pd.DataFrame) -> pd.Series:
+    """What measured, as it is shown: the estimator, or of trained models "fine-tune linear", with their variant."""
+    told = rows.reindex(columns=["estimator", "regime", "head", "variant"]).fillna("").astype("string")
+    names = told["estimator"].where(told["estimator"] != "", (told["regime"] + " " + told["head"]).str.strip())
+    return (names + ", " + told["variant"]).str.removesuffix(", ")
 
 
 def as_rows(given: Any) -> pd.DataFrame:

@@ -41,6 +41,8 @@ def upgrade(rows: pd.DataFrame) -> pd.DataFrame:
     if "kept" in rows and codes.any():  # the name of a column of trained models, too
         rows["features_kept"] = rows["kept"].where(codes)
         rows["kept"] = rows["kept"].mask(codes)
+    if (rows["head"] != "").any():
+        rows["headline"] = _headline(rows)
     compared = rows["analysis"] == "compare"
     if compared.any():
         rows.loc[compared, "metric"] = "difference(" + rows.loc[compared, "of_metric"].astype(str) + ")"
@@ -120,3 +122,17 @@ def _run(row: Mapping[Any, Any]) -> dict[str, Any]:
         "trained_on": learned if of_task or known["trained_on"] else name.partition(".")[0],
         "run_seed": int(told["seed"]),
     }
+
+
+def _headline(rows: pd.DataFrame) -> pd.Series:
+    """The one number of each run: of its kept weights the main metric, whose rows came first, on its last split."""
+    import pandas as pd
+
+    kept = rows["kept"].fillna(value=False).astype(bool) if "kept" in rows else pd.Series(data=False, index=rows.index)
+    found = rows[kept & (rows["head"] != "") & ~rows["metric"].astype("string").str.contains("loss|squared-error|mix-")]
+    key = ["model", "task", "trained_on", "checkpoint"]
+    found = found[found["metric"] == found.groupby(key, sort=False)["metric"].transform("first")]
+    last = found[found["split"] == found.groupby(key, sort=False)["split"].transform("last")]
+    own = [*key, *({"seed"} & set(rows)), "value"]
+    last = last.drop_duplicates(own, keep="last")  # dev may have been the test split, too
+    return pd.Series(rows.index.isin(last.index), index=rows.index)

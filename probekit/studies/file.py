@@ -26,7 +26,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from probekit.activations.pooling import Pooling
-from probekit.adaptation.options import Regime, options_of
+from probekit.adaptation.options import Hyperparameters, Regime, check_names
 from probekit.adaptation.search.space import check_type
 from probekit.errors import DataError, UsageError
 from probekit.toml import read_named, what_is_wrong
@@ -197,10 +197,10 @@ def read_study(where: str | Path, *, models: Mapping[str, str] | None = None, ch
         for regime in block.regimes:
             options = {key: value for key, value in block.of_regime(regime).items() if key != "layers"}
             try:
-                options_of(regime, dict.fromkeys(options))  # are there such options?
+                check_names(options)
                 for key, value in options.items():
                     check_type(key, value)
-                options_of(regime, options)
+                Hyperparameters(**{"regime": regime, **options})
             except UsageError as error:
                 raise DataError(f"train: {error}", file=path) from error
     if not (study.train or study.probe or study.mi or study.domains):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from probekit.activations.pooling import Pooling
-from probekit.adaptation.options import DEFAULTS, LINEAR, Regime
+from probekit.adaptation.options import PLAIN, REGIME_DEFAULTS, Regime
 from probekit.errors import ProbekitError, UsageError
 from probekit.files import slug
 from probekit.studies.digests import corpus_digest, model_digest, model_size, task_reader
@@ -132,14 +132,14 @@ class _Plan:
         words += ["--limit", str(block.limit)] if block.limit else []
         words += [*_flags(options), "--seed", str(seed), "--out", f"{OUT}/runs/{name}"]
         words += ["--caches", f"{OUT}/caches"] if regime is Regime.FEATURE_EXTRACTION else []
-        epochs = options.get("epochs") or DEFAULTS[regime]["epochs"]
+        epochs = options.get("epochs") or REGIME_DEFAULTS[regime]["epochs"]
         size, width, layers = model_size(self.study.models[model])
         space = 0.0
         if regime is Regime.FINE_TUNE:
             work = size * (6 * train * epochs + 2 * dev * (epochs + 1))
         else:
             hidden = options.get("hidden_size") or 300
-            light = options.get("head") in LINEAR
+            light = options.get("head") in PLAIN
             head = 0 if light else 8 * hidden * (width + hidden) + 24 * hidden**2
             space = 0.0 if light or seed != block.seeds[0] else (train + dev) * layers * width * 4  # seeds share them
             work = 2 * size * (train + dev) + head * (6 * train * epochs + 2 * dev * (epochs + 1))

@@ -9,10 +9,10 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from probekit.adaptation.options import Regime
-from probekit.analyses.regimes import by_seeds, differences, regime_of, trained
+from probekit.analyses.regimes import by_seeds, differences, run_numbers
 from probekit.analyses.transfer import ALONE, domain_study
 from probekit.errors import UsageError
-from probekit.rows import make_rows
+from probekit.rows import fit_labels, make_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,7 +51,7 @@ def regime_table(rows: pd.DataFrame, beside: str | None = None) -> tuple[str, pd
     """
     import pandas as pd
 
-    runs = trained(rows)
+    runs = run_numbers(rows)
     if runs.empty:
         raise UsageError("there are no rows of training runs.")
     home = runs[runs["trained_on"] == runs["task"]]
@@ -60,7 +60,7 @@ def regime_table(rows: pd.DataFrame, beside: str | None = None) -> tuple[str, pd
     lines: list[list[str]] = []
     for (model, variant), part in found.groupby(["model", "variant"], sort=False):
         called = ", ".join(filter(None, (str(model), str(variant))))
-        for label, own in _by_label(part):
+        for label, own in _by_label(part.assign(variant="")):
             lines.append([called, label, *(_cell(own[own["task"] == task]) for task in tasks)])
     if beside is not None:
         for model, own in published(beside).astype({"model": str}).groupby("model", sort=False):
@@ -121,7 +121,8 @@ def _domains(found: pd.DataFrame, task: str, model: str, beside: str | None) -> 
 def _correlations(found: pd.DataFrame) -> str:
     told = found[found["metric"].isin(CORRELATIONS) & (found["corpus"] != "")]
     lines = []
-    for (corpus, metric, estimator), own in told.groupby(["corpus", "of_metric", "estimator"], sort=False):
+    told = told.assign(fit=fit_labels(told))
+    for (corpus, metric, estimator), own in told.groupby(["corpus", "of_metric", "fit"], sort=False):
         rows = {row["metric"]: row for row in own.to_dict("records")}
         lines.append([f"{estimator}: {metric}", str(corpus), *(_r(rows[name]) for name in CORRELATIONS)])
     if not lines:
@@ -134,14 +135,15 @@ def _correlations(found: pd.DataFrame) -> str:
 
 
 def _transfers(found: pd.DataFrame, domains: Sequence[str]) -> str:
-    cells = found[found["trained_on"].notna() & (found["corpus"] == "")] if "trained_on" in found else found[:0]
+    found = found.assign(fit=fit_labels(found))
+    cells = found[(found["trained_on"] != "") & (found["corpus"] == "")]
     parts = []
-    for estimator, own in cells.groupby("estimator", sort=False):
+    for estimator, own in cells.groupby("fit", sort=False):
         here = own[~own["metric"].str.startswith("lost")]
         at = {(row["trained_on"], row["domain"]): row["value"] for row in here.to_dict("records")}
         lines = [[i, *(f"{100 * at[i, j]:.1f}" if (i, j) in at else "" for j in domains)] for i in domains]
         text = _markdown([f"{estimator}: trained on ↓, evaluated on →", *domains], lines)
-        rows = found[found["metric"].isin(CORRELATIONS) & (found["estimator"] == estimator) & (found["corpus"] == "")]
+        rows = found[found["metric"].isin(CORRELATIONS) & (found["fit"] == estimator) & (found["corpus"] == "")]
         for of_metric, several in rows.groupby("of_metric", sort=False):
             r = {row["metric"]: row for row in several.to_dict("records")}
             said = ", ".join(f"{name.capitalize()} {_r(r[name])}" for name in CORRELATIONS)
@@ -157,16 +159,17 @@ def _by_label(found: pd.DataFrame) -> Iterable[tuple[str, pd.DataFrame]]:
     """Feature extraction, fine-tuning, and the difference, each with its head, or with those that tasks have."""
     order = [*NAMES.values(), "Δ"]
     change = found["metric"].str.startswith("difference")
+    variants = [f", {variant}" if variant else "" for variant in found["variant"]]
     labels = [
-        f"Δ fine-tuning{''.join(how.partition(', ')[1:])}"
-        if of
-        else f"{NAMES[regime_of(how)]}, {how.partition(' ')[2]}"
-        for of, how in zip(change, found["estimator"], strict=True)
+        f"Δ fine-tuning{variant}" if of else f"{NAMES[regime]}, {head}{variant}"
+        for of, regime, head, variant in zip(change, found["regime"], found["head"], variants, strict=True)
     ]
     for regime, name in NAMES.items():
-        own = found[~change & found["estimator"].str.startswith(regime)]
+        own = found[~change & (found["regime"] == regime)]
         if not own.duplicated(["task", "metric"]).any():
-            heads = dict.fromkeys(how.partition(" ")[2] for how in own["estimator"])
+            heads = dict.fromkeys(
+                map("".join, zip(own["head"], own["variant"].map(lambda v: v and f", {v}"), strict=True))
+            )
             labels = [f"{name}, {', '.join(heads)}" if one.startswith(name) else one for one in labels]
     groups = [(str(label), own) for label, own in found.assign(label=labels).groupby("label", sort=False)]
     return sorted(groups, key=lambda one: next(i for i, start in enumerate(order) if one[0].startswith(start)))

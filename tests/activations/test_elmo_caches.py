@@ -17,7 +17,7 @@ from probekit.activations import ActivationCache, cache_activations, verify
 from probekit.activations.writing import job as job_module
 from probekit.activations.writing import plan as plan_module
 from probekit.activations.writing.plan import batches_in_order, plan_in_order
-from probekit.adaptation.options import HeadOptions
+from probekit.adaptation.options import TrainOptions
 from probekit.adaptation.training.feature_extraction import prepare_feature_extraction
 from probekit.analyses.probe import probe
 from probekit.errors import CacheMismatch, ModelError, UsageError
@@ -330,7 +330,9 @@ def test_train_and_dev_are_read_one_way(word, tmp_path):
         with pytest.raises(CacheMismatch, match="stateful"):
             probe(caches["train", one], caches["dev", other])
         with pytest.raises(CacheMismatch, match="stateful"):
-            prepare_feature_extraction(caches["train", one], caches["dev", other], HeadOptions())
+            prepare_feature_extraction(
+                caches["train", one], caches["dev", other], TrainOptions(regime="feature-extraction")
+            )
 
 
 def test_words_mean_the_same_in_every_cache(word, tmp_path):

@@ -12,9 +12,9 @@ from tiny_elmo import tiny_elmo
 
 from probekit.activations import ActivationCache, cache_activations
 from probekit.adaptation.data.text import TextData
-from probekit.adaptation.runs.evaluation import evaluate_run, load_learner
+from probekit.adaptation.runs.evaluation import load_learner, predict_run
 from probekit.adaptation.train import train
-from probekit.adaptation.training.groups import layer_groups, layer_names, param_groups
+from probekit.adaptation.training.groups import layer_names, param_groups
 from probekit.errors import UsageError
 from probekit.models import load_encoder
 from probekit.models.elmo.characters import character_ids
@@ -24,6 +24,7 @@ from probekit.models.encoder import Batch
 from probekit.models.loading import text_reader
 from probekit.models.transformers.encoder import all_layers
 from probekit.models.transformers.onednn import train_with_onednn
+from probekit.rows import layer_labels
 from probekit.sites import FINAL_NORM
 from probekit.tasks.task import Example, Split, Task
 
@@ -80,14 +81,14 @@ def test_the_heads_of_the_paper_are_the_default(elmo, tmp_path):
         told = run.card["head"]
         assert (told["head"], told["pairs_apart"]) == (head, task.name == "pairs")
         assert told["pooling"] == ("max" if head == "linear" else None)
-        assert evaluate_run(run.path, task, "dev") == pytest.approx(run.metrics, abs=1e-5)
+        assert predict_run(run.path, task, "dev").metrics == pytest.approx(run.metrics, abs=1e-5)
     for task, head in ((praise(16, 6), "bcn"), (pairs(16, 6), "esim"), (t, "bilstm-crf"), (plain, "bilstm")):
         out = tmp_path / f"cached-{task.name}"
         run = train(task, elmo, out, caches=tmp_path / "caches", hidden_size=4, **FEATURES)
         assert (run.card["head"]["head"], run.card["layers"]) == (head, ["0", "1", "2"])
         with ActivationCache(run.card["caches"][1]) as cache:
             assert cache.spec["sentences"] == (2 if head == "esim" else 1)
-            assert evaluate_run(run.path, cache) == pytest.approx(run.metrics, abs=1e-5)
+            assert predict_run(run.path, cache).metrics == pytest.approx(run.metrics, abs=1e-5)
     linear = train(pairs(16, 6), elmo, tmp_path / "apart", caches=tmp_path / "caches", head="linear", **FEATURES)
     assert linear.card["head"]["pairs_apart"]
     assert linear.card["head"]["pooling"] == "mean"
@@ -162,7 +163,7 @@ def test_layers_thaw_from_the_top(elmo, tmp_path):
 
 def test_each_layer_has_a_rate_of_its_own(elmo, tmp_path):
     learner, _ = load_learner(train(praise(16, 6), elmo, tmp_path / "run", mix=True, **ONCE).path)
-    groups = layer_groups(learner.encoder, learner.head, learner.mix)
+    groups = learner.groups()
     assert [name for name, _ in groups] == ["embeddings", "block 1", "block 2", "head"]
     rates = {id(p): g["lr"] for g in param_groups(groups, lr=1.0, layer_factor=0.4) for p in g["params"]}
     for name, p in learner.named_parameters():
@@ -197,7 +198,7 @@ def test_both_regimes_are_one_where_the_encoder_is_frozen(norm, elmo, tmp_path):
     assert {"mix-weight", "mix-gamma", "log-loss"} <= set(one["metric"])
     np.testing.assert_allclose(one["value"], two["value"], rtol=2e-4, atol=2e-5)
     last = one[(one["metric"] == "mix-weight") & one["kept"]]
-    assert last["layer_name"].tolist() == ["0", "1", "2"]
+    assert layer_labels(last).tolist() == ["0", "1", "2"]
     assert last["value"].std() > 1e-3
 
 
@@ -217,9 +218,9 @@ def test_the_mix_of_a_transformer(family, tiny_model, tmp_path):
         wanted = learner.mix(torch.cat(found, 1))
     torch.testing.assert_close(states.hidden[states.mask], wanted, atol=3e-5, rtol=1e-4)
     kept = run.rows[(run.rows["metric"] == "mix-weight") & run.rows["kept"]]
-    assert kept["layer_name"].tolist() == names
+    assert layer_labels(kept).tolist() == names
     np.testing.assert_allclose(kept["value"], learner.mix.weights, atol=1e-6)
-    assert evaluate_run(run.path, task, "dev") == pytest.approx(run.metrics, abs=1e-5)
+    assert predict_run(run.path, task, "dev").metrics == pytest.approx(run.metrics, abs=1e-5)
     frozen = {name for name in weights(run.path) if "pooler" in name}
     before = load_file(model / "model.safetensors")
     assert all(

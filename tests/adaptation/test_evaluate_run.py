@@ -9,11 +9,17 @@ import pytest
 import torch
 from lessons import SHORT, count, pairs, praise, tags
 
+import probekit
 from probekit.activations import ActivationCache, cache_activations
-from probekit.adaptation.runs.evaluation import evaluate_run, load_learner
+from probekit.adaptation.runs import evaluation
+from probekit.adaptation.runs.evaluation import load_learner, predict_run
 from probekit.adaptation.runs.folder import read_card
+from probekit.adaptation.runs.run import open_run
 from probekit.adaptation.train import train
+from probekit.analyses.regimes import run_numbers
 from probekit.errors import CacheMismatch, DataError, ModelError, UsageError
+from probekit.rows import read
+from probekit.tasks import load_task
 from probekit.tasks.task import Split, Task
 
 SMALL = SHORT | {"learning_rate": 1e-3, "save_at": "0,4"}
@@ -39,13 +45,13 @@ def agree(found, told):
 )
 def test_a_fine_tuned_model(family, task, options, tiny_model, tmp_path):
     run = train(task, tiny_model(family), tmp_path / "run", test="test", **SMALL | options)
-    agree(evaluate_run(run.path, task, "dev", device="cpu"), run.metrics)
-    agree(evaluate_run(run.path, task, "dev", device="cpu", batch_size=5), run.metrics)
-    agree(evaluate_run(run.path, task, device="cpu"), run.test)
+    agree(predict_run(run.path, task, "dev", device="cpu").metrics, run.metrics)
+    agree(predict_run(run.path, task, "dev", device="cpu", batch_size=5).metrics, run.metrics)
+    agree(predict_run(run.path, task, device="cpu").metrics, run.test)
     for step in (0, 4):
         folder = run.path / f"step-{step}"
         agree(
-            evaluate_run(folder, task, "dev", device="cpu"),
+            predict_run(folder, task, "dev", device="cpu").metrics,
             json.loads((folder / "probekit.json").read_text())["metrics"],
         )
 
@@ -65,10 +71,10 @@ def test_a_head_on_cached_layers(task, options, tiny_bert, tmp_path):
         task, tiny_bert, tmp_path / "run", regime="feature-extraction", caches=tmp_path / "caches", **SMALL | options
     )
     dev = Path(run.card["caches"][1])
-    agree(evaluate_run(run.path, dev, device="cpu"), run.metrics)
+    agree(predict_run(run.path, dev, device="cpu").metrics, run.metrics)
     with ActivationCache(dev) as cache:
         step = run.path / "step-4"
-        agree(evaluate_run(step, cache, device="cpu"), read_card(step)["metrics"])
+        agree(predict_run(step, cache, device="cpu").metrics, read_card(step)["metrics"])
         assert len(cache.labels) == 21  # it stays open
 
 
@@ -114,31 +120,31 @@ def test_what_does_not_belong_together(runs, tiny_bert, tiny_gpt2, tmp_path):
         pytest.raises(UsageError, match="reads text; give a task instead of a cache"),
         ActivationCache(cache(praise())) as c,
     ):
-        evaluate_run(fine, c)
+        predict_run(fine, c)
     with pytest.raises(UsageError, match="of bert0; say where that model is"):  # learned from caches, not from text
-        evaluate_run(features, pairs())
+        predict_run(features, pairs())
     with pytest.raises(CacheMismatch, match=r"model is 'gpt20', wanted 'bert0'"):
-        evaluate_run(pooled, cache(praise(), tiny_gpt2))
+        predict_run(pooled, cache(praise(), tiny_gpt2))
     with pytest.raises(CacheMismatch, match=r"cut_at is 5, wanted None"):
-        evaluate_run(pooled, cache(praise(), max_length=5))
+        predict_run(pooled, cache(praise(), max_length=5))
     with pytest.raises(CacheMismatch, match=r"pairs is 'joint', wanted 'separate'"):
-        evaluate_run(features, cache(pairs(), tokens=True))
+        predict_run(features, cache(pairs(), tokens=True))
     with pytest.raises(UsageError, match="has neither vectors of pieces nor the pooling mean"):
-        evaluate_run(pooled, cache(praise(), pooling=["first"]))
+        predict_run(pooled, cache(praise(), pooling=["first"]))
     t = praise()
     other = Task(t.name, t.kind, t.splits, ("good", "bad"), t.metrics)
     for run, data in ((fine, other), (pooled, cache(other))):
         with pytest.raises(UsageError, match="learned praise, whose labels are not those of praise"):
-            evaluate_run(run, data, "dev")
+            predict_run(run, data, "dev")
     with pytest.raises(UsageError, match="whose labels are not those of count"):
-        evaluate_run(fine, count(), "dev")
+        predict_run(fine, count(), "dev")
     with pytest.raises(UsageError, match="praise has no split 'exam'"):
-        evaluate_run(fine, praise(), "exam")
+        predict_run(fine, praise(), "exam")
     open_ = Split("dev", tuple(replace(e, label=None) for e in t.split("dev")))
     unlabelled = Task(t.name, t.kind, {**t.splits, "dev": open_}, t.label_names, t.metrics)
     for run, data in ((fine, unlabelled), (pooled, cache(unlabelled))):
         with pytest.raises(DataError, match="21 of 21 examples of praise, dev, have no label"):
-            evaluate_run(run, data, "dev")
+            predict_run(run, data, "dev")
 
 
 def test_what_is_no_run(runs, tiny_bert, tmp_path):
@@ -160,5 +166,53 @@ def test_what_is_no_run(runs, tiny_bert, tmp_path):
 
 def test_the_generators_are_left_alone(runs):
     before = torch.get_rng_state()
-    evaluate_run(runs[0], praise(), "dev", device="cpu")
+    predict_run(runs[0], praise(), "dev", device="cpu")
     assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("device", ["cpu", "abacus"])
+def test_the_device_is_that_of_the_encoder_too(device, runs, tiny_bert, monkeypatch, tmp_path):
+    told, cached = [], evaluation.cache_activations
+    monkeypatch.setattr(evaluation, "cache_activations", lambda *a, **k: told.append(k["device"]) or cached(*a, **k))
+    how = {"model": tiny_bert, "caches": tmp_path, "device": device}
+    if device == "cpu":
+        predict_run(runs[2], praise(), "dev", **how)
+        assert told == ["cpu"]
+    else:
+        with pytest.raises(UsageError, match="unknown device 'abacus'"):
+            predict_run(runs[2], praise(), "dev", **how)
+        assert not list(tmp_path.iterdir())  # nothing was cached elsewhere before
+
+
+def test_runs_of_the_version_before(tiny_model, tmp_path):
+    """Runs that probekit 0.1 left: they are evaluated, and the same command finds them finished."""
+    old = shutil.copytree(Path(__file__).parent / "runs-0.1", tmp_path / "old")
+    task = load_task("grammar:sentiment")
+    options = {"run_name": "x", "epochs": 1, "batch_size": 8, "limit": 24, "device": "cpu"}
+    regimes = {
+        "fine-tune": {"test": "dev"},
+        "feature-extraction": {"head": "linear", "layers": ["0", "-1"], "caches": tmp_path / "caches"},
+    }
+    for regime, more in regimes.items():
+        card, rows = read_card(old / regime), open_run(old / regime).rows
+        assert set(rows["regime"]) == {regime}
+        assert set(rows["head"]) == {"linear"}
+        assert set(rows["variant"]) == {"joint"}
+        (number,) = run_numbers(rows).to_dict("records")
+        assert (number["metric"], number["value"]) == ("accuracy", card["metrics"]["accuracy"])
+        found = predict_run(old / regime, task, "dev", device="cpu", model=tiny_model("minilm"), caches=tmp_path)
+        agree(found.metrics, card["metrics"])
+        again = train("grammar:sentiment", tiny_model("minilm"), old / regime, regime=regime, model_name="minilm",
+                      **options, **more)  # fmt: skip
+        assert again.card == card
+        assert again.metrics == card["metrics"]
+        with pytest.raises(UsageError, match="holds another run: seed is 0, asked for 1"):
+            train(
+                task, tiny_model("minilm"), old / regime, regime=regime, model_name="minilm", seed=1, **options, **more
+            )
+    transfer = read(old / "transfer.parquet").rows
+    assert run_numbers(transfer)[["analysis", "trained_on", "variant"]].to_numpy().tolist() == [
+        ["evaluate", "grammar:sentiment", "joint"]
+    ]
+    new = probekit.evaluate(old / "fine-tune", split="dev", device="cpu").rows
+    assert new["value"].iloc[0] == transfer["value"].iloc[0]

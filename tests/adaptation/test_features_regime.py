@@ -9,6 +9,7 @@ from lessons import SHORT, count, pairs, praise, same_weights, tags, weights
 from probekit.activations import ActivationCache, cache_activations
 from probekit.adaptation.train import train, train_on_caches
 from probekit.errors import CacheMismatch, DataError, UsageError
+from probekit.rows import layer_labels
 from probekit.tasks.task import Split, Task
 
 SMALL = SHORT | {"regime": "feature-extraction"}
@@ -63,7 +64,7 @@ def test_the_papers_heads_are_the_default(tiny_bert, tmp_path):
 def test_the_weights_of_the_mix_are_rows_by_layer(caches, tmp_path):
     run = train_on_caches(*caches(praise(), tokens=True), tmp_path / "run", head="linear", learning_rate=0.1, **SHORT)
     rows = run.rows[run.rows["metric"] == "mix-weight"]
-    assert rows["layer_name"].tolist() == ["0", "1", "2", "3"] * 2
+    assert layer_labels(rows).tolist() == ["0", "1", "2", "3"] * 2
     assert rows["layer"].tolist() == [0, 1, 2, 3] * 2
     assert set(rows["split"]) == {"dev"}
     assert np.allclose(rows.groupby("step")["value"].sum(), 1)
@@ -81,7 +82,7 @@ def test_chosen_layers(caches, tmp_path):
     assert run.card["layers"] == ["3", "0"]
     assert weights(run.path)["head.safetensors:mix.scalar_parameters"].shape == (2,)
     rows = run.rows[run.rows["metric"] == "mix-weight"]
-    assert rows["layer_name"].tolist() == ["3", "0"] * 2
+    assert layer_labels(rows).tolist() == ["3", "0"] * 2
     with pytest.raises(UsageError, match="has no layer 17; it has 0, 1, 2, 3"):
         train_on_caches(*caches(praise()), tmp_path / "other", head="linear", layers=[17], **SHORT)
 
@@ -90,7 +91,7 @@ def test_chosen_layers(caches, tmp_path):
 def test_the_final_norm_is_a_layer_like_others(family, caches, tmp_path):
     run = train_on_caches(*caches(praise(), family), tmp_path / "run", head="linear", **SHORT)
     assert run.card["layers"] == ["0", "1", "2", "3", "final_norm"]
-    assert "final_norm" in set(run.rows["layer_name"].dropna())
+    assert "final_norm" in set(layer_labels(run.rows))
 
 
 def test_pooled_or_not_the_function_is_the_same(caches, tmp_path):

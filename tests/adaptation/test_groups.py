@@ -24,7 +24,7 @@ def names(groups):
 @pytest.mark.parametrize("family", tiny.FAMILIES)
 def test_each_parameter_is_in_the_layer_that_it_acts_in(tiny_model, family):
     encoder, head = encoder_of(tiny_model(family)), nn.Linear(4, 2)
-    groups = layer_groups(encoder, head)
+    groups = layer_groups(encoder, head=head)
     held = Counter(id(p) for _, members in groups for _, p in members)
     assert held == Counter(map(id, [*encoder.parameters(), *head.parameters()]))
 
@@ -49,16 +49,16 @@ def test_each_parameter_is_in_the_layer_that_it_acts_in(tiny_model, family):
 
 def test_where_the_awkward_ones_are(tiny_model):
     head = nn.Linear(4, 2)
-    t5 = names(layer_groups(encoder_of(tiny_model("t5")), head))
+    t5 = names(layer_groups(encoder_of(tiny_model("t5")), head=head))
     assert "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight" in t5["block 1"]
     assert "encoder.final_layer_norm.weight" in t5["block 3"]
-    assert "encoder.ln_f.bias" in names(layer_groups(encoder_of(tiny_model("gpt2")), head))["block 3"]
+    assert "encoder.ln_f.bias" in names(layer_groups(encoder_of(tiny_model("gpt2")), head=head))["block 3"]
     assert (
         "encoder.encoder.LayerNorm.weight"
-        in names(layer_groups(encoder_of(tiny_model("deberta-v2")), head))["embeddings"]
+        in names(layer_groups(encoder_of(tiny_model("deberta-v2")), head=head))["embeddings"]
     )
-    assert list(names(layer_groups(encoder_of(tiny_model("albert")), head))) == ["embeddings", "block 1", "head"]
-    bert = names(layer_groups(encoder_of(tiny_model("bert")), head))
+    assert list(names(layer_groups(encoder_of(tiny_model("albert")), head=head))) == ["embeddings", "block 1", "head"]
+    bert = names(layer_groups(encoder_of(tiny_model("bert")), head=head))
     assert list(bert) == ["embeddings", "block 1", "block 2", "block 3", "head"]
     assert bert["head"] == ["encoder.pooler.dense.weight", "encoder.pooler.dense.bias", "head.weight", "head.bias"]
 
@@ -67,15 +67,15 @@ def test_tied_and_frozen_parameters(tiny_bert):
     encoder = encoder_of(tiny_bert)
     head = nn.Linear(32, 50, bias=False)
     head.weight = encoder.embeddings.word_embeddings.weight
-    groups = names(layer_groups(encoder, head))
+    groups = names(layer_groups(encoder, head=head))
     assert "encoder.embeddings.word_embeddings.weight" in groups["embeddings"]
     assert "head.weight" not in groups["head"]
     encoder.embeddings.requires_grad_(False)
-    assert list(names(layer_groups(encoder, head))) == ["block 1", "block 2", "block 3", "head"]
+    assert list(names(layer_groups(encoder, head=head))) == ["block 1", "block 2", "block 3", "head"]
 
 
 def test_rates_and_decay(tiny_bert):
-    groups = layer_groups(encoder_of(tiny_bert), nn.Linear(32, 2))
+    groups = layer_groups(encoder_of(tiny_bert), head=nn.Linear(32, 2))
     optimizer = torch.optim.SGD(param_groups(groups, lr=1.0, weight_decay=0.1, layer_factor=0.4))
     rates = {group["layer"]: group["lr"] for group in optimizer.param_groups}
     assert rates == {"embeddings": 0.4**4, "block 1": 0.4**3, "block 2": 0.4**2, "block 3": 0.4, "head": 1.0}

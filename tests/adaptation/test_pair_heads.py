@@ -16,7 +16,7 @@ from probekit.adaptation.heads import make_head, pools
 from probekit.adaptation.heads.head import States
 from probekit.adaptation.heads.linear import pooled
 from probekit.adaptation.heads.pair import Pair, Rating, rating_distribution
-from probekit.adaptation.runs.evaluation import evaluate_run
+from probekit.adaptation.runs.evaluation import predict_run
 from probekit.adaptation.train import train
 from probekit.errors import UsageError
 from probekit.tasks.task import Example, Kind, Split, Task
@@ -154,12 +154,12 @@ def test_trained_on_pooled_vectors(head, kind, metric, least, tiny_bert, tmp_pat
     assert run.card["head"]["pooling"] == "mean"
     with ActivationCache(run.card["caches"][1]) as cache:
         assert (cache.poolings, cache.spec["tokens"], cache.spec["sentences"]) == (("mean",), None, 2)
-    again = evaluate_run(run.path, run.card["caches"][1], device="cpu")
+    again = predict_run(run.path, run.card["caches"][1], device="cpu").metrics
     assert again[metric] == pytest.approx(run.metrics[metric], abs=1e-6)
 
 
 def test_fine_tuned(tiny_bert, tmp_path):
     run = train(likeness(Kind.REGRESSION), tiny_bert, tmp_path / "run", head="rating", pooling="last", **SHORT)
-    assert evaluate_run(run.path, likeness(Kind.REGRESSION), "dev", device="cpu")["pearson"] == pytest.approx(
+    assert predict_run(run.path, likeness(Kind.REGRESSION), "dev", device="cpu").metrics["pearson"] == pytest.approx(
         run.metrics["pearson"], abs=1e-5
     )

@@ -12,9 +12,10 @@ import torch
 from torch import nn
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
+from probekit.adaptation.options import Hyperparameters, Schedule, Unfreezing
 from probekit.adaptation.training.groups import layer_groups, param_groups
-from probekit.adaptation.training.schedules import Schedule, SlantedTriangular, build, slanted_triangular, triangle
-from probekit.adaptation.training.unfreezing import Unfreezing, trained
+from probekit.adaptation.training.schedules import SlantedTriangular, build, slanted_triangular, triangle
+from probekit.adaptation.training.unfreezing import trained_groups
 from probekit.errors import UsageError
 from probekit.models.transformers.stock import load_model
 
@@ -41,18 +42,15 @@ def test_numbers_of_allennlp(case):
     total = epochs * actual
     np.testing.assert_array_equal([rates(t) for t in range(total)], recorded[f"{case}/lr"][:, :-1])
     unfreezing = Unfreezing.GRADUAL if gradual else Unfreezing.ALL
-    sets = [trained(unfreezing, t // actual, groups) for t in range(total)]
+    sets = [trained_groups(unfreezing, t // actual, groups) for t in range(total)]
     np.testing.assert_array_equal([[i in s for i in range(groups)] for s in sets], recorded[f"{case}/requires_grad"])
     if actual == steps:  # what a Trainer steps through
         optimizer = torch.optim.SGD(param_groups(layers, lr=meta.get("lr", 1.0), layer_factor=factor))
         scheduler, _ = build(
             optimizer,
             layers,
-            schedule=Schedule.SLANTED_TRIANGULAR,
-            unfreezing=unfreezing,
-            epochs=epochs,
-            steps_per_epoch=steps,
-            **shape,
+            Hyperparameters(schedule=Schedule.SLANTED_TRIANGULAR, unfreezing=unfreezing, epochs=epochs, **shape),
+            steps,
         )
         for t in range(total):
             assert scheduler.get_last_lr() == recorded[f"{case}/lr"][t, :-1].tolist()
@@ -74,7 +72,7 @@ def test_equation_3():
 )
 def test_schedules_of_transformers(schedule, start, middle):
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=1.0)
-    scheduler, thaw = build(optimizer, [], schedule=Schedule(schedule), epochs=2, steps_per_epoch=50)
+    scheduler, thaw = build(optimizer, [], Hyperparameters(schedule=schedule, epochs=2), 50)
     assert thaw is None
     rates = []
     for _ in range(100):
@@ -84,14 +82,17 @@ def test_schedules_of_transformers(schedule, start, middle):
     assert (rates[0], rates[10], rates[50]) == (start, 1.0, pytest.approx(middle))
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [{"epochs": 0}, {"steps_per_epoch": 0}, {"warmup": 1.0}, {"cut": 1.0}, {"ratio": 0.5}, {"sequential": (-1, 1)}],
-)
+@pytest.mark.parametrize("wrong", [{"epochs": 0}, {"warmup": 1.0}, {"cut": 1.0}, {"ratio": 0.5}])
+def test_options_out_of_range(wrong):
+    with pytest.raises(UsageError, match=rf"{next(iter(wrong))} is .*; it must be"):
+        Hyperparameters(**wrong)
+
+
+@pytest.mark.parametrize("wrong", [{"steps_per_epoch": 0}, {"sequential": (-1, 1)}])
 def test_numbers_out_of_range(wrong):
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=1.0)
     with pytest.raises(UsageError, match="a schedule needs"):
-        build(optimizer, [], **({"schedule": Schedule.LINEAR, "epochs": 1, "steps_per_epoch": 1} | wrong))
+        build(optimizer, [], Hyperparameters(), **({"steps_per_epoch": 1} | wrong))
 
 
 def test_too_few_epochs_are_told(caplog):
@@ -103,10 +104,8 @@ def test_too_few_epochs_are_told(caplog):
             build(
                 optimizer,
                 layers,
-                schedule=Schedule.LINEAR,
-                unfreezing=Unfreezing.GRADUAL,
-                epochs=epochs,
-                steps_per_epoch=1,
+                Hyperparameters(unfreezing=Unfreezing.GRADUAL, epochs=epochs),
+                1,
             )
     assert "only from epoch 4 on; there are 3 epochs" in caplog.text
 
@@ -155,18 +154,14 @@ class Watch(TrainerCallback):
 
 def run(folder, out, unfreezing, epochs, *, schedule=Schedule.LINEAR, stop_after=None, resume=False, planned=None):
     model = Classifier(folder)
-    groups = layer_groups(model.encoder, model.head)
+    groups = layer_groups(model.encoder, head=model.head)
     assert [name for name, _ in groups] == ["embeddings", "block 1", "block 2", "head"]
     optimizer = torch.optim.AdamW(param_groups(groups, lr=1e-2, weight_decay=0.1, layer_factor=0.4))
     scheduler, thaw = build(
         optimizer,
         groups,
-        schedule=schedule,
-        unfreezing=unfreezing,
-        epochs=planned or epochs,
-        steps_per_epoch=3,
-        warmup=0,
-        cut=0.34,
+        Hyperparameters(schedule=schedule, unfreezing=unfreezing, epochs=planned or epochs, warmup=0, cut=0.34),
+        3,
     )
     watch = Watch(groups, stop_after)
     generator = torch.Generator().manual_seed(0)

@@ -15,15 +15,13 @@ import optuna
 import pandas as pd
 import pytest
 import torch
-import typer
-from typer.testing import CliRunner
 
-from probekit.adaptation.options import Regime, options_of
+from probekit.adaptation.options import Hyperparameters
 from probekit.adaptation.runs.folder import read_card
 from probekit.adaptation.search import search as module
 from probekit.adaptation.search.search import search
 from probekit.adaptation.search.space import read_space, shipped_spaces
-from probekit.cli.search import search_command
+from probekit.cli import main
 from probekit.errors import CacheBusy, DataError, NonFiniteError, UsageError
 from probekit.rows import read_rows
 from probekit.tasks import load_task
@@ -70,14 +68,12 @@ def told(trials: pd.DataFrame) -> pd.DataFrame:
     return trials.drop(columns="seconds")
 
 
-def test_from_the_space_to_the_rows(write, tmp_path, task):
-    app = typer.Typer()
-    app.command()(search_command)
+def test_from_the_space_to_the_rows(write, tmp_path, task, capsys):
     arguments = [str(write(RANGE, "trials = 3")), "--out", str(tmp_path / "out"), "--seeds", "2", "--device", "cpu"]
-    shown = CliRunner().invoke(app, arguments, catch_exceptions=False)
-    assert shown.exit_code == 0
-    assert "3 trials, 0 of them pruned" in shown.output
-    assert "toy test accuracy" in shown.output
+    assert main(["search", *arguments]) == 0
+    shown = capsys.readouterr().out
+    assert "3 trials, 0 of them pruned" in shown
+    assert "toy test accuracy" in shown
 
     trials = pd.read_parquet(tmp_path / "out/trials.parquet")
     assert trials["trial"].tolist() == [0, 1, 2]
@@ -97,7 +93,7 @@ def test_from_the_space_to_the_rows(write, tmp_path, task):
     assert set(runs.loc[runs["split"] == "test", "n"]) == {len(load_task(str(task)).split("test"))}
     assert not (tmp_path / "out/trials").exists()
 
-    again = search(read_space(tmp_path / "out/best.toml"), tmp_path / "again", device="cpu")
+    again = search(read_space(tmp_path / "out/best.toml"), out=tmp_path / "again", device="cpu")
     pd.testing.assert_frame_equal(
         again.rows[["split", "metric", "value", "seed"]], rows[["split", "metric", "value", "seed"]]
     )
@@ -108,7 +104,7 @@ def test_all_lists_are_tried_once_each(write, tmp_path, monkeypatch):
     space = read_space(
         write("learning_rate = [1e-3, 1e-4]\nbatch_size = [10, 15]\nepochs = 1", 'trials = 9\nseeds = 1\ntest = ""')
     )
-    found = search(space, tmp_path / "out", device="cpu")
+    found = search(space, out=tmp_path / "out", device="cpu")
     tried = set(zip(found.trials["learning_rate"], found.trials["batch_size"], strict=True))
     assert len(found.trials) == 4
     assert tried == {(1e-3, 10), (1e-3, 15), (1e-4, 10), (1e-4, 15)}
@@ -120,8 +116,8 @@ def test_two_workers_train_what_one_does(write, tmp_path):
     space = read_space(
         write("learning_rate = [1e-3, 3e-3, 1e-2]\nbatch_size = 10\nepochs = 2", "trials = 3\nseeds = 2\nprune = false")
     )
-    one = search(space, tmp_path / "one", device="cpu")
-    two = search(space, tmp_path / "two", device="cpu", workers=2)
+    one = search(space, out=tmp_path / "one", device="cpu")
+    two = search(space, out=tmp_path / "two", device="cpu", workers=2)
     key = "learning_rate"
     pd.testing.assert_frame_equal(
         told(one.trials).drop(columns="trial").sort_values(key, ignore_index=True),
@@ -182,7 +178,7 @@ KILLED = """
 import sys
 from probekit.adaptation.search.search import search
 from probekit.adaptation.search.space import read_space
-search(read_space(sys.argv[1]), sys.argv[2], workers=int(sys.argv[3]), device="cpu")
+search(read_space(sys.argv[1]), out=sys.argv[2], workers=int(sys.argv[3]), device="cpu")
 """
 
 
@@ -199,9 +195,9 @@ def test_an_interrupted_search_ends_as_it_would_have(write, tmp_path, monkeypatc
     with monkeypatch.context() as patch:
         patch.setattr(optuna.Trial, "report", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            search(space, tmp_path / "out", device="cpu")
+            search(space, out=tmp_path / "out", device="cpu")
     assert sorted(_values(tmp_path / "out")) == [(0, 1), (0, 2), (0, 3), (1, 1), (1, 2)]
-    resumed, whole = (search(space, tmp_path / folder, device="cpu") for folder in ("out", "whole"))
+    resumed, whole = (search(space, out=tmp_path / folder, device="cpu") for folder in ("out", "whole"))
     pd.testing.assert_frame_equal(told(resumed.trials), told(whole.trials))
     pd.testing.assert_frame_equal(resumed.rows.drop(columns="checkpoint"), whole.rows.drop(columns="checkpoint"))
 
@@ -231,7 +227,7 @@ def test_a_killed_search_goes_on(write, tmp_path, workers):
     until = time.monotonic() + 60
     while True:  # the workers end with their search, a moment later
         try:
-            resumed = search(read_space(space), out, device="cpu", workers=workers)
+            resumed = search(read_space(space), out=out, device="cpu", workers=workers)
             break
         except CacheBusy:
             assert time.monotonic() < until
@@ -256,18 +252,18 @@ def _values(out: Path) -> dict[tuple[int, int], float]:
 
 def test_a_finished_search_returns_at_once_and_takes_more_trials(write, tmp_path, monkeypatch):
     keys = "trials = 2\nseeds = 1"
-    first = search(read_space(write(RANGE, keys)), tmp_path / "out", device="cpu")
+    first = search(read_space(write(RANGE, keys)), out=tmp_path / "out", device="cpu")
     trained = []
     train = module.train
     monkeypatch.setattr(module, "train", lambda *a, **k: trained.append(a[2].parent.name) or train(*a, **k))
-    again = search(read_space(write(RANGE, keys)), tmp_path / "out", device="cpu")
+    again = search(read_space(write(RANGE, keys)), out=tmp_path / "out", device="cpu")
     assert not {"trials"} & set(trained)
     pd.testing.assert_frame_equal(first.rows, again.rows)
-    more = search(read_space(write(RANGE, "trials = 3\nseeds = 1")), tmp_path / "out", device="cpu")
+    more = search(read_space(write(RANGE, "trials = 3\nseeds = 1")), out=tmp_path / "out", device="cpu")
     assert trained.count("trials") == 1
     pd.testing.assert_frame_equal(told(more.trials)[:2], told(first.trials))
     with pytest.raises(UsageError, match="holds another search: limit is None, asked for 20"):
-        search(read_space(write(RANGE, keys), {"limit": 20}), tmp_path / "out", device="cpu")
+        search(read_space(write(RANGE, keys), {"limit": 20}), out=tmp_path / "out", device="cpu")
 
 
 def _faked(metric_of, monkeypatch):
@@ -281,7 +277,7 @@ def _faked(metric_of, monkeypatch):
         columns = {"task": "toy", "model": "m", "split": "dev", "layer": None, "representation": "", "estimator": ""}
         row = columns | {"target": "gold", "metric": "accuracy", "value": max(values), "n": 6, "seed": options["seed"]}
         frame = module.make_rows([row | {"kept": True, "epoch": 1}])
-        return module.Run(Path(out), {"metrics": {"accuracy": max(values)}}, frame)
+        return module.Run(frame, card={"metrics": {"accuracy": max(values)}}, path=Path(out))
 
     monkeypatch.setattr(module, "train", train)
 
@@ -292,7 +288,7 @@ def test_a_trial_below_the_median_is_pruned(write, tmp_path, monkeypatch, order,
     _faked(lambda rate, epoch: rate * epoch, monkeypatch)
     rates = [0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.07][::order]
     keys = f'trials = 7\nseeds = 1\ntest = ""\nprune = {prune}'
-    trials = search(read_space(write(f"learning_rate = {rates}\nepochs = 3", keys)), tmp_path / "out").trials
+    trials = search(read_space(write(f"learning_rate = {rates}\nepochs = 3", keys)), out=tmp_path / "out").trials
     assert trials["learning_rate"].tolist() == rates
     assert trials["state"].tolist() == ["complete"] * (7 - pruned) + ["pruned"] * pruned
     assert trials["epochs_done"].tolist() == [3] * (7 - pruned) + [1] * pruned
@@ -306,14 +302,14 @@ def test_a_loss_that_is_no_number_ends_a_trial_not_the_search(write, tmp_path, m
 
     _faked(metric_of, monkeypatch)
     keys = 'trials = 2\nseeds = 1\ntest = ""'
-    found = search(read_space(write("learning_rate = [0.01, 0.02]\nepochs = 1", keys)), tmp_path / "out")
-    assert found.best["learning_rate"] == 0.01
+    found = search(read_space(write("learning_rate = [0.01, 0.02]\nepochs = 1", keys)), out=tmp_path / "out")
+    assert found.options["learning_rate"] == 0.01
     assert found.trials.set_index("learning_rate")["error"].to_dict() == {
         0.01: "",
         0.02: "the loss is nan at step 3",
     }
     with pytest.raises(UsageError, match="none of 1 trials ended with a number: the loss is nan at step 3"):
-        search(read_space(write("learning_rate = 0.02\nepochs = 1", keys.replace("2", "1"))), tmp_path / "none")
+        search(read_space(write("learning_rate = 0.02\nepochs = 1", keys.replace("2", "1"))), out=tmp_path / "none")
 
 
 @pytest.mark.parametrize(
@@ -332,7 +328,7 @@ def test_a_split_that_cannot_be_evaluated(write, tmp_path, task, test, message):
     (tmp_path / "none.tsv").write_text("text\tlabel\nthe cat\t\n")
     bare.write_text(lines.replace('test = "test.tsv"', f'none = "{tmp_path}/none.tsv"'))
     with pytest.raises(UsageError, match=message):
-        search(space, tmp_path / "out", device="cpu")
+        search(space, out=tmp_path / "out", device="cpu")
 
 
 def test_feature_extraction_caches_once(write, tmp_path, monkeypatch):
@@ -340,9 +336,9 @@ def test_feature_extraction_caches_once(write, tmp_path, monkeypatch):
     space = write(
         "head = 'linear'\nlearning_rate = [1e-2, 1e-1]\nepochs = 2", 'regime = "feature-extraction"\nseeds = 1'
     )
-    found = search(read_space(space), "out", device="cpu")
+    found = search(read_space(space), out="out", device="cpu")
     assert len(found.trials) == 2
-    assert set(found.rows["estimator"]) == {"feature-extraction linear"}
+    assert set(found.rows["regime"] + " " + found.rows["head"]) == {"feature-extraction linear"}
     assert len(list(Path("data_cache").glob("*.h5"))) == 3
 
 
@@ -398,7 +394,7 @@ def test_spaces_that_ship(name):
     generator = optuna.samplers.RandomSampler(seed=0)
     study = optuna.create_study(sampler=generator)
     for _ in range(20):
-        options_of(Regime(space.regime), space.fixed | study.ask(space.distributions).params)
+        Hyperparameters(regime=space.regime, **space.fixed | study.ask(space.distributions).params)
 
 
 def test_a_layerwise_setting_of_the_paper_trains(write, tmp_path, task, model):
@@ -411,6 +407,6 @@ def test_a_layerwise_setting_of_the_paper_trains(write, tmp_path, task, model):
         "unfreezing": "gradual",
         "layer_factor": 0.4,
     }
-    found = search(space.model_copy(update={"space": space.fixed | chosen}), tmp_path / "out", device="cpu")
-    assert found.best["unfreezing"] == "gradual"
+    found = search(space.model_copy(update={"space": space.fixed | chosen}), out=tmp_path / "out", device="cpu")
+    assert found.options["unfreezing"] == "gradual"
     assert torch.isfinite(torch.tensor(found.rows["value"].tolist())).all()

@@ -11,7 +11,7 @@ from tiny import WORDS
 
 from probekit.activations import ActivationCache
 from probekit.adaptation.data.text import TextData
-from probekit.adaptation.runs.evaluation import evaluate_run, load_learner
+from probekit.adaptation.runs.evaluation import load_learner, predict_run
 from probekit.adaptation.train import train
 from probekit.errors import UsageError
 from probekit.models import load_encoder
@@ -19,6 +19,7 @@ from probekit.models.elmo.lstm import Steps
 from probekit.models.encoder import Batch
 from probekit.models.skip_thoughts.model import GRU, SkipThoughtsConfig, SkipThoughtsModel
 from probekit.models.transformers.onednn import train_with_onednn
+from probekit.rows import layer_labels
 
 ONCE = SHORT | {"epochs": 1}
 FEATURES = ONCE | {"regime": "feature-extraction"}
@@ -65,7 +66,7 @@ def test_what_is_the_default(thoughts, tmp_path):
         run = train(task, thoughts, tmp_path / task.name, **ONCE)
         assert run.card["head"]["head"] == head
         assert run.card["head"]["pairs_apart"] == (task.name == "pairs")
-        assert evaluate_run(run.path, task, "dev") == pytest.approx(run.metrics, abs=1e-5)
+        assert predict_run(run.path, task, "dev").metrics == pytest.approx(run.metrics, abs=1e-5)
     for task, head in ((praise(16, 6), "linear"), (pairs(16, 6), "pair"), (pairs(16, 6), "esim")):
         run = train(task, thoughts, tmp_path / f"cached-{head}", head=head, caches=tmp_path / "caches", **FEATURES)
         assert run.card["layers"] == ["combined"]
@@ -73,7 +74,7 @@ def test_what_is_the_default(thoughts, tmp_path):
         assert run.card["head"]["pooling"] == (None if head == "esim" else "last")
         with ActivationCache(run.card["caches"][1]) as cache:
             assert cache.poolings == (() if head == "esim" else ("last",))
-            assert evaluate_run(run.path, cache) == pytest.approx(run.metrics, abs=1e-5)
+            assert predict_run(run.path, cache).metrics == pytest.approx(run.metrics, abs=1e-5)
 
 
 @pytest.mark.parametrize("head", ["linear", "bilstm"])
@@ -84,7 +85,7 @@ def test_layers_of_one_width_are_mixed(head, thoughts, tmp_path):
         run = train(task, thoughts, tmp_path / "-".join(layers), layers=layers, **options)
         assert (run.card["layers"], run.card["head"]["width"]) == (layers, 8)
         told = run.rows[run.rows["metric"] == "mix-weight"]
-        assert told["layer_name"].tolist() == layers
+        assert layer_labels(told).tolist() == layers
     with pytest.raises(
         UsageError, match=r"cannot be mixed: bi is 8 wide, combined is 16 wide\. Choose one, or some al"
     ):

@@ -2,18 +2,18 @@
 
 import logging
 import random
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 import torch
 from lessons import SHORT, count, pairs, praise, same_weights, tags, weights
 
-from probekit.adaptation.options import HeadOptions, TrainOptions, options_of
+from probekit.adaptation.options import Hyperparameters, TrainOptions
 from probekit.adaptation.runs.folder import RESUME
 from probekit.adaptation.train import train
+from probekit.adaptation.training.checkpointing import save_steps
 from probekit.adaptation.training.fine_tuning import prepare_fine_tuning
-from probekit.adaptation.training.trainer import save_steps
 from probekit.errors import DataError, NonFiniteError, UsageError
 from probekit.tasks.task import Split, Task
 
@@ -101,8 +101,9 @@ def test_weights_that_are_no_numbers(tiny_bert, tmp_path):
         (changed(count(), "dev", label=None), {}, DataError, "1 of 21 examples of count, dev, have no label"),
         (changed(tags(), "dev", every=True, label=None), {}, DataError, "of tags, dev, have no label"),
         (changed(tags(), "train", every=True, label=lambda e: tuple(min(x, 1) for x in e.label)), {}, DataError, "I-X"),
-        (praise(), {"splits": ("train", "train")}, UsageError, "which is what is learned from"),
-        (praise(), {"splits": ("train", "exam")}, UsageError, "praise has no split 'exam'"),
+        (praise(), {"dev": "train"}, UsageError, "to evaluate on is 'train', which is what is learned from"),
+        (praise(), {"test": "train"}, UsageError, "to test on is 'train', which is what is learned from"),
+        (praise(), {"dev": "exam"}, UsageError, "praise has no split 'exam'"),
         (praise(), {"limit": 0}, UsageError, "limit is 0"),
         (praise(dev=0), {}, UsageError, "praise dev has no examples"),
         (praise(), {"head": "crf"}, UsageError, "the head 'crf' is for sequence-labelling"),
@@ -181,15 +182,15 @@ def test_batches_are_accumulated(tmp_path):
 
 def test_gradients_of_accumulated_batches(tiny_bert):
     """What the Trainer adds up: the gradient of eight is the mean of those of four and four."""
-    task, head = praise(train=8), HeadOptions(dropout=0.0)
+    task, options = praise(train=8), TrainOptions(dropout=0.0)
     torch.manual_seed(0)
-    parts = prepare_fine_tuning(tiny_bert, task, task.split("train"), task.split("dev"), head, TrainOptions())
-    learner = parts.learner.eval()
+    training = prepare_fine_tuning(tiny_bert, task, task.split("train"), task.split("dev"), options)
+    learner, data = training.learner.eval(), training.objectives[0].train
 
     def gradient(*batches):
         learner.zero_grad()
         for rows in batches:
-            batch = parts.train.__getitems__(rows)
+            batch = data.__getitems__(rows)
             (learner(**batch)["loss"] / len(batches)).backward()
         return {k: p.grad.clone() for k, p in learner.named_parameters() if p.grad is not None}
 
@@ -266,7 +267,9 @@ def test_steps_at_which_to_save():
 
 
 def test_defaults_of_the_regimes():
-    assert options_of("fine-tune", {})[1].learning_rate == 5e-5
-    assert options_of("feature-extraction", {"epochs": None})[1].epochs == 20
-    head, how = options_of("fine-tune", {"dropout": 0.5, "epochs": 7})
-    assert (head.dropout, how.epochs) == (0.5, 7)
+    assert TrainOptions().learning_rate == 5e-5
+    assert TrainOptions(regime="feature-extraction", epochs=None).epochs == 20
+    how = TrainOptions(dropout=0.5, epochs=7)
+    assert (how.dropout, how.epochs) == (0.5, 7)
+    assert {"epochs": 7, "weight_decay": 0.01}.items() <= how.numbers().items()
+    assert how.numbers().keys() == {f.name for f in fields(Hyperparameters)}

@@ -26,6 +26,10 @@ def table(predicted, gold=None, metrics=("accuracy",), groups=None, names=LABELS
     return Predictions(fits, ids, gold, predicted, metrics, groups, label_names=names)
 
 
+def rows_of(runs, **options):
+    return guidelines(*runs, **options).rows
+
+
 @pytest.fixture
 def run(tmp_path):
     """Leaves the folder of a finished run that said ``predicted``, and returns it."""
@@ -163,7 +167,7 @@ def test_it_says_what_to_prefer(run):
         for task, a, b in (("cola", sure, worse), ("sst2", worse, sure), ("mrpc", sure, same), ("sick-e", sure, unsure))
         for folder in (run(FT, a, task=task), run(FX, b, task=task))
     ]
-    rows = guidelines(folders, resamples=2000).set_index("task")
+    rows = rows_of(folders, resamples=2000).set_index("task")
     assert list(rows["prefer"]) == [FT, FX, "either", "cannot tell"]
     assert list(rows["confidence"]) == ["high (one seed)"] * 3 + ["none"]
     assert set(rows["metric"]) == {"difference(accuracy)"}
@@ -196,7 +200,7 @@ def test_it_says_what_to_prefer(run):
 def test_what_all_tasks_prefer_is_said_of_the_kind(run):
     good, bad = right(500, 0.9), right(500, 0.6)
     folders = [run(regime, p, task=t) for t in ("mrpc", "sick-e") for regime, p in ((FT, good), (FX, bad))]
-    rows = guidelines(folders)
+    rows = rows_of(folders)
     assert overview(rows) == ["tiny, sentence pairs: use fine-tuning (all 2 tasks)."]
     assert overview(rows[:1]) == ["tiny, sentence pairs: use fine-tuning (the one task there is, mrpc)."]
 
@@ -207,7 +211,7 @@ def test_more_tasks_make_each_less_sure(run):
     b[np.flatnonzero(a)[:20]], b[np.flatnonzero(a == 0)[:8]] = 0, 1  # 20 against 8: p about .02
     one = [run(FT, a), run(FX, b)]
     others = [run(r, right(400, 0.8, s), task=t) for t in ("sst2", "rte", "qnli") for s, r in enumerate((FT, FX))]
-    alone, among = guidelines(one).iloc[0], guidelines(one + others).iloc[0]
+    alone, among = rows_of(one).iloc[0], rows_of(one + others).iloc[0]
     assert alone["prefer"] == FT
     assert alone["confidence"] == "moderate (one seed)"
     assert alone["p"] == among["p"]
@@ -217,7 +221,7 @@ def test_more_tasks_make_each_less_sure(run):
 def test_agreement_on_few_examples_is_not_equality(run):
     for n, said in ((100, "cannot tell"), (1000, "either")):
         both = right(n, 0.8)
-        row = guidelines([run(FT, both, task=f"of {n}"), run(FX, both, task=f"of {n}")]).iloc[0]
+        row = rows_of([run(FT, both, task=f"of {n}"), run(FX, both, task=f"of {n}")]).iloc[0]
         assert (row["value"], row["ci_low"], row["ci_high"]) == (0, 0, 0)
         assert row["prefer"] == said
 
@@ -226,20 +230,20 @@ def test_of_errors_the_smaller_is_better(run):
     gold = np.random.default_rng(0).normal(size=300)
     near, far = gold + 0.1, gold + np.random.default_rng(1).normal(size=300)
     how = {"gold": gold, "metrics": ("rmse", "pearson"), "names": (), "kind": "regression"}
-    rows = guidelines([run(FT, far, **how), run(FX, near, **how)])
+    rows = rows_of([run(FT, far, **how), run(FX, near, **how)])
     assert rows["value"].iloc[0] > 0
     assert rows["prefer"].iloc[0] == FX
-    assert guidelines([run(FT, far, **how), run(FX, near, **how)], metric="pearson")["value"].iloc[0] < 0
+    assert rows_of([run(FT, far, **how), run(FX, near, **how)], metric="pearson")["value"].iloc[0] < 0
 
 
 def test_seeds_are_averaged_and_counted(run):
     runs = [[run(r, right(500, share, s), seed=s) for s in range(3)] for r, share in ((FT, 0.9), (FX, 0.6))]
-    row = guidelines([*runs[0], *runs[1]]).iloc[0]
+    row = rows_of([*runs[0], *runs[1]]).iloc[0]
     assert row[["fine_tune_seeds", "feature_extraction_seeds"]].tolist() == [3, 3]
     assert row["confidence"] == "high"
     assert "seed" not in row["caveat"]
     assert "(linear head, 3 seeds) 0.900" in row["why"]
-    fewer = guidelines([*runs[0], runs[1][0]]).iloc[0]
+    fewer = rows_of([*runs[0], runs[1][0]]).iloc[0]
     assert fewer["caveat"].startswith("One seed of feature extraction: variation")
     assert paired(runs[0], runs[1]).value == pytest.approx(0.3)
 
@@ -250,13 +254,13 @@ def test_words_are_drawn_by_sentences(run):
     said = np.where(rng.random(600) < 0.8, gold, 0)
     how = {"gold": gold, "groups": groups, "metrics": ("span-f1", "token-accuracy"), "names": ("O", "B-X", "I-X")}
     folders = [run(r, p, kind="sequence-labelling", **how) for r, p in ((FT, gold), (FX, said))]
-    row = guidelines(folders).iloc[0]
+    row = rows_of(folders).iloc[0]
     assert (row["n"], row["kind"], row["metric"]) == (60, "word tags", "difference(span-f1)")
     assert "the same 60 sentences of dev" in row["why"]
 
 
 def test_one_regime_only_is_told(run):
-    rows = guidelines([run(FT, right(50, 0.8)), run(FX, right(50, 0.8), task="mrpc")])
+    rows = rows_of([run(FT, right(50, 0.8)), run(FX, right(50, 0.8), task="mrpc")])
     assert rows["prefer"].tolist() == ["cannot tell"] * 2
     assert rows["why"].tolist() == ["There is no run of feature extraction.", "There is no run of fine-tuning."]
     assert rows[["value", "p_adjusted"]].isna().all(axis=None)
@@ -265,18 +269,18 @@ def test_one_regime_only_is_told(run):
 
 def test_what_is_not_defined_is_not_told(run):
     how = {"metrics": ("pearson",), "gold": np.ones(50), "names": (), "kind": "regression"}
-    row = guidelines([run(FT, np.arange(50.0), **how), run(FX, np.arange(50.0), **how)]).iloc[0]
+    row = rows_of([run(FT, np.arange(50.0), **how), run(FX, np.arange(50.0), **how)]).iloc[0]
     assert row["prefer"] == "cannot tell"
     assert "undefined on most resamples" in row["why"]
 
 
 def test_the_last_split_of_all_is_taken(run):
     runs = [run(r, right(50, 0.8), split="test") for r in (FT, FX)]
-    row = guidelines(runs).iloc[0]
+    row = rows_of(runs).iloc[0]
     assert row["split"] == "test"
     assert "flatters" not in row["caveat"]  # the weights were chosen on dev
     with pytest.raises(DataError, match=r"dev\.examples\.parquet: is wanted and not there"):
-        guidelines(runs, split="dev")
+        rows_of(runs, split="dev")
 
 
 def put(*keys, value):
@@ -303,25 +307,25 @@ def put(*keys, value):
 )
 def test_runs_that_do_not_go_together_are_refused(edit, error, told, run):
     with pytest.raises(error, match=told):
-        guidelines([run(FT, right(50, 0.8)), run(FX, right(50, 0.8), edit=edit)])
+        rows_of([run(FT, right(50, 0.8)), run(FX, right(50, 0.8), edit=edit)])
 
 
 def test_other_refusals(run):
     one, two = run(FT, right(50, 0.8)), run(FX, right(50, 0.8))
     with pytest.raises(UsageError, match="no run was given"):
-        guidelines([])
+        rows_of([])
     with pytest.raises(UsageError, match="margin is 0"):
-        guidelines([one, two], margin=0)
+        rows_of([one, two], margin=0)
     with pytest.raises(UsageError, match="is given twice"):
-        guidelines([one, two, two])
+        rows_of([one, two, two])
     with pytest.raises(UsageError, match="epochs is 3 and 4"):
-        guidelines([one, two, run(FX, right(50, 0.8), seed=1, edit=put("identity", "epochs", value=4))])
+        rows_of([one, two, run(FX, right(50, 0.8), seed=1, edit=put("identity", "epochs", value=4))])
     with pytest.raises(UsageError, match="was not evaluated by f1, but by accuracy"):
-        guidelines([one, two], metric="f1")
+        rows_of([one, two], metric="f1")
     with pytest.raises(UsageError, match="the two hold other examples"):
-        guidelines([one, run(FX, right(49, 0.8))])
+        rows_of([one, run(FX, right(49, 0.8))])
     with pytest.raises(UsageError, match="other labels"):
-        guidelines([one, run(FX, right(50, 0.8), gold=right(50, 0.5))])
+        rows_of([one, run(FX, right(50, 0.8), gold=right(50, 0.5))])
     with pytest.raises(UsageError, match=r"learned cola, .* sst2"):
         paired([one], [run(FX, right(50, 0.8), task="sst2")])
     with pytest.raises(UsageError, match="one or more of each"):

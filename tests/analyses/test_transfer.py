@@ -5,10 +5,12 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from probekit.analyses.regimes import by_seeds, trained
-from probekit.analyses.transfer import ALONE, domain_study
+from probekit.analyses.regimes import by_seeds, run_numbers
+from probekit.analyses.transfer import ALONE
+from probekit.analyses.transfer import domain_study as study_of_domains
 from probekit.errors import UsageError
-from probekit.rows import make_rows
+from probekit.rows import fit_labels, make_rows
+from probekit.rows.upgrade import upgrade
 from probekit.tables.paper import domain_table, published, regime_table
 
 DOMAINS = ("telephone", "government", "travel", "fiction", "slate")
@@ -21,12 +23,19 @@ def accuracy(domain, estimator, seed, on=None):
     return value - (0 if on in (None, domain) else 0.1 * abs(FAR[domain] - FAR[on]) + 0.002 * DOMAINS.index(on))
 
 
+def domain_study(rows, **how):
+    """The rows, by how their estimators are shown."""
+    found = study_of_domains(rows, **how)
+    return found.assign(estimator=fit_labels(found))
+
+
 def run_row(domain, estimator, seed, on=None, **more):
-    regime = estimator.split()[0]
+    regime, head = estimator.split()
     value = accuracy(domain, estimator, seed, on)
     return {
         "task": f"mnli:{on or domain}", "split": "dev", "model": "m", "checkpoint": f"mnli-{domain}.{regime}.{seed}",
-        "step": 9, "layer": None, "representation": "tokens", "estimator": estimator, "target": "gold",
+        "step": 9, "layer": None, "representation": "tokens", "estimator": "", "target": "gold",
+        "regime": regime, "head": head, "variant": "", "headline": more.get("kept", True) and "metric" not in more,
         "metric": "accuracy", "value": value, "ci_low": value - 0.02, "ci_high": value + 0.02, "seed": seed, "n": 100,
         "kept": True, "trained_on": f"mnli:{domain}",
     } | more  # fmt: skip
@@ -63,13 +72,13 @@ def rows():
 
 
 def test_what_of_runs_counts(rows):
-    found = trained(rows)
+    found = run_numbers(rows)
     assert len(found) == 5 * 2 * 2 * 5
     assert set(found["metric"]) == {"accuracy"}
     home = pd.DataFrame(by_seeds(found[found["task"] == found["trained_on"]]))
     assert len(home) == 10
     assert set(home["seeds"]) == {2}
-    one = home[(home["task"] == "mnli:travel") & (home["estimator"] == "fine-tune linear")].iloc[0]
+    one = home[(home["task"] == "mnli:travel") & (home["regime"] == "fine-tune")].iloc[0]
     values = [accuracy("travel", "fine-tune linear", seed) for seed in (0, 1)]
     assert one["value"] == pytest.approx(np.mean(values))
     assert one["sd"] == pytest.approx(np.std(values, ddof=1))
@@ -122,7 +131,8 @@ def test_tables(rows):
     paired = make_rows([
         run_row("travel", "fine-tune linear", 0) | {
             "metric": "difference(accuracy)", "estimator": "fine-tune - feature-extraction", "seed": None,
-            "value": 0.02 * 1.2, "ci_low": -0.01, "ci_high": 0.05, "kept": None, "trained_on": None,
+            "value": 0.02 * 1.2, "ci_low": -0.01, "ci_high": 0.05, "kept": None, "trained_on": None, "headline": None,
+            "regime": "", "head": "",
         }
     ])  # fmt: skip
     text, found = domain_table(pd.concat([rows, paired], ignore_index=True), "peters-2019/6", resamples=200)
@@ -186,9 +196,9 @@ def test_tasks_stay_apart(rows):
 
 def test_variants_stay_apart(rows):
     mine = rows[rows["task"].str.startswith("mnli")]
-    name = mine["checkpoint"].str.replace(".", ".wide.", n=1, regex=False)
-    both = make_rows(pd.concat([rows, mine.assign(checkpoint=name, value=mine["value"] - 0.1)], ignore_index=True))
+    both = make_rows(pd.concat([rows, mine.assign(variant="wide", value=mine["value"] - 0.1)], ignore_index=True))
     text, found = domain_table(both, resamples=40)
+    found = found.assign(estimator=fit_labels(found))
     assert "fine-tune linear, wide" in set(found["estimator"])
     labels = [line.split(" | ")[0].strip("| ") for line in text.splitlines()[2:8]]
     assert labels[:2] == ["feature extraction, esim", "feature extraction, esim, wide"]
@@ -201,7 +211,7 @@ def test_variants_stay_apart(rows):
 def test_one_regime_and_one_task(rows):
     """Tables 3 to 5: variants of one regime, of which there may be a single line each."""
     alone = rows[(rows["task"] == "mnli:fiction") & rows["checkpoint"].isin(["mnli-fiction.fine-tune.0"])]
-    wide = alone.assign(checkpoint="mnli-fiction.wide.fine-tune.0", value=alone["value"] - 0.1)
+    wide = alone.assign(variant="wide", value=alone["value"] - 0.1)
     text, found = regime_table(make_rows(pd.concat([alone, wide], ignore_index=True)))
     lines = text.splitlines()
     value = accuracy("fiction", "fine-tune linear", 0)
@@ -215,8 +225,8 @@ def test_one_regime_and_one_task(rows):
 
 def test_tasks_with_heads_of_their_own_share_a_line(rows):
     mine = rows[rows["task"].isin(["mnli:fiction", "mnli:slate"]) & (rows["trained_on"] == rows["task"])]
-    other = mine["task"].eq("mnli:slate") & mine["estimator"].str.startswith("feature")
-    mine = mine.assign(estimator=mine["estimator"].mask(other, "feature-extraction bcn"))
+    other = mine["task"].eq("mnli:slate") & mine["regime"].eq("feature-extraction")
+    mine = mine.assign(head=mine["head"].mask(other, "bcn"))
     text, _ = regime_table(make_rows(mine))
     labels = [line.split(" | ")[1] for line in text.splitlines()[2:5]]
     assert labels == ["feature extraction, esim, bcn", "fine-tuning, linear", "Δ fine-tuning"]
@@ -236,10 +246,34 @@ def test_tasks_with_heads_of_their_own_share_a_line(rows):
         ("a-folder-of-mine", "mrpc", ""),
     ],
 )
-def test_the_variant_is_what_a_run_s_name_says_beside_task_and_model(rows, checkpoint, learned, variant):
-    row = rows[rows["kept"].eq(True)].iloc[:1]
-    (found,) = trained(make_rows(row.assign(checkpoint=checkpoint, trained_on=learned, model="b.2")))["variant"]
-    assert found == variant
+def test_the_variant_of_old_rows_is_what_a_run_s_name_says_beside_task_and_model(checkpoint, learned, variant):
+    old = {
+        "task": "mnli:travel", "split": "dev", "model": "b.2", "checkpoint": checkpoint, "trained_on": learned,
+        "estimator": "fine-tune linear", "target": "gold", "metric": "accuracy", "value": 0.5, "kept": True,
+        "representation": "tokens", "n": 9,
+    }  # fmt: skip
+    (row,) = upgrade(pd.DataFrame([old])).to_dict("records")
+    assert (row["variant"], row["regime"], row["head"], row["headline"]) == (variant, "fine-tune", "linear", True)
+
+
+def test_the_number_of_a_run_does_not_depend_on_the_order_of_rows():
+    """Two models in runs of one name; accuracy, which is the main metric, stood in no fixed order beside f1."""
+    shared = {"split": "dev", "checkpoint": "mrpc.0", "layer": None, "representation": "tokens", "estimator": "",
+              "regime": "fine-tune", "head": "linear", "target": "gold", "n": 9, "seed": 0, "kept": True}  # fmt: skip
+    numbers = {"a": {"accuracy": 0.81, "f1": 0.88}, "b": {"f1": 0.71, "accuracy": 0.81}}
+    rows = make_rows(
+        shared | {"task": "mrpc", "trained_on": "mrpc", "model": model, "metric": name, "value": value,
+                  "headline": name == "accuracy"}
+        for model, told in numbers.items()
+        for name, value in told.items()
+    )  # fmt: skip
+    for some in (rows, rows.iloc[::-1], rows.sort_values("metric", ascending=False)):
+        found = run_numbers(some)
+        assert set(found["metric"]) == {"accuracy"}
+        assert dict(zip(found["model"], found["value"], strict=True)) == {"a": 0.81, "b": 0.81}
+    old = rows.drop(columns=["analysis", "headline", "regime", "head", "variant"]).assign(estimator="fine-tune linear")
+    old = upgrade(pd.concat([old[old["model"] == "a"], old[old["model"] == "b"].iloc[::-1]]).reset_index(drop=True))
+    assert set(run_numbers(old)["metric"]) == {"accuracy"}
 
 
 def test_published_differences_stand_beside_ours(rows):

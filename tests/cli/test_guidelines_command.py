@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from probekit.cli import main
-from probekit.rows import read_card, read_rows
+from probekit.rows import read, read_card, read_rows
 
 QUICK = ["--epochs", "1", "--batch-size", "8", "--device", "cpu"]
 
@@ -39,9 +39,10 @@ def test_it_prints_and_writes(runs, tmp_path, capsys):
     assert f"mine: {row['caveat']}" in told
     assert row["caveat"].startswith("One seed of feature extraction:")
     assert ", single sentences: " in told
-    card = read_card(out)
-    assert card["arguments"]["margin"] == 0.02
-    assert card["arguments"]["runs"] == runs
+    recipe = read_card(out)["recipe"]
+    assert recipe["function"] == "guidelines"
+    assert recipe["arguments"] == {"runs": runs, "margin": 0.02, "resamples": 1000}
+    assert read(out).recipe.run().rows["why"].tolist() == [row["why"]]
 
 
 def test_one_regime_only(runs, capsys):

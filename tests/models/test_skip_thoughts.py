@@ -13,7 +13,6 @@ from torch.nn.utils.rnn import pack_sequence
 
 from probekit.activations.certify import certify
 from probekit.adaptation.heads.pair import Rating
-from probekit.adaptation.training.groups import layer_groups
 from probekit.adaptation.training.learners import FineTuning
 from probekit.errors import ModelError, UsageError
 from probekit.models import load_encoder
@@ -154,7 +153,7 @@ class TestModel:
         words = net.uni_words.clone()
         torch.manual_seed(0)
         learner = FineTuning(net, Rating(13, 1, pooling="last"))
-        groups = layer_groups(net, learner.head)
+        groups = learner.groups()
         assert [name for name, _ in groups] == ["block 1", "head"]
         assert len(groups[0][1]) == 9
         ids = torch.tensor([[3, 4, 0], [8, 4, 0]])

@@ -190,8 +190,10 @@ _ABSENT = {"mix": False}
 
 
 def _known(value: Any) -> Any:
-    """A description of a model without what it does not have."""
-    return {k: v for k, v in value.items() if v is not None} if isinstance(value, dict) else value
+    """A description of a model without what it does not have; layers by their names."""
+    if isinstance(value, dict):
+        return {k: v for k, v in value.items() if v is not None}
+    return [str(one) for one in value] if isinstance(value, list) else value
 
 
 def _spent(out: Path, card: Mapping[str, Any]) -> bool:

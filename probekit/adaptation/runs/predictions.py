@@ -1,40 +1,37 @@
-"""What a trained model said of each example: predictions in the order of the data, and intervals of its metrics."""
+"""What a trained model predicts of each example, in the order of the data, and intervals of its metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from probekit.adaptation.data.batches import Batches, Data
+from probekit.adaptation.data.task_spec import TaskSpec
 from probekit.adaptation.heads.head import IGNORED
 from probekit.adaptation.training.learners import Learner
-from probekit.adaptation.training.objective import Target, scorer
 from probekit.metrics import metric
+from probekit.rows import make_fits
 from probekit.statistics.bootstrap import intervals, replicates
 from probekit.statistics.predictions import Predictions
-from probekit.tasks.task import Kind
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-__all__ = ["Said", "say"]
+__all__ = ["Evaluation", "predict"]
 
 RESAMPLES = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """Predictions for n examples, or for their words.
+class Evaluation:
+    """What a learner predicts of n examples, or of their words, and how well.
 
     predictions, labels : one array an example: a class, a number, or the tags of its words
     metrics : the task's, then ``loss``
     """
 
-    target: Target
+    task: TaskSpec
     ids: np.ndarray
     predictions: list[np.ndarray]
     labels: list[np.ndarray]
@@ -42,19 +39,14 @@ class Said:
 
     def table(self, about: Mapping[str, Any]) -> Predictions:
         """The predictions as a table of evaluated examples, words one after another; ``about`` are columns of all."""
-        import pandas as pd
-
         ids, groups = self.ids.astype(str), None
-        if self.target.kind is Kind.SEQUENCE_LABELLING:
+        if self.task.tags:
             count = [len(x) for x in self.labels]
             groups = np.repeat(np.arange(len(ids)), count)
             ids = np.array([f"{ids[i]}:{word}" for i, n in enumerate(count) for word in range(n)])
-        fits: pd.DataFrame = pd.DataFrame([{**about, "layer": None, "layer_name": ""}])
-        fits = fits.astype({"step": "Int64", "layer": "Int64", "seed": "Int64"})
-        predicted = np.concatenate(self.predictions)[None]
-        gold = np.concatenate(self.labels)
         return Predictions(
-            fits, ids, gold, predicted, self.target.metrics, groups, label_names=self.target.label_names
+            make_fits([about]), ids, np.concatenate(self.labels), np.concatenate(self.predictions)[None],
+            self.task.metrics, groups, label_names=self.task.label_names,
         )  # fmt: skip
 
     def interval(self, name: str, seed: int = 0) -> tuple[float, float]:
@@ -69,31 +61,33 @@ class Said:
         return float(low), float(high)
 
 
-def say(learner: Learner, data: Data, target: Target, *, batch_size: int = 32, device: str = "cpu") -> Said:
-    """What a learner predicts of some data, and its metrics."""
+def predict(
+    learner: Learner, data: Data, task: TaskSpec, *, module: str = "head", batch_size: int = 32, device: str = "cpu"
+) -> Evaluation:
+    """What a learner predicts of some data, and its metrics; module : the head that is asked."""
     learner.to(device).eval()
     predictions: list[Any] = [None] * len(data)
     labels, losses = list(predictions), 0.0
     with torch.inference_mode():
         for rows in Batches(data, batch_size, shuffle=False):
             batch = _on(device, data.__getitems__(rows))
-            out = learner(**batch)
+            out = learner(**batch, module=module)
             losses += float(out["loss"]) * len(rows)
-            said, gold = out["predictions"].cpu().numpy(), batch["labels"].cpu().numpy()
-            for i, one, label in zip(rows, said, gold, strict=True):
+            found, gold = out["predictions"].cpu().numpy(), batch["labels"].cpu().numpy()
+            for i, one, label in zip(rows, found, gold, strict=True):
                 kept = np.atleast_1d(label != IGNORED)
                 predictions[i], labels[i] = np.atleast_1d(one)[kept], np.atleast_1d(label)[kept]
-    metrics = scorer(target)(*(_joined(x, target) for x in (predictions, labels)))
-    return Said(target, data.ids, predictions, labels, {**metrics, "loss": losses / len(data)})
+    metrics = task.score(*(_joined(x, task) for x in (predictions, labels)))
+    return Evaluation(task, data.ids, predictions, labels, {**metrics, "loss": losses / len(data)})
 
 
 def _on(device: str, batch: Mapping[str, Any]) -> dict[str, Any]:
     return {k: _on(device, v) if isinstance(v, Mapping) else v.to(device) for k, v in batch.items()}
 
 
-def _joined(values: list[np.ndarray], target: Target) -> np.ndarray:
+def _joined(values: list[np.ndarray], task: TaskSpec) -> np.ndarray:
     """One array as heads give it: (n,), or tags (n, w) with ``IGNORED`` at padding."""
-    if target.kind is not Kind.SEQUENCE_LABELLING:
+    if not task.tags:
         return np.concatenate(values)
     out = np.full((len(values), max(map(len, values))), IGNORED)
     for row, tags in zip(out, values, strict=True):

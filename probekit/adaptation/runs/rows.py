@@ -2,68 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from probekit.adaptation.runs.predictions import Said
+from probekit.adaptation.runs.predictions import Evaluation
+from probekit.adaptation.training.objective import Training
+from probekit.adaptation.training.trainer import History
 from probekit.rows import make_rows
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["rows_of"]
+__all__ = ["columns_of", "training_rows"]
+
+Entry = Mapping[str, Any]
+"""One of the Trainer's log."""
 
 
-def rows_of(
-    log: Sequence[Mapping[str, Any]],
-    about: Mapping[str, Any],
-    metrics: Sequence[str],
-    *,
-    splits: Sequence[str | None],
-    sizes: Mapping[str, Mapping[str, int]],
-    layers: Sequence[str] = (),
-    kept: int,
-    said: Mapping[str, Said],
+def columns_of(card: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns that all rows of a run share, from its card."""
+    return {
+        "task": card["task"], "trained_on": card["task"], "model": card["model"], "checkpoint": card["run"],
+        "regime": card["regime"], "head": card["head"]["head"], "variant": card.get("variant", ""),
+        "representation": card["head"]["pooling"] or "tokens", "estimator": "", "target": "gold",
+        "seed": card["seeds"]["seed"],
+    }  # fmt: skip
+
+
+def training_rows(
+    training: Training, history: History, about: Mapping[str, Any], found: Mapping[str, Evaluation]
 ) -> pd.DataFrame:
-    """Rows of a training log, as :func:`probekit.rows.make_rows` makes them.
+    """Rows of a training, as :func:`probekit.rows.make_rows` makes them.
 
     Each evaluation gives the metrics and, where layers are mixed, ``mix-weight`` by layer and ``mix-gamma``. The loss
-    on train is the mean since the entry before. ``kept`` marks the weights that the run ended with, whose metrics have
-    intervals; ``epoch`` counts the passes over train.
+    on train (``log-loss``, nats, or ``mean-squared-error``) is the mean since the entry before.
 
-    log : of :class:`probekit.adaptation.training.trainer.Fitted`; about : columns of all rows
-    metrics : names, the loss's last (``log-loss``, nats, or ``mean-squared-error``)
-    splits : names of train, dev and test; said : of what was kept, by split
-    sizes : by split ``n``, the examples, and ``unread_words``, of which there was no piece to tag: the metrics of word
-        tags are over the other words, so that they compare with published numbers only where it is 0
+    about : columns of all rows; found : what the kept weights predict of "dev" and, where there is one, "test"
+
+    Own columns: ``epoch`` counts the passes over train; ``kept`` marks the weights that the run ended with, whose
+    metrics have intervals; ``unread_words``, of which there was no piece to tag: the metrics of word tags are over the
+    other words, so that they compare with published numbers only where it is 0; ``headline`` marks the one number that
+    stands for the run: its main metric, on test where it was tested, on dev otherwise.
     """
-    train, dev, held_out = splits
-    records: list[dict[str, Any]] = []
+    records, main = [*_of_log(training, history, found["dev"])], training.objectives[0].metric.name
+    if "test" in found:
+        (entry,) = [e for e in history.log if "eval_loss" in e and e["step"] == history.step][-1:]
+        records += _of_test(training, entry, found["test"])
+    last = "test" if "test" in found else "dev"
+    for record in records:
+        record["kept"] = record["step"] == history.step
+        record["headline"] = (record.pop("role"), record["metric"], record["kept"]) == (last, main, True)
+    return make_rows([{**about, "analysis": "train", "layer": None, **record} for record in records])
 
-    def add(split: Any, entry: Mapping[str, Any], metric: str, value: float, **more: Any) -> None:
-        place = {"step": entry["step"], "epoch": entry["epoch"], "kept": entry["step"] == kept}
-        records.append(
-            {**about, **place, "split": split, "layer": None, "metric": metric, "value": value, **sizes[split], **more}
-        )
 
-    def final(split: Any, name: str) -> dict[str, float]:
-        return dict(zip(("ci_low", "ci_high"), said[split].interval(name), strict=True))
-
-    found = {entry["step"]: entry for entry in log if "eval_loss" in entry}
-    for entry in log:
+def _of_log(training: Training, history: History, dev: Evaluation) -> Iterator[dict[str, Any]]:
+    objective, layers = training.objectives[0], training.learner.layers
+    loss, evaluations = objective.task.loss, {e["step"]: e for e in history.log if "eval_loss" in e}
+    for entry in history.log:
         if "loss" in entry:
-            add(train, entry, metrics[-1], entry["loss"])
-    for entry in found.values():
-        for name in metrics[:-1]:
-            add(dev, entry, name, entry[f"eval_{name}"], **(final(dev, name) if entry["step"] == kept else {}))
-        add(dev, entry, metrics[-1], entry["eval_loss"])
+            yield _row(training, "train", entry, loss, entry["loss"])
+    for entry in evaluations.values():
+        for name in objective.task.metrics:
+            ends = _interval(dev, name) if entry["step"] == history.step else {}
+            yield _row(training, "dev", entry, name, entry[f"eval_{name}"]) | ends
+        yield _row(training, "dev", entry, loss, entry["eval_loss"])
         for i, layer in enumerate(layers):
-            add(dev, entry, "mix-weight", entry[f"eval_mix_{i}"], layer=layer)
+            yield _row(training, "dev", entry, "mix-weight", entry[f"eval_mix_{i}"]) | {"layer": layer}
         if layers:
-            add(dev, entry, "mix-gamma", entry["eval_mix_gamma"])
-    if held_out is not None:
-        test = said[held_out].metrics
-        for name in metrics[:-1]:
-            add(held_out, found[kept], name, test[name], **final(held_out, name))
-        add(held_out, found[kept], metrics[-1], test["loss"])
-    return make_rows(records)
+            yield _row(training, "dev", entry, "mix-gamma", entry["eval_mix_gamma"])
+
+
+def _of_test(training: Training, entry: Entry, test: Evaluation) -> Iterator[dict[str, Any]]:
+    task = training.objectives[0].task
+    for name in task.metrics:
+        yield _row(training, "test", entry, name, test.metrics[name]) | _interval(test, name)
+    yield _row(training, "test", entry, task.loss, test.metrics["loss"])
+
+
+def _row(training: Training, role: str, entry: Entry, metric: str, value: float) -> dict[str, Any]:
+    data, split = getattr(training.objectives[0], role), getattr(training.options, role)
+    return {
+        "role": role, "split": split, "step": entry["step"], "epoch": entry["epoch"], "kept": False,
+        "metric": metric, "value": value, "n": len(data), "unread_words": data.unread,
+    }  # fmt: skip
+
+
+def _interval(found: Evaluation, name: str) -> dict[str, float]:
+    return dict(zip(("ci_low", "ci_high"), found.interval(name), strict=True))

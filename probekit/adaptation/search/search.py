@@ -19,30 +19,31 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import optuna
+import pandas as pd
 import torch
 from optuna.trial import FrozenTrial, TrialState
 
-from probekit.adaptation.options import Regime, options_of
+from probekit.adaptation.options import Hyperparameters, Regime, SearchOptions
 from probekit.adaptation.runs.folder import locked_run
-from probekit.adaptation.search.space import Space
-from probekit.adaptation.train import Run, train
+from probekit.adaptation.runs.run import Run
+from probekit.adaptation.search.space import Space, read_space
+from probekit.adaptation.train import train
 from probekit.errors import NonFiniteError, ProbekitError, UsageError
 from probekit.files import whole, write
 from probekit.metrics import metric
 from probekit.models.identity import identify
-from probekit.rows import evidence, make_rows, write_rows
+from probekit.recipe import Read, current, public
+from probekit.rows import Result, make_rows, write_rows
+from probekit.rows.card import make_card
 from probekit.runtime import Progress, local_executor, no_progress
 from probekit.tasks import load_task
 from probekit.tasks.task import Task
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["Search", "search"]
 
@@ -51,23 +52,37 @@ STARTUP = 5
 """Trials that run to their end before any is pruned, as Optuna's median pruner has it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Search:
-    """A finished search.
+@dataclass(frozen=True, eq=False, repr=False)
+class Search(Result):
+    """A finished search: as rows the dev and test metrics of the best with each seed, and their means.
 
-    path : its folder; trials : one row a trial; best : the options of the best; metric : what they are the best by
-    rows : dev and test metrics of the best with each seed, and their means (no seed, with columns ``sd`` and ``runs``)
+    The rows of the means have no seed, and own columns ``sd``, the standard deviation, and ``runs``, over how many.
+
+    Attributes
+    ----------
+    path : Path
+        Its folder.
+    trials : DataFrame
+        One row a trial: its options, state, dev metric, the metric after each epoch.
+    options : mapping
+        The options of the best.
+    metric : str
+        What it is the best by.
     """
 
-    path: Path
-    trials: pd.DataFrame
-    best: dict[str, Any]
-    metric: str
-    rows: pd.DataFrame
+    trials: pd.DataFrame = field(default_factory=pd.DataFrame)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    metric: str = ""
 
 
+@public(options=SearchOptions)
 def search(
-    space: Space, out: str | Path, *, workers: int = 1, device: str = "auto", progress: Progress = no_progress
+    space: str | Path | Space,
+    /,
+    *,
+    out: str | Path | None = None,
+    options: SearchOptions,
+    progress: Progress = no_progress,
 ) -> Search:
     """Try settings, keep the best on dev, train it with several seeds, and evaluate those on test, once each.
 
@@ -75,31 +90,70 @@ def search(
     tree-structured Parzen estimator draws them. The same call goes on with an interrupted search, in the midst of its
     trials, and with one worker ends as it would have; a finished one returns at once; more ``trials`` are added.
 
-    workers : processes that train at the same time, sharing the machine's threads, and where ``device`` is "auto" or
-        "cuda" its GPUs
-    Raises UsageError (another search is in ``out``, there is no such split, no trial came to an end), and what
-    :func:`probekit.adaptation.train.train` raises of settings that fit neither task nor model.
+    Parameters
+    ----------
+    space : path, str or Space
+        A TOML file, or the name of a space that comes with probekit: "paper/fine-tune" ….
+    out : path, optional
+        Folder of the search; ``searches/SPACE`` for None.
+    options : SearchOptions
+        ``task``, ``model``, ``trials``, ``seeds``, ``workers`` …; they may be given one by one.
+    progress : callable
+        Told how far the work is.
+
+    Returns
+    -------
+    Search
+        The trials, the best options, and their metrics.
+
+    Raises
+    ------
+    UsageError
+        Another search is in ``out``, there is no such split, no trial came to an end; and what :func:`probekit.train`
+        raises of settings that fit neither task nor model.
+
+    Examples
+    --------
+    >>> probekit.search("paper/fine-tune", task="mrpc", model="bert-base-uncased", workers=2)  # doctest: +SKIP
     """
-    if workers < 1:
-        raise UsageError(f"workers is {workers}; it must be 1 or more.")
-    out, task = Path(out), load_task(space.task, data_dir=space.data_dir)
+    place = Path("searches") / ("space" if isinstance(space, Space) else Path(space).stem) if out is None else Path(out)
+    recipe = current()
+    asked = space if isinstance(space, Space) else read_space(space, options.instead())
+    task = load_task(asked.task, data_dir=asked.data_dir)
     main = metric(task.metrics[0])
-    identity = _identity(space, task)
-    with locked_run(out), _quiet():
-        study = _study(space, out, identity, higher_is_better=main.better == "higher")
-        with _pool(workers, device) as pool:
-            _run_trials(study, space, out, pool, workers, device, progress)
+    identity = _identity(asked, task)
+    work = _Work(asked, place, options.workers, options.device, progress)
+    with locked_run(place), _quiet():
+        study = _study(asked, place, identity, higher_is_better=main.better == "higher")
+        with _pool(work.workers, work.device) as pool:
+            _run_trials(study, work, pool)
             best = _best(study)
-            table = _table(study, space)
-            with whole(out / "trials.parquet") as new:
+            table = _table(study, asked)
+            with whole(place / "trials.parquet") as new:
                 table.to_parquet(new)
-            write(out / "best.toml", _best_toml(space, best, main.name))
-            runs = _run_best(space, best, out, pool, device, progress)
-        shutil.rmtree(out / "trials", ignore_errors=True)
-        rows = _rows(runs, task, space)
-        seeds = {"seed": space.seed, "runs": space.seeds}
-        write_rows(rows, out / "rows.parquet", evidence(arguments=identity | {"best": best.params}, seeds=seeds))
-    return Search(out, table, {**space.fixed, **best.params}, main.name, rows)
+            write(place / "best.toml", _best_toml(asked, best, main.name))
+            runs = _run_best(work, best, pool)
+        shutil.rmtree(place / "trials", ignore_errors=True)
+        rows = _rows(runs, task, asked)
+        reads = _reads(identity, asked)
+        card = {} if recipe is None else make_card(recipe, reads, {})
+        write_rows(rows, place / "rows.parquet", card)
+    return Search(rows, reads=reads, path=place, trials=table, options={**asked.fixed, **best.params}, metric=main.name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """A search on its way: what is searched, where it is kept, and on what it runs."""
+
+    space: Space
+    out: Path
+    workers: int
+    device: str
+    progress: Progress
+
+    def trial(self, number: int) -> Path:
+        """The folder of a trial's run while it lasts."""
+        return self.out / "trials" / str(number)
 
 
 def _identity(space: Space, task: Task) -> dict[str, Any]:
@@ -112,6 +166,13 @@ def _identity(space: Space, task: Task) -> dict[str, Any]:
     if space.test and not _labelled(task, space.test):
         raise UsageError(f"{task.name} {space.test} has no labels; {instead}")
     return own | {"data": [part.digest() for part in splits], "model": identify(space.model, revision=space.revision)}
+
+
+def _reads(identity: Mapping[str, Any], space: Space) -> tuple[Read, ...]:
+    """What the search was made of: the examples of each split, and the pretrained model."""
+    splits = zip((space.train, space.dev, space.test), identity["data"], strict=False)
+    data = [Read(space.task, "data", digest, {"split": split}) for split, digest in splits]
+    return (*data, Read(space.model, "model", str(identity["model"].get("weights_digest") or "")))
 
 
 def _labelled(task: Task, split: str) -> bool:
@@ -160,24 +221,23 @@ def _next_trial(study: optuna.Study, space: Space) -> FrozenTrial | None:
     return study.get_trials(deepcopy=False)[trial.number]
 
 
-def _run_trials(
-    study: optuna.Study, space: Space, out: Path, pool: Executor, workers: int, device: str, progress: Progress
-) -> None:
+def _run_trials(study: optuna.Study, work: _Work, pool: Executor) -> None:
     """Train until there are enough trials; first those that an interrupted search had begun."""
     begun = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
     pending: dict[Future[tuple[TrialState, float | None]], FrozenTrial] = {}
     while True:
         done = len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED)))
-        progress("trials", done, space.trials)
-        while len(pending) < workers and (trial := begun.pop(0) if begun else _next_trial(study, space)):
-            pending[pool.submit(_trial, space, out, trial._trial_id, trial.number, trial.params, device)] = trial
+        work.progress("trials", done, work.space.trials)
+        while len(pending) < work.workers and (trial := begun.pop(0) if begun else _next_trial(study, work.space)):
+            own = (work.space, work.trial(trial.number), trial._trial_id, trial.number, trial.params, work.device)
+            pending[pool.submit(_trial, work.out, *own)] = trial
         if not pending:
             return
         for future in wait(pending, return_when=FIRST_COMPLETED).done:
             trial = pending.pop(future)
             state, value = future.result()
             study.tell(trial.number, value, state)
-            shutil.rmtree(_trial_folder(out, trial.number), ignore_errors=True)
+            shutil.rmtree(work.trial(trial.number), ignore_errors=True)
 
 
 def _best(study: optuna.Study) -> FrozenTrial:
@@ -194,14 +254,14 @@ def _best(study: optuna.Study) -> FrozenTrial:
 
 
 def _trial(
-    space: Space, out: Path, trial_id: int, number: int, params: dict[str, Any], device: str
+    search: Path, space: Space, out: Path, trial_id: int, number: int, params: dict[str, Any], device: str
 ) -> tuple[TrialState, float | None]:
     """Train with ``params``; how the trial ended, and its dev metric."""
     pruner = optuna.pruners.MedianPruner(n_startup_trials=STARTUP) if space.prune else optuna.pruners.NopPruner()
     with _quiet():
-        study = optuna.load_study(study_name=STUDY, storage=_storage(out), pruner=pruner)
+        study = optuna.load_study(study_name=STUDY, storage=_storage(search), pruner=pruner)
         trial = optuna.Trial(study, trial_id)
-        epochs = options_of(Regime(space.regime), space.fixed | params)[1].epochs
+        epochs = Hyperparameters(regime=Regime(space.regime), **space.fixed | params).epochs
         name = metric(load_task(space.task, data_dir=space.data_dir).metrics[0]).name
         told = set(study.get_trials(deepcopy=False)[number].intermediate_values)
 
@@ -214,7 +274,7 @@ def _trial(
         try:
             if told and max(told) != epochs and trial.should_prune():  # as an interrupted search was about to
                 raise optuna.TrialPruned
-            run = _train(space, params, _trial_folder(out, number), seed=space.seed, device=device, watcher=watch)
+            run = _train(space, params, out, watcher=watch, seed=space.seed, device=device)
         except optuna.TrialPruned:
             return TrialState.PRUNED, None
         except NonFiniteError as error:
@@ -227,47 +287,39 @@ def _trial(
         return TrialState.COMPLETE, value
 
 
-def _train(
-    space: Space, params: Mapping[str, Any], out: Path, *, seed: int, device: str,
-    test: str | None = None, run_name: str | None = None,
-    watcher: Callable[[int, Mapping[str, float]], None] | None = None,
-) -> Run:  # fmt: skip
+def _train(space: Space, params: Mapping[str, Any], out: Path, **more: Any) -> Run:
+    """The run of these options in ``out``; more : arguments of ``train`` that are the same for no two runs."""
     return train(
-        space.task, space.model, out, regime=space.regime, data_dir=space.data_dir, splits=(space.train, space.dev),
-        test=test, run_name=run_name, limit=space.limit, revision=space.revision, max_length=space.max_length,
-        device=device, watcher=watcher, seed=seed, **space.fixed | dict(params),
+        space.task, space.model, out, regime=space.regime, data_dir=space.data_dir, train=space.train, dev=space.dev,
+        limit=space.limit, revision=space.revision, max_length=space.max_length, **space.fixed | dict(params) | more,
     )  # fmt: skip
-
-
-def _trial_folder(out: Path, number: int) -> Path:
-    return out / "trials" / str(number)
 
 
 # the best -------------------------------------------------------------------------------------------------------------
 
 
-def _run_best(space: Space, best: FrozenTrial, out: Path, pool: Executor, device: str, progress: Progress) -> list[Run]:
+def _run_best(work: _Work, best: FrozenTrial, pool: Executor) -> list[Run]:
+    space, folder = work.space, work.out / f"best-{best.number}"
     seeds = range(space.seed, space.seed + space.seeds)
-    folder = out / f"best-{best.number}"
-    futures = [pool.submit(_one_of_best, space, best.params, folder / f"seed-{s}", s, device) for s in seeds]
+    futures = [pool.submit(_one_of_best, space, best.params, folder / f"seed-{s}", s, work.device) for s in seeds]
     runs = []
     for done, future in enumerate(futures, start=1):
         runs.append(future.result())
-        progress("seeds", done, space.seeds)
+        work.progress("seeds", done, space.seeds)
     return runs
 
 
 def _one_of_best(space: Space, params: dict[str, Any], out: Path, seed: int, device: str) -> Run:
     name = "-".join(out.resolve().parts[-3:])  # "mrpc-best-7-seed-0"; other searches, too, have a seed-0
-    return _train(space, params, out, seed=seed, device=device, test=space.test or None, run_name=name)
+    return _train(space, params, out, test=space.test or None, run_name=name, seed=seed, device=device)
 
 
 def _rows(runs: list[Run], task: Task, space: Space) -> pd.DataFrame:
     """Metrics of the weights that each run kept, and over the runs their mean and standard deviation (n - 1)."""
-    import pandas as pd
-
-    rows = pd.concat([run.rows for run in runs], ignore_index=True)
-    kept = rows[rows["kept"] & rows["split"].isin([space.dev, space.test]) & rows["metric"].isin(task.metrics)]
+    rows = pd.concat([run.rows for run in runs], ignore_index=True).assign(analysis="search")
+    kept = rows[
+        rows["kept"].astype(bool) & rows["split"].isin([space.dev, space.test]) & rows["metric"].isin(task.metrics)
+    ]
     means = kept.groupby(["split", "metric"], sort=False, as_index=False).first()
     values = kept.groupby(["split", "metric"], sort=False)["value"]
     means = means.assign(
@@ -278,8 +330,6 @@ def _rows(runs: list[Run], task: Task, space: Space) -> pd.DataFrame:
 
 
 def _table(study: optuna.Study, space: Space) -> pd.DataFrame:
-    import pandas as pd
-
     states = (TrialState.COMPLETE, TrialState.PRUNED)
     return pd.DataFrame(
         {

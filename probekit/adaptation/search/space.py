@@ -14,15 +14,14 @@ schedule = "linear"          # the same in all trials
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from importlib.resources import files
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from probekit.adaptation.options import HeadOptions, Regime, TrainOptions, options_of
+from probekit.adaptation.options import Hyperparameters, Regime, check_names
 from probekit.errors import DataError, UsageError
 from probekit.toml import read_named, what_is_wrong
 
@@ -31,8 +30,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Range", "Space", "check_type", "read_space", "shipped_spaces"]
 
-_TYPES = {f.name: str(f.type) for kind in (HeadOptions, TrainOptions) for f in fields(kind)}
+_TYPES = {
+    name: hint.__name__ if isinstance(hint, type) else str(hint)
+    for name, hint in get_type_hints(Hyperparameters).items()
+}
 _NOT_SEARCHED = {
+    "regime": 'is set for the whole search: write "regime = …" above [space].',
     "seed": 'is set for the whole search: write "seed = …" above [space].',
     "save_at": "is for a run of its own; train one with the best options and --save-at.",
 }
@@ -148,7 +151,7 @@ def _check(regime: Regime, name: str, value: Any) -> None:
     """Raise UsageError where an option cannot take what the space gives it."""
     if name in _NOT_SEARCHED:
         raise UsageError(f"{name} {_NOT_SEARCHED[name]}")
-    options_of(regime, {name: None})  # is there such an option?
+    check_names([name])
     if isinstance(value, dict):
         try:
             bounds = Range.model_validate(value)
@@ -171,7 +174,7 @@ def _check(regime: Regime, name: str, value: Any) -> None:
         values = [value]
     for one in values:
         check_type(name, one)
-        options_of(regime, {name: one})
+        Hyperparameters(regime=regime, **dict[str, Any]({name: one}))
 
 
 def check_type(name: str, value: Any) -> None:

@@ -10,16 +10,16 @@ import torch
 from probekit.activations import ActivationCache
 from probekit.activations.pooling import Pooling, TokenLevel
 from probekit.adaptation.data.cached import PooledData, TokenData
-from probekit.adaptation.heads import pools
+from probekit.adaptation.data.task_spec import TaskSpec
 from probekit.adaptation.heads.scalar_mix import ScalarMix
-from probekit.adaptation.options import HeadOptions, Regime
+from probekit.adaptation.heads.spec import HeadSpec, choose_head, head_spec, reads_apart
+from probekit.adaptation.options import Regime, TrainOptions
 from probekit.adaptation.training.learners import FeatureExtraction
-from probekit.adaptation.training.objective import Target, build_head, choose_head, describe, reads_apart, scale_of
-from probekit.adaptation.training.parts import Parts
+from probekit.adaptation.training.objective import Objective, Training, rating_scale
 from probekit.errors import CacheMismatch, UsageError
 from probekit.models.conversion import default_pooling
 
-__all__ = ["MODEL", "cache_wanted", "data_of", "prepare_feature_extraction"]
+__all__ = ["MODEL", "cache_wanted", "check_apart", "data_of", "prepare_feature_extraction"]
 
 MODEL = (
     "model",
@@ -41,76 +41,94 @@ POOLED = frozenset({Pooling.MEAN, Pooling.MEAN_ALL, Pooling.FIRST, Pooling.LAST}
 """Poolings that are linear: pooling the mix is mixing what is pooled."""
 
 
-def cache_wanted(options: HeadOptions, target: Target, model_type: str) -> dict[str, Any]:
-    """How ``cache_activations`` must be called so that the head finds what it reads, of a model of this type."""
-    name = choose_head(options, target, Regime.FEATURE_EXTRACTION, model_type)
-    apart = reads_apart(options, name, target, model_type)
-    pairs = "separate" if apart else "joint"
+def cache_wanted(options: TrainOptions, task: TaskSpec, model_type: str) -> dict[str, Any]:
+    """How ``cache_activations`` must be called so that the head finds what it reads, of a model of this type.
+
+    Raises UsageError where the head does not fit the task.
+    """
+    spec = _head_spec(options, task, model_type, width=1)
     with torch.device("meta"):  # what does not fit is told before anything is cached
-        build_head(options, name, target, 1, apart=apart, pooling=_pooling(options, model_type))
-    pooling = _pooled(options, name, model_type)
-    return (
-        {"pooling": [pooling], "tokens": None, "pairs": pairs}
-        if pooling
-        else {"pooling": [], "tokens": True, "pairs": pairs}
-    )
+        spec.build(task)
+    pairs = "separate" if spec.pairs_apart else "joint"
+    if _reads_pooled(spec):
+        return {"pooling": [spec.pooling], "tokens": False, "pairs": pairs}
+    return {"pooling": [], "tokens": True, "pairs": pairs}
+
+
+def check_apart(train: ActivationCache, dev: ActivationCache) -> None:
+    """Raise CacheMismatch where what is to be evaluated on is what is learned from."""
+    if train.spec["data_digest"] == dev.spec["data_digest"]:
+        told = f"{train.spec['task']} {train.spec['split']}"
+        raise CacheMismatch(f"both caches hold the same examples, {told}; dev must be others.")
 
 
 def prepare_feature_extraction(
-    train: ActivationCache, dev: ActivationCache, options: HeadOptions, *, layers: Sequence[int | str] | None = None
-) -> Parts:
+    train: ActivationCache, dev: ActivationCache, options: TrainOptions, *, test: ActivationCache | None = None
+) -> Training:
     """Scalar mix and head over the cached layers.
 
-    layers : those that are mixed; all for None, or where they differ in width the widest
-    Raises CacheMismatch where the two caches do not belong together, UsageError where the head does not fit the task
-    or the caches lack what it reads.
+    options : its ``layers`` are mixed; all for None, or where they differ in width the widest
+    Raises CacheMismatch where the caches do not belong together, UsageError where the head does not fit the task or the
+    caches lack what it reads.
     """
-    target = Target.of_spec(train.spec)
-    if train.spec["data_digest"] == dev.spec["data_digest"]:
-        raise CacheMismatch(
-            f"both caches hold the same examples, {target.task} {train.spec['split']}; dev must be others."
-        )
+    task = TaskSpec.of_cache(train.spec)
+    check_apart(train, dev)
     for name in ("task", "kind", "pairs", "label_names", *MODEL):
         _same(name, train, dev)
-    name = choose_head(options, target, Regime.FEATURE_EXTRACTION, _type(train))
-    apart = train.spec["sentences"] == 2
-    pooling = _pooling(options, _type(train))
-    layers, width = _alike(train, layers)
-    scale = scale_of(target, train.labels, dev.labels)
-    head = build_head(options, name, target, width, apart=apart, pooling=pooling, scale=scale)
-
-    def read(cache: ActivationCache) -> TokenData | PooledData:
-        return data_of(cache, options, name, layers)
-
-    data = [read(cache) for cache in (train, dev)]
-    read_tokens = isinstance(data[0], TokenData) or isinstance(data[1], TokenData)
+    layers, width = _alike(train, options.layers)
+    spec = _head_spec(
+        options, task, _type(train), width=width, apart=train.spec["sentences"] == 2,
+        scale=rating_scale(task, train.labels, dev.labels),
+    )  # fmt: skip
+    head = spec.build(task)
+    data = [None if cache is None else data_of(cache, spec, layers) for cache in (train, dev, test)]
+    assert data[0] is not None
+    assert data[1] is not None
+    read_tokens = any(isinstance(one, TokenData) for one in data[:2])
     if read_tokens:
         _same("tokens", train, dev)
     used = data[0].layers
-    learner = FeatureExtraction(ScalarMix(len(used), layer_norm=options.layer_norm), head)
-    trained = [(key, p) for key, p in learner.named_parameters()]
-    return Parts(
-        learner, data[0], data[1], target, [("head", trained)], None, "",
-        identity={key: train.spec.get(key) for key in (*MODEL, "pairs", *(["tokens"] if read_tokens else []))},
-        head=describe(options, name, width=width, apart=apart, pooling=pooling, scale=scale), read=read, layers=used,
-    )  # fmt: skip
+    return Training(
+        FeatureExtraction(ScalarMix(len(used), layer_norm=spec.layer_norm), head, used),
+        (Objective(task, spec, data[0], data[1], data[2]),),
+        options,
+        encoder={key: train.spec.get(key) for key in (*MODEL, "pairs", *(["tokens"] if read_tokens else []))},
+    )
 
 
 def data_of(
-    cache: ActivationCache, options: HeadOptions, head: str, layers: Sequence[int | str] | None = None
+    cache: ActivationCache, head: HeadSpec, layers: Sequence[int | str] | None = None
 ) -> TokenData | PooledData:
     """What the head reads of a cache: pooled vectors where these are enough and there, tokens otherwise."""
     layers, _ = _alike(cache, layers)
-    pooling = _pooled(options, head, _type(cache))
-    if pooling in cache.poolings:
-        return PooledData(cache, str(pooling), layers)
-    if pooling and cache.spec["tokens"] != TokenLevel.PIECE:
-        raise UsageError(
-            f"{cache.path} has neither vectors of pieces nor the pooling {pooling}; "
-            f"it has {', '.join(cache.poolings) or 'vectors of words'}. "
-            f"Make a cache with --pooling {pooling}, or with --tokens."
-        )
+    if _reads_pooled(head):
+        if head.pooling in cache.poolings:
+            return PooledData(cache, str(head.pooling), layers)
+        if cache.spec["tokens"] != TokenLevel.PIECE:
+            raise UsageError(
+                f"{cache.path} has neither vectors of pieces nor the pooling {head.pooling}; "
+                f"it has {', '.join(cache.poolings) or 'vectors of words'}. "
+                f"Make a cache with --pooling {head.pooling}, or with --tokens."
+            )
     return TokenData(cache, layers)
+
+
+def _head_spec(
+    options: TrainOptions, task: TaskSpec, model_type: str, *, width: int, apart: bool | None = None,
+    scale: tuple[int, int] | None = None,
+) -> HeadSpec:  # fmt: skip
+    """The head on cached layers; apart : how the pairs of a cache are read, None where that is still to be chosen."""
+    name = choose_head(options, task, Regime.FEATURE_EXTRACTION, model_type)
+    if apart is None:
+        apart = reads_apart(options, name, task, model_type)
+    if options.pooling == "pooler":
+        raise UsageError("a cache does not hold what the encoder's pooler gives; choose another pooling.")
+    pooling = options.pooling if options.pooling != "auto" else default_pooling(model_type)
+    return head_spec(options, name, width=width, apart=apart, pooling=pooling, scale=scale)
+
+
+def _reads_pooled(head: HeadSpec) -> bool:
+    return head.pooling in POOLED and not head.layer_norm
 
 
 def _type(cache: ActivationCache) -> str:
@@ -128,17 +146,6 @@ def _alike(cache: ActivationCache, layers: Sequence[int | str] | None) -> tuple[
         told = ", ".join(f"{x} is {widths[x]} wide" for x in names)
         raise UsageError(f"layers of different widths cannot be mixed: {told}. Choose one, or some alike.")
     return names, widths[names[0]]
-
-
-def _pooling(options: HeadOptions, model_type: str) -> str:
-    if options.pooling == "pooler":
-        raise UsageError("a cache does not hold what the encoder's pooler gives; choose another pooling.")
-    return options.pooling if options.pooling != "auto" else default_pooling(model_type)
-
-
-def _pooled(options: HeadOptions, head: str, model_type: str) -> str | None:
-    pooling = _pooling(options, model_type)
-    return pooling if pools(head) and pooling in POOLED and not options.layer_norm else None
 
 
 def _same(name: str, train: ActivationCache, dev: ActivationCache) -> None:

@@ -19,12 +19,14 @@ _FINAL_NORM = re.compile(r"(^|\.)(norm|ln_f|norm_f|final_norm|final_layer_?norm)
 """What transformers calls the norm after the last block. DeBERTa's ``encoder.LayerNorm`` is of the positions."""
 
 
-def layer_groups(encoder: nn.Module, head: nn.Module, mix: nn.Module | None = None) -> list[LayerGroup]:
+def layer_groups(encoder: nn.Module, **above: nn.Module) -> list[LayerGroup]:
     """The trainable parameters by layer, bottom to top: ``embeddings``, ``block 1`` … ``block L``, ``head``.
 
     What stands outside the blocks belongs to the embeddings, but for a norm after the last block (to that block) and
-    the encoder's own pooler (to the head), as does the mix of the layers. ALBERT's shared blocks are one group. Each
-    parameter is in one group only, also where it is tied; a layer without trainable parameters is left out.
+    the encoder's own pooler (to the head). ALBERT's shared blocks are one group. Each parameter is in one group only,
+    also where it is tied; a layer without trainable parameters is left out.
+
+    above : the modules of the group ``head``, by name: heads, and the mix of the layers
     Raises ModelError where the encoder's blocks cannot be found.
     """
     blocks = find_blocks(encoder)
@@ -34,9 +36,8 @@ def layer_groups(encoder: nn.Module, head: nn.Module, mix: nn.Module | None = No
     for name, parameter in encoder.named_parameters():
         outside = -1 if "pooler" in name.split(".") else len(blocks) if _FINAL_NORM.search(name) else 0
         groups[home.setdefault(id(parameter), outside)][1].append((f"encoder.{name}", parameter))
-    for part, module in (("head", head), ("mix", mix)):
-        own = [] if module is None else module.named_parameters()
-        groups[-1][1].extend((f"{part}.{name}", p) for name, p in own if id(p) not in home)
+    for part, module in above.items():
+        groups[-1][1].extend((f"{part}.{name}", p) for name, p in module.named_parameters() if id(p) not in home)
     trainable = [(name, [(key, p) for key, p in members if p.requires_grad]) for name, members in groups]
     return [group for group in trainable if group[1]]
 

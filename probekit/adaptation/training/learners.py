@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from probekit.adaptation.heads.head import Head, States
 from probekit.adaptation.heads.scalar_mix import ScalarMix
+from probekit.adaptation.training.groups import LayerGroup, layer_groups
 
 __all__ = ["FeatureExtraction", "FineTuning", "Learner"]
 
@@ -21,30 +23,42 @@ READ = ("input_ids", "attention_mask", "token_type_ids", "characters")
 class Learner(nn.Module):
     """What transformers' Trainer trains: a batch in; the loss, and outside training the predictions, out.
 
-    mix : of the layers that the head reads; None where it reads the last one
+    head : of the first objective; others : the heads of further ones, by the names of their modules
+    mix : of the layers that the heads read; None where they read the last one
+    layers : the names of those that are mixed
     """
 
-    def __init__(self, head: Head, mix: ScalarMix | None = None) -> None:
+    def __init__(self, head: Head, mix: ScalarMix | None = None, layers: tuple[str, ...] = (), **others: Head) -> None:
         super().__init__()
-        self.head, self.mix = head, mix
+        self.head, self.mix, self.layers = head, mix, layers
+        for name, other in others.items():
+            self.add_module(name, other)
+
+    def groups(self) -> list[LayerGroup]:
+        """What is trained, by layer, bottom to top."""
+        return [("head", list(self.named_parameters()))]
 
     def states(self, inputs: Inputs) -> States:
         """Hidden states of one batch of sequences."""
         raise NotImplementedError
 
-    def forward(self, labels: Tensor, first: Inputs, second: Inputs | None = None) -> dict[str, Tensor]:
+    def forward(
+        self, labels: Tensor, first: Inputs, second: Inputs | None = None, module: str = "head"
+    ) -> dict[str, Tensor]:
         """The loss, and in evaluation ``predictions`` as :meth:`Head.predict` gives them.
 
         labels : int64 (b,), float32 (b,), or int64 (b, w) of word tags
         first, second : the batch of :class:`~probekit.adaptation.data.batches.Data`; the second of pairs read apart
+        module : the head of the objective that the batch belongs to
         """
+        head = cast("Head", self.get_submodule(module))
         states = self.states(first)
         if second is not None:
             other = self.states(second)
             states = States(states.hidden, states.mask, states.special, states.words, other, states.pooled)
-        logits = self.head(states)
-        loss = self.head.loss(logits, labels, states)
-        return {"loss": loss} if self.training else {"loss": loss, "predictions": self.head.predict(logits, states)}
+        logits = head(states)
+        loss = head.loss(logits, labels, states)
+        return {"loss": loss} if self.training else {"loss": loss, "predictions": head.predict(logits, states)}
 
 
 class FineTuning(Learner):
@@ -54,9 +68,20 @@ class FineTuning(Learner):
     mix : of its hidden states, what enters each block and the last ones, for the head to read instead
     """
 
-    def __init__(self, encoder: nn.Module, head: Head, mix: ScalarMix | None = None) -> None:
-        super().__init__(head, mix)
+    def __init__(
+        self,
+        encoder: nn.Module,
+        head: Head,
+        mix: ScalarMix | None = None,
+        layers: tuple[str, ...] = (),
+        **others: Head,
+    ) -> None:
+        super().__init__(head, mix, layers, **others)
         self.encoder = encoder
+
+    def groups(self) -> list[LayerGroup]:
+        """The layers of the encoder, then the heads with the mix."""
+        return layer_groups(self.encoder, **{n: m for n, m in self.named_children() if n != "encoder"})
 
     def states(self, inputs: Inputs) -> States:
         """The encoder's last hidden states, or the mix of all."""
@@ -77,8 +102,8 @@ class FeatureExtraction(Learner):
 
     mix: ScalarMix
 
-    def __init__(self, mix: ScalarMix, head: Head) -> None:
-        super().__init__(head, mix)
+    def __init__(self, mix: ScalarMix, head: Head, layers: tuple[str, ...] = (), **others: Head) -> None:
+        super().__init__(head, mix, layers, **others)
 
     def states(self, inputs: Inputs) -> States:
         """The mix of the layers, padded: of (layers, t, d) packed pieces, (b, longest, d)."""

@@ -1,131 +1,104 @@
-"""What both regimes need before they train: what is predicted, by which head, and how well it is done."""
+"""What is learned: objectives, each with its examples, its head and its metrics, and the training that they share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from probekit.adaptation.data.batches import Data
-from probekit.adaptation.heads import HEADS, make_head, pools
-from probekit.adaptation.heads.head import IGNORED, Head
-from probekit.adaptation.options import HeadOptions, Regime
-from probekit.errors import DataError, UsageError
-from probekit.metrics import metric
-from probekit.models import conversion as published
-from probekit.tasks.task import Kind, Task
+from probekit.adaptation.data.task_spec import TaskSpec
+from probekit.adaptation.heads.spec import HeadSpec
+from probekit.adaptation.options import TrainOptions
+from probekit.adaptation.training.learners import Learner
+from probekit.errors import DataError
+from probekit.metrics import Metric, metric
+from probekit.tasks.task import Kind
 
-__all__ = [
-    "Score",
-    "Target",
-    "build_head",
-    "check_labelled",
-    "check_labels",
-    "choose_head",
-    "describe",
-    "reads_apart",
-    "scale_of",
-    "scorer",
-]
+__all__ = ["Objective", "Save", "Training", "Watcher", "check_labelled", "rating_scale"]
 
-Score = Callable[[np.ndarray, np.ndarray], dict[str, float]]
-"""Metrics by name of predictions and labels, as heads give and take them; the task's own first."""
+Save = Callable[[Path, int, Mapping[str, float]], None]
+"""Writes the weights as they are into a folder: ``save(folder, step, metrics)``."""
+
+Watcher = Callable[[int, Mapping[str, float]], None]
+"""Told the metrics of each epoch, ``watcher(epoch, metrics)``; what it raises ends the training."""
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """What is predicted: the part of a Task that a cache knows, too."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Objective:
+    """Something to learn from one data set.
 
-    task: str
-    kind: Kind
-    label_names: tuple[str, ...]
-    metrics: tuple[str, ...]
-    paired: bool
+    It never owns the model: ``module`` names the head of the learner that gives logits, loss and predictions, so that
+    several objectives can train one encoder.
 
-    @classmethod
-    def of_task(cls, task: Task, split: str) -> Target:
-        """The target of a task; whether it is of pairs is told from ``split``."""
-        return cls(task.name, task.kind, task.label_names, task.metrics, task.split(split).paired)
+    task : what is predicted, and by which metrics that is judged
+    head : how the head was built
+    train, dev, test : examples to learn from, to choose the epoch by, and to evaluate on once
+    """
 
-    @classmethod
-    def of_spec(cls, spec: Mapping[str, Any]) -> Target:
-        """The target of an activation cache."""
-        names, metrics = tuple(spec["label_names"]), tuple(spec["metrics"])
-        return cls(spec["task"], Kind(spec["kind"]), names, metrics, spec["pairs"] is not None)
+    task: TaskSpec
+    head: HeadSpec
+    train: Data
+    dev: Data
+    test: Data | None = None
+    module: str = "head"
 
     @property
-    def outputs(self) -> int:
-        """How many numbers a head gives: one a class, or one."""
-        return 1 if self.kind is Kind.REGRESSION else len(self.label_names)
+    def metric(self) -> Metric:
+        """The main one: it chooses the epoch."""
+        return metric(self.task.metrics[0])
 
-    @property
-    def spans(self) -> bool:
-        """Whether the tags mark spans (B-…, I-…)."""
-        return self.kind is Kind.SEQUENCE_LABELLING and any(name.startswith("B-") for name in self.label_names)
+    def check_labels(self) -> None:
+        """Raise DataError where no head could learn: no label, labels on dev that train lacks, all the same.
+
+        With two classes at least, a head gives one number only where it predicts a number.
+        """
+        for name, data in (("train", self.train), ("dev", self.dev), ("test", self.test)):
+            if data is not None:
+                check_labelled(self.task, name, data)
+        if self.task.kind is Kind.REGRESSION:
+            return
+        found = _classes(self.train)
+        strange = sorted(set(_classes(self.dev)) - set(found))
+        if strange:
+            names = ", ".join(self.task.label_names[i] for i in strange)
+            raise DataError(
+                f"{self.task.name}: dev has labels that the training examples lack ({names}), which no head could "
+                "learn. Train on more examples, or take these out of dev."
+            )
+        if len(found) < 2:
+            raise DataError(
+                f"{self.task.name}: all training examples have one class, {self.task.label_names[found[0]]}; there is "
+                "nothing to learn. Train on more or other examples."
+            )
 
 
-def choose_head(options: HeadOptions, target: Target, regime: Regime, model_type: str) -> str:
-    """The name of the head: the one asked for, or for "auto" the paper's (Peters, Ruder & Smith 2019, section 3.1).
+@dataclass(frozen=True, slots=True, eq=False)
+class Training:
+    """A training that is ready to begin: the one value that all its stages read.
 
-    model_type : of the encoder, as its config.json has it
+    learner : the model with a head for each objective
+    objectives : what is learned, the one that chooses the epoch first
+    options : how, with the defaults of regime and head filled in
+    encoder : what identifies the pretrained model, as a card keeps it
+    source : folder of the pretrained model whose encoder is trained, and written; None where it is frozen
+    prefix : of the encoder's weights in a file of the whole model
     """
-    if options.head != "auto":
-        return options.head
-    words = target.kind is Kind.SEQUENCE_LABELLING
-    if regime is Regime.FINE_TUNE:
-        apart = published.reads_apart(model_type)
-        if words:
-            return "crf" if apart and target.spans else "softmax"
-        return "bi-attention" if apart and target.paired else "linear"
-    if words:
-        return "bilstm-crf" if target.spans else "bilstm"
-    return "esim" if target.paired else "bcn"
+
+    learner: Learner
+    objectives: tuple[Objective, ...]
+    options: TrainOptions
+    encoder: dict[str, Any]
+    source: Path | None = None
+    prefix: str = ""
 
 
-def reads_apart(options: HeadOptions, head: str, target: Target, model_type: str) -> bool:
-    """Whether the sentences of pairs are read apart; UsageError where that is asked for and there are none, or the
-    encoder cannot do otherwise than is asked for."""
-    if options.pairs == "separate" and not target.paired:
-        raise UsageError(f"{target.task} has no pairs of sentences to read apart.")
-    if options.pairs == "joint" and published.reads_apart(model_type):
-        raise UsageError(f"{model_type} reads one sentence at a time; leave --pairs out, or give --pairs separate.")
-    wanted = published.reads_apart(model_type) or (head in HEADS and None not in HEADS[head].pairs)
-    return target.paired and (wanted if options.pairs == "auto" else options.pairs == "separate")
-
-
-def build_head(
-    options: HeadOptions,
-    name: str,
-    target: Target,
-    width: int,
-    *,
-    apart: bool,
-    pooling: str,
-    scale: Sequence[int] | None = None,
-) -> Head:
-    """The head of this name for this target; raises UsageError where the two do not fit.
-
-    scale : the lowest and highest rating, for the head that wants them
-    """
-    given: dict[str, Any] = {"hidden_size": options.hidden_size, "dropout": options.dropout}
-    pairs = ("separate" if apart else "joint") if target.paired else None
-    if name == "rating" and scale is not None:
-        given |= {"low": scale[0], "high": scale[1]}
-    if pools(name):
-        given["pooling"] = pooling
-    elif options.pooling != "auto":
-        raise UsageError(f"pooling is for the linear head, pair and rating; the head is {name!r}.")
-    return make_head(
-        name, width, target.outputs, kind=target.kind, label_names=target.label_names, pairs=pairs,
-        **{k: v for k, v in given.items() if v is not None},
-    )  # fmt: skip
-
-
-def scale_of(target: Target, *labels: np.ndarray) -> tuple[int, int] | None:
+def rating_scale(task: TaskSpec, *labels: np.ndarray) -> tuple[int, int] | None:
     """The whole numbers between which all labels lie, such as 1 and 5 of SICK; None where labels are no numbers."""
-    if target.kind is not Kind.REGRESSION:
+    if task.kind is not Kind.REGRESSION:
         return None
     known = np.concatenate(labels)
     known = known[np.isfinite(known)]
@@ -133,67 +106,12 @@ def scale_of(target: Target, *labels: np.ndarray) -> tuple[int, int] | None:
     return low, max(high, low + 1)
 
 
-def describe(
-    options: HeadOptions, name: str, *, width: int, apart: bool, pooling: str, scale: Sequence[int] | None = None
-) -> dict[str, Any]:
-    """All that is needed to build a head again, JSON values."""
-    return {
-        "head": name,
-        "width": width,
-        "pairs_apart": apart,
-        "pooling": pooling if pools(name) else None,
-        "hidden_size": options.hidden_size,
-        "dropout": options.dropout,
-        "scale": list(scale) if name == "rating" and scale is not None else None,
-        "layer_norm": options.layer_norm,
-    }
-
-
-def scorer(target: Target) -> Score:
-    """The task's metrics of predictions and labels, arrays as heads give and take them."""
-
-    def score(predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-        gold: Any = labels
-        guess: Any = predictions
-        if target.kind is Kind.SEQUENCE_LABELLING:
-            names, kept = np.array(target.label_names, dtype=object), labels != IGNORED
-            gold = [names[row[k]].tolist() for row, k in zip(labels, kept, strict=True)]
-            guess = [names[row[k]].tolist() for row, k in zip(predictions, kept, strict=True)]
-        return {name: metric(name)(gold, guess) for name in target.metrics}
-
-    return score
-
-
-def check_labels(target: Target, train: Data, dev: Data, test: Data | None = None) -> None:
-    """Raise DataError where no head could learn: examples have no label, dev has others than train, all have the same.
-
-    With two classes at least, a head gives one number only where it predicts a number.
-    """
-    for name, data in (("train", train), ("dev", dev), ("test", test)):
-        if data is not None:
-            check_labelled(target, name, data)
-    if target.kind is Kind.REGRESSION:
-        return
-    strange = sorted(set(_classes(dev)) - set(_classes(train)))
-    if strange:
-        names = ", ".join(target.label_names[i] for i in strange)
-        raise DataError(
-            f"{target.task}: dev has labels that the training examples lack ({names}), which no head could learn. "
-            "Train on more examples, or take these out of dev."
-        )
-    if len(found := _classes(train)) < 2:
-        raise DataError(
-            f"{target.task}: all training examples have one class, {target.label_names[found[0]]}; there is nothing to "
-            "learn. Train on more or other examples."
-        )
-
-
-def check_labelled(target: Target, split: str, data: Data) -> None:
+def check_labelled(task: TaskSpec, split: str, data: Data) -> None:
     """Raise DataError where examples have no label, or no word of any has one."""
     labels = np.asarray(data.labels)
     missing = np.isnan(labels) if labels.dtype.kind == "f" else labels < 0
-    if missing.any() and (target.kind is not Kind.SEQUENCE_LABELLING or missing.all()):
-        raise DataError(f"{int(missing.sum())} of {len(labels)} examples of {target.task}, {split}, have no label.")
+    if missing.any() and (not task.tags or missing.all()):
+        raise DataError(f"{int(missing.sum())} of {len(labels)} examples of {task.name}, {split}, have no label.")
 
 
 def _classes(data: Data) -> list[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 from functools import partial
 from typing import Any
 
@@ -11,21 +10,12 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from transformers import get_scheduler
 
+from probekit.adaptation.options import Hyperparameters, Schedule, Unfreezing
 from probekit.adaptation.training.groups import LayerGroup
-from probekit.adaptation.training.unfreezing import Thaw, Unfreezing
+from probekit.adaptation.training.unfreezing import Thaw
 from probekit.errors import UsageError
 
-__all__ = ["Schedule", "SlantedTriangular", "bert_linear", "build", "slanted_triangular", "triangle"]
-
-
-class Schedule(StrEnum):
-    """How the learning rate changes from update to update."""
-
-    CONSTANT = "constant"
-    LINEAR = "linear"  # warm-up, then a line from the peak to zero
-    COSINE = "cosine"  # warm-up, then half a cosine from the peak to zero
-    BERT = "bert"  # BERT's own: a line from the peak at the first update to zero, cut off by the warm-up
-    SLANTED_TRIANGULAR = "slanted-triangular"  # ULMFiT's
+__all__ = ["SlantedTriangular", "bert_linear", "build", "slanted_triangular", "triangle"]
 
 
 def slanted_triangular(peak: float, step: int, steps: int, *, cut: float = 0.1, ratio: float = 32) -> float:
@@ -86,51 +76,38 @@ class SlantedTriangular(LRScheduler):
 def build(
     optimizer: Optimizer,
     groups: Sequence[LayerGroup],
-    *,
-    schedule: Schedule,
-    unfreezing: Unfreezing = Unfreezing.ALL,
-    epochs: int,
+    options: Hyperparameters,
     steps_per_epoch: int,
-    warmup: float = 0.1,
-    cut: float = 0.1,
-    ratio: float = 32,
+    *,
     sequential: tuple[int, int] = (1, 1),
 ) -> tuple[LRScheduler, Thaw | None]:
     """What ``transformers.Trainer`` needs: a scheduler, to be stepped after each update, and a callback that unfreezes.
 
-    groups : the layers that ``unfreezing`` freezes and thaws, bottom to top
-    warmup : fraction of all updates, rounded down, in which LINEAR, COSINE and BERT climb from zero
-    cut, ratio : of SLANTED_TRIANGULAR, which with GRADUAL unfreezing starts anew in each epoch until all layers train
+    groups : the layers that ``options.unfreezing`` freezes and thaws, bottom to top
+    options : ``schedule``, ``unfreezing`` and ``epochs``; ``warmup``, the fraction of all updates, rounded down, in
+        which LINEAR, COSINE and BERT climb from zero; ``cut`` and ``ratio`` of SLANTED_TRIANGULAR, which with GRADUAL
+        unfreezing starts anew in each epoch until all layers train
     sequential : epochs of the head alone, and then of all but the embeddings, with SEQUENTIAL unfreezing
-    Raises UsageError for a number out of range.
+    Raises UsageError for a number of updates or epochs out of range.
     """
-    _check(epochs=epochs, steps_per_epoch=steps_per_epoch, warmup=warmup, cut=cut, ratio=ratio, sequential=sequential)
+    if steps_per_epoch < 1 or min(sequential) < 0:
+        raise UsageError(
+            f"a schedule needs at least 1 update in an epoch, not {steps_per_epoch}, and numbers of epochs for the "
+            f"stages of sequential unfreezing, not {sequential}."
+        )
+    epochs, unfreezing = options.epochs, options.unfreezing
     steps = epochs * steps_per_epoch
+    warmup = int(options.warmup * steps)
     scheduler: LRScheduler
-    if schedule is Schedule.SLANTED_TRIANGULAR:
+    if options.schedule is Schedule.SLANTED_TRIANGULAR:
         frozen = len(groups) - 1 if unfreezing is Unfreezing.GRADUAL else 0
         scheduler = SlantedTriangular(
-            optimizer, epochs=epochs, steps=steps_per_epoch, frozen=frozen, cut=cut, ratio=ratio
+            optimizer, epochs=epochs, steps=steps_per_epoch, frozen=frozen, cut=options.cut, ratio=options.ratio
         )
-    elif schedule is Schedule.BERT:
-        scheduler = LambdaLR(optimizer, partial(bert_linear, warmup=int(warmup * steps), steps=steps))
+    elif options.schedule is Schedule.BERT:
+        scheduler = LambdaLR(optimizer, partial(bert_linear, warmup=warmup, steps=steps))
     else:
-        scheduler = get_scheduler(str(schedule), optimizer, int(warmup * steps), steps)
+        scheduler = get_scheduler(str(options.schedule), optimizer, warmup, steps)
     if unfreezing is Unfreezing.ALL:
         return scheduler, None
     return scheduler, Thaw(groups, unfreezing, epochs=epochs, steps_per_epoch=steps_per_epoch, sequential=sequential)
-
-
-def _check(
-    *, epochs: int, steps_per_epoch: int, warmup: float, cut: float, ratio: float, sequential: tuple[int, int]
-) -> None:
-    wanted = {
-        f"at least 1 epoch, not {epochs}": epochs >= 1,
-        f"at least 1 update in an epoch, not {steps_per_epoch}": steps_per_epoch >= 1,
-        f"a warm-up in [0, 1), not {warmup}": 0 <= warmup < 1,
-        f"a cut in [0, 1), not {cut}": 0 <= cut < 1,
-        f"a ratio of at least 1, not {ratio}": ratio >= 1,
-        f"numbers of epochs for the stages of sequential unfreezing, not {sequential}": min(sequential) >= 0,
-    }
-    if wrong := [text for text, fits in wanted.items() if not fits]:
-        raise UsageError(f"a schedule needs {'; '.join(wrong)}.")

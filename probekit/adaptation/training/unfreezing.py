@@ -4,30 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import Any
 
 from transformers import TrainerCallback
 
+from probekit.adaptation.options import Unfreezing
 from probekit.adaptation.training.groups import LayerGroup
 from probekit.errors import UsageError
 
-__all__ = ["Thaw", "Unfreezing", "settled", "trained"]
+__all__ = ["Thaw", "settled_epoch", "trained_groups"]
 
 log = logging.getLogger(__name__)
 
 
-class Unfreezing(StrEnum):
-    """In what order the layers are trained; the top is the head."""
-
-    ALL = "all"  # everything, always
-    TOP = "top"  # the head only
-    GRADUAL = "gradual"  # the head, then one layer more in each epoch (Howard & Ruder 2018, section 3.3)
-    CHAIN_THAW = "chain-thaw"  # the head, then each other layer alone from the bottom, then all (Felbo et al. 2017)
-    SEQUENTIAL = "sequential"  # the head, then all but the embeddings, then all (Chronopoulou et al. 2019)
-
-
-def trained(unfreezing: Unfreezing, epoch: int, groups: int, sequential: tuple[int, int] = (1, 1)) -> range:
+def trained_groups(unfreezing: Unfreezing, epoch: int, groups: int, sequential: tuple[int, int] = (1, 1)) -> range:
     """The groups, counted from the bottom, that are trained in an epoch, counted from 0.
 
     Each stage takes one epoch and the last takes the rest; those of SEQUENTIAL take as many as ``sequential`` says
@@ -46,7 +36,7 @@ def trained(unfreezing: Unfreezing, epoch: int, groups: int, sequential: tuple[i
     return range(groups)
 
 
-def settled(unfreezing: Unfreezing, groups: int, sequential: tuple[int, int] = (1, 1)) -> int:
+def settled_epoch(unfreezing: Unfreezing, groups: int, sequential: tuple[int, int] = (1, 1)) -> int:
     """The first epoch, counted from 0, after which nothing is frozen or thawed any more."""
     stages = {
         Unfreezing.GRADUAL: groups - 1,
@@ -75,7 +65,7 @@ class Thaw(TrainerCallback):
     ) -> None:
         self.groups, self.unfreezing, self.sequential = groups, unfreezing, sequential
         self.epochs, self.steps_per_epoch = epochs, steps_per_epoch
-        if epochs <= (last := settled(unfreezing, len(groups), sequential)):
+        if epochs <= (last := settled_epoch(unfreezing, len(groups), sequential)):
             log.warning(
                 "%s unfreezing of %d layers trains all that it should only from epoch %d on; there are %d epochs.",
                 *(unfreezing, len(groups), last + 1, epochs),
@@ -92,7 +82,7 @@ class Thaw(TrainerCallback):
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Freeze all but what is trained in the epoch that begins."""
         epoch = state.global_step // self.steps_per_epoch
-        chosen = trained(self.unfreezing, epoch, len(self.groups), self.sequential)
+        chosen = trained_groups(self.unfreezing, epoch, len(self.groups), self.sequential)
         for i, (name, members) in enumerate(self.groups):
             for _, parameter in members:
                 parameter.requires_grad_(i in chosen)

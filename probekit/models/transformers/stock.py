@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,15 @@ from transformers import AutoConfig, AutoModel
 
 from probekit.errors import ModelError
 from probekit.models.find import resolve_model
-from probekit.models.folder import weight_files
+from probekit.models.folder import model_type, weight_files
 from probekit.models.identity import identify
 from probekit.models.transformers.tokens import first_line
 from probekit.runtime import Dtype, resolve_device
 
 __all__ = ["find_blocks", "load_described", "load_model", "quiet_transformers"]
+
+OWN = {"elmo": "probekit.models.elmo.model", "skip-thoughts": "probekit.models.skip_thoughts.model"}
+"""The modules that make known to transformers the types of model that it lacks."""
 
 
 def load_described(
@@ -60,6 +64,8 @@ def load_model(
     """
     options: dict[str, Any] = {} if attention is None else {"attn_implementation": attention}
     files = weight_files(folder) if random_weights is None else []
+    if (kind := model_type(folder)) in OWN:
+        import_module(OWN[kind])
     try:
         with quiet_transformers(), torch.random.fork_rng(devices=[]):
             config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)

@@ -1,0 +1,81 @@
+"""What is predicted: the part of a task that a cache and a card know, too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from probekit.adaptation.heads.head import IGNORED
+from probekit.metrics import metric
+from probekit.tasks.task import Kind, Task
+
+__all__ = ["TaskSpec"]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSpec:
+    """A task without its examples.
+
+    metrics : names, the main one first; paired : whether examples are pairs of sentences
+    """
+
+    name: str
+    kind: Kind
+    label_names: tuple[str, ...]
+    metrics: tuple[str, ...]
+    paired: bool
+
+    @classmethod
+    def of_task(cls, task: Task, split: str) -> TaskSpec:
+        """Of a task; whether it is of pairs is told from ``split``."""
+        return cls(task.name, task.kind, task.label_names, task.metrics, task.split(split).paired)
+
+    @classmethod
+    def of_cache(cls, spec: Mapping[str, Any]) -> TaskSpec:
+        """Of the spec of an activation cache."""
+        names, metrics = tuple(spec["label_names"]), tuple(spec["metrics"])
+        return cls(spec["task"], Kind(spec["kind"]), names, metrics, spec["pairs"] is not None)
+
+    @classmethod
+    def of_card(cls, card: Mapping[str, Any]) -> TaskSpec:
+        """Of the card of a run."""
+        told = card["target"]
+        return cls(told["task"], Kind(told["kind"]), tuple(told["label_names"]), tuple(told["metrics"]), told["paired"])
+
+    def on_card(self) -> dict[str, Any]:
+        """What a card keeps, JSON values."""
+        own = asdict(self)
+        return {"task": own.pop("name"), **own}
+
+    @property
+    def tags(self) -> bool:
+        """Whether words are tagged."""
+        return self.kind is Kind.SEQUENCE_LABELLING
+
+    @property
+    def spans(self) -> bool:
+        """Whether the tags mark spans (B-…, I-…)."""
+        return self.tags and any(name.startswith("B-") for name in self.label_names)
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers a head gives: one a class, or one."""
+        return 1 if self.kind is Kind.REGRESSION else len(self.label_names)
+
+    @property
+    def loss(self) -> str:
+        """The name of the loss in rows."""
+        return "mean-squared-error" if self.kind is Kind.REGRESSION else "log-loss"
+
+    def score(self, predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+        """The task's metrics by name of predictions and labels, arrays as heads give and take them."""
+        gold: Any = labels
+        guess: Any = predictions
+        if self.tags:
+            names, kept = np.array(self.label_names, dtype=object), labels != IGNORED
+            gold = [names[row[k]].tolist() for row, k in zip(labels, kept, strict=True)]
+            guess = [names[row[k]].tolist() for row, k in zip(predictions, kept, strict=True)]
+        return {name: metric(name)(gold, guess) for name in self.metrics}

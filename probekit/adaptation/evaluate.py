@@ -1,0 +1,105 @@
+"""``probekit evaluate``: what a run has learned, on other data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from probekit.activations import ActivationCache
+from probekit.adaptation.options import EvaluateOptions, Regime
+from probekit.adaptation.runs.evaluation import predict_run
+from probekit.adaptation.runs.folder import read_card
+from probekit.adaptation.runs.predictions import Evaluation
+from probekit.adaptation.runs.rows import columns_of
+from probekit.adaptation.runs.run import Run
+from probekit.errors import UsageError
+from probekit.recipe import Read, public
+from probekit.rows import Result, make_rows
+from probekit.runtime import Progress, no_progress
+from probekit.tasks import load_task
+from probekit.tasks.task import Task
+
+__all__ = ["evaluate"]
+
+
+@public(options=EvaluateOptions)
+def evaluate(run: str | Path, /, *, options: EvaluateOptions, progress: Progress = no_progress) -> Result:
+    """Evaluate what :func:`probekit.train` has left on other examples, with an interval for each metric.
+
+    Parameters
+    ----------
+    run : path or Run
+        A run, or one of its checkpoints (``RUN/step-10``). Task and model are found where training found them.
+    options : EvaluateOptions
+        ``task`` (names, TOML files, or tasks made in Python), ``split``, ``cache``, ``device`` …; they may be given one
+        by one.
+    progress : callable
+        Told how far the work is.
+
+    Returns
+    -------
+    Result
+        A row for each task and metric, with its 95 % bootstrap interval over the examples (over whole sentences where
+        words are tagged), and one for the loss; what was predicted of each example. ``kept`` is True, as of the rows of
+        training that hold of these weights; ``headline`` marks the task's main metric.
+
+    Raises
+    ------
+    ModelError
+        Where there is no finished run.
+    UsageError
+        For a cache where text is read, and for labels that are not those that it learned.
+    CacheMismatch
+        Where the cache is another model's.
+    DataError
+        For examples without labels.
+
+    Examples
+    --------
+    >>> probekit.evaluate("runs/fiction", task=["mnli:travel"], split="dev-matched")  # doctest: +SKIP
+    """
+    folder = Path(run.path or "") if isinstance(run, Run) else Path(run)
+    card = read_card(folder)
+    if options.cache is not None and card["regime"] == Regime.FINE_TUNE:
+        raise UsageError(f"{folder} is a fine-tuned model, which reads text; give --task instead of --cache.")
+    records: list[dict[str, Any]] = []
+    said = []
+    for data, name, split in _data(card, options):
+        found = predict_run(
+            folder, data, split, model=options.model, caches=options.caches, batch_size=options.batch_size,
+            device=options.device, progress=progress,
+        )  # fmt: skip
+        about = columns_of(card) | {"task": name, "split": split, "step": card["step"]}
+        records += _rows(found, about)
+        said.append(found.table(about))
+    weights = str(card["encoder"].get("weights_digest") or "")
+    reads = (Read(str(folder), "run", weights, {"run": card["run"], "step": card["step"]}),)
+    return Result(make_rows(pd.DataFrame(records)), tuple(said), reads=reads)
+
+
+def _data(card: dict[str, Any], options: EvaluateOptions) -> Iterator[tuple[Task | Path, str, str]]:
+    """What is evaluated on, with the names of its task and split."""
+    if options.cache is not None:
+        with ActivationCache(options.cache) as cache:
+            told = cache.spec["task"], cache.spec["split"]
+        yield (options.cache, *told)
+        return
+    source = {"task": card["task"], "data_dir": None} | (card.get("source") or {})  # none of a Task made in Python
+    given: Any = options.task or (source["task"],)
+    data_dir = options.data_dir if options.task else options.data_dir or source["data_dir"]
+    given = [given] if isinstance(given, str | Path | Task) else given
+    for one in {one.name if isinstance(one, Task) else str(one): one for one in given}.values():
+        task = one if isinstance(one, Task) else load_task(str(one), data_dir=data_dir)
+        yield task, task.name, options.split
+
+
+def _rows(found: Evaluation, about: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    shared = about | {"analysis": "evaluate", "layer": None, "n": len(found.ids), "kept": True}
+    for name in found.task.metrics:
+        low, high = found.interval(name)
+        value = {"metric": name, "value": found.metrics[name], "ci_low": low, "ci_high": high}
+        yield shared | value | {"headline": name == found.task.metrics[0]}
+    yield shared | {"metric": found.task.loss, "value": found.metrics["loss"], "headline": False}

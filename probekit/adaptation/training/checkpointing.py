@@ -1,0 +1,132 @@
+"""When a training is evaluated, which of its weights are saved and kept, and when it ends before its last epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from transformers import TrainerCallback
+
+from probekit.adaptation.options import Keep
+from probekit.adaptation.runs.folder import kept
+from probekit.adaptation.training.objective import Save, Training, Watcher
+from probekit.errors import NonFiniteError, UsageError
+from probekit.runtime import Progress, processes
+
+__all__ = ["Checkpointing", "not_finite", "rate_of", "save_steps"]
+
+
+def save_steps(text: str, steps_per_epoch: int, total: int) -> tuple[int, ...]:
+    """The steps at which to leave checkpoints: of "10,20,50", "epochs" or "log-spaced" (0, 1, 2, 4, … and the last).
+
+    Raises UsageError for anything else, and for steps beyond the last.
+    """
+    if not text:
+        return ()
+    if text == "epochs":
+        return tuple(range(0, total + 1, steps_per_epoch))
+    if text == "log-spaced":
+        return tuple(sorted({0, total} | {1 << k for k in range(total.bit_length()) if 1 << k <= total}))
+    try:
+        steps = sorted({int(part) for part in text.split(",")})
+    except ValueError:
+        raise UsageError(f"save_at is {text!r}; it is steps such as 10,20,50, or epochs, or log-spaced.") from None
+    if steps[0] < 0 or steps[-1] > total:
+        raise UsageError(f"save_at asks for step {steps[0] if steps[0] < 0 else steps[-1]}; the run has 0 to {total}.")
+    return tuple(steps)
+
+
+class Checkpointing(TrainerCallback):
+    """Says when to evaluate; saves what is asked for, keeps the best, ends training early, tells the progress.
+
+    out : the run's folder; save : writes the weights as they are
+    kept : the step of the weights that the run ends with, and their metrics on dev
+    """
+
+    def __init__(
+        self, training: Training, out: Path, save: Save, *, steps_per_epoch: int, watcher: Watcher | None,
+        progress: Progress,
+    ) -> None:  # fmt: skip
+        self.options, self.metric = training.options, training.objectives[0].metric
+        self.out, self.save, self.watcher, self.progress = out, save, watcher, progress
+        self.steps_per_epoch = steps_per_epoch
+        self.saved = save_steps(self.options.save_at, steps_per_epoch, self.options.epochs * steps_per_epoch)
+        self.kept: tuple[int, dict[str, float]] = (0, {})
+        self.best = -np.inf
+        self.since = 0
+        self.rate = 0.0  # of the last update; the schedule is ahead of it
+        self.metrics: dict[str, float] = {}
+
+    def recall(self, log: list[dict[str, Any]]) -> None:
+        """Take up what an interrupted run knew from what its Trainer had logged."""
+        for entry in log:
+            if f"eval_{self.metric.name}" in entry and entry["step"] and entry["step"] % self.steps_per_epoch == 0:
+                self._better(entry["step"], _evaluated(entry))
+
+    def keep(self, step: int, metrics: dict[str, float]) -> None:
+        """Make the weights as they are those that the run ends with."""
+        self.kept = step, metrics
+        self.save(kept(self.out), step, metrics)
+
+    def _better(self, step: int, metrics: dict[str, float]) -> bool:
+        value = metrics[self.metric.name] * self.metric.sign
+        self.metrics = metrics
+        if value > self.best or not self.kept[1]:
+            self.best, self.since, self.kept = (value if value == value else -np.inf), 0, (step, metrics)
+            return True
+        self.since += 1
+        return False
+
+    @property
+    def out_of_patience(self) -> bool:
+        """Whether the metric has not been better for too long."""
+        return self.options.patience is not None and self.since >= self.options.patience
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, optimizer: Any = None, **_: Any) -> None:
+        self.rate = rate_of(optimizer)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        step = state.global_step
+        each = self.options.batch_size * self.options.accumulation * processes()[1]
+        self.progress("training", step, state.max_steps, examples=step * each)
+        ends = step % self.steps_per_epoch == 0
+        control.should_evaluate = step in self.saved or ends
+        control.should_log |= ends  # what a resumed run would not know of is told
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **_: Any) -> None:
+        step, found = state.global_step, _evaluated(metrics)
+        if not np.isfinite(found["loss"]):
+            raise not_finite("the loss on dev", found["loss"], step, state, self.rate)
+        if step in self.saved:
+            self.save(self.out / f"step-{step}", step, found)
+        if not step or step % self.steps_per_epoch:
+            return
+        if self._better(step, found) and self.options.keep is Keep.BEST:
+            self.keep(step, found)
+        control.should_training_stop |= self.out_of_patience
+        if self.watcher is not None:
+            self.watcher(step // self.steps_per_epoch, found)
+
+
+def rate_of(optimizer: Any) -> float:
+    """The highest learning rate of an optimiser's groups."""
+    return max(group["lr"] for group in optimizer.param_groups)
+
+
+def not_finite(what: str, value: float | str, step: int, state: Any, rate: float) -> NonFiniteError:
+    """The error that ends a training whose loss is no number."""
+    return NonFiniteError(
+        f"{what} is {value} at step {step} of {state.max_steps}, at a learning rate of {rate:.3g}. "
+        "Try a lower --learning-rate, more --warmup, or --dtype float32."
+    )
+
+
+def _evaluated(entry: Mapping[str, Any]) -> dict[str, float]:
+    """The metrics of an entry of the log, without the Trainer's prefix and its timings."""
+    drop = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
+    found = {k.removeprefix("eval_"): float(v) for k, v in entry.items() if k.startswith("eval_")}
+    last = ("loss",)  # the task's metric comes first
+    chosen = [*(k for k in found if k not in (*drop, *last) and not k.startswith("mix_")), *last]
+    return {k: found[k] for k in chosen}
