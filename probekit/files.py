@@ -8,7 +8,9 @@ import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
+from time import time
 
 from probekit.errors import DataError, UsageError
 
@@ -307,6 +309,8 @@ def is_running(pid: int) -> bool:
 def digest(files: Iterable[Path], root: Path | None = None) -> str:
     """xxh3 digest (32 hex digits) of names, sizes and bytes of files.
 
+    Files are read once in the life of the process, as long as their sizes, times and inodes stay as they are.
+
     Parameters
     ----------
     files
@@ -314,12 +318,26 @@ def digest(files: Iterable[Path], root: Path | None = None) -> str:
     root
         Folder below which they are named; without it, the last part of each path is its name.
     """
+    stats = [(file, file.stat()) for file in files]
+    told = tuple(
+        (file.name if root is None else str(file.relative_to(root)), file, s.st_size, s.st_mtime_ns, s.st_ino)
+        for file, s in stats
+    )
+    settled = max((s.st_mtime for _, s in stats), default=0) < time() - SETTLED
+    return _digest(told) if settled else _digest.__wrapped__(told)
+
+
+SETTLED = 2.0
+"""Seconds after which a file that changes again has another time, on any file system."""
+
+
+@lru_cache(maxsize=1024)
+def _digest(told: tuple[tuple[str, Path, int, int, int], ...]) -> str:
     import xxhash
 
     state = xxhash.xxh3_128()
-    for file in files:
-        name = file.name if root is None else file.relative_to(root)
-        state.update(f"{name}\0{file.stat().st_size}\0".encode())
+    for name, file, size, *_ in told:
+        state.update(f"{name}\0{size}\0".encode())
         _feed(state.update, file)
     return state.hexdigest()
 

@@ -16,6 +16,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
+from probekit import files
 from probekit.errors import CacheBusy, UsageError
 from probekit.files import (
     beside,
@@ -283,3 +284,26 @@ def test_digest_tells_names_and_borders_apart(tmp_path):
 )
 def test_bytes_in_words(size, words):
     assert in_words(size) == words
+
+
+def test_digests_do_not_go_stale(tmp_path, monkeypatch):
+    """Files are read once, until anything tells that they changed."""
+    monkeypatch.setattr(files, "SETTLED", 0.0)
+    one, read, feed = tmp_path / "one", [], files._feed
+    monkeypatch.setattr(files, "_feed", lambda update, file: (read.append(file), feed(update, file)))
+    one.write_text("aaaa")
+    os.utime(one, ns=(10**9, 10**9))
+    first = files.digest([one])
+    assert files.digest([one]) == first
+    assert read == [one]
+    one.write_text("bbbb")  # of the same size
+    os.utime(one, ns=(2 * 10**9, 2 * 10**9))
+    second = files.digest([one])
+    (tmp_path / "other").write_text("cccc")
+    os.utime(tmp_path / "other", ns=(2 * 10**9, 2 * 10**9))
+    (tmp_path / "other").replace(one)  # of the same size and time
+    assert len({first, second, files.digest([one])}) == 3
+    monkeypatch.setattr(files, "SETTLED", 1e12)
+    read.clear()
+    assert files.digest([one]) == files.digest([one])
+    assert len(read) == 2  # what has just changed may change again within the same tick

@@ -6,7 +6,6 @@ Such a word stands wherever a model's name or folder does. The files are convert
 
 from __future__ import annotations
 
-from functools import lru_cache
 from pathlib import Path
 
 from probekit import files
@@ -52,8 +51,7 @@ def converted_folder(model: str) -> Path | None:
     for file in published:
         if not file.is_file():
             raise ModelError(f"{model!r}: {file} is not there; wanted {_WANTED[_kind(model)]}.")
-    stats = tuple((s.st_size, s.st_mtime_ns, s.st_ino) for s in map(Path.stat, published))
-    digest = _digest(tuple(published), stats)
+    digest = files.digest(published)
     out = files.DATA_CACHE / "models" / f"{files.slug(published_name(model))}.{digest[:8]}.{LAYOUT}"
     if not out.is_dir():
         try:
@@ -123,14 +121,6 @@ def _convert(
         published[0].parent, out, splitting=options.words, use_eos=more.eos, normalise=not more.raw,
         vectors=more.vectors,
     )  # fmt: skip
-
-
-@lru_cache(maxsize=8)
-def _digest(published: tuple[Path, ...], stats: tuple[tuple[int, int, int], ...]) -> str:
-    """The digest of the files' bytes; read once, as long as their sizes, times and inodes stay as they are."""
-    from probekit.files import digest
-
-    return digest(published)
 
 
 def names_published(model: str) -> bool:

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from probekit.activations.writing.job import digest
+from probekit.activations.writing.request import data_digest
 from probekit.analyses.guidelines import difference, guidelines, overview, paired
 from probekit.errors import DataError, ModelError, UsageError
 from probekit.statistics.comparisons import paired as layers
@@ -39,7 +39,7 @@ def run(tmp_path):
         said = table(predicted, **how)
         data = ["train of " + task, "dev of " + task]
         if regime == FX:
-            data = [digest({"examples": one, "labels": list(how["names"])}) for one in data]
+            data = [data_digest(one, how["names"]) for one in data]
         card = {
             "format": "probekit-run/1",
             "run": "r",
