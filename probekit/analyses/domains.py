@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import xxhash
 
 from probekit.domains.corpora import Corpus, HubName, corpus_digest, read_files, read_hub, read_texts
 from probekit.domains.counting import Counts, count
@@ -20,7 +18,7 @@ from probekit.domains.rows import domain_rows, size_rows
 from probekit.domains.scanning import hugging_face
 from probekit.domains.terms import Terms, choose_terms, load_counts, merge, save_counts
 from probekit.errors import UsageError
-from probekit.files import digest, read_lines
+from probekit.files import read_lines
 from probekit.recipe import Read, current, public
 from probekit.rows import Result, make_rows
 from probekit.runtime import Progress, no_progress
@@ -106,9 +104,9 @@ def domains(
     for side in ("a", "b"):  # which are domains of a task, and which corpora
         is_of_task = tables[0][f"domain_{side}"].isin([one.name for one in of_task])
         tables[0][f"task_{side}"] = is_of_task.map({True: task, False: ""})
-    reads = [_read(one, counted) for one in (*found, *of_task)]
+    reads = [read for one in (*found, *of_task[:1]) for read in one.reads]
     if options.stop_words is not None:
-        reads.append(Read(options.stop_words, "data", digest([Path(options.stop_words)])))
+        reads.append(Read(options.stop_words, "corpus", corpus_digest(options.stop_words)[0]))
     rows = make_rows(pd.concat(tables, ignore_index=True) if len(tables) > 1 else tables[0])
     return Result(rows, reads=tuple(reads))
 
@@ -134,22 +132,11 @@ def _tables(terms: Terms, options: DivergenceOptions, progress: Progress) -> lis
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A domain, or a part of one: its text, or what was counted of it; and what is known of its content."""
+    """A domain, or a part of one: its text, or what was counted of it; and what it was read from."""
 
     name: str
     content: Corpus | Counts
-    path: str
-    kind: str
-    digest: str
-    about: dict[str, Any]
-
-
-def _read(source: _Source, counted: Sequence[Counts]) -> Read:
-    """What a card keeps of a source, and what was counted of the whole domain, and how."""
-    own = next(c for c in counted if c.name == source.name)
-    numbers = {"documents": own.documents, "tokens": own.tokens, "pruned": own.pruned}
-    about = {"domain": source.name, **numbers, "counting": own.settings, **source.about}
-    return Read(source.path, source.kind, source.digest, about)
+    reads: tuple[Read, ...]
 
 
 def _check(sources: Sequence[str], counts: str | Path | None) -> None:
@@ -187,12 +174,12 @@ def _of_sources(sources: Sequence[str], texts: CountOptions, how: Mapping[str, A
                 at = about.get("revision")
                 corpus = read_hub(hub.repository, hub.split, config=hub.config, field=texts.field, revision=at)
             assert corpus is not None
-            yield _Source(name, corpus, place, "corpus", known, about)
+            yield _Source(name, corpus, (Read(place, "corpus", known, {"domain": name, **about}),))
         elif source.endswith(".parquet"):
-            known = digest([Path(source)]) if Path(source).is_file() else ""
             for part in load_counts(source):
                 _agrees(source, part, texts, how)
-                yield _Source(part.name, part, source, "corpus", known, {})
+                about = {"domain": part.name, "counting": part.settings}
+                yield _Source(part.name, part, (Read(source, "corpus", corpus_digest(source)[0], about),))
         else:
             raise UsageError(f"{source!r} names no domain; write NAME={source}, or the name of a file of counts.")
 
@@ -224,8 +211,7 @@ def _of_task(task: str, data_dir: str | Path | None, splits: Sequence[str] | Non
     """
     loaded = load_task(task, data_dir)
     parts = {name: loaded.split(name) for name in splits or loaded.splits}
-    digests = {name: part.digest() for name, part in parts.items()}
-    known = xxhash.xxh3_128_hexdigest(json.dumps(digests).encode())
+    reads = tuple(Read(task, "data", part.digest(), {"split": name}) for name, part in parts.items())
     texts: dict[str, dict[str, dict[str, None]]] = {}
     for part in parts.values():
         for example in part:
@@ -233,7 +219,7 @@ def _of_task(task: str, data_dir: str | Path | None, splits: Sequence[str] | Non
             own |= {} if example.pair is None else {example.pair: None}
     for name in sorted(texts):
         documents = ["\n".join([first, *others]) for first, others in texts[name].items()]
-        yield _Source(name, read_texts(documents, name), task, "data", known, {"splits": digests})
+        yield _Source(name, read_texts(documents, name), reads)
 
 
 def _counted(sources: Sequence[_Source], how: Mapping[str, Any], progress: Progress) -> list[Counts]:

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.table import Table
 
-    from probekit.rows import Result
 
 __all__ = ["show_domains", "show_pairs", "show_terms"]
 
@@ -26,35 +25,34 @@ NOTES = 5
 """Notes to pairs that are shown."""
 
 
-def show_domains(result: Result) -> None:
+def show_domains(rows: pd.DataFrame) -> None:
     """A line for each domain: how much was read, what lies outside the vocabulary, what halves of it give."""
     from rich.markup import escape
 
-    rows = result.rows[result.rows["terms"].notna() & (result.rows["metric"] != BY_SIZE)]
+    rows = rows[rows["terms"].notna() & (rows["metric"] != BY_SIZE)]
     halves = rows[rows["target"] == "halves"].drop_duplicates("domain_a").set_index("domain_a")
     measured = [f"halves: {halves['metric'].iloc[0]}"] if len(halves) else []
     table = _table("domain", "documents", "tokens", "outside", *measured)
     domains = _domains(rows)
-    for name, (documents, tokens, outside) in domains.items():
-        cells = [f"{documents:,.0f}", f"{tokens:,.0f}", f"{outside:.2%}"]
+    for name, own in domains.items():
+        cells = [f"{own['documents']:,.0f}", f"{own['tokens']:,.0f}", f"{own['outside']:.2%}"]
         if len(halves):
             value, low, high = (_number(float(halves[key].loc[name])) for key in ("value", "ci_low", "ci_high"))
             cells.append(f"{value}  {low}–{high}")
         table.add_row(escape(name), *cells)
     _print(f"{len(domains)} domains, {rows['terms'].iloc[0]:,.0f} terms", table)
-    pruned = {read.about["domain"]: read.about["pruned"] for read in result.reads if "pruned" in read.about}
-    for name, tokens in pruned.items():
-        if tokens:
-            say(f"{name}: {tokens:,} tokens of rare terms are outside because memory is bounded.")
+    for name, own in domains.items():
+        if own["pruned"]:
+            say(f"{name}: {own['pruned']:,.0f} tokens of rare terms are outside because memory is bounded.")
 
 
-def _domains(rows: pd.DataFrame) -> dict[str, tuple[float, float, float]]:
-    """Documents, tokens and share outside of each domain, in the order of the pairs."""
-    found: dict[str, tuple[float, float, float]] = {}
+def _domains(rows: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """Documents, tokens, pruned ones and share outside of each domain, in the order of the pairs."""
+    found: dict[str, dict[str, float]] = {}
     for row in rows.to_dict("records"):
         for side in "ab":
-            told = (float(row[f"{key}_{side}"]) for key in ("documents", "tokens", "outside"))
-            found.setdefault(str(row[f"domain_{side}"]), tuple(told))  # type: ignore[arg-type]
+            own = {key: float(row[f"{key}_{side}"]) for key in ("documents", "tokens", "outside", "pruned")}
+            found.setdefault(str(row[f"domain_{side}"]), own)
     return found
 
 

@@ -69,8 +69,8 @@ def domains(
         )  # fmt: skip
     if counts is not None:
         say(counts)
-    show_domains(result)
     rows = result.rows
+    show_domains(rows)
     pairs = rows[rows["metric"].isin(options.measure)]
     for name in dict.fromkeys(pairs["metric"]):
         show_pairs(pairs[pairs["metric"] == name])

@@ -39,15 +39,33 @@ def domain_rows(
 ) -> pd.DataFrame:
     """A row for each measure and pair of domains, and one for the two halves of each domain.
 
-    measures : names of :class:`probekit.domains.divergence.Measure`, and ``PROXY``, the proxy A-distance
-    resamples, draws, level, seed, options : see :func:`probekit.domains.uncertainty.uncertainty`
-    ``value`` of the Jensen-Shannon family is corrected for what sampling adds, with the interval around it; of other
-    measures it is ``raw``. Of ``kl`` and ``renyi``, which have a direction, there is a row for each way, from domain_a
-    to domain_b. ``n`` is the number of documents. Own columns: domain_a, domain_b, raw, null_mean, null_high, p (see
-    :class:`probekit.domains.uncertainty.Uncertain`), documents_a, documents_b, outside_a, outside_b (share of a
-    domain's tokens that are not of the vocabulary). Rows with target "halves" are of two random halves of one domain,
-    both domain_a and domain_b: the mean of ``draws``, and between which values ``level`` of them lie.
-    Raises UsageError as :func:`probekit.domains.uncertainty.uncertainty` does; a single domain has its halves alone.
+    Parameters
+    ----------
+    terms : Terms
+        Counts of the domains.
+    measures : str or iterable of str
+        Names of :class:`probekit.domains.options.Measure`, and ``PROXY``, the proxy A-distance.
+    resamples, draws, level, seed, **options
+        See :func:`probekit.domains.uncertainty.uncertainty`.
+    progress : callable
+        Told how far the work is.
+
+    Returns
+    -------
+    DataFrame
+        ``value`` of the Jensen-Shannon family is corrected for what sampling adds, with the interval around it; of
+        other measures it is ``raw``. Of ``kl`` and ``renyi``, which have a direction, there is a row for each way,
+        from domain_a to domain_b. ``p`` is that of the null, ``n`` the number of documents. Own columns: domain_a,
+        domain_b, raw, null_mean, null_high (see :class:`probekit.domains.uncertainty.Uncertain`), terms (of the
+        vocabulary), and of each of the two documents, tokens, outside (share of its tokens that are not of the
+        vocabulary) and pruned (tokens outside whose terms were given up to bound the memory). Rows with target
+        "halves" are of two random halves of one domain, both domain_a and domain_b: the mean of ``draws``, and between
+        which values ``level`` of them lie.
+
+    Raises
+    ------
+    UsageError
+        As :func:`probekit.domains.uncertainty.uncertainty` does; a single domain has its halves alone.
     """
     names = list(dict.fromkeys([measures] if isinstance(measures, str) else measures))
     of_terms = [name for name in names if name != PROXY]
@@ -136,6 +154,7 @@ def _about(terms: Terms, i: int, j: int) -> dict[str, Any]:
         "n": int(documents[i] + documents[j] * (i != j)), "domain_a": terms.names[i], "domain_b": terms.names[j],
         "documents_a": int(documents[i]), "documents_b": int(documents[j]),
         "tokens_a": int(terms.tokens[i]), "tokens_b": int(terms.tokens[j]), "terms": len(terms.vocabulary),
+        "pruned_a": int(terms.pruned[i]), "pruned_b": int(terms.pruned[j]),
         "outside_a": float(outside[i]), "outside_b": float(outside[j]),
     }  # fmt: skip
 

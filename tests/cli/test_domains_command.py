@@ -17,6 +17,7 @@ from probekit.domains.divergence import js_divergence
 from probekit.domains.terms import load_counts
 from probekit.errors import UsageError
 from probekit.rows import read_card, read_rows
+from probekit.tasks import load_task
 
 COMMON = "the of and to in a is that it was for on with as".split()
 OWN = {"sea": "ship whale sail wave harbour".split(), "law": "court judge claim statute appeal".split()}
@@ -61,9 +62,8 @@ def test_from_texts_to_rows_and_tables(folder, capsys):
     assert set(explained["term"][:3]) <= {*OWN["sea"], *OWN["law"]}
     card = read_card(out)
     read = card["reads"][0]
-    assert (read["domain"], read["documents"], read["tokens"], read["pruned"]) == ("sea", 100, 900, 0)
-    assert read["counting"]["tokenizer"] == "word"
-    assert read["digest"] == corpus_digest(folder / "sea")[0]
+    assert (read["kind"], read["domain"], read["digest"]) == ("corpus", "sea", corpus_digest(folder / "sea")[0])
+    assert gold[["tokens_a", "pruned_a", "terms"]].tolist() == [900, 0, 24]
     assert card["recipe"]["arguments"]["seed"] == 5
     assert set(rows["analysis"]) == {"domains"}
 
@@ -130,9 +130,10 @@ def test_the_domains_of_a_task(tmp_path, capsys):
     assert main(["domains", "--task", str(tmp_path / "t.toml"), *QUICK, "--out", str(out)]) == 0
     gold = read_rows(out).query("target == 'gold'").iloc[0]
     assert (gold["domain_a"], gold["domain_b"], gold["n"]) == ("law", "sea", 60)
+    assert gold["tokens_a"] == 30 * 18  # both sentences
     read = read_card(out)["reads"][0]
-    assert (read["kind"], read["domain"], read["tokens"]) == ("data", "law", 30 * 18)  # both sentences
-    assert list(read["splits"]) == ["train"]
+    task = load_task(str(tmp_path / "t.toml"))
+    assert (read["kind"], read["split"], read["digest"]) == ("data", "train", task.split("train").digest())
     assert (
         main(["domains", "--task", "grammar:sentiment", "--split", "dev", f"own={tmp_path / 'train.tsv'}", *QUICK]) == 2
     )
