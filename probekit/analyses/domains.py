@@ -178,8 +178,8 @@ def _of_sources(sources: Sequence[str], texts: CountOptions, how: Mapping[str, A
         elif source.endswith(".parquet"):
             for part in load_counts(source):
                 _agrees(source, part, texts, how)
-                about = {"domain": part.name, "counting": part.settings}
-                yield _Source(part.name, part, (Read(source, "corpus", corpus_digest(source)[0], about),))
+                told = {"domain": part.name, "counting": part.settings}
+                yield _Source(part.name, part, (Read(source, "corpus", corpus_digest(source)[0], told),))
         else:
             raise UsageError(f"{source!r} names no domain; write NAME={source}, or the name of a file of counts.")
 

@@ -36,20 +36,40 @@ def domain_study(
 ) -> pd.DataFrame:
     """Metrics by domain beside the domain's distance to each corpus, and whether one goes with the other.
 
-    rows : of runs on tasks called TASK:DOMAIN; of the divergences between these domains, and to corpora (``probekit
-        domains``); where there are any, of evaluations on other domains (``probekit evaluate``) and of paired
-        differences of the regimes (``probekit guidelines``)
+    Parameters
+    ----------
+    rows : DataFrame
+        Of runs on tasks called TASK:DOMAIN; of the divergences between these domains, and to corpora
+        (:func:`probekit.domains`); where there are any, of evaluations on other domains (:func:`probekit.evaluate`)
+        and of paired differences of the regimes (:func:`probekit.guidelines`).
+    measure : str
+        What distance is.
+    permutations, resamples, seed : int
+        Of the correlations, see :func:`probekit.statistics.correlation.relation`.
+
     Returns
-        points : the main metric of each regime, and ``difference(METRIC)``, fine-tuning minus feature extraction, by
-            ``domain`` and ``corpus``, with the distance ``x`` and its interval x_low, x_high; ``seeds``, over which
-            ``value`` is a mean
-        transfers : the metric of each regime, trained on ``trained_on`` and evaluated on ``domain``, corpus "", and
-            ``lost(METRIC)``, that of what was trained on the domain itself minus it
-        correlations : metric "pearson", "spearman" or "kendall", with ``corpus``, ``of_metric``, ``p``, ``exact`` and
-            ``caution``, what so many points can carry; of transfers those of what is lost, by permutation of domains,
-            as it is and (4 domains or more) without what belongs to a domain alone, which else may pass for a relation
-            (:func:`probekit.statistics.correlation.matrix_relation`)
-    Raises UsageError where there are no domains, or no divergence between one and a corpus.
+    -------
+    DataFrame
+        Rows of three kinds.
+
+        - Points: the main metric of each regime, and ``difference(METRIC)``, fine-tuning minus feature extraction, by
+          ``domain`` and ``corpus``, with the distance ``x`` and its interval x_low, x_high; ``seeds``, over which
+          ``value`` is a mean.
+        - Transfers: the metric of each regime, trained on ``trained_on`` and evaluated on ``domain``, corpus "", and
+          ``lost(METRIC)``, that of what was trained on the domain itself minus it.
+        - Correlations: metric "pearson", "spearman" or "kendall", with ``corpus``, ``of_metric``, ``p``, ``exact`` and
+          ``caution``, what so many points can carry; of transfers those of what is lost, by permutation of domains, as
+          it is (``adjust`` "in-domain") and, of 4 domains or more, without what belongs to a domain alone ("effects"),
+          which else may pass for a relation; see :func:`probekit.statistics.correlation.matrix_relation`.
+
+    Raises
+    ------
+    UsageError
+        Where there are no domains, or no divergence between one and a corpus.
+
+    References
+    ----------
+    Peters, Ruder & Smith (2019), "To Tune or Not to Tune?", Table 6.
     """
     runs = run_numbers(rows)
     runs = runs[runs["task"].str.contains(":")]
@@ -176,5 +196,6 @@ def _transfers(
             for name, r in matrix_relation(x, -y, adjust=adjust, **how).items():
                 yield told | {
                     "metric": name, "value": r.value, "ci_low": r.low, "ci_high": r.high, "p": r.p, "exact": r.exact,
-                    "n": r.n, "seed": how["seed"], "of_metric": of_metric, "caution": caution(r.n, domains=d),
+                    "n": r.n, "seed": how["seed"], "of_metric": of_metric, "adjust": str(adjust),
+                    "caution": caution(r.n, domains=d),
                 }  # fmt: skip
