@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from probekit.probes import LogisticPath, RidgePath
     from probekit.recipe import Recipe
     from probekit.rows import Result, read, read_rows, write_rows
+    from probekit.tables import table
     from probekit.tasks import Example, Split, Task, load_task
     from probekit.tasks.check import check_task
 
@@ -74,6 +75,7 @@ __all__ = [
     "run_demo",
     "search",
     "summary",
+    "table",
     "train",
     "verify",
     "write_rows",
@@ -108,6 +110,7 @@ _HOME = {
     "read_rows": "probekit.rows",
     "write_rows": "probekit.rows",
     "plot": "probekit.plots",
+    "table": "probekit.tables",
     "probe": "probekit.analyses.probe",
     "Example": "probekit.tasks",
     "Split": "probekit.tasks",

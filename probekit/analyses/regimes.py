@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probekit.adaptation.options import Regime
+from probekit.errors import UsageError
+from probekit.rows import make_rows
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["by_seeds", "differences", "run_numbers"]
+__all__ = ["by_seeds", "differences", "regime_study", "run_numbers"]
 
 SETTING = ("model", "task", "trained_on", "variant", "regime", "head", "metric")
 """What says which runs differ in nothing but their seed."""
@@ -25,6 +27,33 @@ def run_numbers(rows: pd.DataFrame) -> pd.DataFrame:
     """
     headline = rows.get("headline")
     return rows[:0] if headline is None else rows[headline.fillna(value=False).astype(bool) & (rows["regime"] != "")]
+
+
+def regime_study(rows: pd.DataFrame) -> pd.DataFrame:
+    """Feature extraction, fine-tuning and their difference by task, model and variant: means over seeds.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Of trainings, and of :func:`probekit.guidelines`, whose paired intervals are taken.
+
+    Returns
+    -------
+    DataFrame
+        Rows; own columns ``sd`` and ``seeds``.
+
+    Raises
+    ------
+    UsageError
+        Where there are no rows of training runs.
+    """
+    import pandas as pd
+
+    runs = run_numbers(rows)
+    if runs.empty:
+        raise UsageError("there are no rows of training runs.")
+    home = runs[runs["trained_on"] == runs["task"]]
+    return make_rows(pd.DataFrame([*by_seeds(home), *differences(rows, home)]))
 
 
 def by_seeds(runs: pd.DataFrame) -> Iterator[dict[Any, Any]]:

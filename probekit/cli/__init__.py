@@ -63,10 +63,8 @@ def _register() -> None:
     from probekit.cli.reproduce import reproduce_command
     from probekit.cli.results import clean_command, results_command
     from probekit.cli.study import app as study
-    from probekit.cli.table import table_command
 
     app.command("demo")(demo.demo_command)
-    app.command("table")(table_command)
     app.command("reproduce")(reproduce_command)
     app.command("results")(results_command)
     app.command("clean")(clean_command)

@@ -46,6 +46,7 @@ COMMANDS: dict[str, Command] = {
     "summary": Command("probekit.cli.compare:summary", "Layer curves in a few numbers.", ANALYSE),
     "domains": Command("probekit.cli.domains:domains", "Measure how far the texts of domains are apart.", ANALYSE),
     "plot": Command("probekit.cli.plot:app", "Draw rows as figures, vector and bitmap.", SHOW),
+    "table": Command("probekit.cli.table:table", "Show rows as a table in a paper's form.", SHOW),
     "report": Command("probekit.cli.report:report", "Put results into one HTML page.", SHOW),
     "train": Command("probekit.cli.train:train", "Fine-tune a model, or train a head on its frozen layers.", ADAPT),
     "evaluate": Command("probekit.cli.train:evaluate", "Evaluate a trained model on other examples.", ADAPT),

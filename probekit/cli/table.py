@@ -5,23 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from cyclopts import Parameter
 
-__all__ = ["table_command"]
+from probekit.cli.show import say
+from probekit.tables.options import TableOptions
+
+__all__ = ["table"]
 
 
-def table_command(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="regimes or domains.")],
-    rows: Annotated[
-        list[str], typer.Argument(metavar="ROWS…", help="Rows (.parquet, .csv), or quoted patterns of them.")
-    ],
-    published: Annotated[
-        str | None, typer.Option("--published", help="Numbers to stand beside: peters-2019/2 or peters-2019/6.")
-    ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Write the table: .md.")] = None,
-    rows_out: Annotated[
-        Path | None, typer.Option("--rows", help="Write the rows that it shows: .parquet or .csv.")
-    ] = None,
+def table(
+    kind: str,
+    first: str,
+    /,
+    *rows: str,
+    options: Annotated[TableOptions, Parameter(name="*")] = TableOptions(),
+    out: Path | None = None,
+    rows_out: Annotated[Path | None, Parameter(name=["--rows-out", "--rows"])] = None,
 ) -> None:
     """Show rows as a table in a paper's form (Markdown), with published numbers beside.
 
@@ -36,23 +35,26 @@ def table_command(
         probekit table regimes 'runs/*/rows.parquet' guidelines.parquet --published peters-2019/2
 
         probekit table domains 'runs/mnli-*/rows.parquet' domains.parquet transfer.parquet --out table6.md
-    """
-    from probekit.cli.patterns import expand
-    from probekit.errors import UsageError
-    from probekit.files import write
-    from probekit.rows import check_out, evidence, read_rows, write_rows
-    from probekit.tables.paper import TABLES
 
-    if kind not in TABLES:
-        raise UsageError(f"there is no table {kind!r}; there are {', '.join(TABLES)}.")
-    check_out(rows_out)
-    if out is not None and out.suffix != ".md":
-        raise UsageError(f"a table is written as .md, not {out.name!r}.")
-    paths = [path for word in rows for path in expand(word)]
-    text, found = TABLES[kind](read_rows(*paths), published)
-    typer.echo(text)
-    if out is not None:
-        typer.echo(write(out, text))
-    if rows_out is not None:
-        card = evidence(arguments={"kind": kind, "rows": paths, "published": published})
-        typer.echo(write_rows(found, rows_out, card))
+    Parameters
+    ----------
+    kind
+        regimes or domains.
+    first
+        Rows (.parquet, .csv), or a quoted pattern of them.
+    rows
+        Further ones.
+    out
+        Write the table: .md.
+    rows_out
+        Write the rows that it shows: .parquet or .csv, an evidence card beside.
+    """
+    import probekit
+    from probekit.cli.patterns import expand
+
+    paths = [path for word in (first, *rows) for path in expand(word)]
+    made = probekit.table(kind, *paths, out=out, rows_out=rows_out, options=options)
+    say(made.text)
+    for path in (out, rows_out):
+        if path is not None:
+            say(path)

@@ -17,7 +17,7 @@ from probekit.files import slug
 from probekit.studies.digests import corpus_digest, model_digest, model_size, task_reader
 from probekit.studies.file import Domains, Figure, Information, Probe, Study, Table, Train
 from probekit.studies.steps import OUT, Step
-from probekit.tables.paper import published
+from probekit.tables.papers import published
 from probekit.tasks import load_task, task_folders
 from probekit.tasks.task import Kind
 

@@ -1,1 +1,7 @@
 """Tables in a paper's form: rows in, Markdown out."""
+
+from probekit.tables.options import TableOptions
+from probekit.tables.papers import published
+from probekit.tables.table import TABLES, Table, table
+
+__all__ = ["TABLES", "Table", "TableOptions", "published", "table"]

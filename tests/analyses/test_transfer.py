@@ -5,13 +5,24 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from probekit.analyses.regimes import by_seeds, run_numbers
+from probekit.analyses.regimes import by_seeds, regime_study, run_numbers
 from probekit.analyses.transfer import ALONE
 from probekit.analyses.transfer import domain_study as study_of_domains
 from probekit.errors import UsageError
 from probekit.rows import fit_labels, make_rows
 from probekit.rows.upgrade import upgrade
-from probekit.tables.paper import domain_table, published, regime_table
+from probekit.tables import TABLES, published
+
+
+def domain_table(rows, beside=None, **how):
+    found = study_of_domains(rows, **how)
+    return TABLES["domains"](found, beside), found
+
+
+def regime_table(rows, beside=None):
+    found = regime_study(rows)
+    return TABLES["regimes"](found, beside), found
+
 
 DOMAINS = ("telephone", "government", "travel", "fiction", "slate")
 FAR = dict(zip(DOMAINS, (0.30, 0.25, 0.2, 0.1, 0.15), strict=True))

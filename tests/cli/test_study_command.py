@@ -95,10 +95,15 @@ def test_shipped_studies_are_listed_and_shown(capsys):
 def test_tables(tmp_path, capsys):
     row = {
         "task": "mrpc", "split": "dev", "model": "m", "checkpoint": "mrpc.fine-tune.0", "layer": None,
-        "representation": "pooler", "estimator": "fine-tune linear", "target": "gold", "metric": "accuracy",
-        "value": 0.75, "ci_low": 0.7, "ci_high": 0.8, "seed": 0, "n": 408, "kept": True,
+        "representation": "pooler", "regime": "fine-tune", "head": "linear", "trained_on": "mrpc", "estimator": "",
+        "target": "gold", "metric": "accuracy", "analysis": "train", "headline": True, "value": 0.75, "ci_low": 0.7, "ci_high": 0.8, "seed": 0, "n": 408, "kept": True,
     }  # fmt: skip
-    frozen = row | {"estimator": "feature-extraction esim", "checkpoint": "mrpc.feature-extraction.0", "value": 0.5}
+    frozen = row | {
+        "regime": "feature-extraction",
+        "head": "esim",
+        "checkpoint": "mrpc.feature-extraction.0",
+        "value": 0.5,
+    }
     write_rows(make_rows([row, frozen]), tmp_path / "rows.parquet", {})
     words = ["table", "regimes", str(tmp_path / "*.parquet"), "--published", "peters-2019/2"]
     assert main([*words, "--out", str(tmp_path / "t.md"), "--rows", str(tmp_path / "t.csv")]) == 0
@@ -114,7 +119,7 @@ def test_tables(tmp_path, capsys):
     assert "| *BERT-base, published* | *fine-tuning* | 84.8 |" in text
     assert (tmp_path / "t.csv").exists()
     for wrong, told in (
-        (["table", "regime", "x.parquet"], "there is no table 'regime'; there are regimes, domains"),
+        (["table", "regime", "x.parquet"], "there is no table 'regime'; did you mean regimes"),
         ([*words[:3], "--out", "t.txt"], "a table is written as .md"),
         ([*words[:3], "--published", "peters-2019/7"], "no published numbers 'peters-2019/7'"),
         (["table", "domains", *words[2:3]], "no rows of runs on single domains"),

@@ -1,0 +1,18 @@
+"""Options of tables."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from probekit.recipe import option
+
+__all__ = ["Kind", "TableOptions"]
+
+Kind = Literal["regimes", "domains"]
+"""The kinds of table."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    """What stands beside our numbers."""
+
+    published: str | None = option(None, "Numbers to stand beside: peters-2019/2 or peters-2019/6.")
