@@ -18,12 +18,13 @@ import torch
 
 from probekit.adaptation.options import Hyperparameters
 from probekit.adaptation.runs.folder import read_card
-from probekit.adaptation.search import search as module
+from probekit.adaptation.runs.run import Run
+from probekit.adaptation.search import trials as module
 from probekit.adaptation.search.search import search
 from probekit.adaptation.search.space import read_space, shipped_spaces
 from probekit.cli import main
 from probekit.errors import CacheBusy, DataError, NonFiniteError, UsageError
-from probekit.rows import read_rows
+from probekit.rows import make_rows, read_rows
 from probekit.tasks import load_task
 
 
@@ -150,7 +151,7 @@ def test_which_gpus_are_dealt_out_to_workers(visible, device, gpus, monkeypatch)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible or "")
     if not visible:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    with module._pool(3, device):
+    with module.local_pool(3, device):
         pass
     assert asked == [(3, gpus, 2)]
 
@@ -168,7 +169,7 @@ def _sees(folder: Path) -> tuple[int, str | None]:
 def test_processes_see_the_gpus_dealt_out_to_them(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-5")
-    with module._pool(3, "cuda") as pool:
+    with module.local_pool(3, "cuda") as pool:
         found = dict(future.result() for future in [pool.submit(_sees, tmp_path) for _ in range(3)])
     assert len(found) == 3
     assert sorted(found.values()) == ["3", "3", "GPU-5"]
@@ -276,8 +277,8 @@ def _faked(metric_of, monkeypatch):
                 watcher(epoch, {"accuracy": value, "loss": 0.0})
         columns = {"task": "toy", "model": "m", "split": "dev", "layer": None, "representation": "", "estimator": ""}
         row = columns | {"target": "gold", "metric": "accuracy", "value": max(values), "n": 6, "seed": options["seed"]}
-        frame = module.make_rows([row | {"kept": True, "epoch": 1}])
-        return module.Run(frame, card={"metrics": {"accuracy": max(values)}}, path=Path(out))
+        frame = make_rows([row | {"kept": True, "epoch": 1}])
+        return Run(frame, card={"metrics": {"accuracy": max(values)}}, path=Path(out))
 
     monkeypatch.setattr(module, "train", train)
 
