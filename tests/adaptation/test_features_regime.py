@@ -109,8 +109,8 @@ def test_pooled_or_not_the_function_is_the_same(caches, tmp_path):
         {"store": "bfloat16"},
         {"store": "float16"},
         {"compress": True},
-        {"tokens": "word-first"},
-        {"tokens": "word-mean"},
+        {"tokens": True, "token_level": "word-first"},
+        {"tokens": True, "token_level": "word-mean"},
     ],
     ids=str,
 )
@@ -167,7 +167,8 @@ def test_bfloat16_and_layer_norm(caches, tmp_path):
         ((pairs(), {}), (pairs(), {}), {"head": "esim"}, UsageError, "holds no token vectors"),
         ((praise(), {}), (praise(), {}), {"layers": []}, UsageError, "no layers are chosen"),
         (
-            (tags(), {"tokens": True, "pooling": []}), (tags(), {"tokens": "word-first", "pooling": []}),
+            (tags(), {"tokens": True, "pooling": []}),
+            (tags(), {"tokens": True, "token_level": "word-first", "pooling": []}),
             {"head": "softmax"}, CacheMismatch, "tokens is 'piece' in .* 'word-first' in",
         ),
     ],
