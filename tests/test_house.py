@@ -74,6 +74,12 @@ def test_imports_point_down(path):
             assert RANK[there] == 0 or there in ONLY[here], f"{path} imports {name}, which {here} need not know"
 
 
+def test_information_knows_solvers_alone_of_the_probes():
+    for path in (ROOT / "information").rglob("*.py"):
+        known = {name for name in imports(path) if room(name) == "probes"}
+        assert all(name.startswith("probekit.probes.solvers") for name in known), path
+
+
 def test_only_the_cache_room_knows_hdf5():
     """But for the published weights of ELMo, which are HDF5."""
     for path in FILES:

@@ -17,7 +17,6 @@ from probekit.analyses.vectors import columns_of, layer_vectors, read_of
 from probekit.errors import CacheMismatch, UsageError
 from probekit.probes.protocol.baselines import Baselines
 from probekit.probes.protocol.diagnostic import evaluate_layers
-from probekit.probes.protocol.folds import duplicates
 from probekit.probes.protocol.labels import Labels, Question
 from probekit.probes.protocol.options import ProbeOptions
 from probekit.probes.protocol.pieces import bag_of_pieces, keys, length, word_types
@@ -25,6 +24,7 @@ from probekit.probes.protocol.rows import probe_rows
 from probekit.recipe import public
 from probekit.rows import Result
 from probekit.runtime import Progress, no_progress
+from probekit.statistics.folds import duplicates
 from probekit.statistics.predictions import Predictions, join
 
 __all__ = ["probe"]

@@ -26,8 +26,8 @@ from probekit.models.elmo.characters import character_ids
 from probekit.models.elmo.encoder import ElmoEncoder
 from probekit.models.find import resolve_model
 from probekit.models.transformers.stock import load_model
-from probekit.probes.protocol.folds import duplicates
 from probekit.probes.protocol.pieces import keys
+from probekit.statistics.folds import duplicates
 from probekit.tasks.task import Example, Split, Task, TaskKind
 
 NEAR = {"atol": 2e-5, "rtol": 1e-4}  # found 7e-6: other kernels, and pooling in another order

@@ -9,7 +9,7 @@ from probekit.errors import NonFiniteError, UsageError
 from probekit.information.estimators.bounds import logistic_bound, mlp_bound, ridge_bound
 from probekit.information.estimators.nearest_neighbour import nearest_neighbour
 from probekit.information.response import response
-from probekit.probes.protocol.folds import folds
+from probekit.statistics.folds import folds
 
 
 def shifted(rng, n=300, d=5, shift=2.0, classes=2):

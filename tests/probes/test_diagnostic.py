@@ -15,11 +15,11 @@ from sklearn.preprocessing import StandardScaler
 from probekit.errors import NonFiniteError, UsageError
 from probekit.probes.protocol.baselines import Baselines
 from probekit.probes.protocol.diagnostic import evaluate_layers, layer_rows
-from probekit.probes.protocol.folds import folds
 from probekit.probes.protocol.labels import Labels, Question
 from probekit.probes.protocol.options import Estimator, ProbeOptions
 from probekit.probes.solvers.logistic import CS
 from probekit.probes.solvers.ridge import ALPHAS
+from probekit.statistics.folds import folds
 
 ABOUT = {"task": "toy", "split": "dev", "model": "toy", "representation": "mean"}
 QUICK = ProbeOptions(resamples=0, controls=0)

@@ -10,9 +10,9 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from probekit.analyses.vectors import pair_features
 from probekit.errors import UsageError
 from probekit.probes.protocol.baselines import type_majority
-from probekit.probes.protocol.folds import duplicates
 from probekit.probes.protocol.pieces import bag_of_pieces, keys, length, word_types
 from probekit.probes.solvers.sparse import sparse_path, sparse_ridge
+from probekit.statistics.folds import duplicates
 
 
 def pieces(*texts):

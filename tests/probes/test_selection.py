@@ -6,10 +6,10 @@ from builders import signal_and_noise
 
 from probekit.errors import UsageError
 from probekit.probes.protocol import selection
-from probekit.probes.protocol.folds import folds
 from probekit.probes.protocol.selection import Estimator, Problem, grid, select
 from probekit.probes.solvers.logistic import CS, fit_logistic
 from probekit.probes.solvers.ridge import ALPHAS
+from probekit.statistics.folds import folds
 
 
 def toy(n=240, d=6, classes=3, seed=0):

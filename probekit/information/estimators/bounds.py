@@ -176,7 +176,7 @@ def _classes(y: Response, folds: int, shuffles: int, seed: int) -> tuple[np.ndar
 
 
 def _folds(y: Response, folds: int, seed: int) -> np.ndarray:
-    from probekit.probes.protocol.folds import folds as split
+    from probekit.statistics.folds import folds as split
 
     classes = y.codes is not None
     return split(np.arange(len(y)) if y.codes is None else y.codes, folds, seed=seed, stratify=classes)

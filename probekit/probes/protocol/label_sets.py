@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from probekit.errors import UsageError
-from probekit.probes.protocol.folds import folds, held_out
 from probekit.probes.protocol.labels import Labels, Question
 from probekit.probes.protocol.options import ProbeOptions
 from probekit.statistics.controls import control_task, shuffled_splits
+from probekit.statistics.folds import folds, held_out
 
 __all__ = ["LabelSets", "label_sets"]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from probekit.errors import UsageError
-from probekit.probes.protocol.folds import duplicates, folds, held_out
+from probekit.statistics.folds import duplicates, folds, held_out
 
 labels = np.repeat([0, 1, 2], [600, 300, 100])
 
