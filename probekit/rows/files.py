@@ -55,7 +55,8 @@ def write_rows(rows: pd.DataFrame, path: str | Path, card: Mapping[str, Any]) ->
     check_card(path)
     with whole(card_path(path)) as new_card, whole(path) as new:
         writer(new)
-        body = {"rows": {"file": path.name, "count": len(rows), "xxh3_128": digest_of_content(new)}, **card}
+        held = {"file": path.name, "count": len(rows), "xxh3_128": digest_of_content(new)}
+        body = {"rows": held, **{key: value for key, value in card.items() if key != "rows"}}
         new_card.write_text(json.dumps(body, indent=2, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
     return path
 

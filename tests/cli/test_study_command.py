@@ -96,7 +96,8 @@ def test_tables(tmp_path, capsys):
     row = {
         "task": "mrpc", "split": "dev", "model": "m", "checkpoint": "mrpc.fine-tune.0", "layer": None,
         "representation": "pooler", "regime": "fine-tune", "head": "linear", "trained_on": "mrpc", "estimator": "",
-        "target": "gold", "metric": "accuracy", "analysis": "train", "headline": True, "value": 0.75, "ci_low": 0.7, "ci_high": 0.8, "seed": 0, "n": 408, "kept": True,
+        "target": "gold", "metric": "accuracy", "analysis": "train", "headline": True,
+        "value": 0.75, "ci_low": 0.7, "ci_high": 0.8, "seed": 0, "n": 408, "kept": True,
     }  # fmt: skip
     frozen = row | {
         "regime": "feature-extraction",
