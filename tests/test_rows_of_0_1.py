@@ -55,6 +55,14 @@ def test_what_they_hold_is_not_changed(name, analysis):
     assert not rows["estimator"].str.match("(fine-tune|feature-extraction) [a-z]").any()
 
 
+def test_what_was_taken_away_of_transfers_is_a_column():
+    rows, before = read("transfer"), pd.read_parquet(FOLDER / "transfer.parquet")
+    alone = before["of_metric"].astype("string").str.endswith("without effects of single domains").fillna(value=False)
+    assert alone.any()
+    assert (rows["adjust"].eq("effects").fillna(value=False) == alone).all()
+    assert not rows["of_metric"].astype("string").str.contains("without").any()
+
+
 def test_draws_of_controls():
     rows, before = read("probe"), pd.read_parquet(FOLDER / "probe.parquet")
     single = before["target"].str.fullmatch(r"shuffled-\d")

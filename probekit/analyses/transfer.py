@@ -19,9 +19,8 @@ from probekit.statistics.correlation import Adjust, caution, matrix_relation, re
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ALONE", "domain_study"]
+__all__ = ["domain_study"]
 
-ALONE = "without effects of single domains"
 FIT = ("estimator", "regime", "head", "variant")
 """What tells the series of one domain after another apart."""
 
@@ -190,12 +189,12 @@ def _transfers(
         if d < 3 or not (np.isfinite(y).all() and np.isfinite(x[off]).all()):
             continue
         told = {**about, "corpus": "", "representation": "transfer", **dict(zip(FIT, fit, strict=True))}
-        for of_metric, adjust in ((metric, Adjust.IN_DOMAIN), (f"{metric}, {ALONE}", Adjust.EFFECTS)):
+        for adjust in (Adjust.IN_DOMAIN, Adjust.EFFECTS):
             if adjust is Adjust.EFFECTS and d < 4:
                 continue
             for name, r in matrix_relation(x, -y, adjust=adjust, **how).items():
                 yield told | {
                     "metric": name, "value": r.value, "ci_low": r.low, "ci_high": r.high, "p": r.p, "exact": r.exact,
-                    "n": r.n, "seed": how["seed"], "of_metric": of_metric, "adjust": str(adjust),
+                    "n": r.n, "seed": how["seed"], "of_metric": metric, "adjust": str(adjust),
                     "caution": caution(r.n, domains=d),
                 }  # fmt: skip

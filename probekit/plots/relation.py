@@ -64,7 +64,8 @@ def relation_rows(rows: Any, *, transfer: bool = False) -> tuple[pd.DataFrame, p
         points = rows[(rows["trained_on"] != "") & _is_derived(rows, "lost")]
     else:
         points = rows[rows["x"].notna() & (rows["corpus"] != "")].drop(columns="trained_on")
-    return points, rows[rows["of_metric"].notna() & ((rows["corpus"] == "") == transfer)]
+    related = rows[rows["of_metric"].notna() & ((rows["corpus"] == "") == transfer)]
+    return points, related[related["adjust"] != "effects"] if "adjust" in related else related
 
 
 def transfer_rows(rows: Any) -> pd.DataFrame:

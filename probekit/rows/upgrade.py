@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["is_old", "upgrade", "upgrade_fits"]
 
+ALONE = ", without effects of single domains"
 REGIMES = ("fine-tune", "feature-extraction")
 HOW = rf"^(?P<regime>{'|'.join(REGIMES)}) (?P<head>[^-\s,]\S*?)(?:, (?P<variant>.+))?$"
 """An estimator that was a regime and a head, and in studies of domains a variant."""
@@ -51,6 +52,12 @@ def upgrade(rows: pd.DataFrame) -> pd.DataFrame:
     if terms.any() and "q" in rows:
         rows["share_a"], rows["share_b"] = rows["p"].where(terms), rows.pop("q").where(terms)
         rows["p"] = rows["p"].mask(terms)
+    if "of_metric" in rows:  # what was taken away of transfers stood behind the metric
+        of_metric = rows["of_metric"].astype("string").fillna("")
+        lost, alone = of_metric.str.startswith("lost("), of_metric.str.endswith(ALONE)
+        if lost.any():
+            rows["adjust"] = alone.map({True: "effects", False: "in-domain"}).where(lost)
+            rows["of_metric"] = rows["of_metric"].astype("string").str.removesuffix(ALONE)
     return rows
 
 

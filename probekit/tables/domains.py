@@ -85,10 +85,10 @@ def _transfers(found: pd.DataFrame, domains: Sequence[str]) -> str:
         lines = [[i, *(f"{100 * at[i, j]:.1f}" if (i, j) in at else "" for j in domains)] for i in domains]
         text = markdown([f"{estimator}: trained on ↓, evaluated on →", *domains], lines)
         rows = found[found["metric"].isin(CORRELATIONS) & (found["fit"] == estimator) & (found["corpus"] == "")]
-        for of_metric, several in rows.groupby("of_metric", sort=False):
+        for adjust, several in rows.groupby("adjust", sort=False):
             r = {row["metric"]: row for row in several.to_dict("records")}
             said = ", ".join(f"{name.capitalize()} {correlation(r[name])}" for name in CORRELATIONS)
-            how = f", {ALONE}" if str(of_metric).endswith(ALONE) else ""
+            how = f", {ALONE}" if adjust == "effects" else ""
             text += f"\nWhat is lost by training elsewhere, against the divergence of the two domains{how}: {said}.\n"
         if len(rows):
             text += f"\n{rows['caution'].iloc[0]}\n"
