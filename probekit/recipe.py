@@ -262,13 +262,15 @@ def _option(name: str, value: Json, *, repeat: bool) -> list[str]:
     flag = f"--{name.rstrip('_').replace('_', '-')}"
     if isinstance(value, bool):
         return [flag] if value else [f"--no-{flag[2:]}"]
-    if isinstance(value, list):
-        return [w for v in value for w in (flag, _word(v))] if repeat else [flag, ",".join(map(_word, value))]
-    return [flag, _word(value)]
+    many = value if isinstance(value, list) else [value]
+    given = map(_word, many) if repeat else [",".join(map(_word, many))]
+    return [w for word in given for w in ([f"{flag}={word}"] if word.startswith("-") else [flag, word])]
 
 
 def _word(value: Json) -> str:
-    return value if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else json.dumps(value)
+    if isinstance(value, float) and float(f"{value:g}") == value:
+        return f"{value:g}"
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def as_json(value: Any) -> Json:

@@ -19,7 +19,8 @@ from probekit.rows.card import CACHE
 
 __all__ = ["LayerVectors", "PairFeatures", "columns_of", "layer_vectors", "pair_features", "read_of"]
 
-OF_TRAINING = ("trained_on", "regime", "head", "variant", "run_seed")
+OF_TRAINING = {"trained_on": "trained_on", "regime": "regime", "head": "head", "variant": "variant", "seed": "run_seed"}
+"""What the origin of a cache says of a trained model, and the columns for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ def _chosen(cache: ActivationCache, options: VectorOptions) -> list[str]:
         return list(cache.layers)
     if not options.layers:
         raise UsageError(f"no layer was asked for; the cache holds {', '.join(cache.layers)}.")
-    asked = {cache.layer_name(layer) for layer in options.layers}
+    asked = set(cache.layer_names(options.layers))
     return [name for name in cache.layers if name in asked]
 
 
@@ -119,7 +120,7 @@ def columns_of(cache: ActivationCache, representation: str) -> dict[str, Any]:
     checkpoint "random-SEED"; the seed itself is the column ``random_weights``. A model that was read from a folder is
     called by the folder's name.
     """
-    spec, origin = cache.spec, getattr(cache, "origin", {})
+    spec, origin = cache.spec, cache.origin
     random = spec["random_weights"]
     return {
         "task": spec["task"],
@@ -129,10 +130,13 @@ def columns_of(cache: ActivationCache, representation: str) -> dict[str, Any]:
         "step": spec.get("step"),
         "representation": representation,
         "random_weights": random,
-        **{name: origin[name] for name in OF_TRAINING if origin.get(name) is not None},
+        **{column: origin[name] for name, column in OF_TRAINING.items() if origin.get(name) is not None},
     }
 
 
 def read_of(cache: ActivationCache) -> Read:
-    """What a card keeps of a cache that was read: where it is, its ``spec_id``, and its spec."""
-    return Read(str(cache.path), "cache", cache.spec_id, {"spec": {k: cache.spec[k] for k in CACHE if k in cache.spec}})
+    """What a card keeps of a cache that was read: where it is, its ``spec_id``, its spec, and what makes it."""
+    about: dict[str, Any] = {"spec": {k: cache.spec[k] for k in CACHE if k in cache.spec}}
+    if cache.recipe is not None:
+        about["recipe"] = cache.recipe.to_json()
+    return Read(str(cache.path), "cache", cache.spec_id, about)

@@ -97,7 +97,7 @@ def _run(words: Sequence[str]) -> int:
     from probekit.cli.commands import COMMANDS, make_app
 
     verbose = {"--verbose", "-v"} & set(words[:1])
-    words = [re.sub(r"^--no-(.+)$", r"--\1=false", word) for word in words[len(verbose) :]]
+    words = _spelled(words[len(verbose) :])
     _log(verbose=bool(verbose))
     if not words:
         make_app()(["--help"])
@@ -120,6 +120,17 @@ def _log(*, verbose: bool) -> None:
 
 def _typer_names() -> list[str]:
     return list(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+
+
+def _spelled(words: Sequence[str]) -> list[str]:
+    """As cyclopts reads them: --no-X is --X=false, and a list that begins with a negative number stays an option's."""
+    spelled: list[str] = []
+    for word in words:
+        if re.fullmatch(r"-\d+(,\S+)+", word) and spelled and spelled[-1].startswith("--"):
+            spelled[-1] += f"={word}"
+        else:
+            spelled.append(re.sub(r"^--no-(.+)$", r"--\1=false", word))
+    return spelled
 
 
 def _run_typer(words: Sequence[str]) -> int:

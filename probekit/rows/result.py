@@ -167,6 +167,13 @@ class Result:
             return str(self.path)
         return {"object": "probekit.Result"} if self.recipe is None else {"recipe": self.recipe.to_json()}
 
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        """As an argument of a recipe it is checked to be one, not taken apart."""
+        from pydantic_core import core_schema
+
+        return core_schema.is_instance_schema(cls)
+
     @property
     def title(self) -> str:
         """What it is of, in a line."""

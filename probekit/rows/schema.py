@@ -119,10 +119,9 @@ def _typed(rows: pd.DataFrame, columns: tuple[str, ...]) -> pd.DataFrame:
     names = rows["layer_name"] if "layer_name" in rows else rows.get("layer")
     rows = rows.drop(columns="layer_name", errors="ignore").assign(**{c: None for c in columns if c not in rows})
     if names is not None:
-        labels = [_label(name) for name in names]
-        sites = [RESIDUAL if name.isdecimal() else name for name in labels]
-        rows["site"] = [own or told for own, told in zip(rows["site"].fillna(""), sites, strict=True)]
-        rows["layer"] = [int(name) if name.isdecimal() else None for name in labels]
+        places = [_place(_label(name)) for name in names]
+        rows["site"] = [own or told for own, (told, _) in zip(rows["site"].fillna(""), places, strict=True)]
+        rows["layer"] = [number for _, number in places]
     rows = rows[[*columns, *(c for c in rows.columns if c not in columns)]].reset_index(drop=True)
     for column in (c for c in TEXT if c in columns):
         rows[column] = rows[column].fillna("").astype("string")
@@ -137,10 +136,10 @@ def layer_order(rows: pd.DataFrame) -> pd.Series:
 
 
 def layer_labels(rows: pd.DataFrame) -> pd.Series:
-    """Layers as they are shown: "0" … "L", the site where it has no number, "" where no layer is read."""
+    """Layers as they are shown: "0" … "L", "final_norm", "attn_out.2", "" where no layer is read."""
     numbers = rows["layer"].astype("Int64").astype("string")
-    sites = rows["site"].astype("string").fillna("")
-    return numbers.fillna(sites.where(sites != RESIDUAL, "")).astype("string")
+    sites = rows["site"].astype("string").fillna("").replace(RESIDUAL, "")
+    return (sites + ("." + numbers).where(sites != "", numbers).fillna("")).astype("string")
 
 
 def fit_labels(rows: pd.DataFrame) -> pd.Series:
@@ -177,6 +176,14 @@ def _label(layer: Any) -> str:
     import pandas as pd
 
     return layer if isinstance(layer, str) else "" if pd.isna(layer) else str(int(layer))
+
+
+def _place(name: str) -> tuple[str, int | None]:
+    """Site and number of "3", "final_norm", "attn_out.2" and ""; names that are none of ours stay whole."""
+    site, _, number = name.partition(".")
+    if name.isdecimal():
+        return RESIDUAL, int(name)
+    return (site, int(number)) if number.isdecimal() else (name, None)
 
 
 def _numbers(column: pd.Series, *, whole: bool) -> pd.Series:

@@ -248,8 +248,10 @@ def curves(evaluated: Predictions, *, targets: bool = False) -> list[np.ndarray]
     if not targets:
         keep &= (fits["target"] == "gold").to_numpy(dtype=bool)
     by = [name for name in (*CURVE, "target", "draw") if name in fits]
-    part = fits[keep].assign(_at=np.flatnonzero(keep), _order=layer_order(fits[keep]))
-    groups = [g.sort_values("_order", kind="stable") for _, g in part.groupby(by, sort=False, dropna=False)]
+    stream = fits[keep]["site"].replace("final_norm", "resid_post")  # other sites are curves of their own
+    part = fits[keep].assign(_at=np.flatnonzero(keep), _order=layer_order(fits[keep]), _stream=stream)
+    whole = part.groupby([*by, "_stream"], sort=False, dropna=False)
+    groups = [group.sort_values("_order", kind="stable") for _, group in whole]
     for group in groups:
         if (twice := group.duplicated(["site", "layer"])).any():
             name = layer_labels(group[twice]).iloc[0]

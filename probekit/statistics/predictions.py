@@ -65,6 +65,13 @@ class Predictions:
         if not self.metrics:
             raise UsageError("no metric was given.")
 
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        """As an argument of a recipe it is checked to be one, not taken apart."""
+        from pydantic_core import core_schema
+
+        return core_schema.is_instance_schema(cls)
+
     def __len__(self) -> int:
         """How many fits."""
         return len(self.fits)

@@ -11,6 +11,7 @@ from probekit.analyses.probe import probe_pair
 from probekit.analyses.vectors import pair_features
 from probekit.errors import CacheMismatch, UsageError
 from probekit.probes import ProbeOptions
+from probekit.sites import choose_all, residual_stream
 
 QUICK = ProbeOptions(resamples=0, controls=0)
 
@@ -33,6 +34,7 @@ class Memory:
         self.vectors = rng.normal(size=(3, n, 6)).astype(np.float32)
         self.vectors[:, :, 0] += signal
         self.word_labels, self.word_sentence = self.labels, np.arange(n) // 5
+        self.origin = {}
         self.ids, self.domains = np.array([f"{split}-{i}" for i in range(n)]), None
         self.pieces = (Ragged(rng.integers(1000, size=5 * n), 5 * np.arange(n), np.full(n, 5)),)
         self.word_pieces = Ragged(rng.integers(20, size=n), np.arange(n), np.ones(n, dtype=int))
@@ -46,11 +48,8 @@ class Memory:
         x = self.vectors[self.layers.index(layer)]
         return x if pooling == "mean" else 0 * x
 
-    def layer_name(self, layer):
-        name = self.layers[:-1][layer] if isinstance(layer, int) and layer < 0 else str(layer)
-        if name not in self.layers:
-            raise UsageError(f"toy has no layer {name}")
-        return name
+    def layer_names(self, layers):
+        return tuple(map(str, choose_all(layers, residual_stream(1, final_norm=True), "toy")))
 
     def layer_words(self, layer):
         return self.layer(layer, "mean")
@@ -117,6 +116,14 @@ def test_random_weights_have_a_checkpoint():
     rows = run(Memory("train", **spec), Memory("dev", **spec))
     assert set(rows["checkpoint"]) == {"random-7"}
     assert set(rows["random_weights"]) == {7}
+
+
+def test_what_a_model_was_trained_on_is_in_columns():
+    train, dev = Memory("train"), Memory("dev", seed=1)
+    dev.origin = {"run": "r", "trained_on": "cola", "regime": "fine-tune", "head": "linear", "variant": "", "seed": 3}
+    row = run(train, dev).iloc[-1]
+    columns = ["trained_on", "regime", "head", "variant", "run_seed"]
+    assert row[columns].tolist() == ["cola", "fine-tune", "linear", "", 3]
 
 
 def test_separate_pairs_get_their_features():

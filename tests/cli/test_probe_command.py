@@ -1,12 +1,21 @@
 """From a task in text to rows and a figure, through the front door, with tiny models whose layers see every word."""
 
+import html
+import json
+import subprocess
+import sys
+
+import matplotlib as mpl
 import numpy as np
 import pytest
 from builders import word_caches
 
+import probekit
 from probekit.activations import ActivationCache
 from probekit.analyses.probe import probe
+from probekit.cli import main
 from probekit.errors import CacheMismatch, UsageError
+from probekit.recipe import Recipe
 from probekit.rows import layer_labels, read_card, read_rows
 from probekit.statistics.predictions import Predictions
 
@@ -155,3 +164,59 @@ def test_what_cannot_be_probed(caches, tmp_path, call):
         assert refused.status == 2
         assert sentence in refused.err
         assert "Traceback" not in refused.err
+
+
+def test_a_result_is_worked_with(caches, tmp_path):
+    result = probe(*caches["gpt2"], resamples=50, controls=2, folds=3)
+    out = tmp_path / "rows.parquet"
+    difference = result.compare("shuffled", resamples=200)
+    assert set(difference.rows["metric"]) == {"difference(accuracy)"}
+    assert layer_labels(difference.rows).tolist() == ["0", "1", "2", "3", "final_norm"]
+    assert set(result.summary(resamples=200).rows["metric"]) > {"best-layer", "first-good-layer"}
+    best = result.best()
+    assert (best.groupby("metric").size() == 1).all()
+    mpl.use("agg")
+    assert result.plot().get_ylabel().startswith("Accuracy")
+    saved = result.save(out)
+    for given in (saved, out, str(out), tmp_path / "rows.examples.parquet", saved.predictions[0]):
+        again = probekit.compare(given, against="shuffled", resamples=200)
+        assert again.rows["value"].tolist() == difference.rows["value"].tolist()
+    read = probekit.read(out)
+    assert read.recipe == saved.recipe
+    assert len(repr(read)) < 200
+    page = read._repr_html_()
+    assert len(page) < 20_000
+    assert probekit.compare(saved, out, resamples=200).rows["value"].abs().max() == 0
+    assert [r.kind for r in probekit.compare(out, resamples=200).reads] == ["predictions"]
+    nested = Recipe.from_json(json.loads(json.dumps(difference.recipe.to_json()))).run()
+    assert nested.rows["value"].tolist() == difference.rows["value"].tolist()
+
+
+def test_a_result_shows_itself_escaped(caches):
+    result = probe(*caches["bert"], resamples=0, controls=0, layers=[0])
+    evil = "<script>alert(1)</script>"
+    shown = type(result)(result.rows.assign(task=evil, model=evil))._repr_html_()
+    assert evil not in shown
+    assert html.escape(evil) in shown
+
+
+OWN = ("seconds", "created", "rows")
+"""What differs between two cards of the same work, beside the file's name."""
+
+
+def test_script_command_and_another_process_leave_the_same_card(caches, tmp_path):
+    options = {"folds": 3, "layers": (0, -1), "resamples": 20, "controls": 1}
+    words = ["probe", *map(str, caches["bert"]), "--folds", "3", "--layers", "0,-1", "--resamples", "20"]
+    words += ["--controls", "1", "--out"]
+    cards = []
+    probe(*caches["bert"], **options, out=tmp_path / "script.parquet")
+    assert main([*words, str(tmp_path / "command.parquet")]) == 0
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    run = [sys.executable, "-m", "probekit", *words, str(tmp_path / "process.parquet")]
+    subprocess.run(run, cwd=elsewhere, check=True, capture_output=True)
+    for name in ("script", "command", "process"):
+        card = read_card(tmp_path / f"{name}.parquet")
+        text = json.dumps({k: v for k, v in card.items() if k not in OWN})
+        cards.append(text.replace(f"{name}.parquet", "FILE"))
+    assert cards[0] == cards[1] == cards[2]

@@ -177,17 +177,45 @@ def _leave_one_out(
 class RidgePath(RegressorMixin, BaseEstimator):
     """Ridge regression for many penalties and many targets on the same features, scikit-learn's objective.
 
-        path = RidgePath(alphas=(1, 10, 100)).fit(X, Y)
-        path.alpha_           # of least leave-one-out error, for each target
+    Parameters
+    ----------
+    alphas : float or sequence of float
+        Penalties, in strength.
+    standardise : bool
+        Put the penalty on standardised features; ``coef_`` still belongs to the features as given.
+    device : str
+        Where the products are computed, "cpu" or "cuda".
 
-    alphas : penalties; one number for one
-    standardise : put the penalty on standardised features; ``coef_`` still belongs to the features as given
-    device : where the products are computed, "cpu" or "cuda"
+    Attributes
+    ----------
+    coef_ : ndarray
+        float64 (targets, alphas, 1, d).
+    intercept_ : ndarray
+        float64 (targets, alphas, 1).
+    leave_one_out_ : ndarray
+        Mean squared leave-one-out error (targets, alphas), exact for the given scale.
+    alpha_ : ndarray
+        Of the least leave-one-out error, (targets,).
+    decrement_ : ndarray
+        (targets, alphas).
 
-    Attributes: ``coef_`` float64 (targets, alphas, 1, d); ``intercept_`` (targets, alphas, 1); ``leave_one_out_`` mean
-    squared leave-one-out error (targets, alphas), exact for the given scale; ``alpha_`` (targets,); ``decrement_``.
-    float64 features are computed in float64; all others in float32 sums that are corrected until they are exact, or
-    in float64 with fewer than 4·d rows.
+    Notes
+    -----
+    float64 features are computed in float64; all others in float32 sums that are corrected until they are exact, or in
+    float64 with fewer than 4·d rows.
+
+    References
+    ----------
+    Hoerl & Kennard 1970, Ridge Regression; Allen 1974, on leaving one out (PRESS).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(100, 5))
+    >>> path = RidgePath(alphas=(1, 10, 100)).fit(X, X @ np.arange(5.0) + rng.normal(size=100))
+    >>> path.coef_.shape, path.alpha_
+    ((1, 3, 1, 5), array([1.]))
     """
 
     def __init__(
@@ -198,7 +226,20 @@ class RidgePath(RegressorMixin, BaseEstimator):
         self.device = device
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Fit all models. X (n, d); y float (n,) or (n, targets). Raises UsageError for penalties below zero."""
+        """Fit all models.
+
+        Parameters
+        ----------
+        X : ndarray
+            (n, d).
+        y : ndarray
+            float (n,) or (n, targets).
+
+        Raises
+        ------
+        UsageError
+            For penalties that are not positive.
+        """
         alphas = np.atleast_1d(np.asarray(self.alphas, dtype=np.float64))
         if alphas.ndim != 1 or not len(alphas) or not (np.isfinite(alphas).all() and (alphas > 0).all()):
             raise UsageError(f"alphas are positive numbers, not {self.alphas}.")
