@@ -51,7 +51,7 @@ from probekit.adaptation.training.learners import FeatureExtraction, Inputs
 from probekit.adaptation.training.trainer import fit, own_randomness
 from probekit.models.loading import text_reader
 from probekit.models.transformers.onednn import PrepackedLinear, onednn_available, prepack
-from probekit.tasks import Example, Kind, Split, Task, load_task
+from probekit.tasks import Example, Split, Task, TaskKind, load_task
 
 SIDES = {"cache": "cached", "encoder": "encoder", "prepacked": "prepacked"}
 
@@ -118,7 +118,7 @@ def chunks() -> Task:
 
     source = load_task("grammar:acceptability")
     splits = {name: Split(name, [tagged(e) for e in split]) for name, split in source.splits.items()}
-    return Task("chunks", Kind.SEQUENCE_LABELLING, splits, label_names=SPANS, metrics=("span-f1",))
+    return Task("chunks", TaskKind.SEQUENCE_LABELLING, splits, label_names=SPANS, metrics=("span-f1",))
 
 
 class Frozen(FeatureExtraction):

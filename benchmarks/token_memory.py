@@ -34,7 +34,7 @@ from feature_extraction import SPANS, chunks
 
 from probekit import ActivationCache, cache_activations
 from probekit.adaptation.train import train_on_caches
-from probekit.tasks import Example, Kind, Split, Task
+from probekit.tasks import Example, Split, Task, TaskKind
 
 V1, V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
 
@@ -50,7 +50,7 @@ def long_texts(rows: int, sentences: int = 8) -> Task:
         return Example(id=f"{split}-{i}", text=" ".join(words), words=words, label=tags)
 
     splits = {name: Split(name, [drawn(name, i) for i in range(n)]) for name, n in (("train", rows), ("dev", 64))}
-    return Task("long-chunks", Kind.SEQUENCE_LABELLING, splits, label_names=SPANS, metrics=("span-f1",))
+    return Task("long-chunks", TaskKind.SEQUENCE_LABELLING, splits, label_names=SPANS, metrics=("span-f1",))
 
 
 @contextmanager

@@ -34,11 +34,11 @@ def example(text: Any) -> Any:
 
 
 def task_of(texts: Sequence[Any]) -> Any:
-    from probekit.tasks.task import Example, Kind, Split, Task
+    from probekit.tasks.task import Example, Split, Task, TaskKind
 
     pairs = [(t, None) if isinstance(t, str) else t for t in texts]
     examples = tuple(Example(str(i), a, label=0, pair=b) for i, (a, b) in enumerate(pairs))
-    return Task("benchmark", Kind.CLASSIFICATION, {"all": Split("all", examples)}, ("none",))
+    return Task("benchmark", TaskKind.CLASSIFICATION, {"all": Split("all", examples)}, ("none",))
 
 
 def on_lanes(job: Job, work: Callable[[Any], Any], parts: Iterable[Any]) -> None:

@@ -27,7 +27,7 @@ from probekit.rows import Result, make_rows
 from probekit.statistics.bootstrap import estimates, intervals, replicates
 from probekit.statistics.comparisons import holm
 from probekit.statistics.predictions import Predictions, join
-from probekit.tasks.task import Kind
+from probekit.tasks.task import TaskKind
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -358,7 +358,7 @@ def _about(runs: Sequence[_Run], d: Difference | None, options: GuidelinesOption
     """The columns of a row that are known before all rows are."""
     card = runs[0].card
     target = card["target"]
-    tags = target["kind"] == Kind.SEQUENCE_LABELLING
+    tags = target["kind"] == TaskKind.SEQUENCE_LABELLING
     kind = "word tags" if tags else "sentence pairs" if target["paired"] else "single sentences"
     count = [sum(run.card["regime"] == regime for run in runs) for regime in (FIRST, SECOND)]
     ends = (np.nan, np.nan) if d is None else (d.first, d.second)

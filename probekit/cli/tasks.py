@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import App
+from cyclopts import App, Parameter
+
+from probekit.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -21,8 +23,10 @@ app = App("tasks", help="List the tasks, or check one.")
 
 
 @app.default
-def tasks() -> None:
+def tasks(*unknown: Annotated[str, Parameter(show=False)]) -> None:
     """List the tasks with size, metric, source and licence; or check one."""
+    if unknown:
+        raise UsageError(f"there is no command tasks {unknown[0]}; {did_you_mean(unknown[0], ['check'])}")
     _listing()
 
 

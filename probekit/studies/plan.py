@@ -19,7 +19,7 @@ from probekit.studies.file import Domains, Figure, Information, Probe, Study, Ta
 from probekit.studies.steps import OUT, Step
 from probekit.tables.papers import published
 from probekit.tasks import load_task, task_folders
-from probekit.tasks.task import Kind
+from probekit.tasks.task import TaskKind
 
 __all__ = ["study_steps"]
 
@@ -225,7 +225,7 @@ class _Plan:
         """Whether the words of a task are labelled; not of one that cannot be read, whose caches tell why."""
         folder = self._folder(task)
         try:
-            return load_task(task, folder).kind is Kind.SEQUENCE_LABELLING
+            return load_task(task, folder).kind is TaskKind.SEQUENCE_LABELLING
         except (ProbekitError, OSError):
             return False
 

@@ -12,5 +12,3 @@ from probekit.tasks.load import DATASETS, GRAMMARS, load_task
 from probekit.tasks.task import Example, Label, Split, Task, TaskKind
 
 __all__ = ["DATASETS", "GRAMMARS", "Example", "Label", "Split", "Task", "TaskKind", "load_task", "task_folders"]
-
-Kind = TaskKind  # its name before

@@ -188,6 +188,3 @@ class Task:
             tags = [e.label if isinstance(e.label, tuple) else (-1,) * len(e.words or ()) for e in examples]
             return np.array([t for sentence in tags for t in sentence], dtype=np.int64)
         return np.array([-1 if e.label is None else e.label for e in examples], dtype=np.int64)
-
-
-Kind = TaskKind  # its name before

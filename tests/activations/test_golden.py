@@ -27,6 +27,8 @@ def test_format_1():
         )
         np.testing.assert_array_equal(mean[3], mean[0])
         assert not mean[2].any()
+        assert (cache.origin, cache.recipe) == ({}, None)  # which it does not tell
+        assert "golden-bert" in cache._repr_html_()
         np.testing.assert_array_equal(cache.tokens(1)[1][2, :3], np.float32([-0.6532728, -2.2286603, 0.49948317]))
         assert [len(x) for x in cache.tokens(1)] == list(cache.index("length")) == [5, 8, 2, 5, 6, 5]
 

@@ -10,7 +10,7 @@ import numpy as np
 from safetensors.numpy import load_file
 from tiny import WORDS
 
-from probekit.tasks.task import Example, Kind, Split, Task
+from probekit.tasks.task import Example, Split, Task, TaskKind
 
 gc.freeze()  # accelerate collects garbage before each training, half a second with all that is imported here
 
@@ -30,7 +30,7 @@ def praise(train: int = 40, dev: int = 21, seed: int = 0) -> Task:
     def make(i: int, rng: np.random.Generator) -> Example:
         return Example(str(i), sentence(rng, ("bad", "good")[i % 2]), i % 2)
 
-    return _task("praise", Kind.CLASSIFICATION, make, ("bad", "good"), ("accuracy", "matthews"), train, dev, seed)
+    return _task("praise", TaskKind.CLASSIFICATION, make, ("bad", "good"), ("accuracy", "matthews"), train, dev, seed)
 
 
 def count(train: int = 40, dev: int = 21) -> Task:
@@ -39,7 +39,7 @@ def count(train: int = 40, dev: int = 21) -> Task:
     def make(i: int, rng: np.random.Generator) -> Example:
         return Example(str(i), sentence(rng, " ".join(["good"] * (i % 4)) or None), float(i % 4))
 
-    return _task("count", Kind.REGRESSION, make, (), ("pearson", "spearman"), train, dev)
+    return _task("count", TaskKind.REGRESSION, make, (), ("pearson", "spearman"), train, dev)
 
 
 def pairs(train: int = 40, dev: int = 21) -> Task:
@@ -50,7 +50,7 @@ def pairs(train: int = 40, dev: int = 21) -> Task:
         first, second = (sentence(rng, ("bad", "good")[x]) for x in (a, b))
         return Example(str(i), first, int(a == b), pair=second)
 
-    return _task("pairs", Kind.CLASSIFICATION, make, ("no", "yes"), ("accuracy", "f1"), train, dev)
+    return _task("pairs", TaskKind.CLASSIFICATION, make, ("no", "yes"), ("accuracy", "f1"), train, dev)
 
 
 def tags(train: int = 40, dev: int = 21) -> Task:
@@ -64,12 +64,14 @@ def tags(train: int = 40, dev: int = 21) -> Task:
             names.append(2 if inside else 1 if word in ("cat", "dog") else 0)
         return Example(str(i), " ".join(words), tuple(names), words=words)
 
-    return _task("tags", Kind.SEQUENCE_LABELLING, make, ("O", "B-X", "I-X"), ("span-f1", "token-accuracy"), train, dev)
+    return _task(
+        "tags", TaskKind.SEQUENCE_LABELLING, make, ("O", "B-X", "I-X"), ("span-f1", "token-accuracy"), train, dev
+    )
 
 
 def _task(
     name: str,
-    kind: Kind,
+    kind: TaskKind,
     make: Any,
     names: tuple[str, ...],
     metrics: tuple[str, ...],

@@ -17,7 +17,7 @@ from probekit.models import load_encoder
 from probekit.models.encoder import Batch
 from probekit.models.transformers.encoder import all_layers
 from probekit.sites import FINAL_NORM
-from probekit.tasks.task import Kind
+from probekit.tasks.task import TaskKind
 
 STEEP = {"epochs": 8, "batch_size": 8, "learning_rate": 2e-3, "device": "cpu", "warmup": 0.1}
 
@@ -208,7 +208,7 @@ def test_what_is_cut_off_is_told(regime, tiny_bert, tmp_path, caplog):
         caplog.clear()
         with caplog.at_level(logging.WARNING, logger="probekit.adaptation"):
             rows = train(task, tiny_bert, tmp_path / task.name, head=head, **options).rows
-        if task.kind == Kind.CLASSIFICATION:
+        if task.kind == TaskKind.CLASSIFICATION:
             assert set(rows["unread_words"]) == {0}
             for split in ("train", "dev", "test"):
                 assert len(re.findall(rf"\d+ texts of praise {split} are longer than", caplog.text)) == 1

@@ -18,7 +18,7 @@ from probekit.adaptation.heads.head import IGNORED, States
 from probekit.adaptation.heads.linear import Linear, pooled
 from probekit.adaptation.heads.scalar_mix import ScalarMix
 from probekit.errors import UsageError
-from probekit.tasks.task import Kind
+from probekit.tasks.task import TaskKind
 
 D, TAGS = 6, ("O", "B-X", "I-X")
 SIZED = ("bcn", "esim", "bilstm", "bilstm-crf")
@@ -46,19 +46,19 @@ def batch(name, kind, *, apart=False):
     torch.manual_seed(0)
     head = HEADS[name]
     states = sentences()
-    if kind is not Kind.SEQUENCE_LABELLING:
+    if kind is not TaskKind.SEQUENCE_LABELLING:
         states = replace(states, words=None)
     if None not in head.pairs or apart:
         states = replace(states, second=replace(sentences(1, (3, 6, 4, 3)), words=None))
     options = {"hidden_size": 8} if name in SIZED else {}
-    outputs = 1 if kind is Kind.REGRESSION else 3
+    outputs = 1 if kind is TaskKind.REGRESSION else 3
     made = make_head(
         name, D, outputs, kind=kind, label_names=TAGS, pairs="separate" if states.second else None, **options
     )
-    if kind is Kind.SEQUENCE_LABELLING:
+    if kind is TaskKind.SEQUENCE_LABELLING:
         labels = (torch.arange(states.words.numel()).view(states.words.shape) % 3).where(states.words >= 0, IGNORED)
     else:
-        labels = torch.tensor([0.5, 1.0, 2.0, 0.0]) if kind is Kind.REGRESSION else torch.tensor([0, 2, 1, 1])
+        labels = torch.tensor([0.5, 1.0, 2.0, 0.0]) if kind is TaskKind.REGRESSION else torch.tensor([0, 2, 1, 1])
     return made, states, labels
 
 
@@ -140,7 +140,7 @@ class TestEveryHead:
             losses.append(loss.item())
         assert losses[-1] < 0.1 * losses[0]
         told = head.predict(head(states), states)
-        if kind is Kind.REGRESSION:
+        if kind is TaskKind.REGRESSION:
             assert (told - labels).abs().max() < 0.5
         elif not name.endswith("crf"):  # these keep to the scheme, which the labels made here do not
             assert torch.equal(told, labels)
@@ -148,7 +148,7 @@ class TestEveryHead:
 
 @pytest.mark.parametrize("name", ["softmax", "crf", "bilstm", "bilstm-crf"])
 def test_a_sentence_without_labels_adds_nothing(name):
-    head, states, labels = batch(name, Kind.SEQUENCE_LABELLING)
+    head, states, labels = batch(name, TaskKind.SEQUENCE_LABELLING)
     head.eval()
     labels[1] = IGNORED
     states.hidden.requires_grad_()
@@ -159,13 +159,13 @@ def test_a_sentence_without_labels_adds_nothing(name):
 
 @pytest.mark.parametrize("name", ["bilstm", "bilstm-crf"])
 def test_all_pieces_are_read_and_the_first_of_each_word_is_taken(name):
-    head, states, _ = batch(name, Kind.SEQUENCE_LABELLING)
+    head, states, _ = batch(name, TaskKind.SEQUENCE_LABELLING)
     head.eval()
     logits = head(states)
     hidden = states.hidden.clone()
     hidden[0, 2] += 1  # the second piece of the first word
     assert not torch.equal(head(replace(states, hidden=hidden))[0], logits[0])
-    flat = make_head("softmax", D, 3, kind=Kind.SEQUENCE_LABELLING).eval()
+    flat = make_head("softmax", D, 3, kind=TaskKind.SEQUENCE_LABELLING).eval()
     assert torch.equal(flat(replace(states, hidden=hidden))[0], flat(states)[0])
 
 
@@ -214,7 +214,7 @@ def test_pooler():
 
 
 def test_pairs_apart_on_a_linear_layer():
-    head, states, _ = batch("linear", Kind.CLASSIFICATION, apart=True)
+    head, states, _ = batch("linear", TaskKind.CLASSIFICATION, apart=True)
     head.eval()
     u, v = (pooled(s, "mean") for s in (states, states.second))
     torch.testing.assert_close(head(states), head.output(torch.cat([u, v, (u - v).abs(), u * v], 1)))
@@ -245,7 +245,7 @@ def test_a_pair_in_one_sequence_is_cut_in_two(name, family):
         part = torch.stack([hidden[n, some] for n, some in enumerate(at)]).masked_fill(~kept.unsqueeze(-1), torch.nan)
         halves.append(States(part, kept, torch.stack([special[n, some] for n, some in enumerate(at)]) & kept))
     options = {"hidden_size": 4} if name in SIZED else {}
-    head = make_head(name, D, 3, kind=Kind.CLASSIFICATION, pairs="joint", **options).eval()
+    head = make_head(name, D, 3, kind=TaskKind.CLASSIFICATION, pairs="joint", **options).eval()
     apart = head(replace(halves[0], second=halves[1]))
     torch.testing.assert_close(head(States(hidden, mask, special)), apart)
     assert not torch.allclose(apart, head(replace(halves[1], second=halves[0])))
@@ -255,13 +255,13 @@ def test_a_pair_in_one_sequence_is_cut_in_two(name, family):
 def test_a_pair_that_cannot_be_cut(row):
     mask = torch.ones(1, len(row), dtype=torch.bool)
     special = torch.tensor([[kind in "cs" for kind in row]])
-    head = make_head("bi-attention", D, 3, kind=Kind.CLASSIFICATION, pairs="joint")
+    head = make_head("bi-attention", D, 3, kind=TaskKind.CLASSIFICATION, pairs="joint")
     with pytest.raises(UsageError, match=r"cannot be cut in two: .* \(--pairs separate\)"):
         head(States(torch.zeros(1, len(row), D), mask, special))
 
 
 def test_bi_attention_by_its_definition():
-    head, states, _ = batch("bi-attention", Kind.CLASSIFICATION)
+    head, states, _ = batch("bi-attention", TaskKind.CLASSIFICATION)
     head.eval()
     assert [name for name, _ in head.named_parameters()] == ["output.weight", "output.bias"]
     logits = head(states)
@@ -340,24 +340,28 @@ class TestMakeHead:
     @pytest.mark.parametrize(
         ("name", "arguments", "message"),
         [
-            ("svm", {"kind": Kind.CLASSIFICATION}, "no head 'svm'; for this task there are linear, bcn."),
+            ("svm", {"kind": TaskKind.CLASSIFICATION}, "no head 'svm'; for this task there are linear, bcn."),
             (
                 "crf",
-                {"kind": Kind.CLASSIFICATION},
+                {"kind": TaskKind.CLASSIFICATION},
                 "'crf' is for sequence-labelling, not classification; choose linear or",
             ),
-            ("bcn", {"kind": Kind.SEQUENCE_LABELLING}, "not sequence-labelling; choose softmax or crf or bilstm or"),
+            (
+                "bcn",
+                {"kind": TaskKind.SEQUENCE_LABELLING},
+                "not sequence-labelling; choose softmax or crf or bilstm or",
+            ),
             (
                 "esim",
-                {"kind": Kind.REGRESSION},
+                {"kind": TaskKind.REGRESSION},
                 "pairs in one sequence or pairs read apart, not single sentences; choose linear or bcn",
             ),
             (
                 "bcn",
-                {"kind": Kind.REGRESSION, "pairs": "separate"},
+                {"kind": TaskKind.REGRESSION, "pairs": "separate"},
                 "sentences or pairs in one sequence, not pairs read apart; choose linear or esim or bi-attention",
             ),
-            ("softmax", {"kind": Kind.SEQUENCE_LABELLING, "depth": 2}, "has no option 'depth'; it has dropout."),
+            ("softmax", {"kind": TaskKind.SEQUENCE_LABELLING, "depth": 2}, "has no option 'depth'; it has dropout."),
         ],
     )
     def test_errors(self, name, arguments, message):
@@ -365,6 +369,6 @@ class TestMakeHead:
             make_head(name, D, 3, **arguments)
 
     def test_options_reach_the_head(self):
-        head = make_head("linear", D, 3, kind=Kind.CLASSIFICATION, pooling="max", dropout=0.3)
+        head = make_head("linear", D, 3, kind=TaskKind.CLASSIFICATION, pooling="max", dropout=0.3)
         assert (head.pooling, head.dropout.p) == ("max", 0.3)
-        assert isinstance(make_head("bi-attention", D, 1, kind=Kind.REGRESSION, pairs="separate"), BiAttention)
+        assert isinstance(make_head("bi-attention", D, 1, kind=TaskKind.REGRESSION, pairs="separate"), BiAttention)

@@ -19,7 +19,7 @@ from probekit.adaptation.heads.pair import Pair, Rating, rating_distribution
 from probekit.adaptation.runs.evaluation import predict_run
 from probekit.adaptation.train import train
 from probekit.errors import UsageError
-from probekit.tasks.task import Example, Kind, Split, Task
+from probekit.tasks.task import Example, Split, Task, TaskKind
 
 D = 6
 
@@ -112,22 +112,22 @@ class TestRating:
 
 
 def test_made_by_name():
-    made = make_head("rating", D, 1, kind=Kind.REGRESSION, pairs="separate", low=1, hidden_size=50, pooling="last")
+    made = make_head("rating", D, 1, kind=TaskKind.REGRESSION, pairs="separate", low=1, hidden_size=50, pooling="last")
     assert (made.scores.tolist(), made.hidden.out_features, made.pooling) == ([1, 2, 3, 4, 5], 50, "last")
     assert [name for name in ("linear", "pair", "rating", "esim", "nothing") if pools(name)] == [
         "linear", "pair", "rating"
     ]  # fmt: skip
     with pytest.raises(UsageError, match="'rating' is for regression, not classification"):
-        make_head("rating", D, 3, kind=Kind.CLASSIFICATION, pairs="separate")
+        make_head("rating", D, 3, kind=TaskKind.CLASSIFICATION, pairs="separate")
     with pytest.raises(UsageError, match="'pair' reads pairs read apart, not single sentences"):
-        make_head("pair", D, 3, kind=Kind.CLASSIFICATION)
+        make_head("pair", D, 3, kind=TaskKind.CLASSIFICATION)
     with pytest.raises(UsageError, match="no pooling 'middle'"):
         Pair(D, 3, pooling="middle")
 
 
-def likeness(kind: Kind) -> Task:
+def likeness(kind: TaskKind) -> Task:
     """Do two sentences say the same, or how much do they? A word of each decides."""
-    rng, names = np.random.default_rng(0), ("no", "yes") if kind is Kind.CLASSIFICATION else ()
+    rng, names = np.random.default_rng(0), ("no", "yes") if kind is TaskKind.CLASSIFICATION else ()
 
     def make(i):
         a, b = rng.integers(2, size=2)
@@ -141,9 +141,9 @@ def likeness(kind: Kind) -> Task:
 @pytest.mark.parametrize(
     ("head", "kind", "metric", "least"),
     [
-        ("rating", Kind.REGRESSION, "pearson", 0.5),
-        ("pair", Kind.REGRESSION, "pearson", 0.5),
-        ("pair", Kind.CLASSIFICATION, "accuracy", 0.7),
+        ("rating", TaskKind.REGRESSION, "pearson", 0.5),
+        ("pair", TaskKind.REGRESSION, "pearson", 0.5),
+        ("pair", TaskKind.CLASSIFICATION, "accuracy", 0.7),
     ],
 )
 def test_trained_on_pooled_vectors(head, kind, metric, least, tiny_bert, tmp_path):
@@ -159,7 +159,7 @@ def test_trained_on_pooled_vectors(head, kind, metric, least, tiny_bert, tmp_pat
 
 
 def test_fine_tuned(tiny_bert, tmp_path):
-    run = train(likeness(Kind.REGRESSION), tiny_bert, tmp_path / "run", head="rating", pooling="last", **SHORT)
-    assert predict_run(run.path, likeness(Kind.REGRESSION), "dev", device="cpu").metrics["pearson"] == pytest.approx(
-        run.metrics["pearson"], abs=1e-5
-    )
+    run = train(likeness(TaskKind.REGRESSION), tiny_bert, tmp_path / "run", head="rating", pooling="last", **SHORT)
+    assert predict_run(run.path, likeness(TaskKind.REGRESSION), "dev", device="cpu").metrics[
+        "pearson"
+    ] == pytest.approx(run.metrics["pearson"], abs=1e-5)

@@ -18,7 +18,7 @@ from probekit.adaptation.runs.folder import RESUME, load_weights, locked_run, re
 from probekit.adaptation.train import train, train_on_caches
 from probekit.errors import CacheBusy, DataError, ModelError, NonFiniteError, UsageError
 from probekit.rows import read_rows
-from probekit.tasks.task import Example, Kind, Split, Task
+from probekit.tasks.task import Example, Split, Task, TaskKind
 
 
 class Stop(Exception):
@@ -202,13 +202,13 @@ def test_a_refusal_leaves_no_folder(tiny_bert, tmp_path):
 
 
 @pytest.mark.parametrize("names", [("bad", "good"), ("bad",)], ids=["two-names", "one-name"])
-@pytest.mark.parametrize("kind", [Kind.CLASSIFICATION, Kind.SEQUENCE_LABELLING], ids=["classes", "tags"])
+@pytest.mark.parametrize("kind", [TaskKind.CLASSIFICATION, TaskKind.SEQUENCE_LABELLING], ids=["classes", "tags"])
 def test_one_class_is_nothing_to_learn(kind, names, tiny_bert, tmp_path):
     def example(i):
-        return Example(str(i), "a cat", (0, 0) if kind == Kind.SEQUENCE_LABELLING else 0, words=("a", "cat"))
+        return Example(str(i), "a cat", (0, 0) if kind == TaskKind.SEQUENCE_LABELLING else 0, words=("a", "cat"))
 
     splits = {name: Split(name, tuple(map(example, range(9)))) for name in ("train", "dev")}
-    metrics = ("token-accuracy",) if kind == Kind.SEQUENCE_LABELLING else ("accuracy",)
+    metrics = ("token-accuracy",) if kind == TaskKind.SEQUENCE_LABELLING else ("accuracy",)
     with pytest.raises(DataError, match="one: all training examples have one class, bad; there is nothing to learn"):
         train(Task("one", kind, splits, names, metrics), tiny_bert, tmp_path / "run", **SHORT)
     assert not (tmp_path / "run").exists()

@@ -10,7 +10,7 @@ from lessons import count, pairs, praise, tags
 from probekit.adaptation.data.text import TextData
 from probekit.adaptation.heads.head import IGNORED
 from probekit.models import load_encoder
-from probekit.tasks.task import Example, Kind, Split, Task
+from probekit.tasks.task import Example, Split, Task, TaskKind
 
 ROWS = [5, 0, 11, 3]
 
@@ -104,7 +104,9 @@ def test_what_cannot_be_read(tiny_bert):
         Example("c", "cat", None, words=("cat",)),
         Example("d", "", (), words=()),
     )
-    task = Task("t", Kind.SEQUENCE_LABELLING, {"train": Split("train", examples)}, ("O", "B-X", "I-X"), ("span-f1",))
+    task = Task(
+        "t", TaskKind.SEQUENCE_LABELLING, {"train": Split("train", examples)}, ("O", "B-X", "I-X"), ("span-f1",)
+    )
     found = data(task, read)
     batch = found.__getitems__([1, 3, 2, 0])
     assert batch["labels"].tolist() == [[0, 1, 2], [IGNORED] * 3, [IGNORED] * 3, [0, 1, IGNORED]]
@@ -116,7 +118,7 @@ def test_what_cannot_be_read(tiny_bert):
 def test_an_empty_text_of_a_tokenizer_without_special_pieces(tokenizer):
     task = praise()
     examples = (*task.split("train").examples[:3], replace(task.split("train")[3], id="no. 4", text=""))
-    task = Task("t", Kind.CLASSIFICATION, {"train": Split("train", examples)}, ("a", "b"))
+    task = Task("t", TaskKind.CLASSIFICATION, {"train": Split("train", examples)}, ("a", "b"))
     assert data(task, tokenizer("bert")).length[3] == 2
     with pytest.raises(ValueError, match=r"t train, example 'no. 4': the tokenizer leaves nothing"):
         data(task, tokenizer("gpt2"))

@@ -11,7 +11,7 @@ from probekit.activations import cache_activations
 from probekit.models import load_encoder
 from probekit.models.elmo.files import convert_elmo
 from probekit.probes.protocol.pieces import bag_of_pieces, keys, word_types
-from probekit.tasks.task import Example, Kind, Split, Task
+from probekit.tasks.task import Example, Split, Task, TaskKind
 
 WORDS = "the a cat dog bird sees chases finds red small old and".split()
 
@@ -30,12 +30,12 @@ def caches(tmp_path_factory: pytest.TempPathFactory):
         return Split(name, tuple(found))
 
     splits = {"train": split("train", 80, WORDS), "dev": split("dev", 40, WORDS[::-1])}
-    tags = Task("tags", Kind.SEQUENCE_LABELLING, splits, ("other", "red"), ("accuracy",))
+    tags = Task("tags", TaskKind.SEQUENCE_LABELLING, splits, ("other", "red"), ("accuracy",))
     texts = {
         name: Split(name, tuple(Example(e.id, e.text, int("red" in e.text.split())) for e in part))
         for name, part in splits.items()
     }
-    sentences = Task("red", Kind.CLASSIFICATION, texts, ("no", "yes"), ("accuracy",))
+    sentences = Task("red", TaskKind.CLASSIFICATION, texts, ("no", "yes"), ("accuracy",))
     encoder = load_encoder(convert_elmo(*tiny_elmo(folder), folder / "model"), device="cpu")
     return [
         [cache_activations(encoder, task, s, tokens=task is tags, out=folder / f"{task.name}{s}.h5") for s in splits]

@@ -27,7 +27,7 @@ from probekit.studies.file import read_study
 from probekit.studies.plan import study_steps
 from probekit.studies.runner import Pool
 from probekit.studies.study import run_study
-from probekit.tasks.task import Example, Kind, Split, Task
+from probekit.tasks.task import Example, Split, Task, TaskKind
 
 ENDED = subprocess.Popen([sys.executable, "-c", ""])
 ENDED.wait()
@@ -128,7 +128,7 @@ def test_the_command_makes_the_same_cache_again(tmp_path, tiny_bert, options):
 
 def test_a_cache_is_kept_whose_sources_are_not_known(tmp_path, tiny_model):
     bert, other = tiny_model("bert"), tiny_model("roberta")
-    own = Task("mine", Kind.CLASSIFICATION, {"dev": Split("dev", (Example("0", "the cat", 0),))}, ("a", "b"), ())
+    own = Task("mine", TaskKind.CLASSIFICATION, {"dev": Split("dev", (Example("0", "the cat", 0),))}, ("a", "b"), ())
     make(bert, tmp_path / "a.h5")
     make(bert, tmp_path / "own.h5", task=own, limit=None)
     why = {i.path.name: i.why for i in results(tmp_path, [other], verify=True)}

@@ -10,7 +10,7 @@ import numpy as np
 
 from probekit.adaptation.heads.head import IGNORED
 from probekit.metrics import metric
-from probekit.tasks.task import Kind, Task
+from probekit.tasks.task import Task, TaskKind
 
 __all__ = ["TaskSpec"]
 
@@ -23,7 +23,7 @@ class TaskSpec:
     """
 
     name: str
-    kind: Kind
+    kind: TaskKind
     label_names: tuple[str, ...]
     metrics: tuple[str, ...]
     paired: bool
@@ -37,13 +37,15 @@ class TaskSpec:
     def of_cache(cls, spec: Mapping[str, Any]) -> TaskSpec:
         """Of the spec of an activation cache."""
         names, metrics = tuple(spec["label_names"]), tuple(spec["metrics"])
-        return cls(spec["task"], Kind(spec["kind"]), names, metrics, spec["pairs"] is not None)
+        return cls(spec["task"], TaskKind(spec["kind"]), names, metrics, spec["pairs"] is not None)
 
     @classmethod
     def of_card(cls, card: Mapping[str, Any]) -> TaskSpec:
         """Of the card of a run."""
         told = card["target"]
-        return cls(told["task"], Kind(told["kind"]), tuple(told["label_names"]), tuple(told["metrics"]), told["paired"])
+        return cls(
+            told["task"], TaskKind(told["kind"]), tuple(told["label_names"]), tuple(told["metrics"]), told["paired"]
+        )
 
     def on_card(self) -> dict[str, Any]:
         """What a card keeps, JSON values."""
@@ -53,7 +55,7 @@ class TaskSpec:
     @property
     def tags(self) -> bool:
         """Whether words are tagged."""
-        return self.kind is Kind.SEQUENCE_LABELLING
+        return self.kind is TaskKind.SEQUENCE_LABELLING
 
     @property
     def spans(self) -> bool:
@@ -63,12 +65,12 @@ class TaskSpec:
     @property
     def outputs(self) -> int:
         """How many numbers a head gives: one a class, or one."""
-        return 1 if self.kind is Kind.REGRESSION else len(self.label_names)
+        return 1 if self.kind is TaskKind.REGRESSION else len(self.label_names)
 
     @property
     def loss(self) -> str:
         """The name of the loss in rows."""
-        return "mean-squared-error" if self.kind is Kind.REGRESSION else "log-loss"
+        return "mean-squared-error" if self.kind is TaskKind.REGRESSION else "log-loss"
 
     def score(self, predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
         """The task's metrics by name of predictions and labels, arrays as heads give and take them."""

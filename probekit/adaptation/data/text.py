@@ -12,7 +12,7 @@ from probekit.adaptation.data.batches import label_tensor, mask_of, padded, word
 from probekit.errors import UsageError
 from probekit.models.encoder import Text, Tokens
 from probekit.models.loading import TextReader
-from probekit.tasks.task import Kind, Split, Task
+from probekit.tasks.task import Split, Task, TaskKind
 
 __all__ = ["TextData"]
 
@@ -44,7 +44,7 @@ class TextData:
         self.labels = Task(task.name, task.kind, {split.name: split}).labels(split.name)
         self.unread = 0
         self.words: list[tuple[np.ndarray, np.ndarray]] | None = None
-        if task.kind is Kind.SEQUENCE_LABELLING:
+        if task.kind is TaskKind.SEQUENCE_LABELLING:
             self.words = self.sequences[0].words(self.labels, [len(e.words or ()) for e in split])
             self.unread = len(self.labels) - sum(len(at) for at, _ in self.words)
 
@@ -99,8 +99,8 @@ class _Pieces:
         return found
 
 
-def _texts(kind: Kind, split: Split, apart: bool) -> list[list[Text]]:
-    if kind is Kind.SEQUENCE_LABELLING:
+def _texts(kind: TaskKind, split: Split, apart: bool) -> list[list[Text]]:
+    if kind is TaskKind.SEQUENCE_LABELLING:
         return [[(e.words or (),) for e in split]]
     if not split.paired:
         return [[e.text for e in split]]

@@ -15,7 +15,7 @@ from probekit.adaptation.heads.linear import Linear
 from probekit.adaptation.heads.pair import Pair, Rating
 from probekit.adaptation.heads.tagger import TagCRF, TagSoftmax
 from probekit.errors import UsageError
-from probekit.tasks.task import Kind
+from probekit.tasks.task import TaskKind
 
 __all__ = ["HEADS", "make_head", "pools"]
 
@@ -41,7 +41,7 @@ def make_head(
     width: int,
     outputs: int,
     *,
-    kind: Kind,
+    kind: TaskKind,
     label_names: Sequence[str] = (),
     pairs: str | None = None,
     **options: Any,

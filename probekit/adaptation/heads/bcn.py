@@ -14,7 +14,7 @@ from probekit.adaptation.heads.attention import attend
 from probekit.adaptation.heads.bilstm import bilstm, run
 from probekit.adaptation.heads.head import Head, States
 from probekit.errors import UsageError
-from probekit.tasks.task import Kind
+from probekit.tasks.task import TaskKind
 
 __all__ = ["BCN"]
 
@@ -44,7 +44,7 @@ class BCN(Head):
     extra : features of each piece that are joined to the integrator's states, such as the second mix of ELMo's layers
     """
 
-    kinds: ClassVar = frozenset({Kind.CLASSIFICATION, Kind.REGRESSION})
+    kinds: ClassVar = frozenset({TaskKind.CLASSIFICATION, TaskKind.REGRESSION})
 
     def __init__(
         self,

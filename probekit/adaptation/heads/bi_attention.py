@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from probekit.adaptation.heads.attention import cross_attend, mean_and_max, sentences
 from probekit.adaptation.heads.head import Head, States
-from probekit.tasks.task import Kind
+from probekit.tasks.task import TaskKind
 
 __all__ = ["BiAttention"]
 
@@ -21,7 +21,7 @@ class BiAttention(Head):
     parameters. The pieces that the tokenizer added are left out, as the poolings ``mean`` and ``max`` do.
     """
 
-    kinds: ClassVar = frozenset({Kind.CLASSIFICATION, Kind.REGRESSION})
+    kinds: ClassVar = frozenset({TaskKind.CLASSIFICATION, TaskKind.REGRESSION})
     pairs: ClassVar = frozenset({"separate", "joint"})
 
     def __init__(self, width: int, outputs: int, *, dropout: float = 0.1) -> None:

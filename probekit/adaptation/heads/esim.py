@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 from probekit.adaptation.heads.attention import cross_attend, mean_and_max, same_dropout, sentences
 from probekit.adaptation.heads.bilstm import bilstm, run
 from probekit.adaptation.heads.head import Head, States
-from probekit.tasks.task import Kind
+from probekit.tasks.task import TaskKind
 
 __all__ = ["ESIM"]
 
@@ -38,7 +38,7 @@ class ESIM(Head):
         last hidden layer
     """
 
-    kinds: ClassVar = frozenset({Kind.CLASSIFICATION, Kind.REGRESSION})
+    kinds: ClassVar = frozenset({TaskKind.CLASSIFICATION, TaskKind.REGRESSION})
     pairs: ClassVar = frozenset({"separate", "joint"})
 
     def __init__(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from probekit.tasks.task import Kind
+from probekit.tasks.task import TaskKind
 
 __all__ = ["IGNORED", "Head", "States"]
 
@@ -52,7 +52,7 @@ class Head(nn.Module):
     pairs : what it reads: None single sequences, "joint" pairs in one sequence, "separate" pairs read apart
     """
 
-    kinds: ClassVar[frozenset[Kind]] = frozenset()
+    kinds: ClassVar[frozenset[TaskKind]] = frozenset()
     pairs: ClassVar[frozenset[str | None]] = frozenset({None, "joint"})
 
     def forward(self, states: States) -> Tensor:

@@ -11,7 +11,7 @@ from probekit.activations.pooling import Pooling
 from probekit.adaptation.heads.attention import sentences
 from probekit.adaptation.heads.head import Head, States
 from probekit.errors import UsageError
-from probekit.tasks.task import Kind
+from probekit.tasks.task import TaskKind
 
 __all__ = ["POOLINGS", "Linear", "pooled"]
 
@@ -26,7 +26,7 @@ class Linear(Head):
     apart (``apart``) the vectors u, v of the sentences are joined as [u; v; |u - v|; u * v] (Conneau et al. 2017, 3.1).
     """
 
-    kinds: ClassVar = frozenset({Kind.CLASSIFICATION, Kind.REGRESSION})
+    kinds: ClassVar = frozenset({TaskKind.CLASSIFICATION, TaskKind.REGRESSION})
     pairs: ClassVar = frozenset({None, "joint", "separate"})
 
     def __init__(

@@ -13,7 +13,7 @@ from probekit.adaptation.heads.attention import sentences
 from probekit.adaptation.heads.head import Head, States
 from probekit.adaptation.heads.linear import POOLINGS, pooled
 from probekit.errors import UsageError
-from probekit.tasks.task import Kind
+from probekit.tasks.task import TaskKind
 
 __all__ = ["Pair", "Rating", "rating_distribution"]
 
@@ -25,7 +25,7 @@ class Pair(Head):
     are those of Tai et al. (2015, section 4.2), who have a layer of ``hidden_size`` sigmoid units between.
     """
 
-    kinds: ClassVar = frozenset({Kind.CLASSIFICATION, Kind.REGRESSION})
+    kinds: ClassVar = frozenset({TaskKind.CLASSIFICATION, TaskKind.REGRESSION})
     pairs: ClassVar = frozenset({"separate"})
 
     def __init__(
@@ -60,7 +60,7 @@ class Rating(Pair):
     paper, 0 and 5 of STS-B. Labels outside raise UsageError.
     """
 
-    kinds: ClassVar = frozenset({Kind.REGRESSION})
+    kinds: ClassVar = frozenset({TaskKind.REGRESSION})
     scores: Tensor
 
     def __init__(

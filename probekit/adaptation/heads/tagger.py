@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from probekit.adaptation.heads.crf import CRF, allowed_transitions, scheme_of
 from probekit.adaptation.heads.head import Head, States
-from probekit.tasks.task import Kind
+from probekit.tasks.task import TaskKind
 
 __all__ = ["TagCRF", "TagSoftmax"]
 
@@ -17,7 +17,7 @@ __all__ = ["TagCRF", "TagSoftmax"]
 class TagSoftmax(Head):
     """Dropout and a linear layer on the first piece of each word (Devlin et al. 2019, 5.3)."""
 
-    kinds: ClassVar = frozenset({Kind.SEQUENCE_LABELLING})
+    kinds: ClassVar = frozenset({TaskKind.SEQUENCE_LABELLING})
 
     def __init__(self, width: int, outputs: int, *, dropout: float = 0.1) -> None:
         super().__init__()

@@ -16,7 +16,7 @@ from probekit.adaptation.options import TrainOptions
 from probekit.adaptation.training.learners import Learner
 from probekit.errors import DataError
 from probekit.metrics import Metric, metric
-from probekit.tasks.task import Kind
+from probekit.tasks.task import TaskKind
 
 __all__ = ["Objective", "Save", "Training", "Watcher", "check_labelled", "rating_scale"]
 
@@ -59,7 +59,7 @@ class Objective:
         for name, data in (("train", self.train), ("dev", self.dev), ("test", self.test)):
             if data is not None:
                 check_labelled(self.task, name, data)
-        if self.task.kind is Kind.REGRESSION:
+        if self.task.kind is TaskKind.REGRESSION:
             return
         found = _classes(self.train)
         strange = sorted(set(_classes(self.dev)) - set(found))
@@ -98,7 +98,7 @@ class Training:
 
 def rating_scale(task: TaskSpec, *labels: np.ndarray) -> tuple[int, int] | None:
     """The whole numbers between which all labels lie, such as 1 and 5 of SICK; None where labels are no numbers."""
-    if task.kind is not Kind.REGRESSION:
+    if task.kind is not TaskKind.REGRESSION:
         return None
     known = np.concatenate(labels)
     known = known[np.isfinite(known)]
