@@ -1,10 +1,14 @@
 """The table of evaluated examples: what is written is read again, and other files are refused."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from probekit.errors import DataError, UsageError
+from probekit.statistics.comparisons import compare_predictions
+from probekit.statistics.options import CompareOptions
 from probekit.statistics.predictions import Predictions, join
 
 
@@ -97,3 +101,21 @@ def test_join_aligns_by_id():
     )
     with pytest.raises(UsageError, match="other examples"):
         join(a, other)
+
+
+def test_what_version_0_1_wrote_is_read():
+    """A model and one of random weights, two shufflings of each; the differences are those that 0.1 found."""
+    kept = Predictions.read(Path(__file__).parent.parent / "golden" / "probekit-examples-1.examples.parquet")
+    drawn = kept.fits[kept.fits["target"] == "shuffled"]
+    assert set(drawn["draw"]) == {0, 1}
+    assert set(kept.fits["random_weights"].dropna()) == {3}
+    assert kept.fits["layer"].dropna().unique().tolist() == [0, 1, 2, 3]
+    how = CompareOptions(against="random", metric="log-loss", tails="better", correction="holm", resamples=200)
+    rows = compare_predictions(kept, options=how)
+    assert rows["value"].tolist() == [
+        -0.059141124985873386,
+        0.21934158164680684,
+        0.06614227763810371,
+        0.07247923983001636,
+    ]
+    assert rows["p_adjusted"].tolist() == [0.1791044776119403, 1.0, 1.0, 1.0]
