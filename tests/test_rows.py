@@ -141,6 +141,15 @@ def test_two_files_of_one_stem_have_a_card_each_and_no_other_file_is_replaced(ro
     assert not (tmp_path / "study.parquet").exists()
 
 
+def test_a_result_that_was_read_can_be_saved_again(rows, tmp_path):
+    """Its card tells of the new file, and of how the rows were made as before."""
+    path = write_rows(rows, tmp_path / "rows.parquet", {"words": "probekit probe a.h5 b.h5"})
+    result = probekit.read(path)
+    result.save(tmp_path / "again.csv")
+    card = read_card(tmp_path / "again.csv")
+    assert (card["rows"]["file"], card["words"]) == ("again.csv", "probekit probe a.h5 b.h5")
+
+
 def test_a_card_of_other_rows_is_refused(rows, tmp_path):
     path = write_rows(rows, tmp_path / "rows.parquet", evidence())
     rows.iloc[:1].to_parquet(path)
