@@ -66,10 +66,10 @@ def test_pairs_read_apart(cached):
     assert data.length[5] == cache.index("length")[5].sum()
 
 
-@pytest.mark.parametrize("tokens", [True, "word-first", "word-mean"])
-def test_words(tokens, cached, tiny_bert):
+@pytest.mark.parametrize("level", ["piece", "word-first", "word-mean"])
+def test_words(level, cached, tiny_bert):
     """As many words, at the same places and with the same labels, as the text itself gives."""
-    cache = cached(tags(), tokens=tokens, max_length=6, pooling=[])
+    cache = cached(tags(), tokens=True, token_level=level, max_length=6, pooling=[])
     data = TokenData(cache)
     text = TextData(tags(), tags().split("train"), load_encoder(tiny_bert, max_length=6).tokenizer, apart=False)
     assert data.unread == text.unread > 0
@@ -77,7 +77,7 @@ def test_words(tokens, cached, tiny_bert):
     assert data.labels.tolist() == np.concatenate([labels for _, labels in text.words]).tolist()
     one, two = data.__getitems__(ROWS), text.__getitems__(ROWS)
     assert torch.equal(one["labels"], two["labels"])
-    if tokens is True:
+    if level == "piece":
         assert torch.equal(one["first"]["words"], two["first"]["words"])
         assert torch.equal(one["first"]["special"], two["first"]["special"])
     else:

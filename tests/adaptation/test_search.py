@@ -283,6 +283,25 @@ def _faked(metric_of, monkeypatch):
     monkeypatch.setattr(module, "train", train)
 
 
+def test_the_table_of_trials_appears_whole(write, tmp_path, monkeypatch):
+    """A disk that is full while it is written: what was there stays."""
+    _faked(lambda rate, epoch: 0.5, monkeypatch)
+    keys = 'trials = {}\nseeds = 1\ntest = ""'
+    search(read_space(write("learning_rate = [0.01]\nepochs = 1", keys.format(1))), out=tmp_path / "out")
+    files = [tmp_path / "out" / name for name in ("trials.parquet", "best.toml")]
+    before = [file.read_bytes() for file in files]
+
+    def full(frame, path, **_):
+        Path(path).write_bytes(b"PAR1 and no more")
+        raise OSError("no space left")
+
+    monkeypatch.setattr(pd.DataFrame, "to_parquet", full)
+    with pytest.raises(OSError, match="no space left"):
+        search(read_space(write("learning_rate = [0.01]\nepochs = 1", keys.format(1))), out=tmp_path / "out")
+    assert [file.read_bytes() for file in files] == before
+    assert not list((tmp_path / "out").glob(".trials*"))
+
+
 @pytest.mark.parametrize(("order", "prune", "pruned"), [(1, "true", 0), (-1, "true", 2), (-1, "false", 0)])
 def test_a_trial_below_the_median_is_pruned(write, tmp_path, monkeypatch, order, prune, pruned):
     """Of settings that get better none is pruned; of those that get worse all from the sixth on, after one epoch."""

@@ -49,7 +49,7 @@ def cache_wanted(options: TrainOptions, task: TaskSpec, model_type: str) -> dict
     spec = _head_spec(options, task, model_type, width=1)
     with torch.device("meta"):  # what does not fit is told before anything is cached
         spec.build(task)
-    pairs = "separate" if spec.pairs_apart else "joint"
+    pairs = "separate" if spec.pairs_apart else "joint" if task.paired else "auto"
     if _reads_pooled(spec):
         return {"pooling": [spec.pooling], "tokens": False, "pairs": pairs}
     return {"pooling": [], "tokens": True, "pairs": pairs}
