@@ -314,8 +314,9 @@ def _held_against(fits: pd.DataFrame, curve: np.ndarray, other: np.ndarray, agai
 def _called(fits: pd.DataFrame, theirs: list[np.ndarray], against: str) -> str:
     if against not in ("random", "other") or not theirs:
         return against
-    row = fits.iloc[theirs[0][0]]
-    return " ".join(str(row[name]) for name in ("model", "checkpoint") if row[name])
+    row = fits.iloc[theirs[0][0]].astype(object).fillna("").to_dict()
+    run = row["checkpoint"] if row.get("random_weights", "") == "" else "random weights"
+    return " ".join(filter(None, (row["model"], run)))
 
 
 def _there(e: Predictions) -> str:

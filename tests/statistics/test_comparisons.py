@@ -110,7 +110,7 @@ def test_against_the_random_model():
     a, b = table([0.6, 0.9]), table([0.5, 0.5], seed=4, checkpoint="random-0", random_weights=0)
     rows = compare(a, b, against="random")
     assert rows["value"].tolist() == pytest.approx([score(a, f) - score(b, f) for f in (0, 1)])
-    assert set(rows["against"]) == {"m random-0"}
+    assert set(rows["against"]) == {"m random weights"}
     assert set(rows["checkpoint"]) == {""}
 
 
