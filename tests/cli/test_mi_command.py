@@ -85,7 +85,7 @@ def test_a_command_a_call_and_a_recipe_leave_the_same(caches, tmp_path):
 
 
 def test_what_a_cache_of_a_trained_model_is_of_stands_in_columns(caches, monkeypatch):
-    origin = {"trained_on": "mrpc", "regime": "fine-tune", "head": "linear", "variant": "", "run_seed": 3}
+    origin = {"trained_on": "mrpc", "regime": "fine-tune", "head": "linear", "variant": "", "seed": 3}
     monkeypatch.setattr(ActivationCache, "origin", origin)
     rows = mi(caches["plain"], layers=[0], shuffles=19).rows
     assert rows[["trained_on", "regime", "head", "run_seed"]].iloc[0].tolist() == ["mrpc", "fine-tune", "linear", 3]
