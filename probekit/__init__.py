@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from probekit.analyses.information import mi
     from probekit.analyses.mdl import mdl
     from probekit.analyses.probe import probe
-    from probekit.demo import run_demo
+    from probekit.demo import demo
     from probekit.domains.divergence import js_divergence
     from probekit.errors import ProbekitError
     from probekit.information import mutual_information
@@ -34,8 +34,12 @@ if TYPE_CHECKING:
     from probekit.models.conversion import convert
     from probekit.plots import plot
     from probekit.probes import LogisticPath, RidgePath
+    from probekit.provenance.clean import clean
+    from probekit.provenance.inventory import results
+    from probekit.provenance.reproduce import reproduce
     from probekit.recipe import Recipe
     from probekit.rows import Result, read, read_rows, write_rows
+    from probekit.studies.run import study
     from probekit.tables import table
     from probekit.tasks import Example, Split, Task, load_task
     from probekit.tasks.check import check_task
@@ -53,8 +57,10 @@ __all__ = [
     "cache_activations",
     "certify",
     "check_task",
+    "clean",
     "compare",
     "convert",
+    "demo",
     "domains",
     "edge",
     "evaluate",
@@ -72,8 +78,10 @@ __all__ = [
     "read",
     "read_rows",
     "report",
-    "run_demo",
+    "reproduce",
+    "results",
     "search",
+    "study",
     "summary",
     "table",
     "train",
@@ -91,7 +99,7 @@ _HOME = {
     "guidelines": "probekit.analyses.guidelines",
     "search": "probekit.adaptation.search.search",
     "train": "probekit.adaptation.train",
-    "run_demo": "probekit.demo",
+    "demo": "probekit.demo",
     "js_divergence": "probekit.domains.divergence",
     "ProbekitError": "probekit.errors",
     "convert": "probekit.models.conversion",
@@ -108,6 +116,10 @@ _HOME = {
     "Result": "probekit.rows",
     "read": "probekit.rows",
     "read_rows": "probekit.rows",
+    "clean": "probekit.provenance.clean",
+    "reproduce": "probekit.provenance.reproduce",
+    "results": "probekit.provenance.inventory",
+    "study": "probekit.studies.run",
     "write_rows": "probekit.rows",
     "plot": "probekit.plots",
     "table": "probekit.tables",

@@ -5,16 +5,14 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from probekit.errors import ModelError
 from probekit.files import DATA_CACHE, FIGURES
+from probekit.recipe import callable_package, current, public
+from probekit.rows import Result
 from probekit.runtime import Progress, no_progress
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-__all__ = ["DEMO_TASKS", "minilm_folder", "run_demo"]
+__all__ = ["DEMO_TASKS", "demo", "minilm_folder"]
 
 DEMO_TASKS = ("acceptability", "sentiment", "paraphrase", "similarity")
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -46,17 +44,34 @@ def minilm_folder() -> Path:
 CONTROLS = 3  # shuffles; 10 take three times as long
 
 
-def run_demo(
-    out_caches: str | Path = DATA_CACHE / "demo",
-    out_figures: str | Path = FIGURES / "demo",
+@public()
+def demo(
     *,
+    caches: str | Path = DATA_CACHE / "demo",
+    figures: str | Path = FIGURES / "demo",
     progress: Progress = no_progress,
-) -> pd.DataFrame:
+) -> Result:
     """Cache every layer of MiniLM, and of the same network with random weights, over the four built-in tasks; probe
     each layer; draw the figure. Caches that are there already are used.
 
-    Writes ``out_caches``/<task>.<split>.<model>.h5, and ``out_figures``/layers.pdf, .png, .parquet and .json (the
-    evidence card). Returns the rows.
+    Parameters
+    ----------
+    caches : path
+        Folder for the caches, TASK.SPLIT.MODEL.h5.
+    figures : path
+        Folder for ``layers.pdf``, ``.png`` and ``.parquet``, with its evidence card.
+    progress : callable
+        Told how far the work is.
+
+    Returns
+    -------
+    Result
+        The rows of all tasks.
+
+    Raises
+    ------
+    ModelError
+        Where the package that brings MiniLM is absent.
     """
     import pandas as pd
 
@@ -64,11 +79,9 @@ def run_demo(
     from probekit.analyses.probe import probe
     from probekit.models import load_encoder
     from probekit.plots import layer_panels, save
-    from probekit.rows import evidence, write_rows
 
-    caches, figures = Path(out_caches), Path(out_figures)
     folder, began = minilm_folder(), monotonic()
-    found, rows = [], []
+    found: list[Result] = []
     for seed in (None, 0):
         encoder = load_encoder(folder, device="cpu", random_weights=seed)
         name = "MiniLM" if seed is None else "MiniLM-random"
@@ -76,17 +89,18 @@ def run_demo(
             pair = [
                 cache_activations(
                     encoder, f"grammar:{task}", split, model_name="MiniLM",
-                    out=caches / f"{task}.{split}.{name}.h5", progress=progress,
+                    out=Path(caches) / f"{task}.{split}.{name}.h5", progress=progress,
                 )
                 for split in ("train", "dev")
             ]  # fmt: skip
-            found += pair
-            rows.append(probe(*pair, hold_out_domains=True, controls=CONTROLS, progress=progress).rows)
-    seconds = monotonic() - began
-    table = pd.concat(rows, ignore_index=True)
-    card = evidence(caches=found, durations={"demo": seconds}, command="probekit demo")
-    write_rows(table, figures / "layers.parquet", card)
-    save(layer_panels(table), [figures / "layers.pdf", figures / "layers.png"])
-    for cache in found:
-        cache.close()
-    return table
+            found.append(probe(*pair, hold_out_domains=True, controls=CONTROLS, progress=progress))
+            for cache in pair:
+                cache.close()
+    rows = pd.concat([one.rows for one in found], ignore_index=True)
+    reads = tuple(read for one in found for read in one.reads)
+    result = Result(rows, recipe=current(), reads=reads, seconds={"demo": monotonic() - began})
+    save(layer_panels(rows), [Path(figures) / "layers.pdf", Path(figures) / "layers.png"])
+    return result.save(Path(figures) / "layers.parquet")
+
+
+callable_package(__name__)

@@ -25,7 +25,7 @@ from functools import lru_cache, wraps
 from importlib import import_module
 from pathlib import Path
 from time import monotonic
-from types import ModuleType
+from types import ModuleType, SimpleNamespace, UnionType
 from typing import Any
 
 from probekit.errors import UsageError, did_you_mean
@@ -78,7 +78,7 @@ FUNCTIONS: dict[str, Function] = {
     "table": Function("probekit.tables:table", ("out", "rows_out"), "rows_out"),
     "plot": Function("probekit.plots:plot", rows=""),
     "report": Function("probekit.report:report", rows=""),
-    "study": Function("probekit.studies:study", rows=""),
+    "study": Function("probekit.studies.run:study", rows=""),
     "demo": Function("probekit.demo:demo", ("figures", "caches"), "figures", "layers.parquet", ("caches",)),
 }
 """The closed table of what a recipe may name. The key is the public name: ``probekit.NAME`` and ``probekit NAME``."""
@@ -254,8 +254,16 @@ class Recipe:
     __hash__ = None  # type: ignore[assignment]  # it holds dicts
 
 
-REPEATED: dict[str, tuple[str, ...]] = {"evaluate": ("task",), "plot": ("out", "summary"), "report": ("figure", "text")}
-"""ProbeOptions that are given once for each value, not with commas."""
+REPEATED: dict[str, tuple[str, ...]] = {
+    "evaluate": ("task",),
+    "plot": ("out", "summary"),
+    "report": ("figure", "text"),
+    "study": ("model", "set_"),
+    "results": ("model",),
+    "clean": ("model",),
+    "reproduce": ("model",),
+}
+"""Options that are given once for each value, not with commas."""
 
 
 def _option(name: str, value: Json, *, repeat: bool) -> list[str]:
@@ -345,30 +353,48 @@ def is_numeric(known: Mapping[str, inspect.Parameter], name: str) -> bool:
     )
 
 
-def _hints(name: str) -> dict[str, Any]:
+def hints(name: str) -> dict[str, Any]:
     """The types that arguments are declared with, those of options among them."""
     function = find(name)
-    hints = typing.get_type_hints(inspect.unwrap(function))
+    bare = inspect.unwrap(function)
+    told = {key: hint for key, hint in bare.__annotations__.items() if key != "return"}  # which may be imported late
+    found = typing.get_type_hints(SimpleNamespace(__annotations__=told), vars(sys.modules[bare.__module__]))
     for kind in getattr(function, "options", {}).values():
-        hints |= typing.get_type_hints(kind)
-    return hints | {key: str | Path | None for key in parameters(name) if key == "out" and key not in hints}
+        found |= typing.get_type_hints(kind)
+    return found | {key: str | Path | None for key in parameters(name) if key == "out" and key not in found}
 
 
 @lru_cache(maxsize=64)
 def _adapters(name: str) -> dict[str, Any]:
     """What checks each argument, by parameter."""
-    from pydantic import ConfigDict, TypeAdapter
-
-    hints = _hints(name)
-    config = ConfigDict(arbitrary_types_allowed=True)
+    declared = hints(name)
     found = {}
     for key, p in parameters(name).items():
-        if key in SILENT:
-            continue
-        hint: Any = hints.get(key, Any)
-        many: Any = tuple[hint, ...] if p.kind is p.VAR_POSITIONAL else hint
-        found[key] = TypeAdapter(many, config=_config(hint, config))
+        if key not in SILENT:
+            hint: Any = declared.get(key, Any)
+            found[key] = _adapter(hint, many=p.kind is p.VAR_POSITIONAL)
     return found
+
+
+def _adapter(hint: Any, *, many: bool) -> Any:
+    """What checks one argument."""
+    from pydantic import ConfigDict, TypeAdapter
+
+    config = ConfigDict(arbitrary_types_allowed=True)
+    own: Any = _checkable(hint)
+    whole = tuple.__class_getitem__((own, ...)) if many else own
+    return TypeAdapter(whole, config=_config(own, config))
+
+
+def _checkable(hint: Any) -> Any:
+    """A type that values can be checked to be of: an object of a dataclass is one as it is, never made of a dict."""
+    import pydantic
+
+    instance: Any = pydantic.InstanceOf
+    if typing.get_origin(hint) in (typing.Union, UnionType):
+        members = [_checkable(one) for one in typing.get_args(hint) if not getattr(one, "_is_protocol", False)]
+        return typing.Union[tuple(members)]  # noqa: UP007
+    return instance[hint] if dataclasses.is_dataclass(hint) else hint
 
 
 def _config(hint: Any, config: Any) -> Any:
@@ -405,7 +431,7 @@ def check_arguments(name: str, arguments: Mapping[str, Any]) -> None:
             raise UsageError(f"{name} takes no {key!r}; {did_you_mean(key, known, most=2)}")
         inner = list(nested(value))
         for told in inner:
-            Recipe.from_json(told).check()
+            _inner(told).check()
         if not inner:
             values[key] = _checked(name, key, value, value)
     for kind in getattr(find(name), "options", {}).values():
@@ -423,23 +449,33 @@ def nested(value: Json) -> Iterator[Json]:
 
 
 def takes_many(name: str, key: str) -> bool:
-    """Whether an argument holds any number of values, which the command line takes with commas."""
-    hint = _hints(name).get(key)
+    """Whether an argument holds any number of values."""
+    hint = hints(name).get(key)
     return any(
         typing.get_origin(h) is tuple and typing.get_args(h)[-1:] == (...,) for h in (hint, *typing.get_args(hint))
     )
 
 
+def takes_commas(name: str, key: str) -> bool:
+    """Whether texts hold several values of an argument, with commas."""
+    return takes_many(name, key) and key not in REPEATED.get(name, ())
+
+
 def _checked(name: str, key: str, told: Json, value: Any) -> Any:
     """The value of an argument, as the type that it is declared with."""
-    from pydantic import ValidationError
-
     if (lost := _object_in(told)) is not None:
         raise UsageError(f"{name} was given an object of Python as {key} ({lost}), which no recipe can hold.")
+    return typed(name, key, value)
+
+
+def typed(name: str, key: str, value: Any) -> Any:
+    """A value as the type that an argument is declared with; UsageError where it is none."""
+    from pydantic import ValidationError
+
     try:
         return _adapters(name)[key].validate_python(value)
     except ValidationError as error:
-        raise UsageError(f"{name}: {key} is {told!r}; {error.errors()[0]['msg']}.") from None
+        raise UsageError(f"{name}: {key} is {value!r}; {error.errors()[0]['msg']}.") from None
 
 
 def _object_in(value: Json) -> str | None:
@@ -453,12 +489,17 @@ def _object_in(value: Json) -> str | None:
 def _made(value: Json) -> Any:
     """A nested recipe, done: a comparison of two results that no file holds. It writes nothing, whatever it says."""
     if isinstance(value, dict) and set(value) == {"recipe"}:
-        inner = Recipe.from_json(value["recipe"])
-        kind = FUNCTIONS[inner.function]
-        if kind.rows != "out" or kind.inside or kind.always:
-            raise UsageError(f"{inner.function} gives no result that another function could take.")
-        return dataclasses.replace(inner, leaves={}).run()
+        return _inner(value["recipe"]).run()
     return [_made(v) for v in value] if isinstance(value, list) else value
+
+
+def _inner(told: Json) -> Recipe:
+    """A recipe in the place of a result, which writes nothing."""
+    inner = Recipe.from_json(told)
+    kind = FUNCTIONS[inner.function]
+    if kind.rows != "out" or kind.inside or kind.always:
+        raise UsageError(f"{inner.function} gives no result that another function could take.")
+    return dataclasses.replace(inner, leaves={})
 
 
 @contextmanager

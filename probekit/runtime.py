@@ -187,9 +187,27 @@ def torch_threads(count: int) -> Iterator[int]:
 
 @contextmanager
 def blas_thread() -> Iterator[None]:
-    """Let BLAS use one thread: several stall each other beside threads of ours, and sum in another order."""
-    with _controller().limit(limits=1, user_api="blas"):
+    """Let BLAS use one thread: several stall each other beside threads of ours, and sum in another order.
+
+    The limit is the whole process's: of several threads that want it the last to end takes it away.
+    """
+    global _limit, _limited
+    with _limiting:
+        _limited += 1
+        if _limited == 1:
+            _limit = _controller().limit(limits=1, user_api="blas")
+    try:
         yield
+    finally:
+        with _limiting:
+            _limited -= 1
+            if not _limited:
+                _limit.restore_original_limits()
+
+
+_limiting = threading.Lock()
+_limited = 0
+_limit: Any = None
 
 
 @lru_cache(maxsize=1)

@@ -134,12 +134,13 @@ def test_public_names():
 
 
 MAIN = "from probekit.cli import main; main"
-HELP = [
-    f"{MAIN}({words})" for words in (["--help"], ["cache-activations", "--help"], ["mi", "--help"], ["train", "--help"])
-]
+LIGHT = (
+    *("--help", "cache-activations --help", "mi --help", "train --help", "results --help", "clean --help"),
+    *("reproduce --help", "study --help", "study run --help", "study list", "study show sanity-small", "demo --help"),
+)
 
 
-@pytest.mark.parametrize("code", ["import probekit", *HELP])
+@pytest.mark.parametrize("code", ["import probekit", *(f"{MAIN}({words.split()})" for words in LIGHT)])
 def test_what_is_cheap_stays_cheap(code):
     heavy = "torch transformers datasets pandas sklearn scipy matplotlib h5py numba".split()
     code += f"\nimport sys; print('LOADED', [m for m in {heavy} if m in sys.modules])"

@@ -9,6 +9,8 @@ from typing import Any, get_args, get_origin
 
 from cyclopts import App, Group, Parameter
 
+from probekit.recipe import REPEATED
+
 __all__ = ["COMMANDS", "Command", "make_app"]
 
 HELP = """What each layer of a language model knows, how adaptation changes it, and how sure we are.
@@ -16,9 +18,12 @@ HELP = """What each layer of a language model knows, how adaptation changes it, 
 Start with `probekit demo`; then `probekit cache-activations`, `probekit probe` and `probekit plot layers`."""
 
 READ = Group.create_ordered("Read texts, store layers")
+BEGIN = Group.create_ordered("Begin")
 ANALYSE = Group.create_ordered("Ask what layers know")
 SHOW = Group.create_ordered("Show it")
 ADAPT = Group.create_ordered("Adapt models")
+PUBLISH = Group.create_ordered("Tables and figures of a paper")
+KEEP = Group.create_ordered("Trust and tidy results")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,7 @@ COMMANDS: dict[str, Command] = {
     "verify": Command("probekit.cli.cache:verify", "Check that no byte of a cache has changed.", READ),
     "certify": Command("probekit.cli.certify:certify", "Measure what a model's hidden states depend on.", READ),
     "convert": Command("probekit.cli.convert:app", "Published files of ELMo and Skip-thoughts to model folders.", READ),
+    "demo": Command("probekit.cli.demo:demo", "Try everything once, without data or a network.", BEGIN),
     "probe": Command("probekit.cli.probe:probe", "Fit a diagnostic classifier on each layer.", ANALYSE),
     "mi": Command("probekit.cli.mi:mi", "Measure in bits what each layer tells about the labels.", ANALYSE),
     "mdl": Command("probekit.cli.mdl:mdl", "In how many bits labels can be sent, given a layer.", ANALYSE),
@@ -54,6 +60,10 @@ COMMANDS: dict[str, Command] = {
     "guidelines": Command(
         "probekit.cli.guidelines:guidelines", "Fine-tuning or feature extraction? Compare runs.", ADAPT
     ),
+    "study": Command("probekit.cli.study:app", "Whole tables and figures of a paper, from one file.", PUBLISH),
+    "reproduce": Command("probekit.cli.reproduce:reproduce", "Make rows again by their card, and compare.", KEEP),
+    "results": Command("probekit.cli.results:results", "List results, and what of them may be deleted.", KEEP),
+    "clean": Command("probekit.cli.results:clean", "Delete what can be made again, after asking.", KEEP),
 }
 
 
@@ -94,8 +104,11 @@ def _shown(value: Any) -> str | None:
 
 
 def _commas(app: App, commands: Any, arguments: Any) -> None:
-    """``--penalties 0.1,1,10``: an option that takes any number of values takes them with commas."""
+    """``--penalties 0.1,1,10``: an option that takes any number of values takes them with commas, or is repeated."""
+    repeated = {f"--{name.strip('_')}" for name in REPEATED.get(commands[0].replace("-", "_") if commands else "", ())}
     for argument in arguments:
+        if repeated & set(argument.names):
+            continue
         hints = (argument.hint, *get_args(argument.hint))
         if any(get_origin(hint) is tuple and get_args(hint)[-1:] == (...,) for hint in hints):
             argument.tokens[:] = [

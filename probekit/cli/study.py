@@ -2,53 +2,43 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Self
 
-import typer
+from cyclopts import App, Parameter
+
+from probekit.cli.show import console, say
+from probekit.errors import UsageError
+from probekit.studies.options import StudyOptions, WorkerOptions
 
 if TYPE_CHECKING:
+    from probekit.studies.run import PlannedStudy, StudyRun
     from probekit.studies.runner import Outcome
     from probekit.studies.steps import Step
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, help="Whole tables and figures of a paper, from one file.")
+app = App("study", help="Whole tables and figures of a paper, from one file.")
 
 
-@app.command("run")
+@app.command(name="run")
 def run_command(
-    study: Annotated[str, typer.Argument(metavar="STUDY", help="A TOML file, or a name (probekit study list).")],
-    out: Annotated[Path | None, typer.Option("--out", help="Folder of the study; studies/STUDY without it.")] = None,
-    model: Annotated[
-        list[str] | None,
-        typer.Option("--model", help="Instead of the file's: NAME=MODEL, hub id or folder; may be repeated."),
-    ] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", help="Folder with a folder for each task's files; the hub without it.")
-    ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Replace a value of the file, such as train.0.seeds=[0,1,2]; may be repeated."),
-    ] = None,
-    plan: Annotated[
-        bool, typer.Option("--plan", help="Say what would be done and how long it takes; do nothing.")
-    ] = False,
-    commands: Annotated[bool, typer.Option("--commands", help="With --plan: the command of each step.")] = False,
-    jobs: Annotated[int, typer.Option("--jobs", help="Steps at a time on this machine.")] = 1,
-    backend: Annotated[str, typer.Option("--backend", help="loky (this machine) or dask.")] = "loky",
-    scheduler: Annotated[
-        str | None, typer.Option("--scheduler", help="With --backend dask: its address, such as tcp://host:8786.")
-    ] = None,
-) -> None:
+    study: str,
+    /,
+    *,
+    out: Path | None = None,
+    plan: bool = False,
+    commands: bool = False,
+    options: Annotated[StudyOptions, Parameter(name="*")] = StudyOptions(),
+    workers: Annotated[WorkerOptions, Parameter(name="*")] = WorkerOptions(),
+) -> int:
     """Do all that a study asks for, and is not there yet: caches, training, analyses, tables, figures, the report.
 
-    Each step is a command of probekit; --plan shows them. What is there already, made from the same data, weights and
-    options, is not made again: the same command goes on after an interruption, and does nothing when all is done. A
+    Each step is a call of a public function; --plan shows them. What is there already, made from the same data, weights
+    and options, is not made again: the same command goes on after an interruption, and does nothing when all is done. A
     step that fails stops those alone that need it; exit status 1 then.
 
     Examples:
@@ -58,112 +48,101 @@ def run_command(
         probekit study run mine.toml --jobs 2
 
         probekit study run table2-full --backend dask --scheduler tcp://head:8786
+
+    Parameters
+    ----------
+    study
+        A TOML file, or a name (probekit study list).
+    out
+        Folder of the study; studies/STUDY without it.
+    plan
+        Say what would be done and how long it takes; do nothing.
+    commands
+        With --plan: the command of each step.
     """
-    from probekit.cli import main, parse
-    from probekit.errors import UsageError
-    from probekit.files import slug
-    from probekit.studies.file import read_study
-    from probekit.studies.plan import study_steps
-    from probekit.studies.runner import dask_pool, local_pool
-    from probekit.studies.study import run_study, seconds_of
+    from probekit.studies.run import plan_study, pool_of, run_study
 
-    if backend not in ("loky", "dask"):
-        raise UsageError(f"--backend is loky or dask, not {backend!r}.")
-    if (backend == "dask") != (scheduler is not None):
-        raise UsageError("--backend dask and --scheduler ADDRESS belong together.")
-    asked = read_study(study, models=dict(map(_named, model or [])), changes=set_ or ())
-    folder = out or Path("studies") / slug(asked.name)
-    steps = study_steps(asked, data_dir)
-    for step in (s for s in steps if not s.error):
-        try:
-            parse(step.words)
-        except UsageError as error:
-            raise UsageError(f"{asked.name}: step {step.name}: {error}") from error
+    planned = plan_study(study, out, options)
     if plan:
-        _show_plan(asked.title, steps, folder, seconds_of(steps, folder), jobs, commands=commands)
-        return
-    pool = local_pool(jobs) if backend == "loky" else dask_pool(str(scheduler))
-    with _Teller(len(steps)) as teller:
-        outcomes = run_study(asked, steps, folder, main, pool, begin=teller.begin, tell=teller.tell)
-    _show_end(outcomes, folder)
-    if any(one.state in ("failed", "skipped") for one in outcomes):
-        raise typer.Exit(1)
+        return _show_plan(planned, workers.jobs, commands=commands)
+    pool = pool_of(workers)
+    with _Teller(len(planned.steps)) as teller:
+        run = run_study(planned, pool, begin=teller.begin, tell=teller.tell)
+    _show_end(run)
+    return 1 if run.failed else 0
 
 
-@app.command("list")
+@app.command(name="list")
 def list_command() -> None:
     """The studies that come with probekit."""
     import tomllib
 
-    from probekit.studies.file import shipped_studies
+    from probekit.studies.catalogue import shipped_studies
 
     for name, text in shipped_studies().items():
-        typer.echo(f"{name}: {tomllib.loads(text)['title']}")
+        say(f"{name}: {tomllib.loads(text)['title']}")
 
 
-@app.command("show")
-def show_command(study: Annotated[str, typer.Argument(metavar="STUDY", help="Its name.")]) -> None:
-    """The file of a study that comes with probekit, to begin one's own from."""
-    from probekit.errors import UsageError
-    from probekit.studies.file import shipped_studies
+@app.command(name="show")
+def show_command(study: str, /) -> None:
+    """The file of a study that comes with probekit, to begin one's own from.
+
+    Parameters
+    ----------
+    study
+        Its name.
+    """
+    from probekit.studies.catalogue import shipped_studies
 
     shipped = shipped_studies()
     if study not in shipped:
         raise UsageError(f"there is no study {study!r}; there are {', '.join(shipped)}.")
-    typer.echo(shipped[study], nl=False)
+    say(shipped[study].rstrip("\n"))
 
 
-def _named(word: str) -> tuple[str, str]:
-    """NAME=MODEL, or MODEL under its own name."""
-    from probekit.models.identity import model_name
-
-    name, equals, where = word.partition("=")
-    return (name, where) if equals else (model_name(word), word)
-
-
-def _show_plan(
-    title: str, steps: Sequence[Step], folder: Path, times: dict[str, tuple[str, float]], jobs: int, *, commands: bool
-) -> None:
-    import shlex
-
-    from probekit.studies.steps import OUT
-
-    typer.echo(f"{title}\n")
+def _show_plan(planned: PlannedStudy, jobs: int, *, commands: bool) -> int:
+    say(f"{planned.study.title}\n")
+    forecast = planned.forecast()
     fails: dict[str, str] = {}
-    for step in steps:
-        state, seconds = times[step.name]
+    for step in planned.steps:
         lost = step.lost(fails)
         if step.error or lost:
             said = f"it needs {lost}" if lost else "as above" if step.error in fails.values() else step.error
             fails[step.name] = step.error
-            typer.echo(f"{'skip' if lost else 'fails':<6} {step.name}: {said}")
+            say(f"{'skip' if lost else 'fails':<6} {step.name}: {said}")
             continue
-        typer.echo(f"{state:<6} {step.name}{'' if state == 'done' else f', {_time(seconds)}'}")
+        own = forecast[step.name]
+        say(f"{own.word:<6} {step.name}{'' if own.word == 'done' else f', {_time(own.seconds)}'}")
         if commands:
-            typer.echo(f"         probekit {shlex.join(word.replace(OUT, str(folder)) for word in step.words)}")
-    left = [times[step.name][1] for step in steps if times[step.name][0] != "done" and step.name not in fails]
-    at_once = f", roughly {_time(sum(left) / jobs)} with {jobs} at a time" if jobs > 1 else ""
-    typer.echo(f"\n{len(left)} of {len(steps)} steps to do, roughly {_time(sum(left))} one after another{at_once}")
-    space = sum(step.space for step in steps if times[step.name][0] != "done" and step.name not in fails)
+            say(f"         {step.recipe(planned.folder)}")
+    left = [step for step in planned.steps if forecast[step.name].word != "done" and step.name not in fails]
+    seconds = sum(forecast[step.name].seconds for step in left)
+    at_once = f", roughly {_time(seconds / jobs)} with {jobs} at a time" if jobs > 1 else ""
+    say(f"\n{len(left)} of {len(planned.steps)} steps to do, roughly {_time(seconds)} one after another{at_once}")
+    _show_space(planned.folder, sum(step.space for step in left))
+    if fails:
+        say(f"{len(fails)} cannot be done")
+    return 1 if fails else 0
+
+
+def _show_space(folder: Path, space: float) -> None:
+    """How much room caches of pieces take, where it is much."""
+    import shutil
+
     if space > 1e9:
         there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
         free = shutil.disk_usage(there).free
-        typer.echo(f"caches of pieces take roughly {space / 1e9:,.0f} GB; {free / 1e9:,.0f} GB are free")
-    if fails:
-        typer.echo(f"{len(fails)} cannot be done")
-        raise typer.Exit(1)
+        say(f"caches of pieces take roughly {space / 1e9:,.0f} GB; {free / 1e9:,.0f} GB are free")
 
 
 class _Teller:
     """Tells each step as it ends, and on a terminal what is being done, since when."""
 
     def __init__(self, steps: int) -> None:
-        from rich.console import Console
-
         self.steps, self.ended = steps, 0
         self.failures: set[str] = set()
         self.running: dict[str, str] = {}
-        self.status = Console().status("") if sys.stdout.isatty() else None
+        self.status = console().status("") if sys.stdout.isatty() else None
 
     def __enter__(self) -> Self:
         if self.status:
@@ -186,36 +165,41 @@ class _Teller:
         self.ended += 1
         self.running.pop(outcome.step.name, None)
         self._show()
-        if outcome.state != "reused":
-            took = f", {_time(outcome.seconds)}" if outcome.state == "done" else ""
-            known = outcome.message in self.failures
-            said = f": {'as above' if known else outcome.message}" if outcome.message else ""
-            self.failures |= {outcome.message} if outcome.state == "failed" else set()
-            line = f"[{self.ended}/{self.steps}] {outcome.step.name}: {outcome.state}{took}{said}"
-            if self.status:  # above what is being done
-                self.status.console.print(line, markup=False, highlight=False, soft_wrap=True)
-            else:
-                typer.echo(line)
+        if outcome.state == "reused":
+            return
+        took = f", {_time(outcome.seconds)}" if outcome.state == "done" else ""
+        known = outcome.message in self.failures
+        said = f": {'as above' if known else outcome.message}" if outcome.message else ""
+        self.failures |= {outcome.message} if outcome.state == "failed" else set()
+        line = f"[{self.ended}/{self.steps}] {outcome.step.name}: {outcome.state}{took}{said}"
+        if self.status:  # above what is being done
+            self.status.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        else:
+            say(line)
 
 
-def _show_end(outcomes: Sequence[Outcome], folder: Path) -> None:
+def _show_end(run: StudyRun) -> None:
     from probekit.files import slug
 
-    count = {state: sum(one.state == state for one in outcomes) for state in ("done", "reused", "failed", "skipped")}
-    typer.echo(", ".join(f"{n} {state}" for state, n in count.items() if n))
+    states = [one.state for one in run.outcomes]
+    kinds = [state for state in ("done", "reused", "failed", "skipped") if state in states]
+    say(", ".join(f"{states.count(state)} {state}" for state in kinds))
     failed: dict[str, list[Outcome]] = {}
-    for one in outcomes:
+    for one in run.outcomes:
         if one.state == "failed":
             failed.setdefault(one.message, []).append(one)
     for message, several in failed.items():
-        logs = [folder / "logs" / f"{slug(one.step.name)}.log" for one in several if one.seconds]
+        logs = [run.folder / "logs" / f"{slug(one.step.name)}.log" for one in several if one.seconds]
         where = f" (see {', '.join(map(str, logs))})" if logs else ""
-        typer.echo(f"failed: {', '.join(one.step.name for one in several)}: {message}{where}", err=True)
-    for one in outcomes:
-        if one.state in ("done", "reused"):
-            for leaf in one.step.leaves:
-                if leaf.endswith((".md", ".html")):
-                    typer.echo(folder / leaf)
+        print(f"failed: {', '.join(one.step.name for one in several)}: {message}{where}", file=sys.stderr)  # noqa: T201
+    for path in _pages(run.outcomes):
+        say(run.folder / path)
+
+
+def _pages(outcomes: Sequence[Outcome]) -> list[str]:
+    """What is to be read: tables and the report."""
+    done = [one.step for one in outcomes if one.state in ("done", "reused")]
+    return [leaf for step in done for leaf in step.leaves if leaf.endswith((".md", ".html"))]
 
 
 def _time(seconds: float) -> str:

@@ -15,10 +15,13 @@ from probekit.activations import ActivationCache
 from probekit.activations.hdf5 import DAMAGE, open_cache_file
 from probekit.activations.writing.journal import journal_path, partial_path
 from probekit.errors import CacheError, UsageError
-from probekit.files import held, in_words, is_running, slug
+from probekit.files import DATA_CACHE, held, in_words, is_running
 from probekit.models.identity import CARD, RUN_FORMAT
 from probekit.provenance.disk import cache_of, pieces, size_of, state, written_by
-from probekit.provenance.remake import cache_command, forget, option, recorded, records, study_told, unknown_sources
+from probekit.provenance.old_cards import recipe_of_command
+from probekit.provenance.remake import Place, Sources, recipe_of_spec
+from probekit.provenance.study_folder import StudyFolder
+from probekit.recipe import Recipe
 from probekit.rows import COLUMNS, find_card
 
 __all__ = ["Item", "What", "results"]
@@ -44,7 +47,8 @@ class Item:
     about : in words what it holds, or what is wrong with it; size : bytes of all of it
     what : as what it may be deleted, and ``why`` not where that is None
     paths : what would be deleted, and ``states`` in which it was found; changed : seconds since 1970
-    command : what makes it again, "" where that is not known; created : as it says itself
+    command : what makes it again, "" where that is not known, and the ``recipe`` of a cache or a run
+    created : as it says itself
     spec : of a cache, its own; of a run its name and step
     """
 
@@ -55,6 +59,7 @@ class Item:
     what: What | None = None
     why: str = ""
     command: str = ""
+    recipe: Recipe | None = None
     created: str = ""
     changed: float = 0.0
     paths: tuple[Path, ...] = ()
@@ -68,67 +73,108 @@ class Item:
 
 
 def results(
-    folder: str | Path, models: Iterable[Path] = (), data_dir: Path | None = None, *, verify: bool = False
+    folder: str | Path = DATA_CACHE,
+    *,
+    model: Iterable[str | Path] = (),
+    data_dir: str | Path | None = None,
+    verify: bool = False,
 ) -> list[Item]:
-    """What lies in ``folder`` and below, in the order of the names. Links are not followed.
+    """What lies in a folder and below, in the order of the names. Links are not followed.
 
-    models : folders of models that caches may be of; verify : whether to read the files of models of the hub, too
-    data_dir : folder of the tasks' files, or of a folder for each; besides, they may be in the hub's local cache
     Nothing is changed, and of the files only what describes them is read; of what caches were made of, all is read.
-    Raises UsageError where there is no such folder.
+
+    Parameters
+    ----------
+    folder : path
+        Where to look.
+    model : iterable of path
+        Folders of models that caches may be of.
+    data_dir : path, optional
+        Folder of the tasks' files, or of a folder for each; besides, they may be in the hub's local cache.
+    verify : bool
+        Whether to read the files of models of the hub, too.
+
+    Returns
+    -------
+    list of Item
+        One for each result, and for what was left of one.
+
+    Raises
+    ------
+    UsageError
+        Where there is no such folder, or a model's holds none.
     """
-    folder = Path(folder)
-    for needed, what in ((folder, "results"), (data_dir, "data")):
+    folder, sources = Path(folder), Sources(_model_folders(model), data_dir)
+    for needed, what in ((folder, "results"), (sources.data_dir, "data")):
         if needed is not None and not needed.is_dir():
             raise UsageError(f"there is no folder {needed}; give the one that holds the {what}.")
-    forget()
-    found, models = sorted(_walk(folder), key=lambda item: item.path), list(models)
+    studies: dict[Path, StudyFolder] = {}
+    found = sorted(_walk(folder), key=lambda item: item.path)
     trained = {(i.spec["run"], i.spec["step"]): i.path for i in found if i.kind == "run" and i.spec}
     trained |= {(i.spec["run"], int(p.name[5:])): p for i in found if i.kind == "run" for p in i.paths}
-    for k, item in enumerate(found):
-        if item.kind in ("cache", "unfinished cache") and item.spec:
-            out = item.path.with_name(cache_of(item.path.name))
-            words = recorded(out)
-            own, noted = trained.get((item.spec.get("checkpoint"), item.spec.get("step"))), option(words, "model")
-            task, data = option(words, "task"), option(words, "data-dir")
-            told = (task, Path(data) if data else None) if task else None
-            sources = [m for m in (own, noted, *models) if m]
-            wanting, model, place = unknown_sources(item.spec, sources, data_dir, told=told, verify=verify)
-            found[k] = replace(item, command=cache_command(item.spec, out, model, place))
-            if item.kind == "cache":
-                why = item.why or wanting
-                found[k] = replace(found[k], why=why, what=None if why else What.CACHES)
-    return sorted(_studies(found), key=lambda item: item.path)
+    found = [
+        _with_sources(item, sources, studies, trained, verify=verify)
+        if item.kind in ("cache", "unfinished cache") and item.spec
+        else item
+        for item in found
+    ]
+    return sorted(_by_study(found, studies), key=lambda item: item.path)
 
 
-def _studies(found: Sequence[Item]) -> Iterator[Item]:
+def _model_folders(models: Iterable[str | Path]) -> list[Path]:
+    found = [Path(model).expanduser() for model in models]
+    for path in found:
+        if not (path / "config.json").is_file():
+            raise UsageError(f"{path} is no folder of a model: it has no config.json.")
+    return found
+
+
+def _with_sources(
+    item: Item,
+    sources: Sources,
+    studies: dict[Path, StudyFolder],
+    trained: Mapping[tuple[Any, Any], Path],
+    *,
+    verify: bool,
+) -> Item:
+    """A cache with the recipe that makes it again, and whether its model and data are here."""
+    out = item.path.with_name(cache_of(item.path.name))
+    noted = [_study(out, studies, 2).maker_of(f"{out.absolute().parent.name}/{out.name}"), item.recipe]
+    own = trained.get((item.spec.get("checkpoint"), item.spec.get("step")))
+    more = [own, *(one.arguments.get("model") for one in noted if one)]
+    places = [place for one in noted if (place := Place.of(one))]
+    told = sources.find(item.spec, [m for m in more if isinstance(m, str | Path)], told=places, verify=verify)
+    recipe = recipe_of_spec(item.spec, out, told.model, told.data)
+    item = replace(item, recipe=recipe, command=str(recipe))
+    if item.kind != "cache":
+        return item
+    why = item.why or told.wanting
+    return replace(item, why=why, what=None if why else What.CACHES)
+
+
+def _study(path: Path, studies: dict[Path, StudyFolder], up: int) -> StudyFolder:
+    """The folder of the study that a file ``up`` levels below it would be of."""
+    folder = path.absolute().parents[up - 1]
+    if folder not in studies:
+        studies[folder] = StudyFolder.read(folder)
+    return studies[folder]
+
+
+def _by_study(found: Sequence[Item], studies: dict[Path, StudyFolder]) -> Iterator[Item]:
     """The same, with one item for each part of the folder of a study that is no result of its own."""
-    parts: dict[Path, list[Item]] = {}
+    parts: dict[Path, tuple[StudyFolder, list[Item]]] = {}
     for item in found:
-        part = _part(item.path) if item.kind == "unknown" else None
-        if part is None:
+        up = 1 if item.path.name in ("study.json", ".lock", "report.html") else 2
+        study = _study(item.path, studies, up) if item.kind == "unknown" else None
+        part = study.part_of(item.path) if study else None
+        if part is None or study is None:
             yield item
         else:
-            parts.setdefault(part, []).append(item)
-    for part, items in parts.items():
-        about = study_told(part.parent)["title"] if part.name == "study.json" else ""
-        about = about or (f"{len(items)} files" if part.is_dir() else "")
+            parts.setdefault(part, (study, []))[1].append(item)
+    for part, (study, items) in parts.items():
+        about = study.title if part.name == "study.json" else f"{len(items)} files" if part.is_dir() else ""
         size, changed = sum(item.size for item in items), max(item.changed for item in items)
         yield Item(part, "study", about, size, why="it is part of a study", changed=changed)
-
-
-def _part(path: Path) -> Path | None:
-    """The part of a study that a file belongs to: a folder of it, or a file; None of what no study has made."""
-    if path.name in ("study.json", ".lock"):
-        told, lock = study_told(path.parent), path.name == ".lock" and records(path.parent.absolute())
-        return path.with_name("study.json") if told else path if lock else None
-    study = path.parent if path.name == "report.html" else path.parent.parent
-    made = records(study.absolute())
-    names = [*made, *map(slug, study_told(study).get("steps", ()))]
-    own = {*(f"steps/{name}.json" for name in made), *(f"logs/{name}.log" for name in names)}
-    own.update(leaf for told in made.values() for leaf in told["left"])
-    leaf = path.relative_to(study)
-    return study / leaf.parts[0] if leaf.as_posix() in own else None
 
 
 def _item(path: Path, kind: str, about: str = "", *, paths: Iterable[Path] = (), **more: Any) -> Item:
@@ -198,7 +244,8 @@ def _finished(path: Path) -> Item:
     try:
         with ActivationCache(path) as cache:
             created = str(cache.attributes.get("created", ""))
-            return _item(path, "cache", _about(cache.spec), paths=[path], created=created, spec=cache.spec)
+            told = {"created": created, "spec": cache.spec, "recipe": cache.recipe}
+            return _item(path, "cache", _about(cache.spec), paths=[path], **told)
     except (CacheError, *DAMAGE) as error:
         words = str(error).removeprefix(str(path)).lstrip(": ")
         return _item(path, "cache", words, why="what it held cannot be read")
@@ -246,7 +293,8 @@ def _run(path: Path) -> Item:
         about = f"{card['task']}, {card['model']}, {card['regime']}"
         for name, value in list((card.get("metrics") or {}).items())[:1]:
             about += f": {name} {value:.3f}"
-        told: dict[str, Any] = {**size, "created": str(card["created"]), "command": str(card["command"])}
+        recipe = _recipe_of(card)
+        told: dict[str, Any] = {**size, "created": str(card["created"]), "recipe": recipe, "command": str(recipe or "")}
         told["spec"] = {"run": str(card["run"]), "step": int(card["step"])}
         complete = bool(card["complete"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -259,10 +307,18 @@ def _run(path: Path) -> Item:
         left = [p for p in (path / ".resume", *steps, path / CARD) if p.exists() and not p.is_symlink()]
         return _item(path, "unfinished run", about, paths=left, what=What.UNFINISHED, **told)
     why = "" if steps else "it holds results"
-    if steps and not re.match(r"(probekit|__main__\.py) train ", told["command"]):
+    if steps and (recipe is None or recipe.function != "train"):
         why = "its command is not known"
     about += f"; {len(steps)} checkpoints of {in_words(sum(map(size_of, steps)))}" if steps else ""
     return _item(path, "run", about, paths=steps, why=why, what=None if why else What.CHECKPOINTS, **told)
+
+
+def _recipe_of(card: Mapping[str, Any]) -> Recipe | None:
+    """What made a run; None where its card holds nothing that this version understands."""
+    try:
+        return Recipe.from_json(card["recipe"]) if "recipe" in card else recipe_of_command(card.get("command"))
+    except UsageError:
+        return None
 
 
 def _is_checkpoint(path: Path) -> bool:

@@ -1,73 +1,151 @@
-"""How a cache is made again: its command, from what it says of itself, and whether its sources are known."""
+"""How a cache is made again: its recipe, and whether the model and the data that it was made of are here."""
 
 from __future__ import annotations
 
-import json
-import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from functools import lru_cache
-from itertools import pairwise
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from probekit.errors import ProbekitError
+from probekit.activations import ActivationCache
+from probekit.errors import CacheError, ProbekitError, UsageError
 from probekit.models.folder import config_digest, tokenizer_digest, weights_digest
+from probekit.provenance.study_folder import maker_of
+from probekit.recipe import Read, Recipe
 from probekit.tasks import DATASETS, GRAMMARS, Task, load_task, task_folders
 
-__all__ = [
-    "Data",
-    "cache_command",
-    "forget",
-    "how_made",
-    "option",
-    "recorded",
-    "records",
-    "study_told",
-    "unknown_sources",
-]
+__all__ = ["Found", "Place", "Sources", "how_made", "recipe_of_read", "recipe_of_spec", "wrong_cache"]
 
-Data = tuple[str, Path | None]
-"""A task as :func:`load_task` takes it: by name, and from which folder."""
+RUN = "RUN-FOLDER"
+"""Stands for the folder of a run, which its name does not tell."""
 
 
-def cache_command(
-    spec: Mapping[str, Any], out: str | Path, model: str | Path | None = None, data: Data | None = None
-) -> str:
-    """The ``probekit cache-activations`` that makes a cache of this spec, to be pasted into a shell.
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A task as :func:`load_task` takes it: by name, and from which folder."""
 
-    model : the folder of the model, where its name is not what finds it; a run that was trained here has no other, so
-        that without it RUN-FOLDER stands in its place
-    data : by what name and in which folder its task is found; a spec does not know
+    task: str
+    data_dir: Path | None = None
+
+    @classmethod
+    def of(cls, recipe: Recipe | None) -> Place | None:
+        """The place that a recipe reads."""
+        told = {} if recipe is None else recipe.arguments
+        task, folder = told.get("task"), told.get("data_dir")
+        return cls(task, Path(folder) if folder else None) if isinstance(task, str) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a cache can be made of. wanting : what is not here, in words; "" where nothing is"""
+
+    wanting: str
+    model: str | Path | None = None
+    data: Place | None = None
+
+
+def recipe_of_spec(
+    spec: Mapping[str, Any], out: str | Path, model: str | Path | None = None, data: Place | None = None
+) -> Recipe:
+    """The recipe of a cache that does not hold its own, told from its spec.
+
+    Parameters
+    ----------
+    spec : mapping
+        Of the cache.
+    out : path
+        Where it goes.
+    model : path, optional
+        The folder of the model, where its name is not what finds it; a run that was trained here has no other, so that
+        without it RUN-FOLDER stands in its place.
+    data : Place, optional
+        By what name and in which folder its task is found; a spec does not know.
     """
-    task, data_dir = data or (spec["task"], None)
-    named = "RUN-FOLDER" if "step" in spec else spec["model"]
-    words = ["probekit", "cache-activations", "--model", str(model or named)]
-    options: dict[str, Any] = {
-        "task": task,
-        "data-dir": data_dir,
+    place = data or Place(str(spec["task"]))
+    named = RUN if "step" in spec else spec["model"]
+    stateful = spec.get("stateful")
+    told: dict[str, Any] = {
+        "model": model or named,
+        "task": place.task,
+        "data_dir": place.data_dir,
         "split": spec["split"],
         "limit": spec["n"],  # of a whole split, too: it is as many as there were
-        "pooling": ",".join(spec["pooling"]) or "none",
-        "token-level": spec["tokens"],
+        "pooling": list(spec["pooling"]) or ["none"],
+        "tokens": bool(spec["tokens"]) or None,
+        "token_level": spec["tokens"] or None,
         "pairs": spec["pairs"],
         "dtype": spec.get("dtype"),
         "store": spec["store"],
         "device": None if spec.get("device") in (None, "cpu") else spec["device"],
-        "random-weights": spec.get("random_weights"),
+        "random_weights": spec.get("random_weights"),
         "revision": spec.get("revision"),
-        "model-name": None if model is None or "step" in spec else spec["model"],
-        "max-length": spec.get("cut_at"),
-        "batch-size": spec.get("stateful"),
+        "model_name": None if model is None or "step" in spec else spec["model"],
+        "max_length": spec.get("cut_at"),
+        "stateful": bool(stateful) or None,
+        "batch_size": stateful or None,
+        "allow_nonfinite": bool(spec.get("allow_nonfinite")) or None,
         "out": out,
     }
-    flags = {"tokens": spec["tokens"], "stateful": spec.get("stateful"), "allow-nonfinite": spec.get("allow_nonfinite")}
-    words += [word for name, value in options.items() if value is not None for word in (f"--{name}", str(value))]
-    return shlex.join([*words, *(f"--{name}" for name, wanted in flags.items() if wanted)])
+    return Recipe.of("cache_activations", {key: value for key, value in told.items() if value is not None})
 
 
-def how_made(spec: Mapping[str, Any], out: str | Path) -> str:
-    """What a cache was made of and by, where no more is known than its spec; and what that leaves open."""
+def recipe_of_read(read: Read, out: Path, folder: Path, sources: Sources) -> Recipe:
+    """The recipe that makes a cache that a card has read, at ``out``.
+
+    Parameters
+    ----------
+    read : Read
+        Of the card, perhaps a stranger's.
+    out : Path
+        Where it goes, instead of where it was.
+    folder : Path
+        The one that relative paths of the card are below.
+    sources : Sources
+        Where models and data are looked for.
+
+    Raises
+    ------
+    UsageError
+        Where the card does not say how it was made, or model or data are not here.
+    """
+    told, spec = _own(read), read.about.get("spec")
+    if told is not None and _is_here(told, folder):
+        recipe = replace(told, leaves={"out": str(out)})
+    elif isinstance(spec, dict):
+        place = Place.of(told)
+        found = sources.find(spec, told=[place] if place else [], verify=True)
+        if found.wanting:
+            raise UsageError(f"the cache {read.path} cannot be made again: {found.wanting}.")
+        recipe = recipe_of_spec(spec, out, found.model, found.data)
+    else:
+        raise UsageError(f"the card does not say how the cache {read.path} was made.")
+    recipe.check()
+    return recipe
+
+
+def _own(read: Read) -> Recipe | None:
+    """The recipe that a card keeps of a cache; None where another function made it on its way."""
+    if (told := read.about.get("recipe")) is None:
+        return None
+    recipe = Recipe.from_json(told)
+    return recipe if recipe.function == "cache_activations" else None
+
+
+def _is_here(recipe: Recipe, folder: Path) -> bool:
+    """Whether the model's folder and the data's that a recipe names are there; names of the hub are not asked."""
+    model, data = recipe.arguments.get("model"), recipe.arguments.get("data_dir")
+    local = isinstance(model, str) and (folder / Path(model).expanduser()).is_dir()
+    return local and (not isinstance(data, str) or (folder / Path(data).expanduser()).is_dir())
+
+
+def how_made(read: Read, path: Path) -> str:
+    """What a cache was made of and by, in words, as far as is known; and what that leaves open."""
+    recipe, spec = maker_of(path) or _own(read), read.about.get("spec")
+    if recipe is not None:
+        return f"it was made by {replace(recipe, leaves={**recipe.leaves, 'out': recipe.leaves.get('out', read.path)})}"
+    if not spec:
+        return ""
     begin = "it was made by"
     lacks = [] if str(spec["task"]).startswith("grammar:") else ["--data-dir, where its data were in a folder"]
     if "step" in spec:
@@ -75,107 +153,121 @@ def how_made(spec: Mapping[str, Any], out: str | Path) -> str:
         begin = f"it was made of {run}, whose folder must be found, or trained first:"
     elif "/" not in str(spec["model"]):
         lacks.append(f"the model's folder, where {spec['model']} is no model of the hub")
-    return f"{begin} {cache_command(spec, out)}" + (f" (not known: {'; '.join(lacks)})" if lacks else "")
+    told = f"{begin} {recipe_of_spec(spec, read.path)}"
+    return told + (f" (not known: {'; '.join(lacks)})" if lacks else "")
 
 
-def unknown_sources(
-    spec: Mapping[str, Any],
-    models: Iterable[str | Path] = (),
-    data_dir: Path | None = None,
-    *,
-    told: Data | None = None,
-    verify: bool = True,
-) -> tuple[str, str | Path | None, Data | None]:
-    """What would be wanting to make a cache of this spec again ("" where nothing is), and its model and data.
-
-    The model must be one of ``models``, folders or names of the hub, or in the hub's local cache by the spec's name;
-    the task must be ``told`` or go by a name, and its split have the digest of the spec, as read from ``data_dir``, a
-    folder in it that is called like the task, or the hub's local cache. Nothing is fetched.
-    verify : whether the files of the hub's model are read, too, and have the digests of the spec
-    """
-    task = str(spec["task"])
-    base, _, part = task.partition(":")
-    places = [told] if told else []
-    if part in GRAMMARS if base == "grammar" else base in DATASETS:
-        if data_dir is not None and base != "grammar":
-            places += [(task, folder) for folder in task_folders(base, data_dir)]
-        places.append((task, None))  # the hub's local cache, or nowhere for what is generated
-    if not places:
-        return "its task goes by no name that finds its data", None, None
-    wanted = spec.get("weights_digest"), spec.get("tokenizer_digest")
-    random, revision = spec.get("random_weights") is not None, spec.get("revision")
-    found = ((m, Path(m) if Path(m).is_dir() else _in_hub_cache(str(m), revision)) for m in models)
-    model = next((m for m, folder in found if folder and digests(folder, random=random) == wanted), None)
-    if model is None:
-        here = None if "step" in spec else _in_hub_cache(str(spec["model"]), revision)
-        if not here or (verify and digests(here, random=random) != wanted):
-            return "the folder of its model is not known (--model)", None, None
-    now = {place: data_digest(*place, str(spec["split"]), int(spec["n"])) for place in dict.fromkeys(places)}
-    for place, digest in now.items():
-        if digest and digest == spec.get("data_digest"):
-            return "", model, place
-    return "its data are not what they were" if any(now.values()) else "its data are not here (--data-dir)", model, None
-
-
-@lru_cache(maxsize=64)
-def records(study: Path) -> dict[str, dict[str, Any]]:
-    """What a study notes of the steps that it has done, by the names of the files; none of any other folder."""
-    found = {}
-    for file in sorted((study / "steps").glob("*.json")):
-        try:
-            told = json.loads(file.read_text(encoding="utf-8"))
-            words = [str(word) for word in told["command"]]
-            found[file.stem] = {"step": str(told["step"]), "command": words, "left": list(dict(told["left"]))}
-        except (OSError, ValueError, KeyError, TypeError):
-            continue  # not of a study
-    return found
-
-
-@lru_cache(maxsize=64)
-def study_told(study: Path) -> dict[str, Any]:
-    """Title and names of the steps of the study in a folder; nothing where there is none."""
+def wrong_cache(path: Path, spec_id: str) -> str:
+    """What is wrong with a cache; "" where it is what it was."""
     try:
-        told = json.loads((study / "study.json").read_text(encoding="utf-8"))
-        return {"title": str(told["title"]), "steps": [str(step["step"]) for step in told["steps"]]}
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
+        with ActivationCache(path) as cache:
+            return "" if cache.spec_id == spec_id else f"{path} holds other activations than it did"
+    except CacheError as error:
+        return str(error)
 
 
-def recorded(path: Path) -> list[str]:
-    """The words of the command of the study's step that made ``STUDY/caches/NAME.h5``; none where none is noted.
+class Sources:
+    """Models and data that caches may have been made of, each looked at once. Nothing is fetched.
 
-    What they name in the study's folder is named where that is now.
+    Parameters
+    ----------
+    models : iterable of path
+        Folders, or names of the hub.
+    data_dir : path, optional
+        Folder of the tasks' files, or of a folder for each; besides, they may be in the hub's local cache.
     """
-    study, leaf = path.absolute().parent.parent, f"{path.parent.absolute().name}/{path.name}"
-    for record in records(study).values():
-        if leaf in record["left"]:
-            words = record["command"]
-            out = next((word.removesuffix(leaf) for word in words if word.endswith(f"/{leaf}")), None)
-            return [f"{study}/{w.removeprefix(out)}" if out and w.startswith(out) else w for w in words]
-    return []
+
+    def __init__(self, models: Iterable[str | Path] = (), data_dir: str | Path | None = None) -> None:
+        self.models = tuple(models)
+        self.data_dir = None if data_dir is None else Path(data_dir)
+        self._known: dict[tuple[Any, ...], Any] = {}
+
+    def _once(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        if key not in self._known:
+            self._known[key] = make()
+        return self._known[key]
+
+    def find(
+        self,
+        spec: Mapping[str, Any],
+        more: Iterable[str | Path] = (),
+        *,
+        told: Iterable[Place] = (),
+        verify: bool = True,
+    ) -> Found:
+        """Model and data to make a cache of this spec again, and what would be wanting.
+
+        The model must be one of those known, or in the hub's local cache by the spec's name; the task must be ``told``
+        or go by a name, and its split have the digest of the spec.
+
+        Parameters
+        ----------
+        spec : mapping
+            Of the cache.
+        more : iterable of path
+            Further models, which are looked at first.
+        told : iterable of Place
+            Where its data are said to be.
+        verify : bool
+            Whether the files of the hub's model are read, too, and have the digests of the spec.
+        """
+        if not (places := list(self._places(str(spec["task"]), told))):
+            return Found("its task goes by no name that finds its data")
+        wanted = spec.get("weights_digest"), spec.get("tokenizer_digest")
+        random, revision = spec.get("random_weights") is not None, spec.get("revision")
+        folders = ((m, Path(m) if Path(m).is_dir() else _in_hub_cache(str(m), revision)) for m in (*more, *self.models))
+        model = next((m for m, f in folders if f and self._digests(f, random=random) == wanted), None)
+        if model is None:
+            here = None if "step" in spec else _in_hub_cache(str(spec["model"]), revision)
+            if not here or (verify and self._digests(here, random=random) != wanted):
+                return Found("the folder of its model is not known (--model)")
+        now = {place: self._data_digest(place, str(spec["split"]), int(spec["n"])) for place in dict.fromkeys(places)}
+        for place, digest in now.items():
+            if digest and digest == spec.get("data_digest"):
+                return Found("", model, place)
+        wanting = "its data are not what they were" if any(now.values()) else "its data are not here (--data-dir)"
+        return Found(wanting, model)
+
+    def _places(self, task: str, told: Iterable[Place]) -> Iterator[Place]:
+        """Where the data of a task may be."""
+        base, _, part = task.partition(":")
+        yield from told
+        if part in GRAMMARS if base == "grammar" else base in DATASETS:
+            if self.data_dir is not None and base != "grammar":
+                yield from (Place(task, folder) for folder in task_folders(base, self.data_dir))
+            yield Place(task)  # the hub's local cache, or nowhere for what is generated
+
+    def _digests(self, folder: Path, *, random: bool) -> tuple[str, str] | None:
+        """Of weights and tokenizer, as a spec holds them; None where the folder holds no model."""
+
+        def read() -> tuple[str, str] | None:
+            try:
+                return (config_digest if random else weights_digest)(folder), tokenizer_digest(folder)
+            except (ProbekitError, OSError):
+                return None
+
+        found: tuple[str, str] | None = self._once(("model", folder, random), read)
+        return found
+
+    def _data_digest(self, place: Place, split: str, n: int) -> str | None:
+        """Of the first ``n`` examples of a split, as the spec of a cache holds it; None where they are not here."""
+        from probekit.activations.writing.request import data_digest
+
+        def read() -> str | None:
+            task: Task | None = self._once(("task", place), lambda: _load(place))
+            if task is None or split not in task.splits:
+                return None
+            part = task.split(split).head(n)
+            return data_digest(part.digest(), task.label_names)
+
+        found: str | None = self._once(("data", place, split, n), read)
+        return found
 
 
-def option(words: Sequence[str], name: str) -> str | None:
-    """What a command's words say after --name."""
-    return next((value for word, value in pairwise(words) if word == f"--{name}"), None)
-
-
-@lru_cache(maxsize=256)
-def data_digest(task: str, folder: Path | None, split: str, n: int) -> str | None:
-    """Of the first ``n`` examples of a split, as the spec of a cache holds it; None where they cannot be read here."""
-    from probekit.activations.writing.request import data_digest as digest_of
-
-    loaded = _load(task, folder)
-    if loaded is None or split not in loaded.splits:
-        return None
-    return digest_of(loaded.split(split).head(n).digest(), loaded.label_names)
-
-
-@lru_cache(maxsize=2)
-def _load(task: str, folder: Path | None) -> Task | None:
+def _load(place: Place) -> Task | None:
     try:
-        with nullcontext() if task.startswith("grammar:") else _no_network():
-            return load_task(task, folder)
+        with nullcontext() if place.task.startswith("grammar:") else _no_network():
+            return load_task(place.task, place.data_dir)
     except (ProbekitError, OSError):
         return None
 
@@ -192,21 +284,6 @@ def _no_network() -> Iterator[None]:
         yield
     finally:
         hub.HF_HUB_OFFLINE, config.HF_HUB_OFFLINE = before
-
-
-def forget() -> None:
-    """Look again at models and data, which may have changed."""
-    for kept in (digests, data_digest, _load, records, study_told):
-        kept.cache_clear()
-
-
-@lru_cache(maxsize=4096)
-def digests(folder: Path, *, random: bool) -> tuple[str, str] | None:
-    """Of weights and tokenizer, as a spec holds them; None where the folder holds no model."""
-    try:
-        return (config_digest if random else weights_digest)(folder), tokenizer_digest(folder)
-    except (ProbekitError, OSError):
-        return None
 
 
 def _in_hub_cache(model: str, revision: str | None) -> Path | None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from probekit.errors import DataError, UsageError
 from probekit.metrics import metric as metric_called
-from probekit.recipe import Read, Recipe
+from probekit.recipe import FUNCTIONS, Read, Recipe
 from probekit.rows.card import make_card, read_card
 from probekit.rows.files import read_rows, write_rows
 from probekit.rows.schema import called, layer_labels, make_rows
@@ -97,7 +97,9 @@ class Result:
             For another suffix, or a file that is not ours in the card's place.
         """
         path = Path(path)
-        recipe = self.recipe and replace(self.recipe, leaves={**self.recipe.leaves, "out": str(path)})
+        recipe = self.recipe
+        if recipe and FUNCTIONS[recipe.function].rows and not FUNCTIONS[recipe.function].inside:
+            recipe = replace(recipe, leaves={**recipe.leaves, FUNCTIONS[recipe.function].rows: str(path)})
         card = make_card(recipe, self.reads, self.seconds) if recipe else dict(self.card)
         write_rows(self.rows, path, card)
         for one, to in zip(self.predictions, self.prediction_paths(path), strict=True):

@@ -19,19 +19,19 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from probekit.activations.pooling import Pooling
-from probekit.adaptation.options import Hyperparameters, Regime, check_names
-from probekit.adaptation.search.space import check_type
+from probekit.adaptation.options import Regime, check_names
 from probekit.errors import DataError, UsageError
+from probekit.recipe import check_arguments, takes_commas
+from probekit.studies.catalogue import shipped_studies
 from probekit.toml import read_named, what_is_wrong
 
-__all__ = ["Domains", "Figure", "Information", "Probe", "Study", "Table", "Train", "read_study", "shipped_studies"]
+__all__ = ["Domains", "Figure", "Information", "Probe", "Study", "Table", "Train", "arguments_of", "read_study"]
 
 Options = dict[str, Any]
 Of = Literal["pretrained", "fine-tuned", "random"]
@@ -169,13 +169,6 @@ class Study(_Section):
     figure: list[Figure] = []
 
 
-def shipped_studies() -> dict[str, str]:
-    """The TOML texts of the studies that come with probekit, by name ("table6-small" …)."""
-    folder = files("probekit.studies") / "shipped"
-    found = {f.name.removesuffix(".toml"): f.read_text("utf-8") for f in folder.iterdir() if f.name.endswith(".toml")}
-    return dict(sorted(found.items()))
-
-
 def read_study(where: str | Path, *, models: Mapping[str, str] | None = None, changes: Sequence[str] = ()) -> Study:
     """The checked study of a TOML file, or of one that comes with probekit by its name.
 
@@ -191,21 +184,48 @@ def read_study(where: str | Path, *, models: Mapping[str, str] | None = None, ch
         study = Study.model_validate({"name": path.stem} | raw)
     except ValidationError as error:
         raise DataError(what_is_wrong(error, Study), file=path) from error
-    for block in study.train:
-        if strange := [name for name in block.models if name not in study.models]:
-            raise DataError(f"train: there is no model {strange[0]!r}; there are {', '.join(study.models)}.", file=path)
-        for regime in block.regimes:
-            options = {key: value for key, value in block.of_regime(regime).items() if key != "layers"}
-            try:
-                check_names(options)
-                for key, value in options.items():
-                    check_type(key, value)
-                Hyperparameters(**{"regime": regime, **options})
-            except UsageError as error:
-                raise DataError(f"train: {error}", file=path) from error
+    _check_training(study, path)
+    _check_options(study, path)
     if not (study.train or study.probe or study.mi or study.domains):
         raise DataError("asks for nothing; add a section such as [[probe]].", file=path)
     return study
+
+
+def _check_training(study: Study, path: Path) -> None:
+    """Raise DataError for a model that there is not, and for what training does not take."""
+    for i, block in enumerate(study.train):
+        if strange := [name for name in block.models if name not in study.models]:
+            raise DataError(f"train: there is no model {strange[0]!r}; there are {', '.join(study.models)}.", file=path)
+        for regime in block.regimes:
+            options = arguments_of("train", block.of_regime(regime))
+            try:
+                check_names(set(options) - {"layers"})
+                check_arguments("train", {**options, "regime": regime})
+            except UsageError as error:
+                raise DataError(f"train.{i}: {error}", file=path) from error
+
+
+FUNCTION = {"probe": "probe", "mi": "mi", "domains": "domains", "table": "table", "figure": "plot"}
+"""By section the public function whose options it takes."""
+
+
+def _check_options(study: Study, path: Path) -> None:
+    """Raise DataError for options that the function of a section does not take."""
+    for section, function in FUNCTION.items():
+        for i, block in enumerate(getattr(study, section)):
+            try:
+                check_arguments(function, arguments_of(function, block.options))
+            except UsageError as error:
+                raise DataError(f"{section}.{i}.options: {error}", file=path) from error
+
+
+def arguments_of(function: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a TOML file as arguments of a public function: with underscores, and commas where it takes many."""
+    told = {key.replace("-", "_"): value for key, value in options.items()}
+    return {
+        key: value.split(",") if isinstance(value, str) and takes_commas(function, key) else value
+        for key, value in told.items()
+    }
 
 
 def _change(raw: Any, change: str) -> None:

@@ -1,31 +1,24 @@
-"""The steps of a study, done: what is missing, in the order of their needs, in worker processes."""
+"""The steps of a study, done: what is missing, in the order of their needs, where a pool puts them."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import sys
-import threading
-import time
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-from probekit.errors import ProbekitError, UsageError
-from probekit.files import digest_of_content, lock, remove, slug, write
-from probekit.studies.steps import OUT, Step
+from probekit.files import slug
+from probekit.recipe import Recipe, parameters
+from probekit.studies.pools import Pool
+from probekit.studies.records import State, make_room, remove_record, state_of, write_record
+from probekit.studies.steps import Step
+from probekit.studies.worker import Ended, perform
 
-__all__ = ["Outcome", "Pool", "dask_pool", "local_pool", "open_study", "run_steps", "state_of"]
-
-Main = Callable[[Sequence[str]], int]
-WHOLE = 1 << 24
-"""Bytes of a file up to which its content is compared with what a step left; of larger ones the size."""
+__all__ = ["Outcome", "run_steps"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,53 +31,9 @@ class Outcome:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Pool:
-    """Where steps run: an executor, made again where it broke, how many steps at a time, and their GPUs."""
-
-    make: Callable[[], Executor]
-    jobs: int = 1
-    gpus: int = 0
-    close: Callable[[Executor], None] = lambda executor: executor.shutdown(wait=False, cancel_futures=True)
-
-
-def state_of(steps: Sequence[Step], out: Path) -> dict[str, tuple[str, str, float | None]]:
-    """By step "done", "again" (done once, of something else or not whole) or "new"; its digest; its seconds then."""
-    digests: dict[str, str] = {}
-    for step in steps:
-        digests[step.name] = step.digest(digests)
-    records = {step.name: _record(out, step) for step in steps}
-    same = {name for name, record in records.items() if record.get("digest") == digests[name]}
-    whole = {step.name for step in steps if step.name in same and _is_whole(out, step, records[step.name])}
-    gone = {step.name for step in steps if step.between and not any((out / leaf).exists() for leaf in step.leaves)}
-    spared = same & gone  # what is gone may stay so, until a step that is not done needs it
-    while True:
-        done: set[str] = set()
-        for step in steps:
-            if (step.name in whole or step.name in spared) and done.issuperset(step.needs):
-                done.add(step.name)
-        wanted = {need for step in steps if step.name not in done for need in step.needs}
-        if not spared & wanted:
-            break
-        spared -= wanted
-    words = {name: "done" if name in done else "again" if record else "new" for name, record in records.items()}
-    return {name: (words[name], digests[name], records[name].get("seconds")) for name in digests}
-
-
-def _is_whole(out: Path, step: Step, record: Mapping[str, Any]) -> bool:
-    """Whether all is there that a step left, and as it left it."""
-    left = record.get("left")
-    return (
-        isinstance(left, dict)
-        and all((out / path).exists() for path in step.leaves)
-        and all(_mark(out / path) == mark for path, mark in left.items())
-    )
-
-
 def run_steps(
     steps: Sequence[Step],
     out: Path,
-    main: Main,
     pool: Pool,
     *,
     begin: Callable[[Step], None] = lambda _: None,
@@ -92,242 +41,125 @@ def run_steps(
 ) -> list[Outcome]:
     """Do what is not done yet; a step that fails stops those alone that need it.
 
-    steps : each after those that it needs; out : the study's folder
-    main : runs the words of a command and returns its exit status; what it prints goes to OUT/logs/STEP.log
-    begin : called with each step that is to be done now; tell : with each outcome, when it is there
-    A step whose process dies is tried once more, alone.
+    Parameters
+    ----------
+    steps : sequence of Step
+        Each after those that it needs.
+    out : Path
+        The study's folder; what a step logs goes to ``OUT/logs/STEP.log``.
+    pool : Pool
+        Where they run. A step whose process dies is tried once more, alone.
+    begin, tell : callable
+        Called with each step that is to be done now, and with each outcome, when it is there.
+
+    Returns
+    -------
+    list of Outcome
+        In the order of the steps.
     """
-    state = state_of(steps, out)
-    by_name, outcomes = {step.name: step for step in steps}, dict[str, Outcome]()
-    order: TopologicalSorter[str] = TopologicalSorter({step.name: step.needs for step in steps})
+    run = _Run(out, pool, begin, tell, {step.name: step for step in steps}, state_of(steps, out))
+    order = TopologicalSorter({step.name: step.needs for step in steps})
     order.prepare()
-    ready: list[str] = []
-    running: dict[Future[tuple[int, float, str]], tuple[str, int]] = {}
-    died: list[str] = []
-    executor: Executor | None = None
-
-    def end(outcome: Outcome) -> None:
-        outcomes[outcome.step.name] = outcome
-        if outcome.state in ("failed", "skipped"):
-            _forget(out, outcome.step)
-        order.done(outcome.step.name)
-        tell(outcome)
-
     try:
         while order.is_active():
-            ready += order.get_ready()
-            while ready and len(running) < (1 if died else pool.jobs):
-                step = by_name[name := ready.pop(0)]
-                broken = [n for n in step.needs if outcomes[n].state in ("failed", "skipped")]
-                if lacking := step.lost(broken):
-                    end(Outcome(step, "skipped", message=f"it needs {lacking}"))
-                elif step.error:
-                    end(Outcome(step, "failed", message=step.error))
-                elif state[name][0] == "done":
-                    end(Outcome(step, "reused"))
-                else:
-                    executor = executor or pool.make()
-                    slot = min({*range(pool.jobs)} - {slot for _, slot in running.values()})
-                    lost = [path for n in broken for path in by_name[n].leaves]
-                    _make_room(out, step, state[name][1])
-                    begin(step)
-                    running[executor.submit(_perform, main, *_orders(step, out, lost, slot, pool.gpus))] = name, slot
-            if not running:
-                continue
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                name, _ = running.pop(future)
-                step = by_name[name]
-                try:
-                    status, seconds, message = future.result()
-                except OSError as error:  # a full disk, say
-                    end(Outcome(step, "failed", message=str(error)))
-                    continue
-                except Exception as error:  # the process died, or never began; on a cluster of many kinds
-                    if isinstance(error, BrokenProcessPool):
-                        executor = None
-                    if name in died:
-                        end(
-                            Outcome(
-                                step, "failed", message=f"its process died twice, perhaps for lack of memory ({error})"
-                            )
-                        )
-                    else:
-                        died.append(name)
-                        ready.append(name)
-                    continue
-                if status == 0 and (missing := [path for path in step.leaves if not (out / path).exists()]):
-                    status, message = 1, f"it left no {missing[0]}"
-                lost = [n for n in step.needs if outcomes[n].state in ("failed", "skipped")]
-                if status == 0:
-                    _write(out, step, f"without {lost}" if lost else state[name][1], seconds)
-                    message = f"without {', '.join(lost)}" if lost else ""
-                end(Outcome(step, "failed" if status else "done", seconds, message))
-                died = [other for other in died if other != name]
+            run.ready += order.get_ready()
+            for name in run.begin_ready() or run.collect():
+                order.done(name)
     finally:
-        if executor is not None:
-            pool.close(executor)
-    return [outcomes[step.name] for step in steps]
+        run.workers.close()
+    return [run.outcomes[step.name] for step in steps]
 
 
-def _orders(step: Step, out: Path, lost: Sequence[str], slot: int, gpus: int) -> tuple[list[str], str, str]:
-    """The words, with the study's folder in its place and without what is lost, the folder to run in, and the log."""
-    gone = {f"{OUT}/{path}" for path in lost} | {f"{OUT}/{Path(path).parent}" for path in lost if path[:5] == "runs/"}
-    words = [word.replace(OUT, str(out)) for word in step.words if word not in gone]
-    if gpus > 1 and words[0] in ("cache-activations", "train", "evaluate"):
-        words += ["--device", f"cuda:{slot % gpus}"]
-    return words, str(Path.cwd()), str(out / "logs" / f"{slug(step.name)}.log")
+@dataclass(slots=True)
+class _Run:
+    """What is going on: steps that could begin, those at work with their slots, and how the others ended."""
 
+    out: Path
+    pool: Pool
+    begin: Callable[[Step], None]
+    tell: Callable[[Outcome], None]
+    steps: dict[str, Step]
+    states: dict[str, State]
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    ready: list[str] = field(default_factory=list)
+    running: dict[Future[Ended], tuple[str, int, Recipe]] = field(default_factory=dict)
+    died: set[str] = field(default_factory=set)
+    executor: Executor | None = None
+    workers: ExitStack = field(default_factory=ExitStack)
 
-def _perform(main: Main, words: list[str], folder: str, log: str) -> tuple[int, float, str]:
-    """Run a command in this process, one at a time: exit status, seconds, and the last line that it said."""
-    with ALONE:
-        return _alone(main, words, folder, log)
+    def begin_ready(self) -> list[str]:
+        """Begin what can begin; names of the steps that ended at once."""
+        ended = []
+        while self.ready and len(self.running) < (1 if self.died else self.pool.jobs):
+            step = self.steps[self.ready.pop(0)]
+            if outcome := self._at_once(step):
+                ended.append(self._end(outcome))
+            else:
+                self._submit(step)
+        return ended
 
+    def _at_once(self, step: Step) -> Outcome | None:
+        """The outcome of a step of which nothing is to be done."""
+        if lacking := step.lost(self._broken(step)):
+            return Outcome(step, "skipped", message=f"it needs {lacking}")
+        if step.error:
+            return Outcome(step, "failed", message=step.error)
+        return Outcome(step, "reused") if self.states[step.name].word == "done" else None
 
-ALONE = threading.Lock()
-"""Folder, arguments and standard output are the whole process's; Dask runs steps in threads."""
+    def _broken(self, step: Step) -> list[str]:
+        return [name for name in step.needs if self.outcomes[name].state in ("failed", "skipped")]
 
+    def _submit(self, step: Step) -> None:
+        without = [path for name in self._broken(step) for path in self.steps[name].leaves]
+        recipe = step.recipe(self.out, without, absolute=self.pool.elsewhere)
+        slot = min({*range(self.pool.jobs)} - {slot for _, slot, _ in self.running.values()})
+        log = self.out / "logs" / f"{slug(step.name)}.log"
+        make_room(self.out, step, self.states[step.name].digest)
+        self.begin(step)
+        self.executor = self.executor or self.workers.enter_context(self.pool.make())
+        future = self.executor.submit(perform, recipe, str(log.absolute()), self._device(step, slot))
+        self.running[future] = step.name, slot, recipe
 
-def _alone(main: Main, words: list[str], folder: str, log: str) -> tuple[int, float, str]:
-    began = time.monotonic()
-    os.chdir(folder)
-    Path(log).parent.mkdir(parents=True, exist_ok=True)
-    before, sys.argv = sys.argv, ["probekit", *words]
-    try:
-        with (
-            Path(log).open("w", encoding="utf-8") as stream,
-            contextlib.redirect_stdout(stream),
-            contextlib.redirect_stderr(stream),
-        ):
-            try:
-                status = main(words)
-            except Exception as error:
-                status = 1
-                import traceback
+    def _device(self, step: Step, slot: int) -> dict[str, Any]:
+        """The GPU of a worker, where there are several and the function takes one."""
+        if self.pool.gpus < 2 or "device" not in parameters(step.function):
+            return {}
+        return {"device": f"cuda:{slot % self.pool.gpus}"}
 
-                traceback.print_exc()
-                stream.write(f"\n{type(error).__name__}: {error}\n")
-    finally:
-        sys.argv = before
-    said = Path(log).read_text(encoding="utf-8").strip().splitlines()
-    return status, time.monotonic() - began, said[-1].removeprefix("probekit: ") if said else ""
+    def collect(self) -> list[str]:
+        """Wait for a step; names of those that ended."""
+        return [name for future in wait(self.running, return_when=FIRST_COMPLETED).done for name in self._ended(future)]
 
+    def _ended(self, future: Future[Ended]) -> list[str]:
+        name, _, recipe = self.running.pop(future)
+        step = self.steps[name]
+        try:
+            ended = future.result()
+        except OSError as error:  # a full disk, say
+            return [self._end(Outcome(step, "failed", message=str(error)))]
+        except Exception as error:  # the process died, or never began; on a cluster of many kinds
+            if isinstance(error, BrokenProcessPool):
+                self.executor = None
+                self.workers.close()
+            if name not in self.died:
+                self.died.add(name)
+                self.ready.append(name)
+                return []
+            self.died.discard(name)
+            why = f"its process died twice, perhaps for lack of memory ({error})"
+            return [self._end(Outcome(step, "failed", message=why))]
+        self.died.discard(name)
+        missing = [path for path in step.leaves if not (self.out / path).exists()]
+        if error_told := ended.error or (f"it left no {missing[0]}" if missing else ""):
+            return [self._end(Outcome(step, "failed", ended.seconds, error_told))]
+        without = self._broken(step)
+        write_record(self.out, step, self.states[name].digest, recipe, ended.seconds, without)
+        told = f"without {', '.join(without)}" if without else ""
+        return [self._end(Outcome(step, "done", ended.seconds, told))]
 
-# what is done -----------------------------------------------------------------------------------------------------
-
-
-def _record(out: Path, step: Step) -> dict[str, Any]:
-    try:
-        found = json.loads((out / "steps" / f"{slug(step.name)}.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _begun(out: Path, step: Step) -> Path:
-    """Holds the digest of what a step that is not done was begun as, or left before."""
-    return out / "steps" / f"{slug(step.name)}.begun"
-
-
-def _make_room(out: Path, step: Step, digest: str) -> None:
-    """Remove what a step left of something else; what it began of the same it goes on with."""
-    begun = _begun(out, step)
-    before = begun.read_text(encoding="utf-8").strip() if begun.exists() else digest
-    if before != digest or _record(out, step):
-        for leaf in step.leaves:
-            path = out / (Path(*Path(leaf).parts[:2]) if leaf.startswith("runs/") else leaf)
-            remove(path)
-    _forget(out, step)
-    begun.parent.mkdir(parents=True, exist_ok=True)
-    begun.write_text(digest, encoding="utf-8")
-
-
-def _forget(out: Path, step: Step) -> None:
-    """Take away the record of a step that is no longer done."""
-    if digest := _record(out, step).get("digest"):
-        _begun(out, step).write_text(str(digest), encoding="utf-8")
-    (out / "steps" / f"{slug(step.name)}.json").unlink(missing_ok=True)
-
-
-def _write(out: Path, step: Step, digest: str, seconds: float) -> None:
-    path = out / "steps" / f"{slug(step.name)}.json"
-    told = {
-        "step": step.name, "digest": digest, "seconds": round(seconds, 1),
-        "command": ["probekit", *(word.replace(OUT, str(out)) for word in step.words)],
-        "left": {leaf: _mark(out / leaf) for leaf in step.leaves},
-    }  # fmt: skip
-    write(path, json.dumps(told, indent=1) + "\n")
-    _begun(out, step).unlink(missing_ok=True)
-
-
-def _mark(path: Path) -> str | None:
-    """By what a file is known again: its size, and the digest of a small one."""
-    try:
-        size = path.stat().st_size
-        return f"{size}" if size > WHOLE else f"{size} {digest_of_content(path)}"
-    except OSError:
-        return None
-
-
-@contextlib.contextmanager
-def open_study(out: Path) -> Iterator[None]:
-    """Hold the folder of a study; raises UsageError where another process runs it."""
-    out.mkdir(parents=True, exist_ok=True)
-    busy = UsageError(f"another process runs the study in {out}; wait for it, or give another --out.")
-    with lock(out / ".lock", busy):
-        yield
-
-
-# processes ----------------------------------------------------------------------------------------------------------
-
-
-def local_pool(jobs: int) -> Pool:
-    """Worker processes on this machine, which share its cores, and its GPUs if there are several."""
-    if jobs < 1:
-        raise UsageError(f"--jobs is {jobs}; it must be 1 or more.")
-    import torch
-    from loky.process_executor import ProcessPoolExecutor
-
-    # a worker that has grown is replaced between two steps, which is well
-    warnings.filterwarnings("ignore", message="A worker was restarted", category=UserWarning)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads = {} if jobs == 1 else dict.fromkeys(("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"), str(max(1, cores // jobs)))
-
-    def make() -> Executor:
-        return ProcessPoolExecutor(jobs, env=threads, initializer=_follow, initargs=(os.getpid(),), timeout=None)
-
-    def close(executor: Any) -> None:
-        executor.shutdown(wait=True, kill_workers=True)
-
-    return Pool(make, jobs, torch.cuda.device_count(), close)
-
-
-def _follow(parent: int) -> None:
-    """End with the process that runs the study, so that no worker goes on writing after it was killed."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def dask_pool(address: str, *, seconds: float = 20.0) -> Pool:
-    """The workers of a Dask cluster, which see the folders of this machine under the same names.
-
-    address : of its scheduler, such as "tcp://host:8786", which has so many seconds to answer
-    Raises ProbekitError where none answers, and where it has no workers.
-    """
-    try:
-        from distributed import Client
-    except ImportError:
-        raise UsageError("--backend dask wants the package distributed: pip install 'probekit[dask]'.") from None
-    try:
-        client = Client(address, timeout=seconds)
-    except (OSError, TimeoutError, ValueError) as error:
-        raise ProbekitError(f"no Dask scheduler answers at {address} ({error}).") from error
-    jobs = len(client.nthreads())
-    if not jobs:
-        raise ProbekitError(f"the Dask scheduler at {address} has no workers.")
-    return Pool(lambda: client.get_executor(pure=False, retries=0), jobs, 0, lambda executor: client.close())
+    def _end(self, outcome: Outcome) -> str:
+        self.outcomes[outcome.step.name] = outcome
+        if outcome.state in ("failed", "skipped"):
+            remove_record(self.out, outcome.step)
+        self.tell(outcome)
+        return outcome.step.name

@@ -22,11 +22,11 @@ from probekit.cli import main
 from probekit.errors import UsageError
 from probekit.provenance.clean import delete
 from probekit.provenance.inventory import What, results
-from probekit.rows import evidence, make_rows, write_rows
+from probekit.rows import make_rows, write_rows
 from probekit.studies.file import read_study
 from probekit.studies.plan import study_steps
-from probekit.studies.runner import Pool
-from probekit.studies.study import run_study
+from probekit.studies.pools import Pool
+from probekit.studies.run import PlannedStudy, run_study
 from probekit.tasks.task import Example, Split, Task, TaskKind
 
 ENDED = subprocess.Popen([sys.executable, "-c", ""])
@@ -46,8 +46,15 @@ def make(model, out, **options):
         return cache.path
 
 
+def without_recipe(path):
+    """A cache as versions before 0.2 left it: it does not say where its model and its data were."""
+    with h5py.File(path, "r+") as f:
+        del f.attrs["recipe"]
+
+
 def kinds(folder, *models):
-    return {i.path.relative_to(folder).as_posix(): (i.kind, i.what and str(i.what)) for i in results(folder, models)}
+    found = results(folder, model=models)
+    return {i.path.relative_to(folder).as_posix(): (i.kind, i.what and str(i.what)) for i in found}
 
 
 def interrupted(model, out):
@@ -66,10 +73,11 @@ def interrupted(model, out):
 def folder(tmp_path, tiny_bert):
     """One of each."""
     make(tiny_bert, tmp_path / "a.h5")
+    without_recipe(tmp_path / "a.h5")
     interrupted(tiny_bert, tmp_path / "b.h5")
     (tmp_path / "c.h5").write_bytes((tmp_path / "a.h5").read_bytes()[:5000])
     journal_path(tmp_path / "gone.h5").write_text('{"structure": "0"}\n')
-    write_rows(ROWS, tmp_path / "below" / "rows.parquet", evidence(command="probekit mi a.h5"))
+    write_rows(ROWS, tmp_path / "below" / "rows.parquet", {"words": "probekit mi a.h5"})
     (tmp_path / "below" / "notes.txt").write_text("mine")
     return tmp_path
 
@@ -117,7 +125,7 @@ def test_the_command_makes_the_same_cache_again(tmp_path, tiny_bert, options):
     path = make(tiny_bert, tmp_path / "a b.h5", **options)
     with ActivationCache(path) as cache:
         wanted = cache.spec_id
-    (item,) = results(tmp_path, [tiny_bert])
+    (item,) = results(tmp_path, model=[tiny_bert])
     assert item.what is What.CACHES
     assert delete(item) == ""
     assert list(tmp_path.iterdir()) == []
@@ -131,7 +139,9 @@ def test_a_cache_is_kept_whose_sources_are_not_known(tmp_path, tiny_model):
     own = Task("mine", TaskKind.CLASSIFICATION, {"dev": Split("dev", (Example("0", "the cat", 0),))}, ("a", "b"), ())
     make(bert, tmp_path / "a.h5")
     make(bert, tmp_path / "own.h5", task=own, limit=None)
-    why = {i.path.name: i.why for i in results(tmp_path, [other], verify=True)}
+    assert results(tmp_path)[0].what is What.CACHES  # it says itself where its model is
+    without_recipe(tmp_path / "a.h5")
+    why = {i.path.name: i.why for i in results(tmp_path, model=[other], verify=True)}
     assert why == {
         "a.h5": "the folder of its model is not known (--model)",
         "own.h5": "its task goes by no name that finds its data",
@@ -142,6 +152,7 @@ def test_a_cache_is_kept_whose_sources_are_not_known(tmp_path, tiny_model):
 
 def test_the_models_of_the_hub_are_known_by_their_files(tmp_path, tiny_bert, tiny_model, monkeypatch):
     make(tiny_bert, tmp_path / "a.h5", model_name="org/bert")
+    without_recipe(tmp_path / "a.h5")
     here = {"org/bert": tiny_model("roberta") / "config.json"}
     monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda m, *_, **__: str(here[m]))
     assert results(tmp_path)[0].what is What.CACHES  # by its name
@@ -159,9 +170,11 @@ def test_a_cache_is_kept_whose_data_are_not_here_as_they_were(tmp_path, tiny_ber
     (tmp_path / "data" / "mrpc").mkdir()
     (cola / "dev.tsv").write_text(COLA)
     make(tiny_bert, caches / "a.h5", task="cola", limit=None, data_dir=cola)
+    assert results(caches)[0].what is What.CACHES  # it says itself where its data are
+    without_recipe(caches / "a.h5")
 
     def found(data_dir):
-        (item,) = results(caches, [tiny_bert], data_dir)
+        (item,) = results(caches, model=[tiny_bert], data_dir=data_dir)
         return item.what or item.why
 
     asked = []
@@ -177,7 +190,7 @@ def test_a_cache_is_kept_whose_data_are_not_here_as_they_were(tmp_path, tiny_ber
     assert asked == [(True, True)] * 2
     assert huggingface_hub.constants.HF_HUB_OFFLINE is datasets.config.HF_HUB_OFFLINE is False
     assert found(tmp_path / "data") is found(cola) is What.CACHES
-    (item,) = results(caches, [tiny_bert], tmp_path / "data")
+    (item,) = results(caches, model=[tiny_bert], data_dir=tmp_path / "data")
     (cola / "dev.tsv").write_text(COLA.replace("rode", "take"))  # as long as it was
     assert found(tmp_path / "data") == found(cola) == "its data are not what they were"
     (cola / "dev.tsv").write_text(COLA + COLA.replace("gj04", "more"))
@@ -203,14 +216,14 @@ def test_links_are_neither_followed_nor_deleted(folder, tmp_path_factory, tiny_b
     assert {name for name, (kind, _) in found.items() if kind == "link"} == {
         "gone.h5.journal", "link.h5", "loop", "there",
     }  # fmt: skip
-    for item in results(folder, [tiny_bert]):
+    for item in results(folder, model=[tiny_bert]):
         if item.what:
             assert delete(item) == ""
     assert sorted(p.name for p in outside.iterdir()) == ["journal", "x.h5"]
 
 
 def test_what_is_being_written_is_left(folder, tiny_bert):
-    found = {i.path.name: i for i in results(folder, [tiny_bert])}
+    found = {i.path.name: i for i in results(folder, model=[tiny_bert])}
     writer = "import fcntl, sys; f = open(sys.argv[1], 'a'); fcntl.flock(f, 2); print('has', flush=True); input()"
     for name in ("a.h5", "b.h5"):
         lock = journal_path(folder / name)
@@ -220,7 +233,7 @@ def test_what_is_being_written_is_left(folder, tiny_bert):
             assert process.stdout.readline() == "has\n"
             item = found.get(name) or found[f"{name}.partial"]
             assert "another process" in delete(item)  # it began after we had looked
-            now = next(i for i in results(folder, [tiny_bert]) if i.path.name.startswith(name))
+            now = next(i for i in results(folder, model=[tiny_bert]) if i.path.name.startswith(name))
             assert (now.what, now.why) == (None, "another process is writing it")
             process.communicate("\n")
     assert (folder / "a.h5").exists()
@@ -228,7 +241,7 @@ def test_what_is_being_written_is_left(folder, tiny_bert):
 
 
 def test_what_has_changed_since_is_left(folder, tiny_bert):
-    found = {i.path.name: i for i in results(folder, [tiny_bert])}
+    found = {i.path.name: i for i in results(folder, model=[tiny_bert])}
     make(tiny_bert, folder / "b.h5")  # goes on, and ends
     assert delete(found["b.h5.partial"]) == "it has changed meanwhile"
     make(tiny_bert, folder / "a.h5", limit=9, overwrite=True)
@@ -243,7 +256,7 @@ def test_a_cache_goes_without_the_unfinished_one_beside_it(folder, tiny_bert):
     interrupted_over = folder / "a.h5"
     partial_path(interrupted_over).write_bytes(partial_path(folder / "b.h5").read_bytes())
     journal_path(interrupted_over).write_bytes(journal_path(folder / "b.h5").read_bytes())
-    item = next(i for i in results(folder, [tiny_bert]) if i.path == interrupted_over)
+    item = next(i for i in results(folder, model=[tiny_bert]) if i.path == interrupted_over)
     assert delete(item) == ""
     assert not interrupted_over.exists()
     assert partial_path(interrupted_over).exists()
@@ -257,8 +270,8 @@ PID, THREAD = ENDED.pid, 140_123_456_789_012
 
 def left_by(pid, folder, tiny_bert):
     """What a process of this number leaves that is killed before it renames: names and what our writers write."""
-    write_rows(ROWS, folder / "x.parquet", evidence(command="probekit mi a.h5"))
-    write_rows(ROWS, folder / "x.csv", evidence(command="probekit mi a.h5"))
+    write_rows(ROWS, folder / "x.parquet", {"words": "probekit mi a.h5"})
+    write_rows(ROWS, folder / "x.csv", {"words": "probekit mi a.h5"})
     ends = ("parquet", "csv", "parquet.json", "csv.json")
     made = [folder / f".x.{end}.{pid}-{THREAD}" for end in ends]
     for end, to in zip(ends, made, strict=True):
@@ -325,8 +338,13 @@ def run(tmp_path, trained):
 def test_checkpoints_and_their_caches(run, monkeypatch):
     folder = run.parent.parent
     card = json.loads((run / "probekit.json").read_text())
-    assert kinds(folder) == {"runs/one": ("run", None)}  # its command is pytest's
-    (run / "probekit.json").write_text(json.dumps(card | {"command": "probekit train --out runs/one"}))
+    unknown = {key: value for key, value in card.items() if key != "recipe"} | {"command": "train.py --fast"}
+    (run / "probekit.json").write_text(json.dumps(unknown))
+    assert kinds(folder) == {"runs/one": ("run", None)}  # nobody knows how it was made
+    old = unknown | {"command": "probekit train --task grammar:sentiment --model m --out runs/one"}
+    (run / "probekit.json").write_text(json.dumps(old))
+    assert kinds(folder) == {"runs/one": ("run", "checkpoints")}
+    (run / "probekit.json").write_text(json.dumps(card))
     make(run / "step-1", folder / "step.h5")
     found = {i.path.name: i for i in results(folder)}
     assert found["step.h5"].what is What.CACHES  # its model is here
@@ -377,8 +395,8 @@ def study(tmp_path, tiny_bert):
     (tmp_path / "dev.tsv").write_text("\n".join(["text\tlabel", *lines]) + "\n")
     (tmp_path / "study.toml").write_text(STUDY.format(model=tiny_bert, folder=tmp_path))
     asked = read_study(tmp_path / "study.toml")
-    ended = run_study(asked, study_steps(asked), tmp_path / "one", main, Pool(Here))
-    assert {outcome.state for outcome in ended} == {"done"}, ended
+    ended = run_study(PlannedStudy(asked, tmp_path / "one", tuple(study_steps(asked))), Pool(Here))
+    assert {outcome.state for outcome in ended.outcomes} == {"done"}, ended.outcomes
     return (tmp_path / "one").rename(tmp_path / "moved")
 
 

@@ -1,22 +1,27 @@
 """Rows made again from their cards: the comparison against constructed rows, and cards that are not to be trusted."""
 
+import inspect
 import json
 import math
 import re
-import shlex
-from typing import get_type_hints
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
-import typer
 
-from probekit.cli import app, main
+import probekit
+from probekit.cli import main
 from probekit.errors import DataError, UsageError
-from probekit.provenance.reproduce import COMMANDS, compare_rows, read_any_card, unread, words_of
-from probekit.rows import evidence, make_rows, read_card, read_rows, write_rows
-
-CLI = typer.main.get_command(app)
+from probekit.provenance import reproduce as module
+from probekit.provenance.cards import DROPPED, READS, elsewhere, read_any_card, unread
+from probekit.provenance.comparison import compare_rows
+from probekit.provenance.old_cards import recipe_of_command
+from probekit.recipe import FUNCTIONS, hints, parameters
+from probekit.rows import make_rows, read_card, read_rows, write_rows
 
 
 def rows(**change):
@@ -83,13 +88,13 @@ def test_rows_that_are_missing_and_new():
 
 
 def turned(command, tmp_path):
-    return words_of({"command": command}, CLI, tmp_path / "scratch", tmp_path)
+    return elsewhere(recipe_of_command(f"probekit {command}"), tmp_path / "scratch", tmp_path)
 
 
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("probekit probe a b; rm -rf /", "does not understand|no such option: -r"),
+        ("probekit probe a b; rm -rf /", "no such option: -rf"),
         ("probekit probe a b --out x.parquet; touch y", "writes no rows"),
         ("python -c 'import os'", "made by a program, not by a command of probekit"),
         ("/bin/sh -c probekit", "made by a program"),
@@ -108,75 +113,132 @@ def turned(command, tmp_path):
         ("probekit --version", "asks for help, or for the version"),
         ("probekit mdl a.h5 /etc/b --out x.parquet", "does not understand /etc/b"),
         ("probekit probe 'a b --out x.parquet", "cannot be read"),
+        ("probekit probe a b --out x.parquet --folds many", "folds is 'many'"),
+        ("probekit probe a b --balanced=/etc/x --out x.parquet", "takes no value"),
+        ("probekit probe a b --folds", "ends with --folds"),
+        (" ", "tells no command"),
+        (3, "tells no command"),
     ],
 )
-def test_commands_that_are_refused(command, message, tmp_path):
+def test_commands_of_old_cards_that_are_refused(command, message, tmp_path):
     with pytest.raises(UsageError, match=f"(?i){message}"):
-        turned(command, tmp_path)
+        elsewhere(recipe_of_command(command), tmp_path / "scratch", tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+PROBE = {"train": "a.h5", "dev": "b.h5"}
+NESTED = {"function": "probe", "arguments": PROBE, "leaves": {"out": "/etc/x.parquet"}}
+OUT = {"leaves": {"out": "x.parquet"}}
+
+
+def of(leaves=OUT["leaves"], function="probe", **more):
+    return {"function": function, "arguments": {**PROBE, **more}, "leaves": leaves}
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ({"function": "os.system", "arguments": {"command": "touch x"}, **OUT}, "no function 'os.system'"),
+        ({"function": "clean", "arguments": {"folder": "/"}, **OUT}, "no function 'clean'"),
+        ({"function": ["probe"], "arguments": PROBE, **OUT}, "no function"),
+        ({"function": "plot", "arguments": {"kind": "layers"}, "leaves": {"out": ["/etc/x.pdf"]}}, "not run again"),
+        ({"function": "cache_activations", "arguments": {"model": "m", "task": "t"}, **OUT}, "is not run again"),
+        (of(__class__="x"), "takes no '__class__'"),
+        (of(_cache="x"), "takes no '_cache'"),
+        (of(options={"folds": 3}), "takes no 'options'"),
+        (of(progress="print"), "takes no 'progress'"),
+        (of(out="/etc/x.parquet"), "takes no 'out'"),
+        ({"function": "probe", "arguments": PROBE, "defaults": {"out": "/etc/x.parquet"}, **OUT}, "takes no 'out'"),
+        (of({"train": "x"}), "takes no 'train'"),
+        (of({"out": ["/etc/x.parquet"]}), "which is no path"),
+        (of({"out": {"a": 1}}), "which is no path"),
+        (of({"out": "x\0.parquet"}), "which is no path"),
+        (of({"out": "/etc/passwd"}), "writes no rows"),
+        (of({"out": ".."}), "writes no rows"),
+        (of({}), "writes no rows"),
+        ({"function": "probe", "arguments": {"train": "a.h5"}, **OUT}, "probe wants dev"),
+        (of(folds="many"), "folds is 'many'"),
+        (of(folds=1e400), "folds is inf"),
+        (of(layers={"a": 1}), "layers is"),
+        (of(train={"object": "os"}), "an object of Python"),
+        (of(train=7), "train is 7"),
+        (of(train={"recipe": {"function": "train"}}), "train gives no result"),
+        (of(train={"recipe": {"function": "report"}}), "gives no result"),
+        (of(train={"recipe": {"function": "evaluate", "arguments": {"run": "r"}}}), "gives no result"),
+        (of(train={"recipe": {**NESTED, "arguments": {}}}), "probe wants"),
+        (of(train={"recipe": of(train={"recipe": {"function": "demo"}})}), "demo gives no result"),
+        ({"function": "probe", "arguments": [1], **OUT}, "no recipe"),
+        ([], "no recipe"),
+        (None, "no recipe"),
+        ("probekit probe a b", "no recipe"),
+    ],
+)
+def test_strangers_recipes_that_are_refused(told, message, tmp_path):
+    (tmp_path / "r.parquet").touch()
+    (tmp_path / "r.parquet.json").write_text(json.dumps({"recipe": told, "rows": {"file": "r.parquet"}}))
+    with pytest.raises(UsageError, match=message):
+        elsewhere(read_any_card(tmp_path / "r.parquet").recipe, tmp_path / "scratch", tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["r.parquet", "r.parquet.json"]
 
 
 @pytest.mark.parametrize(
     ("command", "written"),
     [
-        ("probe a.h5 '$(touch x)' --out /etc/x.csv", {"--out": "out/x.csv"}),
-        ("-v mi a.h5 --out=a.csv --out ../../x.parquet", {"--out": "out/x.parquet"}),
-        ("domains a=/t --counts /etc/c.parquet --out r.csv", {"--out": "out/r.csv", "--counts": "counts/c.parquet"}),
+        ("probe a.h5 '$(touch x)' --out /etc/x.csv", {"out": "out/x.csv"}),
+        ("-v mi a.h5 --out=a.csv --out ../../x.parquet", {"out": "out/x.parquet"}),
+        ("domains a=/t --counts /etc/c.parquet --out r.csv", {"out": "out/r.csv", "counts": "counts/c.parquet"}),
         (
-            "train --task t --model m --caches /etc --out /r/one --report-to wandb",
-            {"--out": "out/one", "--caches": "caches/etc"},
+            "train --task t --model m --regime feature-extraction --caches /etc --out /r/one --report-to wandb",
+            {"out": "out/one", "caches": "caches/etc"},
         ),
-        ("train --task t --model m --out ..", {"--out": "out/*"}),
-        ("search paper/fine-tune", {"--out": "out/out"}),
-        ("demo", {"--figures": "figures/figures", "--caches": "caches/caches"}),
+        ("train --task t --model m --regime feature-extraction --out x", {"out": "out/x", "caches": "caches/caches"}),
+        ("train --task t --model m --out ..", {"out": "out/*"}),
+        ("search paper/fine-tune", {"out": "out/out"}),
+        ("demo", {"figures": "figures/figures", "caches": "caches/caches"}),
     ],
 )
 def test_all_that_is_written_goes_elsewhere(command, written, tmp_path):
-    words, made = turned(f"probekit {command}", tmp_path)
-    options = dict(word.split("=", 1) for word in words if word.startswith("--") and "=" in word)
-    for name, place in written.items():
-        assert options.pop(name) == str(tmp_path / "scratch" / place.replace("*", tmp_path.parent.name))
-    assert not [value for value in options.values() if "/etc" in value]
-    assert "--report-to" not in options
+    recipe, made = turned(command, tmp_path)
+    places = {key: place.replace("*", tmp_path.parent.name) for key, place in written.items()}
+    assert recipe.leaves == {key: str(tmp_path / "scratch" / place) for key, place in places.items()}
+    assert " /etc" not in str(recipe)
+    assert not set(DROPPED) & set(recipe.arguments)
     assert made.is_relative_to(tmp_path / "scratch")
     assert not (tmp_path / "scratch").exists()
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("words", "arguments"),
     [
-        ["probe", "a.h5", "--layers", "0,6", "b c.h5", "--balanced", "--seed", "3", "--out", "x.parquet"],
-        ["domains", "a=x", "--explain", "a,b", "--explain", "-x,y", "--cased", "--out", "x.csv", "--", "-b=y"],
-        ["train", "--task", "t", "--model", "m", "--no-group", "--mix", "--warmup=.2", "--out", "runs/x"],
+        (
+            "probe a.h5 --layers 0,6,final_norm 'b c.h5' --balanced --penalties 0.1,1 --seed 3 --out x.parquet",
+            {"train": "a.h5", "dev": "b c.h5", "layers": [0, 6, "final_norm"], "balanced": True, "seed": 3}
+            | {"penalties": [0.1, 1.0]},
+        ),
+        (
+            "train --task t --model m --no-group --mix --warmup=.2 --out runs/x",
+            {"task": "t", "model": "m", "group": False, "mix": True, "warmup": 0.2},
+        ),
     ],
 )
-def test_everything_else_stays_as_it_was(words, tmp_path):
-    """The words that are put together again mean to the command's parser what the card's words mean."""
-    again, _ = turned(shlex.join(["probekit", *words]), tmp_path)
-    command = CLI.get_command(CLI.context_class(CLI), words[0])
-
-    def parsed(words):
-        found, rest, order = command.make_parser(command.context_class(command)).parse_args(list(words[1:]))
-        assert not rest
-        return {p.name: found[p.name] for p in order} | {"out": None}
-
-    assert again[0] == words[0]
-    assert parsed(again) == parsed(words)
+def test_everything_else_stays_as_it_was(words, arguments, tmp_path):
+    recipe, _ = turned(words, tmp_path)
+    assert recipe.arguments == arguments
+    assert recipe.function == words.split()[0]
 
 
 READ = {
-    "probe": {"caches", "pooling", "layers", "metrics", "estimator", "penalties", "choose_by"},
+    "probe": {"train", "dev", "more", "pooling", "layers", "metrics", "estimator", "penalties", "choose_by"},
     "mdl": {"train", "code", "pooling", "layers"},
     "mi": {"caches", "estimator", "pooling", "layers"},
     "compare": {"first", "second", "against", "metric", "correction", "tails"},
-    "summary": {"tables", "metric"},
+    "summary": {"first", "more", "metric"},
     "domains": {
         "sources", "task", "data_dir", "split", "measure", "stop_words", "tokenizer", "document", "field", "explain",
     },
     "train": {
-        "task", "model", "regime", "data_dir", "train", "dev", "test", "head", "pooling", "pairs", "layers",
-        "optimizer", "schedule", "unfreezing", "dtype", "keep", "save_at", "model_name", "run_name", "revision",
-        "device",
+        "task", "model", "data_dir", "train", "dev", "test", "head", "pooling", "pairs", "layers", "save_at",
+        "model_name", "run_name", "variant", "revision", "device",
     },
     "search": {"space", "task", "model", "data_dir", "test", "device"},
     "demo": set(),
@@ -186,57 +248,51 @@ READ = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_no_option_that_might_write_is_overlooked(name):
-    """A new option that takes words must be told here to be read only, or in COMMANDS to be written."""
-    (command,) = (c.callback for c in app.registered_commands if c.name == name)
+@pytest.mark.parametrize("name", [name for name, function in FUNCTIONS.items() if function.rows])
+def test_no_argument_that_might_write_is_overlooked(name):
+    """A new argument that takes words must be told here to be read only, or in FUNCTIONS to be written."""
+    declared = hints(name)
     takes = {
-        key for key, kind in get_type_hints(command).items() if {"str", "Path"} & set(re.findall(r"\w+", str(kind)))
-    }
-    makes = COMMANDS[name]
-    assert set(makes.reads) <= READ[name]
-    assert takes - READ[name] == {makes.rows, *makes.asked, *makes.always, *makes.dropped}
+        key for key in parameters(name)
+        if {"str", "Path", "Any"} & set(re.findall(r"\w+", inspect.formatannotation(declared.get(key, "Any"))))
+    }  # fmt: skip
+    assert set(READS.get(name, ())) <= READ[name]
+    assert takes - READ[name] - {"progress", "watcher", *DROPPED} == set(FUNCTIONS[name].writes)
 
 
 def test_cards_that_are_none(tmp_path):
+    (tmp_path / "r.csv").touch()
     for text, message in {
         "{": "no evidence card",
         "[]": "no evidence card",
+        "[" * 100_000: "no evidence card",
+        '{"rows": ' + "9" * 5000 + "}": "no evidence card",
         '{"command": "x"}': "no evidence card",
         '{"command": 3, "rows": {"file": "r.csv"}}': "tells no command",
-        '{"command": "x", "rows": {"file": "../r.csv"}}': "are not beside it",
+        '{"recipe": 3, "rows": {"file": "r.csv"}}': "this is no recipe",
+        '{"command": "x", "rows": {"file": "../q.csv"}}': "are not beside it",
     }.items():
         (tmp_path / "r.json").write_text(text)
         with pytest.raises((DataError, UsageError), match=message):
             read_any_card(tmp_path / "r.json")
+    with (tmp_path / "r.json").open("wb") as file:
+        file.truncate(1 << 27)
+    with pytest.raises(DataError, match="no evidence card: it is larger"):
+        read_any_card(tmp_path / "r.json")
     with pytest.raises(DataError, match="no such evidence card"):
         read_any_card(tmp_path / "none.parquet")
 
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory, tiny_bert):
-    """Caches, and the rows of mdl on one of them, whose card's command is the one that was given."""
+    """Caches, and the rows of a probe of them."""
     folder = tmp_path_factory.mktemp("result")
     for split in ("train", "dev"):
-        words = ["--model", str(tiny_bert), "--task", "grammar:sentiment", "--split", split, "--limit", "40"]
-        assert main(["cache-activations", *words, "--out", str(folder / f"{split}.h5")]) == 0
-    words = [
-        "probe",
-        "train.h5",
-        "dev.h5",
-        "--layers",
-        "0,3",
-        "--controls",
-        "1",
-        "--resamples",
-        "50",
-        "--out",
-        "r.parquet",
-    ]
+        out = folder / f"{split}.h5"
+        probekit.cache_activations(tiny_bert, "grammar:sentiment", split, limit=40, out=out).close()
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr("sys.argv", ["probekit", *words])
-        assert main(words) == 0
+        probekit.probe("train.h5", "dev.h5", layers=[0, 3], controls=1, resamples=50, out="r.parquet")
     return folder
 
 
@@ -244,11 +300,11 @@ def result(tmp_path_factory, tiny_bert):
 def card(result, tmp_path):
     """Its own copy of the rows, and ``write(**change)`` for the card."""
     write_rows(read_rows(result / "r.parquet"), path := tmp_path / "r.parquet", read_card(result / "r.parquet"))
+    beside = path.with_name("r.parquet.json")
 
     def write(**change):
-        told = json.loads(path.with_suffix(".json").read_text())
-        path.with_suffix(".json").write_text(json.dumps(told | change))
-        return path.with_suffix(".json")
+        beside.write_text(json.dumps(json.loads(beside.read_text()) | change))
+        return beside
 
     return write
 
@@ -264,9 +320,79 @@ def test_rows_are_reproduced_to_the_bit(result, card, tmp_path, capfd):
     status, said = run(capfd, card(), "--from", result, "--out", tmp_path / "again")
     assert "reproduced to the bit" in said
     assert status == 0
-    assert said.partition("Largest")[0].endswith("-- train.h5 dev.h5 ")  # and nothing is otherwise
+    assert said.partition("Largest")[0].endswith("/again/out/r.parquet ")  # and nothing is otherwise
     assert (tmp_path / "again" / "out" / "r.parquet").is_file()
     assert before == {p: p.read_bytes() for p in result.iterdir()}
+
+
+WAYS = {
+    "script": "import probekit\nprobekit.probe('train.h5', 'dev.h5', layers=[0, 3], controls=1, out='r.parquet')",
+    "command": "probe train.h5 dev.h5 --layers 0,3 --controls 1 --out r.parquet",
+}
+
+
+def made_by(way, folder):
+    if way == "notebook":
+        import nbclient
+        import nbformat
+
+        cell = nbformat.v4.new_code_cell(WAYS["script"])
+        notebook = nbformat.v4.new_notebook(cells=[cell])
+        nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(folder)}}).execute()
+        return
+    words = ["-c", WAYS["script"]] if way == "script" else ["-m", "probekit", *WAYS["command"].split()]
+    subprocess.run([sys.executable, *words], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_a_script_a_notebook_and_a_command_leave_the_same_card(result, tmp_path, capfd):
+    pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    cards = {}
+    for way in ("script", "command", "notebook"):
+        (folder := tmp_path / way).mkdir()
+        for split in ("train", "dev"):
+            (folder / f"{split}.h5").write_bytes((result / f"{split}.h5").read_bytes())
+        made_by(way, folder)
+        status, said = run(capfd, folder / "r.parquet", "--from", folder)
+        assert (status, "reproduced to the bit" in said) == (0, True), said
+        told = json.loads((folder / "r.parquet.json").read_text())
+        cards[way] = {key: value for key, value in told.items() if key not in ("seconds", "created")}
+    assert cards["script"] == cards["command"] == cards["notebook"]
+
+
+@pytest.mark.parametrize(
+    ("off", "elsewhere", "tolerance", "verdict"),
+    [
+        (0.0, False, None, "to the bit"),
+        (0.0, True, None, "to the bit"),
+        (3e-8, True, None, "to rounding"),
+        (3e-8, False, None, "different"),  # the same processor and libraries: something else is wrong
+        (1e-3, True, None, "different"),
+        (1e-3, True, 1e-2, "within the tolerance"),
+        (1e-3, False, 1e-2, "within the tolerance"),
+        (1e-3, True, 1e-4, "different"),
+    ],
+)
+def test_the_verdicts(off, elsewhere, tolerance, verdict):
+    found = compare_rows(rows(), rows(value=[0.5, 0.75 + off, 0.3]))
+    assert module._verdict(found, tolerance, SimpleNamespace(elsewhere=elsewhere)) == verdict
+
+
+def test_another_processor_is_told(result, card, tmp_path, capfd):
+    told = json.loads(card().read_text())
+    path = card(machine=told["machine"] | {"processor": "Z80"}, versions=told["versions"] | {"numpy": "0.9"}, git="abc")
+    changed = read_rows(tmp_path / "r.parquet")
+    changed.loc[0, "value"] += 2**-26
+    changed.to_parquet(tmp_path / "r.parquet", index=False)
+    status, said = run(capfd, path, "--from", result)
+    assert "is not the file that the card was written for" in said
+    assert "numpy was 0.9, is " in said
+    assert "the processor was Z80, is " in said
+    assert "the revision of the code was abc, is " in said
+    assert "reproduced to rounding, of another processor or library: the largest difference is 1.49e-08." in said
+    assert status == 0
 
 
 @pytest.mark.slow
@@ -275,12 +401,8 @@ def test_rows_changed_by_hand(result, card, tmp_path, capfd):
     changed = read_rows(tmp_path / "r.parquet")
     changed.loc[0, "value"] += 0.125
     changed.to_parquet(tmp_path / "r.parquet", index=False)
-    told = {"versions": {"numpy": "0.9"}, "git": "abc"}
-    status, said = run(capfd, card(**told), "--from", result)
-    assert "is not the file that the card was written for" in said
-    assert "numpy was 0.9, is " in said
-    assert "revision of the folder was abc, is None" in said
-    assert "not reproduced to the bit" in said
+    status, said = run(capfd, path, "--from", result)
+    assert "different: not reproduced to the bit" in said
     assert "0.125" in said
     assert status == 1
     assert run(capfd, path, "--from", result, "--tolerance", "0.126")[0] == 0
@@ -290,8 +412,8 @@ def test_caches_that_are_missing_or_others(result, card, tmp_path, capfd):
     assert main(["reproduce", str(card()), "--from", str(tmp_path)]) == 2
     said = capfd.readouterr()
     assert "there is no cache train.h5 in" in said.err
-    assert "it was made by probekit cache-activations --model" in said.out
-    assert "--task grammar:sentiment --split dev --limit 40" in said.out
+    assert "it was made by probekit cache-activations" in said.out
+    assert "grammar:sentiment" in said.out
     for a, b in (("train", "dev"), ("dev", "train")):
         (tmp_path / f"{a}.h5").write_bytes((result / f"{b}.h5").read_bytes())
     status, said = run(capfd, card(), "--from", tmp_path, "--plan")
@@ -299,37 +421,56 @@ def test_caches_that_are_missing_or_others(result, card, tmp_path, capfd):
     assert status == 0
     (tmp_path / "dev.h5").write_bytes(b"no cache")
     assert "is not an HDF5 file" in run(capfd, card(), "--from", tmp_path, "--plan")[1]
-    for caches in ([3], [{"path": "dev.h5"}], [{"path": "x", "spec": {"task": "t"}, "spec_id": ""}]):
-        assert main(["reproduce", str(card(caches=caches)), "--from", str(tmp_path)]) == 2
+    for reads in ([3], [{"path": "dev.h5"}], [{"path": "x", "kind": "cache", "digest": "", "spec": "t"}], "x"):
+        assert main(["reproduce", str(card(reads=reads)), "--from", str(tmp_path)]) == 2
+
+
+@pytest.mark.slow
+def test_caches_that_are_missing_are_remade(result, card, tmp_path, tiny_bert, capfd):
+    """Below our own folder, wherever a card says that they were."""
+    words = ["--from", tmp_path, "--remake", "--model", tiny_bert]
+    status, said = run(capfd, card(), *words)
+    assert (status, "reproduced to the bit" in said) == (0, True), said
+    assert {p.name for p in tmp_path.iterdir()} == {"r.parquet", "r.parquet.json"}
+    told = [{**one, "digest": "0" * 32} for one in json.loads(card().read_text())["reads"]]
+    assert main(["reproduce", str(card(reads=told)), *map(str, words)]) == 2
+    assert "was made again, and is another" in capfd.readouterr().err
 
 
 def test_a_cache_of_a_run_is_not_said_to_be_of_the_pretrained_model(result, card, tmp_path, capfd):
-    spec = json.loads(card().read_text())["caches"][0]["spec"]
+    spec = json.loads(card().read_text())["reads"][0]["spec"]
     spec |= {"task": "mrpc", "model": "bert", "checkpoint": "mrpc.fine-tune.0", "step": 345}
-    path = card(caches=[{"path": "train.h5", "spec_id": "x", "spec": spec}])
-    assert main(["reproduce", str(path), "--from", str(tmp_path), "--plan"]) == 2
-    said = capfd.readouterr().out
-    assert "of the run mrpc.fine-tune.0 at step 345, whose folder must be found, or trained first: " in said
-    assert "cache-activations --model RUN-FOLDER --task mrpc " in said
-    assert "(not known: --data-dir, where its data were in a folder)" in said
+
+    def said():
+        read = {"path": "train.h5", "kind": "cache", "digest": "x", "spec": spec}
+        assert main(["reproduce", str(card(reads=[read])), "--from", str(tmp_path), "--plan"]) == 2
+        return capfd.readouterr().out
+
+    told = said()
+    assert "of the run mrpc.fine-tune.0 at step 345, whose folder must be found, or trained first: " in told
+    assert re.search("cache-activations .*RUN-FOLDER .*mrpc ", told)
+    assert "(not known: --data-dir, where its data were in a folder)" in told
     del spec["checkpoint"], spec["step"]
-    card(caches=[{"path": "train.h5", "spec_id": "x", "spec": spec | {"task": "grammar:sentiment"}}])
-    assert main(["reproduce", str(path), "--from", str(tmp_path), "--plan"]) == 2
-    said = capfd.readouterr().out
-    assert "it was made by probekit cache-activations --model bert " in said
-    assert "(not known: the model's folder, where bert is no model of the hub)" in said
+    spec["task"] = "grammar:sentiment"
+    told = said()
+    assert re.search("it was made by probekit cache-activations .*bert ", told)
+    assert "(not known: the model's folder, where bert is no model of the hub)" in told
 
 
-def test_the_command_of_a_cache_that_a_study_has_noted(result, card, tmp_path, capfd):
-    spec, words = json.loads(card().read_text())["caches"][0]["spec"], "probekit cache-activations --model one/runs/a"
-    path = card(caches=[{"path": "one/caches/a.h5", "spec_id": "x", "spec": spec | {"checkpoint": "a", "step": 3}}])
+def test_the_recipe_of_a_cache_that_a_study_has_noted(result, card, tmp_path, capfd):
+    spec = json.loads(card().read_text())["reads"][0]["spec"] | {"checkpoint": "a", "step": 3}
+    read = {"path": "one/caches/a.h5", "kind": "cache", "digest": "x", "spec": spec}
     (tmp_path / "one" / "steps").mkdir(parents=True)
-    told = {"step": "cache a", "command": f"{words} --out one/caches/a.h5".split(), "left": {"caches/a.h5": "1"}}
-    (tmp_path / "one" / "steps" / "cache-a.json").write_text(json.dumps(told))
-    assert main(["reproduce", str(path), "--from", str(tmp_path), "--plan"]) == 2
-    study = tmp_path / "one"
-    command = f"probekit cache-activations --model {study}/runs/a --out {study}/caches/a.h5"
-    assert f"it was made by {command}.\n" in capfd.readouterr().out
+    arguments = {"model": "two/runs/a", "task": "grammar:sentiment"}
+    recipe = {"function": "cache_activations", "arguments": arguments, "leaves": {"out": "two/caches/a.h5"}}
+    words = "probekit cache-activations --model two/runs/a --task grammar:sentiment --out two/caches/a.h5"
+    study = re.escape(str(tmp_path / "one"))
+    for how in ({"recipe": recipe}, {"command": words.split()}):  # of this version, and of the one before
+        told = {"step": "cache a", "left": {"caches/a.h5": "1"}, **how}
+        (tmp_path / "one" / "steps" / "cache-a.json").write_text(json.dumps(told))
+        assert main(["reproduce", str(card(reads=[read])), "--from", str(tmp_path), "--plan"]) == 2
+        made = rf"it was made by probekit cache-activations .*{study}/runs/a .*--out {study}/caches/a\.h5\.\n"
+        assert re.search(made, capfd.readouterr().out)
 
 
 @pytest.mark.parametrize(
@@ -340,34 +481,47 @@ def test_the_command_of_a_cache_that_a_study_has_noted(result, card, tmp_path, c
         ("compare a.parquet --against shuffled --out r.csv", ["a.parquet"]),
         ("compare runs/one/rows.parquet b.parquet --out r.csv", ["b.parquet"]),
         ("summary a.parquet b.parquet --out r.csv", ["a.parquet", "b.parquet"]),
+        ("evaluate runs/two --task mrpc --data-dir no --out r.csv", ["runs/two", "no"]),
         ("evaluate runs/two --cache x.h5 --out r.csv", ["runs/two", "x.h5"]),
         ("train --task t --model m --data-dir data --out runs/three", ["data"]),
         ("train --task t --model m --data-dir runs --out runs/three", []),
     ],
 )
-def test_what_the_command_reads_and_is_not_there(command, missing, tmp_path):
+def test_what_the_function_reads_and_is_not_there(command, missing, tmp_path):
     (tmp_path / "runs" / "one").mkdir(parents=True)
     (tmp_path / "runs" / "one" / "rows.parquet").touch()
-    found = unread({"command": f"probekit {command}"}, CLI, tmp_path)
-    assert found == [f"there is no {word} in {tmp_path}, which the command reads" for word in missing]
+    recipe = recipe_of_command(f"probekit {command}")
+    assert unread(recipe, tmp_path) == [
+        f"there is no {word} in {tmp_path}, which {recipe.function} reads" for word in missing
+    ]
 
 
 def test_the_plan_says_what_is_missing(card, tmp_path, capfd):
-    path = card(command="probekit guidelines one two three --out r.parquet", caches=[])
-    assert main(["reproduce", str(path), "--from", str(tmp_path), "--plan"]) == 2
+    recipe = {"function": "guidelines", "arguments": {"runs": ["one", "two", "three"]}, "leaves": {"out": "r.parquet"}}
+    assert main(["reproduce", str(card(recipe=recipe, reads=[])), "--from", str(tmp_path), "--plan"]) == 2
     said = capfd.readouterr()
-    assert said.out.count("which the command reads") == 3
-    assert f"there is no one in {tmp_path}, which the command reads, and 2 more. Make it again there" in said.err
+    assert said.out.count("which guidelines reads") == 3
+    assert f"there is no one in {tmp_path}, which guidelines reads, and 2 more. Make it again there" in said.err
 
 
 @pytest.mark.slow
-def test_a_command_that_fails_is_told(result, card, capfd):
-    assert (
-        main(["reproduce", str(card(command="probekit probe none.h5 dev.h5 --out r.csv")), "--from", str(result)]) == 2
-    )
+def test_a_recipe_that_fails_is_told(result, card, capfd):
+    recipe = {"function": "probe", "arguments": {"train": "none.h5", "dev": "dev.h5"}, "leaves": {"out": "r.csv"}}
+    assert main(["reproduce", str(card(recipe=recipe)), "--from", str(result)]) == 2
     said = capfd.readouterr().err
     assert "none.h5: there is no such file" in said
-    assert "ended with the status 2" in said
+    assert "probe ended with the status 2" in said
+
+
+@pytest.mark.slow
+def test_what_lies_in_the_folder_is_not_imported(result, card, tmp_path, capfd):
+    (folder := tmp_path / "hostile").mkdir()
+    for name in ("json.py", "probekit.py", "sitecustomize.py"):
+        (folder / name).write_text(f"from pathlib import Path\nPath({str(tmp_path / 'ran')!r}).touch()\n")
+    for split in ("train", "dev"):
+        (folder / f"{split}.h5").write_bytes((result / f"{split}.h5").read_bytes())
+    assert run(capfd, card(), "--from", folder)[0] == 0
+    assert not (tmp_path / "ran").exists()
 
 
 def test_the_scratch_folder_is_new(result, card, tmp_path):
@@ -382,7 +536,6 @@ def test_a_run_is_trained_again(tmp_path, tiny_bert, capfd, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = ["train", "--task", "grammar:sentiment", "--model", str(tiny_bert), "--limit", "16", "--epochs", "1"]
     words += ["--regime", "feature-extraction", "--head", "linear", "--out", "runs/one"]
-    monkeypatch.setattr("sys.argv", ["probekit", *words])
     assert main(words) == 0
     for path in (tmp_path / "data_cache").iterdir():
         path.unlink()
@@ -393,6 +546,13 @@ def test_a_run_is_trained_again(tmp_path, tiny_bert, capfd, monkeypatch):
     assert {p.name for p in tmp_path.iterdir()} == {"data_cache", "runs"}
 
 
-def test_the_command_of_python_m_is_a_command_of_probekit(monkeypatch):
-    monkeypatch.setattr("sys.argv", ["/somewhere/probekit/__main__.py", "mi", "a.h5"])
-    assert evidence()["command"] == "probekit mi a.h5"
+CARDS = sorted(Path(__file__).parents[2].glob("figures/**/*.json"))
+
+
+@pytest.mark.parametrize("path", CARDS, ids=lambda p: f"{p.parent.name}/{p.name}")
+def test_committed_cards_are_read(path, tmp_path):
+    card = read_any_card(path)
+    recipe, made = elsewhere(card.recipe, tmp_path / "scratch", tmp_path)
+    assert made.name == card.rows.name or recipe.function == "table"
+    assert recipe.function == card.recipe.function
+    assert list(card.reads()) or card.recipe.function not in ("probe", "mi")

@@ -3,7 +3,8 @@
 import pytest
 
 from probekit.errors import DataError, UsageError
-from probekit.studies.file import read_study, shipped_studies
+from probekit.studies.catalogue import shipped_studies
+from probekit.studies.file import read_study
 
 GOOD = """
 title = "A study"
@@ -53,7 +54,7 @@ def test_what_is_changed_on_the_command_line(written):
         (GOOD + '[[probe]]\ntasks = ["cola"]\nof = ["frozen"]', "probe.0.of.0 is 'frozen'"),
         (GOOD.replace("epochs = 1", "epoch = 1"), "no option 'epoch' of training; did you mean epochs"),
         (GOOD.replace("epochs = 1", "epochs = 0"), "epochs is 0; it must be 1 or more"),
-        (GOOD.replace("epochs = 1", 'epochs = "three"'), "epochs takes a whole number, not 'three'"),
+        (GOOD.replace("epochs = 1", 'epochs = "three"'), "train: epochs is 'three'; Input should be a valid integer"),
         (GOOD.replace('"A study"', "A study"), "not valid TOML"),
         (GOOD + "limit = -5", "train.0.limit is -5"),
         (GOOD.replace("fine-tune =", "seeds = [-1]\nfine-tune ="), "train.0.seeds.0 is -1"),

@@ -1,6 +1,7 @@
 """From a study to its steps: which commands, and what is told before anything is done."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -41,18 +42,18 @@ def written(tmp_path, tiny_bert, monkeypatch):
 
 
 def steps(path, **how):
-    return {step.name: " ".join(step.words) for step in study_steps(read_study(path, **how))}
+    planned = study_steps(read_study(path, **how))
+    return {step.name: step.recipe(Path("out")).arguments for step in planned if step.function}
 
 
 def test_words_that_are_labelled_have_caches_of_words(written):
     told = steps(written(WORDS, WORDS.replace("probe", "mi") + 'poolings = ["first", "mean"]'))
     caches = [name for name in told if name.startswith("cache ")]
     assert caches == [f"cache words.tiny.{x}" for x in ("train.word-first", "dev.word-first", "train.word-mean")]
-    assert "--tokens --token-level word-first --out" in told[caches[0]]
-    assert "--token-level word-mean" in told[caches[2]]
+    assert [told[name]["token_level"] for name in caches] == ["word-first", "word-first", "word-mean"]
     analyses = ["probe words.tiny.pretrained.first", "mi words.tiny.pretrained.first", "mi words.tiny.pretrained.mean"]
     assert [name for name in told if name in analyses] == analyses
-    assert not any("--pooling" in words for words in told.values())
+    assert not any("pooling" in arguments for arguments in told.values())
 
 
 @pytest.mark.slow
@@ -76,30 +77,33 @@ def test_one_task_in_two_sections(written):
     with pytest.raises(UsageError, match="two different steps .* 'probe grammar-sentiment.tiny.pretrained.mean'; give"):
         steps(written(TEXTS, other))
     told = steps(written(TEXTS, other + 'name = "one control"'))
-    assert "--controls 1" in told["probe grammar-sentiment.tiny.pretrained.one-control.mean"]
-    assert "--controls" not in told["probe grammar-sentiment.tiny.pretrained.mean"]
+    assert told["probe grammar-sentiment.tiny.pretrained.one-control.mean"]["controls"] == 1
+    assert "controls" not in told["probe grammar-sentiment.tiny.pretrained.mean"]
     assert sum(name.startswith("cache ") for name in told) == 2
 
 
 @pytest.mark.parametrize(
     ("sections", "message"),
     [
-        (TEXTS + "options = { resample = 3 }", "step probe grammar-sentiment.*No such option: --resample"),
-        (TEXTS + 'options = { folds = "two" }', "step probe .*Invalid value for '--folds'"),
-        (TEXTS + '[[figure]]\nkind = "layer"', "step figure layer: there is no 'plot layer'; there are layers, diff"),
-        (TEXTS + '[[figure]]\nkind = "layers"\noptions = { width = "wide" }', "step figure layers: .*not 'wide'"),
+        (TEXTS + "options = { resample = 3 }", "probe.0.options: probe takes no 'resample'; did you mean resamples"),
+        (TEXTS + 'options = { folds = "two" }', "probe.0.options: probe: folds is 'two'"),
+        (TEXTS + '[[figure]]\nkind = "layer"', "figure layer: there is no figure 'layer'; did you mean layers"),
+        (TEXTS + '[[figure]]\nkind = "layers"\noptions = { width = "wide" }', "figure.0.options: .*'wide'"),
         (TEXTS + '[[table]]\nkind = "regime"', "table.0.kind is 'regime'"),
         (
             TEXTS + '[[table]]\nkind = "regimes"\n[[table]]\nkind = "regimes"\npublished = "peters-2019/2"',
             "two different steps called 'table regimes'; give .* names",
         ),
         (TEXTS + '[[figure]]\nkind = "layers"\n[[figure]]\nkind = "layers"\ncolumns = 1', "unknown key"),
-        (TEXTS + '[[figure]]\nkind = "layers"\n[[figure]]\nkind = "layers"\noptions = {dpi = 9}', "'figure layers'; g"),
+        (
+            TEXTS + '[[figure]]\nkind = "layers"\n[[figure]]\nkind = "layers"\noptions = {dpi = 90}',
+            "'figure layers'; g",
+        ),
         (WORDS + 'poolings = ["max"]', "words.toml labels words, whose pieces are read as first or mean, not max"),
         (TEXTS + '[[table]]\nkind = "regimes"\npublished = "peters-2019/9"', "no published numbers 'peters-2019/9'"),
     ],
 )
-def test_what_no_command_takes_is_told_before_anything_is_done(written, tmp_path, capsys, sections, message):
+def test_what_no_function_takes_is_told_before_anything_is_done(written, tmp_path, capsys, sections, message):
     assert main(["study", "run", str(written(sections)), "--out", str(tmp_path / "out")]) == 2
     told = capsys.readouterr().err
     assert re.search(message, told), told

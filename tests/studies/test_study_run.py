@@ -2,18 +2,25 @@
 
 import json
 import os
-import signal
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
+from study_toys import HERE, TOYS, Here, calls, registering, toy
 
-from probekit.cli import main
 from probekit.errors import UsageError
+from probekit.recipe import FUNCTIONS
 from probekit.rows import read_card, read_rows
 from probekit.studies.file import read_study
 from probekit.studies.plan import study_steps
-from probekit.studies.runner import Outcome, Pool, open_study, run_steps, state_of
-from probekit.studies.steps import OUT, Step
+from probekit.studies.pools import Pool, local_pool
+from probekit.studies.records import state_of
+from probekit.studies.run import open_study
+from probekit.studies.runner import Outcome, run_steps
+from probekit.studies.steps import Inside, Outside, Step
+from probekit.studies.worker import Ended
 
 STUDY = """
 title = "Toys"
@@ -50,24 +57,11 @@ dev = "dev.tsv"
 """
 
 
-class Here:
-    """Runs what it is given at once, in this process."""
-
-    def submit(self, fn, *args):
-        from concurrent.futures import Future
-
-        future = Future()
-        try:
-            future.set_result(fn(*args))
-        except Exception as error:
-            future.set_exception(error)
-        return future
-
-    def shutdown(self, **how):
-        pass
-
-
-HERE = Pool(Here)
+@pytest.fixture(autouse=True)
+def toys(monkeypatch):
+    for name, function in TOYS.items():
+        monkeypatch.setitem(FUNCTIONS, name, function)
+    calls.clear()
 
 
 @pytest.fixture
@@ -90,7 +84,7 @@ def steps(tmp_path, tiny_bert):
 
 
 def states(steps, out):
-    return {name: one[0] for name, one in state_of(steps, out).items()}
+    return {name: one.word for name, one in state_of(steps, out).items()}
 
 
 @pytest.mark.slow
@@ -99,7 +93,7 @@ def test_a_study_from_end_to_end(steps, tmp_path, monkeypatch):
     out, todo = tmp_path / "out", steps()
     assert set(states(todo, out).values()) == {"new"}
     told = []
-    outcomes = run_steps(todo, out, main, HERE, tell=told.append)
+    outcomes = run_steps(todo, out, HERE, tell=told.append)
     assert [(o.step.name, o.message) for o in outcomes if o.state != "done"] == []
     assert [o.step.name for o in outcomes] == [step.name for step in todo]
     assert (out / "tables/regimes.md").read_text().count("\n|") >= 4
@@ -108,9 +102,9 @@ def test_a_study_from_end_to_end(steps, tmp_path, monkeypatch):
     probed = read_rows(*sorted((out / "rows").glob("probe*.mean.parquet")))
     assert set(probed["model"]) == {"tiny"}
     card = read_card(next((out / "rows").glob("probe*pretrained.mean.parquet")))
-    assert card["command"].startswith(f"probekit probe {out}/caches/")
+    assert card["recipe"]["arguments"]["train"].startswith(f"{out}/caches/")
 
-    again = run_steps(todo, out, main, HERE)
+    again = run_steps(todo, out, HERE)
     assert {o.state for o in again} == {"reused"}
 
     later = steps("probe.0.options.controls=1")  # changes probes, their figure, and what is made of all rows
@@ -121,23 +115,20 @@ def test_a_study_from_end_to_end(steps, tmp_path, monkeypatch):
     rows = out / "rows/mi-grammar-sentiment.tiny.pretrained.mean.parquet"
     rows.write_bytes(b"not what was left")
     assert states(todo, out)["mi grammar-sentiment.tiny.pretrained.mean"] == "again"
-    assert {o.step.name for o in run_steps(todo, out, main, HERE) if o.state == "done"} == {
+    assert {o.step.name for o in run_steps(todo, out, HERE) if o.state == "done"} == {
         "mi grammar-sentiment.tiny.pretrained.mean", "table regimes", "report"
     }  # fmt: skip
 
 
 def test_other_data_or_weights_make_steps_new(steps, tmp_path, tiny_bert):
     def digests():
-        return {name: one[1] for name, one in state_of(steps(), tmp_path / "out").items()}
+        return {name: one.digest for name, one in state_of(steps(), tmp_path / "out").items()}
 
     before = digests()
     assert digests() == before
-    assert {name: one[1] for name, one in state_of(steps(), tmp_path / "elsewhere").items()} == before
+    assert {name: one.digest for name, one in state_of(steps(), tmp_path / "elsewhere").items()} == before
     with (tmp_path / "dev.tsv").open("a") as file:
         file.write("the sea is wild\twild\tsea\n")
-    from probekit.studies.digests import task_reader
-
-    task_reader.cache_clear()
     after = digests()
     changed = {name for name in before if before[name] != after[name]}
     assert "verse-sea.fine-tune.0" in changed
@@ -146,27 +137,27 @@ def test_other_data_or_weights_make_steps_new(steps, tmp_path, tiny_bert):
     assert "verse-land.fine-tune.0" not in changed
 
 
-def test_a_broken_task_spoils_its_own_steps(steps, tmp_path):
+def test_a_broken_task_spoils_its_own_steps(steps, tmp_path, monkeypatch):
     todo = steps('probe.0.tasks=["grammar:sentiment", "nonsense"]', 'mi.0.tasks=["grammar:sentimnet"]')
     failing = {step.name: step.error for step in todo if step.error}
     assert all("unknown task" in message for message in failing.values())
     assert {name.split()[1].split(".")[0] for name in failing} == {"nonsense", "grammar-sentimnet"}
 
-    def touch(words):
+    def touch(recipe, log, more):
         """Leaves what it should, but for one run."""
-        if words[0] == "train" and "land" in words[2]:
-            print("probekit: the loss is no number")
-            return 2
-        step = next(s for s in todo if tuple(w.replace(str(out), OUT) for w in words) == s.words or s.partly)
-        by_out = [s for s in todo if s.words and s.words[0] == words[0]]
-        for leaf in step.leaves if not step.partly else [leaf for s in by_out for leaf in s.leaves]:
-            (out / leaf).parent.mkdir(parents=True, exist_ok=True)
-            (out / leaf).write_text("x")
-        calls.append(words)
-        return 0
+        done.append(recipe)
+        if recipe.function == "train" and "land" in recipe.arguments["task"]:
+            return Ended(0.1, "the loss is no number")
+        for step in todo:
+            if step.function == recipe.function and (step.partly or step.recipe(out) == recipe):
+                for leaf in step.leaves:
+                    (out / leaf).parent.mkdir(parents=True, exist_ok=True)
+                    (out / leaf).write_text("x")
+        return Ended(0.1)
 
-    out, calls = tmp_path / "out", []
-    ended = {o.step.name: o for o in run_steps(todo, out, touch, HERE)}
+    out, done = tmp_path / "out", []
+    monkeypatch.setattr("probekit.studies.runner.perform", touch)
+    ended = {o.step.name: o for o in run_steps(todo, out, HERE)}
     assert ended["verse-land.fine-tune.0"].state == "failed"
     assert ended["verse-land.fine-tune.0"].message == "the loss is no number"
     assert ended["transfer verse-land.fine-tune.0"] == Outcome(
@@ -175,130 +166,172 @@ def test_a_broken_task_spoils_its_own_steps(steps, tmp_path):
     )  # fmt: skip
     assert ended["probe nonsense.tiny.pretrained.mean"].state == "skipped"
     assert ended["transfer verse-sea.fine-tune.0"].state == "done"
-    table = next(words for words in calls if words[0] == "table")
-    assert not any("land.fine-tune" in word for word in table)
-    assert any("sea.fine-tune" in word for word in table)
+    rows = next(recipe for recipe in done if recipe.function == "table").arguments["rows"]
+    assert not any("land.fine-tune" in path for path in rows)
+    assert any("sea.fine-tune" in path for path in rows)
     assert ended["table regimes"].message.startswith("without ")
+    record = json.loads((out / "steps/table-regimes.json").read_text())
+    assert "verse-land.fine-tune.0" in record["without"]
     assert states(todo, out)["table regimes"] == "again"  # to be made whole when the rest is there
     assert states(todo, out)["verse-sea.fine-tune.0"] == "done"
 
 
-def fake(name, *needs, **more):
-    return Step(name, ("write", f"{OUT}/{name}"), needs, (name,), **more)
-
-
-def write(words):
-    Path(words[1]).write_text("x")
-    return 0
-
-
 def test_a_process_that_dies_is_tried_once_more_alone(tmp_path):
-    from concurrent.futures import Future
-    from concurrent.futures.process import BrokenProcessPool
-
     deaths = {"a": 1, "b": 9}
 
     class Dying(Here):
-        def submit(self, fn, main, words, *rest):
-            name = Path(words[1]).name
+        def submit(self, fn, /, recipe, *rest):
+            name = Path(recipe.leaves["out"] if "out" in recipe.leaves else recipe.arguments["out"]).name
             if deaths.get(name, 0):
                 deaths[name] -= 1
                 future = Future()
                 future.set_exception(BrokenProcessPool("killed"))
                 return future
-            return super().submit(fn, main, words, *rest)
+            return super().submit(fn, recipe, *rest)
 
-    todo = [fake("a"), fake("b"), fake("c", "a"), fake("d", "b"), fake("e", "b", "c", partly=True)]
-    ended = {o.step.name: o.state for o in run_steps(todo, tmp_path, write, Pool(Dying, jobs=2))}
+    todo = [toy("a"), toy("b"), toy("c", "a"), toy("d", "b"), toy("e", "b", "c", partly=True)]
+    ended = {o.step.name: o.state for o in run_steps(todo, tmp_path, Pool(Dying, jobs=2))}
     assert ended == {"a": "done", "b": "failed", "c": "done", "d": "skipped", "e": "done"}
 
 
-def test_a_command_that_leaves_nothing_or_raises_has_failed(tmp_path):
-    def odd(words):
-        if words[1].endswith("a"):
-            return 0
-        raise MemoryError("no room")
-
-    ended = run_steps([fake("a"), fake("b")], tmp_path, odd, HERE)
-    assert [o.state for o in ended] == ["failed", "failed"]
-    assert ended[0].message == "it left no a"
-    assert ended[1].message == "MemoryError: no room"
+def test_a_function_that_leaves_nothing_or_raises_has_failed(tmp_path):
+    todo = [toy("a", fail="nothing"), toy("b", fail="memory"), toy("c", fail="usage")]
+    ended = run_steps(todo, tmp_path, HERE)
+    assert [o.state for o in ended] == ["failed"] * 3
+    assert [o.message for o in ended] == ["it left no a", "MemoryError: no room", "the loss is no number"]
     assert "Traceback" in (tmp_path / "logs/b.log").read_text()
+    assert (tmp_path / "logs/c.log").read_text() == "probekit: the loss is no number\n"
+
+
+@pytest.mark.filterwarnings("default:warned")
+def test_each_log_has_what_its_own_step_says_though_several_run_in_threads(tmp_path, capfd):
+    together = threading.Barrier(2, timeout=20)
+
+    class Together(ThreadPoolExecutor):
+        def submit(self, fn, /, *args):
+            def both():
+                together.wait()
+                return fn(*args)
+
+            return super().submit(both)
+
+    ended = run_steps([toy(name, fail="talk") for name in "ab"], tmp_path, Pool(lambda: Together(2), jobs=2))
+    assert [o.state for o in ended] == ["done", "done"]
+    for name, other in ("ab", "ba"):
+        told = (tmp_path / f"logs/{name}.log").read_text()
+        assert f"WARNING probekit.toy: heard in {name}" in told
+        assert f"warned in {name}" in told
+        assert f" in {other}" not in told
+    assert capfd.readouterr().out == ""
 
 
 def test_records_that_are_damaged_are_done_again(tmp_path):
-    run_steps([fake("a")], tmp_path, write, HERE)
+    run_steps([toy("a")], tmp_path, HERE)
     record = tmp_path / "steps/a.json"
-    assert json.loads(record.read_text())["step"] == "a"
+    told = json.loads(record.read_text())
+    assert told["step"] == "a"
+    assert told["recipe"]["function"] == "toy_write"
+    assert told["command"][:2] == ["probekit", "toy-write"]
     for text in ("", "[]", '{"digest": 3}'):
         record.write_text(text)
-        assert states([fake("a")], tmp_path)["a"] != "done"
+        assert states([toy("a")], tmp_path)["a"] != "done"
 
 
 def test_what_was_made_of_something_else_makes_room(tmp_path):
-    """A command that goes on with what it finds would refuse what was made with other options."""
-    run = Step("r", ("train", f"{OUT}/runs/r", "one"), (), ("runs/r/rows",))
-    asked = []
+    """A function that goes on with what it finds would refuse what was made with other options."""
 
-    def train(words):
-        folder = Path(words[1])
-        if folder.exists() and (folder / "asked").read_text() != words[2]:
-            return 2
-        folder.mkdir(parents=True, exist_ok=True)
-        asked.append(((folder / "asked").exists(), words[2]))
-        (folder / "asked").write_text(words[2])
-        if words[2] == "fails":
-            return 1
-        (folder / "rows").write_text("x")
-        return 0
+    def of(text):
+        return Step("r", "toy_train", {"out": Inside("runs/r"), "text": text}, (), ("runs/r/rows",))
 
-    other = Step("r", ("train", f"{OUT}/runs/r", "fails"), (), ("runs/r/rows",))
-    assert run_steps([run], tmp_path, train, HERE)[0].state == "done"
+    run, other = of("one"), of("fails")
+    assert run_steps([run], tmp_path, HERE)[0].state == "done"
     for _ in range(2):  # what was begun of the same is gone on with
-        assert run_steps([other], tmp_path, train, HERE)[0].state == "failed"
+        assert run_steps([other], tmp_path, HERE)[0].state == "failed"
     assert states([run], tmp_path) == {"r": "new"}
-    assert run_steps([run], tmp_path, train, HERE)[0].state == "done"
-    assert asked == [(False, "one"), (False, "fails"), (True, "fails"), (False, "one")]
+    assert run_steps([run], tmp_path, HERE)[0].state == "done"
+    found = [(told["there"], told["text"]) for _, told in calls]
+    assert found == [(False, "one"), (False, "fails"), (True, "fails"), (False, "one")]
     assert [f.name for f in (tmp_path / "steps").iterdir()] == ["r.json"]
 
 
+def test_a_study_of_the_version_before_is_done_again_and_nothing_is_deleted_first(tmp_path):
+    """Its records say what was typed; what they left is for the functions to know again, or to refuse."""
+    (tmp_path / "runs/r").mkdir(parents=True)
+    (tmp_path / "runs/r/asked").write_text("one")
+    (tmp_path / "runs/r/rows").write_text("mine")
+    (tmp_path / "steps").mkdir()
+    old = {"step": "r", "digest": "ab", "seconds": 3, "command": ["probekit", "train"], "left": {"runs/r/rows": "4"}}
+
+    def of(text):
+        (tmp_path / "steps/r.json").write_text(json.dumps(old))
+        return Step("r", "toy_train", {"out": Inside("runs/r"), "text": text}, (), ("runs/r/rows",))
+
+    assert states([of("two")], tmp_path) == {"r": "again"}
+    assert run_steps([of("two")], tmp_path, HERE)[0].message == "another run is there"
+    assert (tmp_path / "runs/r/rows").read_text() == "mine"
+    (tmp_path / "steps/r.begun").unlink()
+    assert run_steps([of("one")], tmp_path, HERE)[0].state == "done"
+    assert calls[-1] == ("toy_train", {"there": True, "text": "one"})
+
+
+def test_the_digest_is_of_content_and_not_of_places(tmp_path):
+    def of(place, digest, out="a"):
+        return Step("a", "toy_write", {"read": [Outside(place, digest), Inside("b")], "out": Inside(out)}).digest({})
+
+    assert of("here", "1") == of("there", "1")
+    assert of("here", "1") != of("here", "2")
+    assert toy("a", "b").digest({"b": "1"}) != toy("a", "b").digest({"b": "2"})
+    step = Step("a", "toy_write", {"read": [Outside("x"), Inside("b"), Inside("c")], "out": Inside("a")})
+    assert step.recipe(Path("out"), without=["c"]).arguments["read"] == ["x", "out/b"]
+    assert step.recipe(Path("out"), absolute=True).arguments["read"] == [
+        "x",
+        f"{Path.cwd()}/out/b",
+        f"{Path.cwd()}/out/c",
+    ]
+
+
+def test_each_worker_has_its_own_device(tmp_path):
+    ended = run_steps([toy("a"), toy("b")], tmp_path, Pool(Here, jobs=2, gpus=2))
+    assert [o.state for o in ended] == ["done", "done"]
+    assert {told["device"] for _, told in calls} <= {"cuda:0", "cuda:1"}
+    assert states([toy("a"), toy("b")], tmp_path) == {"a": "done", "b": "done"}
+
+
 def test_what_a_skipped_step_left_is_not_done(tmp_path):
-    todo = [fake("a"), fake("b", "a")]
-    run_steps(todo, tmp_path, write, HERE)
-    broken = [Step("a", ("write", f"{OUT}/a", "else"), (), ("a",), error="no such task"), fake("b", "a")]
-    assert [o.state for o in run_steps(broken, tmp_path, write, HERE)] == ["failed", "skipped"]
+    todo = [toy("a"), toy("b", "a")]
+    run_steps(todo, tmp_path, HERE)
+    broken = [Step("a", leaves=("a",), error="no such task"), toy("b", "a")]
+    assert [o.state for o in run_steps(broken, tmp_path, HERE)] == ["failed", "skipped"]
     assert not list((tmp_path / "steps").glob("*.json"))
     assert states(todo, tmp_path) == {"a": "new", "b": "new"}
 
 
 def test_a_cache_that_is_gone_is_made_again_only_where_it_is_needed(tmp_path):
-    todo = [fake("c", between=True), fake("p", "c"), fake("q", "c"), fake("t", "p", "q")]
-    run_steps(todo, tmp_path, write, HERE)
+    todo = [toy("c", between=True), toy("p", "c"), toy("q", "c"), toy("t", "p", "q")]
+    run_steps(todo, tmp_path, HERE)
     (tmp_path / "c").unlink()
     assert set(states(todo, tmp_path).values()) == {"done"}
     (tmp_path / "q").unlink()
     assert set(states(todo, tmp_path).values()) == {"again"}
-    assert {o.state for o in run_steps(todo, tmp_path, write, HERE)} == {"done"}
+    assert {o.state for o in run_steps(todo, tmp_path, HERE)} == {"done"}
 
 
 def test_a_part_of_a_step_that_is_lost_is_noticed(tmp_path):
-    step = Step("a", ("write", f"{OUT}/a"), (), ("a", "b"))
+    step = toy("a", leaves=("a", "b"))
     (tmp_path / "b").write_text("y")
-    assert run_steps([step], tmp_path, write, HERE)[0].state == "done"
+    assert run_steps([step], tmp_path, HERE)[0].state == "done"
     (tmp_path / "b").unlink()
     assert states([step], tmp_path)["a"] == "again"
 
 
 def test_a_full_disk_is_told_as_such(tmp_path):
     class Full(Here):
-        def submit(self, fn, *args):
-            from concurrent.futures import Future
-
+        def submit(self, fn, /, *args):
             future = Future()
             future.set_exception(OSError(28, "No space left on device"))
             return future
 
-    (ended,) = run_steps([fake("a")], tmp_path, write, Pool(Full))
+    (ended,) = run_steps([toy("a")], tmp_path, Pool(Full))
     assert (ended.state, ended.message) == ("failed", "[Errno 28] No space left on device")
 
 
@@ -307,15 +340,13 @@ def test_one_process_runs_a_study(tmp_path):
         open_study(tmp_path / "s").__enter__()
 
 
+def processes(jobs):
+    return Pool(lambda: registering(local_pool(jobs)), jobs)
+
+
 def test_steps_run_in_processes_of_their_own(tmp_path):
-    from probekit.studies.runner import local_pool
-
-    def number(words):
-        Path(words[1]).write_text(str(os.getpid()))
-        return 0
-
-    todo = [fake("a"), fake("b", "a"), fake("c", "a")]
-    assert [o.state for o in run_steps(todo, tmp_path, number, local_pool(2))] == ["done"] * 3
+    todo = [toy("a", text="pid"), toy("b", "a", text="pid"), toy("c", "a", text="pid")]
+    assert [o.state for o in run_steps(todo, tmp_path, processes(2))] == ["done"] * 3
     assert str(os.getpid()) not in {(tmp_path / name).read_text() for name in "abc"}
     with pytest.raises(UsageError, match="must be 1 or more"):
         local_pool(0)
@@ -323,14 +354,7 @@ def test_steps_run_in_processes_of_their_own(tmp_path):
 
 @pytest.mark.slow
 def test_a_process_that_is_killed_costs_its_step(tmp_path):
-    from probekit.studies.runner import local_pool
-
-    def odd(words):
-        if words[1].endswith("b"):
-            os.kill(os.getpid(), signal.SIGKILL)
-        Path(words[1]).write_text("x")
-        return 0
-
-    ended = run_steps([fake("a"), fake("b"), fake("c"), fake("d", "b")], tmp_path, odd, local_pool(2))
+    todo = [toy("a"), toy("b", fail="killed"), toy("c"), toy("d", "b")]
+    ended = run_steps(todo, tmp_path, processes(2))
     assert [o.state for o in ended] == ["done", "failed", "done", "skipped"]
     assert "died twice" in ended[1].message

@@ -1,0 +1,141 @@
+"""What a study notes of its steps: which are done, of what, and what they left."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from probekit.files import digest_of_content, remove, slug, write
+from probekit.recipe import Recipe
+from probekit.studies.steps import Step
+
+__all__ = ["Record", "State", "make_room", "read_record", "remove_record", "state_of", "write_record"]
+
+FORMAT = "probekit-step/2"
+WHOLE = 1 << 24
+"""Bytes of a file up to which its content is compared with what a step left; of larger ones the size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A step that was done.
+
+    digest : of what determines the result; "" of a record of an earlier version, which kept another
+    without : names of the steps that it needs, and was done without
+    left : by file what it is known again by
+    """
+
+    digest: str
+    without: tuple[str, ...] = ()
+    seconds: float | None = None
+    left: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What is to be done of a step: "done", "again" (done once, of something else or not whole) or "new"."""
+
+    word: str
+    digest: str
+    seconds: float | None = None
+
+
+def state_of(steps: Sequence[Step], out: Path) -> dict[str, State]:
+    """By step what is to be done, its digest, and the seconds that it took."""
+    digests: dict[str, str] = {}
+    for step in steps:
+        digests[step.name] = step.digest(digests)
+    records = {step.name: read_record(out, step) for step in steps}
+    same = {name for name, one in records.items() if one and one.digest == digests[name] and not one.without}
+    whole = {step.name for step in steps if step.name in same and _is_whole(out, step, records[step.name])}
+    gone = {step.name for step in steps if step.between and not any((out / leaf).exists() for leaf in step.leaves)}
+    spared = same & gone  # what is gone may stay so, until a step that is not done needs it
+    while True:
+        done: set[str] = set()
+        for step in steps:
+            if (step.name in whole or step.name in spared) and done.issuperset(step.needs):
+                done.add(step.name)
+        wanted = {need for step in steps if step.name not in done for need in step.needs}
+        if not spared & wanted:
+            break
+        spared -= wanted
+    words = {name: "done" if name in done else "again" if one else "new" for name, one in records.items()}
+    return {name: State(words[name], digests[name], one.seconds if one else None) for name, one in records.items()}
+
+
+def _is_whole(out: Path, step: Step, record: Record | None) -> bool:
+    """Whether all is there that a step left, and as it left it."""
+    return (
+        record is not None
+        and all((out / path).exists() for path in step.leaves)
+        and all(_mark(out / path) == mark for path, mark in record.left.items())
+    )
+
+
+def _mark(path: Path) -> str | None:
+    """By what a file is known again: its size, and the digest of a small one."""
+    try:
+        size = path.stat().st_size
+        return f"{size}" if size > WHOLE else f"{size} {digest_of_content(path)}"
+    except OSError:
+        return None
+
+
+def _path(out: Path, step: Step) -> Path:
+    return out / "steps" / f"{slug(step.name)}.json"
+
+
+def _begun(out: Path, step: Step) -> Path:
+    """Holds the digest of what a step that is not done was begun as, or left before."""
+    return out / "steps" / f"{slug(step.name)}.begun"
+
+
+def read_record(out: Path, step: Step) -> Record | None:
+    """The record of a step; None where there is none that can be read."""
+    try:
+        told = json.loads(_path(out, step).read_text(encoding="utf-8"))
+        if told.get("format") != FORMAT:
+            return Record("") if told else None
+        return Record(str(told["digest"]), tuple(told["without"]), told["seconds"], dict(told["left"]))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def write_record(
+    out: Path, step: Step, digest: str, recipe: Recipe, seconds: float, without: Sequence[str] = ()
+) -> None:
+    """Note that a step is done."""
+    told = {
+        "format": FORMAT, "step": step.name, "digest": digest, "without": list(without), "seconds": round(seconds, 1),
+        "recipe": recipe.to_json(), "command": recipe.words(),
+        "left": {leaf: _mark(out / leaf) for leaf in step.leaves},
+    }  # fmt: skip
+    write(_path(out, step), json.dumps(told, indent=1, ensure_ascii=False) + "\n")
+    _begun(out, step).unlink(missing_ok=True)
+
+
+def make_room(out: Path, step: Step, digest: str) -> None:
+    """Remove what a step left of something else; what it began of the same it goes on with.
+
+    What an earlier version left stays: nobody knows of what it was made, so the function itself looks whether it can
+    be used, and replaces it or refuses to.
+    """
+    begun, record = _begun(out, step), read_record(out, step)
+    before = begun.read_text(encoding="utf-8").strip() if begun.exists() else digest
+    if before != digest or (record and record.digest):
+        for leaf in step.leaves:
+            path = out / (Path(*Path(leaf).parts[:2]) if leaf.startswith("runs/") else leaf)
+            remove(path)
+    remove_record(out, step)
+    begun.parent.mkdir(parents=True, exist_ok=True)
+    begun.write_text(digest, encoding="utf-8")
+
+
+def remove_record(out: Path, step: Step) -> None:
+    """Take away the record of a step that is no longer done."""
+    record = read_record(out, step)
+    if record and record.digest:
+        _begun(out, step).write_text(record.digest, encoding="utf-8")
+    _path(out, step).unlink(missing_ok=True)

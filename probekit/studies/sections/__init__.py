@@ -1,0 +1,1 @@
+"""The steps that each kind of section of a study asks for."""

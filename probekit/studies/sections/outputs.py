@@ -1,0 +1,77 @@
+"""Divergences between domains, and what is made of all rows: tables, figures, the report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from probekit.errors import UsageError, did_you_mean
+from probekit.files import slug
+from probekit.plots.options import KINDS
+from probekit.studies.file import Domains, Figure, Table, arguments_of
+from probekit.studies.sections.common import Plan, guarded, rows_of, task_name
+from probekit.studies.steps import Inside, Step
+from probekit.tables.papers import published
+
+__all__ = ["domain_steps", "figure_step", "report_step", "table_step"]
+
+
+def domain_steps(plan: Plan, block: Domains) -> Iterator[Step]:
+    """The divergences of a section."""
+    name = f"domains {task_name(block.task)}"
+    leaf = f"rows/{slug(name)}.parquet"
+
+    def make() -> Step:
+        sources = plan.sources
+        splits = block.split.split(",") if block.split else list(sources.task(block.task).splits)
+        told = sources.task_arguments(block.task, *splits)
+        told |= {"sources": [sources.corpus(name, place) for name, place in block.corpora.items()]}
+        told |= {"split": splits} if block.split else {}
+        told |= {**arguments_of("domains", block.options), "out": Inside(leaf)}
+        return Step(name, "domains", told, (), (leaf,), 0.0, 15.0)
+
+    yield guarded(name, (leaf,), make)
+
+
+def table_step(table: Table, steps: Sequence[Step]) -> Step:
+    """A table of the rows of all steps."""
+    name = table.name or table.kind
+    found = [(step, path) for step in steps for path in rows_of(step)]
+    leaves = (f"tables/{slug(name)}.md", f"rows/table-{slug(name)}.parquet")
+    if table.published:
+        published(table.published)  # that there is none is told now, not after all the work
+    told = {
+        "kind": table.kind, "rows": [Inside(path) for _, path in found], "published": table.published,
+        **arguments_of("table", table.options), "out": Inside(leaves[0]), "rows_out": Inside(leaves[1]),
+    }  # fmt: skip
+    return Step(f"table {name}", "table", told, _needs(found), leaves, partly=True)
+
+
+def figure_step(figure: Figure, steps: Sequence[Step]) -> Step:
+    """A figure of the rows of some steps."""
+    name = figure.name or figure.kind
+    if figure.kind not in KINDS:
+        raise UsageError(f"figure {name}: there is no figure {figure.kind!r}; {did_you_mean(figure.kind, KINDS)}")
+    for key in figure.options:
+        if (own := key.replace("-", "_")) not in (*KINDS[figure.kind], "width", "dpi"):
+            raise UsageError(f"figure {name}: a figure of {figure.kind} takes no {own}.")
+    start = {"train": "runs/"}.get(figure.rows, f"rows/{figure.rows}")
+    found = [(step, path) for step in steps for path in rows_of(step) if path.startswith(start)]
+    if not found:
+        raise UsageError(f"the figure {name} is of the rows of {figure.rows}, and the study makes none.")
+    leaves = tuple(f"figures/{slug(name)}.{kind}" for kind in ("svg", "pdf", "png"))
+    told = {
+        "kind": figure.kind, "rows": [Inside(path) for _, path in found],
+        **arguments_of("plot", figure.options), "out": [Inside(path) for path in leaves],
+    }  # fmt: skip
+    return Step(f"figure {name}", "plot", told, _needs(found), leaves, partly=True)
+
+
+def report_step(title: str, steps: Sequence[Step]) -> Step:
+    """The page of all of the study."""
+    told = {"sources": [Inside("")], "out": Inside("report.html"), "title": title}
+    needs = tuple(step.name for step in steps if rows_of(step) or step.function == "plot")
+    return Step("report", "report", told, needs, ("report.html",), partly=True)
+
+
+def _needs(found: Sequence[tuple[Step, str]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(step.name for step, _ in found))

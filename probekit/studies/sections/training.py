@@ -1,0 +1,119 @@
+"""Training runs, what they transfer to other tasks, and the comparison of both regimes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from typing import Any
+
+from probekit.adaptation.options import PLAIN, Regime, regime_defaults
+from probekit.errors import ProbekitError, UsageError
+from probekit.files import slug
+from probekit.studies.file import Train, arguments_of
+from probekit.studies.sections.common import Plan, guarded, run_name
+from probekit.studies.steps import Inside, Step
+
+__all__ = ["guidelines_steps", "training_steps"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One run of a section."""
+
+    plan: Plan
+    block: Train
+    model: str
+    task: str
+    regime: Regime
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return run_name(self.plan, self.block, self.task, self.model, self.regime, self.seed)
+
+    @property
+    def leaves(self) -> tuple[str, ...]:
+        files = ("probekit.json", "rows.parquet", "head.safetensors", f"{slug(self.block.dev)}.examples.parquet")
+        return tuple(f"runs/{self.name}/{file}" for file in files)
+
+
+def training_steps(plan: Plan, block: Train) -> Iterator[Step]:
+    """The runs of a section: one for each model, task, regime and seed, and their evaluation on the other tasks."""
+    for model, task, regime, seed in product(plan.models(block), block.tasks, block.regimes, block.seeds):
+        run = _Run(plan, block, model, task, regime, seed)
+        yield guarded(run.name, run.leaves, partial(_train, run))
+        others = [other for other in block.tasks if other != task]
+        if block.transfer and others:
+            leaf = f"rows/transfer.{run.name}.parquet"
+            yield guarded(f"transfer {run.name}", (leaf,), partial(_transfer, run, others, leaf))
+
+
+def _train(run: _Run) -> Step:
+    block, sources = run.block, run.plan.sources
+    told: dict[str, Any] = {
+        **sources.task_arguments(run.task, block.train, block.dev, block.test),
+        **sources.model_arguments(run.model),
+        "train": block.train, "dev": block.dev, "test": block.test, "limit": block.limit,
+        **arguments_of("train", block.of_regime(run.regime)),
+        "regime": run.regime, "seed": run.seed, "variant": block.name, "out": Inside(f"runs/{run.name}"),
+    }  # fmt: skip
+    if run.regime is Regime.FEATURE_EXTRACTION:
+        told["caches"] = Inside("caches")
+    work, space = _cost(run)
+    return Step(run.name, "train", told, leaves=run.leaves, work=work, space=space)
+
+
+def _cost(run: _Run) -> tuple[float, float]:
+    """Floating-point operations of a run, and bytes of caches of pieces, roughly."""
+    block, sources = run.block, run.plan.sources
+    train, dev = sources.pieces(run.task, block.train, block.limit), sources.pieces(run.task, block.dev)
+    options = block.of_regime(run.regime)
+    epochs = options.get("epochs") or regime_defaults(run.regime, options.get("head", "auto"))["epochs"]
+    size = sources.size(run.model)
+    if run.regime is Regime.FINE_TUNE:
+        return size.weights * (6 * train * epochs + 2 * dev * (epochs + 1)), 0.0
+    hidden, light = options.get("hidden_size") or 300, options.get("head") in PLAIN
+    head = 0 if light else 8 * hidden * (size.width + hidden) + 24 * hidden**2
+    shared = light or run.seed != block.seeds[0]  # the seeds' runs read the same caches
+    space = 0.0 if shared else (train + dev) * size.layers * size.width * 4
+    return 2 * size.weights * (train + dev) + head * (6 * train * epochs + 2 * dev * (epochs + 1)), space
+
+
+def _transfer(run: _Run, others: list[str], leaf: str) -> Step:
+    """The evaluation of a run on the other tasks of its section."""
+    block, sources = run.block, run.plan.sources
+    found = {}
+    for other in others:
+        try:
+            found[other] = sources.task_arguments(other, block.dev)
+        except (ProbekitError, OSError):
+            continue  # its own training tells why
+    if not found:
+        raise UsageError("none of the other tasks can be read.")
+    folders = {sources.folder(other) for other in found}
+    if len(folders) > 1:
+        raise UsageError(f"what is evaluated on other tasks finds them in one folder, not in {len(folders)}.")
+    told: dict[str, Any] = {**next(iter(found.values())), "task": [one["task"] for one in found.values()]}
+    told |= {"run": Inside(f"runs/{run.name}"), "split": block.dev, "out": Inside(leaf)}
+    if run.regime is Regime.FEATURE_EXTRACTION:
+        told |= {"model": sources.model_arguments(run.model)["model"], "caches": Inside("caches")}
+    work = 2 * sources.size(run.model).weights * sum(sources.pieces(other, block.dev) for other in found)
+    return Step(f"transfer {run.name}", "evaluate", told, (run.name,), (leaf,), work)
+
+
+def guidelines_steps(plan: Plan) -> Iterator[Step]:
+    """Paired comparisons of the regimes, of all tasks of a variant together, where both are trained."""
+    both = [block for block in plan.study.train if set(block.regimes) == set(Regime)]
+    for variant in dict.fromkeys(block.name for block in both):
+        runs = [
+            run_name(plan, block, task, model, regime, seed)
+            for block in both
+            if block.name == variant
+            for task, model, regime, seed in product(block.tasks, plan.models(block), block.regimes, block.seeds)
+        ]
+        name = f"guidelines {variant}".strip()
+        leaf = f"rows/{slug(name)}.parquet"
+        told = {"runs": [Inside(f"runs/{run}") for run in runs], "out": Inside(leaf)}
+        yield Step(name, "guidelines", told, tuple(runs), (leaf,), seconds=20.0, partly=True)

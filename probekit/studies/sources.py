@@ -1,0 +1,139 @@
+"""What a study reads from outside: tasks, models and corpora, by digests of their content, and how large they are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from probekit.domains.corpora import corpus_files
+from probekit.errors import DataError, ProbekitError, UsageError
+from probekit.files import digest
+from probekit.models.find import resolve_model
+from probekit.models.identity import identify
+from probekit.studies.steps import Outside
+from probekit.tasks import load_task, task_folders
+from probekit.tasks.task import Task, TaskKind
+
+__all__ = ["ModelSize", "Sources"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSize:
+    """Weights of a model's blocks, roughly, its width, and how many layers a cache of it has."""
+
+    weights: float
+    width: int
+    layers: int
+
+
+@dataclass(slots=True)
+class Sources:
+    """Tasks and models of a study, each read once; the next study looks again.
+
+    data_dir : folder of the tasks' folders; from the hub without it
+    named : folders below it of tasks whose names do not tell; models : where they are, by their names in tables
+    """
+
+    data_dir: Path | None
+    named: Mapping[str, str]
+    models: Mapping[str, str]
+    _known: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+
+    def _once(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        """What ``make`` gives or raises, asked once."""
+        if key not in self._known:
+            try:
+                self._known[key] = make()
+            except (ProbekitError, OSError) as error:
+                self._known[key] = error
+        found = self._known[key]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    # tasks
+
+    def folder(self, task: str) -> Path | None:
+        """The folder that the files of a task are read from; None for the hub, and for what has no files."""
+        base = task.split(":", 1)[0]
+        if self.data_dir is None or base == "grammar" or ".toml" in task:
+            return None
+        if name := self.named.get(task, self.named.get(base)):
+            return self.data_dir / name
+        return task_folders(base, self.data_dir)[0] if self.data_dir.is_dir() else self.data_dir
+
+    def task(self, name: str) -> Task:
+        """The task; ProbekitError or OSError where it cannot be read."""
+        task: Task = self._once(("task", name), lambda: load_task(name, self.folder(name)))
+        return task
+
+    def labels_words(self, task: str) -> bool:
+        """Whether the words of a task are labelled; not of one that cannot be read, whose caches tell why."""
+        try:
+            return self.task(task).kind is TaskKind.SEQUENCE_LABELLING
+        except (ProbekitError, OSError):
+            return False
+
+    def task_arguments(self, name: str, *splits: str | None) -> dict[str, Any]:
+        """The arguments that name a task, known by the digests of those of its splits that are read."""
+        read = {s: self._once(("digest", name, s), self.task(name).split(s).digest) for s in splits if s}
+        folder = self.folder(name)
+        where = {"data_dir": Outside(str(folder))} if folder else {}
+        return {"task": Outside(name, f"{name} {json.dumps(read)}"), **where}
+
+    def pieces(self, name: str, split: str, limit: int | None = None) -> float:
+        """How many pieces the first ``limit`` examples have, roughly."""
+        part = self.task(name).split(split)
+        counts = self._once(
+            ("pieces", name, split), lambda: [1.35 * len(f"{e.text} {e.pair or ''}".split()) + 3 for e in part]
+        )
+        return float(sum(counts[:limit]))
+
+    # models
+
+    def model_arguments(self, name: str) -> dict[str, Any]:
+        """The arguments that name a model, known by the digests of weights, tokenizer and configuration."""
+        where = self.models[name]
+        return {"model": Outside(where, self._once(("model", where), lambda: _model_digest(where))), "model_name": name}
+
+    def size(self, name: str) -> ModelSize:
+        """How large a model is."""
+        where = self.models[name]
+        size: ModelSize = self._once(("size", where), lambda: _model_size(where))
+        return size
+
+    # corpora
+
+    def corpus(self, name: str, place: str) -> Outside:
+        """A corpus as ``NAME=PLACE``, known by the digest of its files; of the hub by its name."""
+        path = place if place.startswith("hub:") else str((self.data_dir or Path()) / place)
+        known = self._once(("corpus", path), lambda: _corpus_digest(path))
+        return Outside(f"{name}={path}", f"{name}={known}")
+
+
+def _model_digest(where: str) -> str:
+    told = identify(where, name="model")
+    return xxhash.xxh3_128_hexdigest(json.dumps(told, sort_keys=True).encode())
+
+
+def _model_size(where: str) -> ModelSize:
+    told = json.loads((resolve_model(where) / "config.json").read_text(encoding="utf-8"))
+    told = told.get("text_config", told)
+    width = next((told[key] for key in ("hidden_size", "n_embd", "d_model", "dim") if key in told), 768)
+    depth = next((told[key] for key in ("num_hidden_layers", "n_layer", "num_layers", "n_layers") if key in told), 12)
+    return ModelSize(12.0 * width**2 * depth, int(width), int(depth) + 1)
+
+
+def _corpus_digest(place: str) -> str:
+    if place.startswith("hub:"):
+        return place
+    try:
+        top, found = corpus_files(place)
+    except DataError as error:
+        raise UsageError(f"{error} Say where it is: --set domains.0.corpora.NAME=PATH.") from None
+    return digest(found, top)
