@@ -17,16 +17,10 @@ from probekit.plots.figure import plot
 from probekit.plots.layers import curve_rows, layer_curve, layer_panels
 from probekit.plots.mix import mix_panels, mix_rows, mix_weights
 from probekit.plots.options import WIDTHS, PlotOptions
-from probekit.plots.relation import (
-    relation_panels,
-    relation_rows,
-    transfer_matrix,
-    transfer_panels,
-    transfer_rows,
-    transfer_values,
-)
+from probekit.plots.relation import relation_panels, relation_rows
 from probekit.plots.save import save
 from probekit.plots.trajectory import trajectory, trajectory_grids, trajectory_panels
+from probekit.plots.transfer import transfer_matrix, transfer_panels, transfer_rows, transfer_values
 
 __all__ = [
     "WIDTHS",

@@ -13,9 +13,10 @@ from probekit.plots.domains import domain_panels
 from probekit.plots.layers import layer_panels
 from probekit.plots.mix import mix_panels
 from probekit.plots.options import KINDS, Kind, PlotOptions, inches
-from probekit.plots.relation import relation_panels, relation_rows, transfer_panels, transfer_rows
+from probekit.plots.relation import relation_panels, relation_rows
 from probekit.plots.save import check_suffixes, save
 from probekit.plots.trajectory import trajectory_panels
+from probekit.plots.transfer import transfer_panels, transfer_rows
 from probekit.recipe import public
 from probekit.rows import as_rows
 

@@ -12,7 +12,6 @@ import numpy as np
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 from probekit.plots.curves import of_analyses, plot_rows
-from probekit.plots.domains import WRITTEN, write
 from probekit.plots.palette import COLOURS, FAINT, INK, MARKERS
 from probekit.plots.panels import SMALL, bare, even, fitting, grid, inches, same_labels, width_of
 from probekit.plots.titles import metric_title
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["relation_panels", "relation_rows", "transfer_matrix", "transfer_panels", "transfer_rows", "transfer_values"]
+__all__ = ["is_derived", "of_study", "relation_panels", "relation_rows", "with_columns"]
 
 PANEL = ("task", "model", "corpus", "metric", "series")
 GAIN = "fine-tuning, gain"
@@ -34,9 +33,6 @@ SIDES, ENDS = ((5, "left"), (-5, "right")), ((0, "center"), (8, "right"), (-8, "
 PLACES = [  # of a name beside its point, in points
     (x, y, across, "bottom" if y > 0 else "top") for y in (3, -3, 10, -10, 18, -18) for x, across in SIDES
 ]
-CELL = 0.55
-NAMED_SIDE, BAR = 1.2, 0.8
-"""Inches of a cell of a map at its best, of the names at its side, and of the bar of colours."""
 
 
 def relation_rows(rows: Any, *, transfer: bool = False) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -59,22 +55,16 @@ def relation_rows(rows: Any, *, transfer: bool = False) -> tuple[pd.DataFrame, p
     UsageError
         For rows of another kind.
     """
-    rows = _of_study(rows)
+    rows = of_study(rows)
     if transfer:
-        points = rows[(rows["trained_on"] != "") & _is_derived(rows, "lost")]
+        points = rows[(rows["trained_on"] != "") & is_derived(rows, "lost")]
     else:
         points = rows[rows["x"].notna() & (rows["corpus"] != "")].drop(columns="trained_on")
     related = rows[rows["of_metric"].notna() & ((rows["corpus"] == "") == transfer)]
     return points, related[related["adjust"] != "effects"] if "adjust" in related else related
 
 
-def transfer_rows(rows: Any) -> pd.DataFrame:
-    """Of the rows of a study of domains, those that :func:`transfer_panels` draws; raises UsageError for others."""
-    rows = _of_study(rows)
-    return rows[(rows["trained_on"] != "") & (rows["corpus"] == "") & ~_is_derived(rows, "lost")]
-
-
-def _of_study(rows: Any) -> pd.DataFrame:
+def of_study(rows: Any) -> pd.DataFrame:
     rows = with_series(of_analyses(plot_rows(rows), "transfer"))
     if lacking := {"corpus", "x", "of_metric"} - set(rows.columns):
         raise UsageError(
@@ -88,7 +78,7 @@ def with_series(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(series=fit_labels(rows))
 
 
-def _is_derived(rows: pd.DataFrame, word: str) -> pd.Series:
+def is_derived(rows: pd.DataFrame, word: str) -> pd.Series:
     return rows["metric"].map({name: metric_called(name).derived == word for name in rows["metric"].unique()})
 
 
@@ -122,11 +112,11 @@ def relation_panels(
     UsageError
         Without rows, without one of these columns, and where a panel has two values for one point.
     """
-    points = _with(points, "domain", "corpus", "x", "x_low", "x_high")
+    points = with_columns(points, "domain", "corpus", "x", "x_low", "x_high")
     if relations is not None and relations.empty:
         relations = None
     if relations is not None:
-        relations = _with(relations, "corpus", "of_metric")
+        relations = with_columns(relations, "corpus", "of_metric")
     pairs = "trained_on" in points and bool((points["trained_on"] != "").any())
     name = ["trained_on", "domain"] if pairs else ["domain"]
     if (twice := points.duplicated([*PANEL, *name])).any():
@@ -275,163 +265,7 @@ def _said(relation: Any, names: Mapping[str, str]) -> str:
     return f"{name} {value:.2f}{within}, p {'< 0.001' if p < 0.001 else f'= {p:.2g}'}"
 
 
-def transfer_matrix(
-    rows: Any, *, metric: str | None = None, limits: tuple[float, float] | None = None, ax: Axes | None = None
-) -> Axes:
-    """Draw what training on one domain is worth on each other as a heat map.
-
-    Frames mark what was evaluated on the domain it was trained on. Up to 12 domains have numbers, where there is room
-    for them.
-
-    Parameters
-    ----------
-    rows : DataFrame, Result or path
-        Of one regime and head, with the own columns ``trained_on``, down the side, and ``domain``, evaluated on, along
-        the bottom.
-    metric : str, optional
-        The rows' first for None.
-    limits : tuple of float, optional
-        Of the colours; those of the values for None.
-    ax : Axes, optional
-        A new figure's for None. Nothing is shown or saved.
-
-    Returns
-    -------
-    Axes
-        Those drawn into.
-
-    Raises
-    ------
-    UsageError
-        For several regimes, a metric that is not there, and two values for one pair.
-    """
-    import matplotlib as mpl
-    from matplotlib.patches import Rectangle
-
-    rows, metric = _of_metric(rows, metric)
-    cells = transfer_values(rows)
-    down, columns, values = list(cells.index), list(cells.columns), cells.to_numpy()
-    if ax is None:
-        import matplotlib.pyplot as plt
-
-        ax = plt.subplots(figsize=(CELL * len(columns) + 2.2, 0.5 * len(down) + 1.4), layout="constrained")[1]
-    lower = metric_called(metric).better == "lower"
-    colours = mpl.colormaps["viridis_r" if lower else "viridis"].with_extremes(bad="white")
-    low, high = limits or (None, None)
-    image = ax.imshow(np.ma.masked_invalid(values), cmap=colours, vmin=low, vmax=high, aspect="auto")
-    cell = (width_of(ax) - NAMED_SIDE - BAR / 2) / len(columns)
-    if max(values.shape) <= WRITTEN and cell > 0.24:
-        write(ax, image, values, ".3f" if cell > 0.33 else ".2f")
-    for i, name in enumerate(down):
-        if name in columns:
-            at = (columns.index(name) - 0.46, i - 0.46)
-            ax.add_patch(Rectangle(at, 0.92, 0.92, facecolor="none", edgecolor=COLOURS[1], linewidth=1.6))
-    ax.set_xticks(range(len(columns)), columns, rotation=45, ha="right", rotation_mode="anchor", parse_math=False)
-    ax.set_yticks(range(len(down)), down, parse_math=False)
-    ax.set_xlabel("evaluated on", fontsize=9, color=INK)
-    ax.set_ylabel("trained on", fontsize=9, color=INK)
-    title = rows["series"].iloc[0]
-    ax.set_title(title, loc="left", fontsize=10, fontweight="bold", color=INK, parse_math=False)
-    bare(ax, ())
-    if limits is None:
-        _bar(ax.figure, image, metric, ax)
-    return ax
-
-
-def transfer_values(rows: Any, metric: str | None = None) -> pd.DataFrame:
-    """Work out what :func:`transfer_matrix` shows.
-
-    Parameters
-    ----------
-    rows : DataFrame, Result or path
-        Of one regime and head.
-    metric : str, optional
-        The rows' first for None.
-
-    Returns
-    -------
-    DataFrame
-        A line for each domain trained on, a column for each evaluated on.
-
-    Raises
-    ------
-    UsageError
-        For several regimes, and two values for one pair.
-    """
-    rows, _ = _of_metric(rows, metric)
-    if len(several := rows["series"].unique()) > 1:
-        raise UsageError(f"transfer_matrix draws one regime, these are {', '.join(several)}; see transfer_panels.")
-    if (twice := rows.duplicated(["trained_on", "domain"])).any():
-        pair = rows.loc[twice, ["trained_on", "domain"]].iloc[0]
-        raise UsageError(f"{' → '.join(pair)} has two values; are these rows of two seeds?")
-    columns, trained = list(rows["domain"].unique()), set(rows["trained_on"])
-    down = [*(c for c in columns if c in trained), *(t for t in rows["trained_on"].unique() if t not in columns)]
-    return rows.pivot(index="trained_on", columns="domain", values="value").loc[down, columns]
-
-
-def transfer_panels(rows: Any, *, metric: str | None = None, columns: int = 3, width: float | None = None) -> Figure:
-    """Draw one :func:`transfer_matrix` a regime (task, model), side by side on one scale of colours.
-
-    Parameters
-    ----------
-    rows : DataFrame, Result or path
-        As of :func:`transfer_matrix`, of any number of regimes.
-    metric : str, optional
-        The rows' first for None.
-    columns, width
-        As of :func:`layer_panels`.
-
-    Returns
-    -------
-    Figure
-        Not shown and not saved.
-    """
-    rows, metric = _of_metric(rows, metric)
-    parts = list(rows.groupby(["task", "model", "series"], sort=False))
-    told = [c for c in ("task", "model") if rows[c].nunique() > 1]
-    limits = (float(rows["value"].min()), float(rows["value"].max()))
-    across, down = (rows[c].nunique() for c in ("domain", "trained_on"))
-    natural = CELL * across + NAMED_SIDE
-    beside = even(len(parts), fitting(columns, None if width is None else width - BAR, natural))
-    width = width or natural * beside + BAR
-    cell = min(0.9 * CELL, ((width - BAR) / beside - NAMED_SIDE) / across)
-    figure, grid_ = grid(len(parts), beside, cell * down + 1.3, width, natural)
-    axes = list(grid_.ravel())[: len(parts)]
-    for i, (ax, (_, part)) in enumerate(zip(axes, parts, strict=True)):
-        transfer_matrix(part, metric=metric, limits=limits, ax=ax)
-        if told:
-            over = ", ".join(str(part[c].iloc[0]).rsplit("/", 1)[-1] for c in told)
-            ax.set_title(f"{over}\n{part['series'].iloc[0]}", loc="left", fontsize=10, fontweight="bold", color=INK)
-        if i % beside and _names(ax) == _names(axes[i - 1]):
-            ax.tick_params(axis="y", labelleft=False)
-        if i + beside < len(parts):
-            ax.set_xlabel("")
-    same_labels(axes, beside)
-    _bar(figure, axes[0].images[0], metric, axes)
-    return figure
-
-
-def _names(ax: Axes) -> list[str]:
-    return [label.get_text() for label in ax.get_yticklabels()]
-
-
-def _bar(figure: Any, image: Any, metric: str, of: Any) -> None:
-    bar = figure.colorbar(image, ax=of, pad=0.03, aspect=18)
-    bar.outline.set_visible(False)
-    bar.set_label(metric_title(metric), fontsize=8, color=INK)
-    bare(bar.ax, ())
-
-
-def _of_metric(rows: Any, metric: str | None) -> tuple[pd.DataFrame, str]:
-    rows = _with(rows, "trained_on", "domain")
-    known = list(rows["metric"].unique())
-    if metric not in (None, *known):
-        raise UsageError(f"there is no {metric} in these rows, only {', '.join(known)}.")
-    metric = metric or str(known[0])
-    return rows[rows["metric"] == metric], metric
-
-
-def _with(rows: Any, *columns: str) -> pd.DataFrame:
+def with_columns(rows: Any, *columns: str) -> pd.DataFrame:
     rows = with_series(plot_rows(rows))
     if rows.empty:
         raise UsageError("there are no rows to draw.")

@@ -14,8 +14,9 @@ from markupsafe import Markup
 from probekit.errors import DataError, ProbekitError, UsageError
 from probekit.plots.domains import SIZES, TERMS
 from probekit.plots.figure import plot
-from probekit.plots.relation import relation_rows, transfer_rows
+from probekit.plots.relation import relation_rows
 from probekit.plots.titles import first_line
+from probekit.plots.transfer import transfer_rows
 from probekit.recipe import Recipe
 from probekit.report.curves import best_layers, by_layer, main_rows
 from probekit.report.markdown import text
