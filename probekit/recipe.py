@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import re
 import shlex
 import sys
 import typing
@@ -564,10 +565,43 @@ def public(name: str | None = None, /, **options: type) -> Callable[[Callable[..
             return _finish(result, recipe, out, monotonic() - began)
 
         call.__signature__ = flat  # type: ignore[attr-defined]
+        call.__doc__ = _documented(function.__doc__ or "", flat, options)
         call.options = options  # type: ignore[attr-defined]
         return call
 
     return decorate
+
+
+def _documented(doc: str, flat: inspect.Signature, options: Mapping[str, type]) -> str:
+    """A numpydoc docstring in which each option stands among the parameters, with the words of its declaration."""
+    lines = inspect.cleandoc(doc).split("\n")
+    if "Parameters" not in lines:
+        return doc
+    start = lines.index("Parameters") + 2
+    heads = [i for i in range(start, len(lines) - 1) if re.fullmatch("-{4,}", lines[i + 1])]
+    end = heads[0] if heads else len(lines)
+    entries: list[list[str]] = []
+    for line in lines[start:end]:
+        if line and not line.startswith(" "):
+            entries.append([line])
+        elif line:
+            entries[-1].append(line)
+    entries = [entry for entry in entries if entry[0].partition(" :")[0] not in options]
+    for kind in options.values():
+        entries += [_entry(f, flat.parameters[f.name]) for f in dataclasses.fields(kind)]
+    if "out" in flat.parameters and not any(entry[0].startswith("out") for entry in entries):
+        entries.append(["out : path, optional", "    Where the result is saved: ``ROWS.parquet`` or ``ROWS.csv``."])
+    order = {name: i for i, name in enumerate(flat.parameters)}
+    entries.sort(key=lambda entry: order.get(re.split(r"[ ,]", entry[0].lstrip("*"))[0], len(order)))
+    told = [line for entry in entries for line in entry]
+    return "\n".join([*lines[:start], *told, *([""] if heads else []), *lines[end:]])
+
+
+def _entry(f: dataclasses.Field[Any], p: inspect.Parameter) -> list[str]:
+    """An option in numpydoc's form."""
+    kind = str(f.type).removesuffix(" | None")
+    default = "optional" if p.default is None else "" if p.default is p.empty else f"default {as_json(p.default)!r}"
+    return [f"{f.name} : {', '.join(filter(None, (kind, default)))}", f"    {f.metadata.get('help', '')}"]
 
 
 def _fields(kind: type) -> list[str]:
