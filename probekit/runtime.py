@@ -223,7 +223,10 @@ def _controller() -> Any:
 def resolve_device(device: str = "auto") -> str:
     """The torch device string to use: "auto" takes CUDA, then MPS, then the CPU.
 
-    Raises UsageError where the device asked for is not there.
+    Raises
+    ------
+    UsageError
+        Where the device asked for is not there.
     """
     import torch
 

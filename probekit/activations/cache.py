@@ -65,7 +65,12 @@ class Words:
 class Ragged:
     """Vectors of many examples, one after another: ``ragged[i]`` is (length[i], d).
 
-    values : (t, d), or (t,) where they are numbers of pieces; start, length : int64 (n,)
+    Attributes
+    ----------
+    values : np.ndarray
+        (t, d), or (t,) where they are numbers of pieces.
+    start, length : np.ndarray
+        int64 (n,).
     """
 
     def __init__(self, values: np.ndarray, start: np.ndarray, length: np.ndarray) -> None:
@@ -91,8 +96,19 @@ class ActivationCache:
         with ActivationCache("cola.h5") as cache:
             x, y = cache.layer(3), cache.labels       # (n, d), (n,)
 
-    path : the file
-    Raises CacheIncomplete for an unfinished file, CacheCorrupt for a damaged one, CacheMismatch for another format.
+    Attributes
+    ----------
+    path : str | Path
+        The file.
+
+    Raises
+    ------
+    CacheIncomplete
+        For an unfinished file.
+    CacheCorrupt
+        For a damaged one.
+    CacheMismatch
+        For another format.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -195,9 +211,14 @@ class ActivationCache:
     def layer(self, layer: int | str | Site, pooling: str | None = None) -> np.ndarray:
         """Pooled vectors of one layer, (n, d), rows in the order of the task; (n, 2 d) for separate pairs.
 
-        layer : 0 … L, "final_norm", or negative to count from the last block
-        pooling : the first one there is by default
         A read-only memory map of float32 or float16; float32 in memory where the cache is bfloat16.
+
+        Parameters
+        ----------
+        layer : int | str | Site
+            0 … L, "final_norm", or negative to count from the last block.
+        pooling : str, optional
+            The first one there is by default.
         """
         if not self.poolings:
             raise UsageError(f"{self.path} holds no pooled vectors, only tokens; make a cache with --pooling mean.")

@@ -50,13 +50,22 @@ TEXTS: tuple[Text, ...] = (
 class Line:
     """One comparison.
 
-    check : its name
-    what : what is compared with what
-    absolute : the largest absolute difference of any number of any layer
-    relative : the largest |difference| / |vector| of any piece's vector of any layer
-    layer : the layer of the largest relative deviation; empty where there is none
-    verdict : "bit-identical", "within 1e-6", "depends on …", or why it could not be measured
-    passed : whether this is what probekit promises; None for what is only worth knowing
+    Attributes
+    ----------
+    check : str
+        Its name.
+    what : str
+        What is compared with what.
+    absolute : float
+        The largest absolute difference of any number of any layer.
+    relative : float
+        The largest |difference| / |vector| of any piece's vector of any layer.
+    layer : str
+        The layer of the largest relative deviation; empty where there is none.
+    verdict : str
+        "bit-identical", "within 1e-6", "depends on …", or why it could not be measured.
+    passed : bool, optional
+        Whether this is what probekit promises; None for what is only worth knowing.
     """
 
     check: str

@@ -52,7 +52,10 @@ class Verdict:
 def verify(path: str | Path, *, progress: Progress = no_progress) -> Verdict:
     """Read the whole cache and compare every digest, and the rows of repeated texts with those of the first.
 
-    Raises CacheError where ``path`` cannot be opened as a finished cache at all.
+    Raises
+    ------
+    CacheError
+        Where ``path`` cannot be opened as a finished cache at all.
     """
     path = Path(path)
     with ActivationCache(path) as cache:

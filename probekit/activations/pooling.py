@@ -57,11 +57,22 @@ def poolings(names: Iterable[str] | str) -> tuple[Pooling, ...]:
 class Segments:
     """Where the sequences of a batch lie in its (t, d) hidden states. Rows and starts are int64.
 
-    start : (s,) first piece of each sequence; last : (s,) its last
-    rows : (k,) the pieces that the tokenizer did not add; rows_start : (s,) where each sequence's begin among them
-    special : (t - k,) the others
-    empty : sequences of which no piece is left
-    runs : (number of sequences, their length) of each run of equally long sequences
+    Attributes
+    ----------
+    start : torch.Tensor
+        (s,) first piece of each sequence.
+    last : torch.Tensor
+        (s,) its last.
+    rows : torch.Tensor
+        (k,) the pieces that the tokenizer did not add.
+    rows_start : torch.Tensor
+        (s,) where each sequence's begin among them.
+    special : torch.Tensor
+        (t - k,) the others.
+    empty : torch.Tensor
+        Sequences of which no piece is left.
+    runs : tuple[tuple[int, int], ...]
+        (number of sequences, their length) of each run of equally long sequences.
     """
 
     start: torch.Tensor
@@ -129,7 +140,12 @@ def bag_means(rows: torch.Tensor, values: torch.Tensor, start: torch.Tensor) -> 
 def word_segments(length: np.ndarray, word_index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Words of a batch: int64 (w,) rows of their first pieces, and int64 (w,) how many pieces each has.
 
-    length : int (s,) pieces of each sequence; word_index : int32 (t,), -1 for special pieces
+    Parameters
+    ----------
+    length : np.ndarray
+        Int (s,) pieces of each sequence.
+    word_index : np.ndarray
+        int32 (t,), -1 for special pieces.
     """
     start = np.zeros(len(word_index), dtype=bool)
     start[(np.cumsum(length) - length)[length > 0]] = True

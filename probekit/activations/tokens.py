@@ -19,9 +19,15 @@ class TokenReader:
 
     What is read stays in the system's file cache as long as there is room, and nowhere else.
 
-    cache : with token vectors; layers : names or numbers of one width, in the order wanted; all for None
     start, length : int64 (n,) or, of pairs read apart, (n, 2): where each example's vectors lie
     special : bool (t,), pieces that the tokenizer added; none where vectors are of words
+
+    Attributes
+    ----------
+    cache : ActivationCache
+        With token vectors.
+    layers : Sequence[int | str], optional
+        Names or numbers of one width, in the order wanted; all for None.
     """
 
     def __init__(self, cache: ActivationCache, layers: Sequence[int | str] | None = None) -> None:

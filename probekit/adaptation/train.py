@@ -135,8 +135,11 @@ def train_on_caches(
 ) -> Run:
     """Feature extraction from caches that are there already; see :func:`train`.
 
-    source : ``task``, ``data_dir`` and ``model``, as :func:`train` takes them, by which the run can be evaluated on
-        other texts
+    Parameters
+    ----------
+    source : Source, optional
+        ``task``, ``data_dir`` and ``model``, as :func:`train` takes them, by which the run can be evaluated on other
+        texts.
     """
     check_names(options, TrainOptions)
     with ExitStack() as stack:

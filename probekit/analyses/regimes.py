@@ -23,7 +23,10 @@ SETTING = ("model", "task", "trained_on", "variant", "regime", "head", "metric")
 def run_numbers(rows: pd.DataFrame) -> pd.DataFrame:
     """The number of each run: its main metric, on test where it was tested and on dev otherwise; of evaluations, too.
 
-    rows : any; those of no run are left out
+    Parameters
+    ----------
+    rows : pd.DataFrame
+        any; those of no run are left out.
     """
     headline = rows.get("headline")
     return rows[:0] if headline is None else rows[headline.fillna(value=False).astype(bool) & (rows["regime"] != "")]
@@ -72,7 +75,10 @@ def by_seeds(runs: pd.DataFrame) -> Iterator[dict[Any, Any]]:
 def differences(rows: pd.DataFrame, runs: pd.DataFrame) -> Iterator[dict[Any, Any]]:
     """Fine-tuning minus feature extraction by task and variant, from means over seeds.
 
-    rows : of ``probekit guidelines``, whose paired intervals are taken; without them there is none
+    Parameters
+    ----------
+    rows : pd.DataFrame
+        Of ``probekit guidelines``, whose paired intervals are taken; without them there is none.
     """
     import pandas as pd
 

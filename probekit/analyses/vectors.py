@@ -27,9 +27,16 @@ OF_TRAINING = {"trained_on": "trained_on", "regime": "regime", "head": "head", "
 class LayerVectors:
     """The vectors of one cache by layer, and the labels of their rows.
 
-    representation : their pooling, or how words are read; words : whether a row is a word
-    layers : by name, in the order of the model, functions that give (n, d); (n, 4 d) of separately encoded pairs
-    labels : of n rows; of words with the sentence of each
+    Attributes
+    ----------
+    representation : str
+        Their pooling, or how words are read.
+    words : bool
+        Whether a row is a word.
+    layers : dict[str, Callable[[], Any]]
+        By name, in the order of the model, functions that give (n, d); (n, 4 d) of separately encoded pairs.
+    labels : Labels
+        Of n rows; of words with the sentence of each.
     """
 
     representation: str

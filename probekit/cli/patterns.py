@@ -20,7 +20,10 @@ def natural(path: str | Path) -> list[Any]:
 def expand(word: str | Path) -> list[str]:
     """What a pattern matches, in natural order; a word that is no pattern, or names what is there, stays as it is.
 
-    Raises UsageError where nothing matches.
+    Raises
+    ------
+    UsageError
+        Where nothing matches.
     """
     word = str(word)
     if not has_magic(word) or Path(word).expanduser().exists():

@@ -34,7 +34,11 @@ def log2(x: np.ndarray, parts: np.ndarray, out: np.ndarray) -> None:
 
     Exponent and mantissa are taken from the bits, and the loops have no calls or branches, so that several numbers are
     done by one instruction, which the library's logarithm does not allow.
-    parts : float64 (2, at least as many), scratch
+
+    Parameters
+    ----------
+    parts : np.ndarray
+        float64 (2, at least as many), scratch.
     """
     n = len(x)
     bits, exponent, mantissa = x.view(np.int64), parts[0].view(np.int64), parts[1].view(np.int64)

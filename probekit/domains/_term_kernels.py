@@ -30,12 +30,24 @@ def cut(
 ) -> tuple[int, bool]:
     """Find the words of ``data``; returns how many there are, and whether there is a character of kind 2.
 
-    data : uint8 (n,); kinds : uint8 (0x110000,), 1 for a character of words, and 2 more for one that is to be told of
-        (none below 128); end : the byte that ends a document, or -1
-    paragraphs : documents end at ``end`` only where nothing but blanks came since the last one
-    place : int64 (3,), updated: number of the document, 1 while it goes on, 1 while the line is blank
-    starts, sizes : int32 out, bytes of each word; codes : uint64 out, its hash; documents : int32 out, its document,
-        counted from ``place[0]`` at the call; all with room for (n + 1) / 2 words
+    Parameters
+    ----------
+    data : np.ndarray
+        uint8 (n,).
+    kinds : np.ndarray
+        uint8 (0x110000,), 1 for a character of words, and 2 more for one that is to be told of (none below 128).
+    end : int
+        The byte that ends a document, or -1.
+    paragraphs : bool
+        Documents end at ``end`` only where nothing but blanks came since the last one.
+    place : np.ndarray
+        int64 (3,), updated: number of the document, 1 while it goes on, 1 while the line is blank.
+    starts, sizes : np.ndarray
+        int32 out, bytes of each word.
+    codes : np.ndarray
+        uint64 out, its hash.
+    documents : np.ndarray
+        int32 out, its document, counted from ``place[0]`` at the call; all with room for (n + 1) / 2 words.
     """
     document, goes_on, blank = place[0], place[1], place[2]
     first, found, seen = document, 0, np.uint8(0)
@@ -94,8 +106,16 @@ def number(
 ) -> tuple[int, int]:
     """Number the words that were cut, from ``begin`` on, new ones after the ``known``, until half the slots are taken.
 
-    slots : int32 (power of 2,), -1 where free; hashes : uint64; bounds : int64, word k is arena[bounds[k]:bounds[k+1]]
-    ids : int32 out. Returns how many words are done, and how many different ones are known.
+    Parameters
+    ----------
+    slots : np.ndarray
+        int32 (power of 2,), -1 where free.
+    hashes : np.ndarray
+        uint64.
+    bounds : np.ndarray
+        int64, word k is arena[bounds[k]:bounds[k+1]].
+    ids : np.ndarray
+        int32 out. Returns how many words are done, and how many different ones are known.
     """
     shift, mask, room = _shift(len(slots)), np.uint64(len(slots) - 1), len(slots) // 2
     for k in range(begin, len(codes)):
@@ -199,8 +219,14 @@ def add(
 ) -> int:
     """Add ``counts[k * each]`` to the count of word ``ids[k]`` in row ``rows[k]``; returns how many keys are new.
 
-    dense : int32 (rows, words), of the first words; keys, values : an open table of row << 32 | word for the others
-    each : 1, or 0 where counts has one number that is meant for all
+    Parameters
+    ----------
+    each : int
+        1, or 0 where counts has one number that is meant for all.
+    dense : np.ndarray
+        int32 (rows, words), of the first words.
+    keys, values : np.ndarray
+        An open table of row << 32 | word for the others.
     """
     new, columns = 0, dense.shape[1]
     for k in range(len(ids)):

@@ -41,9 +41,14 @@ BY_NAME = {"digested": "by name"}
 class Chunk:
     """A piece of text that begins and ends where a word does.
 
-    source : the file, relative to the corpus, or another name of where it is from; documents are numbered within it
-    data : valid UTF-8 without NUL, except where ``marked``: then each document is followed by a NUL
-    read : bytes of the corpus's files that have been read so far; of other text, as many as its characters take
+    Attributes
+    ----------
+    source : str
+        The file, relative to the corpus, or another name of where it is from; documents are numbered within it.
+    data : bytes
+        Valid UTF-8 without NUL, except where ``marked``: then each document is followed by a NUL.
+    read : int, default 0
+        Bytes of the corpus's files that have been read so far; of other text, as many as its characters take.
     """
 
     source: str
@@ -66,9 +71,13 @@ def read_files(path: str | Path, *, field: str = "text") -> Corpus:
 
     Names that end in .gz are unpacked; of .jsonl and .ndjson each line's ``field`` is a document. Links to files are
     followed, those within a folder to other folders are not.
-    Raises DataError, then or while it is read, for a path that is not there, a folder without files or with a link to
-    nothing or something else than files in it, bytes that are not UTF-8 or not gzip, and a line that is no JSON object
-    with a text in ``field``; it names file and byte or line.
+
+    Raises
+    ------
+    DataError
+        Then or while it is read, for a path that is not there, a folder without files or with a link to nothing or
+        something else than files in it, bytes that are not UTF-8 or not gzip, and a line that is no JSON object with a
+        text in ``field``; it names file and byte or line.
     """
     top, files = corpus_files(path)
     sizes = [f.stat().st_size for f in files]
@@ -168,7 +177,11 @@ def read_hub(
     """A data set of the Hugging Face hub, or a local folder of data files, streamed; a row's ``field`` is a document.
 
     No code of the data set is run. ``revision`` is a commit of the hub; the newest for None.
-    Raises DataError where it cannot be loaded or has no such field.
+
+    Raises
+    ------
+    DataError
+        Where it cannot be loaded or has no such field.
     """
     import datasets
 

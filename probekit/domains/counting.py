@@ -39,14 +39,23 @@ PAIRS = 1 << 22
 class Counts:
     """How often each term occurs in each block of a domain.
 
-    terms : v different ones, sorted; matrix : int64 (blocks, v), sparse
-    deals : uint64 (blocks,), what each document's block will be told from where there are more documents than blocks;
-        None once that is so
-    documents, tokens : all that were read; documents without a token are none
-    pruned : tokens of terms that were given up to bound the memory; a term that occurs more than ``bound`` times in the
+    Attributes
+    ----------
+    terms : tuple[str, ...]
+        V different ones, sorted.
+    matrix : csr_array
+        int64 (blocks, v), sparse.
+    deals : np.ndarray | None
+        uint64 (blocks,), what each document's block will be told from where there are more documents than blocks; None
+        once that is so.
+    documents, tokens : int
+        All that were read; documents without a token are none.
+    pruned : int
+        Tokens of terms that were given up to bound the memory; a term that occurs more than ``bound`` times in the
         domain was not given up for good, and its count is short by ``bound`` at most (each way of writing it is such a
-        term where terms are lower-cased afterwards); both are 0 as a rule
-    settings : what must be the same of counts that are merged or compared
+        term where terms are lower-cased afterwards); both are 0 as a rule.
+    settings : dict[str, str | int]
+        What must be the same of counts that are merged or compared.
     """
 
     name: str

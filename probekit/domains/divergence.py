@@ -120,14 +120,27 @@ def divergences(
 ) -> dict[str, np.ndarray]:
     """Each measure of all pairs: name → float64 (a, b), row i, column j that of distribution i from other j.
 
-    distributions : (a, v), rows that sum to 1; others : (b, v), None for the same ones
-    measures : names of :class:`Measure`
-    alpha : of Rényi's divergence, 0 … 1
-    smoothing : share of the uniform distribution over the v terms that both are mixed with before ``kl``, which would
-        be infinite for a term that the second one lacks
-    threads : for tiles of pairs, all cores for None; the numbers are the same for any number. Beside the distributions,
+    Parameters
+    ----------
+    distributions : np.ndarray
+        (a, v), rows that sum to 1.
+    measures : str | Iterable[str], default (Measure.JS,)
+        Names of :class:`Measure`.
+    others : np.ndarray, optional
+        (b, v), None for the same ones.
+    alpha : float, default 0.99
+        Of Rényi's divergence, 0 … 1.
+    smoothing : float, default 0.001
+        Share of the uniform distribution over the v terms that both are mixed with before ``kl``, which would be
+        infinite for a term that the second one lacks.
+    threads : int, optional
+        For tiles of pairs, all cores for None; the numbers are the same for any number. Beside the distributions,
         memory is what the (a, b) results take and 4,096 columns.
-    Raises UsageError for an unknown measure, for shapes that do not go together, and for a row that is no distribution.
+
+    Raises
+    ------
+    UsageError
+        For an unknown measure, for shapes that do not go together, and for a row that is no distribution.
     """
     names = list(dict.fromkeys([measures] if isinstance(measures, str) else measures))
     if unknown := [name for name in names if name not in list(Measure)]:

@@ -19,8 +19,17 @@ DRAWS = 10_000  # of the error, for its interval
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """value : 2 (1 - 2 error), at most 2, about 0 of domains that cannot be told apart; low, high : its interval
-    error : share of wrong answers, each domain's counted half; n : blocks that were classified"""
+    """Attributes
+    ----------
+    value : float
+        2 (1 - 2 error), at most 2, about 0 of domains that cannot be told apart.
+    low, high : float
+        Its interval.
+    error : float
+        Share of wrong answers, each domain's counted half.
+    n : int
+        Blocks that were classified.
+    """
 
     value: float
     low: float
@@ -34,13 +43,23 @@ def proxy_distance(
 ) -> Proxy:
     """Proxy A-distance of two domains (Ben-David, Blitzer, Crammer & Pereira 2007, section 4): 2 (1 - 2ε).
 
-    a, b : (blocks, v) counts; documents : of each. Neighbouring blocks are put together where those of one domain hold
-        at most half as many documents as the other's: longer ones are easier to tell.
     ε is the error on held-out blocks (``folds``, as many of each domain in each) of logistic regression on the roots of
     a block's term shares, which have length 1; both domains weigh the same, so that chance is 1/2. The distance grows
     with what a block holds: compare only those of blocks of one size. The interval is Jeffreys' of the two error rates;
     it leaves out what other training data would change.
-    Raises UsageError for fewer than two blocks with terms on a side, and for fewer than two folds.
+
+    Parameters
+    ----------
+    a, b : Any
+        (blocks, v) counts.
+    documents : tuple[float, float]
+        Of each. Neighbouring blocks are put together where those of one domain hold at most half as many documents as
+        the other's: longer ones are easier to tell.
+
+    Raises
+    ------
+    UsageError
+        For fewer than two blocks with terms on a side, and for fewer than two folds.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import StratifiedKFold

@@ -34,8 +34,17 @@ def stream(seed: int, use: str, *names: str) -> np.random.Generator:
 def blocks_of(counts: Sequence[Any], names: Sequence[str] | None = None) -> list[sparse.csr_array]:
     """Counts as sparse matrices of floats, without blocks that hold no term.
 
-    counts : (blocks, v) of each domain, dense or sparse; names : of the domains, which errors name
-    Raises UsageError for terms that differ, for what is no count, and where fewer than two blocks hold a term.
+    Parameters
+    ----------
+    counts : Sequence[Any]
+        (blocks, v) of each domain, dense or sparse.
+    names : Sequence[str], optional
+        Of the domains, which errors name.
+
+    Raises
+    ------
+    UsageError
+        For terms that differ, for what is no count, and where fewer than two blocks hold a term.
     """
     out: list[sparse.csr_array] = []
     for count, name in zip(counts, called(counts, names), strict=True):
@@ -66,7 +75,12 @@ def called(counts: Sequence[Any], names: Sequence[str] | None) -> list[str]:
 def has_like(blocks: Sequence[int], documents: Sequence[float]) -> bool:
     """Whether parts of two domains hold as many documents: no block is twice as many as the other has in all.
 
-    blocks : of each, that hold a term; documents : of each
+    Parameters
+    ----------
+    blocks : Sequence[int]
+        Of each, that hold a term.
+    documents : Sequence[float]
+        Of each.
     """
     return max(n / k for n, k in zip(documents, blocks, strict=True)) < 2 * min(documents)
 
@@ -74,8 +88,17 @@ def has_like(blocks: Sequence[int], documents: Sequence[float]) -> bool:
 def matched(a: Any, b: Any, documents: tuple[float, float]) -> tuple[sparse.csr_array, sparse.csr_array]:
     """Counts in blocks of about as many documents on both sides: neighbours are put together on the finer one.
 
-    a, b : (blocks, v); documents : of each. Blocks without a term are left out.
-    Raises UsageError as :func:`blocks_of` does, and where a block of one holds twice the documents of the other.
+    Parameters
+    ----------
+    a, b : Any
+        (blocks, v).
+    documents : tuple[float, float]
+        Of each. Blocks without a term are left out.
+
+    Raises
+    ------
+    UsageError
+        As :func:`blocks_of` does, and where a block of one holds twice the documents of the other.
     """
     a, b = blocks_of([a, b])
     sizes = [n / m.shape[0] for n, m in zip(documents, (a, b), strict=True)]
@@ -110,10 +133,17 @@ def replicates(
 ) -> dict[str, np.ndarray]:
     """Each measure in each resample of the blocks of every domain, float64 (resamples, a, b).
 
-    counts : (blocks, v) of each domain, dense or sparse; names : of the domains, their numbers for None
-    rows : of the first domains, so many, from all others, b; all from all where it is None or all of them. All pairs of
-        a domain meet the same resamples of it.
-    options : of :func:`probekit.domains.divergence.divergences`
+    Parameters
+    ----------
+    counts : Sequence[Any]
+        (blocks, v) of each domain, dense or sparse.
+    names : Sequence[str], optional
+        Of the domains, their numbers for None.
+    rows : int, optional
+        Of the first domains, so many, from all others, b; all from all where it is None or all of them. All pairs of a
+        domain meet the same resamples of it.
+    **options
+        Of :func:`probekit.domains.divergence.divergences`.
     """
     asked = [measures] if isinstance(measures, str) else list(measures)
     names, blocks = called(counts, names), blocks_of(counts, names)
@@ -140,7 +170,12 @@ def replicates(
 @dataclass(frozen=True, slots=True)
 class PairNull:
     """The null of two domains: null, name → float64 (2, draws), from the first to the second and the other way round;
-    share : of the null's mean, by which the measured divergence is too large."""
+
+    Attributes
+    ----------
+    share : float
+        Of the null's mean, by which the measured divergence is too large.
+    """
 
     null: dict[str, np.ndarray]
     share: float
@@ -158,8 +193,14 @@ def pair_null(
 ) -> PairNull:
     """What sampling alone gives of two corpora: blocks of both, pooled, dealt out again at random.
 
-    a, b : (blocks, v) counts; documents : of each. Where blocks of one hold at least twice as many documents as those
     of the other, small ones are put together first, so that a deal is one of documents. Errors as of :func:`matched`.
+
+    Parameters
+    ----------
+    a, b : Any
+        (blocks, v) counts.
+    documents : tuple[float, float]
+        Of each. Where blocks of one hold at least twice as many documents as those.
     """
     first, second = matched(a, b, documents)
     pool, tokens = sparse.vstack([first, second], format="csr"), first.sum()

@@ -45,10 +45,12 @@ def domain_rows(
         Counts of the domains.
     measures : str or iterable of str
         Names of :class:`probekit.domains.options.Measure`, and ``PROXY``, the proxy A-distance.
-    resamples, draws, level, seed, **options
+    resamples, draws, level, seed : int or float
         See :func:`probekit.domains.uncertainty.uncertainty`.
     progress : callable
         Told how far the work is.
+    **options
+        See :func:`probekit.domains.uncertainty.uncertainty`.
 
     Returns
     -------

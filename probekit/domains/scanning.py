@@ -31,7 +31,12 @@ Tokenize = Callable[[Sequence[str]], Sequence[Sequence[str]]]
 def hugging_face(name: str | Path) -> Tokenize:
     """The terms of a Hugging Face tokenizer, without special ones: a folder, a tokenizer.json or an id of the hub.
 
-    It is called by its name and a hash of what it does. Raises UsageError where it cannot be read.
+    It is called by its name and a hash of what it does.
+
+    Raises
+    ------
+    UsageError
+        Where it cannot be read.
     """
     import tokenizers
 

@@ -34,11 +34,21 @@ FORMAT = "probekit-counts/1"
 class Terms:
     """Counts of some domains over one vocabulary of v terms.
 
-    names : of the domains; vocabulary : the terms, the most frequent first, ties in the order of the terms
-    counts : int64 (blocks, v) of each domain, sparse; a block is a random sample of its documents, or one of them where
-        there are fewer documents than blocks were asked for
-    outside : int64 (domains,), tokens of other terms; documents, tokens : int64 (domains,), all that were read
-    pruned : int64 (domains,), tokens outside whose terms were given up to bound the memory (see :class:`Counts`)
+    Attributes
+    ----------
+    names : tuple[str, ...]
+        Of the domains.
+    vocabulary : tuple[str, ...]
+        The terms, the most frequent first, ties in the order of the terms.
+    counts : tuple[csr_array, ...]
+        int64 (blocks, v) of each domain, sparse; a block is a random sample of its documents, or one of them where
+        there are fewer documents than blocks were asked for.
+    outside : np.ndarray
+        int64 (domains,), tokens of other terms.
+    documents, tokens : np.ndarray
+        int64 (domains,), all that were read.
+    pruned : np.ndarray
+        int64 (domains,), tokens outside whose terms were given up to bound the memory (see :class:`Counts`).
     """
 
     names: tuple[str, ...]
@@ -73,10 +83,22 @@ def count_domains(
 ) -> Terms:
     """The terms of some domains, each by its name: a file or folder, strings (a document each), or a Corpus.
 
-    vocabulary, min_count, leave_out : see :func:`choose_terms`; field : of JSON lines
-    options : of :func:`probekit.domains.counting.count`: tokenizer, lower, unit, blocks, seed, progress
-    Raises UsageError where two domains have one name, and DataError for text that cannot be read, an empty domain, a
-    domain of one document, and one without a term of the vocabulary.
+    Parameters
+    ----------
+    vocabulary, min_count, leave_out : int or Collection[str]
+        See :func:`choose_terms`.
+    field : str, default 'text'
+        Of JSON lines.
+    **options
+        Of :func:`probekit.domains.counting.count`: tokenizer, lower, unit, blocks, seed, progress.
+
+    Raises
+    ------
+    UsageError
+        Where two domains have one name.
+    DataError
+        For text that cannot be read, an empty domain, a domain of one document, and one without a term of the
+        vocabulary.
     """
     pairs = list(sources.items()) if isinstance(sources, Mapping) else list(sources)
     _differ([name for name, _ in pairs])
@@ -96,10 +118,19 @@ def choose_terms(
 ) -> Terms:
     """Counts over the ``vocabulary`` most frequent terms of all domains together (Ruder & Plank 2017, section 4).
 
-    min_count : terms that come less often, in all domains together, are left to the mass outside
-    leave_out : terms, such as stop words, that are left to it, too
-    Raises UsageError where names are not unique or the counts were not made the same way, and DataError where a domain
-    is one document or has no term of the vocabulary.
+    Parameters
+    ----------
+    min_count : int, default 1
+        Terms that come less often, in all domains together, are left to the mass outside.
+    leave_out : Collection[str], default ()
+        terms, such as stop words, that are left to it, too.
+
+    Raises
+    ------
+    UsageError
+        Where names are not unique or the counts were not made the same way.
+    DataError
+        Where a domain is one document or has no term of the vocabulary.
     """
     _differ([c.name for c in counts])
     if vocabulary < 1 or not counts:
@@ -168,7 +199,11 @@ def merge(a: Counts, b: Counts) -> Counts:
     """The counts of two parts of a domain as one; documents of ``a`` come first where each is a block.
 
     They are those of counting both at once: terms and sums always, and blocks, too, where the parts are whole files.
-    Raises UsageError where they were not counted the same way.
+
+    Raises
+    ------
+    UsageError
+        Where they were not counted the same way.
     """
     _same(a, b)
     terms = tuple(sorted({*a.terms, *b.terms}))
@@ -200,7 +235,12 @@ def save_counts(path: str | Path, counts: Sequence[Counts]) -> Path:
     """Write counts of all terms as Parquet: the columns domain, term, block and count, a row for each that is not 0.
 
     The schema's metadata hold the format, the settings and each domain's documents, tokens and what was pruned (JSON).
-    The file appears whole. Raises UsageError where names are not unique or the counts were not made the same way.
+    The file appears whole.
+
+    Raises
+    ------
+    UsageError
+        Where names are not unique or the counts were not made the same way.
     """
     import pyarrow as pa
     from pyarrow import parquet

@@ -13,21 +13,37 @@ __all__ = ["Information"]
 class Information:
     """Mutual information between vectors and labels, in bits.
 
-    value : what is reported, 0 ≤ value ≤ min(entropy, log2 n); NaN where ``undetermined`` says why
-    raw : the estimator's own number, before anything is taken off or clipped
-    entropy : H(Y) of the labels, or of the bins that numbers were put in
-    n : examples that the number rests on
-    estimator : its name
-    null : (shuffles,) what the estimator gives for shuffled labels, on the scale of ``value`` but not clipped: about 0
-        for an adjusted estimator; empty where nothing was shuffled
-    null_mean : of ``raw`` under shuffled labels, in closed form where there is one; NaN where unknown
-    p : probability that shuffled labels give as much; NaN without shuffles
-    ci_low, ci_high : 95 % interval; NaN where not estimated
-    buckets : occupied buckets of the vectors; NaN where there are none
-    bins : bins that numbers were put in; 0 for classes, and for estimators that use numbers as they are
-    undetermined : why the estimate can not be told from noise or from its bound; "" where it can
-    warning : what is known to be wrong with such a number; "" where nothing is
-    view : how the vectors were looked at: directions, dimensions, settings
+    Attributes
+    ----------
+    value : float
+        What is reported, 0 ≤ value ≤ min(entropy, log2 n); NaN where ``undetermined`` says why.
+    raw : float
+        The estimator's own number, before anything is taken off or clipped.
+    entropy : float
+        H(Y) of the labels, or of the bins that numbers were put in.
+    n : int
+        Examples that the number rests on.
+    estimator : str
+        Its name.
+    null : np.ndarray, optional
+        (shuffles,) what the estimator gives for shuffled labels, on the scale of ``value`` but not clipped: about 0 for
+        an adjusted estimator; empty where nothing was shuffled.
+    null_mean : float, default float('nan')
+        Of ``raw`` under shuffled labels, in closed form where there is one; NaN where unknown.
+    p : float, default float('nan')
+        Probability that shuffled labels give as much; NaN without shuffles.
+    ci_low, ci_high : float, default float('nan')
+        95 % interval; NaN where not estimated.
+    buckets : float, default float('nan')
+        Occupied buckets of the vectors; NaN where there are none.
+    bins : int, default 0
+        Bins that numbers were put in; 0 for classes, and for estimators that use numbers as they are.
+    undetermined : str, default ''
+        Why the estimate can not be told from noise or from its bound; "" where it can.
+    warning : str, default ''
+        What is known to be wrong with such a number; "" where nothing is.
+    view : str, default ''
+        How the vectors were looked at: directions, dimensions, settings.
     """
 
     value: float

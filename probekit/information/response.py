@@ -18,8 +18,12 @@ SMALLEST = 20  # examples; with fewer no estimator here says anything
 class Response:
     """Labels of n examples.
 
-    codes : int64 (n,), class indices 0 … classes-1, all of which occur; None for numbers
-    numbers : float64 (n, m); None for classes
+    Attributes
+    ----------
+    codes : np.ndarray, optional
+        int64 (n,), class indices 0 … classes-1, all of which occur; None for numbers.
+    numbers : np.ndarray, optional
+        float64 (n, m); None for classes.
     """
 
     codes: np.ndarray | None = None
@@ -53,10 +57,20 @@ def entropy(counts: np.ndarray) -> float:
 def response(y: Any, *, discrete: bool | None = None) -> Response:
     """Labels as given to classes or numbers.
 
-    y : (n,) integers, booleans or strings are classes, by value; floats are numbers, unless all are whole, as in
+    Parameters
+    ----------
+    y : Any
+        (n,) integers, booleans or strings are classes, by value; floats are numbers, unless all are whole, as in
         scikit-learn. (n, k) one-hot rows (of 0 and 1, one 1 each) are classes; other (n, m) arrays are numbers.
-    discrete : True for classes and False for numbers, whatever the type
-    Raises UsageError for other shapes, one class only, or fewer than 20 labels, NonFiniteError for NaN and infinity.
+    discrete : bool, optional
+        True for classes and False for numbers, whatever the type.
+
+    Raises
+    ------
+    UsageError
+        For other shapes, one class only, or fewer than 20 labels.
+    NonFiniteError
+        For NaN and infinity.
     """
     _unmasked(y, "labels")
     try:
@@ -119,7 +133,10 @@ def _numbers(y: np.ndarray) -> Response:
 def symbols(x: Any, rows: int) -> np.ndarray | None:
     """``x`` where it is (n,) integers, booleans or strings, each value of which is one of a kind; None where it is not.
 
-    Raises UsageError where there are not ``rows`` of them.
+    Raises
+    ------
+    UsageError
+        Where there are not ``rows`` of them.
     """
     try:
         x = np.asarray(x) if getattr(x, "ndim", 1) == 1 else None
@@ -137,7 +154,10 @@ def symbols(x: Any, rows: int) -> np.ndarray | None:
 def vectors(x: Any, rows: int) -> np.ndarray:
     """``x`` as a matrix (n, d) of float32 or float64 beside ``rows`` labels; float16 and integers are widened.
 
-    Raises UsageError for other shapes and types. NaN and infinity are found where sums are computed.
+    Raises
+    ------
+    UsageError
+        For other shapes and types. NaN and infinity are found where sums are computed.
     """
     _unmasked(x, "vectors")
     try:

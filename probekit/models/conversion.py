@@ -44,7 +44,10 @@ def default_pooling(kind: str) -> str:
 def converted_folder(model: str) -> Path | None:
     """The model folder of published files; None where ``model`` names something else.
 
-    Raises ModelError where the files are not there, or not what is published.
+    Raises
+    ------
+    ModelError
+        Where the files are not there, or not what is published.
     """
     if (published := _files(model)) is None:
         return None

@@ -32,17 +32,26 @@ goes on in their place, the same tensor or another of its shape, dtype and devic
 class Tokens:
     """Sequences of word pieces, one after another. t pieces in s sequences.
 
-    token_ids : int32 (t,)
-    length : int64 (s,), pieces of each sequence, special ones counted; 0 where the model reads nothing
-    special : bool (t,), whether the tokenizer added the piece ([CLS], <s>, …)
-    type_ids : uint8 (t,), the segment a piece belongs to, as the model is told (0 or 1)
-    word_index : int32 (t,), index of the word that the piece is part of: of the given words, or of the words
-        that the tokenizer's own pre-tokenizer finds in plain text; -1 for special pieces.
-        Words of the second sentence of a pair count on from those of the first.
-    char_start, char_end : int32 (t,), characters of the sentence (or the given word) that the piece covers;
-        0, 0 for special pieces
-    truncated : bool (s,), whether something of the text was cut off
-    characters : int16 (v, 50), where the vocabulary is open (ELMo): the distinct words, which ``token_ids`` number
+    Attributes
+    ----------
+    token_ids : np.ndarray
+        int32 (t,).
+    length : np.ndarray
+        int64 (s,), pieces of each sequence, special ones counted; 0 where the model reads nothing.
+    special : np.ndarray
+        Bool (t,), whether the tokenizer added the piece ([CLS], <s>, …).
+    type_ids : np.ndarray
+        uint8 (t,), the segment a piece belongs to, as the model is told (0 or 1).
+    word_index : np.ndarray
+        int32 (t,), index of the word that the piece is part of: of the given words, or of the words that the
+        tokenizer's own pre-tokenizer finds in plain text; -1 for special pieces. Words of the second sentence of a pair
+        count on from those of the first.
+    char_start, char_end : np.ndarray
+        int32 (t,), characters of the sentence (or the given word) that the piece covers; 0, 0 for special pieces.
+    truncated : np.ndarray
+        Bool (s,), whether something of the text was cut off.
+    characters : np.ndarray, optional
+        int16 (v, 50), where the vocabulary is open (ELMo): the distinct words, which ``token_ids`` number.
     """
 
     token_ids: np.ndarray
@@ -60,10 +69,16 @@ class Tokens:
 class Batch:
     """Whole sequences, one after another, without padding; sequences of equal length stand together.
 
-    token_ids : int32 (t,)
-    type_ids : uint8 (t,)
-    length : int64 (s,), ascending, none of them 0, summing to t; for a stateful encoder in any order, with zeros
-    characters : int16 (v, 50), what ``token_ids`` number where the vocabulary is open; see :class:`Tokens`
+    Attributes
+    ----------
+    token_ids : np.ndarray
+        int32 (t,).
+    type_ids : np.ndarray
+        uint8 (t,).
+    length : np.ndarray
+        int64 (s,), ascending, none of them 0, summing to t; for a stateful encoder in any order, with zeros.
+    characters : np.ndarray, optional
+        int16 (v, 50), what ``token_ids`` number where the vocabulary is open; see :class:`Tokens`.
     """
 
     token_ids: np.ndarray
@@ -76,18 +91,29 @@ class Batch:
 class Encoder(Protocol):
     """A model that gives every layer's hidden states.
 
-    name : for tables and file names
-    spec : what determines the numbers, JSON values: revision, weights_digest, tokenizer_digest, random_weights (seed
-        or None), dtype, device ("cpu", "cuda", …), cut_at (a maximal length that was asked for, or None), and more
-    versions : what else is worth knowing (library versions, certificate), JSON values
-    sites : what ``encode`` emits, in order: usually the layers 0 … L of the residual stream, then the final norm where
-        there is one. Layer 0 is what enters block 1, layer l the residual stream after block l.
-    widths : d of each site
     stateful : sentences in a batch of an encoder that carries its state from batch to batch, which are then run in
         order; 0 for all others, where the attribute may be missing
-    max_length : the most pieces of a sequence, special ones counted
-    mixed_lengths : whether one batch may hold sequences of different lengths (packed); if not, all are equal
-    batch_tokens : pieces a batch should hold for good speed
+
+    Attributes
+    ----------
+    name : str
+        For tables and file names.
+    spec : dict[str, Any]
+        What determines the numbers, JSON values: revision, weights_digest, tokenizer_digest, random_weights (seed or
+        None), dtype, device ("cpu", "cuda", …), cut_at (a maximal length that was asked for, or None), and more.
+    versions : dict[str, Any]
+        What else is worth knowing (library versions, certificate), JSON values.
+    sites : tuple[Site, ...]
+        What ``encode`` emits, in order: usually the layers 0 … L of the residual stream, then the final norm where
+        there is one. Layer 0 is what enters block 1, layer l the residual stream after block l.
+    widths : tuple[int, ...]
+        D of each site.
+    max_length : int
+        The most pieces of a sequence, special ones counted.
+    mixed_lengths : bool
+        Whether one batch may hold sequences of different lengths (packed); if not, all are equal.
+    batch_tokens : int
+        Pieces a batch should hold for good speed.
     """
 
     name: str

@@ -17,7 +17,11 @@ def resolve_model(model: str | Path, revision: str | None = None) -> Path:
 
     Only JSON, text, vocabulary and safetensors files are fetched, never code or pickles. The published files of an
     older encoder, such as ``elmo:OPTIONS,WEIGHTS``, are converted (see :mod:`probekit.models.conversion`).
-    Raises ModelError where there is neither such a folder nor such a model, or a file that is needed is missing.
+
+    Raises
+    ------
+    ModelError
+        Where there is neither such a folder nor such a model, or a file that is needed is missing.
     """
     folder = converted_folder(str(model)) or Path(model).expanduser()
     if not folder.is_dir():

@@ -42,7 +42,10 @@ def model_type(folder: Path) -> str:
 def save_tensors(tensors: Mapping[str, Any], path: Path, **about: str) -> None:
     """Write arrays or tensors as safetensors, which its own ``save_file`` lets nobody else read.
 
-    about : texts that go along; raises OSError where the disk is full, in the library's words
+    Parameters
+    ----------
+    **about
+        Texts that go along; raises OSError where the disk is full, in the library's words.
     """
     import numpy as np
     from safetensors import SafetensorError
@@ -79,7 +82,10 @@ def tokenizer_digest(folder: Path) -> str:
 def weight_files(folder: Path) -> list[Path]:
     """The safetensors files of a model, those of the index where it is sharded; each is complete.
 
-    Raises ModelError where one is missing or cut short, and where there are only pickled weights.
+    Raises
+    ------
+    ModelError
+        Where one is missing or cut short, and where there are only pickled weights.
     """
     index = folder / "model.safetensors.index.json"
     if (folder / "model.safetensors").is_file():

@@ -29,7 +29,12 @@ def model_name(model: str | Path) -> str:
 def checkpoint_of(folder: Path) -> dict[str, Any]:
     """Which checkpoint a folder holds: "model" (the pretrained one), "checkpoint" (the run) and "step", from its card.
 
-    Empty where the folder has no card. Raises ModelError where the card is not what training writes.
+    Empty where the folder has no card.
+
+    Raises
+    ------
+    ModelError
+        Where the card is not what training writes.
     """
     card = _run_card(folder)
     return {"model": card["model"], "checkpoint": card["run"], "step": card["step"]} if card else {}
@@ -82,7 +87,11 @@ def identify(
     """What determines a model's numbers: name, revision, digests of weights and tokenizer, seed of random weights.
 
     Of a checkpoint also "checkpoint" and "step", from its card; random weights are of no checkpoint.
-    Raises ModelError where the files are not there.
+
+    Raises
+    ------
+    ModelError
+        Where the files are not there.
     """
     folder = resolve_model(model, revision)
     card = checkpoint_of(folder)

@@ -21,8 +21,14 @@ __all__ = ["TextReader", "load_encoder", "text_reader"]
 class TextReader(Protocol):
     """What turns texts into what a model reads: word pieces, or words.
 
-    max_length : the most pieces of a sequence; type_ids : whether the model wants to know the segment of a piece
-    padding_id : what stands at padding, where others pad
+    Attributes
+    ----------
+    max_length : int
+        The most pieces of a sequence.
+    type_ids : bool
+        Whether the model wants to know the segment of a piece.
+    padding_id : int
+        What stands at padding, where others pad.
     """
 
     max_length: int
@@ -36,8 +42,12 @@ class TextReader(Protocol):
 def text_reader(folder: Path, config: Any, max_length: int | None = None) -> TextReader:
     """The reader of a model folder, cutting where the model of this ``config`` (or ``max_length``) does.
 
-    Raises ModelError where the folder lacks what is needed to read a text, UsageError for a maximal length that the
-    model does not have.
+    Raises
+    ------
+    ModelError
+        Where the folder lacks what is needed to read a text.
+    UsageError
+        For a maximal length that the model does not have.
     """
     if config.model_type == ELMO:
         from probekit.models.elmo.characters import character_reader
@@ -66,19 +76,33 @@ def load_encoder(
 ) -> Encoder:
     """Load a model with its tokenizer.
 
-    model : hub id, local folder, ``elmo:OPTIONS,WEIGHTS`` or ``skip-thoughts:FOLDER``
-    random_weights : re-initialise the model with this seed instead of reading weights (the control of the paper)
-    max_length : cut sequences at fewer pieces than the model could read
-    packing : how sequences share a forward pass; AUTO takes the fast path where the architecture is known and a
-        self-check against the stock forward, one sequence at a time, agrees
-    onednn : on a CPU, lay the weights of linear layers out for oneDNN where it is available
-    compile : run each block through ``torch.compile`` (and not oneDNN); bits then depend on the batch
-    batch_tokens : pieces a batch should hold; None takes what was measured to be fast
-    stateful : of ELMo, sentences in a batch whose state the next batch begins with, as the original does; 0 for none
+    Parameters
+    ----------
+    model : str | Path
+        Hub id, local folder, ``elmo:OPTIONS,WEIGHTS`` or ``skip-thoughts:FOLDER``.
+    random_weights : int, optional
+        re-initialise the model with this seed instead of reading weights (the control of the paper).
+    max_length : int, optional
+        Cut sequences at fewer pieces than the model could read.
+    packing : Packing | str, default Packing.AUTO
+        How sequences share a forward pass; AUTO takes the fast path where the architecture is known and a self-check
+        against the stock forward, one sequence at a time, agrees.
+    onednn : bool, default True
+        On a CPU, lay the weights of linear layers out for oneDNN where it is available.
+    compile : bool, default False
+        Run each block through ``torch.compile`` (and not oneDNN); bits then depend on the batch.
+    batch_tokens : int, optional
+        Pieces a batch should hold; None takes what was measured to be fast.
+    stateful : int, default 0
+        Of ELMo, sentences in a batch whose state the next batch begins with, as the original does; 0 for none.
 
-    Raises ModelError where the model or its tokenizer cannot be loaded, or weights are missing;
-    UsageError for an unknown dtype, device or packing, a maximal length that the model does not have, or an option that
-    is for other models.
+    Raises
+    ------
+    ModelError
+        Where the model or its tokenizer cannot be loaded, or weights are missing.
+    UsageError
+        For an unknown dtype, device or packing, a maximal length that the model does not have, or an option that is for
+        other models.
     """
     folder = resolve_model(model, revision)
     kind = model_type(folder)

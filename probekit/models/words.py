@@ -55,8 +55,14 @@ def versions(splitting: Splitting) -> dict[str, str]:
 class Words:
     """Words of some texts, one after another: t words in s texts.
 
-    words : (t,) strings; length, truncated : int64 and bool (s,)
-    word_index, char_start, char_end : int32 (t,); see :class:`probekit.models.encoder.Tokens`
+    Attributes
+    ----------
+    words : list[str]
+        (t,) strings.
+    length, truncated : np.ndarray
+        int64 and bool (s,).
+    word_index, char_start, char_end : np.ndarray
+        int32 (t,); see :class:`probekit.models.encoder.Tokens`.
     """
 
     words: list[str]

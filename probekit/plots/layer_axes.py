@@ -40,7 +40,10 @@ SMALL = 0.01  # bits
 def draw_layers(ax: Axes, points: pd.DataFrame, styles: CurveStyles, *, summary: pd.DataFrame | None = None) -> None:
     """Draw a table of :func:`probekit.plots.layers.curve_rows` into ``ax``.
 
-    summary : rows of curves in a few numbers, which hang in a strip below
+    Parameters
+    ----------
+    summary : pd.DataFrame, optional
+        Rows of curves in a few numbers, which hang in a strip below.
     """
     metric, scale = metric_called(str(points["metric"].dropna().iloc[0])), Scale.of(points, ax)
     gold = points[points["role"] == "curve"]

@@ -44,8 +44,14 @@ ALIKE = (("majority class", "mean of train"), ("not above noise (p > 0.05)", "in
 class Scale:
     """Where layers stand on the axis: numbers at themselves, those with names (``final_norm``) apart, after the last.
 
-    deepest : the last number, -1 where there is none; named : the layers without a number
-    ticks : at most as many; markers are smaller where layers are more
+    Attributes
+    ----------
+    deepest : int
+        The last number, -1 where there is none.
+    named : tuple[str, ...]
+        The layers without a number.
+    ticks : int
+        At most as many; markers are smaller where layers are more.
     """
 
     deepest: int
@@ -54,7 +60,11 @@ class Scale:
 
     @classmethod
     def of(cls, rows: pd.DataFrame, ax: Axes) -> Self:
-        """rows : those drawn into one Axes"""
+        """Parameters
+        ----------
+        rows : pd.DataFrame
+            Those drawn into one Axes.
+        """
         deepest = int(rows["layer"].max()) if rows["layer"].notna().any() else -1
         ticks = min(13, max(2, round(3 * width_of(ax))))
         named = rows.loc[rows["layer"].isna() & (rows["layer_name"] != ""), "layer_name"]
@@ -206,7 +216,10 @@ def width_of(ax: Axes) -> float:
 def grid(panels: int, columns: int, height: float, width: float | None, natural: float) -> tuple[Figure, np.ndarray]:
     """A figure and its Axes (lines, columns), of which as many are left empty as the last line has too many.
 
-    width : of the figure, in inches; without it, that of panels of ``natural`` inches
+    Parameters
+    ----------
+    width : float | None
+        Of the figure, in inches; without it, that of panels of ``natural`` inches.
     """
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -243,8 +256,12 @@ def panels(
 ) -> tuple[Figure, Iterator[tuple[Axes, pd.DataFrame]]]:
     """A figure, and an Axes with its rows for each task in turn; the legend follows when all are drawn.
 
-    by : a column each value of which has a panel of its own, those of one task side by side
-    width, natural : as of :func:`grid`
+    Parameters
+    ----------
+    by : str, optional
+        A column each value of which has a panel of its own, those of one task side by side.
+    width, natural : float
+        As of :func:`grid`.
     """
     if rows.empty:
         raise UsageError("there are no rows to draw.")

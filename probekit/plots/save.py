@@ -27,7 +27,12 @@ def save(figure: Figure, paths: Iterable[str | Path], *, dpi: int = 300) -> list
     """Write ``figure`` to each path, the format by suffix; text stays text (TrueType in PDF, <text> in SVG).
 
     EPS knows no transparency: bands are drawn in the tint they have on white. Files appear whole: written beside,
-    then renamed. Raises UsageError for another suffix.
+    then renamed.
+
+    Raises
+    ------
+    UsageError
+        For another suffix.
     """
     import matplotlib as mpl
 

@@ -99,7 +99,11 @@ def delete(item: Item) -> str:
     """Delete what ``item.paths`` names; returns "" where that was done, and else why not.
 
     The right to write is taken as a writer takes it, and what was found must be as it was then.
-    Raises UsageError for an item that may not be deleted.
+
+    Raises
+    ------
+    UsageError
+        For an item that may not be deleted.
     """
     if item.what is None:
         raise UsageError(f"{item.path} is not deleted: {item.why}.")

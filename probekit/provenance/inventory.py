@@ -42,14 +42,27 @@ class What(StrEnum):
 class Item:
     """A result, or what was left of one.
 
-    kind : "cache", "unfinished cache", "run", "unfinished run", "rows", "examples", "counts", "model", "study",
+    Attributes
+    ----------
+    kind : str
+        "cache", "unfinished cache", "run", "unfinished run", "rows", "examples", "counts", "model", "study",
         "leftover", "link" or "unknown"
-    about : in words what it holds, or what is wrong with it; size : bytes of all of it
-    what : as what it may be deleted, and ``why`` not where that is None
-    paths : what would be deleted, and ``states`` in which it was found; changed : seconds since 1970
-    command : what makes it again, "" where that is not known, and the ``recipe`` of a cache or a run
-    created : as it says itself
-    spec : of a cache, its own; of a run its name and step
+    about : str, default ''
+        In words what it holds, or what is wrong with it.
+    size : int, default 0
+        Bytes of all of it.
+    what : What, optional
+        As what it may be deleted, and ``why`` not where that is None.
+    command : str, default ''
+        What makes it again, "" where that is not known, and the ``recipe`` of a cache or a run.
+    created : str, default ''
+        As it says itself.
+    changed : float, default 0.0
+        Seconds since 1970.
+    paths : tuple[Path, ...], default ()
+        What would be deleted, and ``states`` in which it was found.
+    spec : Mapping[str, Any], optional
+        Of a cache, its own; of a run its name and step.
     """
 
     path: Path

@@ -20,7 +20,14 @@ __all__ = ["StepRecord", "StudyFolder", "maker_of"]
 class StepRecord:
     """What a study notes of a step that it has done.
 
-    step : its name; left : its files, relative to the study's folder; recipe : what was run, where it can be read
+    Attributes
+    ----------
+    step : str
+        Its name.
+    left : tuple[str, ...]
+        Its files, relative to the study's folder.
+    recipe : Recipe | None
+        What was run, where it can be read.
     """
 
     step: str
@@ -54,7 +61,16 @@ def _recipe(told: Mapping[str, Any]) -> Recipe | None:
 class StudyFolder:
     """What the folder of a study says; empty of any other folder.
 
-    path : of the folder; title : of the study; steps : names of all; records : of those done, by their files' names
+    Attributes
+    ----------
+    path : Path
+        Of the folder.
+    title : str
+        Of the study.
+    steps : tuple[str, ...]
+        Names of all.
+    records : Mapping[str, StepRecord]
+        Of those done, by their files' names.
     """
 
     path: Path

@@ -41,9 +41,13 @@ def main_rows(rows: pd.DataFrame) -> pd.DataFrame:
 def by_layer(rows: pd.DataFrame) -> pd.DataFrame:
     """One row a curve and layer of the main metric; empty where the rows are of no layers.
 
-    rows : of one section. Columns: task, curve (as figures call it), random (of a model with random weights), metric,
     layer, value, ci_low, ci_high, noise_mean, noise_low, noise_high (shuffled labels), control_task, verdict
     ("above noise", why not, "undetermined", "no value", "no control"), and those of :data:`OWN` that the rows have.
+
+    Parameters
+    ----------
+    rows : pd.DataFrame
+        Of one section. Columns: task, curve (as figures call it), random (of a model with random weights), metric,.
     """
     import pandas as pd
 

@@ -51,8 +51,17 @@ class Drawing:
 def given(sections: Mapping[Section, pd.DataFrame], figures: Sequence[Made], prefix: str) -> Iterator[Drawing]:
     """Figures made elsewhere, with their commands, and captions: those beside the file, or else of what is drawn.
 
-    sections : the rows of each section of the page; prefix : of ids in the page
-    Raises DataError naming a file that is missing or no figure.
+    Parameters
+    ----------
+    sections : Mapping[Section, pd.DataFrame]
+        The rows of each section of the page.
+    prefix : str
+        Of ids in the page.
+
+    Raises
+    ------
+    DataError
+        Naming a file that is missing or no figure.
     """
     for i, made in enumerate(figures):
         path = made.path
@@ -94,7 +103,12 @@ def of_section(
 ) -> Iterator[Drawing]:
     """The figures of one section, but those that figures made elsewhere show.
 
-    sections : rows of each section, with a column ``file``; prefix : of ids in the page
+    Parameters
+    ----------
+    sections : Mapping[Section, pd.DataFrame]
+        Rows of each section, with a column ``file``.
+    prefix : str, default ''
+        Of ids in the page.
     """
     shown = [made.plot for made in figures if made.plot]
     for i, wanted in enumerate(_wanted(section, sections[section], shown)):

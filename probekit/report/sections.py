@@ -51,7 +51,10 @@ SHOWN = ("layer_name", "run", "run_kind", "method", "random")
 def by_section(rows: pd.DataFrame) -> dict[Section, pd.DataFrame]:
     """The rows of each section that there are any of, without own columns that it does not use.
 
-    rows : of any analyses; they get the columns of :func:`probekit.plots.curves.plot_rows`
+    Parameters
+    ----------
+    rows : pd.DataFrame
+        Of any analyses; they get the columns of :func:`probekit.plots.curves.plot_rows`.
     """
     import pandas as pd
 

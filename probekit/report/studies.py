@@ -58,8 +58,12 @@ class Made:
 class Part:
     """What stands under one heading: a study, or the files that are of none.
 
-    undone : what is missing of the study, and why
-    outdated : how many files lie in the study's folder that none of its steps left
+    Attributes
+    ----------
+    undone : list[str], optional
+        What is missing of the study, and why.
+    outdated : int, default 0
+        How many files lie in the study's folder that none of its steps left.
     """
 
     title: str = ""
@@ -79,7 +83,11 @@ def find(given: Iterable[Path]) -> list[Part]:
     none of its steps left is none of the study's: an earlier run left it, of other data or other steps.
     A folder may hold all of these directly, its rows with their cards; that of a training run holds ``rows.parquet``.
     A folder of such folders stands for them. No file is shown twice.
-    Raises UsageError for a folder that holds no rows and for nothing given.
+
+    Raises
+    ------
+    UsageError
+        For a folder that holds no rows and for nothing given.
     """
     parts, others, known = [], Part(), set[Path]()
     for path in map(Path, given):

@@ -70,8 +70,19 @@ def drawn(figure: Figure) -> bytes:
 def embed(svg: bytes, name: str, alt: str, long: str = "") -> Markup:
     """An SVG file as HTML: an ``<svg role="img">`` with title and description, or an ``<img>`` of what is not plain.
 
-    name : letters and digits, of the page's own for this figure; alt : in a few words; long : what it shows
-    Raises DataError where the bytes are no SVG.
+    Parameters
+    ----------
+    name : str
+        Letters and digits, of the page's own for this figure.
+    alt : str
+        In a few words.
+    long : str, default ''
+        What it shows.
+
+    Raises
+    ------
+    DataError
+        Where the bytes are no SVG.
     """
     try:
         root = ElementTree.fromstring(svg)

@@ -67,7 +67,10 @@ class Table:
 def table(rows: pd.DataFrame, caption: str, *, whole: bool = False) -> Table:
     """A frame as a table. Columns without any value are left out; of :data:`LARGEST` rows at most are shown.
 
-    whole : keep columns that are the same in all rows in the table
+    Parameters
+    ----------
+    whole : bool, default False
+        Keep columns that are the same in all rows in the table.
     """
     rows = rows.dropna(axis="columns", how="all") if len(rows) else rows
     same = {}

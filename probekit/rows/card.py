@@ -95,9 +95,16 @@ def evidence(
 ) -> dict[str, Any]:
     """The card of an analysis: all that is needed to trust its rows and make them again. JSON values only.
 
-    caches : the activation caches that were read; their ``spec_id``, ``path`` and what makes them again are kept
-    arguments, seeds : of the analysis; durations : seconds by stage
-    command : the command line that makes the rows again; this process's own where None
+    Parameters
+    ----------
+    caches : Iterable[Any], default ()
+        The activation caches that were read; their ``spec_id``, ``path`` and what makes them again are kept.
+    arguments, seeds : Mapping[str, Any] or Mapping[str, int]
+        Of the analysis.
+    durations : Mapping[str, float], optional
+        Seconds by stage.
+    command : str, optional
+        The command line that makes the rows again; this process's own where None.
     """
     program = Path(sys.argv[0])
     name = program.parent.name if program.name == "__main__.py" else program.name  # of python -m NAME

@@ -42,7 +42,13 @@ def write_rows(rows: pd.DataFrame, path: str | Path, card: Mapping[str, Any]) ->
 
     Both files appear whole: written beside, then renamed, the card last; the card holds the size and the xxh3 digest
     of the file of rows, so that the two can be told to belong together. Returns ``path``.
-    Raises UsageError for another suffix and DataError for rows that are not rows.
+
+    Raises
+    ------
+    UsageError
+        For another suffix.
+    DataError
+        For rows that are not rows.
     """
     path, rows = Path(path), make_rows(rows)
     writers: dict[str, Callable[[Path], None]] = {

@@ -74,9 +74,14 @@ class Units:
 class Additive:
     """A metric made of sums.
 
-    planes : of gold (1 or F, n), predicted (F, n) and the number of classes: arrays (1 or F, n) to be summed
-    value : of their totals, each (1 or F, R), and the number of rows drawn (R,): the metric (F, R)
-    coded : gold and predicted are wanted as codes 0 … classes - 1
+    Attributes
+    ----------
+    planes : Callable[[np.ndarray, np.ndarray, int], Iterator[np.ndarray]]
+        Of gold (1 or F, n), predicted (F, n) and the number of classes: arrays (1 or F, n) to be summed.
+    value : Callable[[Sequence[np.ndarray], np.ndarray], np.ndarray]
+        Of their totals, each (1 or F, R), and the number of rows drawn (R,): the metric (F, R).
+    coded : bool, default False
+        Gold and predicted are wanted as codes 0 … classes - 1.
     """
 
     planes: Callable[[np.ndarray, np.ndarray, int], Iterator[np.ndarray]]

@@ -30,12 +30,24 @@ def replicates(
 ) -> np.ndarray:
     """The metric of F fits in each resample of the examples, float64 (F, resamples); NaN where it is undefined.
 
-    gold : (n,), or (F, n) where the fits were asked for different labels; codes of classes, or numbers
-    predicted : (F, n)
-    metric : one of METRICS, as ``probekit.metrics`` defines them; "log-loss" is the mean of ``log_loss``, nats
-    more : groups, log_loss, label_names, score: see :func:`statistics`
     The draws depend on the seed and the number of examples (groups) only: all fits, layers and models of a data set
-    meet the same ones, whatever is asked for together. Raises UsageError as :func:`statistics` does.
+    meet the same ones, whatever is asked for together.
+
+    Parameters
+    ----------
+    gold : np.ndarray
+        (n,), or (F, n) where the fits were asked for different labels; codes of classes, or numbers.
+    predicted : np.ndarray
+        (F, n).
+    metric : str
+        One of METRICS, as ``probekit.metrics`` defines them; "log-loss" is the mean of ``log_loss``, nats.
+    **more
+        groups, log_loss, label_names, score: see :func:`statistics`.
+
+    Raises
+    ------
+    UsageError
+        As :func:`statistics` does.
     """
     parts = statistics(gold, predicted, metric, **more)
     return np.concatenate(
@@ -75,11 +87,21 @@ def statistics(
 
     gold (n,) or (F, n), predicted (F, n) : as of :func:`replicates`. For "span-f1": lists of tag names, one a
         sentence, or codes of ``label_names`` by word, ``groups`` being the sentences.
-    groups : (n,), what is drawn as a whole: the sentence of each word, the document …; each example for None
-    log_loss : (F, n), nats, of "log-loss"
-    score : the metric's own function of (gold, predicted), both (n,). It is called once a fit and resample where the
-        name is unknown, or where its value on the first fit is not what the name says.
-    Raises UsageError for shapes that do not go together, and for a metric that is neither known nor given.
+
+    Parameters
+    ----------
+    groups : np.ndarray, optional
+        (n,), what is drawn as a whole: the sentence of each word, the document …; each example for None.
+    log_loss : np.ndarray, optional
+        (F, n), nats, of "log-loss"
+    score : Score, optional
+        The metric's own function of (gold, predicted), both (n,). It is called once a fit and resample where the name
+        is unknown, or where its value on the first fit is not what the name says.
+
+    Raises
+    ------
+    UsageError
+        For shapes that do not go together, and for a metric that is neither known nor given.
     """
     if metric == "log-loss":
         if log_loss is None:
@@ -158,9 +180,13 @@ def _draw(units: int, resamples: int, rng: np.random.Generator) -> np.ndarray:
 def intervals(replicated: np.ndarray, *, level: float = 0.95, units: int | None = None) -> np.ndarray:
     """Percentile intervals of F fits, (F, 2), from their replicates (F, resamples).
 
-    units : how many examples or groups were drawn. The percentiles are then those of the expanded interval (Hesterberg
-        2015, section 5.3), which makes up for the narrowness of few units; of 400 it differs in the third digit.
     Replicates that are undefined are left out; (NaN, NaN) where fewer than half remain.
+
+    Parameters
+    ----------
+    units : int, optional
+        How many examples or groups were drawn. The percentiles are then those of the expanded interval (Hesterberg
+        2015, section 5.3), which makes up for the narrowness of few units; of 400 it differs in the third digit.
     """
     if units is not None and units < 2:  # one thing drawn again is that thing
         return np.full((len(replicated), 2), np.nan)

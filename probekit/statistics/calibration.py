@@ -57,7 +57,11 @@ def temperature(log_p: np.ndarray, gold: np.ndarray, *, tol: float = 1e-10) -> n
     To be fitted on examples that were held out from the probe; above 1 where it was too sure of itself. The log loss is
     convex in 1/T and found by Newton's method within [0.01, 100], where it also stays where the best T lies outside:
     0.01 where every prediction is right, 100 where they are no better than chance.
-    tol : of the slope of the mean log loss, in nats per unit of 1/T
+
+    Parameters
+    ----------
+    tol : float, default 1e-10
+        Of the slope of the mean log loss, in nats per unit of 1/T.
     """
     n = _check(log_p, gold)
     rows = np.arange(n)

@@ -39,7 +39,14 @@ SAME = ("task", "split", "representation", "estimator", "target")
 class Family:
     """Differences that are corrected together. Arrays (K,), intervals (K, 2).
 
-    value : estimates; ci : intervals of each one alone; joint : all at once (max-t), or NaN; p, p_adjusted
+    Attributes
+    ----------
+    value : np.ndarray
+        Estimates.
+    ci : np.ndarray
+        Intervals of each one alone.
+    joint : np.ndarray
+        All at once (max-t), or NaN; p, p_adjusted.
     """
 
     value: np.ndarray
@@ -53,8 +60,14 @@ class Family:
 class Contrast:
     """Fits of one curve and what each is held against: one family.
 
-    against : what that is called; pairs : positions of a fit and of those whose mean it is held against
-    shown : how many of the pairs, from the first on, are reported; the others are corrected for
+    Attributes
+    ----------
+    against : str
+        What that is called.
+    pairs : list[tuple[int, list[int]]]
+        Positions of a fit and of those whose mean it is held against.
+    shown : int
+        How many of the pairs, from the first on, are reported; the others are corrected for.
     """
 
     against: str
@@ -241,7 +254,10 @@ def main_metric(evaluated: Predictions) -> str:
 def curves(evaluated: Predictions, *, targets: bool = False) -> list[np.ndarray]:
     """Positions of the fits of each curve, layers in order (``final_norm`` last): same model, data and way of reading.
 
-    targets : curves of controls, too, one a draw; otherwise of "gold" only
+    Parameters
+    ----------
+    targets : bool, default False
+        Curves of controls, too, one a draw; otherwise of "gold" only.
     """
     fits = evaluated.fits
     keep = (fits["site"] != "").to_numpy(dtype=bool, copy=True)

@@ -23,12 +23,21 @@ Seed = int | Sequence[int]
 def shuffled(y: np.ndarray, k: int, seed: Seed, *, groups: np.ndarray | None = None) -> np.ndarray:
     """``k`` permutations of the labels, (k, n) of the dtype of ``y``. Unlabelled rows stay unlabelled.
 
-    y : int (n,), -1 where unlabelled, or float (n,), NaN where unlabelled
-    groups : (n,), or None. For None labels move over all rows, also where rows are words: nothing about a row tells
-        its label any more. With groups (the sentence of a word, the domain of an example) labels move within their
-        group, which keeps what the group tells: such a control asks what a probe knows beyond it (Winkler et al. 2015).
     The first permutations of a seed do not depend on ``k``.
-    Raises UsageError where the labels of every group are all the same, so that nothing would change.
+
+    Parameters
+    ----------
+    y : np.ndarray
+        Int (n,), -1 where unlabelled, or float (n,), NaN where unlabelled.
+    groups : np.ndarray, optional
+        (n,), or None. For None labels move over all rows, also where rows are words: nothing about a row tells its
+        label any more. With groups (the sentence of a word, the domain of an example) labels move within their group,
+        which keeps what the group tells: such a control asks what a probe knows beyond it (Winkler et al. 2015).
+
+    Raises
+    ------
+    UsageError
+        Where the labels of every group are all the same, so that nothing would change.
     """
     known = _known(y)
     values = y[known]
@@ -61,12 +70,21 @@ def control_task(
 ) -> tuple[np.ndarray, np.ndarray]:
     """``k`` control tasks, (k, n_train) and (k, n_dev): a random label for each word type.
 
-    types_train, types_dev : int (n,), the word types, numbered alike in both (``inputs.word_types``)
-    y_train : the task's labels, (n_train,). A type's label is the label of a row drawn at random, so labels are as
-        frequent among types as they are in train; for a regression it is such a row's value. Rows of train that are
-        unlabelled stay so. Types that occur in dev only get labels as well, which no probe can know.
     (Hewitt & Liang 2019, section 2.) Not for tasks that label sentences: see :func:`shuffled`.
-    Raises UsageError where train holds one type or one label only.
+
+    Parameters
+    ----------
+    types_train, types_dev : np.ndarray
+        Int (n,), the word types, numbered alike in both (``inputs.word_types``).
+    y_train : np.ndarray
+        The task's labels, (n_train,). A type's label is the label of a row drawn at random, so labels are as frequent
+        among types as they are in train; for a regression it is such a row's value. Rows of train that are unlabelled
+        stay so. Types that occur in dev only get labels as well, which no probe can know.
+
+    Raises
+    ------
+    UsageError
+        Where train holds one type or one label only.
     """
     known = _known(y_train)
     pool = y_train[known]
@@ -99,11 +117,16 @@ def selectivity_interval(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Percentile interval of gold minus the mean of the controls, from replicates: low and high, float64 (F,).
 
-    gold : (F, resamples), a metric of F fits on each resample of the examples
-    controls : (k, F, resamples), of the k controls on the same resamples
     The controls are drawn again as well, k of k, for which labels they happened to get is chance, too; such draws have
     (k - 1)/k of the variance, which is made up for. Replicates where a metric is undefined (NaN) are left out;
     (NaN, NaN) where fewer than half remain.
+
+    Parameters
+    ----------
+    gold : np.ndarray
+        (F, resamples), a metric of F fits on each resample of the examples.
+    controls : np.ndarray
+        (k, F, resamples), of the k controls on the same resamples.
     """
     k, fits, resamples = controls.shape
     if gold.shape != (fits, resamples):

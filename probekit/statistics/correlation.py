@@ -41,11 +41,21 @@ class Adjust(StrEnum):
 class Correlation:
     """A correlation with what is known of its error.
 
-    value : NaN where x or y is constant, and all else then
-    low, high : BCa bootstrap interval; NaN of fewer than 5 points or domains, without resamples, where under half of
-        them are defined, and where all agree
-    p : two-sided, of permutations; exact : of all of them
-    n : points; undefined : resamples in which x or y is constant, left out
+    Attributes
+    ----------
+    value : float
+        NaN where x or y is constant, and all else then.
+    low, high : float
+        BCa bootstrap interval; NaN of fewer than 5 points or domains, without resamples, where under half of them are
+        defined, and where all agree.
+    p : float
+        two-sided, of permutations.
+    n : int
+        Points.
+    exact : bool
+        Of all of them.
+    undefined : int
+        Resamples in which x or y is constant, left out.
     """
 
     value: float
@@ -237,9 +247,18 @@ def matrix_relation(
 def caution(points: int, *, domains: int | None = None, level: float = 0.05) -> str:
     """What so many points can carry, in plain words: how small p can be, how large r must be for p below ``level``.
 
-    points : independent ones, or those of a matrix of so many ``domains``
     Of ranks without ties, where all orders can be counted (up to 7); of Pearson's r, and of what it finds four times in
-    five, for bivariate normal points and Student's t. Raises UsageError for fewer than 3 of either.
+    five, for bivariate normal points and Student's t.
+
+    Parameters
+    ----------
+    points : int
+        Independent ones, or those of a matrix of so many ``domains``.
+
+    Raises
+    ------
+    UsageError
+        For fewer than 3 of either.
     """
     n = points if domains is None else domains
     if min(n, points) < 3:

@@ -70,7 +70,12 @@ def curve_summary(evaluated: Predictions, options: SummaryOptions = SummaryOptio
 def best_layer(layers: np.ndarray, values: np.ndarray) -> np.ndarray:
     """The layer with the highest value, the lowest of equals, (R,); NaN where no layer has a value, or all the same.
 
-    layers : (L,) numbers, ascending; values : (L, R), higher is better; NaN layers are left out
+    Parameters
+    ----------
+    layers : np.ndarray
+        (L,) numbers, ascending.
+    values : np.ndarray
+        (L, R), higher is better; NaN layers are left out.
     """
     known = np.where(np.isnan(values), -np.inf, values)
     flat = (len(layers) > 1) & (np.fmax.reduce(values, axis=0) == np.fmin.reduce(values, axis=0))
@@ -108,8 +113,14 @@ def first_good_layer(
 ) -> float:
     """The lowest layer that is not shown to be worse than the best one: the interval of best minus it reaches 0.
 
-    values : (L,); again : (L, R), its replicates. The difference is paired, so a layer may fail although its own
     interval overlaps that of the best. NaN where no layer has a value.
+
+    Parameters
+    ----------
+    values : np.ndarray
+        (L,).
+    again : np.ndarray
+        (L, R), its replicates. The difference is paired, so a layer may fail although its own.
     """
     if np.isnan(values).all():
         return float("nan")

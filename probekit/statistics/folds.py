@@ -20,12 +20,23 @@ def folds(
 ) -> np.ndarray:
     """The fold, 0 … k-1, in which each row is held out, int64 (n,); -1 for rows that are always fitted on.
 
-    y : (n,), classes; with ``stratify=False`` numbers are welcome
-    groups : (n,), what is held out as a whole (sentence, document, template, word type), or None
-    stratify : let every fold hold its share of each class. The only row of a class, or the only group that holds it,
-        is never held out: nothing would be left to learn the class from. With more than 5,000 groups only their sizes
-        are balanced, and chance evens out the classes (by class takes a minute there).
-    The folds are scikit-learn's. Raises UsageError for fewer than 2 folds, and for too few rows, groups or examples.
+    The folds are scikit-learn's.
+
+    Parameters
+    ----------
+    y : np.ndarray
+        (n,), classes; with ``stratify=False`` numbers are welcome.
+    groups : np.ndarray, optional
+        (n,), what is held out as a whole (sentence, document, template, word type), or None.
+    stratify : bool, default True
+        Let every fold hold its share of each class. The only row of a class, or the only group that holds it, is never
+        held out: nothing would be left to learn the class from. With more than 5,000 groups only their sizes are
+        balanced, and chance evens out the classes (by class takes a minute there).
+
+    Raises
+    ------
+    UsageError
+        For fewer than 2 folds, and for too few rows, groups or examples.
     """
     y = np.asarray(y)
     rng = np.random.default_rng(seed)
@@ -58,7 +69,11 @@ def held_out(
     """Which rows are held out, bool (n,): ``share`` of each class, of all rows, or of the groups where there are any.
 
     Arguments as in :func:`folds`; the only row or group of a class is never held out.
-    Raises UsageError where the share is not within 0 and 1, or comes to no row or to all of them.
+
+    Raises
+    ------
+    UsageError
+        Where the share is not within 0 and 1, or comes to no row or to all of them.
     """
     y = np.asarray(y)
     if not 0 < share < 1:

@@ -32,15 +32,33 @@ ROWS_AT_ONCE = 1 << 22
 class Predictions:
     """What F fits said of the same n examples.
 
-    fits : F rows; the columns that say which fit it is, as :func:`probekit.rows.make_fits` puts them, and its own:
+    Attributes
+    ----------
+    fits : pd.DataFrame
+        F rows; the columns that say which fit it is, as :func:`probekit.rows.make_fits` puts them, and its own:
         penalty, n_train …
-    ids : str (n,); groups : (n,), what is drawn as a whole, or None
-    gold : (n,), or (F, n) where controls were asked for other labels; codes of classes, or numbers
-    predicted : (F, n); log_loss : float32 (F, n), nats, or None
-    prior_loss : float32 (F, n), the log loss of the classes' shares in train, or None: (prior_loss - log_loss) / ln 2
-        is pointwise V-information in bits (Ethayarajh, Choi & Swayamdipta 2022, definition 4.1)
-    metrics : names; the first is the main one. label_names : of the codes, where "span-f1" wants them
-    Raises UsageError where shapes do not go together.
+    ids : np.ndarray
+        Str (n,).
+    gold : np.ndarray
+        (n,), or (F, n) where controls were asked for other labels; codes of classes, or numbers.
+    predicted : np.ndarray
+        (F, n).
+    metrics : tuple[str, ...]
+        names; the first is the main one.
+    groups : np.ndarray, optional
+        (n,), what is drawn as a whole, or None.
+    log_loss : np.ndarray, optional
+        float32 (F, n), nats, or None.
+    label_names : tuple[str, ...], optional
+        Of the codes, where "span-f1" wants them.
+    prior_loss : np.ndarray, optional
+        float32 (F, n), the log loss of the classes' shares in train, or None: (prior_loss - log_loss) / ln 2 is
+        pointwise V-information in bits (Ethayarajh, Choi & Swayamdipta 2022, definition 4.1).
+
+    Raises
+    ------
+    UsageError
+        Where shapes do not go together.
     """
 
     fits: pd.DataFrame
@@ -178,7 +196,12 @@ class Predictions:
 def join(*evaluated: Predictions) -> Predictions:
     """The fits of several tables on the same examples, in the first one's order of examples.
 
-    A column ``source`` (0, 1 …) is added to ``fits``. Raises UsageError where the examples or their groups differ.
+    A column ``source`` (0, 1 …) is added to ``fits``.
+
+    Raises
+    ------
+    UsageError
+        Where the examples or their groups differ.
     """
     import pandas as pd
 

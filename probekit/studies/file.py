@@ -58,10 +58,16 @@ class _Section(BaseModel):
 class Train(_Section):
     """Training runs: one for each model, task, regime and seed.
 
-    name : of a variant, such as "joint"; it stands in the runs' names and in tables
-    models : some of the study's, all for none
-    transfer : evaluate each run on the dev splits of the other tasks, too (their labels are the same)
-    options : of both regimes, as ``probekit train`` takes them; ``fine-tune`` and ``feature-extraction`` of one
+    Attributes
+    ----------
+    name : str, default ''
+        Of a variant, such as "joint"; it stands in the runs' names and in tables.
+    models : list[str], default []
+        Some of the study's, all for none.
+    transfer : bool, default False
+        Evaluate each run on the dev splits of the other tasks, too (their labels are the same).
+    options : Options, default {}
+        Of both regimes, as ``probekit train`` takes them; ``fine-tune`` and ``feature-extraction`` of one.
     """
 
     tasks: list[str] = Field(min_length=1)
@@ -152,8 +158,12 @@ class Figure(_Section):
 class Study(_Section):
     """A study.
 
-    models : by the name that tables give them, hub ids or folders
-    data : folders of tasks' files below the data folder, where they cannot be told from the task's name
+    Attributes
+    ----------
+    models : dict[str, str], default Field(min_length=1)
+        By the name that tables give them, hub ids or folders.
+    data : dict[str, str], default {}
+        Folders of tasks' files below the data folder, where they cannot be told from the task's name.
     """
 
     name: str = ""
@@ -172,8 +182,19 @@ class Study(_Section):
 def read_study(where: str | Path, *, models: Mapping[str, str] | None = None, changes: Sequence[str] = ()) -> Study:
     """The checked study of a TOML file, or of one that comes with probekit by its name.
 
-    models : instead of the file's; changes : "train.0.seeds=[0,1,2]" replaces a value, written as in TOML
-    Raises UsageError for a name that there is not, DataError naming the file and the key that is wrong.
+    Parameters
+    ----------
+    models : Mapping[str, str], optional
+        Instead of the file's.
+    changes : Sequence[str], default ()
+        "train.0.seeds=[0,1,2]" replaces a value, written as in TOML.
+
+    Raises
+    ------
+    UsageError
+        For a name that there is not.
+    DataError
+        Naming the file and the key that is wrong.
     """
     raw, path = read_named(where, shipped_studies(), "study")
     for change in changes:

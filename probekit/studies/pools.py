@@ -18,7 +18,14 @@ __all__ = ["Pool", "dask_pool", "local_pool"]
 class Pool:
     """An executor, made again where it broke.
 
-    jobs : steps at a time; gpus : how many there are for them; elsewhere : whether workers have another folder
+    Attributes
+    ----------
+    jobs : int, default 1
+        Steps at a time.
+    gpus : int, default 0
+        How many there are for them.
+    elsewhere : bool, default False
+        Whether workers have another folder.
     """
 
     make: Callable[[], AbstractContextManager[Executor]]
@@ -40,8 +47,15 @@ def local_pool(jobs: int) -> Pool:
 def dask_pool(address: str, *, seconds: float = 20.0) -> Pool:
     """The workers of a Dask cluster, which see the folders of this machine under the same names.
 
-    address : of its scheduler, such as "tcp://host:8786", which has so many seconds to answer
-    Raises ProbekitError where none answers, and where it has no workers.
+    Parameters
+    ----------
+    address : str
+        Of its scheduler, such as "tcp://host:8786", which has so many seconds to answer.
+
+    Raises
+    ------
+    ProbekitError
+        Where none answers, and where it has no workers.
     """
     try:
         from distributed import Client

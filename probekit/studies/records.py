@@ -22,9 +22,14 @@ WHOLE = 1 << 24
 class Record:
     """A step that was done.
 
-    digest : of what determines the result; "" of a record of an earlier version, which kept another
-    without : names of the steps that it needs, and was done without
-    left : by file what it is known again by
+    Attributes
+    ----------
+    digest : str
+        Of what determines the result; "" of a record of an earlier version, which kept another.
+    without : tuple[str, ...], default ()
+        Names of the steps that it needs, and was done without.
+    left : Mapping[str, str | None], optional
+        By file what it is known again by.
     """
 
     digest: str

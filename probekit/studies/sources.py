@@ -35,8 +35,14 @@ class ModelSize:
 class Sources:
     """Tasks and models of a study, each read once; the next study looks again.
 
-    data_dir : folder of the tasks' folders; from the hub without it
-    named : folders below it of tasks whose names do not tell; models : where they are, by their names in tables
+    Attributes
+    ----------
+    data_dir : Path | None
+        Folder of the tasks' folders; from the hub without it.
+    named : Mapping[str, str]
+        Folders below it of tasks whose names do not tell.
+    models : Mapping[str, str]
+        Where they are, by their names in tables.
     """
 
     data_dir: Path | None

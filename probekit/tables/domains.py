@@ -28,7 +28,12 @@ more epochs to choose from; what transfers was not chosen so.
 def domain_table(found: pd.DataFrame, beside: str | None = None) -> str:
     """Metric, difference and divergence by domain, and their correlation; below what transfers, where it was evaluated.
 
-    found : of ``analyses.transfer``; beside : published numbers
+    Parameters
+    ----------
+    found : pd.DataFrame
+        Of ``analyses.transfer``.
+    beside : str, optional
+        Published numbers.
     """
     parts = found.groupby(["task", "model"], sort=False)
     return "\n".join(_domains(own, str(task), str(model), beside) for (task, model), own in parts)

@@ -18,7 +18,12 @@ __all__ = ["regime_table"]
 def regime_table(found: pd.DataFrame, beside: str | None = None) -> str:
     """Feature extraction, fine-tuning and their difference by task, a line for each variant of the runs.
 
-    found : of ``analyses.regimes``; beside : published numbers
+    Parameters
+    ----------
+    found : pd.DataFrame
+        Of ``analyses.regimes``.
+    beside : str, optional
+        Published numbers.
     """
     tasks = list(dict.fromkeys(found["task"]))
     lines: list[list[str]] = []

@@ -21,18 +21,32 @@ BINS = (0, 5, 10, 20, 40, 80, 160)
 class SplitReport:
     """A split in numbers. A "text" is the sentence, or the pair, or the words.
 
-    examples, labelled : how many there are, and how many of them have a label
-    labels : examples (of sequence labelling: words) of each class, by name; empty for regression
-    scores : lowest, mean and highest label of a regression task, or None
-    lengths : examples by number of words (blanks separate words; both sentences of a pair are counted)
-    domains : examples by domain, where there are any
-    empty : examples without any word
-    repeated : examples whose text occurred before in the split
-    duplicates : those of them that have the label of an earlier one, too
-    conflicting : texts that occur with more than one label
-    in_train : examples whose text occurs in the split called train, or None for that one, or where there is none
-    domain_in_train : likewise, examples whose domain (genre, template) occurs there
-    control : examples with a control character other than tab
+    Attributes
+    ----------
+    examples, labelled : int
+        How many there are, and how many of them have a label.
+    labels : Mapping[str, int]
+        Examples (of sequence labelling: words) of each class, by name; empty for regression.
+    scores : tuple[float, float, float] | None
+        lowest, mean and highest label of a regression task, or None.
+    lengths : Mapping[str, int]
+        Examples by number of words (blanks separate words; both sentences of a pair are counted).
+    domains : Mapping[str, int]
+        Examples by domain, where there are any.
+    empty : int
+        Examples without any word.
+    repeated : int
+        Examples whose text occurred before in the split.
+    duplicates : int
+        Those of them that have the label of an earlier one, too.
+    conflicting : int
+        Texts that occur with more than one label.
+    in_train : int | None
+        Examples whose text occurs in the split called train, or None for that one, or where there is none.
+    domain_in_train : int | None
+        likewise, examples whose domain (genre, template) occurs there.
+    control : int
+        Examples with a control character other than tab.
     """
 
     name: str

@@ -51,7 +51,12 @@ def grammar_task(name: str, seed: int | np.random.Generator = 0) -> Task:
     """One of the demonstration tasks: "acceptability", "sentiment", "paraphrase" or "similarity".
 
     About 2,000 examples in the split ``train`` and 600 in ``dev``. The same seed (or a generator in the same state)
-    gives the same bytes on every platform. Raises UsageError for another name.
+    gives the same bytes on every platform.
+
+    Raises
+    ------
+    UsageError
+        For another name.
     """
     if name not in GRAMMAR_TASKS:
         raise UsageError(f"there is no demonstration task {name!r}; there are {', '.join(GRAMMAR_TASKS)}.")

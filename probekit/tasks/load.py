@@ -29,17 +29,18 @@ def load_task(name: str, data_dir: str | Path | None = None) -> Task:
 
     Parameters
     ----------
-    name
+    name : str
         A dataset (``cola``, ``trec-50`` …; ``ud:TREEBANK`` and ``universal-ner:TREEBANK`` choose a treebank),
         ``grammar:NAME``, or the path of a TOML file that describes data of your own. ``TASK:DOMAIN`` is one domain of
         a dataset or TOML file that tells where its texts come from (``mnli:fiction``).
-    data_dir
+    data_dir : path, optional
         Folder of the dataset's files (or one that has them in a subfolder); None loads from the Hugging Face hub. For
         a TOML file: the folder that its file names are relative to, instead of its own.
 
     Returns
     -------
     Task
+        Its splits, labels and metrics.
 
     Raises
     ------

@@ -36,13 +36,21 @@ _DIGESTED = ("id", "text", "label", "pair", "words", "domain")
 class Example:
     """One example: a sentence, a pair of sentences, or a sentence given as words.
 
-    id : unique within its split
-    text : the (first) sentence; of token-labelled examples the original sentence where the source has it,
-        otherwise the words joined by blanks
-    pair : the second sentence, or None
-    words : the given words of a token-labelled example, or None
-    label : class index, number, one class index a word (same length as ``words``), or None where unlabelled
-    domain : where the text comes from (MNLI genre, treebank section), or None
+    Attributes
+    ----------
+    id : str
+        Unique within its split.
+    text : str
+        The (first) sentence; of token-labelled examples the original sentence where the source has it, otherwise the
+        words joined by blanks.
+    label : Label, optional
+        Class index, number, one class index a word (same length as ``words``), or None where unlabelled.
+    pair : str, optional
+        The second sentence, or None.
+    words : tuple[str, ...], optional
+        The given words of a token-labelled example, or None.
+    domain : str, optional
+        Where the text comes from (MNLI genre, treebank section), or None.
     """
 
     id: str
@@ -121,10 +129,16 @@ class Split:
 class Task:
     """A task: splits of examples, and what their labels mean.
 
-    name : as on the command line
-    label_names : names of the classes (or word tags) by index; empty for regression
-    metrics : names known to :mod:`probekit.metrics`; the first is the task's own
-    source, licence : where the data come from, and under which terms
+    Attributes
+    ----------
+    name : str
+        As on the command line.
+    label_names : tuple[str, ...], default ()
+        Names of the classes (or word tags) by index; empty for regression.
+    metrics : tuple[str, ...], default ('accuracy',)
+        Names known to :mod:`probekit.metrics`; the first is the task's own.
+    source, licence : str, default ''
+        Where the data come from, and under which terms.
     """
 
     name: str
@@ -168,7 +182,10 @@ class Task:
     def of_domain(self, domain: str) -> Task:
         """The examples of one domain, as a task of its own called "TASK:DOMAIN"; splits without any are left out.
 
-        Raises UsageError for an unknown domain, naming those there are.
+        Raises
+        ------
+        UsageError
+            For an unknown domain, naming those there are.
         """
         if domain not in self.domains:
             there = f"it has {', '.join(self.domains)}" if self.domains else "its examples tell none"

@@ -45,8 +45,16 @@ def run_blocks(
     """Run the blocks ``todo``, write their vectors and note each in the journal once it is on the disk.
 
     A kill costs at most one block a lane. on_batch : called with the numbers of sequences and of pieces that have gone
-    through the model. Raises NonFiniteError naming example and layer, unless ``allow_nonfinite``; CacheError where the
-    disk fails; ModelError where memory does not suffice.
+    through the model.
+
+    Raises
+    ------
+    NonFiniteError
+        Naming example and layer, unless ``allow_nonfinite``.
+    CacheError
+        Where the disk fails.
+    ModelError
+        Where memory does not suffice.
     """
     budget = batch_tokens or encoder.batch_tokens
     stateful = begin_states(encoder)

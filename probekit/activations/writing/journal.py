@@ -51,8 +51,12 @@ def journal_path(out: Path) -> Path:
 def locked(out: Path, *, wait: Callable[[], None] | None) -> Iterator[int]:
     """Hold the right to write ``out``; yields the descriptor of its journal.
 
-    wait : called once if another process holds it, before waiting for that to end; None raises CacheBusy instead.
     The system gives the lock back when its holder dies. Children that inherit the descriptor hold it too.
+
+    Parameters
+    ----------
+    wait : Callable[[], None] | None
+        Called once if another process holds it, before waiting for that to end; None raises CacheBusy instead.
     """
     busy = CacheBusy(f"another process is writing {out}; wait for it, or give another --out.")
     with ExitStack() as stack:

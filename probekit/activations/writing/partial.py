@@ -56,12 +56,24 @@ class Stream:
 class Partial:
     """What a worker must know of an unfinished cache.
 
-    file : the path; spec : the cache's spec
-    extents : where each dataset lies in the file
-    streams : the datasets to fill, in the order of the journal's digests
-    blocks, token_start : the plan's blocks, and the first token row of each (one more at the end)
-    length : int32 (s,); piece : int64 (s + 1,) first piece of each unique sequence
-    own : bool (slots,), whether a slot is the first occurrence of its text
+    Attributes
+    ----------
+    file : Path
+        The path.
+    spec : Mapping[str, Any]
+        The cache's spec.
+    extents : Mapping[str, Extent]
+        Where each dataset lies in the file.
+    streams : tuple[Stream, ...]
+        The datasets to fill, in the order of the journal's digests.
+    blocks, token_start : tuple[Block, ...] or np.ndarray
+        The plan's blocks, and the first token row of each (one more at the end).
+    length : np.ndarray
+        int32 (s,).
+    piece : np.ndarray
+        int64 (s + 1,) first piece of each unique sequence.
+    own : np.ndarray
+        Bool (slots,), whether a slot is the first occurrence of its text.
     """
 
     file: Path
@@ -110,8 +122,16 @@ def create(
 ) -> None:
     """Make the file: everything that is known before the model runs, and room for the rest.
 
-    attributes : of ``/``; static : datasets by name; links : further names of datasets
-    streams, dtype : what will be filled ("bfloat16" is kept as uint16 with an attribute that says so)
+    Parameters
+    ----------
+    attributes : Mapping[str, Any]
+        Of ``/``.
+    static : Mapping[str, np.ndarray]
+        Datasets by name.
+    links : Mapping[str, str]
+        Further names of datasets.
+    streams, dtype : Sequence[Stream] or str
+        What will be filled ("bfloat16" is kept as uint16 with an attribute that says so).
     """
     final = partial_path(out)
     new = final.with_name(final.name + ".new")
@@ -283,7 +303,10 @@ def seal(path: Path) -> None:
 def digest_structure(path: Path, where: Mapping[str, Extent], *, filled: bool = True) -> int:
     """xxh3 of /blocks (but for this digest's own place) and of every byte that lies in no contiguous dataset.
 
-    filled : whether the digests of the model's work in /blocks count, too, as in a finished file
+    Parameters
+    ----------
+    filled : bool, default True
+        Whether the digests of the model's work in /blocks count, too, as in a finished file.
     """
     table = np.array(where["/blocks"].map(path))
     table["xxh3"][-1] = 0

@@ -38,9 +38,14 @@ class Block:
 class Plan:
     """The order of the work.
 
-    order : int64 (s,), the text (in order of first occurrence) that is run q-th
-    row_to_unique : int64 (slots,), the unique sequence that gives each slot its vector
-    blocks : what is written, journalled and, after a kill, redone as one
+    Attributes
+    ----------
+    order : np.ndarray
+        int64 (s,), the text (in order of first occurrence) that is run q-th.
+    row_to_unique : np.ndarray
+        int64 (slots,), the unique sequence that gives each slot its vector.
+    blocks : tuple[Block, ...]
+        What is written, journalled and, after a kill, redone as one.
     """
 
     order: np.ndarray
@@ -58,9 +63,14 @@ def unique_texts(texts: Sequence[Text]) -> tuple[list[Text], np.ndarray]:
 def make_plan(length: np.ndarray, text_of_slot: np.ndarray, slot_bytes: int) -> Plan:
     """Cut the distinct texts into blocks and sort each block by length.
 
-    length : int (s,), word pieces of each distinct text, in order of first occurrence
-    text_of_slot : int64 (slots,), from :func:`unique_texts`
-    slot_bytes : what the pooled rows of one slot take over all layers and poolings
+    Parameters
+    ----------
+    length : np.ndarray
+        Int (s,), word pieces of each distinct text, in order of first occurrence.
+    text_of_slot : np.ndarray
+        int64 (slots,), from :func:`unique_texts`.
+    slot_bytes : int
+        What the pooled rows of one slot take over all layers and poolings.
     """
     s, slots = len(length), len(text_of_slot)
     total = int(length.sum())
@@ -93,8 +103,14 @@ def make_plan(length: np.ndarray, text_of_slot: np.ndarray, slot_bytes: int) -> 
 def plan_in_order(length: np.ndarray, sentences: int, size: int, slot_bytes: int) -> Plan:
     """The plan of an encoder whose state goes from batch to batch: every text is run, in order, none for another.
 
-    length : int (slots,); sentences : 1, or 2 of pairs read apart, where the first sentences of a batch come before its
     second ones; size : examples in a batch. Blocks are of whole batches.
+
+    Parameters
+    ----------
+    length : np.ndarray
+        Int (slots,).
+    sentences : int
+        1, or 2 of pairs read apart, where the first sentences of a batch come before its.
     """
     n = len(length) // sentences
     order = np.concatenate(
@@ -126,8 +142,12 @@ def batches_in_order(count: int, sentences: int, size: int) -> Iterator[slice]:
 def batches(length: np.ndarray, budget: int, *, mixed: bool) -> Iterator[slice]:
     """Cut sequences, sorted by length, into batches of at most ``budget`` pieces (or one sequence).
 
-    length : int (s,), ascending; empty sequences are in no batch
-    mixed : whether a batch may hold different lengths; if not it is cut where the length changes
+    Parameters
+    ----------
+    length : np.ndarray
+        Int (s,), ascending; empty sequences are in no batch.
+    mixed : bool
+        Whether a batch may hold different lengths; if not it is cut where the length changes.
     """
     start = int(np.searchsorted(length, 1))
     while start < len(length):

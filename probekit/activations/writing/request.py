@@ -34,11 +34,20 @@ NOT_ALWAYS = ("checkpoint", "step", "compile")
 class Request:
     """A cache that is asked for.
 
-    task, part : the task, and the examples that are read
-    model : how the model is loaded, or an encoder that is loaded already
-    want : the part of the spec that determines the numbers; spec_id : its digest
-    path : where the cache will be
-    about : attributes of the file that determine nothing: where its model comes from, and the recipe
+    Attributes
+    ----------
+    task, part : Task or Split
+        The task, and the examples that are read.
+    model : Loading | Encoder
+        How the model is loaded, or an encoder that is loaded already.
+    want : Mapping[str, Any]
+        The part of the spec that determines the numbers.
+    spec_id : str
+        Its digest.
+    path : Path
+        Where the cache will be.
+    about : Mapping[str, Any]
+        Attributes of the file that determine nothing: where its model comes from, and the recipe.
     """
 
     task: Task

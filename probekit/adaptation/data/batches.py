@@ -20,12 +20,24 @@ MEGABATCH = 50  # batches that are sorted by length together; as transformers' L
 class Data(Protocol):
     """What can be trained on: the dataset that torch's loader reads, one batch at a time.
 
-    length : int64 (n,), pieces of each example; order : int64 (n,), the examples as they lie on the disk
-    nbytes : of an average example; 0 where they are in memory
-    ids : str (n,); labels : of the examples, or of all words one after another
-    words : of token-labelled tasks, the first piece and the label of each word of each example
-    unread : words that are not among them, because the tokenizer left nothing of them or cut them off
-    truncated : texts that were cut off
+    Attributes
+    ----------
+    length : np.ndarray
+        int64 (n,), pieces of each example.
+    order : np.ndarray
+        int64 (n,), the examples as they lie on the disk.
+    nbytes : float
+        Of an average example; 0 where they are in memory.
+    ids : np.ndarray
+        Str (n,).
+    labels : np.ndarray
+        Of the examples, or of all words one after another.
+    words : list[tuple[np.ndarray, np.ndarray]] | None
+        Of token-labelled tasks, the first piece and the label of each word of each example.
+    unread : int
+        Words that are not among them, because the tokenizer left nothing of them or cut them off.
+    truncated : int
+        Texts that were cut off.
     """
 
     length: np.ndarray
@@ -46,12 +58,18 @@ class Data(Protocol):
 class Batches(Sampler[list[int]]):
     """Batches of example numbers, in an order that seed and epoch determine.
 
-    size : examples a batch; the last of an epoch may be smaller, and it alone
-    shuffle : draw the order anew in each epoch; without it, the longest first (so that a lack of memory shows at once)
-    group : put examples of like length together (within 50 batches' worth), in batches that come in random order
-    window : bytes that are shuffled as one. Data on disk that are larger are read in pieces of consecutive examples,
-        in random order, as many as fill the window, and the examples of these are shuffled; the disk is then read in
-        long runs, and the window is all that has to stay in memory.
+    Attributes
+    ----------
+    size : int
+        Examples a batch; the last of an epoch may be smaller, and it alone.
+    shuffle : bool, default True
+        Draw the order anew in each epoch; without it, the longest first (so that a lack of memory shows at once).
+    group : bool, default True
+        Put examples of like length together (within 50 batches' worth), in batches that come in random order.
+    window : int, default 2 << 30
+        Bytes that are shuffled as one. Data on disk that are larger are read in pieces of consecutive examples, in
+        random order, as many as fill the window, and the examples of these are shuffled; the disk is then read in long
+        runs, and the window is all that has to stay in memory.
     """
 
     def __init__(

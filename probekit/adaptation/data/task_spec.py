@@ -19,7 +19,12 @@ __all__ = ["TaskSpec"]
 class TaskSpec:
     """A task without its examples.
 
-    metrics : names, the main one first; paired : whether examples are pairs of sentences
+    Attributes
+    ----------
+    metrics : tuple[str, ...]
+        names, the main one first.
+    paired : bool
+        Whether examples are pairs of sentences.
     """
 
     name: str

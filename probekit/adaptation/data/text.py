@@ -20,9 +20,14 @@ __all__ = ["TextData"]
 class TextData:
     """The examples of a split as word pieces, all in memory (see :class:`probekit.adaptation.data.batches.Data`).
 
-    tokenizer : the encoder's
-    apart : read the sentences of pairs apart, as two sequences
     truncated : how many texts were cut off
+
+    Attributes
+    ----------
+    tokenizer : TextReader
+        The encoder's.
+    apart : bool
+        Read the sentences of pairs apart, as two sequences.
     """
 
     nbytes = 0.0

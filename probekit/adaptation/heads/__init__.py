@@ -48,11 +48,21 @@ def make_head(
 ) -> Head:
     """The head called ``name`` on hidden states of this width.
 
-    outputs : number of classes or tags; 1 for a number
-    label_names : of the classes or tags by index
-    pairs : how the sentences of pairs are read: "joint", "separate" (``States.second``), None where there are no pairs
-    options : those of the head's class
-    Raises UsageError for a name or an option that there is not, and for a head that does not fit the task.
+    Parameters
+    ----------
+    outputs : int
+        Number of classes or tags; 1 for a number.
+    label_names : Sequence[str], default ()
+        Of the classes or tags by index.
+    pairs : str, optional
+        How the sentences of pairs are read: "joint", "separate" (``States.second``), None where there are no pairs.
+    **options
+        Those of the head's class.
+
+    Raises
+    ------
+    UsageError
+        For a name or an option that there is not, and for a head that does not fit the task.
     """
     fitting = [h for h, made in HEADS.items() if kind in made.kinds and pairs in made.pairs]
     if name not in HEADS:

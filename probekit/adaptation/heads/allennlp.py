@@ -30,7 +30,10 @@ def scalar_mix(weights: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
     scalar_mix(weights, "_elmo.scalar_mix_0.")     # for ScalarMix.load_state_dict
 
-    Raises UsageError where there are none.
+    Raises
+    ------
+    UsageError
+        Where there are none.
     """
     own = renamed(weights, {prefix: ""})
     layers = sum(name.startswith("scalar_parameters.") for name in own)

@@ -19,7 +19,10 @@ def sentences(states: States) -> tuple[States, States]:
     """The two sentences of each pair: as they were read, or where that was in one sequence, cut after the first piece
     that the tokenizer put between them ([CLS] a [SEP] and b [SEP], as BERT's segments).
 
-    Raises UsageError where there is no such piece, or nothing after it.
+    Raises
+    ------
+    UsageError
+        Where there is no such piece, or nothing after it.
     """
     if states.second is not None:
         return states, states.second

@@ -37,11 +37,16 @@ class BCN(Head):
     Reads one sequence (a pair joined), all its pieces. Where McCann et al. run two copies of the sequence through
     it, one is enough, as in AllenNLP's version, whose published SST configuration the defaults are.
 
-    hidden_size : of the ReLU layer, each direction of the two LSTMs and the feed-forward output; or these four apart
-    output : "maxout" (three layers) or "feed-forward" (a ReLU layer and a linear one)
-    embedding_dropout, dropout, output_dropout : before and after the ReLU layer, of the pooled vector, and after each
-        of the output's layers but the last
-    extra : features of each piece that are joined to the integrator's states, such as the second mix of ELMo's layers
+    Attributes
+    ----------
+    hidden_size : int | Sequence[int], default 300
+        Of the ReLU layer, each direction of the two LSTMs and the feed-forward output; or these four apart.
+    output : str, default 'maxout'
+        "maxout" (three layers) or "feed-forward" (a ReLU layer and a linear one).
+    embedding_dropout, dropout, output_dropout : float or Sequence[float]
+        Before and after the ReLU layer, of the pooled vector, and after each of the output's layers but the last.
+    extra : int, default 0
+        Features of each piece that are joined to the integrator's states, such as the second mix of ELMo's layers.
     """
 
     kinds: ClassVar = frozenset({TaskKind.CLASSIFICATION, TaskKind.REGRESSION})

@@ -34,7 +34,12 @@ def bilstm(width: int, hidden_size: int, *, layers: int = 1, dropout: float = 0.
 def run(lstm: nn.LSTM, hidden: Tensor, mask: Tensor) -> Tensor:
     """The states of a bidirectional LSTM, (b, t, 2 h), with 0 at padding, which it does not see.
 
-    hidden : float (b, t, d), whatever at padding; mask : bool (b, t), with all padding on the right
+    Parameters
+    ----------
+    hidden : Tensor
+        Float (b, t, d), whatever at padding.
+    mask : Tensor
+        Bool (b, t), with all padding on the right.
     """
     padding = ~mask.unsqueeze(-1)
     hidden = hidden.masked_fill(padding, 0.0)

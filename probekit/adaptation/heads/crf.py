@@ -48,7 +48,12 @@ def scheme_of(labels: Sequence[str]) -> str | None:
 def allowed_transitions(scheme: str, labels: Sequence[str]) -> Tensor:
     """bool (k + 2, k + 2): whether the tag of the row may be followed by that of the column.
 
-    Row k is the start of a sentence, column k + 1 its end. Raises UsageError for an unknown scheme.
+    Row k is the start of a sentence, column k + 1 its end.
+
+    Raises
+    ------
+    UsageError
+        For an unknown scheme.
     """
     if scheme not in SCHEMES:
         raise UsageError(f"there is no tagging scheme {scheme!r}; the schemes are {', '.join(SCHEMES)}.")
@@ -70,7 +75,11 @@ class CRF(nn.Module):
 
     transitions (k, k), from row to column; start_transitions, end_transitions (k,), absent with
     ``include_start_end_transitions=False``
-    allowed : bool (k + 2, k + 2) of :func:`allowed_transitions`, or None
+
+    Attributes
+    ----------
+    allowed : Tensor
+        Bool (k + 2, k + 2) of :func:`allowed_transitions`, or None.
     """
 
     allowed: Tensor
@@ -88,9 +97,15 @@ class CRF(nn.Module):
     def log_partition(self, logits: Tensor, mask: Tensor, tags: Tensor | None = None) -> Tensor:
         """Float64 (b,): log of the sum of exp(score) over all paths that have these tags.
 
-        logits : float (b, t, k); mask : bool (b, t), a word (of one before the last nothing is known where False)
-        tags : int64 (b, t); a word whose tag is ``IGNORED`` may have any, and so may all without ``tags``. With all
-            of them given this is the score of one path.
+        Parameters
+        ----------
+        logits : Tensor
+            Float (b, t, k).
+        mask : Tensor
+            Bool (b, t), a word (of one before the last nothing is known where False).
+        tags : Tensor, optional
+            int64 (b, t); a word whose tag is ``IGNORED`` may have any, and so may all without ``tags``. With all of
+            them given this is the score of one path.
         """
         if tags is not None:
             logits = self._agreeing(logits, mask, tags)

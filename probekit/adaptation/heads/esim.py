@@ -32,10 +32,14 @@ class ESIM(Head):
     All pieces are read; a pair that was read as one sequence is cut in two. As in AllenNLP's version, whose published
     SNLI configuration the defaults are, the hidden layers are ReLU where Chen et al. have tanh.
 
-    hidden_size : of each direction of the first BiLSTM, the projection, each direction of the second, and the last
-        hidden layer; or these four apart
-    dropout : of the inputs of both BiLSTMs (the same features all along a sequence), of the pooled vector, and of the
-        last hidden layer
+    Attributes
+    ----------
+    hidden_size : int | Sequence[int], default 300
+        Of each direction of the first BiLSTM, the projection, each direction of the second, and the last hidden layer;
+        or these four apart.
+    dropout : float, default 0.5
+        Of the inputs of both BiLSTMs (the same features all along a sequence), of the pooled vector, and of the last
+        hidden layer.
     """
 
     kinds: ClassVar = frozenset({TaskKind.CLASSIFICATION, TaskKind.REGRESSION})

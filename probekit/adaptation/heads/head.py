@@ -21,12 +21,20 @@ IGNORED = -100
 class States:
     """Hidden states of a batch of sequences of word pieces, padded on the right.
 
-    hidden : float (b, t, d); whatever at padding
-    mask : bool (b, t), what is no padding
-    special : bool (b, t), pieces that the tokenizer added ([CLS], <s> …); False at padding
-    words : int64 (b, w), the first piece of each word, -1 at padding; of token-labelled tasks only
-    second : the second sentences, where pairs were read apart
-    pooled : float (b, d), what the encoder's own pooler makes of the sequence, where it has one
+    Attributes
+    ----------
+    hidden : Tensor
+        Float (b, t, d); whatever at padding.
+    mask : Tensor
+        Bool (b, t), what is no padding.
+    special : Tensor
+        Bool (b, t), pieces that the tokenizer added ([CLS], <s> …); False at padding.
+    words : Tensor, optional
+        int64 (b, w), the first piece of each word, -1 at padding; of token-labelled tasks only.
+    second : States, optional
+        The second sentences, where pairs were read apart.
+    pooled : Tensor, optional
+        Float (b, d), what the encoder's own pooler makes of the sequence, where it has one.
     """
 
     hidden: Tensor
@@ -48,8 +56,12 @@ class States:
 class Head(nn.Module):
     """A task model on top of hidden states.
 
-    kinds : what it can predict
-    pairs : what it reads: None single sequences, "joint" pairs in one sequence, "separate" pairs read apart
+    Attributes
+    ----------
+    kinds : ClassVar[frozenset[TaskKind]], default frozenset()
+        What it can predict.
+    pairs : ClassVar[frozenset[str | None]], optional
+        What it reads: None single sequences, "joint" pairs in one sequence, "separate" pairs read apart.
     """
 
     kinds: ClassVar[frozenset[TaskKind]] = frozenset()

@@ -50,7 +50,10 @@ class Linear(Head):
 def pooled(states: States, pooling: str) -> Tensor:
     """One vector a sequence, (b, d); what each pooling takes is said in :class:`~probekit.activations.Pooling`.
 
-    Raises UsageError for ``pooler`` where the encoder has none.
+    Raises
+    ------
+    UsageError
+        For ``pooler`` where the encoder has none.
     """
     if pooling == "pooler":
         if states.pooled is None:

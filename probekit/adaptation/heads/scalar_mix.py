@@ -14,10 +14,14 @@ class ScalarMix(nn.Module):
     """gamma · Σ_l softmax(s)_l · h_l (Peters et al. 2018, equation 1); at the start the mean of the layers.
 
     scalar_parameters : (layers,), s; gamma : (1,)
-    layer_norm : first take from each layer its mean and divide it by its deviation, √(variance + 1e-12), both over
-        all numbers of the layer in the batch that are no padding. This is what bilm-tf and AllenNLP do with
-        ``do_layer_norm``; with it the mix of a sentence depends, a little, on the batch that it is in. bilm-tf takes
-        both numbers of the words, as training here does; AllenNLP of what begins and ends the sentences, too.
+
+    Attributes
+    ----------
+    layer_norm : bool, default False
+        First take from each layer its mean and divide it by its deviation, √(variance + 1e-12), both over all numbers
+        of the layer in the batch that are no padding. This is what bilm-tf and AllenNLP do with ``do_layer_norm``; with
+        it the mix of a sentence depends, a little, on the batch that it is in. bilm-tf takes both numbers of the words,
+        as training here does; AllenNLP of what begins and ends the sentences, too.
     """
 
     def __init__(self, layers: int, *, layer_norm: bool = False) -> None:
@@ -34,7 +38,10 @@ class ScalarMix(nn.Module):
     def forward(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
         """The mix, (…, d), of the layers, (layers, …, d): packed pieces (t, d), or a padded batch (b, t, d).
 
-        mask : bool (…), what is no padding; only the layer norm asks for it
+        Parameters
+        ----------
+        mask : Tensor, optional
+            Bool (…), what is no padding; only the layer norm asks for it.
         """
         if len(hidden) != len(self.scalar_parameters):
             raise UsageError(f"a mix of {len(self.scalar_parameters)} layers was given {len(hidden)}.")

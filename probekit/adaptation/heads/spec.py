@@ -20,11 +20,22 @@ __all__ = ["HeadSpec", "choose_head", "head_spec", "reads_apart"]
 class HeadSpec:
     """All that is needed to build a head, and to build it again: JSON values.
 
-    head : its name; width : of the hidden states; pairs_apart : whether the sentences of pairs are read apart
-    pooling : of a head that reads one vector a sequence, None of others
-    hidden_size, dropout : the head's own defaults for None
-    scale : the lowest and the highest rating, for the head that wants them
-    layer_norm : of the mix before the head
+    Attributes
+    ----------
+    head : str
+        Its name.
+    width : int
+        Of the hidden states.
+    pairs_apart : bool
+        Whether the sentences of pairs are read apart.
+    pooling : str, optional
+        Of a head that reads one vector a sequence, None of others.
+    hidden_size, dropout : int or float
+        The head's own defaults for None.
+    scale : tuple[int, int], optional
+        The lowest and the highest rating, for the head that wants them.
+    layer_norm : bool, default False
+        Of the mix before the head.
     """
 
     head: str
@@ -70,7 +81,10 @@ def head_spec(
 ) -> HeadSpec:
     """The head of this name with the options that are its own.
 
-    Raises UsageError for a pooling that a head is asked for which pools nothing.
+    Raises
+    ------
+    UsageError
+        For a pooling that a head is asked for which pools nothing.
     """
     if not pools(name) and options.pooling != "auto":
         raise UsageError(f"pooling is for the linear head, pair and rating; the head is {name!r}.")
@@ -84,7 +98,10 @@ def head_spec(
 def choose_head(options: HeadOptions, task: TaskSpec, regime: Regime, model_type: str) -> str:
     """The name of the head: the one asked for, or for "auto" the paper's (Peters, Ruder & Smith 2019, section 3.1).
 
-    model_type : of the encoder, as its config.json has it
+    Parameters
+    ----------
+    model_type : str
+        Of the encoder, as its config.json has it.
     """
     if options.head != "auto":
         return options.head

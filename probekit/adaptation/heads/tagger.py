@@ -34,7 +34,12 @@ class TagCRF(TagSoftmax):
     The loss is the mean over sentences of -log p(tags); AllenNLP's is their sum. A path that is predicted keeps to
     the scheme of the tags, told from their names; names that follow none, such as parts of speech, are not bound.
 
-    label_names : the tags by index; scheme : one of ``SCHEMES`` in their stead (IOB1 has the names of BIO)
+    Attributes
+    ----------
+    label_names : Sequence[str]
+        The tags by index.
+    scheme : str, optional
+        One of ``SCHEMES`` in their stead (IOB1 has the names of BIO).
     """
 
     def __init__(

@@ -33,7 +33,10 @@ __all__ = ["load_learner", "predict_run", "restore"]
 def restore(learner: Learner, folder: Path, *, encoder: bool = True) -> None:
     """Give a learner the weights that a run left in ``folder``; raises ModelError where they do not fit.
 
-    encoder : whether the encoder's as well; load_learner has them already
+    Parameters
+    ----------
+    encoder : bool, default True
+        Whether the encoder's as well; load_learner has them already.
     """
     missing, strange = learner.load_state_dict(load_weights(folder, encoder=encoder), strict=False)
     if strange or [name for name in missing if encoder or not name.startswith("encoder.")]:
@@ -43,7 +46,10 @@ def restore(learner: Learner, folder: Path, *, encoder: bool = True) -> None:
 def load_learner(folder: str | Path) -> tuple[Learner, dict[str, Any]]:
     """What a run, or one of its checkpoints, has learned, ready to predict; and its card.
 
-    Raises ModelError where ``folder`` is no run, or one that was not finished.
+    Raises
+    ------
+    ModelError
+        Where ``folder`` is no run, or one that was not finished.
     """
     folder = Path(folder)
     card = read_card(folder)
@@ -75,11 +81,22 @@ def predict_run(
 ) -> Evaluation:
     """What a run, or one of its checkpoints, predicts of each example of other data of its task.
 
-    data : a task, and its ``split``; or for feature extraction an activation cache, or its path, of the model whose
-        layers the head was trained on
-    model : of feature extraction from text: where the frozen model is, if not where training found it
-    caches : folder for its cache (data_cache/ for None)
-    Raises CacheMismatch where the cache is another model's, UsageError where the labels are others.
+    Parameters
+    ----------
+    data : Task | ActivationCache | str | Path
+        A task, and its ``split``; or for feature extraction an activation cache, or its path, of the model whose layers
+        the head was trained on.
+    model : str | Path, optional
+        Of feature extraction from text: where the frozen model is, if not where training found it.
+    caches : str | Path, optional
+        Folder for its cache (data_cache/ for None).
+
+    Raises
+    ------
+    CacheMismatch
+        Where the cache is another model's.
+    UsageError
+        Where the labels are others.
     """
     learner, card = load_learner(folder)
     device = resolve_device(device)

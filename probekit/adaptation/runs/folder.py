@@ -81,9 +81,14 @@ def save_folder(
 ) -> None:
     """Write what was trained into ``folder``, which appears whole unless it is there already.
 
-    state : weights by name; those of the encoder begin with "encoder."
-    source : the pretrained model's folder, whose configuration and tokenizer go along; None where there is no encoder
-    prefix : of the encoder's weights in the file ("encoder." for the encoder of an encoder-decoder)
+    Parameters
+    ----------
+    state : Mapping[str, torch.Tensor]
+        Weights by name; those of the encoder begin with "encoder."
+    source : Path | None
+        The pretrained model's folder, whose configuration and tokenizer go along; None where there is no encoder.
+    prefix : str, default ''
+        Of the encoder's weights in the file ("encoder." for the encoder of an encoder-decoder).
     """
     if processes()[0]:
         return
@@ -150,7 +155,12 @@ def begin(out: Path, identity: Mapping[str, Any], *, overwrite: bool) -> dict[st
     """Make ``out`` ready for the run that ``identity`` describes, and return its card where it is finished already.
 
     Another run that is of no more use, because it ended before its first checkpoint or its loss was no number, is
-    replaced. Raises UsageError where the folder holds any other run, or something else.
+    replaced.
+
+    Raises
+    ------
+    UsageError
+        Where the folder holds any other run, or something else.
     """
     if (out / CARD).is_file() and not overwrite:
         card = read_card(out)

@@ -27,8 +27,12 @@ RESAMPLES = 1000
 class Evaluation:
     """What a learner predicts of n examples, or of their words, and how well.
 
-    predictions, labels : one array an example: a class, a number, or the tags of its words
-    metrics : the task's, then ``loss``
+    Attributes
+    ----------
+    predictions, labels : list[np.ndarray]
+        One array an example: a class, a number, or the tags of its words.
+    metrics : dict[str, float]
+        The task's, then ``loss``.
     """
 
     task: TaskSpec

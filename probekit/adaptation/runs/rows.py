@@ -37,12 +37,17 @@ def training_rows(
     Each evaluation gives the metrics and, where layers are mixed, ``mix-weight`` by layer and ``mix-gamma``. The loss
     on train (``log-loss``, nats, or ``mean-squared-error``) is the mean since the entry before.
 
-    about : columns of all rows; found : what the kept weights predict of "dev" and, where there is one, "test"
-
     Own columns: ``epoch`` counts the passes over train; ``kept`` marks the weights that the run ended with, whose
     metrics have intervals; ``unread_words``, of which there was no piece to tag: the metrics of word tags are over the
     other words, so that they compare with published numbers only where it is 0; ``headline`` marks the one number that
     stands for the run: its main metric, on test where it was tested, on dev otherwise.
+
+    Parameters
+    ----------
+    about : Mapping[str, Any]
+        Columns of all rows.
+    found : Mapping[str, Evaluation]
+        What the kept weights predict of "dev" and, where there is one, "test"
     """
     records, main = [*_of_log(training, history, found["dev"])], training.objectives[0].metric.name
     if "test" in found:

@@ -54,12 +54,22 @@ class Range(BaseModel):
 class Space(BaseModel):
     """A search: what stays the same in all trials, and the space of the options.
 
-    task, model, regime, data_dir, limit, revision, max_length : as of ``probekit train``
-    train, dev, test : names of the splits; without a test split ("") the best is evaluated on dev only
-    trials : how many settings are tried; seeds : how often the best is trained again
-    seed : of the search, of each trial, and the first of the best one's
-    prune : stop a trial whose dev metric is below the median of the others after as many epochs
-    space : by option a list of choices, a Range, or one value
+    Attributes
+    ----------
+    task, model, regime, data_dir, limit, revision, max_length : str or int | None or int
+        As of ``probekit train``.
+    train, dev, test : str
+        Names of the splits; without a test split ("") the best is evaluated on dev only.
+    trials : int, default Field(default=20, ge=1)
+        How many settings are tried.
+    seeds : int, default Field(default=5, ge=1)
+        How often the best is trained again.
+    seed : int, default Field(default=0, ge=0)
+        Of the search, of each trial, and the first of the best one's.
+    prune : bool, default True
+        Stop a trial whose dev metric is below the median of the others after as many epochs.
+    space : dict[str, Any]
+        By option a list of choices, a Range, or one value.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -126,8 +136,17 @@ def shipped_spaces() -> dict[str, str]:
 def read_space(where: str | Path, given: Mapping[str, Any] | None = None) -> Space:
     """The checked search of a TOML file, or of a space that comes with probekit by its name.
 
-    given : keys that replace those of the file; None values are left out
-    Raises UsageError for a name that there is not, DataError naming the file and the key that is wrong.
+    Parameters
+    ----------
+    given : Mapping[str, Any], optional
+        Keys that replace those of the file; None values are left out.
+
+    Raises
+    ------
+    UsageError
+        For a name that there is not.
+    DataError
+        Naming the file and the key that is wrong.
     """
     raw, path = read_named(where, shipped_spaces(), "space")
     raw |= {k: v for k, v in (given or {}).items() if v is not None}

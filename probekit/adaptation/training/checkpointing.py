@@ -21,7 +21,10 @@ __all__ = ["Checkpointing", "not_finite", "rate_of", "save_steps"]
 def save_steps(text: str, steps_per_epoch: int, total: int) -> tuple[int, ...]:
     """The steps at which to leave checkpoints: of "10,20,50", "epochs" or "log-spaced" (0, 1, 2, 4, … and the last).
 
-    Raises UsageError for anything else, and for steps beyond the last.
+    Raises
+    ------
+    UsageError
+        For anything else, and for steps beyond the last.
     """
     if not text:
         return ()
@@ -41,8 +44,14 @@ def save_steps(text: str, steps_per_epoch: int, total: int) -> tuple[int, ...]:
 class Checkpointing(TrainerCallback):
     """Says when to evaluate; saves what is asked for, keeps the best, ends training early, tells the progress.
 
-    out : the run's folder; save : writes the weights as they are
     kept : the step of the weights that the run ends with, and their metrics on dev
+
+    Attributes
+    ----------
+    out : Path
+        The run's folder.
+    save : Save
+        Writes the weights as they are.
     """
 
     def __init__(

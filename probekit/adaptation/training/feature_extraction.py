@@ -44,7 +44,10 @@ POOLED = frozenset({Pooling.MEAN, Pooling.MEAN_ALL, Pooling.FIRST, Pooling.LAST}
 def cache_wanted(options: TrainOptions, task: TaskSpec, model_type: str) -> dict[str, Any]:
     """How ``cache_activations`` must be called so that the head finds what it reads, of a model of this type.
 
-    Raises UsageError where the head does not fit the task.
+    Raises
+    ------
+    UsageError
+        Where the head does not fit the task.
     """
     spec = _head_spec(options, task, model_type, width=1)
     with torch.device("meta"):  # what does not fit is told before anything is cached
@@ -67,9 +70,17 @@ def prepare_feature_extraction(
 ) -> Training:
     """Scalar mix and head over the cached layers.
 
-    options : its ``layers`` are mixed; all for None, or where they differ in width the widest
-    Raises CacheMismatch where the caches do not belong together, UsageError where the head does not fit the task or the
-    caches lack what it reads.
+    Parameters
+    ----------
+    options : TrainOptions
+        Its ``layers`` are mixed; all for None, or where they differ in width the widest.
+
+    Raises
+    ------
+    CacheMismatch
+        Where the caches do not belong together.
+    UsageError
+        Where the head does not fit the task or the caches lack what it reads.
     """
     task = TaskSpec.of_cache(train.spec)
     check_apart(train, dev)

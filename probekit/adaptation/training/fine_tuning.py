@@ -30,7 +30,12 @@ def prepare_fine_tuning(
 ) -> Training:
     """The encoder with its head, and the splits as word pieces.
 
-    Raises ModelError and UsageError as loading does, and UsageError for a head that does not fit the task.
+    Raises
+    ------
+    ModelError, UsageError
+        As loading does.
+    UsageError
+        For a head that does not fit the task.
     """
     folder = resolve_model(model, options.revision)
     spec = TaskSpec.of_task(task, train.name)

@@ -26,8 +26,15 @@ def layer_groups(encoder: nn.Module, **above: nn.Module) -> list[LayerGroup]:
     the encoder's own pooler (to the head). ALBERT's shared blocks are one group. Each parameter is in one group only,
     also where it is tied; a layer without trainable parameters is left out.
 
-    above : the modules of the group ``head``, by name: heads, and the mix of the layers
-    Raises ModelError where the encoder's blocks cannot be found.
+    Parameters
+    ----------
+    **above
+        The modules of the group ``head``, by name: heads, and the mix of the layers.
+
+    Raises
+    ------
+    ModelError
+        Where the encoder's blocks cannot be found.
     """
     blocks = find_blocks(encoder)
     home = {id(parameter): i for i, block in enumerate(blocks, start=1) for parameter in block.parameters()}

@@ -23,9 +23,16 @@ READ = ("input_ids", "attention_mask", "token_type_ids", "characters")
 class Learner(nn.Module):
     """What transformers' Trainer trains: a batch in; the loss, and outside training the predictions, out.
 
-    head : of the first objective; others : the heads of further ones, by the names of their modules
-    mix : of the layers that the heads read; None where they read the last one
-    layers : the names of those that are mixed
+    Attributes
+    ----------
+    head : Head
+        Of the first objective.
+    mix : ScalarMix, optional
+        Of the layers that the heads read; None where they read the last one.
+    layers : tuple[str, ...], default ()
+        The names of those that are mixed.
+    **others
+        The heads of further ones, by the names of their modules.
     """
 
     def __init__(self, head: Head, mix: ScalarMix | None = None, layers: tuple[str, ...] = (), **others: Head) -> None:
@@ -47,9 +54,14 @@ class Learner(nn.Module):
     ) -> dict[str, Tensor]:
         """The loss, and in evaluation ``predictions`` as :meth:`Head.predict` gives them.
 
-        labels : int64 (b,), float32 (b,), or int64 (b, w) of word tags
-        first, second : the batch of :class:`~probekit.adaptation.data.batches.Data`; the second of pairs read apart
-        module : the head of the objective that the batch belongs to
+        Parameters
+        ----------
+        labels : Tensor
+            int64 (b,), float32 (b,), or int64 (b, w) of word tags.
+        first, second : Inputs
+            The batch of :class:`~probekit.adaptation.data.batches.Data`; the second of pairs read apart.
+        module : str, default 'head'
+            The head of the objective that the batch belongs to.
         """
         head = cast("Head", self.get_submodule(module))
         states = self.states(first)
@@ -64,8 +76,12 @@ class Learner(nn.Module):
 class FineTuning(Learner):
     """An encoder that is trained with its head.
 
-    encoder : a transformers model; the head reads its last hidden states, and what its pooler makes of them
-    mix : of its hidden states, what enters each block and the last ones, for the head to read instead
+    Attributes
+    ----------
+    encoder : nn.Module
+        A transformers model; the head reads its last hidden states, and what its pooler makes of them.
+    mix : ScalarMix, optional
+        Of its hidden states, what enters each block and the last ones, for the head to read instead.
     """
 
     def __init__(
@@ -97,7 +113,10 @@ class FineTuning(Learner):
 class FeatureExtraction(Learner):
     """Cached layers of a frozen encoder, mixed by learned scalars (Peters et al. 2018, eq. 1), with a head.
 
-    mix : softmax weights times gamma, over as many layers as the batches hold
+    Attributes
+    ----------
+    mix : ScalarMix
+        Softmax weights times gamma, over as many layers as the batches hold.
     """
 
     mix: ScalarMix

@@ -34,9 +34,14 @@ class Objective:
     It never owns the model: ``module`` names the head of the learner that gives logits, loss and predictions, so that
     several objectives can train one encoder.
 
-    task : what is predicted, and by which metrics that is judged
-    head : how the head was built
-    train, dev, test : examples to learn from, to choose the epoch by, and to evaluate on once
+    Attributes
+    ----------
+    task : TaskSpec
+        What is predicted, and by which metrics that is judged.
+    head : HeadSpec
+        How the head was built.
+    train, dev, test : Data
+        Examples to learn from, to choose the epoch by, and to evaluate on once.
     """
 
     task: TaskSpec
@@ -80,12 +85,20 @@ class Objective:
 class Training:
     """A training that is ready to begin: the one value that all its stages read.
 
-    learner : the model with a head for each objective
-    objectives : what is learned, the one that chooses the epoch first
-    options : how, with the defaults of regime and head filled in
-    encoder : what identifies the pretrained model, as a card keeps it
-    source : folder of the pretrained model whose encoder is trained, and written; None where it is frozen
-    prefix : of the encoder's weights in a file of the whole model
+    Attributes
+    ----------
+    learner : Learner
+        The model with a head for each objective.
+    objectives : tuple[Objective, ...]
+        What is learned, the one that chooses the epoch first.
+    options : TrainOptions
+        how, with the defaults of regime and head filled in.
+    encoder : dict[str, Any]
+        What identifies the pretrained model, as a card keeps it.
+    source : Path, optional
+        Folder of the pretrained model whose encoder is trained, and written; None where it is frozen.
+    prefix : str, default ''
+        Of the encoder's weights in a file of the whole model.
     """
 
     learner: Learner

@@ -19,7 +19,11 @@ class BertAdamW(torch.optim.Optimizer):
     The moments start at zero and are not scaled up, so that the first steps are large (a ratio of 0.1 / sqrt(0.001),
     about 3, for the first), which is what the warm-up is for. ``eps`` stands outside the square root; decay is
     decoupled: p -= lr * (m / (sqrt(v) + eps) + weight_decay * p). Gradients are to be clipped to a norm of 1 before.
-    Raises UsageError for a setting out of range.
+
+    Raises
+    ------
+    UsageError
+        For a setting out of range.
     """
 
     def __init__(

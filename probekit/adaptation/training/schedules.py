@@ -35,9 +35,13 @@ def triangle(step: int, ends: Sequence[int], *, epochs: int, steps: int, frozen:
     In each of the first ``frozen`` epochs, while layers are still frozen, the triangle starts anew; one triangle
     covers the rest of the training.
 
-    ends : updates done at the end of each finished epoch. An epoch counts as finished only after the first update of
-        the next one, as there; where all epochs have ``steps`` updates, that update has the lowest rate either way.
-    steps : updates expected in an epoch; once epochs are finished, their mean length is what counts
+    Parameters
+    ----------
+    ends : Sequence[int]
+        Updates done at the end of each finished epoch. An epoch counts as finished only after the first update of the
+        next one, as there; where all epochs have ``steps`` updates, that update has the lowest rate either way.
+    steps : int
+        Updates expected in an epoch; once epochs are finished, their mean length is what counts.
     """
     finished = [0, *(end for end in ends if end < step)]
     done = len(finished) - 1
@@ -83,12 +87,21 @@ def build(
 ) -> tuple[LRScheduler, Thaw | None]:
     """What ``transformers.Trainer`` needs: a scheduler, to be stepped after each update, and a callback that unfreezes.
 
-    groups : the layers that ``options.unfreezing`` freezes and thaws, bottom to top
-    options : ``schedule``, ``unfreezing`` and ``epochs``; ``warmup``, the fraction of all updates, rounded down, in
-        which LINEAR, COSINE and BERT climb from zero; ``cut`` and ``ratio`` of SLANTED_TRIANGULAR, which with GRADUAL
-        unfreezing starts anew in each epoch until all layers train
-    sequential : epochs of the head alone, and then of all but the embeddings, with SEQUENTIAL unfreezing
-    Raises UsageError for a number of updates or epochs out of range.
+    Parameters
+    ----------
+    groups : Sequence[LayerGroup]
+        The layers that ``options.unfreezing`` freezes and thaws, bottom to top.
+    options : Hyperparameters
+        ``schedule``, ``unfreezing`` and ``epochs``; ``warmup``, the fraction of all updates, rounded down, in which
+        LINEAR, COSINE and BERT climb from zero; ``cut`` and ``ratio`` of SLANTED_TRIANGULAR, which with GRADUAL
+        unfreezing starts anew in each epoch until all layers train.
+    sequential : tuple[int, int], default (1, 1)
+        Epochs of the head alone, and then of all but the embeddings, with SEQUENTIAL unfreezing.
+
+    Raises
+    ------
+    UsageError
+        For a number of updates or epochs out of range.
     """
     if steps_per_epoch < 1 or min(sequential) < 0:
         raise UsageError(

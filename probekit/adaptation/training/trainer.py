@@ -41,10 +41,19 @@ __all__ = ["History", "fit", "own_randomness"]
 class History:
     """What training leaves in memory.
 
-    log : what the Trainer logged, one mapping an entry: losses, rates, gradient norms, ``eval_…`` metrics, each with
-        ``step`` and ``epoch``
-    step : of the weights that are kept; total : steps of the whole run; metrics : on dev, of the weights that are kept
-    seconds : of training and evaluation, without loading; of this process alone where the run was resumed
+    Attributes
+    ----------
+    log : list[dict[str, Any]]
+        What the Trainer logged, one mapping an entry: losses, rates, gradient norms, ``eval_…`` metrics, each with
+        ``step`` and ``epoch``.
+    step : int
+        Of the weights that are kept.
+    total : int
+        Steps of the whole run.
+    metrics : dict[str, float]
+        On dev, of the weights that are kept.
+    seconds : float
+        Of training and evaluation, without loading; of this process alone where the run was resumed.
     """
 
     log: list[dict[str, Any]]
@@ -59,8 +68,17 @@ def fit(
 ) -> History:
     """Train, evaluate after each epoch and at each saved step, and keep the best or the last weights.
 
-    out : the run's folder, where an interrupted training goes on; save : writes the weights as they are
-    Raises NonFiniteError with the step and its learning rate where the loss is no number.
+    Parameters
+    ----------
+    out : Path
+        The run's folder, where an interrupted training goes on.
+    save : Save
+        Writes the weights as they are.
+
+    Raises
+    ------
+    NonFiniteError
+        With the step and its learning rate where the loss is no number.
     """
     learner, options = training.learner, training.options
     (objective,) = training.objectives  # of several, a mixture would deal out the batches, each with its ``module``

@@ -51,7 +51,11 @@ class Thaw(TrainerCallback):
 
     A frozen parameter has no gradient, so that neither momentum nor weight decay moves it. The epoch is counted from
     the updates done, which a resumed run knows as well. Several processes need ``ddp_find_unused_parameters``.
-    Raises UsageError when training begins with other numbers of epochs or updates than those given here.
+
+    Raises
+    ------
+    UsageError
+        When training begins with other numbers of epochs or updates than those given here.
     """
 
     def __init__(

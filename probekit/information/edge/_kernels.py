@@ -164,8 +164,14 @@ def _number(keys: np.ndarray, direct: bool, table: np.ndarray, seen: np.ndarray,
 def distinct(keys: np.ndarray, span: float, seen: np.ndarray) -> int:
     """Replace whole ``keys`` by 0, 1, … in order of appearance, equal ones by the same; returns how many there are.
 
-    keys : int64 (n,), or float64 (n,) of whole numbers; span : above all keys, which are 0 or more then; else infinite
-    seen : int64 (n,), receives the key of each number
+    Parameters
+    ----------
+    keys : np.ndarray
+        int64 (n,), or float64 (n,) of whole numbers.
+    span : float
+        Above all keys, which are 0 or more then; else infinite.
+    seen : np.ndarray
+        int64 (n,), receives the key of each number.
     """
     direct, table = _table(span, len(keys))
     n = 0
@@ -284,10 +290,17 @@ def members(
 ) -> None:
     """Some members of the ensemble: their values, and how many buckets of x, of y and of both are occupied.
 
-    x, y : (points float64 (r, m), lowest and highest of its columns float64 (r,), the point of each row int32 (n,),
-        empty where the points are the rows, widths float64 (r,), shifts as shares of the widths float64 (members, r))
-    stretch : factors of the widths, float64 (members,)
-    values : float64 (members,); buckets : int64 (members, 3), -1 where a column alone has too many
+    Parameters
+    ----------
+    x, y : tuple[np.ndarray, ...]
+        (points float64 (r, m), lowest and highest of its columns float64 (r,), the point of each row int32 (n,), empty
+        where the points are the rows, widths float64 (r,), shifts as shares of the widths float64 (members, r)).
+    stretch : np.ndarray
+        Factors of the widths, float64 (members,).
+    values : np.ndarray
+        float64 (members,).
+    buckets : np.ndarray
+        int64 (members, 3), -1 where a column alone has too many.
     """
     points_x, low_x, high_x, rows_x, width_x, share_x = x
     points_y, low_y, high_y, rows_y, width_y, share_y = y

@@ -102,9 +102,16 @@ class EdgeSettings:
 class EdgePass:
     """One pass over the L members of the ensemble.
 
-    value : bits; members : of each member, bits, float64 (L,)
-    width_x, width_y : of the first member's buckets, float64 (columns,)
-    buckets_x, buckets_y, buckets_xy : how many are occupied, int64 (L,)
+    Attributes
+    ----------
+    value : float
+        Bits.
+    members : np.ndarray
+        Of each member, bits, float64 (L,).
+    width_x, width_y : np.ndarray
+        Of the first member's buckets, float64 (columns,).
+    buckets_x, buckets_y, buckets_xy : np.ndarray
+        How many are occupied, int64 (L,).
     """
 
     value: float
@@ -243,7 +250,10 @@ def edge_details(
 ) -> EdgeDetails:
     """What :func:`edge` computes, with all members, widths and buckets; ``passes[0].value`` is the first pass alone.
 
-    settings : of :func:`edge`, its defaults for None; x, y, rng and threads, and what is raised, are as there
+    Parameters
+    ----------
+    settings : EdgeSettings, optional
+        Of :func:`edge`, its defaults for None; x, y, rng and threads, and what is raised, are as there.
     """
     settings = EdgeSettings() if settings is None else settings
     if settings.stochastic and rng is None:

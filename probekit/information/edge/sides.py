@@ -38,9 +38,18 @@ def shared(pool: ThreadPoolExecutor, jobs: Sequence[Callable[[], Any]]) -> list[
 class Side:
     """What is hashed of x or of y.
 
-    points : float64 (columns, m), columns cut into buckets; low, high : of each
-    rows : int32 (n,), the point of each row; empty where points are the rows
-    dimension : columns as given; distance : to near neighbours by column, the width where none is given
+    Attributes
+    ----------
+    points : np.ndarray
+        float64 (columns, m), columns cut into buckets.
+    rows : np.ndarray
+        int32 (n,), the point of each row; empty where points are the rows.
+    low, high : np.ndarray
+        Of each.
+    dimension : int
+        Columns as given.
+    distance : np.ndarray
+        To near neighbours by column, the width where none is given.
     """
 
     points: np.ndarray

@@ -131,7 +131,11 @@ def published(
     """The number of :func:`probekit.information.edge.edge` beside the others.
 
     There is no null in it, so ``shuffles`` has no effect, and nothing is drawn from ``seed``.
-    settings : of :func:`edge`; classes are taken as the numbers 0, 1, …
+
+    Parameters
+    ----------
+    **settings
+        Of :func:`edge`; classes are taken as the numbers 0, 1, …
     """
     from probekit.information.edge import EdgeSettings, edge_details
 

@@ -30,15 +30,28 @@ def binning(
 ) -> Information:
     """I(T; Y) = H(T) - H(T | Y) in bits, T being the pattern of bins that the units of a row fall into.
 
-    x : float32 or float64 (n, d); y : classes, or numbers that are put in ``label_bins`` bins of equal mass
-    bins : of equal width, of every unit, from its smallest to its largest value, or within ``span`` ((-1, 1) for tanh
-        in Saxe et al. 2018, section 2, with 30 bins); what lies outside falls into the outermost bins
-    shuffles : of the labels, behind ``null`` and ``p``; ``null_mean`` is exact (expected mutual information of two
-        partitions, Vinh, Epps & Bailey 2010)
-
     With tens of units nearly all patterns differ, and each tells its label, random ones too: H(Y) (Peters, Ruder &
     Smith 2019, footnote 6). Then it is ``undetermined``. Nothing is taken off the value otherwise.
-    Raises UsageError for fewer than 2 bins and a span that is none, NonFiniteError for NaN and infinity.
+
+    Parameters
+    ----------
+    x : np.ndarray
+        float32 or float64 (n, d).
+    y : Response
+        classes, or numbers that are put in ``label_bins`` bins of equal mass.
+    bins : int, default 30
+        Of equal width, of every unit, from its smallest to its largest value, or within ``span`` ((-1, 1) for tanh in
+        Saxe et al. 2018, section 2, with 30 bins); what lies outside falls into the outermost bins.
+    shuffles : int, default 100
+        Of the labels, behind ``null`` and ``p``; ``null_mean`` is exact (expected mutual information of two partitions,
+        Vinh, Epps & Bailey 2010).
+
+    Raises
+    ------
+    UsageError
+        For fewer than 2 bins and a span that is none.
+    NonFiniteError
+        For NaN and infinity.
     """
     if min(bins, label_bins) < 2 or (span is not None and not -math.inf < span[0] < span[1] < math.inf):
         raise UsageError(f"bins are 2 or more, a span is (low, high), not {bins}, {label_bins} and {span}.")
@@ -72,7 +85,14 @@ def binning(
 def verdict(raw: float, noise: float, h: float, n: int, why: str) -> tuple[float, str, str]:
     """What is reported of a number from which nothing is taken off: the value, why there is none, a warning.
 
-    noise : what shuffled labels give on average, NaN where unknown; h : entropy of the labels; why : it may be so
+    Parameters
+    ----------
+    noise : float
+        What shuffled labels give on average, NaN where unknown.
+    h : float
+        Entropy of the labels.
+    why : str
+        It may be so.
     """
     bound = min(h, math.log2(n))
     if noise > HIDDEN * bound:

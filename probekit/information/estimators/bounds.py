@@ -38,15 +38,27 @@ def logistic_bound(
 ) -> Information:
     """H(Y) less the cross-validated cross-entropy of logistic regression, in bits: what a linear probe can tell.
 
-    x : float32 or float64 (n, d), standardised in the fit; y : classes
-    shuffles : of the labels, behind ``null`` and ``p``; all are fitted at once
-    folds : 3 or more. C for one of them is the best on each of the others, fitted without both.
-
     H(Y) is that of the labels' shares, which is low rather than high, so that a bound remains one. Below 0 it is
     reported as 0; ``raw`` keeps what it was. The interval is that of the bound, from the spread of the examples' own
     terms; its lower end also is one for the information. A class of one example is never held out and adds nothing.
-    Raises UsageError for numbers, and fewer than 3 folds or too few examples for them; NonFiniteError for NaN and
-    infinity.
+
+    Parameters
+    ----------
+    x : np.ndarray
+        float32 or float64 (n, d), standardised in the fit.
+    y : Response
+        Classes.
+    shuffles : int, default 100
+        Of the labels, behind ``null`` and ``p``; all are fitted at once.
+    folds : int, default 5
+        3 or more. C for one of them is the best on each of the others, fitted without both.
+
+    Raises
+    ------
+    UsageError
+        For numbers, and fewer than 3 folds or too few examples for them.
+    NonFiniteError
+        For NaN and infinity.
     """
     from probekit.probes.solvers.design import moments, precision
     from probekit.probes.solvers.logistic import LogisticFit, fit_logistic
@@ -92,9 +104,13 @@ def mlp_bound(
 ) -> Information:
     """H(Y) less the cross-validated cross-entropy of a perceptron of one hidden layer, in bits.
 
-    folds : 2 or more. The weight decay for one of them is the best on the part of the others that tells when to stop.
     Everything else as in :func:`logistic_bound`. It is slow: about half a minute for 1,000 × 768 with 19 shuffles,
     where logistic regression takes seconds.
+
+    Parameters
+    ----------
+    folds : int, default 5
+        2 or more. The weight decay for one of them is the best on the part of the others that tells when to stop.
     """
     from probekit.probes.solvers import mlp
 
@@ -126,15 +142,30 @@ def ridge_bound(
 ) -> Information:
     """½ log₂ |S| / |R| in bits, S the covariance of the numbers and R that of the cross-validated errors of ridge.
 
-    x : float32 or float64 (n, d), standardised in the fit; y : numbers (n, m), whose ranks become normal scores first
-    shuffles : of the labels; folds : 2 or more
-    alphas : penalties; for each fold that of least leave-one-out error on the others is taken
-
     For one column it is -½ log₂(1 - R²), R² cross-validated, and a bound whatever the distribution, as long as values
     do not repeat: scores have the entropy of a normal distribution, information does not change with them, and no
     error of this variance has a larger entropy than a normal one. For several columns the scores are taken to be
     jointly normal. Below 0 it is reported as 0; ``raw`` keeps what it was. The interval is that of the bound.
-    Raises UsageError for classes, and too few examples for the folds; NonFiniteError for NaN and infinity.
+
+    Parameters
+    ----------
+    x : np.ndarray
+        float32 or float64 (n, d), standardised in the fit.
+    y : Response
+        Numbers (n, m), whose ranks become normal scores first.
+    shuffles : int, default 100
+        Of the labels.
+    folds : int, default 5
+        2 or more.
+    alphas : Sequence[float], default ALPHAS
+        penalties; for each fold that of least leave-one-out error on the others is taken.
+
+    Raises
+    ------
+    UsageError
+        For classes, and too few examples for the folds.
+    NonFiniteError
+        For NaN and infinity.
     """
     from probekit.probes.solvers.ridge import fit_ridge
 

@@ -40,15 +40,30 @@ def kernel_density(
 ) -> Information:
     """I(T; Y) = H(T) - H(T | Y) in bits, T being the vectors with Gaussian noise, by bounds on both entropies.
 
-    x : float32 or float64 (n, d); y : classes, or numbers that are put in ``label_bins`` bins of equal mass
-    bound : from above or below, on the entropies (Kolchinsky & Tracey 2017, section 4); the difference of two upper or
-        two lower bounds is no bound itself
-    noise : variance σ² of each column's noise; 1e-3 is that of the code published with Saxe et al. (2018)
-    shuffles : of the labels, behind ``null``, ``null_mean`` and ``p``
-
     Where all vectors are further apart than the noise reaches, each tells its own label, random ones too: the value
     is H(Y), as always in hundreds of dimensions (Peters, Ruder & Smith 2019, footnote 6). Then it is ``undetermined``.
-    Time grows with n², memory does not. Raises UsageError for noise that is not positive, NonFiniteError for NaN.
+    Time grows with n², memory does not.
+
+    Parameters
+    ----------
+    x : np.ndarray
+        float32 or float64 (n, d).
+    y : Response
+        classes, or numbers that are put in ``label_bins`` bins of equal mass.
+    bound : Bound | str, default Bound.UPPER
+        From above or below, on the entropies (Kolchinsky & Tracey 2017, section 4); the difference of two upper or two
+        lower bounds is no bound itself.
+    noise : float, default 0.001
+        Variance σ² of each column's noise; 1e-3 is that of the code published with Saxe et al. (2018).
+    shuffles : int, default 20
+        Of the labels, behind ``null``, ``null_mean`` and ``p``.
+
+    Raises
+    ------
+    UsageError
+        For noise that is not positive.
+    NonFiniteError
+        For NaN.
     """
     if bound not in list(Bound) or not 0 < noise < math.inf:
         raise UsageError(f"a bound is {' or '.join(Bound)}, and noise is positive, not {bound!r} and {noise}.")

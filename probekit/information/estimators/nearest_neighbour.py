@@ -41,12 +41,6 @@ def nearest_neighbour(
 ) -> Information:
     """Mutual information of vectors and labels by nearest neighbours, in bits.
 
-    x : float32 or float64 (n, d); y : classes, or numbers (n, m)
-    neighbours : k; more of them mean less spread and more bias
-    components : how many principal components of the standardised columns are looked at, the first of unit variance;
-        None for the standardised columns themselves
-    shuffles : of the labels, behind ``null`` and ``p``
-
     Classes: ψ(n) + ψ(k) - ⟨ψ(n_y) + ψ(m)⟩, where m is the rank, among one's neighbours, of the k-th of one's own class
     (Ross 2014, equation 2). Its mean over shuffled labels is 0, whatever n and the classes; a class of up to k examples
     has the k it can have, and a single example of a class is left out. Numbers: estimator 1 of Kraskov, Stögbauer and
@@ -58,8 +52,27 @@ def nearest_neighbour(
 
     The interval is that of the information in what is looked at, and knows of no bias: ± t times the deviation of 100
     estimates from random halves, which for a mean equals that of the whole (delete-d jackknife, Shao & Wu 1989).
-    Raises NonFiniteError for NaN and infinity, UsageError for less than one neighbour or component,
-    and for classes of one example only.
+
+    Parameters
+    ----------
+    x : np.ndarray
+        float32 or float64 (n, d).
+    y : Response
+        classes, or numbers (n, m).
+    neighbours : int, default 5
+        k; more of them mean less spread and more bias.
+    components : int | None, default 4
+        How many principal components of the standardised columns are looked at, the first of unit variance; None for
+        the standardised columns themselves.
+    shuffles : int, default 100
+        Of the labels, behind ``null`` and ``p``.
+
+    Raises
+    ------
+    NonFiniteError
+        For NaN and infinity.
+    UsageError
+        For less than one neighbour or component, and for classes of one example only.
     """
     if neighbours < 1 or (components is not None and components < 1):
         raise UsageError(f"neighbours and components are 1 or more, not {neighbours} and {components}.")
@@ -115,9 +128,17 @@ def principal_components(x: np.ndarray, count: int, *, rotate: bool = True) -> n
 
     The first has unit variance, the others less. Scaled to one variance each, those without signal blur the rest: of
     0.91 bits in the first of 8, nearest neighbours see 0.83, and 0.91 as it is (n = 1000).
-    rotate : False for the standardised columns themselves
     Constant columns, and components that rounding alone makes, are left out; where nothing is left, one column of 0.
-    Raises NonFiniteError for NaN and infinity.
+
+    Parameters
+    ----------
+    rotate : bool, default True
+        False for the standardised columns themselves.
+
+    Raises
+    ------
+    NonFiniteError
+        For NaN and infinity.
     """
     import torch
 

@@ -60,7 +60,14 @@ def group_sums(x: np.ndarray, centre: np.ndarray, group: np.ndarray, out: np.nda
 def grid(z: np.ndarray, shift: np.ndarray, out: np.ndarray) -> int:
     """The occupied cells of a unit grid, numbered from 0 in the order in which rows first fall into them.
 
-    z : (n, q), in widths, of moderate range; shift : (q,) in 0..1; out : int32 (n,). Returns how many there are.
+    Parameters
+    ----------
+    z : np.ndarray
+        (n, q), in widths, of moderate range.
+    shift : np.ndarray
+        (q,) in 0..1.
+    out : np.ndarray
+        int32 (n,). Returns how many there are.
     """
     n, q = z.shape
     code = np.zeros(n, dtype=np.int64)
@@ -96,9 +103,15 @@ def expected_information(
 ) -> tuple[float, float]:
     """E[I] in nats of two labellings with these counts when one is shuffled, and E[occupied joint cells].
 
-    a, b : int64 counts that sum to the same n; log_factorial, xlog : float64, ln i! and i ln i for i = 0 … n
     Joint counts are hypergeometric (Vinh, Epps & Bailey 2010, equation 24). Equal counts are computed once; from the
     mean on, each probability follows from the one before, until they no longer matter.
+
+    Parameters
+    ----------
+    a, b : np.ndarray
+        int64 counts that sum to the same n.
+    log_factorial, xlog : np.ndarray
+        float64, ln i! and i ln i for i = 0 … n.
     """
     n, f = a.sum(), log_factorial
     total = cells = 0.0
@@ -172,10 +185,16 @@ def shuffled_sums(
 ) -> None:
     """Add Σ c ln c over the joint counts of each grid and each shuffled label set to ``out`` (shuffles,).
 
-    buckets : int32 (grids, n), numbered below ``occupied`` (grids,)
-    types : int32 (n,), what each row is, shuffled from the state ``states[s]`` for label set s
-    lookup : int32 (grids, types), the label bucket of each type in each grid, below ``columns``
-    xlog : float64 (n + 1,), c ln c
+    Parameters
+    ----------
+    buckets : np.ndarray
+        int32 (grids, n), numbered below ``occupied`` (grids,).
+    types : np.ndarray
+        int32 (n,), what each row is, shuffled from the state ``states[s]`` for label set s.
+    lookup : np.ndarray
+        int32 (grids, types), the label bucket of each type in each grid, below ``columns``.
+    xlog : np.ndarray
+        float64 (n + 1,), c ln c.
     """
     grids, n = buckets.shape
     if lookup.shape[1] == 2:

@@ -62,9 +62,21 @@ FITS = [_without(fold, half) for half in HALVES for fold in half] + [_without(f,
 def calibrated(x: np.ndarray, y: Response, *, grids: int = GRIDS, shuffles: int = 1000, seed: int = 0) -> Information:
     """Mutual information of vectors and labels by calibrated hashing, in bits.
 
-    x : float32 or float64 (n, d), array or memory map; a single column is cut as it is, all examples at once
-    grids : shifted grids that are averaged over; shuffles : of labels, for p and the null; seed : of all that is drawn
-    Raises NonFiniteError where x holds NaN or infinity.
+    Parameters
+    ----------
+    x : np.ndarray
+        float32 or float64 (n, d), array or memory map; a single column is cut as it is, all examples at once.
+    grids : int, default GRIDS
+        Shifted grids that are averaged over.
+    shuffles : int, default 1000
+        Of labels, for p and the null.
+    seed : int, default 0
+        Of all that is drawn.
+
+    Raises
+    ------
+    NonFiniteError
+        Where x holds NaN or infinity.
     """
     rng, columns = np.random.default_rng(seed), x.shape[1]
     centre, scale = _columns(x)

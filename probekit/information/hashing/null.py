@@ -24,13 +24,26 @@ __all__ = ["Measured", "expected_information", "measure"]
 class Measured:
     """The information that buckets of vectors and of labels share, in bits, averaged over grids.
 
-    raw : plug-in; null_mean : its exact mean over shuffled labels; entropy : H of the label buckets
-    top : the most that could be shared: the lesser of the entropies of labels and buckets
-    spread : of the joint cells that are occupied beyond those that each bucket and label must have, as a share of what
     shuffled labels occupy: about 1 under noise, 0 where one determines the other
-    null : (shuffles,) raw of shuffled labels
-    terms : (n,) log2 p(a, b) / (p(a) p(b)) of each row: their mean is ``raw``
-    buckets, labels : how many are occupied
+
+    Attributes
+    ----------
+    raw : float
+        plug-in.
+    null_mean : float
+        Its exact mean over shuffled labels.
+    entropy : float
+        H of the label buckets.
+    top : float
+        The most that could be shared: the lesser of the entropies of labels and buckets.
+    spread : float
+        Of the joint cells that are occupied beyond those that each bucket and label must have, as a share of what.
+    null : np.ndarray
+        (shuffles,) raw of shuffled labels.
+    terms : np.ndarray
+        (n,) log2 p(a, b) / (p(a) p(b)) of each row: their mean is ``raw``.
+    buckets, labels : float
+        How many are occupied.
     """
 
     raw: float
@@ -69,10 +82,16 @@ def measure(
 ) -> Measured:
     """What is shared by ``buckets`` and the label buckets of ``types``, with ``shuffles`` shuffled label sets.
 
-    buckets : int32 (grids, n), from 0
-    types : int32 (n,): classes; or, where ``lookup`` is given, what each row is
-    lookup : int32 (grids, types), label bucket of each type in each grid; None where types are the buckets
-    seed : of the shuffled label sets, which are the same for all grids
+    Parameters
+    ----------
+    buckets : np.ndarray
+        int32 (grids, n), from 0.
+    types : np.ndarray
+        int32 (n,): classes; or, where ``lookup`` is given, what each row is.
+    lookup : np.ndarray, optional
+        int32 (grids, types), label bucket of each type in each grid; None where types are the buckets.
+    seed : int, default 0
+        Of the shuffled label sets, which are the same for all grids.
     """
     grids, n = buckets.shape
     if lookup is None:

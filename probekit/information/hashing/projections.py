@@ -52,12 +52,24 @@ FAR = -1e9
 class Points:
     """What one view shows of some rows.
 
-    name : of the view, its settings too; kind : without what only scales it. Points of one kind can be pooled
-    z : (n, q) coordinates, q ≤ 4; code : int (n,), a decision between classes, or None
-    axes : (f, q), the coordinates in terms of the label features, which tell how those of two fits lie to each other;
     None for coordinates that no labels were needed for
-    labels : (n, q') coordinates of numbers in several columns; None for other labels
-    fineness : how many buckets are made of one
+
+    Attributes
+    ----------
+    name : str
+        Of the view, its settings too.
+    kind : str
+        Without what only scales it. Points of one kind can be pooled.
+    z : np.ndarray
+        (n, q) coordinates, q ≤ 4.
+    code : np.ndarray, optional
+        Int (n,), a decision between classes, or None.
+    axes : np.ndarray, optional
+        (f, q), the coordinates in terms of the label features, which tell how those of two fits lie to each other.
+    labels : np.ndarray, optional
+        (n, q') coordinates of numbers in several columns; None for other labels.
+    fineness : int, default 1
+        How many buckets are made of one.
     """
 
     name: str
@@ -78,8 +90,14 @@ class Points:
 class Scaled:
     """Points of some rows, to be cut by a unit grid.
 
-    z : (n, q), in widths of a bucket; free : bool (q,), columns on which the grid is shifted, others are counted as
     they are; labels : (n, q'), in widths, too, or None
+
+    Attributes
+    ----------
+    z : np.ndarray
+        (n, q), in widths of a bucket.
+    free : np.ndarray
+        Bool (q,), columns on which the grid is shifted, others are counted as.
     """
 
     z: np.ndarray
@@ -145,8 +163,14 @@ def roots(covariance: np.ndarray) -> Iterator[np.ndarray]:
 class Directions:
     """Directions that some rows' labels show, the most telling first.
 
-    weights : (d, q), on x - centre, of variance 1. labels : (f, q), what they are directions of, in label features
-    means, offsets : (f, q), (f,), by which z @ means.T - offsets are scores of classes
+    Attributes
+    ----------
+    weights : np.ndarray
+        (d, q), on x - centre, of variance 1.
+    labels : np.ndarray
+        (f, q), what they are directions of, in label features.
+    means, offsets : np.ndarray
+        (f, q), (f,), by which z @ means.T - offsets are scores of classes.
     """
 
     weights: np.ndarray
@@ -160,8 +184,14 @@ def linear_axes(
 ) -> Iterator[list[Directions]]:
     """For each shrinkage of the covariance (d, d) of scaled vectors, the axes of every fit, at most ``most``.
 
-    scale : (d,), what vectors are multiplied with before
-    cross : (fits, f, d), covariance of vectors and whitened label features; means : (fits, f, d), of classes
+    Parameters
+    ----------
+    scale : np.ndarray
+        (d,), what vectors are multiplied with before.
+    cross : np.ndarray
+        (fits, f, d), covariance of vectors and whitened label features.
+    means : np.ndarray
+        (fits, f, d), of classes.
     """
     for root in roots(covariance):
         found = []
@@ -230,11 +260,28 @@ class Projections:
 
     Whatever takes no labels rests on all rows: means, covariance, principal components.
 
-    x : (n, d); centre : (d,), their mean. components : (n, k), first principal components
-    parts : row numbers of each part. axes : of a fit to some parts, for each shrinkage
-    codes : (n,), classes, or slices of numbers; classes : how many
-    features : (n, m), whitened numbers; None for classes. several : they were in several columns
-    repeated : share of rows that equal another one
+    Attributes
+    ----------
+    x : np.ndarray
+        (n, d).
+    centre : np.ndarray
+        (d,), their mean.
+    components : np.ndarray
+        (n, k), first principal components.
+    parts : list[np.ndarray]
+        Row numbers of each part.
+    axes : Mapping[tuple[int, ...], Sequence[Directions]]
+        Of a fit to some parts, for each shrinkage.
+    codes : np.ndarray
+        (n,), classes, or slices of numbers.
+    classes : int
+        How many.
+    features : np.ndarray, optional
+        (n, m), whitened numbers; None for classes.
+    several : bool, default False
+        They were in several columns.
+    repeated : float, default 0.0
+        Share of rows that equal another one.
     """
 
     x: np.ndarray

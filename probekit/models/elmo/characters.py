@@ -50,7 +50,12 @@ BEGIN, END = _rows(list(_ENDS.values()))
 class CharacterReader:
     """Texts to words and their characters: what ELMo has for a tokenizer.
 
-    splitting : how plain text is cut into words; max_length : the most words of a sentence
+    Attributes
+    ----------
+    splitting : Splitting, default Splitting.TREEBANK
+        How plain text is cut into words.
+    max_length : int, default NO_LIMIT
+        The most words of a sentence.
     """
 
     type_ids = False
@@ -77,7 +82,12 @@ class CharacterReader:
 def character_reader(folder: Path, max_length: int | None = None) -> CharacterReader:
     """The reader of a model folder, cutting sentences at ``max_length`` words.
 
-    Raises ModelError where its tokenizer_config.json is none of ours, UsageError for a maximal length below 1.
+    Raises
+    ------
+    ModelError
+        Where its tokenizer_config.json is none of ours.
+    UsageError
+        For a maximal length below 1.
     """
     if max_length is not None and max_length < 1:
         raise UsageError(f"{folder} reads 1 or more pieces; a maximal length of {max_length} was asked for.")

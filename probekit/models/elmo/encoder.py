@@ -28,7 +28,10 @@ __all__ = ["ElmoEncoder", "WordTable", "load_elmo"]
 class WordTable:
     """Vectors of words by their characters, computed once for as long as there is room; threads may share it.
 
-    capacity : words that are kept; where there are more, it is begun anew
+    Attributes
+    ----------
+    capacity : int, default 65536
+        Words that are kept; where there are more, it is begun anew.
     """
 
     def __init__(self, model: ElmoModel, capacity: int = 65_536, chunk: int = 256) -> None:
@@ -58,8 +61,12 @@ class ElmoEncoder(Shown):
     """An Encoder (see :mod:`probekit.models.encoder`) around an :class:`~probekit.models.elmo.model.ElmoModel`.
 
     Its pieces are words; what begins and ends a sentence is added before the LSTMs and taken away behind them.
-    stateful : sentences in a batch, whose state the next batch begins with, row by row, as in the original; 0 to begin
-        every sentence with an empty state
+
+    Attributes
+    ----------
+    stateful : int, default 0
+        Sentences in a batch, whose state the next batch begins with, row by row, as in the original; 0 to begin every
+        sentence with an empty state.
     """
 
     mixed_lengths = True

@@ -26,9 +26,19 @@ def convert_elmo(
 ) -> Path:
     """Write the model folder ``out`` (config.json, model.safetensors, tokenizer_config.json), which appears whole.
 
-    options, weights : the two published files; splitting : how plain text will be cut into words
-    Raises ModelError where a file is not what is published, lacks a tensor, or the two do not belong together;
-    UsageError where ``out`` is there already, or the splitting is unknown.
+    Parameters
+    ----------
+    options, weights : str | Path
+        The two published files.
+    splitting : Splitting | str, default Splitting.TREEBANK
+        How plain text will be cut into words.
+
+    Raises
+    ------
+    ModelError
+        Where a file is not what is published, lacks a tensor, or the two do not belong together.
+    UsageError
+        Where ``out`` is there already, or the splitting is unknown.
     """
     splitting, config = Splitting(splitting), read_options(options)
     tensors = read_weights(weights, config)

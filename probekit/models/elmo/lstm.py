@@ -21,9 +21,14 @@ class Steps:
 
     s sequences with t rows in all.
 
-    order : int64 (s,), the sequences, longest first
-    sizes : of each step, how many sequences still go on
-    forward, backward : int64 (t,), the row that is read at each place of the steps, from the left and from the right
+    Attributes
+    ----------
+    order : Tensor
+        int64 (s,), the sequences, longest first.
+    sizes : tuple[int, ...]
+        Of each step, how many sequences still go on.
+    forward, backward : Tensor
+        int64 (t,), the row that is read at each place of the steps, from the left and from the right.
     """
 
     order: Tensor
@@ -50,10 +55,14 @@ class ProjectedLSTM(nn.Module):
     """One layer, one direction: gates i, f, g, o; c = clip(i g + f c), h = clip(W (o tanh c)) (Sak et al. 2014).
 
     input : (4 cells, inputs) with the bias; recurrent : (4 cells, outputs); projection : (outputs, cells)
-    cell_clip, proj_clip : limits to the absolute values of c and h, which are carried on cut; None for no limit
     fused : run torch.nn.LSTM first, which knows no limits but is one kernel on a GPU. Where a batch reaches a limit,
         which is found out afterwards, its outputs are thrown away and the batch is run again. Its last bits may differ
         from the loop's. On a CPU torch.nn.LSTM with a projection is no faster than the loop
+
+    Attributes
+    ----------
+    cell_clip, proj_clip : float, optional
+        Limits to the absolute values of c and h, which are carried on cut; None for no limit.
     """
 
     def __init__(
@@ -68,7 +77,12 @@ class ProjectedLSTM(nn.Module):
     def forward(self, x: Tensor, sizes: Sequence[int], h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Outputs (t, outputs) of the steps, and h and c of each sequence after its last step.
 
-        x : (t, inputs), step by step; sizes : see :class:`Steps`; h (s, outputs), c (s, cells) : longest sequence first
+        Parameters
+        ----------
+        x : Tensor
+            (t, inputs), step by step.
+        sizes : Sequence[int]
+            See :class:`Steps`; h (s, outputs), c (s, cells) : longest sequence first.
         """
         if self.fused:
             found = self._by_library(x, sizes, h, c)

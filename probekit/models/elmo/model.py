@@ -29,9 +29,16 @@ ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
 class ElmoConfig(PretrainedConfig):
     """Sizes and switches, by the names of the published ``options.json`` where it has them; defaults are its largest.
 
-    filters : width and number of the character filters; projection_dim, cells : of each direction of each LSTM
-    cell_clip, proj_clip : see :class:`~probekit.models.elmo.lstm.ProjectedLSTM`
-    use_skip_connections : add to what each LSTM but the first gives what it read
+    Attributes
+    ----------
+    filters : Sequence[Sequence[int]], optional
+        Width and number of the character filters.
+    projection_dim, cells : int
+        Of each direction of each LSTM.
+    cell_clip, proj_clip : float | None, default 3.0
+        See :class:`~probekit.models.elmo.lstm.ProjectedLSTM`.
+    use_skip_connections : bool, default True
+        Add to what each LSTM but the first gives what it read.
     """
 
     model_type = "elmo"
@@ -156,9 +163,13 @@ class ElmoModel(PreTrainedModel):
     ) -> BaseModelOutput:
         """Hidden states of padded sentences, (b, t, 2 d), 0 at padding; each sentence begins with an empty state.
 
-        input_ids : int64 (b, t), words by their number in ``characters``, int (v, 50); or, without these, the
-            characters of each word themselves, (b, t, 50), 0 at padding
-        attention_mask : (b, t), 0 at padding, which is on the right
+        Parameters
+        ----------
+        input_ids : Tensor
+            int64 (b, t), words by their number in ``characters``, int (v, 50); or, without these, the characters of
+            each word themselves, (b, t, 50), 0 at padding.
+        attention_mask : Tensor, optional
+            (b, t), 0 at padding, which is on the right.
         """
         if characters is None:
             mask = (input_ids > 0).any(-1)
@@ -187,11 +198,19 @@ class ElmoModel(PreTrainedModel):
     ) -> tuple[list[Tensor], Tensor, ElmoState]:
         """Every layer (t + 2 s, 2 d) of s sentences with what begins and ends them; the rows of words (t,); the state.
 
-        words : from :meth:`words`; ids : int64 (t,), words of the sentences, one after another, by their number
-        length : int64 (s,), words of each sentence, which may be 0
-        state : what the sentences before left; None for none. Of more sentences than there are here, the first ones' is
-            taken and replaced; of fewer, the others begin empty (AllenNLP 0.9, encoder_base.py)
-        change : called with the number of each layer, its hidden states, and the rows of words; returns what goes on
+        Parameters
+        ----------
+        words : Tensor
+            From :meth:`words`.
+        ids : Tensor
+            int64 (t,), words of the sentences, one after another, by their number.
+        length : np.ndarray
+            int64 (s,), words of each sentence, which may be 0.
+        state : ElmoState, optional
+            What the sentences before left; None for none. Of more sentences than there are here, the first ones' is
+            taken and replaced; of fewer, the others begin empty (AllenNLP 0.9, encoder_base.py).
+        change : Callable[[int, Tensor, Tensor], Tensor], optional
+            Called with the number of each layer, its hidden states, and the rows of words; returns what goes on.
         """
         s, longer = len(length), length + 2
         start = np.cumsum(longer) - longer

@@ -29,8 +29,12 @@ class WordReader:
     Plain text is split by NLTK's word tokenizer, as the original does, but not into sentences before: of several in one
     text, all full stops but the last stay with their words. A word that has no row is read as ``UNK``.
 
-    rows : of each word
-    end : the row that ends each sentence, or None
+    Attributes
+    ----------
+    rows : dict[str, int]
+        Of each word.
+    end : int, optional
+        The row that ends each sentence, or None.
     """
 
     type_ids = False
@@ -78,8 +82,12 @@ class WordReader:
 def word_reader(folder: Path, config: Any, max_length: int | None = None) -> WordReader:
     """The reader of a model folder, cutting sentences at ``max_length`` pieces.
 
-    Raises ModelError where vocab.txt or tokenizer_config.json is not what the model needs, UsageError for a maximal
-    length without room for a word.
+    Raises
+    ------
+    ModelError
+        Where vocab.txt or tokenizer_config.json is not what the model needs.
+    UsageError
+        For a maximal length without room for a word.
     """
     splitting, path = read_splitting(folder), folder / "vocab.txt"
     try:

@@ -44,15 +44,29 @@ def convert_skip_thoughts(
 ) -> Path:
     """Write the model folder ``out``, which appears whole; never is more than one of the tables in memory.
 
-    folder : with uni_skip.npz, bi_skip.npz, utable.npy, btable.npy and dictionary.txt
-    splitting : how plain text will be cut into words
-    use_eos : end each sentence with the vector of ``<eos>``, as the original's ``use_eos`` does
-    normalise : give vectors of length 1, uni and bi apart, as the original's ``use_norm`` does
-    vectors : a text file of word vectors, word2vec's or GloVe's: its words that the dictionary lacks get rows, too, by
-        linear regression from the words that both have (Kiros et al. 2015, section 2.2). As in the original, words
-        with "_" (word2vec's phrases) are left out.
-    Raises ModelError where a file is missing or not what is published, DataError (file, line, column) for what is wrong
-    in ``vectors``, UsageError where ``out`` is there already.
+    Parameters
+    ----------
+    folder : str | Path
+        With uni_skip.npz, bi_skip.npz, utable.npy, btable.npy and dictionary.txt.
+    splitting : Splitting | str, default Splitting.TREEBANK
+        How plain text will be cut into words.
+    use_eos : bool, default False
+        End each sentence with the vector of ``<eos>``, as the original's ``use_eos`` does.
+    normalise : bool, default True
+        Give vectors of length 1, uni and bi apart, as the original's ``use_norm`` does.
+    vectors : str | Path, optional
+        A text file of word vectors, word2vec's or GloVe's: its words that the dictionary lacks get rows, too, by linear
+        regression from the words that both have (Kiros et al. 2015, section 2.2). As in the original, words with "_"
+        (word2vec's phrases) are left out.
+
+    Raises
+    ------
+    ModelError
+        Where a file is missing or not what is published.
+    DataError
+        (file, line, column) for what is wrong in ``vectors``.
+    UsageError
+        Where ``out`` is there already.
     """
     folder = Path(folder)
     words = read_dictionary(folder / "dictionary.txt")
@@ -125,7 +139,11 @@ def read_vectors(path: str | Path) -> tuple[list[str], np.ndarray]:
     """Words and their vectors, float32 (words, d), of a text file: GloVe's, or word2vec's, which begins with sizes.
 
     A word may hold blanks, as some of GloVe's do: the last d columns are numbers.
-    Raises DataError, with line and column, for what is not UTF-8, no number, not finite, or too few columns.
+
+    Raises
+    ------
+    DataError
+        With line and column, for what is not UTF-8, no number, not finite, or too few columns.
     """
     words: list[str] = []
     numbers = array("f")

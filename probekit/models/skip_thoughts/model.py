@@ -24,8 +24,16 @@ __all__ = ["GRU", "SkipThoughtsConfig", "SkipThoughtsModel"]
 class SkipThoughtsConfig(PretrainedConfig):
     """Sizes and switches; the defaults are the published model's.
 
-    uni_word_size, bi_word_size : of the word vectors; uni_size, bi_size : of the states, of bi those of each direction
-    use_eos : whether sentences end with a word of their own; normalise : whether vectors get the length 1
+    Attributes
+    ----------
+    uni_word_size, bi_word_size : int, default 620
+        Of the word vectors.
+    uni_size, bi_size : int
+        Of the states, of bi those of each direction.
+    use_eos : bool, default False
+        Whether sentences end with a word of their own.
+    normalise : bool, default True
+        Whether vectors get the length 1.
     """
 
     model_type = "skip-thoughts"
@@ -117,8 +125,12 @@ class Readers(nn.Module):
 class SkipThoughtsModel(PreTrainedModel):
     """The network, the states of which after a sentence's last word are its vector: combine-skip, 4800 of them.
 
-    uni_words, bi_words : (vocab_size, …), the vectors of words. They are not trained: most of the published ones never
     were, but come of a regression; and gradients and moments of both (4.6 GB) would take 14 GB.
+
+    Attributes
+    ----------
+    uni_words, bi_words : Tensor
+        (vocab_size, …), the vectors of words. They are not trained: most of the published ones never.
     """
 
     config_class = SkipThoughtsConfig
@@ -137,7 +149,12 @@ class SkipThoughtsModel(PreTrainedModel):
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, **_: Any) -> BaseModelOutput:
         """States after each word, (b, t, uni_size + 2 bi_size), 0 at padding.
 
-        input_ids : int64 (b, t), rows of the tables; attention_mask : (b, t), 0 at padding
+        Parameters
+        ----------
+        input_ids : Tensor
+            int64 (b, t), rows of the tables.
+        attention_mask : Tensor, optional
+            (b, t), 0 at padding.
         """
         mask = torch.ones_like(input_ids).bool() if attention_mask is None else attention_mask.bool()
         states = torch.cat(self.run(input_ids[mask], mask.sum(1).cpu().numpy()), -1)
@@ -147,7 +164,12 @@ class SkipThoughtsModel(PreTrainedModel):
     def run(self, ids: Tensor, length: np.ndarray) -> tuple[Tensor, Tensor]:
         """States (t, uni_size) and (t, 2 bi_size) after each word; see :class:`Readers`.
 
-        ids : int64 (t,), words of the sentences, one after another; length : int64 (s,), of each sentence
+        Parameters
+        ----------
+        ids : Tensor
+            int64 (t,), words of the sentences, one after another.
+        length : np.ndarray
+            int64 (s,), of each sentence.
         """
         found: tuple[Tensor, Tensor] = self.blocks[0](
             self.uni_words[ids], self.bi_words[ids], Steps.of(length, ids.device)

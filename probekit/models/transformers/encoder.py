@@ -61,10 +61,16 @@ class Packing(StrEnum):
 class HuggingFaceEncoder(Shown):
     """An Encoder (see :mod:`probekit.models.encoder`) around a transformers model; made by :func:`load_transformer`.
 
-    model : the transformers model, whose config says how it is run
-    tokenizer : texts to word pieces
-    folder : where the model is from
     depth : L, the number of blocks
+
+    Attributes
+    ----------
+    model : Any
+        The transformers model, whose config says how it is run.
+    tokenizer : Tokenizer
+        Texts to word pieces.
+    folder : Path
+        Where the model is from.
     """
 
     def __init__(
@@ -95,8 +101,13 @@ class HuggingFaceEncoder(Shown):
         """Run the model and call ``sink(i, hidden)`` for each site as soon as it is there.
 
         ``hidden`` (t, width) is the model's own tensor on its own device: copy what is to be kept, change nothing.
-        What ``edit`` returns goes on in its place. Raises UsageError for a batch of several lengths where the encoder
-        is not ``mixed_lengths``, and for an edit that does not fit.
+        What ``edit`` returns goes on in its place.
+
+        Raises
+        ------
+        UsageError
+            For a batch of several lengths where the encoder is not ``mixed_lengths``, and for an edit that does not
+            fit.
         """
         sites = iter(enumerate(self.sites))
 
@@ -269,7 +280,10 @@ def all_layers(encoder: Encoder, batch: Batch, edit: Edit | None = None) -> torc
 def prepare_packed(encoder: Any, check: Batch, *, onednn: bool) -> None:
     """Make a model fast that is run packed as it is (ELMo, Skip-thoughts); note how far that is off its own forward.
 
-    Raises ModelError where that is too far on the sequences of ``check``.
+    Raises
+    ------
+    ModelError
+        Where that is too far on the sequences of ``check``.
     """
     net, dtype = encoder.model, Dtype(encoder.spec["dtype"])
     truth = encoder.own_hidden_states(check)
@@ -329,7 +343,10 @@ def _check_batches(encoder: HuggingFaceEncoder) -> list[Batch]:
 def text_reader(folder: Path, config: Any, max_length: int | None = None) -> Tokenizer:
     """The tokenizer of a model folder, cutting where the model of this ``config`` (or ``max_length``) does.
 
-    Raises UsageError for a maximal length that the model does not have.
+    Raises
+    ------
+    UsageError
+        For a maximal length that the model does not have.
     """
     reader = load_tokenizer(folder)
     longest, least = _max_length(config, reader), reader.num_special_tokens_to_add() + 1

@@ -38,7 +38,10 @@ OFFSET_TYPES = frozenset({"camembert", "roberta", "xlm-roberta"})
 class Groups:
     """Where the sequences of each length stand in a packed row.
 
-    parts : (first row, number of sequences, their length) of each length, ascending
+    Attributes
+    ----------
+    parts : tuple[tuple[int, int, int], ...]
+        (first row, number of sequences, their length) of each length, ascending.
     """
 
     parts: tuple[tuple[int, int, int], ...]
@@ -88,8 +91,12 @@ def packed_attention(
     """Attention within each sequence of a packed row.
 
     query (1, heads, t, d), key and value (1, key heads, t, d); returns (1, t, heads, d).
-    Raises ModelError where the model asks for something that this function would not honour (a sliding window,
-    a soft cap, attention sinks, a mask).
+
+    Raises
+    ------
+    ModelError
+        Where the model asks for something that this function would not honour (a sliding window, a soft cap, attention
+        sinks, a mask).
     """
     unknown = sorted(k for k, v in kwargs.items() if k not in _IGNORED and v is not None)
     if attention_mask is not None:

@@ -58,9 +58,17 @@ def load_model(
 ) -> Any:
     """The model, ready to infer; of an encoder-decoder its encoder.
 
-    random_weights : seed to initialise the model with, in float32 on the CPU, instead of reading weights
-    attention : "eager", "sdpa" … as transformers names them; None takes the library's choice
-    Raises ModelError where the folder is damaged, needs its own code, or lacks weights that a hidden state depends on.
+    Parameters
+    ----------
+    random_weights : int, optional
+        Seed to initialise the model with, in float32 on the CPU, instead of reading weights.
+    attention : str, optional
+        "eager", "sdpa" … as transformers names them; None takes the library's choice.
+
+    Raises
+    ------
+    ModelError
+        Where the folder is damaged, needs its own code, or lacks weights that a hidden state depends on.
     """
     options: dict[str, Any] = {} if attention is None else {"attn_implementation": attention}
     files = weight_files(folder) if random_weights is None else []
@@ -95,7 +103,10 @@ def load_model(
 def find_blocks(model: Any) -> list[nn.Module]:
     """The transformer blocks of a model, in order (of ALBERT the groups, which are run repeatedly).
 
-    Raises ModelError where there is no list of as many equal modules as the config has layers.
+    Raises
+    ------
+    ModelError
+        Where there is no list of as many equal modules as the config has layers.
     """
     depths = {getattr(model.config, name, None) for name in ("num_hidden_layers", "num_hidden_groups")} - {None}
     for module in model.modules():

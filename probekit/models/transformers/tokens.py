@@ -22,11 +22,18 @@ _CHUNK = 2048
 class Tokenizer:
     """A fast tokenizer, never padding, cutting at ``max_length`` pieces (the longer sentence of a pair first).
 
-    backend : tokenizers.Tokenizer, of which this takes possession
-    max_length : the most pieces of a sequence, special ones counted
-    type_ids : whether the model wants to know the segment of a piece
-    cut : the side that is cut off, "right" or "left"
-    padding_id : the piece that the model takes for padding, where others pad
+    Attributes
+    ----------
+    backend : Any
+        tokenizers.Tokenizer, of which this takes possession.
+    max_length : int
+        The most pieces of a sequence, special ones counted.
+    type_ids : bool, default False
+        Whether the model wants to know the segment of a piece.
+    cut : str, default 'right'
+        The side that is cut off, "right" or "left"
+    padding_id : int, default 0
+        The piece that the model takes for padding, where others pad.
     """
 
     def __init__(
@@ -112,7 +119,10 @@ class Tokenizer:
 def load_tokenizer(folder: Path) -> Any:
     """The fast tokenizer of a model folder, as transformers loads it.
 
-    Raises ModelError where the folder has none, or only one that is written in Python (no character offsets).
+    Raises
+    ------
+    ModelError
+        Where the folder has none, or only one that is written in Python (no character offsets).
     """
     from transformers import AutoTokenizer
 

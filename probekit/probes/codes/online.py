@@ -34,15 +34,23 @@ A length is then within 1e-4 bits an example of that of exact fits: measured 5e-
 class OnlineCode:
     """The online code of some targets, under each penalty.
 
-    portions : float64 (targets, Cs, portions), bits that each portion takes
-    ends : int (portions,), how many examples have been sent by the end of each portion
-    classes : how many labels there are to tell apart; Cs : of the logistic regressions
-    converged : bool (targets, Cs), whether the fits of all portions did
-
     Which C to publish: none is known to be the best before the labels are, so the shortest length is not that of a
     code; sending the choice takes log2 |Cs| bits more. ``bits`` is the length of the mixture, -log2 of the mean over C
     of 2^-L(C): each portion is predicted by all fits, weighted by how well each has done so far. That is a code, it
     needs no choice, and it is never more than log2 |Cs| bits longer than the best.
+
+    Attributes
+    ----------
+    portions : np.ndarray
+        float64 (targets, Cs, portions), bits that each portion takes.
+    ends : np.ndarray
+        Int (portions,), how many examples have been sent by the end of each portion.
+    classes : int
+        How many labels there are to tell apart.
+    Cs : tuple[float, ...]
+        Of the logistic regressions.
+    converged : np.ndarray
+        Bool (targets, Cs), whether the fits of all portions did.
     """
 
     portions: np.ndarray
@@ -90,20 +98,34 @@ def online_code(
 ) -> OnlineCode:
     """Code lengths of labels given vectors, of all targets and penalties at once.
 
-    x : float (n, d); Y : int (n,) or (n, targets), class indices, all labelled
-    classes : how many there are, the largest index + 1 for None; one that has not been seen may yet come
-    groups : int (n,), what is sent as a whole (the sentence of a word), each example for None
-    fractions : where portions end; a portion ends with a group, and one without examples is left out
-    seed : of the order in which the examples are sent
-
     The first portion takes log2 ``classes`` bits an example. After n examples, logistic regressions (scikit-learn's
     objective) are fitted on them, standardised by their own mean and deviation; class k of the next portion then has
     the probability (n p + 1/2) / (n + classes/2), where p is the probe's, or 0 for a class that it has not seen. With
     frequencies for p this is the estimate of Krichevsky & Trofimov 1981: no label is ever impossible, and the cost of
     smoothing vanishes as n grows.
     The fits of a portion share its sums (Gram matrix) with all later ones; no row is summed twice.
-    Raises UsageError for numbers instead of classes (no code is defined), unlabelled rows, or shapes that do not fit;
-    NonFiniteError for NaN and infinity.
+
+    Parameters
+    ----------
+    x : np.ndarray
+        Float (n, d).
+    Y : np.ndarray
+        Int (n,) or (n, targets), class indices, all labelled.
+    classes : int, optional
+        How many there are, the largest index + 1 for None; one that has not been seen may yet come.
+    groups : np.ndarray, optional
+        Int (n,), what is sent as a whole (the sentence of a word), each example for None.
+    fractions : Sequence[float], default FRACTIONS
+        Where portions end; a portion ends with a group, and one without examples is left out.
+    seed : int, default 0
+        Of the order in which the examples are sent.
+
+    Raises
+    ------
+    UsageError
+        For numbers instead of classes (no code is defined), unlabelled rows, or shapes that do not fit.
+    NonFiniteError
+        For NaN and infinity.
     """
     codes, classes = checked_codes(x, Y, classes)
     order, ends = _portions(len(x), groups, fractions, np.random.default_rng(seed))

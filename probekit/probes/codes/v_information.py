@@ -25,7 +25,10 @@ __all__ = ["pointwise", "prior_loss", "v_information_rows"]
 def prior_loss(y_train: np.ndarray, y_dev: np.ndarray) -> np.ndarray:
     """Log loss in nats of a predictor that sees nothing, float64 (n,): -ln of each label's frequency in train.
 
-    y_train, y_dev : class indices. A class that train lacks counts as half an example.
+    Parameters
+    ----------
+    y_train, y_dev : np.ndarray
+        Class indices. A class that train lacks counts as half an example.
     """
     counts = np.bincount(y_train, minlength=int(y_dev.max()) + 1)
     frequency = np.maximum(counts, 0.5)
@@ -35,11 +38,19 @@ def prior_loss(y_train: np.ndarray, y_dev: np.ndarray) -> np.ndarray:
 def pointwise(log_loss: np.ndarray, y_train: np.ndarray, y_dev: np.ndarray) -> np.ndarray:
     """Pointwise V-information of each example in bits, float64 (F, n) (Ethayarajh, Choi & Swayamdipta 2022).
 
-    log_loss : (F, n), nats, of F fits on dev. y_train (n_train,) or (F, n_train), y_dev (n,) or (F, n) : class indices,
-        one row a fit where the fits were asked for different labels
     High where the vectors make the label easy to guess; negative where they mislead, as a wrong label's do. The mean
     over examples is the V-information.
-    Raises UsageError for shapes that do not fit, unlabelled examples and losses that are not finite.
+
+    Parameters
+    ----------
+    log_loss : np.ndarray
+        (F, n), nats, of F fits on dev. y_train (n_train,) or (F, n_train), y_dev (n,) or (F, n) : class indices, one
+        row a fit where the fits were asked for different labels.
+
+    Raises
+    ------
+    UsageError
+        For shapes that do not fit, unlabelled examples and losses that are not finite.
     """
     log_loss, train, dev = (np.asarray(a) for a in (log_loss, y_train, y_dev))
     fits = len(np.atleast_1d(log_loss))
@@ -76,10 +87,16 @@ def v_information_rows(
 ) -> pd.DataFrame:
     """Three rows a fit, in bits an example: "v-information", "v-entropy" (of nothing) and "conditional-v-entropy".
 
-    log_loss, y_train, y_dev : as :func:`pointwise` takes them
-    about : the columns of each of the F fits: task, split, model, layer, representation, estimator, target …
-    groups : (n,), examples that are drawn together; resamples, level, seed : of the bootstrap over dev examples, which
-        leaves the fits as they are; 0 for no interval
+    Parameters
+    ----------
+    log_loss, y_train, y_dev : np.ndarray
+        As :func:`pointwise` takes them.
+    about : Sequence[Mapping[str, Any]]
+        The columns of each of the F fits: task, split, model, layer, representation, estimator, target …
+    groups : np.ndarray, optional
+        (n,), examples that are drawn together.
+    resamples, level, seed : int or float
+        Of the bootstrap over dev examples, which leaves the fits as they are; 0 for no interval.
     """
     log_loss = np.asarray(log_loss, dtype=np.float64)
     gain = pointwise(log_loss, y_train, y_dev)

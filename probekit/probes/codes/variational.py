@@ -29,9 +29,16 @@ ROWS = 8192
 class VariationalCode:
     """The variational code of some targets.
 
-    weight_bits, label_bits : float64 (targets,), what the probe takes, and what the labels take given the probe
-    kept : int (targets,), features that the probe looks at: those whose scale is surer than noise (log alpha < 0)
-    n : examples; classes : how many labels there are to tell apart
+    Attributes
+    ----------
+    weight_bits, label_bits : np.ndarray
+        float64 (targets,), what the probe takes, and what the labels take given the probe.
+    kept : np.ndarray
+        Int (targets,), features that the probe looks at: those whose scale is surer than noise (log alpha < 0).
+    n : int
+        Examples.
+    classes : int
+        How many labels there are to tell apart.
     """
 
     weight_bits: np.ndarray
@@ -69,10 +76,6 @@ def variational_code(
 ) -> VariationalCode:
     """Code length of labels together with the linear probe that predicts them, all targets trained side by side.
 
-    x : float (n, d), standardised here; Y : int (n,) or (n, targets), class indices, all labelled
-    classes : how many there are, the largest index + 1 for None
-    steps, batch, learning_rate : of Adam; the rate falls to 0 along a cosine. seed : of batches and noise
-
     Prior and posterior are those of Louizos, Ullrich & Welling 2017 (section 4.1, group normal-Jeffreys): feature i has
     a scale z_i with p(z) ∝ 1/|z| and q(z) = N(m, α m²), its weights are z_i w_ik with p(w) = N(0, 1) and
     q(w) = N(μ, σ²). A feature of no use is given up (α grows, its KL falls to 0), so that only used ones are paid for.
@@ -81,7 +84,24 @@ def variational_code(
     its logarithm (its sign is that of w), z is drawn once a step instead of once an example, two classes take one
     column of weights instead of two, and there is no dev set: what is reported is the bound itself, of the posterior
     at the end.
-    Raises UsageError for numbers instead of classes, unlabelled rows, or shapes that do not fit.
+
+    Parameters
+    ----------
+    x : np.ndarray
+        Float (n, d), standardised here.
+    Y : np.ndarray
+        Int (n,) or (n, targets), class indices, all labelled.
+    classes : int, optional
+        How many there are, the largest index + 1 for None.
+    steps, batch, learning_rate : int or float
+        Of Adam; the rate falls to 0 along a cosine.
+    seed : int, default 0
+        Of batches and noise.
+
+    Raises
+    ------
+    UsageError
+        For numbers instead of classes, unlabelled rows, or shapes that do not fit.
     """
     codes, classes = checked_codes(x, Y, classes)
     if steps < 1 or batch < 1:

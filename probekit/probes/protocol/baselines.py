@@ -27,7 +27,12 @@ GOLD = {"layer": None, "target": "gold", "draw": None}
 class Baselines:
     """Inputs that need no model, for train and dev.
 
-    bag : float32 csr (n, v), which pieces occur; length : float32 (n, k)
+    Attributes
+    ----------
+    bag : tuple[sparse.csr_matrix, sparse.csr_matrix], optional
+        float32 csr (n, v), which pieces occur.
+    length : tuple[np.ndarray, np.ndarray], optional
+        float32 (n, k).
     """
 
     bag: tuple[sparse.csr_matrix, sparse.csr_matrix] | None = None
@@ -99,7 +104,14 @@ def _type_fit(experiment: Experiment) -> Fits:
 class TypeMajority:
     """How often each word type of train had each label.
 
-    types : int64 (m,), sorted; counts : float64 (m, K); prior : float64 (K,), the frequencies of labels in train
+    Attributes
+    ----------
+    types : np.ndarray
+        int64 (m,), sorted.
+    counts : np.ndarray
+        float64 (m, K).
+    prior : np.ndarray
+        float64 (K,), the frequencies of labels in train.
     """
 
     types: np.ndarray
@@ -121,7 +133,12 @@ class TypeMajority:
 def type_majority(types: np.ndarray, codes: np.ndarray, classes: int) -> TypeMajority:
     """The most frequent label of each word type in train: what a word alone tells, the baseline of taggers.
 
-    types : int (w,), from :func:`word_types`; codes : int (w,), -1 for words that are left out
+    Parameters
+    ----------
+    types : np.ndarray
+        Int (w,), from :func:`word_types`.
+    codes : np.ndarray
+        Int (w,), -1 for words that are left out.
     """
     if not (codes >= 0).any():
         raise UsageError("no word of train is labelled.")

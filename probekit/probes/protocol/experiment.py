@@ -27,8 +27,16 @@ Vectors = Any | Callable[[], Any]
 class Fits:
     """F fits of one layer or baseline, on the n labelled rows of dev.
 
-    columns : of each fit, as rows have them; predicted : (F, n); loss : (F, n), nats, None for numbers
     The fits are of the first F label sets.
+
+    Attributes
+    ----------
+    columns : list[dict[str, Any]]
+        Of each fit, as rows have them.
+    predicted : np.ndarray
+        (F, n).
+    loss : np.ndarray | None
+        (F, n), nats, None for numbers.
     """
 
     columns: list[dict[str, Any]]

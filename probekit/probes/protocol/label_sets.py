@@ -26,11 +26,18 @@ CONTROLS = {"words": 3, "texts": 10}
 class LabelSets:
     """T label sets of the m labelled rows of train and the n labelled ones of dev, the same for every layer.
 
-    train, dev : of the labelled rows; rows (m,), rows_dev (n,) : where they stand among all
-    targets : the columns target and draw of each label set, gold first
     y (T, m), y_dev (T, n) : codes of classes, or numbers; classes : how many, 0 for numbers
-    fold : int (m,), in which each row is held out, -1 for never
-    sizes : columns n, n_train, left_out_train, left_out_dev (unlabelled), seen_in_train (dev rows that train has too)
+
+    Attributes
+    ----------
+    train, dev : Labels
+        Of the labelled rows; rows (m,), rows_dev (n,) : where they stand among all.
+    targets : tuple[Mapping[str, str | int | None], ...]
+        The columns target and draw of each label set, gold first.
+    fold : np.ndarray
+        Int (m,), in which each row is held out, -1 for never.
+    sizes : Mapping[str, int | None]
+        Columns n, n_train, left_out_train, left_out_dev (unlabelled), seen_in_train (dev rows that train has too).
     """
 
     train: Labels

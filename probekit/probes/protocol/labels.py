@@ -18,12 +18,19 @@ __all__ = ["Labels", "Question"]
 class Labels:
     """Labels of one split.
 
-    y : int (n,) with -1 for unlabelled, or float (n,) with NaN
-    groups : int (n,), rows that are held out and resampled together: the sentence of each word, where a row is a word,
-        or the domain of each example; None where every row stands for itself
-    types : int (n,), the word type of each row, numbered alike in train and dev; None where rows are no words
-    ids : str (n,), names of the rows; None for their numbers
-    seen : bool (n,), of dev: whether the example occurs in train exactly
+    Attributes
+    ----------
+    y : np.ndarray
+        Int (n,) with -1 for unlabelled, or float (n,) with NaN.
+    groups : np.ndarray, optional
+        Int (n,), rows that are held out and resampled together: the sentence of each word, where a row is a word, or
+        the domain of each example; None where every row stands for itself.
+    types : np.ndarray, optional
+        Int (n,), the word type of each row, numbered alike in train and dev; None where rows are no words.
+    ids : np.ndarray, optional
+        Str (n,), names of the rows; None for their numbers.
+    seen : np.ndarray, optional
+        Bool (n,), of dev: whether the example occurs in train exactly.
     """
 
     y: np.ndarray
@@ -53,12 +60,18 @@ class Labels:
 class Question:
     """What is asked of vectors, the same of every layer.
 
-    kind : "classification" and "sequence-labelling" (classes) or "regression" (numbers)
-    metrics : names in :data:`probekit.metrics.METRICS`, the main one first; one of them may choose the penalty.
-        "span-f1" wants the sentence of each word (``Labels.groups``) and the names of the tags. The log loss in nats is
-        always measured where classes are predicted.
-    label_names : of the classes
-    about : the columns task, split, model, representation … of the rows
+    Attributes
+    ----------
+    kind : str
+        "classification" and "sequence-labelling" (classes) or "regression" (numbers).
+    metrics : tuple[str, ...]
+        Names in :data:`probekit.metrics.METRICS`, the main one first; one of them may choose the penalty. "span-f1"
+        wants the sentence of each word (``Labels.groups``) and the names of the tags. The log loss in nats is always
+        measured where classes are predicted.
+    label_names : tuple[str, ...], default ()
+        Of the classes.
+    about : Mapping[str, Any], optional
+        The columns task, split, model, representation … of the rows.
     """
 
     kind: str

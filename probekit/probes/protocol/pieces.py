@@ -16,8 +16,14 @@ __all__ = ["Pieces", "bag_of_pieces", "keys", "length", "word_types"]
 class Pieces(Protocol):
     """Pieces of n texts or words: item i is ``values[start[i] : start[i] + length[i]]``.
 
-    values : int (t,); start, length : int64 (n,)
     A cache's ``pieces`` is one such for each text of an example, its ``word_pieces`` one for all words.
+
+    Attributes
+    ----------
+    values : np.ndarray
+        Int (t,).
+    start, length : np.ndarray
+        int64 (n,).
     """
 
     values: np.ndarray
@@ -28,7 +34,10 @@ class Pieces(Protocol):
 def keys(parts: Sequence[Pieces]) -> list[tuple[bytes, ...]]:
     """What tells examples apart: the bytes of the pieces of their texts, one tuple an example.
 
-    parts : one for each text of an example. Comparable between caches of one tokenizer.
+    Parameters
+    ----------
+    parts : Sequence[Pieces]
+        One for each text of an example. Comparable between caches of one tokenizer.
     """
     return list(zip(*map(_bytes, parts), strict=True))
 
@@ -42,7 +51,10 @@ def _bytes(pieces: Pieces) -> list[bytes]:
 def word_types(*words: Pieces) -> list[np.ndarray]:
     """A number for each word's sequence of pieces, int64 (w,) for each of the arguments; equal words, equal numbers.
 
-    words : pieces of the words of train, dev …, of one tokenizer. To a tokenizer that marks the blank before a word
+    Parameters
+    ----------
+    *words
+        Pieces of the words of train, dev …, of one tokenizer. To a tokenizer that marks the blank before a word
         (RoBERTa, GPT-2) the first word of a sentence is of another type than the same word further on.
     """
     codes: dict[bytes, int] = {}
@@ -60,10 +72,15 @@ def bag_of_pieces(
 ) -> tuple[sparse.csr_matrix, sparse.csr_matrix]:
     """Bags of the pieces that occur in train, float32 csr (n_train, v) and (n_dev, v).
 
-    train, dev : one Pieces for each text of an example. Two texts u and v become [u; v; |u - v|; u * v], as the vectors
-        of pairs do (Conneau et al. 2017, section 3.1), of 4 v columns; three or more stand side by side.
-    binary : whether a piece occurs, which serves short texts better than how often (Wang & Manning 2012)
     Pieces that train lacks are left out of dev.
+
+    Parameters
+    ----------
+    train, dev : Sequence[Pieces]
+        One Pieces for each text of an example. Two texts u and v become [u; v; |u - v|; u * v], as the vectors of pairs
+        do (Conneau et al. 2017, section 3.1), of 4 v columns; three or more stand side by side.
+    binary : bool, default True
+        Whether a piece occurs, which serves short texts better than how often (Wang & Manning 2012).
     """
     if len(train) != len(dev):
         raise UsageError(f"train has {len(train)} texts an example, dev has {len(dev)}.")

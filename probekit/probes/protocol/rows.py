@@ -33,12 +33,16 @@ def probe_rows(
 ) -> pd.DataFrame:
     """A row for each fit and metric; for each kind of control one more, and the difference to it.
 
-    seen : bool (n,), examples that train holds too: ``value_unseen`` is the metric on the others
     Where classes are predicted "v-information" is a metric, too, in bits: H_V(Y) - H_V(Y|X), V being the probes of a
     fit's kind (Xu et al. 2020). Balanced probes have none: their probabilities are not of the classes as they come.
     Rows of "shuffled" and "control-task" without ``draw`` sum up the draws: value is their mean, and the interval holds
     the middle ``level`` of single draws on resampled examples: where noise falls. Metrics "above-shuffled(…)" and
     "selectivity(…)" are gold minus the mean of shuffled labels and control tasks (Hewitt & Liang 2019, section 2).
+
+    Parameters
+    ----------
+    seen : np.ndarray, optional
+        Bool (n,), examples that train holds too: ``value_unseen`` is the metric on the others.
     """
     import pandas as pd
 

@@ -34,9 +34,20 @@ Criterion = Callable[[np.ndarray, np.ndarray, np.ndarray | None], np.ndarray]
 class Problem:
     """Features and label sets of the rows that are fitted.
 
-    x : (n, d) array, memory map …; rows : int (m,), the labelled ones; y : codes or numbers (targets, m) of those
-    classes : how many, 0 for numbers; fold : int (m,), -1 for rows that are never held out
-    groups : (m,), rows that belong together, for probes that hold rows out themselves
+    Attributes
+    ----------
+    x : Any
+        (n, d) array, memory map …
+    rows : np.ndarray
+        Int (m,), the labelled ones.
+    y : np.ndarray
+        Codes or numbers (targets, m) of those.
+    classes : int
+        How many, 0 for numbers.
+    fold : np.ndarray
+        Int (m,), -1 for rows that are never held out.
+    groups : np.ndarray, optional
+        (m,), rows that belong together, for probes that hold rows out themselves.
     """
 
     x: Any
@@ -58,10 +69,16 @@ class Chosen:
     """A probe of each target, fitted on all rows with its best setting.
 
     setting, held_out (the criterion there), decrement : (targets,); converged : of every fit it rests on
-    edge : whether the setting is the first or last and clearly better than its neighbour (by a thousandth at least; of
-        log losses also by more than a standard error)
-    digest : of the coefficients, hexadecimal
-    temperature : (targets,), fitted on the last fold (Guo et al. 2017, section 4.2); 1 unless it was asked for
+
+    Attributes
+    ----------
+    edge : np.ndarray
+        Whether the setting is the first or last and clearly better than its neighbour (by a thousandth at least; of log
+        losses also by more than a standard error).
+    digest : tuple[str, ...]
+        Of the coefficients, hexadecimal.
+    temperature : np.ndarray
+        (targets,), fitted on the last fold (Guo et al. 2017, section 4.2); 1 unless it was asked for.
     """
 
     fitted: Fitted
@@ -89,9 +106,13 @@ class Fitted(Protocol):
 def select(problem: Problem, criterion: Criterion | None) -> Chosen:
     """Choose each target's setting by its mean loss on the folds, and fit all rows with it.
 
-    criterion : of the held-out rows of all folds together; for None the mean log loss (squared error for numbers)
     Of equally good settings the first one is taken: the strongest penalty. Rows of a class that the fitted folds lack
     say nothing about a setting and do not count.
+
+    Parameters
+    ----------
+    criterion : Criterion | None
+        Of the held-out rows of all folds together; for None the mean log loss (squared error for numbers).
     """
     p, folds = problem, range(int(problem.fold.max()) + 1)
     dtype = precision(len(p.rows), p.x.shape[1])

@@ -35,7 +35,13 @@ class Probe:
         raise NotImplementedError
 
     def fit(self, X: np.ndarray, Y: np.ndarray) -> Self:
-        """X : float32 (n, d), features of comparable scale. Y : (n,) or (n, targets), classes; -1 for unlabelled."""
+        """Parameters
+        ----------
+        X : np.ndarray
+            float32 (n, d), features of comparable scale.
+        Y : np.ndarray
+            (n,) or (n, targets), classes; -1 for unlabelled.
+        """
         y = np.asarray(Y)
         if y.ndim not in (1, 2):
             raise UsageError(f"labels are (n,) or (n, targets), not {y.shape}.")
@@ -63,8 +69,12 @@ def checked(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """x as it came, codes int64 (T, n) within 0 … classes-1, weights float32 (T, n); an unlabelled row weighs nothing.
 
-    Raises UsageError for shapes that do not fit, codes or weights out of range, and a target that holds fewer than two
-    classes; NonFiniteError where x holds NaN or infinity.
+    Raises
+    ------
+    UsageError
+        For shapes that do not fit, codes or weights out of range, and a target that holds fewer than two classes.
+    NonFiniteError
+        Where x holds NaN or infinity.
     """
     x, codes = finite(x), np.asarray(codes)
     if codes.dtype.kind not in "iu" or (codes < -1).any() or (codes >= classes).any():

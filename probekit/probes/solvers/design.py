@@ -117,7 +117,10 @@ def moments(
 ) -> list[Moments]:
     """The moments of each part of the rows of ``x``, in one pass; a part is an array of row numbers, None for all.
 
-    weights : (n,) of the rows, for None all 1. Raises NonFiniteError where a feature is NaN or infinite.
+    Parameters
+    ----------
+    weights : np.ndarray, optional
+        (n,) of the rows, for None all 1. Raises NonFiniteError where a feature is NaN or infinite.
     """
     n, d = x.shape
     used = np.concatenate([np.arange(n) if rows is None else rows for rows in parts])
@@ -151,8 +154,14 @@ def moments(
 class Design:
     """Some rows of a matrix as a linear model sees them: (x - centre) · scale.
 
-    x : (n, d) array, memory map, tensor on ``device``, or anything with ``shape`` that gives rows by slice and number
-    rows : int (m,), which of them, None for all; centre, scale : (d,), a scale of None is 1 everywhere
+    Attributes
+    ----------
+    x : Any
+        (n, d) array, memory map, tensor on ``device``, or anything with ``shape`` that gives rows by slice and number.
+    rows : np.ndarray | None
+        Int (m,), which of them, None for all.
+    centre, scale : np.ndarray
+        (d,), a scale of None is 1 everywhere.
     """
 
     x: Any
@@ -225,7 +234,11 @@ def narrowed(
     No weight leaves the span, and the basis is orthonormal, so a linear model with an L2 penalty is the same in it, and
     work grows with the square of the rows, not of the features. Returns the rows float64 (m, r), their moments (about
     0), the mean (d,), and the matrix (d, r) that leads weights back to x - mean.
-    Raises NonFiniteError where a feature is NaN or infinite.
+
+    Raises
+    ------
+    NonFiniteError
+        Where a feature is NaN or infinite.
     """
     part = x if rows is None else x[rows]
     z = np.array(part.cpu() if isinstance(part, torch.Tensor) else part, dtype=np.float64)

@@ -39,8 +39,16 @@ ONE_BY_ONE = 64
 class KSparsePath:
     """Logistic regressions on ``dimensions`` int (T, most): that of setting k uses the first k of them.
 
-    coef : float32 (T, S, K, most), zero after the first k; intercept : float32 (T, S, K). absent : bool (T, K), classes
     without an example. n : float (T,), the sum of the weights. converged : bool (T, S).
+
+    Attributes
+    ----------
+    coef : np.ndarray
+        float32 (T, S, K, most), zero after the first k.
+    intercept : np.ndarray
+        float32 (T, S, K).
+    absent : np.ndarray
+        Bool (T, K), classes.
     """
 
     settings: tuple[int, ...]
@@ -52,7 +60,11 @@ class KSparsePath:
     converged: np.ndarray
 
     def log_proba(self, x: np.ndarray) -> np.ndarray:
-        """x : float (n, d). Natural logarithms of the probabilities, float32 (T, S, n, K)."""
+        """Parameters
+        ----------
+        x : np.ndarray
+            Float (n, d). Natural logarithms of the probabilities, float32 (T, S, n, K).
+        """
         targets, settings, classes, most = self.coef.shape
         x, out = finite(x), np.empty((targets, settings, len(x), classes), dtype=np.float32)
         for rows in blocks(len(x)):
@@ -91,11 +103,22 @@ def path(
 ) -> KSparsePath:
     """Rank the dimensions for every target, and fit logistic regressions on the best k for every k.
 
-    x : float32 (n, d), may be memory-mapped; codes : int (T, n), 0 … classes-1, -1 for unlabelled
-    settings : numbers of dimensions, k. seed : of no effect. weights : float (n,) or (T, n)
-    C : scikit-learn's, of the logistic regressions; x is taken as it comes, so standardise it before
-
     Raises as ``checked`` does, and UsageError for a k that is not between 1 and d.
+
+    Parameters
+    ----------
+    x : np.ndarray
+        float32 (n, d), may be memory-mapped.
+    codes : np.ndarray
+        Int (T, n), 0 … classes-1, -1 for unlabelled.
+    settings : Sequence[int], default KS
+        Numbers of dimensions, k.
+    seed : int, default 0
+        Of no effect.
+    weights : np.ndarray, optional
+        Float (n,) or (T, n).
+    C : float, default 1.0
+        scikit-learn's, of the logistic regressions; x is taken as it comes, so standardise it before.
     """
     x, codes, w = checked(x, codes, classes, weights)
     ks = tuple(int(k) for k in settings)
@@ -126,8 +149,14 @@ def path(
 def rank(gram: np.ndarray, cross: np.ndarray, n: float) -> np.ndarray:
     """Dimensions by use, best first, int (d,): those that outlast the others when the least useful are struck off.
 
-    gram : float64 (d, d), covariance of x; cross : float64 (K, d), covariance of x with what is regressed on it
-    n : examples. The ridge penalty is .1 d / n of a dimension's variance; constant dimensions come last.
+    Parameters
+    ----------
+    gram : np.ndarray
+        float64 (d, d), covariance of x.
+    cross : np.ndarray
+        float64 (K, d), covariance of x with what is regressed on it.
+    n : float
+        examples. The ridge penalty is .1 d / n of a dimension's variance; constant dimensions come last.
     """
     sd = np.sqrt(np.maximum(np.diag(gram), 0))
     varies = sd > 1e-5 * sd.max()

@@ -42,8 +42,12 @@ Close where the best one usually lies; with C = 1 hardly any penalty is left on 
 class LogisticFit:
     """Models of ``targets`` label sets × ``Cs``.
 
-    weights : float64 (targets, Cs, 1 or classes, d), on x - centre; intercepts (targets, Cs, 1 or classes)
-    decrement : Newton decrement reached (targets, Cs), converged : whether it is within the tolerance
+    Attributes
+    ----------
+    weights : np.ndarray
+        float64 (targets, Cs, 1 or classes, d), on x - centre; intercepts (targets, Cs, 1 or classes).
+    decrement : np.ndarray
+        Newton decrement reached (targets, Cs), converged : whether it is within the tolerance.
     """
 
     weights: np.ndarray
@@ -124,13 +128,29 @@ def fit_logistic(
 ) -> LogisticFit:
     """Multinomial (two classes: binary) logistic regression of every label set at every penalty.
 
-    x : (n, d) array or memory map; rows : int (m,), which of its rows, None for all
-    codes : int (targets, m) below ``classes``; Cs : (Cs,), or (targets, Cs) where targets differ
-    sums : moments of those rows, computed for None; standardise : the penalty is on standardised features
-    weights : float (targets, m) of the rows, None for all 1; start : models of the same targets and Cs to begin at
-    tol : Newton decrement; for None 2e-9·m, at most 1e-4, which keeps logits within about 1e-4 (root mean square) of
-        the optimum's where p(1 - p) is not small; 1e-3 where labels are easy or rare; in float64 1e-6
-    dtype : see ``precision``
+    Parameters
+    ----------
+    x : Any
+        (n, d) array or memory map.
+    codes : np.ndarray
+        Int (targets, m) below ``classes``.
+    Cs : Sequence[float] | np.ndarray
+        (Cs,), or (targets, Cs) where targets differ.
+    rows : np.ndarray, optional
+        Int (m,), which of its rows, None for all.
+    sums : Moments, optional
+        Moments of those rows, computed for None.
+    standardise : bool, default True
+        The penalty is on standardised features.
+    weights : np.ndarray, optional
+        Float (targets, m) of the rows, None for all 1.
+    start : LogisticFit, optional
+        Models of the same targets and Cs to begin at.
+    tol : float, optional
+        Newton decrement; for None 2e-9·m, at most 1e-4, which keeps logits within about 1e-4 (root mean square) of the
+        optimum's where p(1 - p) is not small; 1e-3 where labels are easy or rare; in float64 1e-6.
+    dtype : torch.dtype, optional
+        See ``precision``.
     """
     count = x.shape[0] if rows is None else len(rows)
     dtype = dtype or precision(count, x.shape[1])

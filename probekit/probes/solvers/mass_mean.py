@@ -27,8 +27,14 @@ FLOOR = 1e-6  # of variance: along a direction, of the largest; within classes, 
 class MassMeanPath:
     """Linear scores of each class: ``coef`` float32 (T, S, K, d), ``intercept`` float32 (T, S, K).
 
-    absent : bool (T, K), classes without an example. n : float (T,), the sum of the weights.
-    converged : bool (T, S), False where W is singular after shrinkage, so that the classes part without remainder.
+    Attributes
+    ----------
+    absent : np.ndarray
+        Bool (T, K), classes without an example.
+    n : np.ndarray
+        Float (T,), the sum of the weights.
+    converged : np.ndarray
+        Bool (T, S), False where W is singular after shrinkage, so that the classes part without remainder.
     """
 
     coef: np.ndarray
@@ -38,7 +44,11 @@ class MassMeanPath:
     converged: np.ndarray
 
     def log_proba(self, x: np.ndarray) -> np.ndarray:
-        """x : float (n, d). Natural logarithms of the probabilities, float32 (T, S, n, K)."""
+        """Parameters
+        ----------
+        x : np.ndarray
+            Float (n, d). Natural logarithms of the probabilities, float32 (T, S, n, K).
+        """
         targets, settings, classes, d = self.coef.shape
         x, out = finite(x), np.empty((targets, settings, len(x), classes), dtype=np.float32)
         flat = self.coef.reshape(-1, d).T
@@ -72,16 +82,32 @@ def path(
 ) -> MassMeanPath:
     """Fit every target and shrinkage: one pass over x for the means of all, one decomposition of its covariance.
 
-    x : float32 (n, d), may be memory-mapped; codes : int (T, n), 0 … classes-1, -1 for unlabelled
-    settings : shrinkages
-    weights : float (n,) or (T, n); targets that differ in weights are decomposed one by one. seed : of no effect
-    calibrate : the scores of a Gaussian with the wrong covariance are far too sure of themselves, so one slope for all
-        classes and one intercept a class are fitted to them by maximum likelihood on train (for two classes: logistic
-        regression on the projection; Platt 1999); else the probabilities are the posterior of the Gaussians.
-
     With x = x̄ + Q√Λ z the total covariance is I in z, and that between classes is UUᵀ, of K columns. W⁻¹ is wanted on
     U only, (I - UUᵀ)⁻¹ U = U (I - UᵀU)⁻¹: a target costs K × K, whatever n is.
-    Raises UsageError and NonFiniteError as ``checked`` does, UsageError for a shrinkage out of range.
+
+    Parameters
+    ----------
+    x : np.ndarray
+        float32 (n, d), may be memory-mapped.
+    codes : np.ndarray
+        Int (T, n), 0 … classes-1, -1 for unlabelled.
+    settings : Sequence[float], default SHRINKAGES
+        Shrinkages.
+    seed : int, default 0
+        Of no effect.
+    weights : np.ndarray, optional
+        Float (n,) or (T, n); targets that differ in weights are decomposed one by one.
+    calibrate : bool, default True
+        The scores of a Gaussian with the wrong covariance are far too sure of themselves, so one slope for all classes
+        and one intercept a class are fitted to them by maximum likelihood on train (for two classes: logistic
+        regression on the projection; Platt 1999); else the probabilities are the posterior of the Gaussians.
+
+    Raises
+    ------
+    UsageError, NonFiniteError
+        As ``checked`` does.
+    UsageError
+        For a shrinkage out of range.
     """
     if not len(settings) or not all(0 <= s <= 1 for s in settings):
         raise UsageError(f"shrinkages lie between 0 and 1, not {tuple(settings)}.")

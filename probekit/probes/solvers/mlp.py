@@ -29,10 +29,22 @@ WEIGHT_DECAYS = (0.1, 1.0, 10.0, 100.0)
 class MLPOptions:
     """How the perceptrons are trained.
 
-    hidden : units; dropout : share of them that is silent in a step
-    learning_rate : of Adam, with decoupled weight decay (Loshchilov & Hutter 2019) of the weights, not of the biases
-    batch : examples a step; a round is one pass over train, or ``steps`` steps where a pass is shorter
-    held_out : share of train that says when to stop; patience : rounds without a better loss on it; rounds : at most
+    Attributes
+    ----------
+    hidden : int, default 50
+        Units.
+    dropout : float, default 0.1
+        Share of them that is silent in a step.
+    learning_rate : float, default 0.001
+        Of Adam, with decoupled weight decay (Loshchilov & Hutter 2019) of the weights, not of the biases.
+    batch : int, default 128
+        Examples a step; a round is one pass over train, or ``steps`` steps where a pass is shorter.
+    held_out : float, default 0.1
+        Share of train that says when to stop.
+    patience : int, default 5
+        Rounds without a better loss on it.
+    rounds : int, default 200
+        At most.
     """
 
     hidden: int = 50
@@ -55,9 +67,15 @@ class MLPOptions:
 class MLPPath:
     """Trained perceptrons: w1 float32 (T, S, hidden, d), b1 (T, S, hidden), w2 (T, S, K, hidden), b2 (T, S, K).
 
-    loss : float (T, S), on the inner held-out part, at its best: nats an example, or half the squared error in units of
-        the target's variance. rounds : int (T, S), trained
-    converged : bool (T, S), False where the loss was still falling when the rounds ran out, or was never finite
+    Attributes
+    ----------
+    loss : np.ndarray
+        Float (T, S), on the inner held-out part, at its best: nats an example, or half the squared error in units of
+        the target's variance.
+    rounds : np.ndarray
+        Int (T, S), trained.
+    converged : np.ndarray
+        Bool (T, S), False where the loss was still falling when the rounds ran out, or was never finite.
     """
 
     w1: np.ndarray
@@ -69,14 +87,22 @@ class MLPPath:
     converged: np.ndarray
 
     def log_proba(self, x: np.ndarray) -> np.ndarray:
-        """x : float (n, d). Natural logarithms of the probabilities of the classes, float32 (T, S, n, K)."""
+        """Parameters
+        ----------
+        x : np.ndarray
+            Float (n, d). Natural logarithms of the probabilities of the classes, float32 (T, S, n, K).
+        """
         out = self.outputs(x)
         out -= out.max(-1, keepdims=True)
         out -= np.log(np.exp(out).sum(-1, keepdims=True))
         return out
 
     def outputs(self, x: np.ndarray) -> np.ndarray:
-        """x : float (n, d). Logits of the classes, or of a regression the values with K = 1; float32 (T, S, n, K)."""
+        """Parameters
+        ----------
+        x : np.ndarray
+            Float (n, d). Logits of the classes, or of a regression the values with K = 1; float32 (T, S, n, K).
+        """
         import torch
 
         targets, settings, outputs, _ = self.w2.shape
@@ -115,16 +141,25 @@ def path(
 ) -> MLPPath:
     """Train a perceptron for every target and weight decay.
 
-    x : float32 (n, d), of comparable scale, may be memory-mapped; codes : int (T, n), 0 … classes-1, -1 for unlabelled
-    settings : weight decays; a weight shrinks by learning_rate · decay a step
-    seed : of first weights and dropout, one for all targets or one each (repeat a target to see what the seed does);
-        the first also draws the inner held-out part and the order of the batches, which all models share
-    weights : float (n,) or (T, n), of the examples' losses
-    groups : int (n,), rows that are held out together (the sentence of a word)
-
     Models with one seed start from the same weights and drop the same units, so a model does not depend on those that
     are trained beside it, but for rounding. Raises as ``checked`` does, and UsageError for a negative weight decay, or
     where the inner held-out part holds nothing of a target.
+
+    Parameters
+    ----------
+    x : np.ndarray
+        float32 (n, d), of comparable scale, may be memory-mapped.
+    codes : np.ndarray
+        Int (T, n), 0 … classes-1, -1 for unlabelled.
+    settings : Sequence[float], default WEIGHT_DECAYS
+        Weight decays; a weight shrinks by learning_rate · decay a step.
+    seed : int | Sequence[int], default 0
+        Of first weights and dropout, one for all targets or one each (repeat a target to see what the seed does); the
+        first also draws the inner held-out part and the order of the batches, which all models share.
+    weights : np.ndarray, optional
+        Float (n,) or (T, n), of the examples' losses.
+    groups : np.ndarray, optional
+        Int (n,), rows that are held out together (the sentence of a word).
     """
     x, codes, w = checked(x, codes, classes, weights)
     return _train(_job(x, codes, w, classes, settings, seed, groups, options or MLPOptions()), progress or no_progress)

@@ -35,8 +35,14 @@ SAMPLE = 16  # rows drawn for such a Hessian, times the features
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """weights : float64 (problems, 1 or classes, d), on x - centre; intercepts (problems, 1 or classes)
-    decrement : Newton decrement reached, (problems,); iterations : (problems,)
+    """Attributes
+    ----------
+    weights : torch.Tensor
+        float64 (problems, 1 or classes, d), on x - centre; intercepts (problems, 1 or classes).
+    decrement : np.ndarray
+        Newton decrement reached, (problems,).
+    iterations : np.ndarray
+        (problems,).
     """
 
     weights: torch.Tensor
@@ -60,9 +66,16 @@ def solve(
 ) -> Solution:
     """Solve problem p: the labels codes[target[p]] with λ = penalty[p].
 
-    codes : int (targets, m) below ``classes``, of the design's rows; two classes have one weight vector, for class 1
-    sums : moments of those rows; weights : float (targets, m) of the rows, for None all 1
-    start : weights (problems, 1 or classes, d) and intercepts to begin at. Without it problems of more than two classes
+    Parameters
+    ----------
+    sums : Moments
+        Moments of those rows.
+    codes : torch.Tensor
+        Int (targets, m) below ``classes``, of the design's rows; two classes have one weight vector, for class 1.
+    weights : torch.Tensor, optional
+        Float (targets, m) of the rows, for None all 1.
+    start : tuple[torch.Tensor, torch.Tensor], optional
+        Weights (problems, 1 or classes, d) and intercepts to begin at. Without it problems of more than two classes
         begin where the solutions at stronger penalties lead, wherever there are enough to fill a matrix product.
     """
     basis = _Basis.of(design, sums)

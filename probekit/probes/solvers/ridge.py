@@ -38,10 +38,15 @@ EXACT = 1e-8  # of a target's sum of squares, the decrement whose correction is 
 class RidgeFit:
     """Models of ``targets`` × ``alphas``.
 
-    weights : float64 (targets, alphas, 1, d), on x - centre; intercepts (targets, alphas, 1)
-    leave_one_out : mean squared error of each row predicted by the model of all others (targets, alphas); NaN where
-        it was not asked for
-    decrement : gᵀH⁻¹g reached (targets, alphas), as a share of the target's sum of squares
+    Attributes
+    ----------
+    weights : np.ndarray
+        float64 (targets, alphas, 1, d), on x - centre; intercepts (targets, alphas, 1).
+    leave_one_out : np.ndarray
+        Mean squared error of each row predicted by the model of all others (targets, alphas); NaN where it was not
+        asked for.
+    decrement : np.ndarray
+        gᵀH⁻¹g reached (targets, alphas), as a share of the target's sum of squares.
     """
 
     weights: np.ndarray
@@ -82,12 +87,25 @@ def fit_ridge(
 ) -> RidgeFit:
     """Minimisers of ‖y - xw - b‖² + alpha |w|² for every target and alpha; the intercept b is not penalised.
 
-    x : (n, d) array or memory map; rows : int (m,), which of its rows, None for all
-    y : float (targets, m); alphas : (alphas,), or (targets, alphas) where targets differ
-    sums : moments of those rows, computed for None; standardise : the penalty is on standardised features
-    leave_one_out : also the error of each row left out, by its leverage: (y - ŷ)/(1 - h) (Allen 1974), a second pass
     In the eigenvectors of XᵀX all penalties are a division (Hastie, Tibshirani & Friedman 2009, section 3.4.1). Sums of
     float32 products are corrected by passes over the residuals until the decrement is nothing.
+
+    Parameters
+    ----------
+    x : Any
+        (n, d) array or memory map.
+    y : np.ndarray
+        Float (targets, m).
+    alphas : Sequence[float] | np.ndarray
+        (alphas,), or (targets, alphas) where targets differ.
+    rows : np.ndarray, optional
+        Int (m,), which of its rows, None for all.
+    sums : Moments, optional
+        Moments of those rows, computed for None.
+    standardise : bool, default True
+        The penalty is on standardised features.
+    leave_one_out : bool, default False
+        Also the error of each row left out, by its leverage: (y - ŷ)/(1 - h) (Allen 1974), a second pass.
     """
     count = x.shape[0] if rows is None else len(rows)
     dtype = dtype or precision(count, x.shape[1])

@@ -22,7 +22,14 @@ SPARSE_CS = (1e-4, 1e-3, 1e-2, 1e-1, 0.3, 1.0, 10.0, 100.0)
 class SparsePath:
     """Logistic regressions on sparse input, one for each of S penalties.
 
-    coef : float64 (S, K, d); intercept : float64 (S, K); converged : bool (S,)
+    Attributes
+    ----------
+    coef : np.ndarray
+        float64 (S, K, d).
+    intercept : np.ndarray
+        float64 (S, K).
+    converged : np.ndarray
+        Bool (S,).
     """
 
     coef: np.ndarray
@@ -44,10 +51,22 @@ def sparse_path(
 ) -> SparsePath:
     """Logistic regressions for each C, each starting from the one before; scikit-learn's, by Newton's method.
 
-    x : csr (n, d), not standardised, which would fill it up; codes : int (n,), 0 … classes-1, or -1 for rows that are
-        left out. A class that does not occur gets probability 0 (-inf). balanced : all classes weigh the same
     Seconds on one core for 8 values of C: 6 for SST-2 (67,349 texts, 11,570 pieces), 17 for 5,452 texts of 50 classes.
-    Raises UsageError for fewer than two classes, and codes or penalties out of range.
+
+    Parameters
+    ----------
+    x : sparse.csr_matrix
+        Csr (n, d), not standardised, which would fill it up.
+    codes : np.ndarray
+        Int (n,), 0 … classes-1, or -1 for rows that are left out. A class that does not occur gets probability 0
+        (-inf).
+    balanced : bool, default False
+        All classes weigh the same.
+
+    Raises
+    ------
+    UsageError
+        For fewer than two classes, and codes or penalties out of range.
     """
     codes = np.asarray(codes)
     if codes.shape != x.shape[:1] or codes.min() < -1 or codes.max() >= classes:
@@ -90,7 +109,12 @@ class SparseRidge:
 def sparse_ridge(x: sparse.csr_matrix, y: np.ndarray, alphas: Sequence[float]) -> SparseRidge:
     """Minimisers of ‖y - xw - b‖² + alpha ‖w‖² for each alpha, b free; scikit-learn's, by conjugate gradients.
 
-    x : csr (n, d); y : float (n,), NaN for rows that are left out
+    Parameters
+    ----------
+    x : sparse.csr_matrix
+        Csr (n, d).
+    y : np.ndarray
+        Float (n,), NaN for rows that are left out.
     """
     known = ~np.isnan(y)
     x, y = x[known].astype(np.float64), y[known]

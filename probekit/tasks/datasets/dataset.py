@@ -14,11 +14,18 @@ __all__ = ["Dataset"]
 class Dataset:
     """A dataset, but for its examples.
 
-    name : as on the command line
-    title : for people
-    kind, metrics, label_names, source, licence : as in :class:`~probekit.tasks.task.Task`
-    sizes : published number of examples of each split
-    folder : usual name of its folder, without regard to case, ``-`` and ``_``
+    Attributes
+    ----------
+    name : str
+        As on the command line.
+    title : str
+        For people.
+    kind, metrics, label_names, source, licence : TaskKind or tuple[str, ...] or str
+        As in :class:`~probekit.tasks.task.Task`.
+    sizes : Mapping[str, int]
+        Published number of examples of each split.
+    folder : str, default ''
+        Usual name of its folder, without regard to case, ``-`` and ``_``.
     """
 
     name: str

@@ -99,9 +99,13 @@ def wnut17(root: Root = None) -> Task:
 def universal_ner(root: Root = None, treebank: str | None = None) -> Task:
     """Universal NER on a UD treebank. Text, id and domain come from the sentence's comments.
 
-    treebank : as in the files' names, such as ``en_ewt``; None takes the only one in the folder, of the hub en_ewt
     Files: <treebank>-ud-train.iob2, -dev, -test, in the folder or one below it, with the columns id, word, tag and
     more that are ignored. The tags OTH and B-O of early releases become O.
+
+    Parameters
+    ----------
+    treebank : str, optional
+        As in the files' names, such as ``en_ewt``; None takes the only one in the folder, of the hub en_ewt.
     """
     if root is None:
         treebank = treebank or "en_ewt"

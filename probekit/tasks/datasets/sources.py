@@ -35,7 +35,11 @@ def locate(
     """The files of a dataset: for each key the first of its names (or patterns) that exists.
 
     They are looked for in ``root``, then in its folders that are called like ``folder``: see :func:`task_folders`.
-    Raises DataError, with the names looked for, where ``root`` has none of them.
+
+    Raises
+    ------
+    DataError
+        With the names looked for, where ``root`` has none of them.
     """
     root = Path(root)
     if not root.is_dir():
@@ -63,7 +67,10 @@ def _names(wanted: Mapping[str, Sequence[str]]) -> str:
 def from_hub(what: str, repository: str, config: str | None = None, **options: Any) -> Any:
     """The ``datasets.DatasetDict`` of a hub repository that holds plain data files; no code of it is run.
 
-    Raises DataError that says how to do without a network.
+    Raises
+    ------
+    DataError
+        That says how to do without a network.
     """
     import datasets
 

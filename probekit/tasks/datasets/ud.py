@@ -31,10 +31,14 @@ UD = Dataset(
 def ud(root: str | Path | None = None, treebank: str | None = None) -> Task:
     """UPOS tags of a treebank. Text, id and domain (genre) come from the sentence's comments.
 
-    treebank : as in the files' names, such as ``en_ewt``; None takes the only one in the folder, of the hub en_ewt
     Files: <treebank>-ud-train.conllu, -dev, -test, in the folder or one below it. Words are the numbered ones:
     multiword tokens (``8-9``) and empty nodes (``8.1``) are left out and counted in the notes. A word without tag
     (``_``) gets -1.
+
+    Parameters
+    ----------
+    treebank : str, optional
+        As in the files' names, such as ``en_ewt``; None takes the only one in the folder, of the hub en_ewt.
     """
     if root is None:
         treebank = treebank or "en_ewt"

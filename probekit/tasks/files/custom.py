@@ -63,8 +63,15 @@ __all__ = ["custom_task"]
 def custom_task(path: str | Path, data_dir: str | Path | None = None) -> Task:
     """The task that a TOML file describes.
 
-    data_dir : folder that the file names in it are relative to; default: the TOML file's own
-    Raises DataError naming the file, and the line and column or the key, of what is not as it should be.
+    Parameters
+    ----------
+    data_dir : str | Path, optional
+        Folder that the file names in it are relative to; default: the TOML file's own.
+
+    Raises
+    ------
+    DataError
+        Naming the file, and the line and column or the key, of what is not as it should be.
     """
     path = Path(path)
     spec = read_task_file(path)

@@ -27,8 +27,12 @@ CONLLU_COLUMNS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPRE
 class Table:
     """Rows of named columns, as read from a delimited file.
 
-    lines : the line of the file (from 1) on which each row begins
-    short : how many rows were left out because they had too few columns
+    Attributes
+    ----------
+    lines : Sequence[int]
+        The line of the file (from 1) on which each row begins.
+    short : int, default 0
+        How many rows were left out because they had too few columns.
     """
 
     path: Path
@@ -67,11 +71,18 @@ def read_tsv(
 ) -> Table:
     """A tab-separated file, without quoting.
 
-    columns : names of the columns of a file without header; None takes the first line as the header
-    header : False where the columns of a file without header have no names either; they are called "1", "2", …
-    wanted : columns that must be there, all of them for a file without header
-    ragged : whether rows may have more columns than named, or fewer after the last wanted one (which are then empty)
-    drop_short : whether rows with too few columns are left out and counted instead of being an error
+    Parameters
+    ----------
+    columns : Sequence[str], optional
+        Names of the columns of a file without header; None takes the first line as the header.
+    header : bool, default True
+        False where the columns of a file without header have no names either; they are called "1", "2", …
+    wanted : Sequence[str], default ()
+        Columns that must be there, all of them for a file without header.
+    ragged : bool, default False
+        Whether rows may have more columns than named, or fewer after the last wanted one (which are then empty).
+    drop_short : bool, default False
+        Whether rows with too few columns are left out and counted instead of being an error.
     """
     lines = read_lines(path)
     while lines and not lines[-1]:
@@ -187,10 +198,16 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 class Sentence:
     """A sentence of a column file.
 
-    line : the line (from 1) of its first word
-    comments : the values of its ``# key = value`` lines; a comment without value is its own key
-    rows : the columns of each word
-    multiword, empty : how many CoNLL-U multiword tokens (``8-9``) and empty nodes (``8.1``) were left out of ``rows``
+    Attributes
+    ----------
+    line : int
+        The line (from 1) of its first word.
+    comments : dict[str, str]
+        The values of its ``# key = value`` lines; a comment without value is its own key.
+    rows : tuple[tuple[str, ...], ...]
+        The columns of each word.
+    multiword, empty : int, default 0
+        How many CoNLL-U multiword tokens (``8-9``) and empty nodes (``8.1``) were left out of ``rows``.
     """
 
     line: int
@@ -211,8 +228,12 @@ def read_conll(
 
     A line with a tab is split at tabs, any other at blanks.
 
-    columns : the least number of columns of a word
-    comments : whether a line that begins with ``#`` is a comment (in tweets it is a word)
+    Parameters
+    ----------
+    columns : int, default 2
+        The least number of columns of a word.
+    comments : bool, default False
+        Whether a line that begins with ``#`` is a comment (in tweets it is a word).
     """
     for block in _blocks(path, comments=comments, fallback=fallback):
         for number, row in block.rows:
