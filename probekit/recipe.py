@@ -383,7 +383,7 @@ def _adapter(hint: Any, *, many: bool) -> Any:
 
     config = ConfigDict(arbitrary_types_allowed=True)
     own: Any = _checkable(hint)
-    whole = tuple.__class_getitem__((own, ...)) if many else own
+    whole: Any = tuple.__class_getitem__((own, ...)) if many else own
     return TypeAdapter(whole, config=_config(own, config))
 
 
