@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from probekit.rows.card import environment
 from probekit.tasks.task import Example, Split, Task, TaskKind
 
 SIZES = {"train": 160, "dev": 80}
@@ -72,3 +73,10 @@ def signal_and_noise(
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(n, d)).astype(np.float32)
     return x, (signal * x[:, :classes] + getattr(rng, noise)(size=(n, classes))).argmax(1), rng
+
+
+def old_card(command: str = "probekit mi a.h5") -> dict[str, Any]:
+    """An evidence card as versions before 0.2 wrote it, but for what is said of the rows."""
+    told = {key: value for key, value in environment().items() if key != "machine"}
+    known: dict[str, Any] = {"caches": [], "arguments": {}, "seeds": {}, "durations": {}}
+    return {**known, "command": command, **told, "created": "2026-11-22T04:49:44+00:00"}

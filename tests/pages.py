@@ -2,8 +2,10 @@
 
 import re
 
+from builders import old_card
+
 from probekit.report import report
-from probekit.rows import evidence, make_rows, write_rows
+from probekit.rows import make_rows, write_rows
 
 ANALYSES = {"mutual-information": "mi", "codelength-bits": "mdl", "mix-weight": "train"}
 """Where rows of a metric come from that are not said to come from elsewhere."""
@@ -45,9 +47,7 @@ def domain(a, b, value, p=0.005, **change):
 
 
 def save(records, path, card=None):
-    return write_rows(
-        make_rows(records), path, evidence(command=f"probekit make {path.name}") if card is None else card
-    )
+    return write_rows(make_rows(records), path, old_card(f"probekit make {path.name}") if card is None else card)
 
 
 def page(records, folder, **options):

@@ -10,18 +10,18 @@ import pytest
 
 import probekit
 from probekit.errors import DataError, UsageError
+from probekit.recipe import Read, Recipe
 from probekit.rows import (
     COLUMNS,
     card_path,
     check_out,
-    evidence,
     layer_labels,
     make_rows,
     read_card,
     read_rows,
     write_rows,
 )
-from probekit.rows.card import revision
+from probekit.rows.card import make_card, revision
 
 
 def record(**change):
@@ -87,7 +87,7 @@ def test_what_is_no_number_is_an_error(change, message):
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv"])
 def test_files_give_the_rows_back(rows, tmp_path, suffix):
-    path = write_rows(rows, tmp_path / "new" / f"rows{suffix}", evidence())
+    path = write_rows(rows, tmp_path / "new" / f"rows{suffix}", {})
     pd.testing.assert_frame_equal(read_rows(path).drop(columns="note"), rows.drop(columns="note"))
     assert read_rows(path)["value"].iloc[0] == 0.1 + 0.2  # to the last bit
     assert {p.name for p in path.parent.iterdir()} == {f"rows{suffix}", f"rows{suffix}.json"}
@@ -97,20 +97,19 @@ def test_files_give_the_rows_back(rows, tmp_path, suffix):
 
 
 def test_the_card_says_how_to_make_the_rows_again(rows, tmp_path, monkeypatch):
-    class Cache:
-        spec_id, path = "abc123", tmp_path / "a.h5"
-
-    monkeypatch.setattr("sys.argv", ["/usr/bin/probekit", "probe", "a b.h5"])
     monkeypatch.chdir(tmp_path)
-    card = evidence(caches=[Cache()], arguments={"pooling": "mean"}, seeds={"seed": 3}, durations={"fit": 1.23456})
-    path = write_rows(rows, tmp_path / "rows.parquet", card)
+    recipe = Recipe.of("mi", {"caches": ["a b.h5"], "shuffles": 9, "out": "rows.parquet"})
+    read = Read("a b.h5", "cache", "abc123", {"spec": {"task": "t"}})
+    path = write_rows(rows, tmp_path / "rows.parquet", make_card(recipe, [read], {"mi": 1.23456}))
     stored = read_card(path)
-    assert stored["command"] == "probekit probe 'a b.h5'"
-    assert stored["caches"] == [{"spec_id": "abc123", "path": str(tmp_path / "a.h5")}]
-    assert stored["durations"] == {"fit": 1.235}
+    assert Recipe.from_json(stored["recipe"]) == recipe
+    assert stored["words"] == "probekit mi 'a b.h5' --shuffles 9 --out rows.parquet"
+    assert stored["reads"] == [{"path": "a b.h5", "kind": "cache", "digest": "abc123", "spec": {"task": "t"}}]
+    assert stored["seconds"] == {"mi": 1.235}
     assert stored["git"] == revision()  # of the code, wherever one stands
     assert stored["rows"]["count"] == 5
     assert stored["versions"]["numpy"] == np.__version__
+    assert set(stored["machine"]) == {"system", "processor", "blas"}
 
 
 def test_the_card_knows_the_revision_of_the_code(tmp_path, monkeypatch):
@@ -129,12 +128,12 @@ def test_the_card_knows_the_revision_of_the_code(tmp_path, monkeypatch):
 
 
 def test_two_files_of_one_stem_have_a_card_each_and_no_other_file_is_replaced(rows, tmp_path):
-    parquet, csv = (write_rows(rows, tmp_path / name, evidence()) for name in ("x.parquet", "x.csv"))
+    parquet, csv = (write_rows(rows, tmp_path / name, {}) for name in ("x.parquet", "x.csv"))
     assert read_card(parquet)["rows"]["file"] == "x.parquet"
     assert read_card(csv)["rows"]["file"] == "x.csv"
     other = tmp_path / "study.parquet.json"
     other.write_text('{"title": "mine"}')
-    for attempt in (check_out, lambda path: write_rows(rows, path, evidence())):
+    for attempt in (check_out, lambda path: write_rows(rows, path, {})):
         with pytest.raises(UsageError, match="is not an evidence card, so it is not replaced"):
             attempt(tmp_path / "study.parquet")
     assert other.read_text() == '{"title": "mine"}'
@@ -151,7 +150,7 @@ def test_a_result_that_was_read_can_be_saved_again(rows, tmp_path):
 
 
 def test_a_card_of_other_rows_is_refused(rows, tmp_path):
-    path = write_rows(rows, tmp_path / "rows.parquet", evidence())
+    path = write_rows(rows, tmp_path / "rows.parquet", {})
     rows.iloc[:1].to_parquet(path)
     with pytest.raises(DataError, match="describes other rows"):
         read_card(path)
@@ -161,7 +160,7 @@ def test_a_card_of_other_rows_is_refused(rows, tmp_path):
 
 
 def test_a_failed_write_leaves_the_old_file(rows, tmp_path):
-    path = write_rows(rows, tmp_path / "rows.parquet", evidence())
+    path = write_rows(rows, tmp_path / "rows.parquet", {})
     before = path.read_bytes(), card_path(path).read_bytes()
     loop = {}
     loop["self"] = loop  # no JSON

@@ -6,7 +6,7 @@
     result.rows[result.rows["metric"] == "matthews"]
 """
 
-from probekit.rows.card import card_path, evidence, find_card, read_card
+from probekit.rows.card import card_path, find_card, read_card
 from probekit.rows.files import check_out, read_rows, write_rows
 from probekit.rows.result import Result, read
 from probekit.rows.schema import COLUMNS, as_rows, called, fit_labels, layer_labels, layer_order, make_fits, make_rows
@@ -18,7 +18,6 @@ __all__ = [
     "called",
     "card_path",
     "check_out",
-    "evidence",
     "find_card",
     "fit_labels",
     "layer_labels",

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-import shlex
 import subprocess
-import sys
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -20,7 +18,7 @@ from probekit.files import check_ours, digest_of_content
 if TYPE_CHECKING:
     from probekit.recipe import Read, Recipe
 
-__all__ = ["card_path", "check_card", "environment", "evidence", "find_card", "is_card", "make_card", "read_card"]
+__all__ = ["card_path", "check_card", "environment", "find_card", "is_card", "make_card", "read_card"]
 
 FORMAT = "probekit-card/2"
 CACHE = (
@@ -83,48 +81,6 @@ def revision() -> str | None:
         return git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*") or None
     except (OSError, subprocess.SubprocessError):
         return None
-
-
-def evidence(
-    *,
-    caches: Iterable[Any] = (),
-    arguments: Mapping[str, Any] | None = None,
-    seeds: Mapping[str, int] | None = None,
-    durations: Mapping[str, float] | None = None,
-    command: str | None = None,
-) -> dict[str, Any]:
-    """The card of an analysis: all that is needed to trust its rows and make them again. JSON values only.
-
-    Parameters
-    ----------
-    caches : Iterable[Any], default ()
-        The activation caches that were read; their ``spec_id``, ``path`` and what makes them again are kept.
-    arguments, seeds : Mapping[str, Any] or Mapping[str, int]
-        Of the analysis.
-    durations : Mapping[str, float], optional
-        Seconds by stage.
-    command : str, optional
-        The command line that makes the rows again; this process's own where None.
-    """
-    program = Path(sys.argv[0])
-    name = program.parent.name if program.name == "__main__.py" else program.name  # of python -m NAME
-    words = [name, *sys.argv[1:]]
-    return {
-        "caches": [{"spec_id": c.spec_id, "path": str(c.path), **_made_of(c)} for c in caches],
-        "arguments": dict(arguments or {}),
-        "seeds": dict(seeds or {}),
-        "durations": {stage: round(s, 3) for stage, s in (durations or {}).items()},
-        "command": shlex.join(words) if command is None else command,
-        "versions": {"python": platform.python_version(), **{p: v for p in PACKAGES if (v := _version(p))}},
-        "git": revision(),
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-
-
-def _made_of(cache: Any) -> dict[str, Any]:
-    """What a cache is of, as far as it determines the numbers."""
-    spec = getattr(cache, "spec", {})
-    return {"spec": {key: spec[key] for key in CACHE if key in spec}} if spec else {}
 
 
 def _version(package: str) -> str | None:

@@ -38,7 +38,7 @@ def check_out(path: Path | None) -> None:
 
 
 def write_rows(rows: pd.DataFrame, path: str | Path, card: Mapping[str, Any]) -> Path:
-    """Write ``rows`` as Parquet, or CSV by suffix, and ``card`` (from :func:`evidence`) as JSON beside them.
+    """Write ``rows`` as Parquet, or CSV by suffix, and ``card`` (see :mod:`probekit.rows.card`) as JSON beside them.
 
     Both files appear whole: written beside, then renamed, the card last; the card holds the size and the xxh3 digest
     of the file of rows, so that the two can be told to belong together. Returns ``path``.

@@ -9,6 +9,7 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
+from builders import old_card
 from pages import SCRIPT, cells, curve, domain, page, record, save, trained, training
 
 from probekit import plots
@@ -22,7 +23,7 @@ from probekit.report.sections import Section, by_section
 from probekit.report.summary import regimes, trained_rows
 from probekit.report.svg import embed
 from probekit.report.tables import LARGEST, number, table
-from probekit.rows import card_path, evidence, make_rows, read_rows
+from probekit.rows import card_path, make_rows, read_rows
 
 
 def test_best_layers_and_their_noise(tmp_path):
@@ -91,7 +92,7 @@ def test_training_and_domains(tmp_path):
 
 def test_data_stay_text(tmp_path):
     rows = [*curve([0.6, 0.9], task=SCRIPT, model='"><img src=x onerror=alert(1)>'), record(None, 1, task="{{ 7*7 }}")]
-    path = save(rows, tmp_path / "r.parquet", evidence(command=f"make {SCRIPT}"))
+    path = save(rows, tmp_path / "r.parquet", old_card(f"make {SCRIPT}"))
     text = tmp_path / "t.md"
     text.write_text(f"# {SCRIPT}\n\n![x](http://example.com/x.png) [y](javascript:alert(1)) <b>no</b>")
     html = report(path, out=tmp_path / "p.html", title=SCRIPT, text=[text]).read_text()
