@@ -23,6 +23,8 @@ from probekit.rows import (
 )
 from probekit.rows.card import make_card, revision
 
+CARD = {"words": "probekit probe a.h5 b.h5"}
+
 
 def record(**change):
     base = {
@@ -47,7 +49,7 @@ def rows():
 
 
 def test_columns_and_dtypes(rows):
-    assert list(rows.columns) == [*COLUMNS, "penalty", "note", "layer_name"]
+    assert list(rows.columns) == [*COLUMNS, "penalty", "note"]
     assert rows["layer"].tolist() == [10, 2, pd.NA, pd.NA, 0]
     assert rows["site"].tolist() == ["resid_post", "resid_post", "final_norm", "", "resid_post"]
     assert layer_labels(rows).tolist() == ["10", "2", "final_norm", "", "0"]
@@ -59,11 +61,11 @@ def test_columns_and_dtypes(rows):
 
 
 def test_layers_sort_as_numbers(rows):
-    assert rows.sort_values("layer")["layer_name"].tolist() == ["0", "2", "10", "final_norm", ""]
+    assert layer_labels(rows.sort_values("layer")).tolist() == ["0", "2", "10", "final_norm", ""]
 
 
 def test_no_rows_have_the_columns_too():
-    assert list(make_rows([]).columns) == [*COLUMNS, "layer_name"]
+    assert list(make_rows([]).columns) == list(COLUMNS)
 
 
 def test_missing_columns_are_named():
@@ -87,7 +89,7 @@ def test_what_is_no_number_is_an_error(change, message):
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv"])
 def test_files_give_the_rows_back(rows, tmp_path, suffix):
-    path = write_rows(rows, tmp_path / "new" / f"rows{suffix}", {})
+    path = write_rows(rows, tmp_path / "new" / f"rows{suffix}", CARD)
     pd.testing.assert_frame_equal(read_rows(path).drop(columns="note"), rows.drop(columns="note"))
     assert read_rows(path)["value"].iloc[0] == 0.1 + 0.2  # to the last bit
     assert {p.name for p in path.parent.iterdir()} == {f"rows{suffix}", f"rows{suffix}.json"}
@@ -96,20 +98,19 @@ def test_files_give_the_rows_back(rows, tmp_path, suffix):
     assert both.index.is_unique
 
 
-def test_the_card_says_how_to_make_the_rows_again(rows, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    recipe = Recipe.of("mi", {"caches": ["a b.h5"], "shuffles": 9, "out": "rows.parquet"})
-    read = Read("a b.h5", "cache", "abc123", {"spec": {"task": "t"}})
-    path = write_rows(rows, tmp_path / "rows.parquet", make_card(recipe, [read], {"mi": 1.23456}))
+def test_the_card_says_how_to_make_the_rows_again(rows, tmp_path):
+    recipe = Recipe("probe", {"train": "a b.h5", "dev": "c.h5"}, {"folds": 5})
+    reads = [Read("a b.h5", "cache", "abc123", {"spec": {"n": 3}})]
+    path = write_rows(rows, tmp_path / "rows.parquet", make_card(recipe, reads, {"fit": 1.23456}))
     stored = read_card(path)
+    assert stored["words"] == "probekit probe 'a b.h5' c.h5"
     assert Recipe.from_json(stored["recipe"]) == recipe
-    assert stored["words"] == "probekit mi 'a b.h5' --shuffles 9 --out rows.parquet"
-    assert stored["reads"] == [{"path": "a b.h5", "kind": "cache", "digest": "abc123", "spec": {"task": "t"}}]
-    assert stored["seconds"] == {"mi": 1.235}
+    assert stored["reads"] == [{"path": "a b.h5", "kind": "cache", "digest": "abc123", "spec": {"n": 3}}]
+    assert stored["seconds"] == {"fit": 1.235}
     assert stored["git"] == revision()  # of the code, wherever one stands
     assert stored["rows"]["count"] == 5
     assert stored["versions"]["numpy"] == np.__version__
-    assert set(stored["machine"]) == {"system", "processor", "blas"}
+    assert stored["machine"]["blas"]
 
 
 def test_the_card_knows_the_revision_of_the_code(tmp_path, monkeypatch):
@@ -128,12 +129,12 @@ def test_the_card_knows_the_revision_of_the_code(tmp_path, monkeypatch):
 
 
 def test_two_files_of_one_stem_have_a_card_each_and_no_other_file_is_replaced(rows, tmp_path):
-    parquet, csv = (write_rows(rows, tmp_path / name, {}) for name in ("x.parquet", "x.csv"))
+    parquet, csv = (write_rows(rows, tmp_path / name, CARD) for name in ("x.parquet", "x.csv"))
     assert read_card(parquet)["rows"]["file"] == "x.parquet"
     assert read_card(csv)["rows"]["file"] == "x.csv"
     other = tmp_path / "study.parquet.json"
     other.write_text('{"title": "mine"}')
-    for attempt in (check_out, lambda path: write_rows(rows, path, {})):
+    for attempt in (check_out, lambda path: write_rows(rows, path, CARD)):
         with pytest.raises(UsageError, match="is not an evidence card, so it is not replaced"):
             attempt(tmp_path / "study.parquet")
     assert other.read_text() == '{"title": "mine"}'
@@ -150,7 +151,7 @@ def test_a_result_that_was_read_can_be_saved_again(rows, tmp_path):
 
 
 def test_a_card_of_other_rows_is_refused(rows, tmp_path):
-    path = write_rows(rows, tmp_path / "rows.parquet", {})
+    path = write_rows(rows, tmp_path / "rows.parquet", CARD)
     rows.iloc[:1].to_parquet(path)
     with pytest.raises(DataError, match="describes other rows"):
         read_card(path)
@@ -160,7 +161,7 @@ def test_a_card_of_other_rows_is_refused(rows, tmp_path):
 
 
 def test_a_failed_write_leaves_the_old_file(rows, tmp_path):
-    path = write_rows(rows, tmp_path / "rows.parquet", {})
+    path = write_rows(rows, tmp_path / "rows.parquet", CARD)
     before = path.read_bytes(), card_path(path).read_bytes()
     loop = {}
     loop["self"] = loop  # no JSON

@@ -200,23 +200,28 @@ def _section(
 def _card(source: Source) -> dict[str, Any]:
     """A card as the page shows it: whatever stands in the file, as text."""
     card = source.card
-    caches = card.get("caches")
-    caches = caches if isinstance(caches, list) else []
+    reads = card.get("reads") or card.get("caches")  # of version 0.1
+    recipe = card.get("recipe")
+    arguments = recipe.get("arguments") if isinstance(recipe, Mapping) else card.get("arguments")
     return {
         "file": str(source.path),
         "count": len(source.rows),
         "doubt": source.doubt,
-        "command": str(card.get("command") or ""),
+        "command": str(card.get("words") or card.get("command") or ""),
         "facts": [
             (name, ", ".join(f"{k} {v}" for k, v in _mapping(card.get(key)).items()) or str(card.get(key) or ""))
             for name, key in (
-                ("made", "created"), ("git revision", "git"), ("versions", "versions"), ("seeds", "seeds"),
-                ("seconds", "durations"),
+                ("made", "created"), ("git revision", "git"), ("versions", "versions"), ("machine", "machine"),
+                ("seeds", "seeds"), ("seconds", "seconds"), ("seconds", "durations"),
             )
             if card.get(key)
         ],
-        "caches": [(c.get("spec_id", ""), c.get("path", "")) for c in caches if isinstance(c, Mapping)],
-        "arguments": json.dumps(card["arguments"], indent=2, ensure_ascii=False) if card.get("arguments") else "",
+        "reads": [
+            (read.get("digest") or read.get("spec_id", ""), read.get("path", ""))
+            for read in (reads if isinstance(reads, list) else [])
+            if isinstance(read, Mapping)
+        ],
+        "arguments": json.dumps(arguments, indent=2, ensure_ascii=False) if arguments else "",
     }  # fmt: skip
 
 

@@ -70,7 +70,7 @@ def summaries(
 def trained_rows(rows: pd.DataFrame) -> pd.DataFrame:
     """The metrics of the weights that trainings ended with, on dev and test, one row a run and metric."""
     kept = rows[rows["kept"].fillna(value=False).astype(bool)]
-    kept = kept[~kept["metric"].isin(NOT_OF_INTEREST) & (kept["split"] != "train") & (kept["layer_name"] == "")]
+    kept = kept[~kept["metric"].isin(NOT_OF_INTEREST) & (kept["split"] != "train") & (kept["site"] == "")]
     own = kept["metric"].map(lambda name: not metric_called(name).derived).astype(bool)
     kept = kept[own]  # differences of regimes are in tables
     kept = kept[kept["trained_on"].isin(("",)) | (kept["trained_on"] == kept["task"])]  # else there is a matrix

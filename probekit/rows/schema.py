@@ -95,7 +95,6 @@ def make_rows(records: Iterable[Mapping[str, Any]] | pd.DataFrame) -> pd.DataFra
     if missing:
         raise DataError(f"rows lack the columns {', '.join(missing)}; there are {', '.join(map(str, rows.columns))}.")
     rows = _typed(rows, COLUMNS)
-    rows["layer_name"] = layer_labels(rows)
     if (upside_down := rows["ci_low"] > rows["ci_high"]).any():
         raise DataError(f"row {_first(upside_down)}: the interval is upside down (ci_low > ci_high).")
     return rows

@@ -11,6 +11,7 @@ from probekit.analyses.probe import probe_pair
 from probekit.analyses.vectors import pair_features
 from probekit.errors import CacheMismatch, UsageError
 from probekit.probes import ProbeOptions
+from probekit.rows import layer_labels
 from probekit.sites import choose_all, residual_stream
 
 QUICK = ProbeOptions(resamples=0, controls=0)
@@ -65,7 +66,7 @@ def layers_of(rows, name="accuracy"):
 
 def test_rows_of_two_caches():
     rows = layers_of(run(Memory("train"), Memory("dev", seed=1)))
-    assert rows["layer_name"].tolist() == ["", "0", "1", "final_norm"]
+    assert layer_labels(rows).tolist() == ["", "0", "1", "final_norm"]
     assert set(rows["task"]) == {"toy"}
     assert set(rows["split"]) == {"dev"}
     assert set(rows["model"]) == {"tiny"}
@@ -84,7 +85,7 @@ def test_inputs_and_controls_stand_beside_the_layers():
     assert rows["draw"].isin([0, 1]).sum() == (rows["target"] == "shuffled").sum() * 2 / 3
     assert gold.set_index("representation").loc["length", "value"] < 0.65  # all of one length
     assert found.ids[:2].tolist() == ["dev-0", "dev-1"]
-    last = rows[(rows["layer_name"] == "final_norm") & (rows["metric"] == "above-shuffled(accuracy)")]
+    last = rows[(rows["site"] == "final_norm") & (rows["metric"] == "above-shuffled(accuracy)")]
     assert last["ci_low"].iloc[0] > 0.2
 
 
@@ -101,9 +102,9 @@ def test_texts_that_train_holds_too():
 
 def test_layers_and_pooling_can_be_chosen():
     rows = layers_of(run(Memory("train"), Memory("dev", seed=1), layers=[1], pooling="first"))
-    assert rows["layer_name"].tolist() == ["", "1"]
+    assert layer_labels(rows).tolist() == ["", "1"]
     both = layers_of(run(Memory("train"), Memory("dev", seed=1), layers=["final_norm", -1]))
-    assert both["layer_name"].tolist() == ["", "1", "final_norm"]  # in the order of the model
+    assert layer_labels(both).tolist() == ["", "1", "final_norm"]  # in the order of the model
     assert rows["value"].iloc[1] == rows["value"].iloc[0]  # vectors of zeros
     with pytest.raises(UsageError, match="no layer 7"):
         run(Memory("train"), Memory("dev"), layers=[7])
@@ -155,7 +156,7 @@ def test_words():
     names = ("span-f1", "token-accuracy")
     rows, found = probe_pair(train, dev, names, options=ProbeOptions(resamples=20))
     assert set(rows["representation"]) == {"none", "word-type", "word-first"}
-    best = rows[(rows["layer_name"] == "final_norm") & (rows["target"] == "gold")].set_index("metric")
+    best = rows[(rows["site"] == "final_norm") & (rows["target"] == "gold")].set_index("metric")
     assert best.loc["token-accuracy", "value"] > 0.9
     assert best.loc["span-f1", "value"] > 0.8
     assert best.loc["selectivity(token-accuracy)", "value"] > 0.2  # vectors tell nothing of word types

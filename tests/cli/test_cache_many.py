@@ -90,8 +90,8 @@ def test_rows_of_every_step_from_two_patterns(run, capsys):
     assert rows.drop_duplicates(["checkpoint", "step"])[["checkpoint", "step"]].to_numpy().tolist() == [
         ["run", step] for step in STEPS
     ]
-    loss = rows[(rows["metric"] == "log-loss") & (rows["target"] == "gold")].groupby("layer_name")["value"].nunique()
-    assert loss[["0", "1", "2", "3"]].tolist() == [1, 1, 3, 3]
+    loss = rows[(rows["metric"] == "log-loss") & (rows["target"] == "gold")].groupby("layer")["value"].nunique()
+    assert loss[[0, 1, 2, 3]].tolist() == [1, 1, 3, 3]
     assert "tiny, run, step 100, mean" in capsys.readouterr().out
     assert main(["probe", pairs[0], "data_cache/*.dev.*step-0.*", *quick]) == 2
     assert "stands for 3 caches and" in capsys.readouterr().err

@@ -33,6 +33,7 @@ def caches(tiny_model, tmp_path_factory):
 
 
 def gold(rows, name):
+    rows = rows.assign(layer_name=layer_labels(rows))
     return rows[(rows["metric"] == name) & (rows["target"] == "gold")]
 
 
@@ -140,8 +141,8 @@ def test_words_of_a_token_cache(caches):
     assert rows["n"].iloc[0] == 400
     by_heart = rows[
         (rows["target"] == "control-task") & (rows["metric"] == "token-accuracy") & rows["draw"].isna()
-    ].set_index("layer_name")
-    assert by_heart.loc["0", "value"] > 0.9  # 32 dimensions tell its forty words apart
+    ].set_index("layer")
+    assert by_heart.loc[0, "value"] > 0.9  # 32 dimensions tell its forty words apart
     with pytest.raises(UsageError, match="no pooling to choose"):
         probe(*caches["cats"], pooling="mean")
 

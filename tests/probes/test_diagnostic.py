@@ -19,6 +19,7 @@ from probekit.probes.protocol.labels import Labels, Question
 from probekit.probes.protocol.options import Estimator, ProbeOptions
 from probekit.probes.solvers.logistic import CS
 from probekit.probes.solvers.ridge import ALPHAS
+from probekit.rows import layer_labels
 from probekit.statistics.folds import folds
 
 ABOUT = {"task": "toy", "split": "dev", "model": "toy", "representation": "mean"}
@@ -50,7 +51,8 @@ def arguments(x, y, x_dev, y_dev, *, kind="classification", names=("accuracy",),
 
 def run(*args, **more):
     args, more = arguments(*args, **more)
-    return layer_rows(*args, **more)
+    rows = layer_rows(*args, **more)
+    return rows.assign(layer_name=layer_labels(rows))
 
 
 def examples(*args, **more):

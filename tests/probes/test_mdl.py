@@ -12,7 +12,7 @@ from probekit.probes.codes.online import online_code
 from probekit.probes.codes.options import CodeOptions
 from probekit.probes.codes.variational import variational_code
 from probekit.probes.protocol.labels import Labels
-from probekit.rows import read_card, read_rows
+from probekit.rows import layer_labels, read_card, read_rows
 
 ABOUT = {"task": "toy", "split": "train", "model": "toy", "representation": "mean"}
 CS = (0.01, 1.0)
@@ -38,7 +38,7 @@ def test_rows_of_the_online_code():
     assert rows["metric"].unique().tolist() == [
         "codelength-bits", "bits-per-example", "compression", "portion-bits-per-example",
     ]  # fmt: skip
-    gold = rows[rows["target"] == "gold"].set_index(["layer_name", "metric"])["value"]
+    gold = rows.assign(layer=layer_labels(rows))[rows["target"] == "gold"].set_index(["layer", "metric"])["value"]
     assert gold["0", "compression"] == pytest.approx(1, abs=0.05)
     assert gold["1", "compression"].item() > 2  # measured 2.5
     noise = rows[(rows["target"] != "gold") & (rows["metric"] == "compression")]["value"]
@@ -112,7 +112,7 @@ def test_the_command(caches, tmp_path, call):
     assert "compression" in result.out
     assert "shuffled (max)" in result.out
     rows = read_rows(out)
-    assert rows["layer_name"].unique().tolist() == ["0", "3"]
+    assert layer_labels(rows).unique().tolist() == ["0", "3"]
     assert targets(rows) == ["gold", "shuffled 0", "shuffled 1"]
     assert set(rows["analysis"]) == {"mdl"}
     with ActivationCache(path) as cache:

@@ -5,8 +5,7 @@ import shutil
 
 import pandas as pd
 import pytest
-from builders import old_card
-from pages import SCRIPT, curve, domain, save, training
+from pages import SCRIPT, curve, domain, evidence, save, training
 
 from probekit.report import report as write_report
 
@@ -36,7 +35,7 @@ def report(tmp_path_factory):
     ]  # fmt: skip
     text = folder / "t.md"
     text.write_text("# Table\n\n| task | F1 |\n|---|--:|\n| a | 10 |\n| b | 9 |\n\n![x](http://example.com/x.png)\n")
-    path = save(rows, folder / "rows.parquet", old_card(f"probekit probe '{SCRIPT}'"))
+    path = save(rows, folder / "rows.parquet", evidence(f"probekit probe '{SCRIPT}'"))
     return write_report(path, out=folder / "page.html", text=[text])
 
 

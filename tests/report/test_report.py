@@ -9,8 +9,7 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
-from builders import old_card
-from pages import SCRIPT, cells, curve, domain, page, record, save, trained, training
+from pages import SCRIPT, cells, curve, domain, evidence, page, record, save, trained, training
 
 from probekit import plots
 from probekit.errors import DataError, UsageError
@@ -92,7 +91,7 @@ def test_training_and_domains(tmp_path):
 
 def test_data_stay_text(tmp_path):
     rows = [*curve([0.6, 0.9], task=SCRIPT, model='"><img src=x onerror=alert(1)>'), record(None, 1, task="{{ 7*7 }}")]
-    path = save(rows, tmp_path / "r.parquet", old_card(f"make {SCRIPT}"))
+    path = save(rows, tmp_path / "r.parquet", evidence(f"make {SCRIPT}"))
     text = tmp_path / "t.md"
     text.write_text(f"# {SCRIPT}\n\n![x](http://example.com/x.png) [y](javascript:alert(1)) <b>no</b>")
     html = report(path, out=tmp_path / "p.html", title=SCRIPT, text=[text]).read_text()
