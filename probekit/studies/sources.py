@@ -10,9 +10,8 @@ from typing import Any
 
 import xxhash
 
-from probekit.domains.corpora import corpus_files
+from probekit.domains.corpora import corpus_digest
 from probekit.errors import DataError, ProbekitError, UsageError
-from probekit.files import digest
 from probekit.models.find import resolve_model
 from probekit.models.identity import identify
 from probekit.studies.steps import Outside
@@ -116,7 +115,7 @@ class Sources:
     # corpora
 
     def corpus(self, name: str, place: str) -> Outside:
-        """A corpus as ``NAME=PLACE``, known by the digest of its files; of the hub by its name."""
+        """A corpus as ``NAME=PLACE``, known by the digest of what it holds."""
         path = place if place.startswith("hub:") else str((self.data_dir or Path()) / place)
         known = self._once(("corpus", path), lambda: _corpus_digest(path))
         return Outside(f"{name}={path}", f"{name}={known}")
@@ -136,10 +135,7 @@ def _model_size(where: str) -> ModelSize:
 
 
 def _corpus_digest(place: str) -> str:
-    if place.startswith("hub:"):
-        return place
     try:
-        top, found = corpus_files(place)
+        return corpus_digest(place)[0]
     except DataError as error:
         raise UsageError(f"{error} Say where it is: --set domains.0.corpora.NAME=PATH.") from None
-    return digest(found, top)

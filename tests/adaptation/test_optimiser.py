@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.nn.utils import clip_grad_norm_
 
+from probekit.adaptation.options import Hyperparameters
 from probekit.adaptation.training.optimiser import BertAdamW
 from probekit.adaptation.training.schedules import Schedule, build
 from probekit.errors import UsageError
@@ -25,7 +26,7 @@ def test_numbers_of_google_research(case):
     w, b, gamma = (torch.nn.Parameter(torch.from_numpy(recorded[name])) for name in ("W0", "b0", "gamma0"))
     optimizer = BertAdamW([{"params": [w], "weight_decay": 0.01}, {"params": [b, gamma], "weight_decay": 0.0}], lr=0.05)
     warmup = {"warm2_of_20": 0.1, "nowarm_20": 0.0, "warm10pct_of_13": 0.1}[case]
-    scheduler, _ = build(optimizer, [], schedule=Schedule.BERT, epochs=1, steps_per_epoch=steps, warmup=warmup)
+    scheduler, _ = build(optimizer, [], Hyperparameters(schedule=Schedule.BERT, epochs=1, warmup=warmup), steps)
     for t in range(steps):
         x, y = (torch.from_numpy(recorded[name][t]) for name in "XY")
         optimizer.zero_grad()

@@ -6,9 +6,9 @@ import pytest
 
 from probekit.errors import DataError
 from probekit.files import write
-from probekit.provenance.remake import data_digest
-from probekit.studies.file import Study
-from probekit.studies.plan import _Plan
+from probekit.provenance.remake import Place
+from probekit.provenance.remake import Sources as Known
+from probekit.studies.sources import Sources
 from probekit.tasks import load_task, task_folders
 from probekit.tasks.folders import plain
 
@@ -17,8 +17,7 @@ COLA = "gj04\t1\t\tThey rode home.\ngj04\t0\t*\tThey rides home.\n"
 
 def folder_of(task: str, data_dir, **named: str):
     """As a study finds it."""
-    study = Study(title="x", models={"m": "m"}, data=named)
-    return _Plan(study, data_dir)._folder(task)
+    return Sources(data_dir, named, {"m": "m"}).folder(task)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +55,8 @@ def test_all_three_find_the_same_files(tmp_path, name):
     (tmp_path / "mrpc").mkdir()
     loaded = load_task("cola", tmp_path).split("dev").digest()
     assert load_task("cola", folder_of("cola", tmp_path)).split("dev").digest() == loaded
-    found = {data_digest("cola", folder, "dev", 2) for folder in task_folders("cola", tmp_path)} - {None}
+    known = Known()
+    found = {known._data_digest(Place("cola", folder), "dev", 2) for folder in task_folders("cola", tmp_path)} - {None}
     assert len(found) == 1
 
 
