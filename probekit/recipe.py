@@ -226,7 +226,7 @@ class Recipe:
     def identity(self, reads: Iterable[str] = ()) -> str:
         """xxh3 of what determines the numbers: function, arguments and digests of what is read.
 
-        Where things are written and how many threads work is no part of it.
+        Where things are written, and how the work is done (threads, workers, device), is no part of it.
         """
         import xxhash
 
@@ -342,16 +342,8 @@ def parameters(name: str) -> Mapping[str, inspect.Parameter]:
 
 
 def is_numeric(known: Mapping[str, inspect.Parameter], name: str) -> bool:
-    """Whether an argument has a part in the numbers; fields of options say so in their metadata."""
-    return name in known and name not in (
-        "threads",
-        "jobs",
-        "workers",
-        "device",
-        "overwrite",
-        "report_to",
-        "model_name",
-    )
+    """Whether an argument has a part in the rows: all have but those that say how the work is done."""
+    return name in known and name not in ("threads", "jobs", "workers", "device", "overwrite", "report_to")
 
 
 def hints(name: str) -> dict[str, Any]:

@@ -87,6 +87,7 @@ def make_app(words: Sequence[str] = ()) -> App:
             app.command(getattr(import_module(module), attribute), name=name)
         else:
             app.command(command.place, name=name, help=command.help, group=command.group)
+    app.register_install_completion_command()
     return app
 
 

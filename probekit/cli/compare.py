@@ -56,7 +56,7 @@ def compare(
     head, same = rows.iloc[0], rows["against"].nunique() == 1
     what = head["against"] if same else "what stands beside it"
     title = f"{head['task']} {head['split']}, {metric(head['metric']).of} minus {what}, {head['n']:,} examples"
-    _show(rows, title, by="layer", more=("p", "p_adjusted") if same else ("against", "p", "p_adjusted"))
+    _show(rows, title, options.level, by="layer", more=("p", "p_adjusted") if same else ("against", "p", "p_adjusted"))
     saved(result)
 
 
@@ -85,11 +85,11 @@ def summary(
     import probekit
 
     result = probekit.summary(first, *more, options=options, out=out)
-    _show(result.rows, "Layers", by="metric")
+    _show(result.rows, "Layers", options.level, by="metric")
     saved(result)
 
 
-def _show(rows: pd.DataFrame, title: str, *, by: str, more: tuple[str, ...] = ()) -> None:
+def _show(rows: pd.DataFrame, title: str, level: float, *, by: str, more: tuple[str, ...] = ()) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.markup import escape
     from rich.table import Table
@@ -99,7 +99,7 @@ def _show(rows: pd.DataFrame, title: str, *, by: str, more: tuple[str, ...] = ()
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in ("curve", by, "value"):
         table.add_column(name, justify="left" if name == "curve" else "right")
-    table.add_column("95 % interval", justify="center", style="dim")
+    table.add_column(f"{100 * level:g} % interval", justify="center", style="dim")
     for name in more:
         table.add_column(name.replace("_", " "), justify="right")
     for row in rows.assign(layer=layer_labels(rows)).to_dict("records"):

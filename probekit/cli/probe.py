@@ -74,7 +74,7 @@ def probe(
     with bar() as progress:
         result = probekit.probe(*paths, metrics=metrics, vectors=vectors, options=options, out=out, progress=progress)
     for curve in curves(result.rows):
-        _show(curve)
+        _show(curve, options.level)
     saved(result)
 
 
@@ -95,7 +95,7 @@ def curves(rows: pd.DataFrame) -> list[pd.DataFrame]:
     return [part for _, part in told]
 
 
-def _show(rows: pd.DataFrame) -> None:
+def _show(rows: pd.DataFrame, level: float) -> None:
     """A table by layer on standard output: gold labels with intervals, and beside them what noise reaches."""
     from rich.box import SIMPLE_HEAD
     from rich.markup import escape
@@ -113,7 +113,7 @@ def _show(rows: pd.DataFrame) -> None:
     for name in names:
         table.add_column(name, justify="right")
         if name == names[0]:
-            table.add_column("95 % interval", justify="center", style="dim", no_wrap=True)
+            table.add_column(f"{100 * level:g} % interval", justify="center", style="dim", no_wrap=True)
             for control in controls:
                 table.add_column(control, justify="right", style="dim")
     table.add_column("penalty", justify="right")

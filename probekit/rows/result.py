@@ -1,4 +1,4 @@
-"""What an analysis returns: its rows, what was said of each example, and the recipe that makes them again.
+"""What an analysis returns: its rows, the predictions for each example, and the recipe that makes them again.
 
 ::
 
@@ -41,7 +41,7 @@ PLOTS = {
     "domains": "probekit.plots:domain_matrix",
     "transfer": "probekit.plots:transfer_matrix",
 }
-"""How each analysis is drawn on one Axes. This room knows neither plots nor statistics: names are looked up on use."""
+"""How each analysis is drawn on one Axes. This package imports neither plots nor statistics: names are looked up late."""
 SHOWN = ("task", "split", "model", "checkpoint", "step", "regime", "head", "variant", "representation", "estimator")
 CURVE = (*SHOWN, "analysis", "trained_on", "target", "metric", "seed")
 EXAMPLES = ".examples.parquet"
@@ -49,22 +49,22 @@ EXAMPLES = ".examples.parquet"
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """Rows, what was said of each example, and where they come from.
+    """Rows, the predictions for each example, and where they come from.
 
     Attributes
     ----------
     rows : DataFrame
         One measured number a row; see :data:`probekit.rows.COLUMNS`.
     predictions : tuple of Predictions
-        What was said of each example, one table for each task and split; () where there is nothing to say.
+        The predictions for each example, one table for each task and split; () if there are none.
     recipe : Recipe or None
-        What makes it again; None of rows that were made otherwise.
+        What makes it again; None for rows that no public function made.
     reads : tuple of Read
         What it was made of, with digests.
     seconds : mapping
         How long it took, by stage.
     card : mapping
-        The evidence card of the file that it was read from; {} of one that was not.
+        The evidence card of the file that it was read from; {} if it was not read from a file.
     path : Path or None
         Where it is saved.
     """
@@ -78,7 +78,7 @@ class Result:
     path: Path | None = None
 
     def save(self, path: str | Path) -> Result:
-        """Write the rows, their evidence card beside them, and what was said of each example.
+        """Write the rows, their evidence card beside them, and the predictions for each example.
 
         Parameters
         ----------
@@ -122,7 +122,7 @@ class Result:
     def best(self) -> pd.DataFrame:
         """The best layer of each curve, one row a curve.
 
-        The best of several layers looks better than it is, and may not differ from others: ``compare("best")`` tells.
+        The best of several layers looks better than it is, and may not differ from others: ``compare("best")`` tests it.
         """
         rows = self.rows[self.rows["layer"].notna() & self.rows["value"].notna()]
         gold = rows[(rows["target"] == "gold") & rows["draw"].isna()]
@@ -133,7 +133,7 @@ class Result:
                 found.append(curve.iloc[[own.best(curve["value"].to_numpy(dtype=float))]])
         import pandas as pd
 
-        return pd.concat(found, ignore_index=True) if found else gold
+        return pd.concat(found, ignore_index=True) if found else gold.iloc[:0]
 
     def summary(self, **options: Any) -> Result:
         """Layer curves in a few numbers, with intervals: see :func:`probekit.summary`."""
@@ -178,17 +178,18 @@ class Result:
 
     @property
     def title(self) -> str:
-        """What it is of, in a line."""
+        """A line that says what it is of."""
         if self.rows.empty:
             return "no rows"
-        head = self.rows.iloc[0]
+        layered = self.rows[self.rows["site"] != ""]
+        head = (layered if len(layered) else self.rows).iloc[0]
         told = [c for c in ("task", "split") if self.rows[c].nunique() == 1]
         what = " ".join(str(head[c]) for c in told) or f"{self.rows['task'].nunique()} tasks"
         models = self.rows["model"].nunique()
         return f"{head['analysis'] or 'rows'}: {what}, {called(head) if models == 1 else f'{models} models'}"
 
     def __repr__(self) -> str:
-        said = f", {len(self.predictions[0].ids):,} examples" if self.predictions else ""
+        said = f", {sum(len(one.ids) for one in self.predictions):,} examples" if self.predictions else ""
         return f"<Result {self.title}; {len(self.rows):,} rows{said}>"
 
     def _repr_html_(self) -> str:

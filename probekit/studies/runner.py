@@ -1,4 +1,4 @@
-"""The steps of a study, done: what is missing, in the order of their needs, where a pool puts them."""
+"""Run the missing steps of a study, in the order of their needs, in a pool of workers."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class _Run:
             ended = future.result()
         except OSError as error:  # a full disk, say
             return [self._end(Outcome(step, "failed", message=str(error)))]
-        except Exception as error:  # the process died, or never began; on a cluster of many kinds
+        except Exception as error:  # the process died, or never began: a cluster raises any of several errors
             if isinstance(error, BrokenProcessPool):
                 self.executor = None
                 self.workers.close()
@@ -146,7 +146,7 @@ class _Run:
                 self.ready.append(name)
                 return []
             self.died.discard(name)
-            why = f"its process died twice, perhaps for lack of memory ({error})"
+            why = f"its process died twice, perhaps for lack of memory ({type(error).__name__}: {error})"
             return [self._end(Outcome(step, "failed", message=why))]
         self.died.discard(name)
         missing = [path for path in step.leaves if not (self.out / path).exists()]

@@ -40,7 +40,7 @@ def perform(recipe: Recipe, log: str, more: Mapping[str, Any]) -> Ended:
     recipe : Recipe
         What is run.
     log : str
-        The file that is told what is logged and warned of, and why it failed.
+        The log file: messages, warnings, and the reason of a failure.
     more : mapping
         Further arguments, such as the worker's own ``device``.
     """
@@ -48,13 +48,13 @@ def perform(recipe: Recipe, log: str, more: Mapping[str, Any]) -> Ended:
     path = Path(log)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8") as stream, _logged(stream):
-        error = _failure(recipe, more, stream)
+        error = _run_and_explain(recipe, more, stream)
         if error:
             stream.write(f"{error}\n")
     return Ended(monotonic() - began, error.removeprefix("probekit: "))
 
 
-def _failure(recipe: Recipe, more: Mapping[str, Any], stream: Any) -> str:
+def _run_and_explain(recipe: Recipe, more: Mapping[str, Any], stream: Any) -> str:
     """Run a recipe; why it failed, as the command line says it, or ""."""
     try:
         made = recipe.run(**more)
