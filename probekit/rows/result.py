@@ -41,7 +41,7 @@ PLOTS = {
     "domains": "probekit.plots:domain_matrix",
     "transfer": "probekit.plots:transfer_matrix",
 }
-"""How each analysis is drawn on one Axes. This package imports neither plots nor statistics: names are looked up late."""
+"""How each analysis is drawn on one Axes. Nothing here imports plots or statistics: names are looked up late."""
 SHOWN = ("task", "split", "model", "checkpoint", "step", "regime", "head", "variant", "representation", "estimator")
 CURVE = (*SHOWN, "analysis", "trained_on", "target", "metric", "seed")
 EXAMPLES = ".examples.parquet"
@@ -122,7 +122,7 @@ class Result:
     def best(self) -> pd.DataFrame:
         """The best layer of each curve, one row a curve.
 
-        The best of several layers looks better than it is, and may not differ from others: ``compare("best")`` tests it.
+        The best of several layers looks better than it is and may not differ: ``compare("best")`` tests it.
         """
         rows = self.rows[self.rows["layer"].notna() & self.rows["value"].notna()]
         gold = rows[(rows["target"] == "gold") & rows["draw"].isna()]
