@@ -468,7 +468,9 @@ def typed(name: str, key: str, value: Any) -> Any:
     try:
         return _adapters(name)[key].validate_python(value)
     except ValidationError as error:
-        raise UsageError(f"{name}: {key} is {value!r}; {error.errors()[0]['msg']}.") from None
+        shown = repr(value)
+        shown = shown if len(shown) <= 100 else f"{shown[:100]} …"
+        raise UsageError(f"{name}: {key} is {shown}; {error.errors()[0]['msg']}.") from None
 
 
 def _object_in(value: Json) -> str | None:

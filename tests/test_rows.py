@@ -205,3 +205,13 @@ def test_where_nothing_can_be_written_is_said_before_the_work(tmp_path):
         (tmp_path / "new" / "file").touch()
         with pytest.raises(UsageError, match=word):
             check_out(tmp_path / path)
+
+
+def test_a_file_that_is_none_of_ours_is_left_alone(rows, tmp_path):
+    for name in ("mine.parquet", "mine.csv"):
+        (tmp_path / name).write_text("notes of mine")
+        with pytest.raises(UsageError, match="is not a file of rows, so it is not replaced"):
+            write_rows(rows, tmp_path / name, CARD)
+        with pytest.raises(UsageError, match="is not a file of rows"):
+            check_out(tmp_path / name)
+        assert (tmp_path / name).read_text() == "notes of mine"

@@ -123,7 +123,7 @@ def _predictions(given: Evaluated) -> tuple[tuple[Predictions, ...], list[Read]]
             f"{'the result' if result.path is None else result.path} says nothing of single examples; what can be "
             "compared is that of probekit.probe, and the examples of a training (RUN/dev.examples.parquet)."
         )
-    if result.path is None:
+    if result.file() is None:
         return result.predictions, list(result.reads)
     files = [f for f in result.prediction_files() if f.is_file()]
     return result.predictions, [Read(str(f), "predictions", digest_of_content(f)) for f in files]

@@ -51,7 +51,7 @@ def _run(words: Sequence[str]) -> int:
     except CycloptsError as error:
         known = words[0] in COMMANDS
         hint = f" See probekit {words[0]} --help." if known else ""
-        return _fail(f"{str(error).rstrip('.?')}.{hint}")
+        return _fail(f"{str(error).rstrip('., ?')}.{hint}")
 
 
 def _log(*, verbose: bool) -> None:

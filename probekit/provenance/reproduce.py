@@ -222,6 +222,8 @@ def _with_caches(plan: Plan, sources: Sources) -> Recipe:
     def here(value: Any) -> Any:
         if isinstance(value, list):
             return [here(v) for v in value]
+        if isinstance(value, dict):  # a nested recipe
+            return {key: here(v) for key, v in value.items()}
         return places.get(value, value) if isinstance(value, str) else value
 
     return replace(plan.recipe, arguments={key: here(value) for key, value in plan.recipe.arguments.items()})

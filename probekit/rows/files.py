@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from probekit.errors import DataError, UsageError
-from probekit.files import digest_of_content, whole
+from probekit.files import check_ours, digest_of_content, whole
 from probekit.rows.card import card_path, check_card
 from probekit.rows.schema import NEEDED, TEXT, make_rows
 from probekit.rows.upgrade import is_old, upgrade
@@ -26,7 +26,7 @@ def check_out(path: Path | None) -> None:
         return
     if path.suffix not in (".parquet", ".csv"):
         raise UsageError(f"rows are written as .parquet or .csv, not {path.name!r}.")
-    check_card(path)
+    _check_ours(path)
     if path.is_dir():
         raise UsageError(f"{path} is a folder; name a file, such as {path / 'rows.parquet'}.")
     try:
@@ -35,6 +35,25 @@ def check_out(path: Path | None) -> None:
             pass
     except OSError as error:
         raise UsageError(f"nothing can be written in {path.parent} ({error.strerror}).") from None
+
+
+def _is_rows(path: Path) -> bool:
+    """Whether a file holds rows, of any version; an empty one may become rows."""
+    if not path.stat().st_size:
+        return True
+    if path.suffix == ".parquet":
+        from pyarrow.parquet import read_schema
+
+        return set(NEEDED) <= set(read_schema(path).names)
+    with path.open(encoding="utf-8") as stream:
+        return set(NEEDED) <= set(stream.readline().strip().split(","))
+
+
+def _check_ours(path: Path) -> None:
+    """Raise UsageError where something that is not ours stands in the place of rows or of their card."""
+    check_card(path)
+    if path.is_file():
+        check_ours(path, _is_rows, "a file of rows", "give the rows another name")
 
 
 def write_rows(rows: pd.DataFrame, path: str | Path, card: Mapping[str, Any]) -> Path:
@@ -58,7 +77,7 @@ def write_rows(rows: pd.DataFrame, path: str | Path, card: Mapping[str, Any]) ->
     writer = writers.get(path.suffix)
     if writer is None:
         raise UsageError(f"rows are written as .parquet or .csv, not {path.suffix!r} ({path}).")
-    check_card(path)
+    _check_ours(path)
     with whole(card_path(path)) as new_card, whole(path) as new:
         writer(new)
         held = {"file": path.name, "count": len(rows), "xxh3_128": digest_of_content(new)}

@@ -21,7 +21,7 @@ from probekit.errors import DataError, UsageError
 from probekit.metrics import metric as metric_called
 from probekit.recipe import FUNCTIONS, Read, Recipe
 from probekit.rows.card import make_card, read_card
-from probekit.rows.files import read_rows, write_rows
+from probekit.rows.files import check_out, read_rows, write_rows
 from probekit.rows.schema import called, layer_labels, make_rows
 
 if TYPE_CHECKING:
@@ -97,6 +97,7 @@ class Result:
             For another suffix, or a file that is not ours in the card's place.
         """
         path = Path(path)
+        check_out(path)
         recipe = self.recipe
         if recipe and FUNCTIONS[recipe.function].rows and not FUNCTIONS[recipe.function].inside:
             recipe = replace(recipe, leaves={**recipe.leaves, FUNCTIONS[recipe.function].rows: str(path)})
@@ -104,14 +105,14 @@ class Result:
         write_rows(self.rows, path, card)
         for one, to in zip(self.predictions, self.prediction_paths(path), strict=True):
             one.write(to)
-        return replace(self, recipe=recipe, card=card, path=path)
+        return replace(self, recipe=recipe, card=read_card(path), path=path)
 
     def prediction_paths(self, path: Path) -> list[Path]:
         """Where what was said of each example goes, beside rows at ``path``."""
         if len(self.predictions) < 2:
-            return [path.with_name(f"{path.stem}{EXAMPLES}") for _ in self.predictions]
+            return [path.with_name(f"{_stem(path)}{EXAMPLES}") for _ in self.predictions]
         names = [f"{Path(one.task).stem.replace(':', '-')}-{one.split}" for one in self.predictions]
-        return [path.with_name(f"{path.stem}.{name}{EXAMPLES}") for name in names]
+        return [path.with_name(f"{_stem(path)}.{name}{EXAMPLES}") for name in names]
 
     def prediction_files(self) -> list[Path]:
         """The files of what was said of each example; [] of a result that is not saved."""
@@ -163,10 +164,19 @@ class Result:
             )
         return _called(PLOTS[kinds.pop()])(self.rows, ax=ax, **options)
 
+    def file(self) -> Path | None:
+        """Where it is saved; None where it is not, or where something else was written there since."""
+        if self.path is None or not self.card:
+            return self.path
+        try:
+            return self.path if read_card(self.path).get("rows") == self.card.get("rows") else None
+        except (DataError, OSError):
+            return None
+
     def __recipe__(self) -> Any:
         """As an argument of another recipe: its file, or else how it is made."""
-        if self.path is not None:
-            return str(self.path)
+        if (path := self.file()) is not None:
+            return str(path)
         return {"object": "probekit.Result"} if self.recipe is None else {"recipe": self.recipe.to_json()}
 
     @classmethod
@@ -231,7 +241,9 @@ def read(path: str | Path) -> Result:
         rows = one.fits.assign(metric=one.metrics[0], value=float("nan"))
         return Result(make_rows(rows), (one,), path=path)
     rows = read_rows(path)
-    found = sorted(p for p in path.parent.glob(f"{_glob(path.stem)}*{EXAMPLES}") if _belongs(p, path))
+    found = _examples(path, _stem(path))
+    if not found and not path.with_suffix(".parquet").exists():
+        found = _examples(path, path.stem)  # as version 0.1 named those of a .csv
     try:
         card = read_card(path)
     except DataError:
@@ -250,13 +262,18 @@ def read(path: str | Path) -> Result:
     return Result(rows, said, recipe, reads, dict(card.get("seconds", {})), card, path)
 
 
-def _glob(text: str) -> str:
+def _stem(rows: Path) -> str:
+    """How the names of the files of predictions begin: X of X.parquet, X.csv of X.csv, so that the two share none."""
+    return rows.stem if rows.suffix == ".parquet" else rows.name
+
+
+def _examples(rows: Path, stem: str) -> list[Path]:
+    """The files of predictions that belong to these rows, not to a file whose name begins alike."""
     from glob import escape as literal
 
-    return literal(text)
+    def belongs(examples: Path) -> bool:
+        middle = examples.name.removeprefix(stem).removesuffix(EXAMPLES)
+        other = middle == ".csv" or middle.startswith(".csv.") or rows.with_name(f"{stem}{middle}.parquet").exists()
+        return not middle or (middle.startswith(".") and not other)
 
-
-def _belongs(examples: Path, rows: Path) -> bool:
-    """Whether examples are of these rows, not of a file whose name begins alike."""
-    middle = examples.name.removeprefix(rows.stem).removesuffix(EXAMPLES)
-    return not middle or (middle.startswith(".") and not rows.with_name(f"{rows.stem}{middle}.parquet").exists())
+    return sorted(p for p in rows.parent.glob(f"{literal(stem)}*{EXAMPLES}") if belongs(p))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probekit.errors import DataError, UsageError
-from probekit.files import whole
+from probekit.files import check_ours, whole
 from probekit.rows import make_fits
 from probekit.rows.upgrade import upgrade_fits
 
@@ -137,6 +137,7 @@ class Predictions:
         path = Path(path)
         if path.suffix != ".parquet":
             raise UsageError(f"evaluated examples are written as .parquet, not {path.suffix!r} ({path}).")
+        check_ours(path, _is_examples, "a file of evaluated examples", "give the rows another name")
         schema = _long(self, 0, 1).schema.with_metadata({KEY: json.dumps(_about(self)).encode()})
         how: dict[str, Any] = {
             "compression": "zstd",
@@ -191,6 +192,12 @@ class Predictions:
             tuple(about["label_names"]),
             whole.get("prior_loss"),
         )
+
+
+def _is_examples(path: Path) -> bool:
+    from pyarrow.parquet import read_schema
+
+    return KEY in (read_schema(path).metadata or {})
 
 
 def join(*evaluated: Predictions) -> Predictions:

@@ -16,7 +16,7 @@ from probekit.analyses.probe import probe
 from probekit.cli import main
 from probekit.errors import CacheMismatch, UsageError
 from probekit.recipe import Recipe
-from probekit.rows import layer_labels, read_card, read_rows
+from probekit.rows import layer_labels, read, read_card, read_rows
 from probekit.statistics.predictions import Predictions
 
 
@@ -221,3 +221,23 @@ def test_script_command_and_another_process_leave_the_same_card(caches, tmp_path
         text = json.dumps({k: v for k, v in card.items() if k not in OWN})
         cards.append(text.replace(f"{name}.parquet", "FILE"))
     assert cards[0] == cards[1] == cards[2]
+
+
+def test_predictions_belong_to_their_rows_alone(caches, tmp_path):
+    few = probe(*caches["bert"], layers=[0], controls=0).save(tmp_path / "x.csv")
+    many = probe(*caches["bert"], layers=[0, 1], controls=2).save(tmp_path / "x.parquet")
+    assert len(read(few.path).predictions[0]) == len(few.predictions[0])
+    assert len(read(many.path).predictions[0]) == len(many.predictions[0])
+    other = tmp_path / "mine.examples.parquet"
+    other.write_text("notes of mine")
+    with pytest.raises(UsageError, match="is not a file of evaluated examples"):
+        many.save(tmp_path / "mine.parquet")
+    assert other.read_text() == "notes of mine"
+
+
+def test_what_was_overwritten_since_is_told_by_its_recipe(caches, tmp_path):
+    first = probe(*caches["bert"], layers=[0, 1], controls=2, out=tmp_path / "x.parquet")
+    assert first.compare("shuffled").recipe.arguments["first"] == str(tmp_path / "x.parquet")
+    probe(*caches["bert"], layers=[0], controls=0, out=tmp_path / "x.parquet")
+    told = first.compare("shuffled").recipe.arguments["first"]
+    assert told["recipe"]["arguments"]["controls"] == 2
