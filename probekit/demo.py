@@ -8,7 +8,8 @@ from time import monotonic
 
 from probekit.errors import ModelError
 from probekit.files import DATA_CACHE, FIGURES
-from probekit.recipe import callable_package, current, public
+from probekit.public import public
+from probekit.recipe import callable_package, current
 from probekit.rows import Result
 from probekit.runtime import Progress, no_progress
 

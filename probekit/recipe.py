@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
-import re
 import shlex
 import sys
 import typing
@@ -22,16 +21,15 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import lru_cache, wraps
+from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from time import monotonic
 from types import ModuleType, SimpleNamespace, UnionType
 from typing import Any
 
 from probekit.errors import UsageError, did_you_mean
 
-__all__ = ["FUNCTIONS", "Function", "Read", "Recipe", "as_json", "callable_package", "current", "option", "public"]
+__all__ = ["FUNCTIONS", "Function", "Read", "Recipe", "as_json", "callable_package", "current", "making", "option"]
 
 Json = Any
 """None, a bool, a number, a string, or lists and string-keyed dicts of these."""
@@ -109,6 +107,16 @@ _CURRENT: ContextVar[Recipe | None] = ContextVar("recipe", default=None)
 def current() -> Recipe | None:
     """The recipe of the public function that is at work; of the outermost where one calls another."""
     return _CURRENT.get()
+
+
+@contextmanager
+def making(recipe: Recipe) -> Iterator[None]:
+    """Let :func:`current` be this recipe within."""
+    token = _CURRENT.set(_CURRENT.get() or recipe)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -495,163 +503,3 @@ def _inner(told: Json) -> Recipe:
     if kind.rows != "out" or kind.inside or kind.always:
         raise UsageError(f"{inner.function} gives no result that another function could take.")
     return dataclasses.replace(inner, leaves={})
-
-
-@contextmanager
-def _making(recipe: Recipe) -> Iterator[None]:
-    token = _CURRENT.set(_CURRENT.get() or recipe)
-    try:
-        yield
-    finally:
-        _CURRENT.reset(token)
-
-
-def public(name: str | None = None, /, **options: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make a function public: its options may be given one by one, and what it returns knows its recipe.
-
-    ::
-
-        @public(options=ProbeOptions)
-        def probe(*caches, options, progress=no_progress) -> Result: ...
-
-        probe("a.h5", "b.h5", folds=3, out="rows.parquet")      # or options=ProbeOptions(folds=3)
-
-    Parameters
-    ----------
-    name : str, optional
-        In :data:`FUNCTIONS`; the function's own for None.
-    **options : type
-        By parameter of the function, the frozen dataclass that its fields are taken from.
-
-    Notes
-    -----
-    A function that returns a :class:`probekit.rows.Result` and has no parameter ``out`` is given one: the result is
-    saved there.
-    """
-
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        called = name or function.__name__
-        own = inspect.signature(function)
-        saves = "out" not in own.parameters and FUNCTIONS[called].rows == "out"
-        flat = _flat(own, options, saves=saves)
-
-        @wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            given = _spread(kwargs, options)
-            _check_names(called, given, flat)
-            bound = flat.bind(*args, **given)
-            bound.apply_defaults()
-            told = dict(bound.arguments)
-            groups = {part: kind(**{k: told[k] for k in _fields(kind)}) for part, kind in options.items()}
-            told |= {k: getattr(groups[part], k) for part, kind in options.items() for k in _fields(kind)}
-            recipe = Recipe.of(called, told)
-            out = told.get("out") if saves else None
-            if saves:
-                from probekit.rows.files import check_out
-
-                check_out(None if out is None else Path(out))
-            began = monotonic()
-            taken = {k for kind in options.values() for k in _fields(kind)} | ({"out"} if saves else set())
-            passed = {k: v for k, v in bound.arguments.items() if k not in taken}
-            positional, keyword = _split(own, passed)
-            with _making(recipe):
-                result = function(*positional, **keyword, **groups)
-            return _finish(result, recipe, out, monotonic() - began)
-
-        call.__signature__ = flat  # type: ignore[attr-defined]
-        call.__doc__ = _documented(function.__doc__ or "", flat, options)
-        call.options = options  # type: ignore[attr-defined]
-        return call
-
-    return decorate
-
-
-def _documented(doc: str, flat: inspect.Signature, options: Mapping[str, type]) -> str:
-    """A numpydoc docstring in which each option stands among the parameters, with the words of its declaration."""
-    lines = inspect.cleandoc(doc).split("\n")
-    if "Parameters" not in lines:
-        return doc
-    start = lines.index("Parameters") + 2
-    heads = [i for i in range(start, len(lines) - 1) if re.fullmatch("-{4,}", lines[i + 1])]
-    end = heads[0] if heads else len(lines)
-    entries: list[list[str]] = []
-    for line in lines[start:end]:
-        if line and not line.startswith(" "):
-            entries.append([line])
-        elif line:
-            entries[-1].append(line)
-    entries = [entry for entry in entries if entry[0].partition(" :")[0] not in options]
-    for kind in options.values():
-        entries += [_entry(f, flat.parameters[f.name]) for f in dataclasses.fields(kind)]
-    if "out" in flat.parameters and not any(entry[0].startswith("out") for entry in entries):
-        entries.append(["out : path, optional", "    Where the result is saved: ``ROWS.parquet`` or ``ROWS.csv``."])
-    order = {name: i for i, name in enumerate(flat.parameters)}
-    entries.sort(key=lambda entry: order.get(re.split(r"[ ,]", entry[0].lstrip("*"))[0], len(order)))
-    told = [line for entry in entries for line in entry]
-    return "\n".join([*lines[:start], *told, *([""] if heads else []), *lines[end:]])
-
-
-def _entry(f: dataclasses.Field[Any], p: inspect.Parameter) -> list[str]:
-    """An option in numpydoc's form."""
-    kind = str(f.type).removesuffix(" | None")
-    default = "optional" if p.default is None else "" if p.default is p.empty else f"default {as_json(p.default)!r}"
-    return [f"{f.name} : {', '.join(filter(None, (kind, default)))}", f"    {f.metadata.get('help', '')}"]
-
-
-def _fields(kind: type) -> list[str]:
-    return [f.name for f in dataclasses.fields(kind)]
-
-
-def _flat(own: inspect.Signature, options: Mapping[str, type], *, saves: bool) -> inspect.Signature:
-    """The function's parameters, with the fields of its options in their place."""
-    P = inspect.Parameter
-    found = [p for p in own.parameters.values() if p.name not in options and p.kind is not P.VAR_KEYWORD]
-    for kind in options.values():
-        for f in dataclasses.fields(kind):
-            default = f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
-            default = P.empty if default is dataclasses.MISSING else default
-            found.append(P(f.name, P.KEYWORD_ONLY, default=default, annotation=f.type))
-    if saves:
-        found.append(P("out", P.KEYWORD_ONLY, default=None, annotation="str | Path | None"))
-    return own.replace(parameters=sorted(found, key=lambda p: p.kind))
-
-
-def _spread(kwargs: Mapping[str, Any], options: Mapping[str, type]) -> dict[str, Any]:
-    """Keyword arguments in which ``options=ProbeOptions(…)`` stands for its fields."""
-    given: dict[str, Any] = {}
-    for key, value in kwargs.items():
-        if key in options and isinstance(value, options[key]):
-            given |= {k: getattr(value, k) for k in _fields(options[key])}
-        else:
-            given[key] = value
-    return given
-
-
-def _check_names(called: str, given: Mapping[str, Any], flat: inspect.Signature) -> None:
-    for name in given:
-        if name not in flat.parameters:
-            raise UsageError(f"{called} takes no {name!r}; {did_you_mean(name, flat.parameters, most=2)}")
-
-
-def _split(own: inspect.Signature, passed: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Positional and keyword arguments of the function itself."""
-    positional: list[Any] = []
-    keyword: dict[str, Any] = {}
-    for key, value in passed.items():
-        kind = own.parameters[key].kind
-        if kind is inspect.Parameter.VAR_POSITIONAL:
-            positional += value
-        elif kind is inspect.Parameter.KEYWORD_ONLY:
-            keyword[key] = value
-        else:
-            positional.append(value)
-    return positional, keyword
-
-
-def _finish(result: Any, recipe: Recipe, out: Any, seconds: float) -> Any:
-    from probekit.rows.result import Result
-
-    if not isinstance(result, Result):
-        return result
-    result = dataclasses.replace(result, recipe=recipe, seconds={recipe.function: seconds, **result.seconds})
-    return result if out is None else result.save(out)

@@ -13,7 +13,9 @@ import probekit
 
 ROOT = Path(probekit.__file__).parent
 RANK = {
-    **dict.fromkeys(("display", "errors", "files", "metrics", "recipe", "rows", "runtime", "sites", "toml"), 0),
+    **dict.fromkeys(
+        ("display", "errors", "files", "metrics", "public", "recipe", "rows", "runtime", "sites", "toml"), 0
+    ),
     **dict.fromkeys(("tasks", "models", "statistics"), 1),
     "activations": 2,
     "probes": 3,

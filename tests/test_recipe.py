@@ -10,7 +10,8 @@ import pytest
 
 from probekit import recipe as module
 from probekit.errors import UsageError
-from probekit.recipe import FUNCTIONS, Function, Recipe, as_json, current, option, public
+from probekit.public import public
+from probekit.recipe import FUNCTIONS, Function, Recipe, as_json, current, option
 from probekit.rows import Result, make_rows
 
 

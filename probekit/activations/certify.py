@@ -17,7 +17,7 @@ import numpy as np
 from probekit.activations.options import CertifyOptions
 from probekit.errors import DataError, ModelError, UsageError
 from probekit.models.encoder import Batch, Encoder, Text, Tokens, begin_states
-from probekit.recipe import public
+from probekit.public import public
 from probekit.runtime import Dtype, torch_threads
 from probekit.sites import FINAL_NORM, RESIDUAL, Site
 

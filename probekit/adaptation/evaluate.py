@@ -16,7 +16,8 @@ from probekit.adaptation.runs.predictions import Evaluation
 from probekit.adaptation.runs.rows import columns_of
 from probekit.adaptation.runs.run import Run
 from probekit.errors import UsageError
-from probekit.recipe import Read, public
+from probekit.public import public
+from probekit.recipe import Read
 from probekit.rows import Result, make_rows
 from probekit.runtime import Progress, no_progress
 from probekit.tasks import load_task

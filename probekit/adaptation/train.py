@@ -29,7 +29,8 @@ from probekit.files import slug
 from probekit.models.find import resolve_model
 from probekit.models.folder import model_type
 from probekit.models.identity import RUN_FORMAT
-from probekit.recipe import Read, Recipe, public
+from probekit.public import public
+from probekit.recipe import Read, Recipe
 from probekit.rows import write_rows
 from probekit.rows.card import environment, make_card
 from probekit.rows.result import EXAMPLES

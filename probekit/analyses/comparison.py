@@ -12,7 +12,8 @@ import pandas as pd
 
 from probekit.errors import UsageError
 from probekit.files import digest_of_content
-from probekit.recipe import Read, public
+from probekit.public import public
+from probekit.recipe import Read
 from probekit.rows import Result, read
 from probekit.statistics.comparisons import compare_predictions
 from probekit.statistics.curves import curve_summary

@@ -19,7 +19,8 @@ from probekit.domains.scanning import hugging_face
 from probekit.domains.terms import Terms, choose_terms, load_counts, merge, save_counts
 from probekit.errors import UsageError
 from probekit.files import read_lines
-from probekit.recipe import Read, current, public
+from probekit.public import public
+from probekit.recipe import Read, current
 from probekit.rows import Result, make_rows
 from probekit.runtime import Progress, no_progress
 from probekit.tasks import load_task

@@ -22,7 +22,8 @@ from probekit.analyses.options import GuidelinesOptions
 from probekit.errors import DataError, UsageError
 from probekit.files import slug
 from probekit.metrics import metric as metric_called
-from probekit.recipe import Read, public
+from probekit.public import public
+from probekit.recipe import Read
 from probekit.rows import Result, make_rows
 from probekit.statistics.bootstrap import estimates, intervals, replicates
 from probekit.statistics.comparisons import holm

@@ -15,7 +15,7 @@ from probekit.analyses.vectors import LayerVectors, columns_of, layer_vectors, r
 from probekit.errors import UsageError
 from probekit.information.curves import check_estimators, layer_information
 from probekit.information.options import InformationOptions
-from probekit.recipe import public
+from probekit.public import public
 from probekit.rows import Result, called
 from probekit.runtime import Progress, no_progress
 

@@ -13,7 +13,7 @@ from probekit.errors import UsageError
 from probekit.probes.codes.mdl import mdl_rows
 from probekit.probes.codes.options import CodeOptions
 from probekit.probes.protocol.pieces import word_types
-from probekit.recipe import public
+from probekit.public import public
 from probekit.rows import Result
 from probekit.runtime import Progress, no_progress
 

@@ -21,7 +21,7 @@ from probekit.probes.protocol.labels import Labels, Question
 from probekit.probes.protocol.options import ProbeOptions
 from probekit.probes.protocol.pieces import bag_of_pieces, keys, length, word_types
 from probekit.probes.protocol.rows import probe_rows
-from probekit.recipe import public
+from probekit.public import public
 from probekit.rows import Result
 from probekit.runtime import Progress, no_progress
 from probekit.statistics.folds import duplicates

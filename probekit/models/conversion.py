@@ -11,7 +11,7 @@ from pathlib import Path
 from probekit import files
 from probekit.errors import ModelError, UsageError
 from probekit.models.options import ConvertOptions, SkipThoughtsOptions
-from probekit.recipe import public
+from probekit.public import public
 
 __all__ = [
     "ELMO",

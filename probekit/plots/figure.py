@@ -17,7 +17,7 @@ from probekit.plots.relation import relation_panels, relation_rows
 from probekit.plots.save import check_suffixes, save
 from probekit.plots.trajectory import trajectory_panels
 from probekit.plots.transfer import transfer_panels, transfer_rows
-from probekit.recipe import public
+from probekit.public import public
 from probekit.rows import as_rows
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from markupsafe import Markup
 
 from probekit.errors import UsageError
 from probekit.files import write
-from probekit.recipe import Recipe, public
+from probekit.public import public
+from probekit.recipe import Recipe
 from probekit.report import caveats, figures, summary
 from probekit.report.curves import by_layer
 from probekit.report.markdown import markdown, text

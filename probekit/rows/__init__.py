@@ -7,9 +7,9 @@
 """
 
 from probekit.rows.card import card_path, find_card, read_card
-from probekit.rows.files import check_out, read_rows, write_rows
+from probekit.rows.files import as_rows, check_out, read_rows, write_rows
 from probekit.rows.result import Result, read
-from probekit.rows.schema import COLUMNS, as_rows, called, fit_labels, layer_labels, layer_order, make_fits, make_rows
+from probekit.rows.schema import COLUMNS, called, fit_labels, layer_labels, layer_order, make_fits, make_rows
 
 __all__ = [
     "COLUMNS",

@@ -17,7 +17,7 @@ from probekit.rows.upgrade import is_old, upgrade
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["check_out", "read_rows", "write_rows"]
+__all__ = ["as_rows", "check_out", "read_rows", "write_rows"]
 
 
 def check_out(path: Path | None) -> None:
@@ -121,3 +121,18 @@ def _read(path: Path) -> pd.DataFrame:
 
 def _upgraded(rows: pd.DataFrame) -> pd.DataFrame:
     return make_rows(upgrade(rows) if is_old(rows) and set(NEEDED) <= set(rows.columns) else rows)
+
+
+def as_rows(given: Any) -> pd.DataFrame:
+    """Rows, whether they are given as a DataFrame, a :class:`probekit.rows.Result` or the path of a file."""
+    import pandas as pd
+
+    if isinstance(given, pd.DataFrame):
+        return given
+    if isinstance(rows := getattr(given, "rows", None), pd.DataFrame):
+        return rows
+    if isinstance(given, list | tuple):
+        return make_rows(pd.concat([as_rows(one) for one in given], ignore_index=True))
+    if hasattr(given, "__fspath__") or isinstance(given, str):
+        return read_rows(given)
+    raise UsageError(f"rows are a DataFrame, a Result or a file of rows, not {type(given).__name__}.")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from probekit.errors import DataError, UsageError
+from probekit.errors import DataError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 __all__ = [
     "COLUMNS",
     "KEYS",
-    "as_rows",
     "called",
     "fit_labels",
     "layer_labels",
@@ -146,23 +145,6 @@ def fit_labels(rows: pd.DataFrame) -> pd.Series:
     told = rows.reindex(columns=["estimator", "regime", "head", "variant"]).fillna("").astype("string")
     names = told["estimator"].where(told["estimator"] != "", (told["regime"] + " " + told["head"]).str.strip())
     return (names + ", " + told["variant"]).str.removesuffix(", ")
-
-
-def as_rows(given: Any) -> pd.DataFrame:
-    """Rows, whether they are given as a DataFrame, a :class:`probekit.rows.Result` or the path of a file."""
-    import pandas as pd
-
-    if isinstance(given, pd.DataFrame):
-        return given
-    if isinstance(rows := getattr(given, "rows", None), pd.DataFrame):
-        return rows
-    from probekit.rows.files import read_rows
-
-    if isinstance(given, list | tuple):
-        return make_rows(pd.concat([as_rows(one) for one in given], ignore_index=True))
-    if hasattr(given, "__fspath__") or isinstance(given, str):
-        return read_rows(given)
-    raise UsageError(f"rows are a DataFrame, a Result or a file of rows, not {type(given).__name__}.")
 
 
 def called(row: Mapping[Any, Any] | pd.Series) -> str:

@@ -11,7 +11,7 @@ from time import monotonic
 
 from probekit.errors import UsageError
 from probekit.files import lock, slug, write
-from probekit.recipe import public
+from probekit.public import public
 from probekit.runtime import Progress, no_progress
 from probekit.studies.file import Study, read_study
 from probekit.studies.options import StudyOptions, WorkerOptions

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from probekit.errors import UsageError, did_you_mean
 from probekit.files import digest_of_content, write
-from probekit.recipe import Read, Recipe, current, public
+from probekit.public import public
+from probekit.recipe import Read, Recipe, current
 from probekit.rows import as_rows, check_out, write_rows
 from probekit.rows.card import make_card
 from probekit.tables.domains import domain_table

@@ -28,7 +28,7 @@ from probekit.errors import (
     TruncationError,
 )
 from probekit.models.encoder import Encoder
-from probekit.recipe import public
+from probekit.public import public
 from probekit.runtime import Progress, no_progress
 from probekit.tasks.task import Task
 

@@ -32,7 +32,8 @@ from probekit.errors import UsageError
 from probekit.files import whole, write
 from probekit.metrics import metric
 from probekit.models.identity import identify
-from probekit.recipe import Read, current, public
+from probekit.public import public
+from probekit.recipe import Read, current
 from probekit.rows import Result, make_rows, write_rows
 from probekit.rows.card import make_card
 from probekit.runtime import Progress, no_progress
