@@ -1,0 +1,176 @@
+"""How often what probekit says is wrong: false positives and coverage, measured from features to what is printed.
+
+    python benchmarks/calibration.py                      every case at its small size: minutes
+    python benchmarks/calibration.py "intervals*" -n 500  some cases, so many runs each
+    python benchmarks/calibration.py --nightly            every case at its full size
+    python benchmarks/calibration.py --write              … and the table of docs/calibration.md anew
+
+A case simulates one experiment from its seed and says whether the claim came out false (``false positives``) or the
+interval held the truth (``coverage``); None is a refusal, with a reason given to the user, and is counted apart. The
+cases are in ``benchmarks/rates``, a file a subject. Results of one case and number of runs are kept in ``--results``,
+so that an interrupted run goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import importlib
+import json
+import os
+import sys
+import time
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+HERE = Path(__file__).parent
+TABLE = HERE.parent / "docs" / "calibration.md"
+MARKS = ("<!-- table -->", "<!-- end of table -->")
+Outcome = bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One claim in one setting.
+
+    Attributes
+    ----------
+    name : str
+        "subject/setting".
+    kind : str
+        "false positives" (at most 5 % is right) or "coverage" (93 to 97 % is right; more where a table is degenerate).
+    before : str
+        What the version before measured, and with how many runs; "" where nobody did.
+    runs, nightly : int
+        Runs of the small and of the full size.
+    nominal : float
+        What the claim promises: .05, .95.
+    """
+
+    name: str
+    kind: Literal["false positives", "coverage"]
+    run: Callable[[np.random.Generator], Outcome]
+    before: str = ""
+    runs: int = 200
+    nightly: int = 1000
+    nominal: float = 0.05
+
+    def ok(self, rate: float, error: float) -> bool:
+        """Whether a rate with this Monte Carlo error bears the claim."""
+        if np.isnan(rate):
+            return True
+        if self.kind == "false positives":
+            return rate <= self.nominal + 2 * error
+        return self.nominal - 0.02 - 2 * error <= rate
+
+
+CASES: dict[str, Case] = {}
+
+
+def case(name: str, kind: Literal["false positives", "coverage"], **more: Any) -> Callable[..., Any]:
+    """Register a function of a generator as a case; ``before``, ``runs``, ``nightly``, ``nominal`` as of `Case`."""
+    more.setdefault("nominal", 0.05 if kind == "false positives" else 0.95)
+
+    def register(run: Callable[[np.random.Generator], Outcome]) -> Callable[[np.random.Generator], Outcome]:
+        if name in CASES:
+            raise ValueError(f"two cases are called {name!r}")
+        CASES[name] = Case(name, kind, run, **more)
+        return run
+
+    return register
+
+
+def load() -> None:
+    """Import every file of cases."""
+    sys.path[:0] = [str(HERE), str(HERE / "rates")]
+    for path in sorted((HERE / "rates").glob("*.py")):
+        importlib.import_module(path.stem)
+
+
+def _some(name: str, start: int, stop: int) -> list[Outcome]:
+    from threadpoolctl import threadpool_limits
+
+    if name not in CASES:
+        load()
+    with threadpool_limits(1):
+        return [CASES[name].run(np.random.default_rng([zlib.crc32(name.encode()), i])) for i in range(start, stop)]
+
+
+def measure(one: Case, runs: int, jobs: int) -> dict[str, Any]:
+    """The rate of one case, its Monte Carlo standard error, and how many runs refused to answer."""
+    from loky import get_reusable_executor
+
+    began, step = time.perf_counter(), max(1, runs // (8 * jobs))
+    pool = get_reusable_executor(max_workers=jobs)
+    parts = pool.map(_some, *zip(*((one.name, a, min(a + step, runs)) for a in range(0, runs, step)), strict=True))
+    found = [outcome for part in parts for outcome in part]
+    said = [outcome for outcome in found if outcome is not None]
+    rate = float(np.mean(said)) if said else float("nan")
+    # the error is that of the promised rate where the measured one is 0 or 1 by luck
+    spread = max(rate * (1 - rate), one.nominal * (1 - one.nominal) / 4) if said else float("nan")
+    error = float(np.sqrt(spread / len(said))) if said else float("nan")
+    return {
+        "rate": rate, "error": error, "runs": runs, "refused": len(found) - len(said),
+        "ok": one.ok(rate, error), "seconds": time.perf_counter() - began,
+    }  # fmt: skip
+
+
+def table(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """The results as Markdown."""
+    lines = ["| claim, setting | promised | before | now | runs | refused |", "|---|---|---|---|---|---|"]
+    for name, found in results.items():
+        one = CASES[name]
+        promised = f"≤ {one.nominal:.0%}" if one.kind == "false positives" else f"covers {one.nominal:.0%}"
+        now = "refused" if np.isnan(found["rate"]) else f"{found['rate']:.1%} ± {found['error']:.1%}"
+        mark = "" if found["ok"] else " **outside**"
+        lines.append(
+            f"| {name} | {promised} | {one.before or '–'} | {now}{mark} | {found['runs']} | {found['refused']} |"
+        )
+    return "\n".join(lines)
+
+
+def write(results: Mapping[str, Mapping[str, Any]]) -> None:
+    """Put the table between its marks in docs/calibration.md."""
+    text = TABLE.read_text()
+    head, rest = text.split(MARKS[0])
+    TABLE.write_text(f"{head}{MARKS[0]}\n{table(results)}\n{MARKS[1]}{rest.split(MARKS[1])[1]}")
+
+
+def main() -> int:
+    """Measure what is asked for, print the table; 1 where a rate is outside what is promised."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", nargs="*", default=["*"], help="names, with * (all for none)")
+    parser.add_argument("-n", "--runs", type=int, help="runs of each case, for its own small number")
+    parser.add_argument("--nightly", action="store_true", help="the full number of runs")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
+    parser.add_argument("--results", type=Path, default=HERE / "calibration.json", help="where results are kept")
+    parser.add_argument("--write", action="store_true", help="write the table of docs/calibration.md anew")
+    given = parser.parse_args()
+    load()
+    kept = json.loads(given.results.read_text()) if given.results.is_file() else {}
+    names = [name for name in CASES if any(fnmatch.fnmatch(name, f"{pattern}*") for pattern in given.cases)]
+    if not names:
+        parser.error(f"no case is called that; there are {', '.join(CASES)}")
+    results = {}
+    for name in names:
+        one = CASES[name]
+        runs = given.runs or (one.nightly if given.nightly else one.runs)
+        if name not in kept or kept[name]["runs"] != runs:
+            kept[name] = measure(one, runs, given.jobs)
+            given.results.write_text(json.dumps(kept, indent=1))
+        results[name] = kept[name]
+        print(table({name: kept[name]}).splitlines()[-1], f"{kept[name]['seconds']:.0f} s", flush=True)
+    if given.write:
+        write({name: kept[name] for name in CASES if name in kept})
+    print(f"\n{table(results)}")
+    return int(any(not found["ok"] for found in results.values()))
+
+
+if __name__ == "__main__":  # as a module of its own name, so that the cases and the processes register with this one
+    sys.path.insert(0, str(HERE))
+    sys.exit(importlib.import_module("calibration").main())
