@@ -21,7 +21,7 @@ import os
 import sys
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -102,22 +102,29 @@ def _some(name: str, start: int, stop: int) -> list[Outcome]:
 
 
 def measure(one: Case, runs: int, jobs: int) -> dict[str, Any]:
-    """The rate of one case, its Monte Carlo standard error, and how many runs refused to answer."""
+    """The rate of one case over so many runs, its Monte Carlo standard error, and the seconds it took."""
     from loky import get_reusable_executor
 
     began, step = time.perf_counter(), max(1, runs // (8 * jobs))
     pool = get_reusable_executor(max_workers=jobs)
     parts = pool.map(_some, *zip(*((one.name, a, min(a + step, runs)) for a in range(0, runs, step)), strict=True))
     found = [outcome for part in parts for outcome in part]
+    return {**summed_up(one, found), "seconds": time.perf_counter() - began}
+
+
+def summed_up(one: Case, found: Sequence[Outcome]) -> dict[str, Any]:
+    """Rate and error of what the runs of a case said."""
     said = [outcome for outcome in found if outcome is not None]
-    rate = float(np.mean(said)) if said else float("nan")
-    # the error is that of the promised rate where the measured one is 0 or 1 by luck
-    spread = max(rate * (1 - rate), one.nominal * (1 - one.nominal) / 4) if said else float("nan")
-    error = float(np.sqrt(spread / len(said))) if said else float("nan")
+    rate, error = float("nan"), float("nan")
+    if said:
+        rate = float(np.mean(said))
+        # where nothing, or everything, came out by luck: at least half of the error of what is promised
+        spread = max(rate * (1 - rate), one.nominal * (1 - one.nominal) / 4)
+        error = float(np.sqrt(spread / len(said)))
     return {
-        "rate": rate, "error": error, "runs": runs, "refused": len(found) - len(said),
-        "ok": one.ok(rate, error), "seconds": time.perf_counter() - began,
-    }  # fmt: skip
+        **{"rate": rate, "error": error, "runs": len(found)},
+        **{"refused": len(found) - len(said), "ok": one.ok(rate, error)},
+    }
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> str:

@@ -1,0 +1,64 @@
+"""The runner of the rates: it counts what cases say, and its table tells what is outside the promise."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def calibration() -> ModuleType:
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        found = importlib.import_module("calibration")
+        found.load()
+    finally:
+        sys.path[:] = [p for p in sys.path if not p.startswith(str(BENCHMARKS))]
+    return found
+
+
+def test_the_rate_is_of_the_runs_that_answer(calibration: ModuleType) -> None:
+    answers = {"toy/a": lambda rng: None if (u := rng.random()) < 0.5 else u < 0.55}
+    one = calibration.Case("toy/a", "false positives", answers["toy/a"])
+    found = calibration.summed_up(one, [one.run(np.random.default_rng(i)) for i in range(2000)])
+    assert found["runs"] == 2000
+    assert abs(found["refused"] - 1000) < 100
+    assert found["rate"] == pytest.approx(0.1, abs=0.03)
+    assert not found["ok"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "rate", "error", "ok"),
+    [
+        ("false positives", 0.05, 0.01, True),
+        ("false positives", 0.071, 0.01, False),
+        ("coverage", 0.93, 0.0, True),
+        ("coverage", 0.91, 0.005, False),
+        ("coverage", 0.999, 0.001, True),
+        ("coverage", float("nan"), float("nan"), True),
+    ],
+)
+def test_what_bears_a_claim(calibration: ModuleType, kind: str, rate: float, error: float, ok: bool) -> None:
+    nominal = 0.05 if kind == "false positives" else 0.95
+    assert calibration.Case("x", kind, bool, nominal=nominal).ok(rate, error) == ok
+
+
+def test_the_table_marks_what_is_outside(calibration: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = calibration.Case("toy/b", "false positives", lambda rng: True, before="41 % of 400")
+    monkeypatch.setitem(calibration.CASES, "toy/b", one)
+    row = calibration.table({"toy/b": calibration.summed_up(one, [True] * 10)}).splitlines()[-1]
+    assert "41 % of 400" in row
+    assert "**outside**" in row
+
+
+def test_every_file_of_cases_registers_some(calibration: ModuleType) -> None:
+    files = sorted((BENCHMARKS / "rates").glob("*.py"))
+    of = {path.stem: [c for c in calibration.CASES.values() if c.run.__module__ == path.stem] for path in files}
+    assert not [name for name, cases in of.items() if not cases]
