@@ -35,6 +35,7 @@ __all__ = [
     "TruncationError",
     "UsageError",
     "did_you_mean",
+    "first_line",
 ]
 
 
@@ -89,6 +90,12 @@ class CacheCorrupt(CacheError):
 
 class CacheBusy(CacheError):
     """Another process is writing the same cache."""
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says, or its kind where it says nothing."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
 def did_you_mean(name: str, known: Iterable[str], *, most: int = 1, show: Callable[[str], str] = str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -11,6 +12,7 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from time import time
+from typing import Any
 
 from probekit.errors import DataError, UsageError
 
@@ -27,6 +29,8 @@ __all__ = [
     "is_running",
     "lock",
     "new_folder",
+    "parse_json",
+    "read_json",
     "read_lines",
     "remove",
     "slug",
@@ -99,6 +103,19 @@ def read_lines(path: Path, *, fallback: str | None = None) -> list[str]:
     if not lines[-1]:
         lines.pop()
     return [line.removesuffix("\r") for line in lines] if "\r" in text else lines
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value of a JSON text; a ValueError where it is none, also where it is nested deeper than can be read."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+def read_json(path: str | Path) -> Any:
+    """The value of a JSON file; an OSError or a ValueError where there is none."""
+    return parse_json(Path(path).read_text(encoding="utf-8"))
 
 
 # appearing whole ------------------------------------------------------------------------------------------------------

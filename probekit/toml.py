@@ -56,6 +56,8 @@ def parse_toml(text: str, path: Path) -> dict[str, Any]:
     """The values of a TOML text that ``path`` holds, or stands for."""
     try:
         return tomllib.loads(text)
+    except RecursionError:
+        raise DataError("is nested deeper than can be read.", file=path) from None
     except tomllib.TOMLDecodeError as error:
         found = re.search(r"(.*) \(at line (\d+), column (\d+)\)", str(error))
         what, *place = found.groups() if found else (str(error),)

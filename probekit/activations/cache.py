@@ -16,7 +16,6 @@ float32 and float16 are stored as such; bfloat16 as uint16 with the attribute ``
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,6 +31,7 @@ import xxhash
 from probekit.activations.hdf5 import DAMAGE, FORMAT, decode, open_cache_file
 from probekit.activations.pooling import TokenLevel, word_segments
 from probekit.errors import CacheCorrupt, CacheIncomplete, CacheMismatch, UsageError
+from probekit.files import parse_json
 from probekit.recipe import Recipe
 from probekit.sites import Site, choose, choose_all
 
@@ -138,7 +138,7 @@ class ActivationCache:
             raise CacheMismatch(f"{self.path} is {what}; this version reads {FORMAT!r}.")
         if not attrs.get("complete", False):
             raise CacheIncomplete(f"{self.path} was never finished; run its probekit cache-activations command again.")
-        self.spec: dict[str, Any] = json.loads(attrs["spec"])
+        self.spec: dict[str, Any] = parse_json(attrs["spec"])
         self.spec_id = str(attrs["spec_id"])
         self.spec["label_names"] = [str(x) for x in self._dataset("/label_names").asstr()[...]]
         self.layers: tuple[str, ...] = tuple(self.spec["layers"])
@@ -381,13 +381,13 @@ class ActivationCache:
 
         {} of a model that was not trained by probekit, and of caches of before version 0.2, which do not tell.
         """
-        return dict(json.loads(self._file.attrs.get("origin", "{}")))
+        return dict(parse_json(self._file.attrs.get("origin", "{}")))
 
     @property
     def recipe(self) -> Recipe | None:
         """What made it; None where that is not told, or of a later version."""
         try:
-            return Recipe.from_json(json.loads(self._file.attrs["recipe"]))
+            return Recipe.from_json(parse_json(self._file.attrs["recipe"]))
         except (KeyError, ValueError, UsageError):
             return None
 

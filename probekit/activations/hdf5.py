@@ -12,12 +12,11 @@ import numpy as np
 import xxhash
 
 from probekit.errors import CacheCorrupt, CacheError, CacheMismatch
+from probekit.hdf5 import DAMAGE
 
 __all__ = ["DAMAGE", "FORMAT", "Extent", "datasets", "decode", "extents", "open_cache_file", "xxh3"]
 
 FORMAT = "probekit-activations/1"
-DAMAGE = (KeyError, ValueError, TypeError, IndexError, AttributeError, OSError, RuntimeError, MemoryError)
-"""What h5py raises on a damaged file."""
 
 
 @dataclass(frozen=True, slots=True)

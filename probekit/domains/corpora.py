@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 import xxhash
 
 from probekit.errors import DataError, UsageError
-from probekit.files import digest
+from probekit.files import digest, parse_json
 
 __all__ = ["Chunk", "Corpus", "HubName", "corpus_digest", "corpus_files", "read_files", "read_hub", "read_texts"]
 
@@ -266,7 +266,7 @@ def _json_lines(file: Path, field: str) -> Iterator[tuple[str, int]]:
             if not line.strip():
                 continue
             try:
-                record = json.loads(line)
+                record = parse_json(line)
             except (ValueError, RecursionError) as error:
                 raise DataError(f"is not JSON: {error}.", file=file, line=number) from error
             yield _text(record, field, file=file, line=number), at

@@ -20,7 +20,7 @@ import numpy as np
 from probekit.domains.corpora import Corpus, read_files, read_texts
 from probekit.domains.counting import Counts, block_of, count
 from probekit.errors import DataError, UsageError
-from probekit.files import whole
+from probekit.files import parse_json, whole
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -280,7 +280,7 @@ def load_counts(path: str | Path) -> list[Counts]:
 
     path = Path(path)
     try:
-        said = json.loads((parquet.read_schema(path).metadata or {}).get(b"probekit", b"{}"))
+        said = parse_json((parquet.read_schema(path).metadata or {}).get(b"probekit", b"{}"))
         if said.get("format") != FORMAT:
             raise DataError(
                 f"holds no counts of terms ({FORMAT}). Make them with probekit domains --counts.", file=path

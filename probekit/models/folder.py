@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from probekit.errors import ModelError
-from probekit.files import digest
+from probekit.files import digest, read_json
 
 __all__ = [
     "config_digest",
@@ -34,7 +33,7 @@ _TOKENIZER_FILES = (
 def model_type(folder: Path) -> str:
     """What config.json says the model is: "bert", "elmo" …; empty where it does not say."""
     try:
-        return str(json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type", ""))
+        return str(read_json(folder / "config.json").get("model_type", ""))
     except (OSError, ValueError, AttributeError) as error:
         raise ModelError(f"{folder} cannot be loaded as a model: config.json cannot be read ({error}).") from error
 
@@ -92,7 +91,7 @@ def weight_files(folder: Path) -> list[Path]:
         files = [folder / "model.safetensors"]
     elif index.is_file():
         try:
-            names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+            names = sorted(set(read_json(index)["weight_map"].values()))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ModelError(f"{index} cannot be read as an index of weights ({error}); fetch it again.") from error
         files = [folder / name for name in names]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from probekit.errors import ModelError
+from probekit.files import read_json
 from probekit.models.conversion import names_published, published_name
 from probekit.models.find import resolve_model
 from probekit.models.folder import config_digest, tokenizer_digest, weights_digest
@@ -62,7 +62,7 @@ def _run_card(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        card = json.loads(path.read_text(encoding="utf-8"))
+        card = read_json(path)
         told = {key: card.get(key) for key in ("format", "model", "run", "step")}
     except (OSError, ValueError, AttributeError) as error:
         raise ModelError(f"{path} cannot be read as the card of a checkpoint ({error}). {_OTHERWISE}") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import NoReturn
 import numpy as np
 
 from probekit.errors import ModelError, UsageError
+from probekit.files import read_json
 from probekit.models.encoder import Text
 
 __all__ = ["NO_LIMIT", "Splitting", "Words", "read_splitting", "read_words", "versions"]
@@ -38,7 +38,7 @@ def read_splitting(folder: Path) -> Splitting:
     """How a converted model cuts plain text: what its tokenizer_config.json says; ModelError where it does not."""
     path = folder / "tokenizer_config.json"
     try:
-        return Splitting(json.loads(path.read_text(encoding="utf-8"))["words"])
+        return Splitting(read_json(path)["words"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError(
             f'{path} does not say how words are told ({error}); wanted {{"words": ...}} with one of '

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from glob import glob, has_magic
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from probekit.errors import DataError, UsageError
+from probekit.files import read_json
 from probekit.models.identity import CARD
 from probekit.provenance.old_cards import recipe_of_command
 from probekit.recipe import FUNCTIONS, Read, Recipe
@@ -101,7 +101,7 @@ def read_any_card(path: str | Path) -> Card:
     if place.stat().st_size > LARGEST:
         raise DataError(f"this is no evidence card: it is larger than {LARGEST:,} bytes.", file=place)
     try:
-        told = json.loads(place.read_text(encoding="utf-8"))
+        told = read_json(place)
         name, old = Path(told["rows"]["file"]).name, "recipe" not in told
         made = told["command"] if old else told["recipe"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:

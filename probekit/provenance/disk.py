@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 import stat
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from probekit.files import writer_of
+from probekit.files import read_json, writer_of
 from probekit.models.identity import CARD, RUN_FORMAT
 from probekit.rows import COLUMNS
 from probekit.rows.card import is_card
@@ -85,7 +84,7 @@ def _is_csv(path: Path) -> bool:
 
 
 def _is_run_card(path: Path) -> bool:
-    told = json.loads(path.read_text(encoding="utf-8"))
+    told = read_json(path)
     return isinstance(told, dict) and told.get("format") == RUN_FORMAT
 
 

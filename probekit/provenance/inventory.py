@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from probekit.activations import ActivationCache
 from probekit.activations.hdf5 import DAMAGE, open_cache_file
 from probekit.activations.writing.journal import journal_path, partial_path
 from probekit.errors import CacheError, UsageError
-from probekit.files import DATA_CACHE, held, in_words, is_running
+from probekit.files import DATA_CACHE, held, in_words, is_running, parse_json, read_json
 from probekit.models.identity import CARD, RUN_FORMAT
 from probekit.provenance.disk import cache_of, pieces, size_of, state, written_by
 from probekit.provenance.old_cards import recipe_of_command
@@ -277,7 +276,7 @@ def _unfinished(path: Path) -> tuple[str, dict[str, Any]]:
     """What a cache is going to be, and its spec."""
     try:
         with open_cache_file(path) as f:
-            spec = json.loads(f.attrs["spec"])
+            spec = parse_json(f.attrs["spec"])
             return _about(spec), spec
     except (CacheError, *DAMAGE) as error:
         return f"it cannot be read ({error})", {}
@@ -299,7 +298,7 @@ def _run(path: Path) -> Item:
     """The folder of a training, whose checkpoints may be deleted, or all that an unfinished one has left."""
     size: dict[str, Any] = {"size": size_of(path), "changed": _changed(path / CARD)}
     try:
-        card = json.loads((path / CARD).read_text(encoding="utf-8"))
+        card = read_json(path / CARD)
         if card["format"] != RUN_FORMAT:
             why = f"of format {card['format']!r}; this version reads {RUN_FORMAT!r}"
             return _item(path, "run", why, why="it is not known what it holds", **size)
@@ -340,7 +339,7 @@ def _is_checkpoint(path: Path) -> bool:
 
 def _model_type(path: Path) -> str:
     try:
-        return str(json.loads((path / "config.json").read_text(encoding="utf-8")).get("model_type", ""))
+        return str(read_json(path / "config.json").get("model_type", ""))
     except (OSError, ValueError, AttributeError):
         return ""
 
@@ -349,7 +348,7 @@ def _table(path: Path, files: Mapping[str, Path]) -> Item | None:
     """Rows with their card, examples, or counts; None where a file is none of these."""
     card, result = find_card(path), "results are left alone"
     if card and card.name in files:  # and no link
-        told = json.loads(card.read_text(encoding="utf-8"))
+        told = read_json(card)
         both: dict[str, Any] = {"size": size_of(path) + size_of(card), "created": str(told.get("created", ""))}
         command = str(told.get("words", told.get("command", "")))
         return _item(path, "rows", f"{told['rows'].get('count', '?')} rows", why=result, command=command, **both)

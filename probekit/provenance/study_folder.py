@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from probekit.errors import UsageError
-from probekit.files import slug
+from probekit.files import read_json, slug
 from probekit.provenance.old_cards import recipe_of_words
 from probekit.recipe import Recipe
 
@@ -40,7 +39,7 @@ def _records(study: Path) -> dict[str, StepRecord]:
     found = {}
     for file in sorted((study / "steps").glob("*.json")):
         try:
-            told = json.loads(file.read_text(encoding="utf-8"))
+            told = read_json(file)
             found[file.stem] = StepRecord(str(told["step"]), tuple(dict(told["left"])), _recipe(told))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             continue  # not of a study
@@ -83,7 +82,7 @@ class StudyFolder:
         """What lies at ``path``."""
         path = path.absolute()
         try:
-            told = json.loads((path / "study.json").read_text(encoding="utf-8"))
+            told = read_json(path / "study.json")
             title, steps = str(told["title"]), tuple(str(step["step"]) for step in told["steps"])
         except (OSError, ValueError, KeyError, TypeError):
             title, steps = "", ()

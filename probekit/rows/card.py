@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import subprocess
 from collections.abc import Iterable, Mapping
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from probekit.errors import DataError
-from probekit.files import check_ours, digest_of_content
+from probekit.files import check_ours, digest_of_content, read_json
 
 if TYPE_CHECKING:
     from probekit.recipe import Read, Recipe
@@ -115,7 +114,7 @@ def is_card(path: Path) -> bool:
 def _rows_of(card: Path) -> dict[str, Any]:
     """What a card says of its rows; nothing of any other file."""
     try:
-        return dict(json.loads(card.read_text(encoding="utf-8"))["rows"])
+        return dict(read_json(card)["rows"])
     except (OSError, ValueError, KeyError, TypeError):
         return {}
 
@@ -130,7 +129,7 @@ def read_card(path: str | Path) -> dict[str, Any]:
     path, beside = Path(path), find_card(path) or card_path(path)
     if not beside.is_file():
         raise DataError(f"there is no evidence card beside {path.name}.", file=beside)
-    card: dict[str, Any] = json.loads(beside.read_text(encoding="utf-8"))
+    card: dict[str, Any] = read_json(beside)
     if card.get("rows", {}).get("xxh3_128") != digest_of_content(path):
         raise DataError(f"the card describes other rows than {path.name} holds. Make the rows again.", file=beside)
     return card

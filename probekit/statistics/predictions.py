@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probekit.errors import DataError, UsageError
-from probekit.files import check_ours, whole
+from probekit.files import check_ours, parse_json, whole
 from probekit.rows import make_fits
 from probekit.rows.upgrade import upgrade_fits
 
@@ -162,7 +162,7 @@ class Predictions:
             raise DataError("there is no such file of evaluated examples.", file=path)
         try:
             schema = parquet.read_schema(path)
-            about = json.loads((schema.metadata or {}).get(KEY, b"{}"))
+            about = parse_json((schema.metadata or {}).get(KEY, b"{}"))
             if about.get("format") not in (FORMAT, BEFORE):
                 raise DataError(
                     "this is no file of evaluated examples (ROWS.examples.parquet, which probekit probe writes beside "

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from probekit.files import digest_of_content, remove, slug, write
+from probekit.files import digest_of_content, read_json, remove, slug, write
 from probekit.recipe import Recipe
 from probekit.studies.steps import Step
 
@@ -100,7 +100,7 @@ def _begun(out: Path, step: Step) -> Path:
 def read_record(out: Path, step: Step) -> Record | None:
     """The record of a step; None where there is none that can be read."""
     try:
-        told = json.loads(_path(out, step).read_text(encoding="utf-8"))
+        told = read_json(_path(out, step))
         if told.get("format") != FORMAT:
             return Record("") if told else None
         return Record(str(told["digest"]), tuple(told["without"]), told["seconds"], dict(told["left"]))

@@ -12,6 +12,7 @@ import xxhash
 
 from probekit.domains.corpora import corpus_digest
 from probekit.errors import DataError, ProbekitError, UsageError
+from probekit.files import read_json
 from probekit.models.find import resolve_model
 from probekit.models.identity import identify
 from probekit.studies.steps import Outside
@@ -127,7 +128,7 @@ def _model_digest(where: str) -> str:
 
 
 def _model_size(where: str) -> ModelSize:
-    told = json.loads((resolve_model(where) / "config.json").read_text(encoding="utf-8"))
+    told = read_json(resolve_model(where) / "config.json")
     told = told.get("text_config", told)
     width = next((told[key] for key in ("hidden_size", "n_embd", "d_model", "dim") if key in told), 768)
     depth = next((told[key] for key in ("num_hidden_layers", "n_layer", "num_layers", "n_layers") if key in told), 12)

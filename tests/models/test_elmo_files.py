@@ -289,3 +289,60 @@ def test_a_damaged_folder(tmp_path, files):
     (folder / "config.json").write_text(json.dumps(config | {"activation": "gelu"}))
     with pytest.raises(ModelError, match="gelu"):
         load_encoder(folder)
+
+
+def elsewhere(kind):
+    """A tensor that is kept elsewhere: in another file by HDF5's three ways, or nowhere."""
+
+    def damage(options, weights):
+        secret = weights.with_name("secret.h5")
+        secret.write_bytes(b"\x00\x00\x80?" * 4096)
+        name, shape = "CNN/b_cnn_0", (4,)
+        with h5py.File(weights, "a") as file:
+            tensor = file[name][...]
+            del file[name]
+            if kind == "external":
+                file.create_dataset(name, shape, "f4", external=[(str(secret), 0, 16)])
+            elif kind == "link":
+                with h5py.File(secret, "w") as other:
+                    other["x"] = tensor
+                file[name] = h5py.ExternalLink(str(secret), "/x")
+            elif kind == "link above":
+                with h5py.File(secret, "w") as other:
+                    file.copy("CNN", other)
+                    other["CNN/b_cnn_0"] = tensor
+                del file["CNN"]
+                file["CNN"] = h5py.ExternalLink(str(secret), "/CNN")
+            elif kind == "soft":
+                file[name] = h5py.SoftLink("/CNN/b_cnn_1")
+            elif kind == "virtual":
+                with h5py.File(secret, "w") as other:
+                    other["x"] = tensor
+                layout = h5py.VirtualLayout(shape, "f4")
+                layout[:] = h5py.VirtualSource(str(secret), "x", shape)
+                file.create_virtual_dataset(name, layout)
+        return options, weights
+
+    return damage
+
+
+@pytest.mark.parametrize("kind", ["external", "link", "link above", "soft", "virtual"])
+def test_no_other_file_is_read(tmp_path, files, kind):
+    files = elsewhere(kind)(*files)
+    with pytest.raises(ModelError, match=r"the tensor CNN/\S+ (is a link|keeps its data in another file)"):
+        convert_elmo(*files, tmp_path / "out/elmo")
+    assert not (tmp_path / "out").exists()
+
+
+def test_sizes_that_no_file_holds_are_not_allocated(tmp_path):
+    """A file of some kilobytes that declares 149 GiB, as its options do."""
+    dim = 40_000_000_000 // 261
+    options, weights = tiny_elmo(tmp_path)
+    told = json.loads(options.read_text())
+    told["char_cnn"]["embedding"]["dim"] = dim
+    options.write_text(json.dumps(told))
+    with h5py.File(weights, "a") as file:
+        del file["char_embed"]
+        file.create_dataset("char_embed", (261, dim), "f4", chunks=(1, 1 << 20), compression="gzip")
+    with pytest.raises(ModelError, match=r"the tensor char_embed declares 15\d{10} bytes, and 0 are stored"):
+        convert_elmo(options, weights, tmp_path / "elmo")

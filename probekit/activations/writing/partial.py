@@ -25,6 +25,7 @@ from probekit.activations.hdf5 import DAMAGE, FORMAT, Extent, datasets, extents,
 from probekit.activations.writing.journal import Journal, journal_path, partial_path, sync_folder, writing
 from probekit.activations.writing.plan import Block
 from probekit.errors import CacheCorrupt, CacheError
+from probekit.files import parse_json
 
 __all__ = [
     "Partial",
@@ -210,7 +211,7 @@ def open_partial(out: Path) -> Partial:
 
 def _open_partial(path: Path) -> Partial:
     with open_cache_file(path) as f:
-        spec = json.loads(f.attrs["spec"])
+        spec = parse_json(f.attrs["spec"])
         where = extents(f)
         table = f["/blocks"][...]
         length = f["/pieces/length"][...]

@@ -22,7 +22,7 @@ import torch
 from safetensors.torch import load_file
 
 from probekit.errors import CacheBusy, ModelError, UsageError
-from probekit.files import beside, lock, write
+from probekit.files import beside, lock, read_json, write
 from probekit.models.folder import save_tensors
 from probekit.models.identity import CARD, RUN_FORMAT
 from probekit.runtime import processes
@@ -61,7 +61,7 @@ def read_card(folder: str | Path) -> dict[str, Any]:
     if not path.is_file():
         raise ModelError(f"{folder} is no run: it has no {CARD}; probekit train writes one.")
     try:
-        card = json.loads(path.read_text(encoding="utf-8"))
+        card = read_json(path)
         if card["format"] != RUN_FORMAT:
             raise ModelError(f"{path} is of format {card['format']!r}; this version reads {RUN_FORMAT!r}.")
     except (ValueError, KeyError, TypeError) as error:

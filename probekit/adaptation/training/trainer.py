@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,6 +29,7 @@ from probekit.adaptation.training.objective import Objective, Save, Training, Wa
 from probekit.adaptation.training.optimiser import BertAdamW
 from probekit.adaptation.training.schedules import build
 from probekit.errors import UsageError
+from probekit.files import read_json
 from probekit.models.transformers.onednn import onednn_available, train_with_onednn
 from probekit.models.transformers.stock import quiet_transformers
 from probekit.runtime import Dtype, Progress, no_progress, processes
@@ -176,7 +176,7 @@ def _unfinished(folder: Path) -> tuple[list[dict[str, Any]], str | None]:
     """The log and the folder of the last whole checkpoint of an interrupted run; its state is what is written last."""
     for state in sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda f: -int(f.parent.name[11:])):
         try:
-            return json.loads(state.read_text(encoding="utf-8"))["log_history"], str(state.parent)
+            return read_json(state)["log_history"], str(state.parent)
         except (ValueError, KeyError):
             continue
     return [], None

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from probekit.errors import ModelError
-from probekit.files import new_folder
+from probekit.errors import DataError, ModelError, first_line
+from probekit.files import new_folder, read_json
 from probekit.models.folder import save_tensors
 from probekit.models.words import Splitting
 
@@ -53,7 +53,7 @@ def convert_elmo(
 def read_options(path: str | Path) -> dict[str, Any]:
     """The configuration, as config.json holds it, of an ``options.json``; raises ModelError where it is none."""
     try:
-        told = json.loads(Path(path).read_text(encoding="utf-8"))
+        told = read_json(Path(path))
         lstm, cnn = told["lstm"], told["char_cnn"]
         config = {
             "model_type": "elmo",
@@ -147,24 +147,30 @@ def _opened(path: str | Path) -> Iterator[Any]:
     """A function that reads a tensor by its name, of a shape that it must have."""
     import h5py
 
+    from probekit.hdf5 import DAMAGE, own_dataset
+
     try:
         file = h5py.File(path, "r")
     except FileNotFoundError:
         raise ModelError(f"{path} is not there; wanted ELMo's weights.hdf5.") from None
-    except OSError as error:
+    except DAMAGE as error:
         raise ModelError(
-            f"{path} cannot be read as HDF5 ({str(error).splitlines()[0]}); wanted ELMo's weights.hdf5, whole."
+            f"{path} cannot be read as HDF5 ({first_line(error)}); wanted ELMo's weights.hdf5, whole."
         ) from error
 
     def read(name: str, shape: tuple[int, ...]) -> np.ndarray:
-        found = file.get(name)
-        if not isinstance(found, h5py.Dataset):
+        try:
+            found = own_dataset(file, name)
+        except DataError as error:
+            raise ModelError(f"{path}: the tensor {error}") from error
+        if found is None:
             raise ModelError(f"{path} lacks the tensor {name}, wanted of shape {shape}. {_TOGETHER}")
         if found.shape != shape or found.dtype.kind != "f":
             raise ModelError(f"{path}: the tensor {name} is {found.dtype} {found.shape}, wanted {shape}. {_TOGETHER}")
         try:
-            tensor = found[...].astype(np.float32)
-        except OSError as error:
+            with np.errstate(over="ignore"):  # told below
+                tensor = found[...].astype(np.float32)
+        except DAMAGE as error:
             raise ModelError(f"{path}: the tensor {name} cannot be read ({error}); fetch the file again.") from error
         if not np.isfinite(tensor).all():
             raise ModelError(f"{path}: the tensor {name} holds NaN or infinity; fetch the file again.")

@@ -12,11 +12,10 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModel
 
-from probekit.errors import ModelError
+from probekit.errors import ModelError, first_line
 from probekit.models.find import resolve_model
 from probekit.models.folder import model_type, weight_files
 from probekit.models.identity import identify
-from probekit.models.transformers.tokens import first_line
 from probekit.runtime import Dtype, resolve_device
 
 __all__ = ["find_blocks", "load_described", "load_model", "quiet_transformers"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from probekit.errors import ModelError, UsageError
+from probekit.errors import ModelError, UsageError, first_line
 from probekit.models.encoder import Text, Tokens
 from probekit.models.folder import tokenizer_digest
 from probekit.models.words import NO_LIMIT
@@ -137,11 +137,6 @@ def load_tokenizer(folder: Path) -> Any:
             "save the model's fast one (tokenizer.json) beside it."
         )
     return tokenizer
-
-
-def first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
 
 
 def _reads_blanks(backend: Any) -> bool:

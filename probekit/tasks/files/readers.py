@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from probekit.errors import DataError
-from probekit.files import read_lines
+from probekit.files import parse_json, read_lines
 
 __all__ = ["Sentence", "Table", "read_conll", "read_conllu", "read_csv", "read_json_lines", "read_tsv"]
 
@@ -177,7 +177,7 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         if not line.strip():
             continue
         try:
-            record = json.loads(line)
+            record = parse_json(line)
             if "\\u" in line:  # an escaped lone surrogate is valid JSON, but no text
                 json.dumps(record, ensure_ascii=False).encode()
         except json.JSONDecodeError as error:
