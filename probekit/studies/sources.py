@@ -85,6 +85,10 @@ class Sources:
         except (ProbekitError, OSError):
             return False
 
+    def labelled(self, task: str, split: str) -> bool:
+        """Whether any example of a split has a label."""
+        return any(example.label is not None for example in self.task(task).split(split))
+
     def task_arguments(self, name: str, *splits: str | None) -> dict[str, Any]:
         """The arguments that name a task, known by the digests of those of its splits that are read."""
         read = {s: self._once(("digest", name, s), self.task(name).split(s).digest) for s in splits if s}

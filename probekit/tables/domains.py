@@ -60,7 +60,8 @@ def _published(told: pd.DataFrame, domains: Sequence[str]) -> Iterator[list[str]
     for row, own in told.groupby("row", sort=False):
         values = {str(t).partition(":")[2]: v for t, v in zip(own["task"], own["value"], strict=True)}
         shape = "{:.2f}" if row == "js-divergence" else "{:+.1f}" if row == "difference" else "{:.1f}"
-        label = f"*published ({own['model'].iloc[0]}): {LINES.get(str(row), str(row))}*"
+        unit = ", no unit named" if row == "js-divergence" else ""
+        label = f"*published ({own['model'].iloc[0]}): {LINES.get(str(row), str(row))}{unit}*"
         yield [label, *(shape.format(values[d]) if d in values else "" for d in domains)]
 
 

@@ -15,4 +15,4 @@ Kind = Literal["regimes", "domains"]
 class TableOptions:
     """What stands beside our numbers."""
 
-    published: str | None = option(None, "Numbers to stand beside: peters-2019/2 or peters-2019/6.")
+    published: str | None = option(None, "Numbers to stand beside: peters-2019/2 to peters-2019/6.")

@@ -17,7 +17,7 @@ PAPERS = {"peters-2019": "Peters, Ruder & Smith (2019)"}
 
 
 def published(name: str) -> pd.DataFrame:
-    """The numbers of a table of a paper, in its units.
+    """The numbers of a table of a paper, in its units, as the paper's text gives them.
 
     Parameters
     ----------
@@ -27,30 +27,46 @@ def published(name: str) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Columns model, task, row and value.
+        Columns model, variant, split, task, metric, row, value and note; ``row`` is a regime, "difference" or
+        "js-divergence".
 
     Raises
     ------
     UsageError
         For one that there is not.
     """
-    import pandas as pd
-
     paper, _, number = name.partition("/")
-    file = files("probekit.tables") / "published" / f"{paper}.csv"
-    found = (
-        pd.read_csv(StringIO(file.read_text("utf-8")), comment="#", dtype={"table": str})
-        if paper in PAPERS
-        else pd.DataFrame({"table": []})
-    )
-    if not (found["table"] == number).any():
-        raise UsageError(f"there are no published numbers {name!r}; there are peters-2019/2 and peters-2019/6.")
+    there = {one: _tables(one) for one in PAPERS}
+    found = there.get(paper)
+    if found is None or not (found["table"] == number).any():
+        known = [f"{one}/{table}" for one, told in there.items() for table in dict.fromkeys(told["table"])]
+        raise UsageError(f"there are no published numbers {name!r}; there are {', '.join(known)}.")
     return found[found["table"] == number].drop(columns="table")
 
 
+def _tables(paper: str) -> pd.DataFrame:
+    """All numbers of a paper."""
+    import pandas as pd
+
+    file = files("probekit.tables") / "published" / f"{paper}.csv"
+    words = {"table": str, "variant": str, "note": str}
+    return pd.read_csv(StringIO(file.read_text("utf-8")), comment="#", dtype=words).fillna({"variant": "", "note": ""})
+
+
 def citation(name: str | None) -> str:
-    """Where published numbers are from, in a sentence; "" of none."""
+    """Where published numbers are from, and of what they are, in two sentences; "" of none."""
     if name is None:
         return ""
     paper, _, number = name.partition("/")
-    return f" Published: {PAPERS[paper]}, Table {number}, other models, data and corpora."
+    found = published(name)
+    splits, notes = (list(dict.fromkeys(filter(None, found[column]))) for column in ("split", "note"))
+    of = "".join(f" {note[0].upper()}{note[1:]} of {_tasks(found, note)}." for note in notes)
+    return (
+        f" Published: {PAPERS[paper]}, Table {number} ({' and '.join(splits)}); models, data and settings may differ "
+        f"from ours.{of}"
+    )
+
+
+def _tasks(found: pd.DataFrame, note: str) -> str:
+    """The tasks whose published numbers have a note."""
+    return ", ".join(dict.fromkeys(found.loc[found["note"] == note, "task"]))

@@ -66,7 +66,7 @@ def table(
     rows_out : path, optional
         Where the rows that it shows are written: .parquet or .csv, with an evidence card.
     options : TableOptions
-        ``published``: "peters-2019/2" or "peters-2019/6".
+        ``published``: "peters-2019/2" to "peters-2019/6".
 
     Returns
     -------

@@ -52,6 +52,8 @@ def training_steps(plan: Plan, block: Train) -> Iterator[Step]:
 
 def _train(run: _Run) -> Step:
     block, sources = run.block, run.plan.sources
+    if block.test and not sources.labelled(run.task, block.test):
+        raise UsageError(f"{run.task} {block.test} has no labels; leave test out, or give files that have them.")
     told: dict[str, Any] = {
         **sources.task_arguments(run.task, block.train, block.dev, block.test),
         **sources.model_arguments(run.model),

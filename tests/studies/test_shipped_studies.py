@@ -1,0 +1,124 @@
+"""The studies that come along: each plans on small files in the official layouts, and asks for what its paper did."""
+
+from __future__ import annotations
+
+import pytest
+from tiny_elmo import tiny_elmo
+
+from probekit.studies.catalogue import shipped_studies
+from probekit.studies.file import read_study
+from probekit.studies.plan import check_steps, study_steps
+from probekit.tables import published
+
+SPLITS = ("train", "dev", "test")
+PAIR = "the cat sat\tthe dog ran"
+
+
+def write(path, *lines):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """A folder with six examples a split of each task that the studies name."""
+    root = tmp_path_factory.mktemp("data")
+    write(root / "CoLA/train.tsv", *[f"a\t{i % 2}\t\tthe cat {i}" for i in range(6)])
+    write(root / "CoLA/dev.tsv", *[f"a\t{i % 2}\t\tthe dog {i}" for i in range(6)])
+    for split in SPLITS:
+        known = split != "test"
+        write(root / f"SST-2/{split}.tsv", "sentence\tlabel" if known else "index\tsentence",
+              *[f"good {i}\t{i % 2}" if known else f"{i}\tgood {i}" for i in range(6)])  # fmt: skip
+        write(root / f"mrpc/{split}.tsv", "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String",
+              *[f"{i % 2}\t{i}\t9{i}\t{PAIR}" for i in range(6)])  # fmt: skip
+        write(root / f"STS-B/sts-{split}.csv", *[f"news\tf\t2015\t{i}\t{i / 2}\t{PAIR}" for i in range(6)])
+        name = {"train": "train", "dev": "trial", "test": "test_annotated"}[split]
+        write(root / f"sick/SICK_{name}.txt", "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment",
+              *[f"{i}\t{PAIR}\t{1 + i / 2}\tNEUTRAL" for i in range(6)])  # fmt: skip
+        words = ("-DOCSTART- -X- O O\n", *["EU NNP I-NP B-ORG\nrejects VBZ I-VP O\n"] * 6)
+        write(root / f"conll2003/eng.{dict(train='train', dev='testa', test='testb')[split]}", *words)
+        name = {"train": "wnut17train.conll", "dev": "emerging.dev.conll", "test": "emerging.test.annotated"}[split]
+        write(root / f"wnut17/{name}", *["Ann\tB-person\nran\tO\n"] * 6)
+    genres = ("telephone", "government", "travel", "fiction", "slate")
+    for part in ("train", "dev_matched"):
+        write(root / f"mnli/{part}.tsv", "genre\tsentence1\tsentence2\tgold_label",
+              *[f"{genre}\t{PAIR}\tneutral" for genre in genres for _ in range(3)])  # fmt: skip
+    write(root / "novels/one.txt", "once upon a time")
+    return root
+
+
+@pytest.fixture(scope="module")
+def elmo(tmp_path_factory):
+    return "elmo:{},{}".format(*tiny_elmo(tmp_path_factory.mktemp("elmo")))
+
+
+def steps_of(name, data, model, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    asked = read_study(name)
+    corpora = ['domains.0.corpora={novels = "novels", wikitext = "novels"}'] if asked.domains else []
+    asked = read_study(name, models=dict.fromkeys(asked.models, model), changes=corpora)
+    steps = study_steps(asked, data)
+    check_steps(asked, steps)
+    return asked, {step.name: step for step in steps}
+
+
+@pytest.mark.parametrize("name", shipped_studies())
+def test_every_study_plans(name, data, tiny_bert, elmo, monkeypatch, tmp_path):
+    model = elmo if "ELMo" in read_study(name).models else str(tiny_bert)
+    asked, steps = steps_of(name, data, model, monkeypatch, tmp_path)
+    assert {step.name: step.error for step in steps.values() if step.error} == {}
+    assert sum(step.function == "train" for step in steps.values()) == sum(
+        len(block.tasks) * len(block.regimes) * len(block.seeds) for block in asked.train
+    )
+
+
+def arguments(steps):
+    return {name: step.arguments for name, step in steps.items() if step.function == "train"}
+
+
+@pytest.mark.parametrize("size", ["full", "small"])
+@pytest.mark.parametrize("table", [3, 4, 5])
+def test_the_variants_are_the_paper_s_and_no_others(size, table):
+    theirs = {(one["variant"], one["row"]) for one in published(f"peters-2019/{table}").to_dict("records")}
+    study = read_study(f"table{table}-{size}")
+    assert {(block.name, str(regime)) for block in study.train for regime in block.regimes} == theirs
+    assert study.table[0].published == f"peters-2019/{table}"
+    gradual = {block.name for block in study.train if block.of_regime(block.regimes[0]).get("unfreezing") == "gradual"}
+    assert gradual == {variant for variant, _ in theirs if "gradual" in variant}
+    if (size, table) == ("full", 5):
+        assert all(block.seeds == [0, 1, 2, 3, 4] for block in study.train)
+
+
+def test_table_2_reads_named_entities_as_the_paper_did(data, tiny_bert, monkeypatch, tmp_path):
+    asked, steps = steps_of("table2-full", data, str(tiny_bert), monkeypatch, tmp_path)
+    assert asked.models["BERT-base-cased"] == str(tiny_bert)
+    assert read_study("table2-full").models["BERT-base-cased"] == "bert-base-cased"
+    told = {name: one for name, one in arguments(steps).items() if name.startswith("conll2003")}
+    assert len(told) == 10
+    assert {one["model_name"] for one in told.values()} == {"BERT-base-cased"}
+    assert {one["test"] for one in told.values()} == {"test"}
+    assert {(one["regime"], one["head"]) for one in told.values()} == {
+        ("fine-tune", "softmax"), ("feature-extraction", "bilstm")
+    }  # fmt: skip
+
+
+def test_elmo_is_unfrozen_gradually_for_words_and_sentiment_only(data, elmo, monkeypatch, tmp_path):
+    _, steps = steps_of("table2-elmo-full", data, elmo, monkeypatch, tmp_path)
+    gradual = {name.split(".")[0] for name, one in arguments(steps).items() if one.get("unfreezing") == "gradual"}
+    assert gradual == {"conll2003", "sst2"}
+
+
+def test_figure_2_has_both_estimators(data, tiny_bert, monkeypatch, tmp_path):
+    _, steps = steps_of("figure2-full", data, str(tiny_bert), monkeypatch, tmp_path)
+    found = [step.arguments["estimator"] for step in steps.values() if step.function == "mi"]
+    assert len(found) == 9
+    assert all(one == ["edge", "edge-4.3.1"] for one in found)
+
+
+def test_a_test_split_without_labels_is_told_before_anything_is_done(data, tiny_bert, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    models = dict.fromkeys(read_study("table2-full").models, str(tiny_bert))
+    steps = study_steps(read_study("table2-full", models=models, changes=["train.1.test=test"]), data)
+    wrong = {step.name: step.error for step in steps if step.error}
+    assert len(wrong) == 10
+    assert all("sst2 test has no labels" in error for error in wrong.values())
