@@ -114,7 +114,9 @@ class HeadOptions:
     )
     pooling: str = option("auto", "Of linear, pair and rating: auto, pooler, first, last, mean, mean-all or max.")
     pairs: str = option(
-        "auto", "auto (as head and model read them), joint (esim and bi-attention cut it in two) or separate."
+        "auto",
+        "auto (frozen layers joint where model and head can; of ELMo and Skip-thoughts, and fine-tuning with "
+        "bi-attention or esim, separate), joint (esim and bi-attention cut it in two) or separate.",
     )
     hidden_size: int | None = option(None, "Of the head.")
     dropout: float | None = option(None, "Of the head.")

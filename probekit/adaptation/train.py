@@ -27,7 +27,6 @@ from probekit.adaptation.training.trainer import History, fit, own_randomness
 from probekit.errors import NonFiniteError, UsageError
 from probekit.files import slug
 from probekit.models.find import resolve_model
-from probekit.models.folder import model_type
 from probekit.models.identity import RUN_FORMAT
 from probekit.public import public
 from probekit.recipe import Read, Recipe
@@ -154,7 +153,7 @@ def train_on_caches(
 def _caches(task: Task, model: str | Path, options: TrainOptions, progress: Progress) -> Iterator[ActivationCache]:
     """The caches of train, dev and test that the head reads."""
     spec = TaskSpec.of_task(task, options.train)
-    wanted = cache_wanted(options, spec, model_type(resolve_model(model, options.revision)))
+    wanted = cache_wanted(options, spec, resolve_model(model, options.revision))
     for split in filter(None, (options.train, options.dev, options.test)):
         yield cache_activations(
             model, task, split, limit=options.limit if split == options.train else None, device=options.device,

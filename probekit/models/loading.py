@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from probekit.errors import UsageError
-from probekit.models.conversion import ELMO, SKIP_THOUGHTS
+from probekit.models.conversion import ELMO, SKIP_THOUGHTS, reads_apart
 from probekit.models.encoder import Encoder, Text, Tokens
 from probekit.models.find import resolve_model
 from probekit.models.folder import model_type
@@ -15,7 +17,7 @@ from probekit.models.transformers.encoder import Packing, choice, load_transform
 from probekit.models.transformers.encoder import text_reader as piece_reader
 from probekit.runtime import Dtype
 
-__all__ = ["TextReader", "load_encoder", "text_reader"]
+__all__ = ["TextReader", "load_encoder", "parts_pairs", "text_reader"]
 
 
 class TextReader(Protocol):
@@ -58,6 +60,18 @@ def text_reader(folder: Path, config: Any, max_length: int | None = None) -> Tex
 
         return word_reader(folder, config, max_length)
     return piece_reader(folder, config, max_length)
+
+
+def parts_pairs(folder: Path) -> bool:
+    """Whether a model reads the sentences of a pair in one sequence with a piece between them, as BERT does."""
+    if reads_apart(model_type(folder)):
+        return False
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    special = text_reader(folder, config)([("a", "a")]).special
+    own = np.flatnonzero(special == 0)
+    return bool(len(own)) and bool(special[own[0] : own[-1]].any())
 
 
 def load_encoder(

@@ -74,7 +74,7 @@ def legend(found: pd.DataFrame, beside: str | None) -> str:
         else ""
     )
     runs = f"{runs[0].upper()}{runs[1:]}; in brackets 95 % intervals: of a metric over examples, not over seeds"
-    return f"{runs}{of_change}.{citation(beside)}\n"
+    return f"{runs}{of_change}.{citation(beside, set(found['task']))}\n"
 
 
 def markdown(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from importlib.resources import files
 from io import StringIO
 from typing import TYPE_CHECKING
@@ -53,20 +54,14 @@ def _tables(paper: str) -> pd.DataFrame:
     return pd.read_csv(StringIO(file.read_text("utf-8")), comment="#", dtype=words).fillna({"variant": "", "note": ""})
 
 
-def citation(name: str | None) -> str:
-    """Where published numbers are from, and of what they are, in two sentences; "" of none."""
+def citation(name: str | None, tasks: Collection[str]) -> str:
+    """Where published numbers are from, and what is known of those that stand beside ``tasks``; "" of none."""
     if name is None:
         return ""
     paper, _, number = name.partition("/")
     found = published(name)
-    splits, notes = (list(dict.fromkeys(filter(None, found[column]))) for column in ("split", "note"))
-    of = "".join(f" {note[0].upper()}{note[1:]} of {_tasks(found, note)}." for note in notes)
-    return (
-        f" Published: {PAPERS[paper]}, Table {number} ({' and '.join(splits)}); models, data and settings may differ "
-        f"from ours.{of}"
-    )
-
-
-def _tasks(found: pd.DataFrame, note: str) -> str:
-    """The tasks whose published numbers have a note."""
-    return ", ".join(dict.fromkeys(found.loc[found["note"] == note, "task"]))
+    beside = found[found["task"].isin(tasks)] if found["task"].isin(tasks).any() else found
+    noted = beside[beside["note"] != ""].drop_duplicates(["task", "note"])
+    of = "".join(f" {task}: {note}." for task, note in zip(noted["task"], noted["note"], strict=True))
+    table = f"{PAPERS[paper]}, Table {number} ({' and '.join(dict.fromkeys(beside['split']))})"
+    return f" Published: {table}; models, data and settings may differ from ours.{of}"

@@ -127,8 +127,8 @@ def test_what_does_not_belong_together(runs, tiny_bert, tiny_gpt2, tmp_path):
         predict_run(pooled, cache(praise(), tiny_gpt2))
     with pytest.raises(CacheMismatch, match=r"cut_at is 5, wanted None"):
         predict_run(pooled, cache(praise(), max_length=5))
-    with pytest.raises(CacheMismatch, match=r"pairs is 'joint', wanted 'separate'"):
-        predict_run(features, cache(pairs(), tokens=True))
+    with pytest.raises(CacheMismatch, match=r"pairs is 'separate', wanted 'joint'"):
+        predict_run(features, cache(pairs(), tokens=True, pairs="separate"))
     with pytest.raises(UsageError, match="has neither vectors of pieces nor the pooling mean"):
         predict_run(pooled, cache(praise(), pooling=["first"]))
     t = praise()

@@ -58,7 +58,19 @@ def test_the_papers_heads_are_the_default(tiny_bert, tmp_path):
         with ActivationCache(run.card["caches"][0]) as cache:
             assert cache.spec["tokens"] == "piece"
             assert cache.poolings == ()
-            assert cache.spec["sentences"] == (2 if head == "esim" else 1)
+            assert cache.spec["sentences"] == 1
+            assert cache.spec["pairs"] == ("joint" if head == "esim" else None)
+
+
+@pytest.mark.parametrize(("family", "head", "pairs_are"), [("gpt2", "esim", "separate"), ("bert", "pair", "separate")])
+def test_pairs_are_read_apart_where_nothing_parts_them_or_the_head_wants_that(
+    family, head, pairs_are, tiny_model, tmp_path
+):
+    options = SMALL | {"epochs": 1, "head": head} | ({"hidden_size": 4} if head == "esim" else {})
+    run = train(pairs(16, 6), tiny_model(family), tmp_path / "run", caches=tmp_path / "caches", **options)
+    with ActivationCache(run.card["caches"][0]) as cache:
+        assert cache.spec["pairs"] == pairs_are
+    assert run.card["head"]["pairs_apart"]
 
 
 def test_the_weights_of_the_mix_are_rows_by_layer(caches, tmp_path):

@@ -36,7 +36,8 @@ def data(tmp_path_factory):
         write(root / f"sick/SICK_{name}.txt", "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment",
               *[f"{i}\t{PAIR}\t{1 + i / 2}\tNEUTRAL" for i in range(6)])  # fmt: skip
         words = ("-DOCSTART- -X- O O\n", *["EU NNP I-NP B-ORG\nrejects VBZ I-VP O\n"] * 6)
-        write(root / f"conll2003/eng.{dict(train='train', dev='testa', test='testb')[split]}", *words)
+        name = {"train": "eng.train", "dev": "eng.testa", "test": "eng.testb"}[split]
+        write(root / f"conll2003/{name}", *words)
         name = {"train": "wnut17train.conll", "dev": "emerging.dev.conll", "test": "emerging.test.annotated"}[split]
         write(root / f"wnut17/{name}", *["Ann\tB-person\nran\tO\n"] * 6)
     genres = ("telephone", "government", "travel", "fiction", "slate")

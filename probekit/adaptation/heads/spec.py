@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -115,13 +115,28 @@ def choose_head(options: HeadOptions, task: TaskSpec, regime: Regime, model_type
     return "esim" if task.paired else "bcn"
 
 
-def reads_apart(options: HeadOptions, head: str, task: TaskSpec, model_type: str) -> bool:
-    """Whether the sentences of pairs are read apart; UsageError where that is asked for and there are none, or the
-    encoder cannot do otherwise than is asked for."""
+def reads_apart(
+    options: HeadOptions, head: str, task: TaskSpec, model_type: str, *, joins: Callable[[], bool] = lambda: False
+) -> bool:
+    """Whether the sentences of pairs are read apart; for "auto" as in Peters, Ruder & Smith (2019, section 3.1).
+
+    Parameters
+    ----------
+    joins : callable
+        Of frozen layers, whether the encoder marks where the first of two sentences ends, so that heads for pairs find
+        the two in what was read together. While an encoder is trained, these heads read apart what they bring together.
+
+    Raises
+    ------
+    UsageError
+        Where reading apart is asked for and there are no pairs, or the encoder cannot do otherwise than is asked for.
+    """
     alone = conversion.reads_apart(model_type)
     if options.pairs == "separate" and not task.paired:
         raise UsageError(f"{task.name} has no pairs of sentences to read apart.")
     if options.pairs == "joint" and alone:
         raise UsageError(f"{model_type} reads one sentence at a time; leave --pairs out, or give --pairs separate.")
-    wanted = alone or (head in HEADS and None not in HEADS[head].pairs)
-    return task.paired and (wanted if options.pairs == "auto" else options.pairs == "separate")
+    if not task.paired or options.pairs != "auto":
+        return options.pairs == "separate"
+    fits = HEADS[head].pairs if head in HEADS else frozenset({None})
+    return alone or (None not in fits and not ("joint" in fits and joins()))

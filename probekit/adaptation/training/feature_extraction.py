@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,6 +20,8 @@ from probekit.adaptation.training.learners import FeatureExtraction
 from probekit.adaptation.training.objective import Objective, Training, rating_scale
 from probekit.errors import CacheMismatch, UsageError
 from probekit.models.conversion import default_pooling
+from probekit.models.folder import model_type
+from probekit.models.loading import parts_pairs
 
 __all__ = ["MODEL", "cache_wanted", "check_apart", "data_of", "prepare_feature_extraction"]
 
@@ -41,15 +45,18 @@ POOLED = frozenset({Pooling.MEAN, Pooling.MEAN_ALL, Pooling.FIRST, Pooling.LAST}
 """Poolings that are linear: pooling the mix is mixing what is pooled."""
 
 
-def cache_wanted(options: TrainOptions, task: TaskSpec, model_type: str) -> dict[str, Any]:
-    """How ``cache_activations`` must be called so that the head finds what it reads, of a model of this type.
+def cache_wanted(options: TrainOptions, task: TaskSpec, folder: Path) -> dict[str, Any]:
+    """How ``cache_activations`` must be called so that the head finds what it reads, of the model in a folder.
 
     Raises
     ------
     UsageError
         Where the head does not fit the task.
     """
-    spec = _head_spec(options, task, model_type, width=1)
+    kind = model_type(folder)
+    name = choose_head(options, task, Regime.FEATURE_EXTRACTION, kind)
+    apart = reads_apart(options, name, task, kind, joins=partial(parts_pairs, folder))
+    spec = _head_spec(options, task, kind, width=1, apart=apart)
     with torch.device("meta"):  # what does not fit is told before anything is cached
         spec.build(task)
     pairs = "separate" if spec.pairs_apart else "joint" if task.paired else "auto"
@@ -125,13 +132,11 @@ def data_of(
 
 
 def _head_spec(
-    options: TrainOptions, task: TaskSpec, model_type: str, *, width: int, apart: bool | None = None,
+    options: TrainOptions, task: TaskSpec, model_type: str, *, width: int, apart: bool,
     scale: tuple[int, int] | None = None,
 ) -> HeadSpec:  # fmt: skip
-    """The head on cached layers; apart : how the pairs of a cache are read, None where that is still to be chosen."""
+    """The head on cached layers; apart : how the pairs of a cache are read."""
     name = choose_head(options, task, Regime.FEATURE_EXTRACTION, model_type)
-    if apart is None:
-        apart = reads_apart(options, name, task, model_type)
     if options.pooling == "pooler":
         raise UsageError("a cache does not hold what the encoder's pooler gives; choose another pooling.")
     pooling = options.pooling if options.pooling != "auto" else default_pooling(model_type)
