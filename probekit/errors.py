@@ -13,7 +13,7 @@
         └── CacheBusy         another process is writing the same cache
 
 Every message says what was wanted, what came and what to do. The command line turns each of them into one
-sentence on standard error and exit status 2.
+sentence on standard error and exit status 2; what is no ProbekitError, nor an OSError, is a fault of ours, status 3.
 """
 
 from __future__ import annotations

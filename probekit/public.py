@@ -55,6 +55,7 @@ def public(name: str | None = None, /, **options: type) -> Callable[[Callable[..
             bound = flat.bind(*args, **given)
             bound.apply_defaults()
             told = dict(bound.arguments)
+            _check_seeds(told)
             groups = {part: kind(**{k: told[k] for k in _fields(kind)}) for part, kind in options.items()}
             told |= {k: getattr(groups[part], k) for part, kind in options.items() for k in _fields(kind)}
             recipe = Recipe.of(called, told)
@@ -142,6 +143,17 @@ def _check_names(called: str, given: Mapping[str, Any], flat: inspect.Signature)
     for name in given:
         if name not in flat.parameters:
             raise UsageError(f"{called} takes no {name!r}; {did_you_mean(name, flat.parameters, most=2)}")
+
+
+SEEDS = ("seed", "random_weights")
+"""Options that are seeds, whatever the function."""
+
+
+def _check_seeds(given: Mapping[str, Any]) -> None:
+    """Raise UsageError for a seed that one of the generators of numpy and torch does not take."""
+    for name in SEEDS:
+        if isinstance(seed := given.get(name), int) and not 0 <= seed < 1 << 32:
+            raise UsageError(f"{name} is {seed}; a seed is a whole number from 0 to {(1 << 32) - 1}.")
 
 
 def _split(own: inspect.Signature, passed: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:

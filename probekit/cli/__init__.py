@@ -1,21 +1,26 @@
 """The command line: ``probekit COMMAND``. Each command parses, calls one function and prints.
 
 Exit status: 0 done, 1 a check failed, 2 wrong usage or input, with one plain sentence on standard error
-(``--debug`` shows the traceback), 130 interrupted.
+(``--debug`` shows the traceback), 3 a fault of probekit's own, with the file that the traceback was written to,
+130 interrupted.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import re
 import sys
+import tempfile
+import traceback
 from collections.abc import Sequence
 
-from probekit.errors import ProbekitError
+from probekit.errors import ProbekitError, first_line
 
 __all__ = ["main"]
 
-INTERRUPTED = 130
+FAULT, INTERRUPTED = 3, 130
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,7 +37,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ProbekitError, OSError) as error:
         if debug:
             raise
-        return _fail(str(error))
+        return _fail(str(error) + (_NO_ROOM if getattr(error, "errno", None) in NO_ROOM else ""))
+    except MemoryError as error:
+        if debug:
+            raise
+        what = f" ({first_line(error)})" if str(error) else ""
+        return _fail(f"there is not enough memory{what}; read fewer layers or examples at a time, or a smaller file.")
+    except BaseException as error:  # the panics of Rust, of tokenizers and safetensors, are no Exceptions
+        if debug or isinstance(error, SystemExit | GeneratorExit):
+            raise
+        _fail(f"a fault of probekit's own, {type(error).__name__}: {first_line(error)[:200]}; {_written(error)}")
+        return FAULT
+
+
+_NO_ROOM = ". Make room there, or write elsewhere; what was there is unchanged."
+
+
+def _written(error: BaseException) -> str:
+    """Where the traceback of an error was written, in words."""
+    told = "".join(traceback.format_exception(error))
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="probekit-", suffix=".traceback.txt", delete=False, encoding="utf-8", errors="backslashreplace"
+        ) as file:
+            file.write(f"{sys.argv}\n\n{told}")
+        return f"its traceback is in {file.name}."
+    except OSError as full:
+        return f"its traceback cannot be written ({full.strerror}); --debug shows it."
 
 
 def _run(words: Sequence[str]) -> int:

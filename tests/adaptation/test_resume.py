@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,9 @@ import pytest
 from lessons import count, praise, same_weights, tags
 
 import probekit.adaptation.train as module
+from probekit.adaptation.runs.evaluation import load_learner
 from probekit.adaptation.train import train
+from probekit.errors import ModelError
 
 STEPS = 5  # an epoch: 40 examples, eight a batch
 PLAIN = {"epochs": 3, "batch_size": 8, "learning_rate": 1e-3, "device": "cpu", "save_at": "0,2,5,10"}
@@ -134,7 +137,9 @@ KILLED = """
 import os, signal, sys
 sys.path[:0] = {paths!r}
 from test_resume import settings
+from probekit.adaptation.runs.evaluation import load_learner
 from probekit.adaptation.train import train
+from probekit.errors import ModelError
 from pathlib import Path
 
 def progress(stage, done, total, /, **rates):
@@ -168,3 +173,66 @@ def test_killed(way, step, whole, tiny_bert, tmp_path):
     assert not json.loads((out / "probekit.json").read_text())["complete"]
     task, options = settings(way, folder)
     same(right, train(task, tiny_bert, out, test="test", **options))
+
+
+@pytest.fixture(scope="module")
+def interrupted(tiny_bert, tmp_path_factory):
+    """A plain run that was ended in its third epoch, so that two checkpoints are there."""
+    out = tmp_path_factory.mktemp("interrupted") / "run"
+    with pytest.raises(Stop):
+        train(praise(), tiny_bert, out, test="test", progress=stopping(2 * STEPS + 2), **PLAIN)
+    assert {p.name for p in (out / ".resume").glob("checkpoint-*")} == {"checkpoint-5", "checkpoint-10"}
+    return out
+
+
+def flip(path, share=0.5):
+    data = bytearray(path.read_bytes())
+    data[int(share * (len(data) - 1))] ^= 4
+    path.write_bytes(data)
+
+
+QUICKLY = ("checkpoint-10/model.safetensors", "checkpoint-10/optimizer.pt", "kept/head.safetensors")
+FILES = (
+    *(f"checkpoint-10/{x}" for x in ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth")),
+    *(f"checkpoint-10/{x}" for x in ("trainer_state.json", "digests.json")),
+    *("kept/head.safetensors", "kept/model.safetensors", "kept/probekit.json"),
+)
+
+
+@pytest.mark.parametrize(
+    ("file", "share"),
+    [
+        pytest.param(file, share, marks=[] if (file in QUICKLY and share == 0.5) else [pytest.mark.slow])
+        for file in FILES
+        for share in (0, 0.1, 0.3, 0.5, 0.7, 0.9, 1)
+    ],
+)
+def test_a_flipped_byte_ends_in_the_same_run_or_in_a_sentence(file, share, whole, interrupted, tiny_bert, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(interrupted, out)
+    flip(out / ".resume" / file, share)
+    try:
+        done = train(praise(), tiny_bert, out, test="test", **PLAIN)
+    except ModelError:
+        assert file == "kept/probekit.json"  # what is best is known by it alone
+    else:
+        same(whole("plain")[0], done)
+
+
+def test_both_checkpoints_damaged_begins_anew(whole, interrupted, tiny_bert, tmp_path, caplog):
+    out = tmp_path / "run"
+    shutil.copytree(interrupted, out)
+    for name in ("checkpoint-5", "checkpoint-10"):
+        flip(out / f".resume/{name}/optimizer.pt")
+    same(whole("plain")[0], train(praise(), tiny_bert, out, test="test", **PLAIN))
+    told = [message for message in caplog.messages if "checkpoint" in message]
+    assert len(told) == 2
+    assert "the bytes of optimizer.pt are not those that were written" in told[0]
+
+
+def test_damaged_weights_of_a_finished_run_are_told(whole, tiny_bert, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(whole("plain")[0].path, out)
+    flip(out / "head.safetensors", 0.9)
+    with pytest.raises(ModelError, match=r"head.safetensors is damaged: its bytes are not those"):
+        load_learner(out)

@@ -24,7 +24,7 @@ import xxhash
 from probekit.activations.hdf5 import DAMAGE, FORMAT, Extent, datasets, extents, open_cache_file, xxh3
 from probekit.activations.writing.journal import Journal, journal_path, partial_path, sync_folder, writing
 from probekit.activations.writing.plan import Block
-from probekit.errors import CacheCorrupt, CacheError
+from probekit.errors import CacheCorrupt, CacheError, UsageError
 from probekit.files import parse_json
 
 __all__ = [
@@ -400,7 +400,10 @@ def _write_compressed(partial: Partial, new: Path) -> None:
 def now() -> str:
     """The time for ``created``: now, or SOURCE_DATE_EPOCH where builds are to be reproducible."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
-    moment = datetime.fromtimestamp(int(epoch), UTC) if epoch else datetime.now(UTC)
+    try:
+        moment = datetime.fromtimestamp(int(epoch), UTC) if epoch else datetime.now(UTC)
+    except (ValueError, OverflowError, OSError):
+        raise UsageError(f"SOURCE_DATE_EPOCH is {epoch!r}; it is seconds since 1970, as a whole number.") from None
     return moment.isoformat(timespec="seconds")
 
 

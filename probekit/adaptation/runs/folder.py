@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
+from probekit.adaptation.runs.digests import check_weights, digests_of
 from probekit.errors import CacheBusy, ModelError, UsageError
 from probekit.files import beside, lock, read_json, write
 from probekit.models.folder import save_tensors
@@ -100,7 +101,7 @@ def save_folder(
             encoder = {prefix + k.removeprefix("encoder."): v for k, v in state.items() if k.startswith("encoder.")}
             save_tensors(_unshared(encoder), new / WEIGHTS, format="pt")
         save_tensors(_unshared({k: v for k, v in state.items() if not k.startswith("encoder.")}), new / HEAD)
-        write_card(new, card)
+        write_card(new, {**card, "digests": digests_of(new)})
         if folder.exists():
             for file in sorted(new.iterdir(), key=lambda f: f.name == CARD):
                 file.replace(folder / file.name)
@@ -109,9 +110,13 @@ def save_folder(
 
 
 def load_weights(folder: Path, *, encoder: bool = True) -> dict[str, torch.Tensor]:
-    """The weights that :func:`save_folder` wrote, by the same names; those of the encoder if wanted."""
+    """The weights that :func:`save_folder` wrote, by the same names; those of the encoder if wanted.
+
+    Raises ModelError where they are not those that were written.
+    """
     if not (folder / HEAD).is_file():
         raise ModelError(f"{folder} has no {HEAD}; was its training interrupted? Run its command again.")
+    check_weights(folder, read_card(folder))
     state = load_file(folder / HEAD)
     if encoder and (folder / WEIGHTS).is_file():
         prefix = read_card(folder)["prefix"]
@@ -128,8 +133,21 @@ def publish(out: Path, card: Mapping[str, Any]) -> None:
     """Move the weights that were kept to where they belong, and the card last; then remove what was for going on.
 
     Where that is interrupted, ``begin`` does the rest. Logs of TensorBoard, "runs", stay.
+
+    Raises
+    ------
+    ModelError
+        The weights are not those that were kept.
     """
     if not processes()[0]:
+        waiting = read_card(kept(out))
+        card = {**card, "digests": waiting.get("digests")}
+        check_weights(out, card, kept(out))
+        if waiting["step"] != card["step"]:  # training again may end otherwise, on a GPU
+            raise ModelError(
+                f"{kept(out)} holds the weights of step {waiting['step']}, and step {card['step']} was the best. "
+                "Train it again with --overwrite."
+            )
         write_card(kept(out), card)
         for file in (*kept(out).iterdir(), *(out / RESUME).glob("runs")):
             if file.name != CARD:

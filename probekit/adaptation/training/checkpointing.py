@@ -10,9 +10,10 @@ import numpy as np
 from transformers import TrainerCallback
 
 from probekit.adaptation.options import Keep
-from probekit.adaptation.runs.folder import kept
+from probekit.adaptation.runs.digests import check_weights
+from probekit.adaptation.runs.folder import kept, read_card
 from probekit.adaptation.training.objective import Save, Training, Watcher
-from probekit.errors import NonFiniteError, UsageError
+from probekit.errors import ModelError, NonFiniteError, UsageError
 from probekit.runtime import Progress, processes
 
 __all__ = ["Checkpointing", "not_finite", "rate_of", "save_steps"]
@@ -73,6 +74,20 @@ class Checkpointing(TrainerCallback):
         for entry in log:
             if f"eval_{self.metric.name}" in entry and entry["step"] and entry["step"] % self.steps_per_epoch == 0:
                 self._better(entry["step"], _evaluated(entry))
+
+    def has_kept(self, log: list[dict[str, Any]]) -> bool:
+        """Whether the best weights of an interrupted run's log are there, or better ones that it will find again."""
+        evaluated = [entry for entry in log if f"eval_{self.metric.name}" in entry and entry["step"]]
+        ends = [entry for entry in evaluated if entry["step"] % self.steps_per_epoch == 0]
+        if not ends:
+            return True
+        best = max(ends, key=lambda entry: entry[f"eval_{self.metric.name}"] * self.metric.sign)
+        try:
+            card = read_card(kept(self.out))
+            check_weights(kept(self.out), card)
+        except ModelError:
+            return False
+        return bool(card["step"] >= best["step"])
 
     def keep(self, step: int, metrics: dict[str, float]) -> None:
         """Make the weights as they are those that the run ends with."""

@@ -21,6 +21,7 @@ from transformers.trainer_callback import PrinterCallback
 
 from probekit.adaptation.data.batches import Batches, Data
 from probekit.adaptation.options import Keep, Optimizer, TrainOptions, Unfreezing
+from probekit.adaptation.runs.digests import seal, whole_checkpoints
 from probekit.adaptation.runs.folder import RESUME
 from probekit.adaptation.training.checkpointing import Checkpointing, not_finite, rate_of
 from probekit.adaptation.training.groups import LayerGroup, param_groups
@@ -29,7 +30,6 @@ from probekit.adaptation.training.objective import Objective, Save, Training, Wa
 from probekit.adaptation.training.optimiser import BertAdamW
 from probekit.adaptation.training.schedules import build
 from probekit.errors import UsageError
-from probekit.files import read_json
 from probekit.models.transformers.onednn import onednn_available, train_with_onednn
 from probekit.models.transformers.stock import quiet_transformers
 from probekit.runtime import Dtype, Progress, no_progress, processes
@@ -90,7 +90,7 @@ def fit(
     checkpoints = Checkpointing(
         training, out, save, steps_per_epoch=steps_per_epoch, watcher=watcher, progress=progress
     )  # fmt: skip
-    log, last = _unfinished(out / RESUME)
+    log, last = _unfinished(out, checkpoints)
     arguments = _arguments(options, steps_per_epoch, out, first=last is None and 0 in checkpoints.saved)
     _use_one_gpu(arguments, options.device)
     trainer = _Trainer(
@@ -165,6 +165,9 @@ class _Trainer(Trainer):
             super()._save_checkpoint(*args, **kwargs)
         except (SafetensorError, RuntimeError) as error:  # what safetensors and torch make of a full disk
             raise OSError(f"{self.args.output_dir}: what a run goes on from cannot be written: {error}") from error
+        self.accelerator.wait_for_everyone()
+        if self.args.should_save:
+            seal(Path(str(self.args.output_dir)) / f"checkpoint-{self.state.global_step}")
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         folder = Path(output_dir or str(self.args.output_dir))
@@ -172,13 +175,14 @@ class _Trainer(Trainer):
         save_model(self.accelerator.unwrap_model(self.model), str(folder / "model.safetensors"))
 
 
-def _unfinished(folder: Path) -> tuple[list[dict[str, Any]], str | None]:
-    """The log and the folder of the last whole checkpoint of an interrupted run; its state is what is written last."""
-    for state in sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda f: -int(f.parent.name[11:])):
-        try:
-            return read_json(state)["log_history"], str(state.parent)
-        except (ValueError, KeyError):
-            continue
+def _unfinished(out: Path, checkpoints: Checkpointing) -> tuple[list[dict[str, Any]], str | None]:
+    """The log and the folder of the last whole checkpoint of an interrupted run; nothing where there is none."""
+
+    def fits(logged: list[dict[str, Any]]) -> bool:
+        return checkpoints.options.keep is Keep.LAST or checkpoints.has_kept(logged)
+
+    for logged, place in whole_checkpoints(out / RESUME, fits):
+        return logged, str(place)
     return [], None
 
 
@@ -219,7 +223,7 @@ def _arguments(options: TrainOptions, steps_per_epoch: int, out: Path, *, first:
         eval_strategy="no",  # Checkpointing says when
         eval_on_start=first,
         save_strategy="epoch",
-        save_total_limit=1,
+        save_total_limit=2,  # the one before, should the last be damaged
         logging_steps=max(1, steps_per_epoch // 10),
         logging_nan_inf_filter=False,
         disable_tqdm=True,

@@ -16,7 +16,7 @@ import torch
 import transformers
 from torch import nn
 
-from probekit.errors import ModelError, UsageError
+from probekit.errors import ModelError, UsageError, first_line
 from probekit.models.encoder import Batch, Edit, Encoder, Shown, Sink, Text, Tokens, begin_states, edited
 from probekit.models.transformers.onednn import onednn_available, prepack
 from probekit.models.transformers.packed import OFFSET_TYPES, PACKED, PACKED_TYPES, groups_of, positions_of, uncompiled
@@ -350,6 +350,12 @@ def text_reader(folder: Path, config: Any, max_length: int | None = None) -> Tok
     """
     reader = load_tokenizer(folder)
     longest, least = _max_length(config, reader), reader.num_special_tokens_to_add() + 1
+    if longest < least:
+        raise ModelError(
+            f"{folder} reads {longest} pieces, and {least} or more are needed: max_position_embeddings of config.json "
+            f"is {getattr(config, 'max_position_embeddings', None)}, model_max_length of tokenizer_config.json "
+            f"{reader.model_max_length}. Correct them."
+        )
     if max_length is not None and not least <= max_length <= longest:
         raise UsageError(f"{folder} reads {least} to {longest} pieces; a maximal length of {max_length} was asked for.")
     padding = getattr(config, "pad_token_id", None)
@@ -359,14 +365,19 @@ def text_reader(folder: Path, config: Any, max_length: int | None = None) -> Tok
         type_ids=(getattr(config, "type_vocab_size", 0) or 0) > 1,
         cut=reader.truncation_side,
         padding_id=(reader.pad_token_id or 0) if padding is None else padding,
+        vocabulary=getattr(config, "vocab_size", None),
+        name=str(folder),
     )
 
 
 def _max_length(config: Any, tokenizer: Any) -> int:
     limit = getattr(config, "max_position_embeddings", None) or NO_LIMIT
-    if config.model_type in OFFSET_TYPES:
-        limit -= config.pad_token_id + 1
-    return int(min(limit, tokenizer.model_max_length, NO_LIMIT))
+    try:
+        if config.model_type in OFFSET_TYPES:
+            limit -= config.pad_token_id + 1
+        return int(min(limit, tokenizer.model_max_length, NO_LIMIT))
+    except (TypeError, ValueError) as error:
+        raise ModelError(f"how much the model reads is not told by numbers: {first_line(error)}.") from error
 
 
 def choice(kind: type[Choice], value: str) -> Choice:

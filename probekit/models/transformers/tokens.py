@@ -34,17 +34,34 @@ class Tokenizer:
         The side that is cut off, "right" or "left"
     padding_id : int, default 0
         The piece that the model takes for padding, where others pad.
+    vocabulary : int, optional
+        How many pieces the model has embeddings for; a tokenizer may know more, that were added to it alone.
+    name : str, default 'the model'
+        What errors call the model.
     """
 
     def __init__(
-        self, backend: Any, max_length: int, *, type_ids: bool = False, cut: str = "right", padding_id: int = 0
+        self,
+        backend: Any,
+        max_length: int,
+        *,
+        type_ids: bool = False,
+        cut: str = "right",
+        padding_id: int = 0,
+        vocabulary: int | None = None,
+        name: str = "the model",
     ) -> None:
+        self.vocabulary, self.name = vocabulary, name
         self.backend, self.max_length, self.type_ids, self.padding_id = backend, max_length, type_ids, padding_id
         backend.no_padding()
         backend.no_truncation()
         if max_length < NO_LIMIT:
             backend.enable_truncation(max_length, strategy="longest_first", direction=cut)
-        self._blank = _reads_blanks(backend)
+        try:
+            self._blank = _reads_blanks(backend)
+        except BaseException as error:
+            _is_theirs(error)
+            raise ModelError(f"the tokenizer of {name} cannot be used: {first_line(error)}.") from error
 
     def __call__(self, texts: Sequence[Text]) -> Tokens:
         """Word pieces of each text.
@@ -64,6 +81,8 @@ class Tokenizer:
                 f"give {int(length[over].min()) + 2} or more."
             )
         t = int(length.sum())
+        ids = _flat((e.ids for e in encodings), np.int32, t)
+        self._check_known(ids, texts, length)
         special = _flat((e.special_tokens_mask for e in encodings), np.bool_, t)
         offsets = _flat(chain.from_iterable(e.offsets for e in encodings), np.int32, 2 * t).reshape(t, 2)
         words = chain.from_iterable(e.word_ids for e in encodings)
@@ -77,7 +96,7 @@ class Tokenizer:
                 offsets[rows] = np.maximum(offsets[rows] - (word_index[rows, None] > 0), 0)
         offsets[word_index < 0] = 0
         return (
-            _flat((e.ids for e in encodings), np.int32, t),
+            ids,
             length,
             special,
             _flat((e.type_ids for e in encodings), np.uint8, t) if self.type_ids else np.zeros(t, np.uint8),
@@ -85,6 +104,18 @@ class Tokenizer:
             offsets[:, 0].copy(),
             offsets[:, 1].copy(),
             np.fromiter((len(e) == self.max_length and bool(e.overflowing) for e in encodings), np.bool_, len(length)),
+        )
+
+    def _check_known(self, ids: np.ndarray, texts: Sequence[Text], length: np.ndarray) -> None:
+        """Raise ModelError where the tokenizer gives a piece that the model has no embedding of."""
+        if self.vocabulary is None or not len(ids) or ids.max() < self.vocabulary:
+            return
+        at = int(ids.argmax())
+        text = texts[int(np.searchsorted(np.cumsum(length), at, side="right"))]
+        raise ModelError(
+            f"the tokenizer of {self.name} reads the piece {self.backend.id_to_token(int(ids[at]))!r} (number "
+            f"{ids[at]}) in {text!r:.80}, and the model has embeddings of {self.vocabulary} pieces. Was a token "
+            "added to the tokenizer alone? Give the model a row for it: model.resize_token_embeddings(len(tokenizer))."
         )
 
     def _encodings(self, texts: Sequence[Text]) -> list[Any]:
@@ -102,7 +133,8 @@ class Tokenizer:
     def _encode(self, inputs: dict[int, Any], *, words: bool = False) -> list[Any]:
         try:
             return self.backend.encode_batch(list(inputs.values()), is_pretokenized=words)
-        except (TypeError, ValueError):  # UnicodeEncodeError is a ValueError
+        except BaseException as whole:
+            _is_theirs(whole)
             for one in inputs.values():
                 try:
                     self.backend.encode_batch([one], is_pretokenized=words)
@@ -110,7 +142,13 @@ class Tokenizer:
                     raise UsageError(
                         f"a text cannot be read: wanted Unicode text, got {one!r:.200} ({error})."
                     ) from error
-            raise
+                except BaseException as error:
+                    _is_theirs(error)
+                    raise ModelError(
+                        f"the tokenizer of {self.name} cannot read {one!r:.80}: {first_line(error)}. "
+                        "Are its files whole?"
+                    ) from error
+            raise ModelError(f"the tokenizer of {self.name} cannot read texts: {first_line(whole)}.") from whole
 
     def _with_blanks(self, words: Sequence[str]) -> list[str]:
         return [" " + word if i else word for i, word in enumerate(words)] if self._blank else list(words)
@@ -129,7 +167,8 @@ def load_tokenizer(folder: Path) -> Any:
     tokenizer_digest(folder)
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, use_fast=True, local_files_only=True)
-    except Exception as error:  # transformers and tokenizers raise whatever they met, down to bare Exception
+    except BaseException as error:
+        _is_theirs(error)
         raise ModelError(f"the tokenizer in {folder} cannot be loaded ({first_line(error)}).") from error
     if not tokenizer.is_fast:
         raise ModelError(
@@ -137,6 +176,13 @@ def load_tokenizer(folder: Path) -> Any:
             "save the model's fast one (tokenizer.json) beside it."
         )
     return tokenizer
+
+
+def _is_theirs(error: BaseException) -> None:
+    """Raise again what ends the program; all else is of tokenizers: bare Exceptions, and the panics of Rust, which are
+    no Exceptions."""
+    if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
+        raise error
 
 
 def _reads_blanks(backend: Any) -> bool:

@@ -1,0 +1,150 @@
+"""One sentence, always: what goes wrong is told without a traceback, and a fault of our own says where that is."""
+
+import json
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+
+from probekit.cli import main
+
+
+def sentence(answer, status=2):
+    """What a command complained of: one line, without a traceback."""
+    assert answer.status == status, answer.err
+    assert answer.err.startswith("probekit: ")
+    assert answer.err.count("\n") == 1
+    assert "Traceback" not in answer.err
+    return answer.err
+
+
+@pytest.fixture
+def bert(tiny_bert, tmp_path):
+    """A copy of the tiny BERT, to be damaged."""
+    return Path(shutil.copytree(tiny_bert, tmp_path / "bert"))
+
+
+def changed(folder, name, **values):
+    told = json.loads((folder / name).read_text())
+    (folder / name).write_text(json.dumps(told | values))
+
+
+@pytest.fixture
+def cache(call, tmp_path):
+    """Caches the activations of a demonstration task."""
+
+    def run(model, *words):
+        out = tmp_path / "out.h5"
+        return call("cache-activations", "--model", model, "--task", "grammar:sentiment", "--split", "dev", "--limit", 8,
+                    "--out", out, "--device", "cpu", *words)  # fmt: skip
+
+    return run
+
+
+def test_a_fault_of_ours_names_the_file_of_its_traceback(call, monkeypatch, tmp_path):
+    def fault(*_, **__):
+        raise RuntimeError("the moon\nis full")
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("probekit.activations.ActivationCache", fault)
+    told = sentence(call("inspect", tmp_path / "a.h5"), 3)
+    file = Path(re.search(r"its traceback is in (\S+)\.$", told)[1])
+    assert "RuntimeError: the moon;" in told
+    assert 'raise RuntimeError("the moon\\nis full")' in file.read_text()
+    with pytest.raises(RuntimeError, match="the moon"):
+        call("--debug", "inspect", tmp_path / "a.h5")
+
+
+def test_no_memory(call, monkeypatch, tmp_path):
+    def fault(*_, **__):
+        raise MemoryError("Unable to allocate 596. GiB for an array")
+
+    monkeypatch.setattr("probekit.activations.ActivationCache", fault)
+    assert "not enough memory (Unable to allocate 596. GiB" in sentence(call("inspect", tmp_path / "a.h5"))
+
+
+def test_a_token_that_was_added_to_the_tokenizer_alone(bert, cache):
+    tokenizer = tiny.transformers.AutoTokenizer.from_pretrained(bert)
+    tokenizer.add_tokens(["the"])
+    told = json.loads((bert / "tokenizer.json").read_text())
+    rows = json.loads((bert / "config.json").read_text())["vocab_size"]
+    vocabulary = told["model"]["vocab"]
+    vocabulary["the"] = rows + 3
+    (bert / "tokenizer.json").write_text(json.dumps(told))
+    told = sentence(cache(bert))
+    assert f"reads the piece 'the' (number {rows + 3})" in told
+    assert f"the model has embeddings of {rows} pieces" in told
+    assert "resize_token_embeddings" in told
+
+
+def test_a_vocabulary_without_unk(bert, cache):
+    told = json.loads((bert / "tokenizer.json").read_text())
+    for name in ("[UNK]", "the"):
+        told["model"]["vocab"].pop(name)
+    told["added_tokens"] = [token for token in told["added_tokens"] if token["content"] != "[UNK]"]
+    (bert / "tokenizer.json").write_text(json.dumps(told))
+    changed(bert, "tokenizer_config.json", unk_token=None)
+    assert "[UNK]" in sentence(cache(bert))
+
+
+@pytest.mark.parametrize("length", [-5, 0, 1])
+def test_a_length_that_no_text_has(bert, cache, length):
+    changed(bert, "tokenizer_config.json", model_max_length=length)
+    assert f"model_max_length of tokenizer_config.json {length}. Correct them" in sentence(cache(bert))
+
+
+@pytest.mark.parametrize("seed", [-1, 1 << 32, 10**30])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("cache-activations", "--model", "m", "--task", "grammar:sentiment", "--split", "dev", "--random-weights"),
+        ("train", "--task", "grammar:sentiment", "--model", "m", "--regime", "fine-tune", "--out", "RUN", "--seed"),
+        ("search", "paper/fine-tune", "--out", "FOUND", "--task", "grammar:sentiment", "--model", "m", "--seed"),
+        ("probe", "a.h5", "b.h5", "--seed"), ("mi", "a.h5", "--seed"), ("mdl", "a.h5", "--seed"),
+        ("domains", "a=x", "b=y", "--seed"), ("compare", "a.parquet", "--seed"), ("summary", "a.parquet", "--seed"),
+    ],
+    ids=lambda words: words[0] if isinstance(words, tuple) else None,
+)  # fmt: skip
+def test_seeds_are_numbers_of_32_bits(call, tmp_path, monkeypatch, words, seed):
+    monkeypatch.chdir(tmp_path)
+    told = sentence(call(*words, seed))
+    assert "seed" in told
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_epoch_that_is_no_number(bert, cache, monkeypatch):
+    for epoch in ("abc", "1e400", str(10**20)):
+        monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
+        assert f"SOURCE_DATE_EPOCH is {epoch!r}; it is seconds since 1970" in sentence(cache(bert))
+
+
+LIMITED = """
+import resource, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
+from probekit.cli import main
+sys.exit(main({words!r}))
+"""
+
+
+def limited(words, limit, cwd):
+    """A command that may write no file longer than this many bytes."""
+    code = LIMITED.format(limit=limit, words=[str(word) for word in words])
+    run = [sys.executable, "-c", code]
+    return subprocess.run(run, capture_output=True, text=True, cwd=cwd, env=os.environ, timeout=120)
+
+
+def test_a_limit_of_file_sizes(tmp_path, tiny_bert):
+    words = ["cache-activations", "--model", tiny_bert, "--task", "grammar:sentiment", "--split", "dev", "--out", "a.h5"]
+    done = limited([*words, "--device", "cpu"], 20_000, tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "File too large" in done.stderr
+    assert not (tmp_path / "a.h5").exists()
