@@ -145,6 +145,7 @@ def create(
                 f"cannot write {out}: it needs {need:,} bytes and {free:,} are free in "
                 f"{out.parent}. Make room, give another --out, or use --limit, fewer poolings or --store float16."
             )
+        _check_limit(out, need + ALIGNMENT * (len(streams) + len(static) + len(attributes)))
         table = [(s.name, *_range(s, blocks, token_start, b), 0) for b in range(len(blocks)) for s in streams]
         table += [(name, 0, len(a), xxh3(a)) for name, a in static.items()]
         table.append(("", 0, 0, 0))  # the bytes of the file that are no dataset's: see seal()
@@ -170,6 +171,22 @@ def create(
             where = extents(f)
         journal.clear(digest_structure(new, where, filled=False))
         new.replace(final)
+
+
+def _check_limit(out: Path, need: int) -> None:
+    """Raise CacheError where no file may be so long: HDF5 does not survive a write that fails."""
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    if limit != resource.RLIM_INFINITY and need + STRUCTURE > limit:
+        raise CacheError(
+            f"cannot write {out}: it needs about {need + STRUCTURE:,} bytes, and a file may have {limit:,} here "
+            "(ulimit -f). Raise the limit, or use --limit, fewer poolings or --store float16."
+        )
+
+
+STRUCTURE = 1 << 18
+"""Bytes that the structure of a cache may take, beside its datasets."""
 
 
 def _range(stream: Stream, blocks: Sequence[Block], token_start: np.ndarray, b: int) -> tuple[int, int]:
