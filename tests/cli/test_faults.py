@@ -36,8 +36,8 @@ def cache(call, tmp_path):
 
     def run(model, *words):
         out = tmp_path / "out.h5"
-        return call("cache-activations", "--model", model, "--task", "grammar:sentiment", "--split", "dev", "--limit", 8,
-                    "--out", out, "--device", "cpu", *words)  # fmt: skip
+        return call("cache-activations", "--model", model, "--task", "grammar:sentiment", "--split", "dev",
+                    "--limit", 8, "--out", out, "--device", "cpu", *words)  # fmt: skip
 
     return run
 
