@@ -6,6 +6,8 @@
     /index/token_ids, word_index, char_start, char_end (t)
     /index/row_to_unique        (n)         which of the distinct texts a row is; (n, 2) for separate pairs
     /labels (n)   /ids (n)   /truncated (n)   /domains (n)   /label_names
+    /groups (n) int32                       examples that belong together; the attribute "groups" says why
+    /group_names                            of declared groups, by their number; "" of examples that have none
     /word_labels, /index/word_count (n)     of token-labelled tasks, words in the order of the task
     /pieces/…                               what the model was fed, distinct texts in the order of processing
     /blocks                                 dataset, start, stop, xxh3 of every written block
@@ -254,6 +256,23 @@ class ActivationCache:
     def domains(self) -> np.ndarray | None:
         """(n,) strings, the domains of the examples, or None where the task has none."""
         return np.array(self._dataset("/domains").asstr()[...], dtype=object) if "domains" in self._file else None
+
+    @property
+    def groups(self) -> np.ndarray | None:
+        """(n,) int32, examples that belong together have one number; None where none is stored."""
+        return self._dataset("/groups")[...] if "groups" in self._file else None
+
+    @property
+    def group_names(self) -> np.ndarray | None:
+        """Strings, the names of declared groups by their number, or None."""
+        if "group_names" not in self._file:
+            return None
+        return np.array(self._dataset("/group_names").asstr()[...], dtype=object)
+
+    @property
+    def grouping(self) -> dict[str, Any]:
+        """How the groups were made: "made" (declared, found), and how many examples are equal, share, nearly copy."""
+        return dict(json.loads(self._file.attrs.get("groups", "{}")))
 
     @property
     def truncated(self) -> np.ndarray:

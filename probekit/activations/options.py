@@ -7,9 +7,13 @@ from dataclasses import dataclass
 from probekit.errors import UsageError
 from probekit.recipe import option
 
-__all__ = ["NO_POOLING", "CacheOptions", "CertifyOptions"]
+__all__ = ["GROUPS", "NO_POOLING", "CacheOptions", "CertifyOptions"]
 
 NO_POOLING = ("none",)
+GROUPS = ("auto", "none", "domain")
+"""How the examples of a cache are grouped: as declared or found, not at all, by domain."""
+GROUPS = ("auto", "none", "domain")
+"""How the examples of a cache are grouped: as declared or found, not at all, by domain."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,7 @@ def _measured(
     return layer_information(
         own.layers,
         own.labels.y,
-        about=told | {"analysis": "mi"},
+        about=told | own.told | {"analysis": "mi"},
         discrete=cache.spec["kind"] != "regression",
         warning=DEPENDENT_WORDS if own.words else "",
         options=options,

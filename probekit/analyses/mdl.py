@@ -76,7 +76,7 @@ def mdl(
         rows = mdl_rows(
             own.layers,
             labels,
-            about={"analysis": "mdl", **columns_of(cache, own.representation)},
+            about={"analysis": "mdl", **columns_of(cache, own.representation), **own.told},
             options=options,
             classes=len(cache.spec["label_names"]) or None,
             progress=progress,

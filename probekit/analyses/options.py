@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from probekit.activations.options import GROUPS
 from probekit.errors import UsageError
 from probekit.recipe import option
 
@@ -18,6 +19,15 @@ class VectorOptions:
     layers: tuple[int | str, ...] | None = option(
         None, "Some of the layers, with commas: 0,6,final_norm; -1 is the last."
     )
+    groups: str = option(
+        "auto",
+        "Examples that are shuffled, held out and resampled as wholes: auto (declared by the task, else equal texts, "
+        "shared sentences of pairs and near copies), domain or none. Words always go by sentence at least.",
+    )
+
+    def __post_init__(self) -> None:
+        if self.groups not in GROUPS:
+            raise UsageError(f"groups are {', '.join(GROUPS)}, not {self.groups!r}.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -13,7 +14,7 @@ import pandas as pd
 
 from probekit.activations import ActivationCache
 from probekit.analyses.options import VectorOptions
-from probekit.analyses.vectors import columns_of, layer_vectors, read_of
+from probekit.analyses.vectors import LayerVectors, columns_of, layer_vectors, read_of
 from probekit.errors import CacheMismatch, UsageError
 from probekit.probes.protocol.baselines import Baselines
 from probekit.probes.protocol.diagnostic import evaluate_layers
@@ -24,10 +25,13 @@ from probekit.probes.protocol.rows import probe_rows
 from probekit.public import public
 from probekit.rows import Result
 from probekit.runtime import Progress, no_progress
+from probekit.statistics.duplicates import related
 from probekit.statistics.folds import duplicates
 from probekit.statistics.predictions import Predictions, join
 
 __all__ = ["probe"]
+
+log = logging.getLogger(__name__)
 
 SAME = (
     *("task", "kind", "label_names", "random_weights", "weights_digest", "tokenizer_digest"),
@@ -113,8 +117,9 @@ def probe_pair(
     """Rows of one pair of caches, and what they rest on; CacheMismatch where the two do not belong together."""
     check_match(train.spec, dev.spec)
     own = layer_vectors(train, vectors)
-    other = layer_vectors(dev, VectorOptions(None if own.words else own.representation, tuple(own.layers)))
-    labels = _labels(train, dev, own.labels, other.labels, options)
+    same = VectorOptions(None if own.words else own.representation, tuple(own.layers), vectors.groups)
+    other = layer_vectors(dev, same)
+    labels = _labels(train, dev, own, other, options, alone=vectors.groups == "none")
     baselines = Baselines()
     if not own.words and options.controls != 0:
         bag = bag_of_pieces(train.pieces, dev.pieces)
@@ -123,7 +128,7 @@ def probe_pair(
         train.spec["kind"],
         tuple(train.spec["metrics"]) if metrics is None else metrics,
         tuple(train.spec["label_names"]),
-        {"analysis": "probe", **columns_of(dev, own.representation)},
+        {"analysis": "probe", **columns_of(dev, own.representation), **other.told},
     )
     found = evaluate_layers(
         own.layers, labels[0], other.layers, labels[1], question,
@@ -134,14 +139,20 @@ def probe_pair(
 
 
 def _labels(
-    train: ActivationCache, dev: ActivationCache, own: Labels, other: Labels, options: ProbeOptions
+    train: ActivationCache,
+    dev: ActivationCache,
+    of_train: LayerVectors,
+    of_dev: LayerVectors,
+    options: ProbeOptions,
+    *,
+    alone: bool,
 ) -> tuple[Labels, Labels]:
     """Labels with what belongs together: the types of words, domains, and the examples of dev that train holds too."""
-    words = own.groups is not None
+    words, own, other = of_train.words, of_train.labels, of_dev.labels
     if words:
         types, types_dev = word_types(train.word_pieces, dev.word_pieces)
         own, other = replace(own, types=types), replace(other, types=types_dev)
-    seen = duplicates(keys(train.pieces), keys(dev.pieces))
+    seen = duplicates(keys(train.pieces), keys(dev.pieces)) if alone else _shared(train, dev)
     other = replace(other, seen=seen[dev.word_sentence] if words else seen)
     if options.hold_out_domains:
         if words or train.domains is None:
@@ -150,6 +161,20 @@ def _labels(
         if dev.domains is not None:  # what resembles each other is drawn as a whole, too
             other = replace(other, groups=np.unique(dev.domains, return_inverse=True)[1])
     return own, other
+
+
+def _shared(train: ActivationCache, dev: ActivationCache) -> np.ndarray:
+    """Which examples of dev belong to a group of train, bool (n_dev,): a text, a near copy, a declared group."""
+    shared = related(train.pieces, dev.pieces)
+    if train.group_names is not None and dev.group_names is not None and dev.groups is not None:
+        shared |= np.isin(dev.group_names, [name for name in train.group_names if name])[dev.groups]
+    if shared.any():
+        log.warning(
+            "%s: %s of %s examples of %s have a text, or a near copy of one, in %s: they tell less of unseen text. "
+            "The column value_unseen leaves them out.",
+            dev.spec["task"], f"{int(shared.sum()):,}", f"{len(shared):,}", dev.spec["split"], train.spec["split"],
+        )  # fmt: skip
+    return shared
 
 
 def check_match(train: Mapping[str, Any], dev: Mapping[str, Any]) -> None:

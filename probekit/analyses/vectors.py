@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import PurePath
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from probekit.activations import ActivationCache
+from probekit.activations.grouping import groups_of
 from probekit.analyses.options import VectorOptions
 from probekit.errors import UsageError
 from probekit.probes.protocol.labels import Labels
@@ -36,17 +37,20 @@ class LayerVectors:
     layers : dict[str, Callable[[], Any]]
         By name, in the order of the model, functions that give (n, d); (n, 4 d) of separately encoded pairs.
     labels : Labels
-        Of n rows; of words with the sentence of each.
+        Of n rows, with the groups of each; of words with its sentence.
+    told : dict[str, Any]
+        The columns of rows that say how the examples are grouped.
     """
 
     representation: str
     words: bool
     layers: dict[str, Callable[[], Any]]
     labels: Labels
+    told: dict[str, Any] = field(default_factory=dict)
 
 
 def layer_vectors(cache: ActivationCache, options: VectorOptions = VectorOptions()) -> LayerVectors:
-    """What is to be looked at in a cache. Nothing is read but labels.
+    """What is to be looked at in a cache. Nothing is read but labels, and what says which examples belong together.
 
     Raises
     ------
@@ -71,7 +75,8 @@ def layer_vectors(cache: ActivationCache, options: VectorOptions = VectorOptions
         return PairFeatures(x) if spec["pairs"] == "separate" else x
 
     layers: dict[str, Callable[[], Any]] = {name: partial(read, name) for name in _chosen(cache, options)}
-    return LayerVectors(how, words, layers, _labels(cache, words))
+    groups = groups_of(cache, options.groups)
+    return LayerVectors(how, words, layers, _labels(cache, words, groups.of), groups.columns)
 
 
 def _chosen(cache: ActivationCache, options: VectorOptions) -> list[str]:
@@ -84,13 +89,15 @@ def _chosen(cache: ActivationCache, options: VectorOptions) -> list[str]:
     return [name for name in cache.layers if name in asked]
 
 
-def _labels(cache: ActivationCache, words: bool) -> Labels:
+def _labels(cache: ActivationCache, words: bool, groups: np.ndarray | None) -> Labels:
     if not words:
-        return Labels(cache.labels, ids=cache.ids)
+        return Labels(cache.labels, groups, ids=cache.ids)
     sentence = cache.word_sentence
     first = np.searchsorted(sentence, sentence)  # sentences are in order
     ids = np.char.add(np.char.add(cache.ids[sentence].astype(str), ":"), (np.arange(len(sentence)) - first).astype(str))
-    return Labels(cache.word_labels, sentence, ids=ids)
+    if groups is None:
+        return Labels(cache.word_labels, sentence, ids=ids)
+    return Labels(cache.word_labels, groups[sentence], ids=ids, sentences=sentence)
 
 
 def pair_features(x: np.ndarray) -> np.ndarray:

@@ -128,8 +128,6 @@ def _show(rows: pd.DataFrame, level: float) -> None:
     console().print(table)
     if left_out := [f"{head[c]:,} in {c[9:]}" for c in ("left_out_train", "left_out_dev") if head[c]]:
         say(f"unlabelled, left out: {', '.join(left_out)}")
-    if head["seen_in_train"]:
-        say(f"{head['seen_in_train']:,} of dev occur in train exactly; value_unseen in the rows leaves them out.")
 
 
 def _best(rows: pd.DataFrame, names: Sequence[str]) -> dict[str, float]:

@@ -132,17 +132,24 @@ class Rows:
 
 
 def statistic(
-    name: str, gold: np.ndarray, predicted: np.ndarray, units: Units, *, label_names: Sequence[str] = ()
+    name: str,
+    gold: np.ndarray,
+    predicted: np.ndarray,
+    units: Units,
+    *,
+    label_names: Sequence[str] = (),
+    sentences: np.ndarray | None = None,
 ) -> Statistic:
     """The metric ``name`` of fits. gold (1 or F, n), predicted (F, n); of "log-loss", predicted holds the losses.
 
-    "span-f1" takes lists of tag names, one a sentence, or codes of ``label_names``, a unit being a sentence.
+    "span-f1" takes lists of tag names, one a sentence, or codes of ``label_names`` and the sentence of each word; for
+    None a unit is a sentence.
     """
     if name == "spearman":
         return Rows(gold, predicted, units, _spearman)
     metric = ADDITIVE[name]
     if name == "span-f1":
-        gold, predicted, units, ends = _words(gold, predicted, units, label_names)
+        gold, predicted, units, ends = _words(gold, predicted, units, label_names, sentences)
         planes = _span_planes(gold, predicted, ends, label_names)
     else:
         classes = 0
@@ -269,13 +276,14 @@ def _ranks(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def _words(
-    gold: np.ndarray, predicted: np.ndarray, units: Units, label_names: Sequence[str]
+    gold: np.ndarray, predicted: np.ndarray, units: Units, label_names: Sequence[str], sentences: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, Units, np.ndarray]:
     """Tags as codes of words, and where a sentence ends, bool (words,)."""
     if gold.dtype != object:
-        if units.of is None or not label_names:
-            raise UsageError("span-f1 wants the sentence of each word (groups) and the label_names.")
-        return gold, predicted, units, np.append(np.diff(units.of) != 0, True)
+        sentence = units.of if sentences is None else np.unique(sentences, return_inverse=True)[1].reshape(-1)
+        if sentence is None or not label_names:
+            raise UsageError("span-f1 wants the sentence of each word (groups or sentences) and the label_names.")
+        return gold, predicted, units, np.append(np.diff(sentence) != 0, True)
     length = np.array([len(tags) for tags in gold[0]])
     code = {name: i for i, name in enumerate(label_names)}
     flat = [np.array([[code[t] for s in tags for t in s] for tags in y]) for y in (gold, predicted)]

@@ -42,7 +42,7 @@ def replicates(
     metric : str
         One of METRICS, as ``probekit.metrics`` defines them; "log-loss" is the mean of ``log_loss``, nats.
     **more
-        groups, log_loss, label_names, score: see :func:`statistics`.
+        groups, log_loss, label_names, score, sentences: see :func:`statistics`.
 
     Raises
     ------
@@ -82,11 +82,12 @@ def statistics(
     log_loss: np.ndarray | None = None,
     label_names: Sequence[str] = (),
     score: Score | None = None,
+    sentences: np.ndarray | None = None,
 ) -> Iterator[tuple[Units, Statistic]]:
     """The metric as a function of how often each unit is drawn, some fits at a time (memory), in order.
 
     gold (n,) or (F, n), predicted (F, n) : as of :func:`replicates`. For "span-f1": lists of tag names, one a
-        sentence, or codes of ``label_names`` by word, ``groups`` being the sentences.
+        sentence, or codes of ``label_names`` by word.
 
     Parameters
     ----------
@@ -97,6 +98,8 @@ def statistics(
     score : Score, optional
         The metric's own function of (gold, predicted), both (n,). It is called once a fit and resample where the name
         is unknown, or where its value on the first fit is not what the name says.
+    sentences : np.ndarray, optional
+        (n,), of "span-f1" the sentence of each word; the groups for None.
 
     Raises
     ------
@@ -121,8 +124,10 @@ def statistics(
     step = max(1, int(BLOCK // (max(units.count, units.rows // 8) * 3 * classes)))
     for at in range(0, len(predicted), step):
         g, p = (y if len(y) == 1 else y[at : at + step] for y in (gold, predicted))
-        one = statistic(metric, g, p, units, label_names=names) if known else Rows(g, p, units, partial(_loop, score))  # type: ignore[arg-type]
-        yield units, one
+        if known:
+            yield units, statistic(metric, g, p, units, label_names=names, sentences=sentences)
+        else:
+            yield units, Rows(g, p, units, partial(_loop, score))  # type: ignore[arg-type]
 
 
 def _tag_names(metric: str, gold: np.ndarray, predicted: np.ndarray) -> tuple[str, ...]:

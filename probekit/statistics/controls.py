@@ -8,6 +8,7 @@ shuffled labels. A probe that does well on a control learns by heart; the distan
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,7 +21,13 @@ DERIVED = {"control-task": "selectivity", "shuffled": "above-shuffled"}
 Seed = int | Sequence[int]
 
 
-def shuffled(y: np.ndarray, k: int, seed: Seed, *, groups: np.ndarray | None = None) -> np.ndarray:
+FEWEST = 8
+"""Groups that exchange their labels with each other, at least, where there are so many of about one size."""
+
+
+def shuffled(
+    y: np.ndarray, k: int, seed: Seed, *, groups: np.ndarray | None = None, ordered: bool = False
+) -> np.ndarray:
     """``k`` permutations of the labels, (k, n) of the dtype of ``y``. Unlabelled rows stay unlabelled.
 
     The first permutations of a seed do not depend on ``k``.
@@ -30,39 +37,92 @@ def shuffled(y: np.ndarray, k: int, seed: Seed, *, groups: np.ndarray | None = N
     y : np.ndarray
         Int (n,), -1 where unlabelled, or float (n,), NaN where unlabelled.
     groups : np.ndarray, optional
-        (n,), or None. For None labels move over all rows, also where rows are words: nothing about a row tells its
-        label any more. With groups (the sentence of a word, the domain of an example) labels move within their group,
-        which keeps what the group tells: such a control asks what a probe knows beyond it (Winkler et al. 2015).
+        (n,), what belongs together (copies, the sentence of a word, a document), or None, where labels move over all
+        rows. The labels of a group move as a whole to another one, so that noise is clustered as the data are
+        (Winkler et al. 2015, whole-block exchange): between groups of one size where there are 8 of them, else
+        between those nearest in size, where labels of the smaller one are repeated and of the larger one left out.
+    ordered : bool, default False
+        Keep the order of the labels within a group, from a place that is drawn, the last being followed by the first:
+        for words, whose neighbours depend on each other. Otherwise they change places within the group as well.
 
     Raises
     ------
     UsageError
-        Where the labels of every group are all the same, so that nothing would change.
+        Where all labelled rows are of one group.
     """
     known = _known(y)
-    values = y[known]
-    if groups is None:
-        group = np.zeros(len(values), dtype=np.int64)
-    else:
-        group = np.unique(np.asarray(groups)[known], return_inverse=True)[1]
-    order = np.argsort(group, kind="stable")
-    a, b = values[order[1:]], values[order[:-1]]
-    if groups is not None and not ((a != b) & (group[order[1:]] == group[order[:-1]])).any():
-        raise UsageError("the labels within each group are all the same; shuffle over all rows (groups=None).")
-    out = np.tile(y, (k, 1))
+    values, out = y[known], np.tile(y, (k, 1))
+    blocks = None if groups is None or not len(values) else _Blocks.of(np.asarray(groups)[known])
     for i, rng in enumerate(_generators(seed, k)):
-        moved = np.empty_like(values)
-        moved[order] = values[np.lexsort((rng.random(len(values)), group))]
-        out[i, known] = moved
+        if blocks is None:
+            out[i, known] = values[np.argsort(rng.random(len(values)), kind="stable")]
+        else:
+            out[i, known] = values[blocks.moved(rng, ordered)]
     return out
 
 
-def shuffled_splits(y_train: np.ndarray, y_dev: np.ndarray, k: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+@dataclass(frozen=True, slots=True)
+class _Blocks:
+    """Rows by group, and which groups exchange their labels.
+
+    order : rows, group after group; start, size : of each group in it; bins : groups that exchange, each in one
+    """
+
+    order: np.ndarray
+    start: np.ndarray
+    size: np.ndarray
+    bins: tuple[np.ndarray, ...]
+
+    @classmethod
+    def of(cls, groups: np.ndarray) -> _Blocks:
+        code = np.unique(groups, return_inverse=True)[1].reshape(-1)
+        size = np.bincount(code)
+        if len(size) < 2:
+            raise UsageError("all rows are of one group, so that its labels cannot move; two groups are wanted.")
+        by_size = np.argsort(size, kind="stable")
+        cuts, begin = [0], 0
+        for stop in [*(np.flatnonzero(np.diff(size[by_size])) + 1).tolist(), len(size)]:
+            if stop - begin >= FEWEST:
+                cuts.append(stop)
+                begin = stop
+        if len(size) - begin in (1, 2) and len(cuts) > 1:  # too few to exchange: with those next in size
+            cuts[-1] = len(size)
+        bins = np.split(by_size, [cut for cut in cuts[1:] if cut < len(size)])
+        return cls(np.argsort(code, kind="stable"), np.cumsum(size) - size, size, tuple(bins))
+
+    def moved(self, rng: np.random.Generator, ordered: bool) -> np.ndarray:
+        """The row whose label each row gets, int64 (n,)."""
+        source, n = np.empty(len(self.size), dtype=np.int64), len(self.order)
+        for groups in self.bins:
+            source[groups] = rng.permutation(groups)
+        group = np.repeat(np.arange(len(self.size)), self.size)
+        place = np.arange(n) - self.start[group]
+        if ordered:
+            rows, place = self.order, place + rng.integers(self.size)[source][group]
+        else:
+            rows = self.order[np.lexsort((rng.random(n), group))]
+        theirs = source[group]
+        out = np.empty(n, dtype=np.int64)
+        out[self.order] = rows[self.start[theirs] + place % self.size[theirs]]
+        return out
+
+
+def shuffled_splits(
+    y_train: np.ndarray,
+    y_dev: np.ndarray,
+    k: int,
+    seed: int,
+    *,
+    groups: tuple[np.ndarray | None, np.ndarray | None] = (None, None),
+    ordered: bool = False,
+) -> tuple[np.ndarray, np.ndarray]:
     """``k`` permutations of the labels of each split, (k, n_train) and (k, n_dev), each of its own, from one seed.
 
-    A probe of shuffled labels is evaluated on shuffled labels, as one of a control task is on that task.
+    A probe of shuffled labels is evaluated on shuffled labels, as one of a control task is on that task. ``groups``
+    (of train, of dev) and ``ordered`` as of :func:`shuffled`.
     """
-    return shuffled(y_train, k, (seed, 0)), shuffled(y_dev, k, (seed, 1))
+    train = shuffled(y_train, k, (seed, 0), groups=groups[0], ordered=ordered)
+    return train, shuffled(y_dev, k, (seed, 1), groups=groups[1], ordered=ordered)
 
 
 def control_task(

@@ -30,8 +30,8 @@ def folds(
         (n,), what is held out as a whole (sentence, document, template, word type), or None.
     stratify : bool, default True
         Let every fold hold its share of each class. The only row of a class, or the only group that holds it, is never
-        held out: nothing would be left to learn the class from. With more than 5,000 groups only their sizes are
-        balanced, and chance evens out the classes (by class takes a minute there).
+        held out: nothing would be left to learn the class from. With more than 5,000 groups they are dealt out by
+        size and by their most frequent class (scikit-learn's way takes a minute there).
 
     Raises
     ------
@@ -53,13 +53,31 @@ def folds(
     if unit is None:
         splitter = StratifiedKFold(**shuffle) if stratify else KFold(**shuffle)
     else:
-        splitter = StratifiedGroupKFold(**shuffle) if stratify and units <= MANY else GroupKFold(k)
+        if stratify and units > MANY:
+            return _dealt(y, unit, free, k, rng)
+        splitter = StratifiedGroupKFold(**shuffle) if stratify else GroupKFold(k)
     fold = np.full(len(y), -1, dtype=np.int64)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of classes with fewer than k rows: some folds lack them
         parts = splitter.split(free, y[free] if stratify else None, None if unit is None else unit[free])
         for i, (_, held) in enumerate(parts):
             fold[free[held]] = i
+    return fold
+
+
+def _dealt(y: np.ndarray, unit: np.ndarray, free: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
+    """Folds of many groups: sorted by size and most frequent class, then dealt out in turn."""
+    code, of = (np.unique(values[free], return_inverse=True)[1] for values in (y, unit))
+    pairs, count = np.unique(of * (int(code.max()) + 1) + code, return_counts=True)
+    group, label = np.divmod(pairs, int(code.max()) + 1)
+    size = np.bincount(of)
+    most = label[
+        np.lexsort((rng.random(len(pairs)), count, group))[np.searchsorted(group, np.arange(len(size)), "right") - 1]
+    ]
+    own = np.empty(len(size), dtype=np.int64)
+    own[np.lexsort((rng.random(len(size)), most, -size))] = np.arange(len(size)) % k
+    fold = np.full(len(y), -1, dtype=np.int64)
+    fold[free] = own[of]
     return fold
 
 

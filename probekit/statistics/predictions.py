@@ -14,6 +14,7 @@ from probekit.errors import DataError, UsageError
 from probekit.files import check_ours, parse_json, whole
 from probekit.rows import make_fits
 from probekit.rows.upgrade import upgrade_fits
+from probekit.statistics.duplicates import merged
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +25,9 @@ FORMAT = "probekit-examples/2"
 BEFORE = "probekit-examples/1"
 """Of before version 0.2: its columns are read through :func:`probekit.rows.upgrade.upgrade_fits`."""
 KEY = b"probekit"
-VALUES = ("id", "group", "gold", "predicted", "log_loss", "prior_loss")
+VALUES = ("id", "group", "sentence", "gold", "predicted", "log_loss", "prior_loss")
+ONCE = ("id", "group", "sentence")
+"""The same for all fits."""
 ROWS_AT_ONCE = 1 << 22
 
 
@@ -54,6 +57,8 @@ class Predictions:
     prior_loss : np.ndarray, optional
         float32 (F, n), the log loss of the classes' shares in train, or None: (prior_loss - log_loss) / ln 2 is
         pointwise V-information in bits (Ethayarajh, Choi & Swayamdipta 2022, definition 4.1).
+    sentences : np.ndarray, optional
+        (n,), the sentence of each word, in which spans end; None where those are the groups.
 
     Raises
     ------
@@ -70,12 +75,14 @@ class Predictions:
     log_loss: np.ndarray | None = None
     label_names: tuple[str, ...] = field(default=())
     prior_loss: np.ndarray | None = None
+    sentences: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fits", make_fits(self.fits))
         shape = (len(self.fits), len(self.ids))
         losses = dict.fromkeys(("log_loss", "prior_loss"), (shape,))
-        wanted = {**losses, "predicted": (shape,), "gold": (shape, shape[1:]), "groups": (shape[1:],)}
+        wanted = {**losses, "predicted": (shape,), "gold": (shape, shape[1:])}
+        wanted |= dict.fromkeys(("groups", "sentences"), (shape[1:],))
         for name, shapes in wanted.items():
             value = getattr(self, name)
             if value is not None and np.shape(value) not in shapes:
@@ -118,11 +125,13 @@ class Predictions:
             None if self.log_loss is None else self.log_loss[at],
             self.label_names,
             None if self.prior_loss is None else self.prior_loss[at],
+            self.sentences,
         )
 
     def sample(self) -> dict[str, Any]:
         """The arguments of :func:`probekit.statistics.bootstrap.replicates` beside the metric."""
-        return {name: getattr(self, name) for name in ("gold", "predicted", "groups", "log_loss", "label_names")}
+        names = ("gold", "predicted", "groups", "log_loss", "label_names", "sentences")
+        return {name: getattr(self, name) for name in names}
 
     def frame(self) -> pd.DataFrame:
         """The long table: one row a fit and example; the columns of ``fits`` as categories."""
@@ -178,7 +187,7 @@ class Predictions:
         shape = (len(about["fits"]), int(about["n"]))
         if short := [name for name, column in columns.items() if len(column) != shape[0] * shape[1]]:
             raise DataError(f"{', '.join(short)} do not hold {shape[0]} fits of {shape[1]} examples.", file=path)
-        first = {name: np.asarray(columns[name][: shape[1]].to_pylist()) for name in ("id", "group") if name in columns}
+        first = {name: np.asarray(columns[name][: shape[1]].to_pylist()) for name in ONCE if name in columns}
         whole = {name: c.to_numpy().reshape(shape) for name, c in columns.items() if name not in first}
         fits = pd.DataFrame(about["fits"], columns=about["columns"])
         return cls(
@@ -191,6 +200,7 @@ class Predictions:
             whole.get("log_loss"),
             tuple(about["label_names"]),
             whole.get("prior_loss"),
+            first.get("sentence"),
         )
 
 
@@ -203,16 +213,18 @@ def _is_examples(path: Path) -> bool:
 def join(*evaluated: Predictions) -> Predictions:
     """The fits of several tables on the same examples, in the first one's order of examples.
 
-    A column ``source`` (0, 1 …) is added to ``fits``.
+    Where they group the examples in different ways, whole groups of all of them are drawn together. A
+    column ``source`` (0, 1 …) is added to ``fits``.
 
     Raises
     ------
     UsageError
-        Where the examples or their groups differ.
+        Where the examples differ.
     """
     import pandas as pd
 
     first, parts = evaluated[0], []
+    groups = first.groups
     for i, other in enumerate(evaluated):
         if len(other.ids) == len(first.ids) and (other.ids == first.ids).all():
             order = np.arange(len(first.ids))
@@ -226,9 +238,9 @@ def join(*evaluated: Predictions) -> Predictions:
                     "a paired comparison wants the same ones."
                 )
             order = np.array([place[name] for name in first.ids])
-        same = (other.groups is None) == (first.groups is None)
-        if not same or (first.groups is not None and (other.groups[order] != first.groups).any()):  # type: ignore[index]
-            raise UsageError("the two group the same examples in different ways; they cannot be drawn together.")
+        theirs = None if other.groups is None else other.groups[order]
+        if theirs is not None and (groups is None or (theirs != groups).any()):
+            groups = merged(groups, theirs)
         if other.label_names != first.label_names:
             raise UsageError("the two name other labels; their codes do not mean the same.")
         gold = np.broadcast_to(other.gold, other.predicted.shape)[:, order]
@@ -241,10 +253,11 @@ def join(*evaluated: Predictions) -> Predictions:
         np.concatenate(gold),
         np.concatenate(predicted),
         tuple(name for name in first.metrics if all(name in e.metrics for e in evaluated)) or first.metrics,
-        first.groups,
+        groups,
         None if any(x is None for x in loss) else np.concatenate(loss),
         first.label_names,
         None if any(x is None for x in prior) else np.concatenate(prior),
+        first.groups if first.sentences is None and groups is not first.groups else first.sentences,
     )
 
 
@@ -286,6 +299,8 @@ def _long(e: Predictions, start: int, stop: int) -> Any:
     columns["id"] = pa.DictionaryArray.from_arrays(pa.array(example), pa.array(np.asarray(e.ids).astype(str).tolist()))
     if e.groups is not None:
         columns["group"] = pa.array(np.asarray(e.groups)[example])
+    if e.sentences is not None:
+        columns["sentence"] = pa.array(np.asarray(e.sentences)[example])
     gold = np.broadcast_to(e.gold, e.predicted.shape)
     own = {name: getattr(e, name) for name in ("predicted", "log_loss", "prior_loss")}
     for name, value in {"gold": gold, **own}.items():

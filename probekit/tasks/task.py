@@ -51,6 +51,9 @@ class Example:
         The given words of a token-labelled example, or None.
     domain : str, optional
         Where the text comes from (MNLI genre, treebank section), or None.
+    group : str, optional
+        What it shares with other examples and makes them no independent evidence (premise, document, template), or
+        None: such examples are shuffled, held out and resampled as a whole.
     """
 
     id: str
@@ -59,6 +62,7 @@ class Example:
     pair: str | None = None
     words: tuple[str, ...] | None = None
     domain: str | None = None
+    group: str | None = None
 
 
 class Examples(tuple[Example, ...]):

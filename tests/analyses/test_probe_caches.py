@@ -35,7 +35,7 @@ class Memory:
         self.vectors = rng.normal(size=(3, n, 6)).astype(np.float32)
         self.vectors[:, :, 0] += signal
         self.word_labels, self.word_sentence = self.labels, np.arange(n) // 5
-        self.origin = {}
+        self.origin, self.groups, self.group_names = {}, None, None
         self.ids, self.domains = np.array([f"{split}-{i}" for i in range(n)]), None
         self.pieces = (Ragged(rng.integers(1000, size=5 * n), 5 * np.arange(n), np.full(n, 5)),)
         self.word_pieces = Ragged(rng.integers(20, size=n), np.arange(n), np.ones(n, dtype=int))

@@ -43,18 +43,37 @@ def test_splits_are_permuted_each_on_its_own():
     np.testing.assert_array_equal(train, shuffled_splits(y, y[:10], 3, 7)[0])
 
 
-def test_within_groups():
-    rng = np.random.default_rng(0)
-    groups = rng.integers(0, 50, 2000)
-    y = (rng.random(2000) < groups / 50).astype(int)  # groups differ in their rates
-    y[::7] = -1
-    within, over = shuffled(y, 1, 0, groups=groups)[0], shuffled(y, 1, 0)[0]
-    rates = [pd.Series(z[y >= 0]).groupby(groups[y >= 0]).mean().to_numpy() for z in (y, within, over)]
-    np.testing.assert_array_equal(rates[0], rates[1])
-    assert np.corrcoef(rates[0], rates[2])[0, 1] < 0.5  # the control: over all rows the rates are lost
-    assert (within != y).mean() > 0.1
-    with pytest.raises(UsageError, match="all the same"):
-        shuffled(groups, 1, 0, groups=groups)
+def test_groups_move_as_wholes():
+    groups = np.repeat(np.arange(60), np.repeat([1, 2, 5], 20))
+    y = 10 * groups + np.arange(len(groups)) - np.searchsorted(groups, groups)
+    perm = np.random.default_rng(0).permutation(len(y))
+    (moved,) = shuffled(y[perm], 1, 0, groups=groups[perm])
+    moved = moved[np.argsort(perm)]
+    assert sorted(moved) == sorted(y)  # groups of one size exchange: every label once
+    assert all(len(set(moved[groups == g] // 10)) == 1 for g in range(60))
+    assert sum(moved[groups == g][0] // 10 == g for g in range(60)) < 15
+    assert any(np.diff(moved[groups == g]).min() < 0 for g in range(40, 60))  # and change places within
+    (ordered,) = shuffled(y, 1, 0, groups=groups, ordered=True)
+    steps = np.diff(ordered.reshape(-1)[-100:].reshape(20, 5)) % 10
+    assert (np.sort(steps, 1)[:, :3] == 1).all()  # words keep their neighbours, from a place that is drawn
+    assert len({int(s) % 10 for s in ordered[-100::5]}) > 1
+    over = shuffled(y, 1, 0)[0]  # the control: over all rows the groups are torn
+    assert sum(len(set(over[groups == g] // 10)) == 1 for g in range(20, 60)) < 5
+
+
+def test_groups_of_rare_sizes_exchange_with_their_neighbours():
+    size = np.array([1] * 30 + [3, 4, 4, 7, 9])
+    groups = np.repeat(np.arange(35), size)
+    y = groups.copy()
+    y[0] = -1
+    draws = shuffled(y, 200, 0, groups=groups)
+    assert (draws[:, 0] == -1).all()
+    for g in range(30, 35):
+        own = draws[:, groups == g]
+        assert (own == own[:, :1]).all()
+        assert set(own[:, 0]) == {30, 31, 32, 33, 34}
+    with pytest.raises(UsageError, match="one group"):
+        shuffled(y[:3] * 0, 1, 0, groups=np.zeros(3))
 
 
 def test_control_task_labels_types():

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from probekit.activations.certify import quick_certificate
+from probekit.activations.grouping import stored_groups
 from probekit.activations.pooling import TokenLevel, word_segments
 from probekit.activations.writing.journal import Journal
 from probekit.activations.writing.partial import Partial, Stream, attributes, create
@@ -61,6 +62,8 @@ def prepare(request: Request, encoder: Encoder, journal: Journal, *, progress: P
     rows = rows[:, 0] if rows.shape[1] == 1 else rows
     static, links, token_start = _static(task, part, tokens, rows, plan.blocks, want["tokens"])
     static["/truncated"] = cut
+    groups, grouping = stored_groups(part.examples, task.kind)
+    static |= groups
     kept = (tokens.special == 0).astype(np.int64)
     content = np.add.reduceat(np.append(kept, 0), (np.cumsum(tokens.length) - tokens.length)) * (tokens.length > 0)
     counts = {
@@ -78,7 +81,7 @@ def prepare(request: Request, encoder: Encoder, journal: Journal, *, progress: P
     create(
         request.path,
         journal,
-        attributes=attributes(spec, request.spec_id, version("probekit"), request.about),
+        attributes=attributes(spec, request.spec_id, version("probekit"), {**request.about, "groups": grouping}),
         static=static,
         links=links,
         streams=_streams(request, encoder, int(token_start[-1])),

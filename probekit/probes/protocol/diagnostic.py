@@ -92,8 +92,8 @@ def evaluate_layers(
         folds, or the metric that chose it, with the sign that makes small good), penalty_at_edge (the grid's first or
         last, and clearly better than its neighbour: widen the grid), converged (of every fit that it rests on),
         decrement (Newton decrement reached), digest (of the coefficients), n_train, left_out_train and left_out_dev
-        (unlabelled rows), seen_in_train (dev rows that train holds too); with ``calibrate`` also temperature, and
-        calibration-error-15 and brier as they are and ", scaled" by the temperature.
+        (unlabelled rows), seen_in_train (dev rows that train holds too, or whose group it holds); with ``calibrate``
+        also temperature, and calibration-error-15 and brier as they are and ", scaled" by the temperature.
 
     Raises
     ------
@@ -104,9 +104,13 @@ def evaluate_layers(
     """
     if list(train_layers) != list(dev_layers):
         raise UsageError(f"train has the layers {', '.join(train_layers)}; dev has {', '.join(dev_layers)}.")
-    grouped = all(isinstance(y, Labels) and y.groups is not None for y in (train_labels, dev_labels))
-    if not grouped and any(name.startswith("span-") for name in question.metrics):
-        raise UsageError("metrics of spans want the sentence of each word: give Labels with groups, for train and dev.")
+    told = [
+        isinstance(y, Labels) and (y.groups is not None or y.sentences is not None) for y in (train_labels, dev_labels)
+    ]
+    if not all(told) and any(name.startswith("span-") for name in question.metrics):
+        raise UsageError(
+            "metrics of spans want the sentence of each word: give Labels with sentences, for train and dev."
+        )
     experiment = Experiment(question, label_sets(train_labels, dev_labels, question, options), options)
     work: list[Callable[[], Fits]] = list(baseline_fits(experiment, baselines))  # the longest first
     work += [partial(experiment.layer, name, train_layers[name], dev_layers[name]) for name in train_layers]
@@ -142,6 +146,7 @@ def _gathered(experiment: Experiment, found: Sequence[Fits]) -> Predictions:
         np.concatenate(losses).astype(np.float32) if losses else None,
         question.label_names,
         sets.prior_loss[which] if sets.classes and not experiment.options.balanced else None,
+        sets.dev.sentences,
     )
 
 

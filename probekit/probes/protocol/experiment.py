@@ -127,7 +127,9 @@ class Experiment:
             raise UsageError(f"choose_by is log-loss or one of the metrics {known}, not {name!r}.")
         own, groups, fold = metric(name), None, self.sets.fold
         if name.startswith("span-"):
-            groups = np.concatenate([self.sets.train.groups[fold == f] for f in range(fold.max() + 1)])  # type: ignore[index]
+            train = self.sets.train
+            sentences = train.groups if train.sentences is None else train.sentences
+            groups = np.concatenate([sentences[fold == f] for f in range(fold.max() + 1)])  # type: ignore[index]
         names = self.question.label_names
         value = [
             estimates(gold, guess, name, score=own.function, groups=groups, label_names=names)

@@ -37,7 +37,8 @@ class LabelSets:
     fold : np.ndarray
         Int (m,), in which each row is held out, -1 for never.
     sizes : Mapping[str, int | None]
-        Columns n, n_train, left_out_train, left_out_dev (unlabelled), seen_in_train (dev rows that train has too).
+        Columns n, n_train, left_out_train, left_out_dev (unlabelled), seen_in_train (dev rows that train
+        has too, or whose group it has).
     """
 
     train: Labels
@@ -109,7 +110,8 @@ def _with_controls(
     sets = [(train.y[None], dev.y[None])]
     if k:
         targets += [{"target": "shuffled", "draw": i} for i in range(k)]
-        sets.append(shuffled_splits(train.y, dev.y, k, options.seed))
+        groups = train.groups, dev.groups
+        sets.append(shuffled_splits(train.y, dev.y, k, options.seed, groups=groups, ordered=words))
     if k and words:
         targets += [{"target": "control-task", "draw": i} for i in range(k)]
         sets.append(control_task(train.types, dev.types, train.y, k, options.seed))  # type: ignore[arg-type]

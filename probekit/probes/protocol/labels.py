@@ -23,14 +23,16 @@ class Labels:
     y : np.ndarray
         Int (n,) with -1 for unlabelled, or float (n,) with NaN.
     groups : np.ndarray, optional
-        Int (n,), rows that are held out and resampled together: the sentence of each word, where a row is a word, or
-        the domain of each example; None where every row stands for itself.
+        Int (n,), rows that are shuffled, held out and resampled as wholes: copies and near copies of an example, the
+        domain of each, or the sentence or document of each word; None where every row stands for itself.
     types : np.ndarray, optional
         Int (n,), the word type of each row, numbered alike in train and dev; None where rows are no words.
     ids : np.ndarray, optional
         Str (n,), names of the rows; None for their numbers.
     seen : np.ndarray, optional
-        Bool (n,), of dev: whether the example occurs in train exactly.
+        Bool (n,), of dev: whether train has the example too, or one that belongs to its group.
+    sentences : np.ndarray, optional
+        Int (n,), the sentence of each word, in which spans end; the groups where it is None.
     """
 
     y: np.ndarray
@@ -38,9 +40,10 @@ class Labels:
     types: np.ndarray | None = None
     ids: np.ndarray | None = None
     seen: np.ndarray | None = None
+    sentences: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        for name in ("groups", "types", "ids", "seen"):
+        for name in ("groups", "types", "ids", "seen", "sentences"):
             if (value := getattr(self, name)) is not None and np.shape(value) != np.shape(self.y):
                 raise UsageError(f"{name} {np.shape(value)} do not go with {np.shape(self.y)} labels.")
 
@@ -52,7 +55,7 @@ class Labels:
     def __getitem__(self, rows: np.ndarray) -> Labels:
         return Labels(
             self.y[rows],
-            *(None if v is None else v[rows] for v in (self.groups, self.types, self.ids, self.seen)),
+            *(None if v is None else v[rows] for v in (self.groups, self.types, self.ids, self.seen, self.sentences)),
         )
 
 
@@ -66,7 +69,7 @@ class Question:
         "classification" and "sequence-labelling" (classes) or "regression" (numbers).
     metrics : tuple[str, ...]
         Names in :data:`probekit.metrics.METRICS`, the main one first; one of them may choose the penalty. "span-f1"
-        wants the sentence of each word (``Labels.groups``) and the names of the tags. The log loss in nats is always
+        wants the sentence of each word (``Labels.sentences``) and the names of the tags. The log loss in nats is always
         measured where classes are predicted.
     label_names : tuple[str, ...], default ()
         Of the classes.

@@ -74,7 +74,7 @@ def probe_rows(
 
 
 def _some(sample: Mapping[str, Any], rows: np.ndarray) -> dict[str, Any]:
-    take = {name: sample[name] for name in ("gold", "predicted", "log_loss", "groups")}
+    take = {name: sample[name] for name in ("gold", "predicted", "log_loss", "groups", "sentences")}
     return {**sample, **{name: None if v is None else v[..., rows] for name, v in take.items()}}
 
 

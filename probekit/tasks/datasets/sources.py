@@ -161,6 +161,7 @@ def examples(
     words: Sequence[tuple[str, ...]] | None = None,
     ids: Sequence[str] | None = None,
     domains: Sequence[str | None] | None = None,
+    groups: Sequence[str | None] | None = None,
 ) -> list[Example]:
     """One example a row; ids that are absent, empty or not unique become ``<split>-<row>``, rows counted from 0."""
     n = len(texts)
@@ -174,6 +175,7 @@ def examples(
         pairs or nothing,
         words or nothing,
         domains or nothing,
+        groups or nothing,
     )
     for column in columns:
         if isinstance(column, Sequence) and len(column) != n:

@@ -39,6 +39,7 @@ def _roles(spec: TaskFile) -> dict[str, Column]:
         "label": None if tokens or isinstance(spec.label, bool) else spec.label,
         "id": spec.id,
         "domain": spec.domain,
+        "groups": spec.groups,
         "words": spec.words,
         "tags": spec.tags,
     }
@@ -100,7 +101,7 @@ def _json_lines(path: Path, roles: Mapping[str, str]) -> Rows:
             continue
         columns[role] = [record.get(name) for _, record in records]
         absent = next((line for line, record in records if name not in record), None)
-        if absent is not None and role in ("text", "pair", "words", "id"):
+        if absent is not None and role in ("text", "pair", "words", "id", "groups"):
             keys = ", ".join(map(repr, next(r for at, r in records if at == absent)))
             raise DataError(f"the object has no {name!r} ({role}); it has {keys}.", file=path, line=absent)
     return Rows(path, lines, columns, names=roles)

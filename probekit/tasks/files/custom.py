@@ -17,6 +17,8 @@ text, pair  columns of the sentence (default "text") and of the second sentence 
 label       column of the label (default "label"); an empty cell or null is an unlabelled example; ``label = false``
             says that there are no labels
 id, domain  columns of a unique name, and of where the text comes from (genre, site …)
+groups      column of what makes examples belong together (premise, template, document): they are shuffled, held out
+            and resampled as a whole; default: equal texts, shared sentences and near copies are found
 words, tags columns of a list of words and a list as long of tags (JSON lines, Parquet, hub); in CoNLL files the number
             of the column, default 1 and the last
 labels      names of the classes or tags, in the order of their indices; default: all that occur, sorted
@@ -110,6 +112,7 @@ def custom_task(path: str | Path, data_dir: str | Path | None = None) -> Task:
                     words=words,
                     ids=ids,
                     domains=[None if _missing(d) else str(d) for d in part.columns.get("domain", ())],
+                    groups=[None if _missing(g) else str(g) for g in part.columns.get("groups", ())],
                 )
             ),
         )

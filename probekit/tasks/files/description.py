@@ -56,6 +56,7 @@ class TaskFile(BaseModel):
     label: Column | bool = "label"
     id: Column | None = None
     domain: Column | None = None
+    groups: Column | None = None
     words: Column | None = None
     tags: Column | None = None
     labels: list[str | int] | None = None
@@ -96,7 +97,7 @@ _WANTED = (
         "label": "the column's name in quotation marks, its number (from 1), or false",
     }
     | dict.fromkeys(
-        ("text", "pair", "id", "domain", "words", "tags"),
+        ("text", "pair", "id", "domain", "groups", "words", "tags"),
         "the column's name in quotation marks or its number (from 1)",
     )
 )

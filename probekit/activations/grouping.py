@@ -1,0 +1,133 @@
+"""Which examples of a cache belong together: what its task declares, or what their texts tell."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from probekit.activations.options import GROUPS
+from probekit.errors import UsageError
+from probekit.statistics.duplicates import Numbered, find_groups, text_numbers
+from probekit.tasks.task import Example, TaskKind
+
+if TYPE_CHECKING:
+    from probekit.activations.cache import ActivationCache
+
+__all__ = ["Groups", "groups_of", "stored_groups"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Groups of the examples of a cache.
+
+    Attributes
+    ----------
+    of : np.ndarray, optional
+        int32 (n,), None where every example stands for itself.
+    made : str
+        "declared", "found" or "domain", "" for none.
+    told : dict[str, int]
+        Of those found: how many examples are equal, share a sentence, are near copies; links left apart.
+    """
+
+    of: np.ndarray | None = None
+    made: str = ""
+    told: dict[str, Any] | None = None
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The columns of rows that say so; {} where every example stands for itself."""
+        if self.of is None:
+            return {}
+        return {
+            "groups": self.made,
+            "n_groups": int((np.bincount(self.of) > 0).sum()),
+            "largest_group": int(np.bincount(self.of).max()),
+        }
+
+
+def stored_groups(examples: Sequence[Example], kind: TaskKind) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """What a cache stores of groups: datasets, and how they were made; nothing where no two belong together."""
+    if any(e.group is not None for e in examples):
+        known: dict[str, int] = {}
+        names = [f"={i}" if e.group is None else f":{e.group}" for i, e in enumerate(examples)]
+        of = np.array([known.setdefault(name, len(known)) for name in names], dtype=np.int32)
+        told = [name[1:] if name[0] == ":" else "" for name in known]
+        encoded = [name.encode(errors="backslashreplace") for name in told]
+        kept = np.array(encoded, dtype=f"S{max(map(len, encoded)) or 1}")
+        return {"/groups": of, "/group_names": kept}, {"made": "declared"}
+    texts = [e.text if e.words is None else " ".join(e.words) for e in examples]
+    parts: list[Numbered] = [text_numbers(texts)]
+    if kind is not TaskKind.SEQUENCE_LABELLING and any(e.pair is not None for e in examples):
+        parts.append(text_numbers([e.pair or "" for e in examples]))
+    found = find_groups(parts)
+    if found.count == len(examples):
+        return {}, {}
+    return {"/groups": found.of}, {"made": "found", **_counts(found)}
+
+
+def _counts(found: Any) -> dict[str, int]:
+    return {name: getattr(found, name) for name in ("equal", "shared", "near", "apart")}
+
+
+def groups_of(cache: ActivationCache, how: str = "auto") -> Groups:
+    """The groups of a cache's examples.
+
+    Parameters
+    ----------
+    how : str
+        "auto": those that the task declares, else what is found: equal texts, shared sentences of pairs and near
+        copies. A cache without groups (of before version 0.3, or of examples that are all alone) is searched, by the
+        pieces of its texts. "domain": the examples' domains. "none".
+
+    Raises
+    ------
+    UsageError
+        For another way, and for domains where there are none.
+    """
+    if how not in GROUPS:
+        raise UsageError(f"groups are {', '.join(GROUPS)}, not {how!r}; a task file declares others (groups = COLUMN).")
+    if how == "none":
+        return Groups()
+    if how == "domain":
+        if cache.domains is None:
+            raise UsageError(f"{cache.path}: {cache.spec['task']} has no domains; give other groups.")
+        return Groups(np.unique(cache.domains.astype(str), return_inverse=True)[1].astype(np.int32), "domain")
+    stored = cache.groups
+    if stored is not None:
+        told = cache.grouping
+        return _said(cache, Groups(stored, told.get("made", "declared"), told))
+    found = find_groups(cache.pieces)
+    if found.count == len(found.of):
+        return Groups()
+    return _said(cache, Groups(found.of, "found", _counts(found)))
+
+
+def _said(cache: ActivationCache, groups: Groups) -> Groups:
+    """Tell what was found, and what is done about it."""
+    if groups.made != "found" or groups.of is None:
+        return groups
+    told, size = groups.told or {}, np.bincount(groups.of)
+    names = {"equal": "equal to another", "shared": "with a sentence of another", "near": "near copies"}
+    kinds = [f"{told[name]:,} {called}" for name, called in names.items() if told.get(name)]
+    log.warning(
+        "%s %s: %s of %s examples are no independent evidence (%s). They stand in %s groups, the largest of %s, which "
+        "are shuffled, held out and drawn as wholes; --groups none takes each example for itself.%s",
+        cache.spec["task"],
+        cache.spec["split"],
+        f"{int(size[size > 1].sum()):,}",
+        f"{len(groups.of):,}",
+        ", ".join(kinds),
+        f"{int((size > 1).sum()):,}",
+        f"{int(size.max()):,}",
+        f" {told['apart']:,} further links were left out, for groups would have become too large."
+        if told.get("apart")
+        else "",
+    )
+    return groups

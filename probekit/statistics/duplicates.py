@@ -1,0 +1,315 @@
+"""Examples that are no independent evidence: equal texts, pairs that share a sentence, near copies.
+
+Texts come as numbers of words or word pieces. Near copies are found by MinHash in bands (Broder 1997; Leskovec,
+Rajaraman & Ullman 2020, Mining of Massive Datasets, sections 3.3 and 3.4) over words and pairs of neighbouring words,
+and every pair that is found is verified: the Jaccard similarity of their sets is computed. Time and memory grow with
+the number of words, and nothing is drawn at random.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import xxhash
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
+
+__all__ = ["Grouping", "Numbered", "TextNumbers", "find_groups", "merged", "near_copies", "related", "text_numbers"]
+
+NEAR = 0.6
+"""The least Jaccard similarity of near copies: eight words, one of which differs, have 12 / 18."""
+LEAST_WORDS = 4
+"""Of shorter texts only equal ones count."""
+BANDS, ROWS = 20, 4  # a similarity of .6 is found with probability .94, of .7 with .996; one of .1 with .002
+SLACK = 0.2  # four standard errors of the similarity that 80 hashes estimate
+MOST_SHARE, MOST_ROWS = 0.1, 50
+"""A group that is found holds at most this share of the examples, or so many; further links are left apart, counted."""
+BLOCK = 1 << 21  # numbers hashed at once
+EDGES = 1 << 15  # pairs verified at once
+_WORD = re.compile(r"[぀-ヿ㐀-鿿]|[^\W぀-ヿ㐀-鿿]+")
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Numbered(Protocol):
+    """Texts as numbers of words or pieces: text i is ``values[start[i] : start[i] + length[i]]``."""
+
+    values: np.ndarray
+    start: np.ndarray
+    length: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class TextNumbers:
+    """Texts as numbers, one after another."""
+
+    values: np.ndarray
+    start: np.ndarray
+    length: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """Which examples belong together, and why.
+
+    Attributes
+    ----------
+    of : np.ndarray
+        int32 (n,), numbered in the order of their first example; an example of its own is a group of one.
+    equal, shared, near : int
+        Examples that are equal to an earlier one (case and punctuation aside), share a sentence with an earlier one,
+        are a near copy of another one.
+    apart : int
+        Links that were left out, for a group would have become too large.
+    """
+
+    of: np.ndarray
+    equal: int = 0
+    shared: int = 0
+    near: int = 0
+    apart: int = 0
+
+    @property
+    def count(self) -> int:
+        """How many groups, those of one example among them."""
+        return int(self.of.max(initial=-1)) + 1
+
+    @property
+    def together(self) -> int:
+        """Examples that are not alone in their group."""
+        size = np.bincount(self.of)
+        return int(size[size > 1].sum())
+
+    @property
+    def largest(self) -> int:
+        """Examples of the largest group."""
+        return int(np.bincount(self.of, minlength=1).max())
+
+
+def text_numbers(texts: Sequence[str]) -> TextNumbers:
+    """The words of texts as numbers, case and punctuation aside; a text without any word is one number of its own."""
+    known: dict[str, int] = {}
+    flat: list[int] = []
+    length = np.empty(len(texts), dtype=np.int64)
+    for i, text in enumerate(texts):
+        words = _WORD.findall(text.lower()) or [text]
+        length[i] = len(words)
+        for word in words:
+            code = known.get(word)
+            if code is None:
+                code = known[word] = xxhash.xxh3_64_intdigest(word.encode("utf-8", "surrogatepass"))
+            flat.append(code)
+    return TextNumbers(np.array(flat, dtype=np.uint64).view(np.int64), np.cumsum(length) - length, length)
+
+
+def find_groups(parts: Sequence[Numbered]) -> Grouping:
+    """Groups of examples: what is linked, directly or through others.
+
+    Two examples are linked that are equal (of pairs also the other way round), whose pairs have a sentence in common,
+    or one of whose texts nearly is one of the other's. The strongest links come first; a link that would make a group
+    larger than a tenth of the examples (and 50) is left out and counted.
+
+    Parameters
+    ----------
+    parts : sequence of Numbered
+        One for each text of an example.
+    """
+    n = len(parts[0].start)
+    unique, code = _distinct(parts)
+    whole = np.sort(code, axis=1)
+    equal = _to_first(np.unique(whole, axis=0, return_inverse=True)[1].reshape(-1) if n else np.zeros(0, np.int64))
+    shared = equal[:0]
+    if len(parts) > 1:  # the first sentences' links come first
+        shared = np.tile(np.arange(n), len(parts))[_to_first(code.T.reshape(-1))]
+        shared = shared[shared[:, 0] != shared[:, 1]]
+    first = np.full(len(unique.start), n, dtype=np.int64)
+    np.minimum.at(first, code, np.arange(n)[:, None])
+    close = first[near_copies(unique)]
+    close = close[close[:, 0] != close[:, 1]]
+    of, apart = _components(n, [equal, shared, close], max(MOST_ROWS, int(MOST_SHARE * n)))
+    counts = (len(np.unique(e[:, 1])) for e in (equal, shared))
+    return Grouping(of, *counts, len(np.unique(close)), apart)
+
+
+def related(train: Sequence[Numbered], dev: Sequence[Numbered]) -> np.ndarray:
+    """Which examples of dev have a text that train has as well, or a near copy of it, bool (n_dev,)."""
+    both = [
+        TextNumbers(
+            np.concatenate([a.values, b.values]),
+            np.concatenate([a.start, b.start + len(a.values)]),
+            np.concatenate([a.length, b.length]),
+        )
+        for a, b in zip(train, dev, strict=True)
+    ]
+    n = len(train[0].start)
+    unique, code = _distinct(both)
+    edges = near_copies(unique)
+    of, _ = _components(len(unique.start), [edges], len(unique.start))
+    own = of[code]
+    return np.isin(own[n:], own[:n]).any(1)
+
+
+def merged(first: np.ndarray | None, second: np.ndarray | None) -> np.ndarray | None:
+    """The finest groups in which whole groups of both lie, (n,); None where there are neither."""
+    if first is None or second is None:
+        return second if first is None else first
+    n = len(first)
+    links = [_to_first(np.unique(groups, return_inverse=True)[1].reshape(-1)) for groups in (first, second)]
+    return _components(n, links, n)[0]
+
+
+def near_copies(texts: TextNumbers) -> np.ndarray:
+    """Pairs of distinct texts that are near copies, int64 (e, 2): enough of them to connect what is alike."""
+    enough = np.flatnonzero(texts.length >= LEAST_WORDS)
+    signature = np.empty((len(enough), BANDS * ROWS), dtype=np.uint32)
+    factor = np.random.default_rng(0).integers(1 << 62, size=BANDS * ROWS, dtype=np.uint64) * 2 + 1
+    for a, b in _blocks(2 * texts.length[enough]):
+        shingle, start = _shingles(texts, enough[a:b])
+        for k, own in enumerate(factor):
+            signature[a:b, k] = np.minimum.reduceat(shingle * own, start) >> np.uint64(32)
+    found = [np.zeros(0, dtype=np.int64)]
+    for band in range(0, BANDS * ROWS, ROWS):
+        key = np.zeros(len(enough), dtype=np.uint64)
+        for k in range(band, band + ROWS):
+            key = _mixed(key * _ODD + signature[:, k])
+        order = np.argsort(key, kind="stable")
+        same = key[order[1:]] == key[order[:-1]]
+        beside = np.stack([order[:-1][same], order[1:][same]], 1)
+        lead = (
+            np.maximum.accumulate(np.where(np.append(True, ~same), np.arange(len(order)), 0)) if len(order) else order
+        )
+        star = np.stack([order[lead], order], 1)[np.append(False, same)] if len(order) else beside
+        pairs = np.unique(np.sort(np.concatenate([beside, star]), axis=1), axis=0)
+        alike = np.concatenate(
+            [(signature[p[:, 0]] == signature[p[:, 1]]).mean(1) for p in np.array_split(pairs, len(pairs) // EDGES + 1)]
+        )
+        pairs = pairs[alike >= NEAR - SLACK]
+        found.append(pairs[:, 0] * len(enough) + pairs[:, 1])
+    edges = np.stack(np.divmod(np.unique(np.concatenate(found)), max(1, len(enough))), 1)
+    kept = [part[_jaccard(texts, enough[part]) >= NEAR] for part in np.array_split(edges, len(edges) // EDGES + 1)]
+    return enough[np.concatenate(kept)]
+
+
+def _distinct(parts: Sequence[Numbered]) -> tuple[TextNumbers, np.ndarray]:
+    """The distinct texts of all parts, and which of them each example has, int64 (n, parts)."""
+    digest = np.stack([_digests(part) for part in parts], axis=1)
+    _, at, code = np.unique(digest, return_index=True, return_inverse=True)
+    row, part = np.divmod(at, len(parts))
+    start = np.stack([p.start for p in parts], 1)[row, part]
+    length = np.stack([p.length for p in parts], 1)[row, part]
+    offset = np.cumsum([0, *(len(p.values) for p in parts)])[:-1]
+    values = np.concatenate([p.values for p in parts])
+    return TextNumbers(values, start + offset[part], length), code.reshape(digest.shape)
+
+
+def _digests(texts: Numbered) -> np.ndarray:
+    """64 bits of each text's numbers in their order, uint64 (n,)."""
+    length = np.asarray(texts.length, dtype=np.int64)
+    out = np.empty(len(length), dtype=np.uint64)
+    for a, b in _blocks(length):
+        rows = _rows(texts, np.arange(a, b))
+        end = np.cumsum(length[a:b])
+        place = (np.arange(len(rows)) - np.repeat(end - length[a:b], length[a:b])).astype(np.uint64)
+        each = _mixed(_mixed(texts.values[rows].astype(np.int64).view(np.uint64)) + place * _ODD)
+        total = np.append(np.uint64(0), np.cumsum(each, dtype=np.uint64))
+        out[a:b] = total[end] - total[end - length[a:b]] + length[a:b].astype(np.uint64) * _ODD
+    return out
+
+
+def _shingles(texts: TextNumbers, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Words and pairs of neighbours of some texts, uint64 (s,), and where each text begins; 2 length - 1 of each."""
+    length = texts.length[which]
+    word = _mixed(texts.values[_rows(texts, which)].astype(np.int64).view(np.uint64))
+    pair = _mixed(word * _ODD + np.append(word[1:], word[:1]))
+    both = np.stack([word, pair], 1).reshape(-1)
+    last = 2 * np.cumsum(length) - 1  # with the first word of the next text
+    keep = np.ones(len(both), dtype=bool)
+    keep[last] = False
+    size = 2 * length - 1
+    return both[keep], np.cumsum(size) - size
+
+
+def _jaccard(texts: TextNumbers, edges: np.ndarray) -> np.ndarray:
+    """The similarity of the words and pairs of words of two texts, (e,)."""
+    sides = []
+    for side in edges.T:
+        shingle, _ = _shingles(texts, side)
+        edge = np.repeat(np.arange(len(edges)), 2 * texts.length[side] - 1)
+        key, at = np.unique(_mixed(shingle + edge.astype(np.uint64) * _ODD), return_index=True)
+        sides.append((key, edge[at]))
+    (a, edge_a), (b, edge_b) = sides
+    both = np.bincount(edge_a[np.isin(a, b, assume_unique=True)], minlength=len(edges))
+    return both / (np.bincount(edge_a, minlength=len(edges)) + np.bincount(edge_b, minlength=len(edges)) - both)
+
+
+def _to_first(code: np.ndarray) -> np.ndarray:
+    """Each row that has a code again, linked to the first row that has it: int64 (e, 2)."""
+    first = np.unique(code, return_index=True)[1]
+    place = np.full(int(code.max(initial=-1)) + 1, -1, dtype=np.int64)
+    place[code[first]] = first
+    again = np.flatnonzero(place[code] != np.arange(len(code)))
+    return np.stack([place[code[again]], again], 1)
+
+
+def _components(n: int, links: Sequence[np.ndarray], most: int) -> tuple[np.ndarray, int]:
+    """What is connected, int32 (n,), in groups of at most ``most``; and how many links were left out for that."""
+    edges = np.concatenate(links)
+    graph = sparse.coo_matrix((np.ones(len(edges), dtype=bool), edges.T), shape=(n, n))
+    of = connected_components(graph, directed=False)[1]
+    apart = 0
+    size = np.bincount(of, minlength=1)
+    if size.max() > most:
+        large = size[of[edges[:, 0]]] > most
+        root, apart = _bounded(n, edges[large], most)
+        of = np.unique(np.stack([of, root], 1), axis=0, return_inverse=True)[1].reshape(-1)
+    _, first, code = np.unique(of, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), dtype=np.int32)
+    rank[np.argsort(first)] = np.arange(len(first), dtype=np.int32)
+    return rank[code.reshape(-1)], apart
+
+
+def _bounded(n: int, edges: np.ndarray, most: int) -> tuple[np.ndarray, int]:
+    """Union-find over links in their order that makes no group larger than ``most``."""
+    parent, size, apart = list(range(n)), [1] * n, 0
+    for i, j in edges.tolist():
+        while parent[i] != i:
+            parent[i] = i = parent[parent[i]]
+        while parent[j] != j:
+            parent[j] = j = parent[parent[j]]
+        if i == j:
+            continue
+        if size[i] + size[j] > most:
+            apart += 1
+            continue
+        i, j = min(i, j), max(i, j)
+        parent[j], size[i] = i, size[i] + size[j]
+    root = np.array(parent)
+    while (root != root[root]).any():
+        root = root[root]
+    return root, apart
+
+
+def _mixed(x: np.ndarray) -> np.ndarray:
+    """Every bit of the result depends on every bit of x, uint64 (splitmix64's finaliser)."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def _rows(texts: Numbered, which: np.ndarray) -> np.ndarray:
+    """Where in ``values`` the numbers of some texts lie, text after text."""
+    length = np.asarray(texts.length, dtype=np.int64)[which]
+    return np.arange(int(length.sum())) + np.repeat(texts.start[which] - (np.cumsum(length) - length), length)
+
+
+def _blocks(length: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Texts a … b - 1 that hold about as many numbers as are hashed at once."""
+    ends = np.cumsum(length)
+    at = 0
+    while at < len(length):
+        stop = max(at + 1, int(np.searchsorted(ends, (ends[at - 1] if at else 0) + BLOCK)))
+        yield at, stop
+        at = stop
