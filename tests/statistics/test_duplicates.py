@@ -52,7 +52,8 @@ def test_equal_texts_shared_sentences_and_near_copies():
     swapped = find_groups([text_numbers([a[0], b[0]]), text_numbers([b[0], a[0]])])
     assert (swapped.count, swapped.equal) == (1, 1)
     assert find_groups([text_numbers(sentences(50))]).count == 50  # the control: nothing in common
-    assert find_groups([text_numbers(["a b", "a c", "", "!", "a b"])]).of.tolist() == [0, 1, 2, 3, 0]  # short: equal only
+    short = ["a b", "a c", "", "!", "a b"]  # equal ones only
+    assert find_groups([text_numbers(short)]).of.tolist() == [0, 1, 2, 3, 0]
 
 
 def test_a_chain_does_not_swallow_everything():
@@ -76,7 +77,8 @@ def test_pieces_that_lie_anywhere():
     texts = text_numbers(sentences(20))
     order = np.random.default_rng(1).permutation(20)
     mixed = TextNumbers(texts.values, texts.start[order], texts.length[order])
-    again = TextNumbers(texts.values, np.append(mixed.start, mixed.start[:3]), np.append(mixed.length, mixed.length[:3]))
+    start, length = (np.append(each, each[:3]) for each in (mixed.start, mixed.length))
+    again = TextNumbers(texts.values, start, length)
     assert find_groups([again]).of.tolist() == [*range(20), 0, 1, 2]
     np.testing.assert_array_equal(find_groups([again]).of, find_groups([again]).of)
 
