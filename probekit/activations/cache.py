@@ -272,7 +272,7 @@ class ActivationCache:
     @property
     def grouping(self) -> dict[str, Any]:
         """How the groups were made: "made" (declared, found), and how many examples are equal, share, nearly copy."""
-        return dict(json.loads(self._file.attrs.get("groups", "{}")))
+        return dict(parse_json(self._file.attrs.get("groups", "{}")))
 
     @property
     def truncated(self) -> np.ndarray:

@@ -66,14 +66,21 @@ def stored_groups(examples: Sequence[Example], kind: TaskKind) -> tuple[dict[str
     parts: list[Numbered] = [text_numbers(texts)]
     if kind is not TaskKind.SEQUENCE_LABELLING and any(e.pair is not None for e in examples):
         parts.append(text_numbers([e.pair or "" for e in examples]))
-    found = find_groups(parts)
+    found = find_groups(parts, _domains([e.domain for e in examples]))
     if found.count == len(examples):
         return {}, {}
     return {"/groups": found.of}, {"made": "found", **_counts(found)}
 
 
+def _domains(domains: Sequence[str | None]) -> np.ndarray | None:
+    """The domain of each example, an example without one being of its own; None where there are none."""
+    if not any(domains):
+        return None
+    return np.array([f":{domain}" if domain else f"={i}" for i, domain in enumerate(domains)])
+
+
 def _counts(found: Any) -> dict[str, int]:
-    return {name: getattr(found, name) for name in ("equal", "shared", "near", "apart")}
+    return {name: getattr(found, name) for name in ("equal", "shared", "near", "domain", "apart")}
 
 
 def groups_of(cache: ActivationCache, how: str = "auto") -> Groups:
@@ -103,7 +110,7 @@ def groups_of(cache: ActivationCache, how: str = "auto") -> Groups:
     if stored is not None:
         told = cache.grouping
         return _said(cache, Groups(stored, told.get("made", "declared"), told))
-    found = find_groups(cache.pieces)
+    found = find_groups(cache.pieces, None if cache.domains is None else _domains(cache.domains.tolist()))
     if found.count == len(found.of):
         return Groups()
     return _said(cache, Groups(found.of, "found", _counts(found)))
@@ -115,6 +122,7 @@ def _said(cache: ActivationCache, groups: Groups) -> Groups:
         return groups
     told, size = groups.told or {}, np.bincount(groups.of)
     names = {"equal": "equal to another", "shared": "with a sentence of another", "near": "near copies"}
+    names |= {"domain": "of domains whose texts are made alike"}
     kinds = [f"{told[name]:,} {called}" for name, called in names.items() if told.get(name)]
     log.warning(
         "%s %s: %s of %s examples are no independent evidence (%s). They stand in %s groups, the largest of %s, which "

@@ -20,12 +20,14 @@ from scipy.sparse.csgraph import connected_components
 
 __all__ = ["Grouping", "Numbered", "TextNumbers", "find_groups", "merged", "near_copies", "related", "text_numbers"]
 
-NEAR = 0.6
-"""The least Jaccard similarity of near copies: eight words, one of which differs, have 12 / 18."""
+NEAR = 0.5
+"""The least Jaccard similarity of near copies: six words, one of which differs, have 8 / 14; other text about .02."""
+ALIKE = 0.15
+"""The median similarity of neighbours in domains that are templates, if it is twice that of other examples."""
 LEAST_WORDS = 4
 """Of shorter texts only equal ones count."""
-BANDS, ROWS = 20, 4  # a similarity of .6 is found with probability .94, of .7 with .996; one of .1 with .002
-SLACK = 0.2  # four standard errors of the similarity that 80 hashes estimate
+BANDS, ROWS = 30, 4  # a similarity of .5 is found with probability .86, of .6 with .98; one of .1 with .003
+SLACK = 0.15  # more than three standard errors of the similarity that 120 hashes estimate
 MOST_SHARE, MOST_ROWS = 0.1, 50
 """A group that is found holds at most this share of the examples, or so many; further links are left apart, counted."""
 BLOCK = 1 << 21  # numbers hashed at once
@@ -62,6 +64,8 @@ class Grouping:
     equal, shared, near : int
         Examples that are equal to an earlier one (case and punctuation aside), share a sentence with an earlier one,
         are a near copy of another one.
+    domain : int
+        Examples of domains that were joined, for their texts are made alike.
     apart : int
         Links that were left out, for a group would have become too large.
     """
@@ -70,6 +74,7 @@ class Grouping:
     equal: int = 0
     shared: int = 0
     near: int = 0
+    domain: int = 0
     apart: int = 0
 
     @property
@@ -105,7 +110,7 @@ def text_numbers(texts: Sequence[str]) -> TextNumbers:
     return TextNumbers(np.array(flat, dtype=np.uint64).view(np.int64), np.cumsum(length) - length, length)
 
 
-def find_groups(parts: Sequence[Numbered]) -> Grouping:
+def find_groups(parts: Sequence[Numbered], domains: np.ndarray | None = None) -> Grouping:
     """Groups of examples: what is linked, directly or through others.
 
     Two examples are linked that are equal (of pairs also the other way round), whose pairs have a sentence in common,
@@ -116,6 +121,8 @@ def find_groups(parts: Sequence[Numbered]) -> Grouping:
     ----------
     parts : sequence of Numbered
         One for each text of an example.
+    domains : np.ndarray, optional
+        (n,), where each example comes from. Domains whose texts are made after one pattern are linked as wholes.
     """
     n = len(parts[0].start)
     unique, code = _distinct(parts)
@@ -129,9 +136,10 @@ def find_groups(parts: Sequence[Numbered]) -> Grouping:
     np.minimum.at(first, code, np.arange(n)[:, None])
     close = first[near_copies(unique)]
     close = close[close[:, 0] != close[:, 1]]
-    of, apart = _components(n, [equal, shared, close], max(MOST_ROWS, int(MOST_SHARE * n)))
+    made = _patterns(unique, code, domains)
+    of, apart = _components(n, [equal, shared, close, made], max(MOST_ROWS, int(MOST_SHARE * n)))
     counts = (len(np.unique(e[:, 1])) for e in (equal, shared))
-    return Grouping(of, *counts, len(np.unique(close)), apart)
+    return Grouping(of, *counts, len(np.unique(close)), len(np.unique(made)), apart)
 
 
 def related(train: Sequence[Numbered], dev: Sequence[Numbered]) -> np.ndarray:
@@ -191,6 +199,32 @@ def near_copies(texts: TextNumbers) -> np.ndarray:
     edges = np.stack(np.divmod(np.unique(np.concatenate(found)), max(1, len(enough))), 1)
     kept = [part[_jaccard(texts, enough[part]) >= NEAR] for part in np.array_split(edges, len(edges) // EDGES + 1)]
     return enough[np.concatenate(kept)]
+
+
+def _patterns(texts: TextNumbers, code: np.ndarray, domains: np.ndarray | None) -> np.ndarray:
+    """Links of the examples of each domain, int64 (e, 2), where they are alike and others are not."""
+    none = np.zeros((0, 2), dtype=np.int64)
+    if domains is None or len(domains) < 2:
+        return none
+    own = np.unique(np.asarray(domains).astype(str), return_inverse=True)[1].reshape(-1)
+    rng = np.random.default_rng(0)
+    order = np.lexsort((rng.random(len(own)), own))
+    beside = np.stack([order[:-1], order[1:]], 1)[own[order[1:]] == own[order[:-1]]]
+    other = rng.permutation(len(own))
+    far = np.stack([np.arange(len(own)), other], 1)[own != own[other]]
+    if not len(beside) or not len(far):
+        return none
+
+    def alike(edges: np.ndarray) -> np.ndarray:
+        parts = np.array_split(edges, len(edges) // EDGES + 1)
+        sides = [np.concatenate([_jaccard(texts, side[part]) for part in parts]) for side in code.T]
+        return np.mean(sides, axis=0)
+
+    near, usual = alike(beside), float(np.median(alike(far)))
+    of = own[beside[:, 0]]  # sorted
+    cuts = np.flatnonzero(np.diff(of, prepend=-1))
+    middle = np.array([np.median(part) for part in np.split(near, cuts[1:])])
+    return beside[np.repeat(middle >= max(ALIKE, 2 * usual), np.diff(cuts, append=len(of)))]
 
 
 def _distinct(parts: Sequence[Numbered]) -> tuple[TextNumbers, np.ndarray]:
