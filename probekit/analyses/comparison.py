@@ -15,7 +15,7 @@ from probekit.files import digest_of_content
 from probekit.public import public
 from probekit.recipe import Read
 from probekit.rows import Result, read
-from probekit.statistics.comparisons import compare_predictions
+from probekit.statistics.comparisons import compare_tables
 from probekit.statistics.curves import curve_summary
 from probekit.statistics.options import CompareOptions, SummaryOptions
 from probekit.statistics.predictions import Predictions
@@ -37,15 +37,16 @@ def compare(first: Evaluated, second: Evaluated | None = None, /, *, options: Co
     second : Result, Predictions or path, optional
         Another model, on the same examples.
     options : CompareOptions
-        ``against``, ``metric``, ``correction``, ``tails``, ``resamples``, ``level``, ``seed``; they may be given one by
-        one. Each layer is held against ``against``: "layer-0" (any "layer-NAME"), "best", "shuffled", "control-task" or
-        "random"; without it against the same layer of ``second``, or against layer 0.
+        ``against``, ``metric``, ``correction``, ``family``, ``tails``, ``resamples``, ``level``, ``seed``; they may be
+        given one by one. Each layer is held against ``against``: "layer-0" (any "layer-NAME"), "best",
+        "shuffled", "control-task" or "random"; without it against the same layer of ``second``, or against layer 0.
 
     Returns
     -------
     Result
-        Rows with the metric "difference(NAME)"; ``p``, ``p_adjusted``, and the interval of each difference alone and
-        (``joint_low``, ``joint_high``) of all at once.
+        Rows with the metric "difference(NAME)"; ``null`` (what p is the probability under), ``p``, ``p_adjusted``, and
+        the interval of each difference alone and (``joint_low``, ``joint_high``) of all at once. See
+        :func:`probekit.statistics.comparisons.compare_predictions` for the tests.
 
     Raises
     ------
@@ -54,7 +55,8 @@ def compare(first: Evaluated, second: Evaluated | None = None, /, *, options: Co
 
     References
     ----------
-    Westfall & Young 1993, Resampling-Based Multiple Testing, algorithm 2.8; Holm 1979.
+    Westfall & Young 1993, Resampling-Based Multiple Testing, algorithm 2.8; Holm 1979; Hemerik & Goeman 2018, Exact
+    testing with random permutations.
 
     Examples
     --------
@@ -73,8 +75,7 @@ def compare(first: Evaluated, second: Evaluated | None = None, /, *, options: Co
     else:
         others, more = _predictions(second)
         reads, pairs = [*reads, *more], _paired(tables, others)
-    rows = [compare_predictions(one, other, options) for one, other in pairs]
-    return Result(pd.concat(rows, ignore_index=True), reads=tuple(reads))
+    return Result(compare_tables(pairs, options), reads=tuple(reads))
 
 
 @public(options=SummaryOptions)

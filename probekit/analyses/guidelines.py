@@ -26,7 +26,7 @@ from probekit.public import public
 from probekit.recipe import Read
 from probekit.rows import Result, make_rows
 from probekit.statistics.bootstrap import estimates, intervals, replicates
-from probekit.statistics.comparisons import holm
+from probekit.statistics.multiplicity import holm
 from probekit.statistics.predictions import Predictions, join
 from probekit.tasks.task import TaskKind
 

@@ -26,8 +26,9 @@ def compare(
 ) -> None:
     """Paired differences on the same examples, with intervals and p-values corrected over the layers.
 
-    The interval is one layer's percentile bootstrap; p-values come from sign flips, which hold their level on small
-    samples, too. Near a bound the two may differ; p adjusted is the one to go by.
+    Two fits are tested by exchanging what they said of each example and computing the metric again; against shuffled
+    labels, the labels are permuted and the predictions stay. The interval resamples the examples. At the edge the two
+    may disagree; p adjusted is the one to go by.
 
     Examples:
 
@@ -50,6 +51,7 @@ def compare(
     """
     import probekit
     from probekit.metrics import metric
+    from probekit.statistics.comparisons import Null
 
     result = probekit.compare(first, second, options=options, out=out)
     rows = result.rows
@@ -57,6 +59,8 @@ def compare(
     what = head["against"] if same else "what stands beside it"
     title = f"{head['task']} {head['split']}, {metric(head['metric']).of} minus {what}, {head['n']:,} examples"
     _show(rows, title, options.level, by="layer", more=("p", "p_adjusted") if same else ("against", "p", "p_adjusted"))
+    for null in rows["null"].unique():
+        console().print(Null(null).sentence, style="dim", highlight=False, soft_wrap=True)
     saved(result)
 
 

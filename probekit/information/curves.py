@@ -20,8 +20,8 @@ from probekit.information.options import InformationEstimator, InformationOption
 from probekit.information.response import response
 from probekit.rows import make_rows
 from probekit.runtime import Progress, cores, no_progress, torch_threads
-from probekit.statistics.comparisons import holm
 from probekit.statistics.controls import shuffled
+from probekit.statistics.multiplicity import holm
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,7 +17,7 @@ from scipy import stats
 
 from probekit.errors import UsageError
 
-__all__ = ["ADDITIVE", "Rows", "Score", "Statistic", "Units", "statistic"]
+__all__ = ["ADDITIVE", "Rows", "Score", "Statistic", "Sums", "Units", "span_finder", "statistic"]
 
 Score = Callable[[np.ndarray, np.ndarray], float]
 EXACT = 1 << 24  # float32 counts up to here without rounding
@@ -293,10 +293,14 @@ def _words(
     return flat[0], flat[1], Units(len(sentence), sentence), ends
 
 
-def _span_planes(
-    gold: np.ndarray, predicted: np.ndarray, ends: np.ndarray, names: Sequence[str]
-) -> Iterator[np.ndarray]:
-    """Entities as conlleval finds them (seqeval), at their last word: right ones, gold ones, predicted ones."""
+def span_finder(
+    names: Sequence[str], ends: np.ndarray
+) -> tuple[Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]], int]:
+    """Entities as conlleval finds them (seqeval) in codes of words, ends telling where sentences end, bool (words,).
+
+    Returns a function of codes (words,): whether an entity closes at the word, where it began, and its type; and the
+    number of types.
+    """
     from seqeval.metrics.sequence_labeling import end_of_chunk, start_of_chunk
 
     kinds = [("O", "_"), *((name[0], name[1:].split("-", maxsplit=1)[-1] or "_") for name in names)]
@@ -313,6 +317,14 @@ def _span_planes(
         begin = np.maximum.accumulate(np.where(opens[before, tags], np.arange(len(tags)), -1))
         return closes[tags, after], begin, types[tags]
 
+    return spans, int(types.max()) + 1
+
+
+def _span_planes(
+    gold: np.ndarray, predicted: np.ndarray, ends: np.ndarray, names: Sequence[str]
+) -> Iterator[np.ndarray]:
+    """Entities at their last word: right ones, gold ones, predicted ones."""
+    spans, _ = span_finder(names, ends)
     true = [spans(row) for row in gold]
     pred = [spans(row) for row in predicted]
     hits = [

@@ -1,31 +1,37 @@
 """Paired differences: between layers, between models, and against controls, corrected over the layers of a curve.
 
-All fits were evaluated on the same examples and meet the same resamples, so what examples share (being easy, being
-hard) cancels. What is tested is whether *these fitted probes* differ on examples like these; that training them again,
-or shuffling again, would give other probes is not in the p-value: give several seeds or shuffles for that.
+All fits were evaluated on the same examples and meet the same draws of chance, so what examples share (being easy,
+being hard) cancels. What is tested is whether *these fitted probes* differ on examples like these; that training them
+again, or shuffling again, would give other probes is not in the p-value: give several seeds for that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from probekit.errors import UsageError
+from probekit.metrics import METRICS as NAMED
 from probekit.metrics import derive
 from probekit.metrics import metric as metric_called
 from probekit.rows import layer_labels, layer_order, make_rows
 from probekit.statistics._sums import Units
-from probekit.statistics.bootstrap import BLOCK, estimates, intervals, pseudo_values, replicates
-from probekit.statistics.options import CompareOptions, Correction, Tails
+from probekit.statistics.bootstrap import METRICS, estimates, intervals, replicates
+from probekit.statistics.multiplicity import adjust, holm, joint_level, tails
+from probekit.statistics.options import CompareOptions, Correction, Over, Tails
+from probekit.statistics.permutation import Chance, exchanged, of_controls, relabelled
 from probekit.statistics.predictions import Predictions, join
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Family", "adjust", "compare_predictions", "curves", "holm", "main_metric", "paired"]
+__all__ = [
+    "Family", "Null", "above_noise", "compare_predictions", "compare_tables", "curves", "fitting_metric", "paired",
+]  # fmt: skip
 
 CURVE = (
     *("task", "split", "trained_on", "model", "checkpoint", "step", "regime", "head", "variant", "position"),
@@ -33,6 +39,32 @@ CURVE = (
 )
 SAME = ("task", "split", "representation", "estimator", "target")
 """What two models have in common whose layers are compared."""
+
+
+RANKED = 19
+"""Draws of a control from which the rank of gold among them tells something: p is 1 / (1 + draws) at best."""
+
+
+class Null(StrEnum):
+    """What p-values are probabilities under."""
+
+    EXCHANGEABLE = "predictions exchangeable"
+    INDEPENDENT = "labels independent of predictions"
+    CONTROL = "outcomes exchangeable with the control's"
+    RANK = "gold labels like shuffled ones"
+
+    @property
+    def sentence(self) -> str:
+        """What is tested, for people."""
+        return {
+            Null.EXCHANGEABLE: "p: how often a difference as large comes about when it is drawn for each example which "
+            "of the fits said what.",
+            Null.INDEPENDENT: "p: how often permuted labels are predicted as well, the predictions staying what they "
+            "are. The value is the distance to probes that were trained on shuffled labels.",
+            Null.CONTROL: "p: how often a difference as large comes about when it is drawn for each example (sentence) "
+            "which label and prediction are gold's, and which the control's.",
+            Null.RANK: "p: the rank of gold labels among the shuffled ones that probes were trained on.",
+        }[self]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +78,9 @@ class Family:
     ci : np.ndarray
         Intervals of each one alone.
     joint : np.ndarray
-        All at once (max-t), or NaN; p, p_adjusted.
+        All at once (step-down correction), or NaN.
+    p, p_adjusted : np.ndarray
+        Of each one alone, and corrected.
     """
 
     value: np.ndarray
@@ -58,7 +92,7 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """Fits of one curve and what each is held against: one family.
+    """Fits of one curve and what each is held against.
 
     Attributes
     ----------
@@ -73,6 +107,31 @@ class Contrast:
     against: str
     pairs: list[tuple[int, list[int]]]
     shown: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """K differences, what chance makes of what was tested, and their replicates.
+
+    Attributes
+    ----------
+    value : np.ndarray
+        (K,).
+    chance : Chance
+        What was tested, (K,), and its draws (K, R).
+    again : np.ndarray
+        (K, resamples).
+    units : int
+        Examples or groups.
+    sign : int
+        1 where large differences speak for the first, -1 where small ones do, 0 where either way counts.
+    """
+
+    value: np.ndarray
+    chance: Chance
+    again: np.ndarray
+    units: int
+    sign: int
 
 
 def compare_predictions(
@@ -97,48 +156,69 @@ def compare_predictions(
     -------
     DataFrame
         Rows, layers in their order: metric "difference(NAME)", value, ci_low and ci_high (of this one alone), p, and
-        own columns against, p_adjusted, correction, joint_low and joint_high (all layers at once with the probability
-        ``level``; max-t only).
+        own columns against, null (what p is the probability under), p_adjusted, correction, family (what was corrected
+        together), joint_low and joint_high (all of the family at once with the probability ``level``; step-down only).
 
     Raises
     ------
     UsageError
-        Where there is nothing to hold against, or the tables hold other examples.
+        Where there is nothing to hold against, the metric is not one of these labels, or the tables hold other
+        examples.
 
     Notes
     -----
-    The null of a control: the fitted probe is right about its own labels as often as the control about its own. The
-    two answer other questions; they are paired by example, because both see the same vectors. Matthews' coefficient
-    suits best: whatever its class frequencies, a probe that knows nothing has 0.
+    Between fits (layers, models) the null is that it makes no difference which fit said what: for each example (group)
+    it is drawn which of the two predictions is the first one's, and both metrics are computed again
+    (:func:`probekit.statistics.permutation.exchanged`). Of accuracy and log-loss these are flipped signs of each
+    example's difference; of ratios such as F1 or Matthews' coefficient they are not.
 
-    p-values: each example (group) has its share in a difference, the jackknife's pseudo-value; of accuracy and log-loss
-    that is its own difference. Their signs are flipped, an example's in all layers at once, and Student's t, corrected
-    for skewness, is computed again. Exact where differences are symmetric, as those of two accuracies are at the null.
-    Centring the bootstrap instead found something in noise in up to 7 % of the cases where 5 % were wanted.
-    ``p_adjusted`` is over the layers of a curve: step-down max-T (Westfall & Young 1993, algorithm 2.8) or Holm (1979).
-    Against "best" all pairs of layers are one family, since the best was found by looking.
+    Against "shuffled" the null is that labels have nothing to do with what is predicted: labels are permuted (those of
+    a group together), the same for all layers, and the metric is computed of the predictions as they are
+    (:func:`probekit.statistics.permutation.relabelled`). The value is another thing: gold minus probes that were
+    *trained* on shuffled labels. These may choose another penalty, so "the two fits differ" may be true of a layer that
+    knows nothing. Against "control-task" the label moves with the prediction: the null is that gold is predicted as
+    well as the control task, which asks another question of the same examples.
+
+    ``p_adjusted`` is over the layers of a curve, or over what ``family`` says: step-down min-p (Westfall & Young 1993,
+    algorithm 2.8) or Holm (1979). Against "best" all pairs of layers are one family, since the best was found by
+    looking. Intervals resample the examples and know no null: at the edge they may disagree with p, which decides.
     """
-    both = evaluated if other is None else join(evaluated, other)
-    metric = options.metric or main_metric(both)
-    against = options.against or ("layer-0" if other is None else "other")
-    found = list(_contrasts(both, against, metric))
-    if not found:
-        raise UsageError(f"there is nothing to hold against {against!r}: {_there(both)}.")
-    how: dict[str, Any] = {
-        name: getattr(options, name) for name in ("correction", "tails", "resamples", "level", "seed")
-    }
+    return compare_tables([(evaluated, other)], options)
+
+
+def compare_tables(
+    tables: Sequence[tuple[Predictions, Predictions | None]], options: CompareOptions = CompareOptions()
+) -> pd.DataFrame:
+    """Rows of several tables, as :func:`compare_predictions` has them; ``family`` may reach over all of them."""
+    found: list[tuple[Predictions, Contrast, str, Null, Drawn]] = []
+    for evaluated, other in tables:
+        both = evaluated if other is None else join(evaluated, other)
+        metric = fitting_metric(both, options.metric)
+        against = options.against or ("layer-0" if other is None else "other")
+        contrasts = list(_contrasts(both, against, metric))
+        if not contrasts:
+            raise UsageError(f"there is nothing to hold against {against!r}: {_there(both)}.")
+        for contrast in contrasts:
+            null = _null_of(both, contrast, against, metric)
+            found.append((both, contrast, metric, null, _drawn(both, contrast.pairs, metric, null, options)))
+    families: dict[Any, list[int]] = {}
+    for i, (both, contrast, *_) in enumerate(found):
+        families.setdefault(_family(both, contrast, options.family) or i, []).append(i)
+    judged: dict[int, Family] = {}
+    for members in families.values():
+        judged |= dict(zip(members, _judged([found[i][-1] for i in members], options), strict=True))
     records: list[dict[str, Any]] = []
-    for contrast in found:
-        family = paired(both, contrast.pairs, metric, **how)
-        for k, (fit, _) in enumerate(contrast.pairs[: contrast.shown]):
+    for i, (both, contrast, metric, null, _) in enumerate(found):
+        family = judged[i]
+        for k, (fit, _others) in enumerate(contrast.pairs[: contrast.shown]):
             of: dict[Any, Any] = both.fits.iloc[fit].drop(labels="source", errors="ignore").to_dict()
             records.append(
                 {
                     **of,
                     **{"analysis": "compare", "metric": derive("difference", metric), "value": family.value[k]},
                     **{"ci_low": family.ci[k, 0], "ci_high": family.ci[k, 1], "p": family.p[k], "n": len(both.ids)},
-                    **{"against": contrast.against, "p_adjusted": family.p_adjusted[k]},
-                    **{"correction": str(options.correction)},
+                    **{"against": contrast.against, "null": str(null), "p_adjusted": family.p_adjusted[k]},
+                    **{"correction": str(options.correction), "family": str(options.family)},
                     **{"joint_low": family.joint[k, 0], "joint_high": family.joint[k, 1]},
                 }
             )
@@ -150,105 +230,137 @@ def paired(
     pairs: list[tuple[int, list[int]]],
     metric: str,
     *,
-    correction: Correction = Correction.MAX_T,
-    tails: Tails = Tails.TWO_SIDED,
-    resamples: int = 2000,
-    level: float = 0.95,
-    seed: int = 0,
+    null: Null = Null.EXCHANGEABLE,
+    options: CompareOptions = CompareOptions(),
 ) -> Family:
     """Each fit minus the mean of some others, K of them as one family; see :func:`compare_predictions`."""
-    correction, tails = Correction(correction), Tails(tails)
+    return _judged([_drawn(evaluated, pairs, metric, null, options)], options)[0]
+
+
+def above_noise(
+    evaluated: Predictions, fits: Sequence[int], metric: str, *, draws: int, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """p-values of fits of gold labels being no better than noise, (K,), and corrected for all of them.
+
+    Those of :func:`compare_predictions` against "shuffled", ``tails`` "better".
+    """
+    observed, null = relabelled(evaluated, fits, metric, draws=draws, seed=seed)
+    p, by_chance = tails(*_sizes(observed, null, metric_called(metric).sign))
+    return p, adjust(p, by_chance)
+
+
+def _null_of(e: Predictions, contrast: Contrast, against: str, metric: str) -> Null:
+    """What a contrast is tested against."""
+    if against != "shuffled":
+        return Null.CONTROL if against == "control-task" else Null.EXCHANGEABLE
+    if metric != "log-loss" or e.probabilities is not None:
+        return Null.INDEPENDENT
+    if (draws := min(len(others) for _, others in contrast.pairs)) >= RANKED:
+        return Null.RANK
+    raise UsageError(
+        f"log-loss against shuffled labels wants the predicted probabilities, which these files do not hold, or "
+        f"{RANKED} draws of shuffled labels, of which there are {draws}; probe again (probekit probe, which writes "
+        "probabilities), or choose another metric."
+    )
+
+
+def _drawn(
+    e: Predictions, pairs: list[tuple[int, list[int]]], metric: str, null: Null, options: CompareOptions
+) -> Drawn:
+    """Each fit minus the mean of some others: as measured, by chance, and on other examples."""
     used = sorted({f for one, others in pairs for f in (one, *others)})
-    part, place = evaluated.take(used), {f: i for i, f in enumerate(used)}
+    part, place = e.take(used), {f: i for i, f in enumerate(used)}
     at = [(place[one], [place[f] for f in others]) for one, others in pairs]
 
     def minus(of: np.ndarray) -> np.ndarray:
         return np.stack([of[one] - of[others].mean(0) for one, others in at])
 
-    units = Units.of_groups(part.groups, len(part.ids))
+    how = {"draws": options.resamples, "seed": options.seed}
+    if null is Null.INDEPENDENT:
+        chance = relabelled(part, [one for one, _ in at], metric, **how)
+    elif null is Null.RANK:
+        chance = of_controls(part, at, metric)
+    else:
+        chance = exchanged(part, at, metric, **how)
     value = minus(estimates(metric=metric, **part.sample()))
-    again = minus(replicates(metric=metric, resamples=resamples, seed=seed, **part.sample()))
-    difference = minus(pseudo_values(metric=metric, **part.sample()))
-    t, null = _statistic(difference), np.concatenate(list(_flipped(difference, resamples, seed)), axis=1)
-    t = np.where(np.isnan(value), np.nan, t)
-    sign = 0 if tails is Tails.TWO_SIDED else metric_called(metric).sign
-    size, null = (np.abs(x) if sign == 0 else sign * x for x in (t, null))
-    p = _share(null, size[:, None])
-    step_down = correction is Correction.MAX_T
-    p_adjusted = adjust(size, null) if step_down else holm(p)
-    reach = np.quantile(np.abs(null).max(0), level) if step_down else np.nan
-    error = again.std(1, ddof=1)
-    joint = np.stack([value - error * _unbent(side * reach, difference) for side in (1, -1)], axis=1)
-    return Family(value, intervals(again, level=level, units=units.count), joint, p, p_adjusted)
+    again = minus(replicates(metric=metric, resamples=options.resamples, seed=options.seed, **part.sample()))
+    sign = 0 if options.tails is Tails.TWO_SIDED else metric_called(metric).sign
+    return Drawn(value, chance, again, Units.of_groups(part.groups, len(part.ids)).count, sign)
 
 
-def _statistic(difference: np.ndarray, signs: np.ndarray | None = None) -> np.ndarray:
-    """Student's t of the units' differences (K, units), their skewness taken out, (K,); with signs (R, units): (K, R).
+def _judged(drawn: Sequence[Drawn], options: CompareOptions) -> list[Family]:
+    """p-values and intervals of some differences as one family."""
+    least = min(one.chance[1].shape[1] for one in drawn)
+    sizes = [_sizes(one.chance[0], one.chance[1][:, :least], one.sign) for one in drawn]
+    size, drawn_size = (np.concatenate(part) for part in zip(*sizes, strict=True))
+    p, by_chance = tails(size, drawn_size)
+    step_down = options.correction is not Correction.HOLM
+    if options.correction is Correction.MAX_T:
+        p_adjusted = adjust(-size, -np.nan_to_num(drawn_size, nan=np.inf))
+    else:
+        p_adjusted = adjust(p, by_chance) if step_down else holm(p)
+    wide = joint_level(np.concatenate([one.again for one in drawn]), options.level) if step_down else np.nan
+    families, start = [], 0
+    for one in drawn:
+        ci = intervals(one.again, level=options.level, units=one.units)
+        joint = intervals(one.again, level=wide, units=one.units) if step_down else np.full_like(ci, np.nan)
+        own = slice(start, start := start + len(one.value))
+        families.append(Family(one.value, ci, joint, p[own], p_adjusted[own]))
+    return families
 
-    Signs that are drawn are symmetric, the differences need not be: one fit that is seldom right minus the mean of
-    several is skew, and t alone finds too much on one side. Hall's cubic mends that (Hall 1992, T₁); being computed of
-    the flipped differences in the same way, it leaves the test exact where they are symmetric.
+
+def _sizes(observed: np.ndarray, null: np.ndarray, sign: int) -> Chance:
+    """How much each speaks against chance: in standard deviations of all of them, to the side that counts.
+
+    Where nothing varies by chance, up to rounding, there is nothing that could speak.
     """
-    m = difference.shape[1]
-    flip = np.ones((1, m)) if signs is None else 2.0 * signs - 1
-    scale = np.sqrt((difference**2).mean(1, keepdims=True))
-    scaled = np.divide(difference, scale, out=np.zeros_like(difference), where=scale > 1e-9)
-    mean, third = (scaled @ flip.T) / m, (scaled**3 @ flip.T) / m
-    spread = np.sqrt(np.maximum(1 - mean**2, 1e-9))
-    t, c = np.sqrt(m) * mean / spread, (third - 3 * mean + 2 * mean**3) / spread**3 / np.sqrt(m)
-    bent = np.where(scale > 1e-9, t + c * t**2 / 3 + c**2 * t**3 / 27 + c / 6, 0.0)
-    return bent[:, 0] if signs is None else bent
+    every = np.concatenate([observed[:, None], null], axis=1)
+    known = np.isfinite(every)
+    held = np.where(known, every, 0.0)
+    count = np.maximum(known.sum(1, keepdims=True), 1)
+    mean = held.sum(1, keepdims=True) / count
+    spread = np.sqrt((np.where(known, every - mean, 0) ** 2).sum(1, keepdims=True) / count)
+    flat = spread <= 1e-9 * np.maximum(1, np.abs(mean))
+    size = np.where(flat & known, 0.0, (every - mean) / np.where(flat, 1, spread))
+    size = np.abs(size) if sign == 0 else sign * size
+    return size[:, 0], size[:, 1:]
 
 
-def _unbent(t: float, difference: np.ndarray) -> np.ndarray:
-    """Student's t of which Hall's cubic makes ``t``, for the skewness of the differences (K, units); (K,)."""
-    centred = difference - difference.mean(1, keepdims=True)
-    spread = centred.std(1)
-    skew = np.divide((centred**3).mean(1), spread**3, out=np.zeros_like(spread), where=spread > 1e-9)
-    c = np.where(np.abs(skew) < 1e-6, 1e-6, skew) / np.sqrt(difference.shape[1])
-    return 3 / c * (np.cbrt(1 + c * (t - c / 6)) - 1)
+def _family(e: Predictions, contrast: Contrast, over: Over) -> Any:
+    """What differences are corrected together with: those of equal answers; None for a curve on its own."""
+    of = e.fits.iloc[contrast.pairs[0][0]]
+    match over:
+        case Over.TASK:
+            return "task", str(of["task"]), str(of["split"])
+        case Over.MODEL:
+            return "model", str(of["model"]), str(of["checkpoint"])
+        case Over.ALL:
+            return ("all",)
+        case _:
+            return None
 
 
-def _flipped(difference: np.ndarray, resamples: int, seed: int) -> Iterator[np.ndarray]:
-    """The statistic with each unit's sign drawn, the same in all K differences: (K, resamples of this block)."""
-    rng, units = np.random.default_rng([seed, 1]), difference.shape[1]
-    step = max(1, BLOCK // units)
-    for at in range(0, resamples, step):
-        yield _statistic(difference, rng.integers(2, size=(min(step, resamples - at), units), dtype=np.int8))
+def fitting_metric(evaluated: Predictions, wanted: str | None = None) -> str:
+    """The metric that is wanted, or the table's first.
 
-
-def _share(null: np.ndarray, t: np.ndarray) -> np.ndarray:
-    """p-values: how often chance does as well, the data themselves being counted as one draw of chance."""
-    return np.where(np.isnan(t[:, 0]), np.nan, (1 + (null >= t - 1e-9).sum(1)) / (1 + null.shape[1]))
-
-
-def adjust(t: np.ndarray, null: np.ndarray) -> np.ndarray:
-    """Step-down max-T p-values (K,), from statistics t (K,) and their null draws (K, R); large t speaks against it.
-
-    The largest t is held against the largest of all, the next one against the largest of the rest, and so on; no
-    p-value is below that of a larger t (Westfall & Young 1993, algorithm 2.8). NaN stays NaN.
+    Raises
+    ------
+    UsageError
+        For a metric that is not one of these labels, naming those that are.
     """
-    order = np.argsort(-np.where(np.isnan(t), -np.inf, t), kind="stable")
-    largest = np.maximum.accumulate(null[order][::-1], axis=0)[::-1]
-    p = np.maximum.accumulate(_share(largest, t[order][:, None]))
-    out = np.empty_like(p)
-    out[order] = p
-    return np.where(np.isnan(t), np.nan, out)
-
-
-def holm(p: np.ndarray) -> np.ndarray:
-    """p-values (K,) corrected for there being K (Holm 1979); NaN, where nothing was tested, is not counted."""
-    order = np.argsort(p, kind="stable")
-    left = np.isfinite(p).sum() - np.arange(len(p))
-    steps = np.maximum.accumulate(np.minimum(1, p[order] * left))
-    out = np.empty_like(p)
-    out[order] = steps
-    return out
-
-
-def main_metric(evaluated: Predictions) -> str:
-    """The table's first metric."""
-    return evaluated.metrics[0]
+    if wanted is None:
+        return evaluated.metrics[0]
+    tags = any(NAMED[name].needs == "tags" for name in evaluated.metrics if name in NAMED)
+    numbers = "f" in (evaluated.gold.dtype.kind, evaluated.predicted.dtype.kind)
+    needs = {"numbers"} if numbers else {"classes", "tags"} if tags else {"classes"}
+    own = [name for name in METRICS if NAMED[name].needs in needs or name in evaluated.metrics]
+    own += ["log-loss"] * (evaluated.log_loss is not None and "log-loss" not in own)
+    if not numbers and "f1" not in evaluated.metrics and max(evaluated.gold.max(), evaluated.predicted.max()) > 1:
+        own.remove("f1")
+    if metric_called(wanted).name not in own:
+        kind = "numbers" if numbers else "tags" if tags else "classes"
+        raise UsageError(f"{wanted} is no metric of {evaluated.task}, whose labels are {kind}: {', '.join(own)} are.")
+    return wanted
 
 
 def curves(evaluated: Predictions, *, targets: bool = False) -> list[np.ndarray]:

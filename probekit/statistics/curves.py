@@ -15,7 +15,7 @@ from probekit.metrics import metric as metric_called
 from probekit.rows import make_rows
 from probekit.statistics._sums import Units
 from probekit.statistics.bootstrap import estimates, intervals, replicates
-from probekit.statistics.comparisons import curves, main_metric
+from probekit.statistics.comparisons import curves, fitting_metric
 from probekit.statistics.options import SummaryOptions
 from probekit.statistics.predictions import Predictions
 
@@ -43,7 +43,7 @@ def curve_summary(evaluated: Predictions, options: SummaryOptions = SummaryOptio
         the interval where that is so in more than half of the resamples. first-good-layer has no interval: it is made
         from one.
     """
-    metric = options.metric or main_metric(evaluated)
+    metric = fitting_metric(evaluated, options.metric)
     sign = metric_called(metric).sign
     numbered = evaluated.fits["layer"].notna().to_numpy(dtype=bool)
     records: list[dict[str, Any]] = []

@@ -8,14 +8,24 @@ from enum import StrEnum
 from probekit.errors import UsageError
 from probekit.recipe import option
 
-__all__ = ["CompareOptions", "Correction", "SummaryOptions", "Tails"]
+__all__ = ["CompareOptions", "Correction", "Over", "SummaryOptions", "Tails"]
 
 
 class Correction(StrEnum):
     """For looking at several layers."""
 
+    MIN_P = "min-p"
     MAX_T = "max-t"
     HOLM = "holm"
+
+
+class Over(StrEnum):
+    """What is corrected together."""
+
+    CURVE = "curve"
+    TASK = "task"
+    MODEL = "model"
+    ALL = "all"
 
 
 class Tails(StrEnum):
@@ -41,16 +51,19 @@ class CompareOptions:
         "where there is no B.",
     )
     metric: str | None = option(None, "One of the table's, or log-loss; the table's first without it.")
-    correction: Correction = option(Correction.MAX_T, "Over the layers: max-t or holm.")
+    correction: Correction = option(Correction.MIN_P, "Over the layers: min-p, max-t or holm.")
+    family: Over = option(
+        Over.CURVE, "What is corrected together: the layers of a curve, or all curves of a task, of a model, or all."
+    )
     tails: Tails = option(Tails.TWO_SIDED, "two-sided, or better: only being better counts.")
-    resamples: int = option(2000, "Of the examples.")
+    resamples: int = option(2000, "Draws of chance, and of the examples.")
     level: float = option(0.95, "Coverage of the intervals.")
-    seed: int = option(0, "Of the resamples.")
+    seed: int = option(0, "Of the draws.")
 
     def __post_init__(self) -> None:
-        for name, kind in (("correction", Correction), ("tails", Tails)):
+        for name, kind in (("correction", Correction), ("tails", Tails), ("family", Over)):
             if (word := getattr(self, name)) not in list(kind):
-                raise UsageError(f"{name} is {' or '.join(kind)}, not {word!r}.")
+                raise UsageError(f"{name} is {', '.join(list(kind)[:-1])} or {list(kind)[-1]}, not {word!r}.")
             object.__setattr__(self, name, kind(word))
         check_resamples(self.resamples, self.level, self.seed)
 

@@ -28,6 +28,9 @@ KEY = b"probekit"
 VALUES = ("id", "group", "sentence", "gold", "predicted", "log_loss", "prior_loss")
 ONCE = ("id", "group", "sentence")
 """The same for all fits."""
+NUMBERS = ("predicted", "log_loss", "prior_loss")
+SHARE = "probability_"
+"""Of the predicted probabilities, a column a class: ``probability_0`` …; null where labels were a control's."""
 ROWS_AT_ONCE = 1 << 22
 
 
@@ -59,6 +62,8 @@ class Predictions:
         pointwise V-information in bits (Ethayarajh, Choi & Swayamdipta 2022, definition 4.1).
     sentences : np.ndarray, optional
         (n,), the sentence of each word, in which spans end; None where those are the groups.
+    probabilities : np.ndarray, optional
+        float32 (G, n, classes), what the G fits of gold labels (``target`` "gold") predict, in their order, or None.
 
     Raises
     ------
@@ -76,6 +81,7 @@ class Predictions:
     label_names: tuple[str, ...] = field(default=())
     prior_loss: np.ndarray | None = None
     sentences: np.ndarray | None = None
+    probabilities: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fits", make_fits(self.fits))
@@ -87,6 +93,11 @@ class Predictions:
             value = getattr(self, name)
             if value is not None and np.shape(value) not in shapes:
                 raise UsageError(f"{name} has the shape {np.shape(value)}; {shape[0]} fits of {shape[1]} examples are.")
+        if self.probabilities is not None and np.shape(self.probabilities)[:-1] != (self.is_gold.sum(), shape[1]):
+            raise UsageError(
+                f"probabilities have the shape {np.shape(self.probabilities)}; those of {self.is_gold.sum()} fits of gold "
+                f"labels and {shape[1]} examples are wanted, one for each class."
+            )
         if not self.metrics:
             raise UsageError("no metric was given.")
 
@@ -102,6 +113,11 @@ class Predictions:
         return len(self.fits)
 
     @property
+    def is_gold(self) -> np.ndarray:
+        """Which fits are of gold labels, bool (F,)."""
+        return np.asarray(self.fits["target"] == "gold", dtype=bool)
+
+    @property
     def task(self) -> str:
         """The task whose examples they are."""
         return str(self.fits["task"].iloc[0])
@@ -115,6 +131,7 @@ class Predictions:
         """Some of the fits, by position or as a mask (F,)."""
         at = np.asarray(fits)
         at = np.flatnonzero(at) if at.dtype == bool else at.astype(np.int64)
+        own = (np.cumsum(self.is_gold) - 1)[at[self.is_gold[at]]]
         return Predictions(
             self.fits.iloc[at].reset_index(drop=True),
             self.ids,
@@ -126,6 +143,7 @@ class Predictions:
             self.label_names,
             None if self.prior_loss is None else self.prior_loss[at],
             self.sentences,
+            None if self.probabilities is None else self.probabilities[own],
         )
 
     def sample(self) -> dict[str, Any]:
@@ -150,7 +168,7 @@ class Predictions:
         schema = _long(self, 0, 1).schema.with_metadata({KEY: json.dumps(_about(self)).encode()})
         how: dict[str, Any] = {
             "compression": "zstd",
-            "use_dictionary": [name for name in schema.names if name not in ("predicted", "log_loss", "prior_loss")],
+            "use_dictionary": [name for name in schema.names if name not in NUMBERS and not name.startswith(SHARE)],
             "dictionary_pagesize_limit": 1 << 26,
             "data_page_size": 1 << 23,
         }
@@ -178,7 +196,8 @@ class Predictions:
                     "its rows).",
                     file=path,
                 )
-            names = [name for name in VALUES if name in schema.names]
+            shares = [name for name in schema.names if name.startswith(SHARE)]
+            names = [*(name for name in VALUES if name in schema.names), *shares]
             columns = {name: parquet.read_table(path, columns=[name], read_dictionary=["id"])[name] for name in names}
         except (OSError, ValueError, pa.ArrowException) as error:
             if isinstance(error, DataError):
@@ -188,10 +207,13 @@ class Predictions:
         if short := [name for name, column in columns.items() if len(column) != shape[0] * shape[1]]:
             raise DataError(f"{', '.join(short)} do not hold {shape[0]} fits of {shape[1]} examples.", file=path)
         first = {name: np.asarray(columns[name][: shape[1]].to_pylist()) for name in ONCE if name in columns}
-        whole = {name: c.to_numpy().reshape(shape) for name, c in columns.items() if name not in first}
+        whole = {name: columns[name].to_numpy().reshape(shape) for name in names if name not in (*first, *shares)}
         fits = pd.DataFrame(about["fits"], columns=about["columns"])
+        fits = make_fits(upgrade_fits(fits) if about["format"] == BEFORE else fits)
+        own = (fits["target"] == "gold").to_numpy(dtype=bool)
+        probabilities = [columns[name].to_numpy().reshape(shape)[own] for name in shares]
         return cls(
-            upgrade_fits(fits) if about["format"] == BEFORE else fits,
+            fits,
             first["id"].astype(str),
             whole["gold"][0].copy() if about["one_gold"] else whole["gold"],
             whole["predicted"],
@@ -201,6 +223,7 @@ class Predictions:
             tuple(about["label_names"]),
             whole.get("prior_loss"),
             first.get("sentence"),
+            np.stack(probabilities, axis=2) if shares else None,
         )
 
 
@@ -244,9 +267,11 @@ def join(*evaluated: Predictions) -> Predictions:
         if other.label_names != first.label_names:
             raise UsageError("the two name other labels; their codes do not mean the same.")
         gold = np.broadcast_to(other.gold, other.predicted.shape)[:, order]
-        losses = (None if v is None else v[:, order] for v in (other.log_loss, other.prior_loss))
+        losses = [None if v is None else v[:, order] for v in (other.log_loss, other.prior_loss, other.probabilities)]
         parts.append((other.fits.assign(source=i), gold, other.predicted[:, order], *losses))
-    fits, gold, predicted, loss, prior = zip(*parts, strict=True)
+    fits, gold, predicted, loss, prior, shares = zip(*parts, strict=True)
+    if len({np.shape(x)[2] for x in shares if x is not None}) > 1:
+        raise UsageError("the two give probabilities of other classes; their codes do not mean the same.")
     return Predictions(
         pd.concat(fits, ignore_index=True),
         first.ids,
@@ -258,6 +283,7 @@ def join(*evaluated: Predictions) -> Predictions:
         first.label_names,
         None if any(x is None for x in prior) else np.concatenate(prior),
         first.groups if first.sentences is None and groups is not first.groups else first.sentences,
+        None if any(x is None for x in shares) else np.concatenate(shares),
     )
 
 
@@ -292,7 +318,7 @@ def _long(e: Predictions, start: int, stop: int) -> Any:
         whole = pa.array(e.fits[name], from_pandas=True)
         if isinstance(whole, pa.ChunkedArray):  # of pandas' own strings
             whole = whole.combine_chunks()
-        if pa.types.is_large_string(whole.type):
+        if pa.types.is_large_string(whole.type) or pa.types.is_null(whole.type):
             whole = whole.cast(pa.string())
         kept = whole.dictionary_encode()
         columns[str(name)] = pa.DictionaryArray.from_arrays(kept.indices.take(pa.array(fit + start)), kept.dictionary)
@@ -302,8 +328,13 @@ def _long(e: Predictions, start: int, stop: int) -> Any:
     if e.sentences is not None:
         columns["sentence"] = pa.array(np.asarray(e.sentences)[example])
     gold = np.broadcast_to(e.gold, e.predicted.shape)
-    own = {name: getattr(e, name) for name in ("predicted", "log_loss", "prior_loss")}
+    own = {name: getattr(e, name) for name in NUMBERS}
     for name, value in {"gold": gold, **own}.items():
         if value is not None:
             columns[name] = pa.array(np.ascontiguousarray(value[start:stop]).ravel())
+    for c in range(0 if e.probabilities is None else e.probabilities.shape[2]):
+        known = e.is_gold[start:stop]
+        share = np.zeros((count, n), dtype=np.float32)
+        share[known] = e.probabilities[e.is_gold[:start].sum() :][: known.sum(), :, c]  # type: ignore[index]
+        columns[f"{SHARE}{c}"] = pa.array(share.ravel(), mask=np.repeat(~known, n))
     return pa.table(columns)

@@ -10,7 +10,8 @@ from probekit.errors import UsageError
 from probekit.metrics import metric
 from probekit.rows import read_card, read_rows
 from probekit.statistics.bootstrap import estimates, pseudo_values
-from probekit.statistics.comparisons import _statistic, _unbent, adjust, compare_predictions, paired
+from probekit.statistics.comparisons import compare_predictions, paired
+from probekit.statistics.multiplicity import adjust, tails
 from probekit.statistics.options import CompareOptions, Correction, Tails
 from probekit.statistics.predictions import Predictions, join
 
@@ -145,11 +146,16 @@ def test_pseudo_values_of_a_mean_are_the_scores():
 def test_step_down_against_its_definition():
     rng = np.random.default_rng(0)
     null, t = rng.normal(size=(6, 500)), np.array([3.1, 0.2, 2.4, 2.9, -1.0, 2.4])
-    order, before, want = sorted(range(6), key=lambda k: -t[k]), 0.0, np.empty(6)
+    p, by_chance = tails(t, null)
+    every = np.column_stack([t, null])
+    np.testing.assert_allclose(p, (every >= t[:, None]).mean(1))
+    np.testing.assert_allclose(by_chance[2, 7], (every[2] >= null[2, 7]).mean())
+    order, before, want = sorted(range(6), key=lambda k: p[k]), 0.0, np.empty(6)
     for i, k in enumerate(order):
-        rest = null[order[i:]].max(0)
-        before = want[k] = max(before, (1 + (rest >= t[k]).sum()) / 501)
-    np.testing.assert_allclose(adjust(t, null), want)
+        rest = by_chance[order[i:]].min(0)
+        before = want[k] = max(before, (1 + (rest <= p[k] + 1e-9).sum()) / 501)
+    np.testing.assert_allclose(adjust(p, by_chance), want)
+    assert np.isnan(adjust(np.array([np.nan, 0.01]), by_chance[:2])).tolist() == [True, False]
 
 
 def test_few_differences_are_the_sign_test():
@@ -157,17 +163,10 @@ def test_few_differences_are_the_sign_test():
     e = table([0.5, 0.5], n=500)
     wrong = np.flatnonzero(e.predicted[0] != e.gold[0])[:3]
     e.predicted[1, wrong] = e.gold[1, wrong]
-    p = paired(e, [(1, [0])], "accuracy", resamples=20_000).p[0]
+    p = paired(e, [(1, [0])], "accuracy", options=CompareOptions(resamples=20_000)).p[0]
     assert p == pytest.approx(2 / 8, abs=0.01)  # three standard errors of 20,000 draws
-    assert paired(e, [(1, [0])], "accuracy", resamples=20_000, tails="better").p[0] == pytest.approx(1 / 8, abs=0.01)
-
-
-def test_the_correction_for_skewness_is_undone():
-    difference = np.random.default_rng(0).exponential(size=(3, 300)) - 0.9
-    spread = difference.std(1)
-    t = np.sqrt(300) * difference.mean(1) / spread
-    back = [_unbent(bent, difference)[k] for k, bent in enumerate(_statistic(difference))]
-    assert back == pytest.approx(t.tolist())
+    one_sided = CompareOptions(resamples=20_000, tails="better")
+    assert paired(e, [(1, [0])], "accuracy", options=one_sided).p[0] == pytest.approx(1 / 8, abs=0.01)
 
 
 def test_undefined_values_have_no_p():
@@ -183,7 +182,7 @@ def test_holm_against_a_worked_example():
     """Of independent, equal evidence Holm and max-T nearly agree; of copies of one layer max-T costs nothing."""
     e = table([0.5, 0.58, 0.58, 0.58])
     pairs = [(k, [0]) for k in (1, 2, 3)]
-    holm = paired(e, pairs, "accuracy", correction=Correction.HOLM)
+    holm = paired(e, pairs, "accuracy", options=CompareOptions(correction=Correction.HOLM))
     max_t = paired(e, pairs, "accuracy")
     np.testing.assert_allclose(max_t.p_adjusted, max_t.p)
     np.testing.assert_allclose(holm.p_adjusted, np.minimum(1, 3 * holm.p))
@@ -223,7 +222,7 @@ def test_command_line(tmp_path, call):
     rows = read_rows(tmp_path / "c.parquet")
     assert rows["value"].tolist() == pytest.approx(compare(Predictions.read(a), against="shuffled")["value"].tolist())
     recipe = read_card(tmp_path / "c.parquet")["recipe"]
-    assert (recipe["arguments"]["tails"], recipe["defaults"]["correction"]) == ("better", "max-t")
+    assert (recipe["arguments"]["tails"], recipe["defaults"]["correction"]) == ("better", "min-p")
     words = ("--metric", "matthews", "--correction", "holm", "--out", tmp_path / "d.csv")
     assert call("compare", a, b, *words).status == 0
     assert set(read_rows(tmp_path / "d.csv")["correction"]) == {"holm"}

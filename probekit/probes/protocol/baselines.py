@@ -58,8 +58,8 @@ def constant_fit(experiment: Experiment) -> Fits:
     if not sets.classes:
         return Fits([{**about, "estimator": "mean"}], np.full((1, len(gold)), y.mean()), None)
     count = np.bincount(y, minlength=sets.classes)
-    loss = -np.log(np.maximum(count, 0.5) / len(y))[gold]
-    return Fits([{**about, "estimator": "majority"}], np.full((1, len(gold)), count.argmax()), loss[None])
+    loss, shares = -np.log(np.maximum(count, 0.5) / len(y))[gold], np.tile(count / len(y), (len(gold), 1))
+    return Fits([{**about, "estimator": "majority"}], np.full((1, len(gold)), count.argmax()), loss[None], shares)
 
 
 def _bag_fit(experiment: Experiment, x: sparse.csr_matrix, x_dev: sparse.csr_matrix) -> Fits:
@@ -88,7 +88,7 @@ def _bag_fit(experiment: Experiment, x: sparse.csr_matrix, x_dev: sparse.csr_mat
         **{**about, "estimator": "logistic", "penalty": SPARSE_CS[best]},
         **{"converged": converged, "held_out": score[best]},
     }
-    return Fits([fit], log_p.argmax(1)[None], -log_p[np.arange(len(y_dev)), y_dev][None])
+    return Fits([fit], log_p.argmax(1)[None], -log_p[np.arange(len(y_dev)), y_dev][None], np.exp(log_p))
 
 
 def _type_fit(experiment: Experiment) -> Fits:
@@ -97,7 +97,7 @@ def _type_fit(experiment: Experiment) -> Fits:
     majority = type_majority(sets.train.types, sets.y[0], sets.classes)  # type: ignore[arg-type]
     log_p, gold = majority.log_proba(sets.dev.types).clip(-50), sets.y_dev[0]  # type: ignore[arg-type]
     fit = {**GOLD, "representation": "word-type", "estimator": "type-majority"}
-    return Fits([fit], log_p.argmax(1)[None], -log_p[np.arange(len(gold)), gold][None])
+    return Fits([fit], log_p.argmax(1)[None], -log_p[np.arange(len(gold)), gold][None], np.exp(log_p))
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,6 +135,7 @@ def _gathered(experiment: Experiment, found: Sequence[Fits]) -> Predictions:
     fits = pd.DataFrame([{**common, **fit} for one in found for fit in one.columns])
     which = np.concatenate([np.arange(len(one.columns)) for one in found])
     losses = [one.loss for one in found if one.loss is not None]
+    shares = [one.probabilities.astype(np.float32) for one in found if one.probabilities is not None]
     measured = () if LOG_LOSS in question.metrics or not sets.classes else (LOG_LOSS,)
     return Predictions(
         fits,
@@ -147,6 +148,7 @@ def _gathered(experiment: Experiment, found: Sequence[Fits]) -> Predictions:
         question.label_names,
         sets.prior_loss[which] if sets.classes and not experiment.options.balanced else None,
         sets.dev.sentences,
+        np.stack(shares) if shares else None,
     )
 
 

@@ -13,7 +13,7 @@ from probekit.metrics import metric
 from probekit.probes.protocol.label_sets import LabelSets
 from probekit.probes.protocol.labels import Question
 from probekit.probes.protocol.options import LOG_LOSS, ProbeOptions
-from probekit.probes.protocol.selection import Chosen, Estimator, Problem, grid, select
+from probekit.probes.protocol.selection import Chosen, Estimator, Problem, grid, probabilities, select
 from probekit.statistics.bootstrap import estimates
 from probekit.statistics.calibration import MEASURES, tempered
 
@@ -37,11 +37,14 @@ class Fits:
         (F, n).
     loss : np.ndarray | None
         (F, n), nats, None for numbers.
+    probabilities : np.ndarray | None
+        float32 (n, classes), of the fit of gold labels; None for numbers.
     """
 
     columns: list[dict[str, Any]]
     predicted: np.ndarray
     loss: np.ndarray | None
+    probabilities: np.ndarray | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,8 @@ class Experiment:
         if options.calibrate and sets.classes:
             for fit, own_columns in zip(columns, self._calibration(chosen, x_dev), strict=True):
                 fit.update(own_columns)
-        return Fits(columns, predicted[:, 0], None if loss is None else loss[:, 0])
+        shares = probabilities(chosen.fitted, x_dev, sets.rows_dev) if sets.classes else None
+        return Fits(columns, predicted[:, 0], None if loss is None else loss[:, 0], shares)
 
     def _calibration(self, chosen: Chosen, x_dev: Any) -> list[dict[str, Any]]:
         """Calibration of each fit, as it is and scaled by its temperature."""

@@ -6,7 +6,7 @@ Nothing here sees the data that is evaluated.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,7 +22,7 @@ from probekit.probes.solvers.logistic import CS, LogisticFit, balanced, fit_logi
 from probekit.probes.solvers.ridge import ALPHAS, RidgeFit, fit_ridge
 from probekit.statistics.calibration import temperature
 
-__all__ = ["Chosen", "Estimator", "Outcome", "Problem", "select"]
+__all__ = ["Chosen", "Estimator", "Outcome", "Problem", "probabilities", "select"]
 
 Outcome = tuple[np.ndarray | None, np.ndarray]
 """Log losses (targets, settings, m) in nats, None for numbers; and what is predicted, of the same shape."""
@@ -326,6 +326,15 @@ def _digest(fitted: Fitted, target: int) -> str:
     if not isinstance(fit, LogisticFit | RidgeFit):
         return ""
     return xxhash.xxh3_64(fit.weights[target].tobytes() + fit.intercepts[target].tobytes()).hexdigest()
+
+
+def probabilities(fitted: Fitted, x: Any, rows: np.ndarray) -> np.ndarray:
+    """Of the first target's first setting, float32 (m, classes)."""
+    if isinstance(fitted, LogisticFit):
+        only = {name: getattr(fitted, name)[:1] for name in ("weights", "intercepts", "decrement", "iterations")}
+        fitted = replace(fitted, **only)
+    blocks = np.array_split(rows, -(-len(rows) // 4096))
+    return np.concatenate([np.exp(fitted.log_proba(x, at)[0, 0]).astype(np.float32) for at in blocks])
 
 
 def grid(estimator: Estimator, given: Sequence[float] | None, width: int) -> tuple[float, ...]:

@@ -1,0 +1,234 @@
+"""Cases of ``probekit compare``: from features through fits to p-values, corrected over layers."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pandas as pd
+from calibration import case
+
+from probekit.probes.protocol.diagnostic import evaluate_layers
+from probekit.probes.protocol.labels import Labels, Question
+from probekit.probes.protocol.options import ProbeOptions
+from probekit.statistics.comparisons import compare_predictions
+from probekit.statistics.options import CompareOptions
+from probekit.statistics.predictions import Predictions
+
+LEVEL = 0.05
+FALSE = "false positives"
+DRAWS = 400
+
+
+def probed(rng, train, dev, y, y_dev, metrics, *, kind="classification", controls=1, names=(), **labels):
+    """Predictions of probes on layers, a list of (n, d) each for train and dev."""
+    about = {"task": "t", "split": "dev", "model": "m", "representation": "mean"}
+    layers = [{str(i): x for i, x in enumerate(part)} for part in (train, dev)]
+    given = [Labels(y, **{k: v[0] for k, v in labels.items()}), Labels(y_dev, **{k: v[1] for k, v in labels.items()})]
+    penalties = (1e-3, 1e-2, 0.1, 1.0) if kind != "regression" else (1.0, 10.0, 100.0, 1e3)
+    options = ProbeOptions(
+        controls=controls, penalties=penalties, folds=3, resamples=0, threads=1, seed=int(rng.integers(1 << 30))
+    )
+    question = Question(kind, metrics, names, about)
+    return evaluate_layers(layers[0], given[0], layers[1], given[1], question, options=options)
+
+
+def found(rng, e, **options) -> bool:
+    """Whether any difference is found, corrected over the layers."""
+    how = CompareOptions(resamples=DRAWS, seed=int(rng.integers(1 << 30)), **options)
+    return bool(compare_predictions(e, options=how)["p_adjusted"].min() <= LEVEL)
+
+
+def classes(rng, n, share):
+    """Labels with a class 1 of this share, at least two of each."""
+    y = (rng.random(n) < share).astype(np.int64)
+    y[:4] = [0, 0, 1, 1]
+    return y
+
+
+def noise_layers(rng, n, d, layers):
+    """Layers that resemble their neighbours and know nothing."""
+    z = [rng.normal(size=(n, d))]
+    for _ in range(layers - 1):
+        z.append(0.8 * z[-1] + 0.6 * rng.normal(size=(n, d)))
+    return z
+
+
+def noise(rng, *, n, share, metric, d=20, layers=3):
+    """Labels that features know nothing of."""
+    y, y_dev = classes(rng, n, share), classes(rng, n, share)
+    e = probed(rng, noise_layers(rng, n, d, layers), noise_layers(rng, n, d, layers), y, y_dev, (metric, "accuracy"))
+    return found(rng, e, against="shuffled", tails="better", metric=metric)
+
+
+for share, n, metric, before in (
+    (0.02, 1043, "matthews", ""),
+    (0.05, 600, "matthews", ""),
+    (0.1, 300, "matthews", "8.3 % (400 runs)"),
+    (0.3, 300, "matthews", "7.2 % (400 runs)"),
+    (0.5, 300, "matthews", ""),
+    (0.05, 300, "f1", ""),
+    (0.3, 300, "f1", ""),
+    (0.1, 300, "macro-f1", ""),
+    (0.5, 300, "accuracy", "3.5 % (200 runs)"),
+    (0.3, 300, "log-loss", "18.5 % (200 runs)"),
+    (0.05, 300, "log-loss", ""),
+):
+    case(f"compare/shuffled, {metric}, n {n}, class share {share:g}", FALSE, before=before, runs=200)(
+        partial(noise, n=n, share=share, metric=metric)
+    )
+
+
+def numbers(rng, *, metric, n=300, d=20, layers=3):
+    """Numbers with heavy tails, of which features know nothing."""
+    y, y_dev = (rng.standard_t(3, size=n) for _ in range(2))
+    train, dev = noise_layers(rng, n, d, layers), noise_layers(rng, n, d, layers)
+    e = probed(rng, train, dev, y, y_dev, ("pearson", "spearman", "rmse"), kind="regression")
+    return found(rng, e, against="shuffled", tails="better", metric=metric)
+
+
+for metric in ("pearson", "spearman", "rmse"):
+    case(f"compare/shuffled, {metric}, n 300", FALSE, runs=200)(partial(numbers, metric=metric))
+
+
+def few_calls(rng, *, calls, n, share, layers, metric="matthews"):
+    """Layers that call exactly so many examples class 1, with controls that call as many."""
+    gold = (rng.random(n) < share).astype(np.int64)
+    said = np.zeros((3 * layers, n), dtype=np.int64)
+    for row in said:
+        row[rng.choice(n, calls, replace=False)] = 1
+    labels = np.stack([gold] * layers + [rng.permutation(gold) for _ in range(2) for _ in range(layers)])
+    fits = pd.DataFrame(
+        [
+            {"task": "t", "split": "dev", "model": "m", "layer": i, "target": target, "draw": draw}
+            for target, draw in (("gold", None), ("shuffled", 0), ("shuffled", 1))
+            for i in range(layers)
+        ]
+    )
+    e = Predictions(fits, np.arange(n).astype(str), labels, said, (metric,))
+    return found(rng, e, against="shuffled", tails="better")
+
+
+for calls, n, share, layers, metric, before in (
+    (2, 1043, 0.3, 7, "matthews", ""),
+    (3, 1043, 0.3, 7, "matthews", "23 % (7 layers, about 3 calls)"),
+    (10, 1043, 0.3, 7, "matthews", "41 % (1 % called positive)"),
+    (20, 1043, 0.3, 7, "matthews", "21 % (2 % called positive)"),
+    (40, 1043, 0.3, 7, "matthews", ""),
+    (3, 300, 0.1, 4, "f1", ""),
+    (10, 300, 0.1, 4, "f1", ""),
+):
+    case(f"compare/shuffled, {metric}, n {n}, {calls} calls, {layers} layers", FALSE, before=before, runs=200)(
+        partial(few_calls, calls=calls, n=n, share=share, layers=layers, metric=metric)
+    )
+
+
+def equal_layers(rng, *, n, share, metric, layers=3, d=10, train=1500, kind="classification", strength=0.6):
+    """Layers that know equally much of the labels, each in noise of its own: held against the first."""
+
+    def made(rows):
+        y = rng.standard_t(4, size=rows) if kind == "regression" else classes(rng, rows, share)
+        return y, [strength * y[:, None] * (np.arange(d) == 0) + rng.normal(size=(rows, d)) for _ in range(layers)]
+
+    (y, x), (y_dev, x_dev) = made(train), made(n)
+    metrics = ("pearson", "spearman", "rmse") if kind == "regression" else (metric, "accuracy")
+    e = probed(rng, x, x_dev, y, y_dev, metrics, kind=kind, controls=0)
+    return found(rng, e, against="layer-0", metric=metric)
+
+
+for share, n, metric in (
+    (0.1, 300, "matthews"),
+    (0.3, 1043, "matthews"),
+    (0.1, 300, "f1"),
+    (0.3, 300, "macro-f1"),
+    (0.3, 300, "accuracy"),
+    (0.3, 300, "log-loss"),
+):
+    case(f"compare/layers, {metric}, n {n}, class share {share:g}", FALSE, runs=200)(
+        partial(equal_layers, n=n, share=share, metric=metric, strength=1.0)
+    )
+for metric in ("pearson", "spearman", "rmse"):
+    case(f"compare/layers, {metric}, n 300", FALSE, runs=200)(
+        partial(equal_layers, n=300, share=0, metric=metric, kind="regression")
+    )
+
+
+NAMES = ("O", "B-X", "I-X")
+
+
+def sentences(rng, count, d, layers, *, whole):
+    """Words of sentences of 3 to 20 words, features and tags having nothing in common but the sentence's bounds.
+
+    ``whole``: features and tags of a sentence are alike, so that words are no evidence of their own.
+    """
+    length = rng.integers(3, 21, size=count)
+    of = np.repeat(np.arange(count), length)
+    tags = np.zeros(len(of), dtype=np.int64)
+    rich = rng.random(count) < 0.4
+    start = np.cumsum(length) - length
+    for s in range(count):
+        at = start[s]
+        while at < start[s] + length[s]:
+            if rng.random() < (0.5 if rich[s] else 0.05) if whole else rng.random() < 0.2:
+                size = min(int(rng.integers(1, 4)), start[s] + length[s] - at)
+                tags[at], tags[at + 1 : at + size] = 1, 2
+                at += size
+            at += 1
+    own = 0.5 if whole else 1.0
+    x = [rng.normal(size=(count, d))[of] * whole + own * rng.normal(size=(len(of), d)) for _ in range(layers)]
+    return tags, x, of
+
+
+def words(rng, *, metric, whole, count=150, d=20, layers=3):
+    """Tags of words that features know nothing of."""
+    (y, x, of), (y_dev, x_dev, of_dev) = (sentences(rng, count, d, layers, whole=whole) for _ in range(2))
+    metrics = ("span-f1", "token-accuracy", "macro-f1")
+    e = probed(rng, x, x_dev, y, y_dev, metrics, kind="sequence-labelling", names=NAMES, groups=(of, of_dev))
+    return found(rng, e, against="shuffled", tails="better", metric=metric)
+
+
+for metric in ("span-f1", "macro-f1", "token-accuracy", "log-loss"):
+    for whole in (False, True):
+        case(f"compare/shuffled, words, {metric}{', sentences alike' * whole}", FALSE, runs=200)(
+            partial(words, metric=metric, whole=whole)
+        )
+
+
+def copies(rng, *, metric, n=300, d=20, layers=3):
+    """A fifth of the rows in pairs with the same features and label, told as groups."""
+
+    def made():
+        y = classes(rng, n, 0.3)
+        group = np.concatenate([np.repeat(np.arange(n // 10), 2), np.arange(n // 10, n // 10 + n - 2 * (n // 10))])
+        first = np.unique(group, return_index=True)[1]
+        return y[first][group], [x[first][group] for x in noise_layers(rng, n, d, layers)], group
+
+    (y, x, of), (y_dev, x_dev, of_dev) = made(), made()
+    e = probed(rng, x, x_dev, y, y_dev, (metric,), groups=(of, of_dev))
+    return found(rng, e, against="shuffled", tails="better", metric=metric)
+
+
+for metric in ("matthews", "accuracy"):
+    case(f"compare/shuffled, {metric}, a fifth of the rows in pairs", FALSE, runs=200)(partial(copies, metric=metric))
+
+
+def control_tasks(rng, *, metric, count=100, layers=3, draws=3):
+    """Gold labels and control tasks that are predicted equally well, sentence by sentence better or worse."""
+    length = rng.integers(3, 21, size=count)
+    of = np.repeat(np.arange(count), length)
+    gold = rng.choice(3, p=(0.7, 0.2, 0.1), size=((1 + draws), 1, len(of)))
+    easy = rng.normal(size=((1 + draws), layers, count))[..., of] + rng.normal(size=((1 + draws), layers, len(of)))
+    said = np.where(easy > 0, gold, rng.choice(3, p=(0.7, 0.2, 0.1), size=easy.shape)).reshape(-1, len(of))
+    about = {"task": "t", "split": "dev", "model": "m"}
+    fits = [
+        {**about, "layer": layer, "target": "control-task" if i else "gold", "draw": i - 1 if i else None}
+        for i in range(1 + draws)
+        for layer in range(layers)
+    ]
+    labels = np.repeat(gold[:, 0], layers, axis=0)
+    e = Predictions(pd.DataFrame(fits), np.arange(len(of)).astype(str), labels, said, (metric,), of)
+    return found(rng, e, against="control-task")
+
+
+for metric in ("accuracy", "macro-f1"):
+    case(f"compare/control-task, {metric}, sentences", FALSE, runs=400)(partial(control_tasks, metric=metric))
