@@ -50,13 +50,12 @@ def holm(p: np.ndarray) -> np.ndarray:
 
 
 def joint_level(replicated: np.ndarray, level: float) -> float:
-    """The level at which intervals of K numbers hold all of them with the probability ``level``, from (K, R) replicates.
+    """The level at which the intervals of K numbers hold all of them with the probability ``level``.
 
-    That at which so many replicates lie within all K percentile intervals (Beran 1990, section 2).
+    That at which so many of the replicates (K, R) lie within all K percentile intervals (Beran 1990, section 2).
     """
-    share = (stats.rankdata(replicated, axis=1, nan_policy="omit") - 0.5) / np.isfinite(replicated).sum(
-        1, keepdims=True
-    )
+    count = np.maximum(np.isfinite(replicated).sum(1, keepdims=True), 1)
+    share = (stats.rankdata(replicated, axis=1, nan_policy="omit") - 0.5) / count
     tail = np.fmin.reduce(2 * np.minimum(share, 1 - share), axis=0)
     tail = tail[np.isfinite(tail)]
     return max(level, 1 - float(np.quantile(tail, 1 - level))) if len(tail) else level

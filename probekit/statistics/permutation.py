@@ -143,7 +143,7 @@ def relabelled(evaluated: Predictions, fits: Sequence[int], metric: str, *, draw
     """
     part = evaluated.take(list(fits))
     gold = np.atleast_2d(part.gold)
-    if (gold.dtype.kind == "f" and np.isnan(gold).any()) or (gold != gold[:1]).any():
+    if (gold != gold[:1]).any():
         raise UsageError("labels are permuted where all fits were asked for the same ones.")
     value = _relabelling(part, gold[0], metric)
     observed = value(np.arange(len(part.ids))[None])[:, 0]

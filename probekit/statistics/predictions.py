@@ -95,8 +95,8 @@ class Predictions:
                 raise UsageError(f"{name} has the shape {np.shape(value)}; {shape[0]} fits of {shape[1]} examples are.")
         if self.probabilities is not None and np.shape(self.probabilities)[:-1] != (self.is_gold.sum(), shape[1]):
             raise UsageError(
-                f"probabilities have the shape {np.shape(self.probabilities)}; those of {self.is_gold.sum()} fits of gold "
-                f"labels and {shape[1]} examples are wanted, one for each class."
+                f"probabilities have the shape {np.shape(self.probabilities)}; those of {self.is_gold.sum()} fits of "
+                f"gold labels and {shape[1]} examples are wanted, one for each class."
             )
         if not self.metrics:
             raise UsageError("no metric was given.")
