@@ -28,8 +28,8 @@ HOLLOW = "p > {:g}, corrected"
 def layer_differences(rows: Any, *, level: float = 0.05, ax: Axes | None = None) -> Axes:
     """Draw paired differences by layer, one series a curve, side by side.
 
-    The thick bar is the interval of a layer alone, the thin one that of all layers at once (none with Holm's correction); a marker is
-    hollow where the corrected p-value is above ``level``.
+    The thick bar is the interval of a layer alone, the thin one that of all layers at once (none with Holm's
+    correction); a marker is hollow where the corrected p-value is above ``level``.
 
     Parameters
     ----------

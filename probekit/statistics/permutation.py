@@ -99,8 +99,8 @@ def _sums(e: Predictions, metric: str) -> Sums:
     gold = np.atleast_2d(gold)
     if metric == "spearman":  # Pearson's coefficient of ranks
         gold, predicted, metric = _ranks(gold), _ranks(predicted), "pearson"
-    units, names = Units.of_groups(e.groups, len(e.ids)), {"label_names": e.label_names, "sentences": e.sentences}
-    found = statistic(metric, gold, predicted, units, **names)
+    units = Units.of_groups(e.groups, len(e.ids))
+    found = statistic(metric, gold, predicted, units, label_names=e.label_names, sentences=e.sentences)
     if not isinstance(found, Sums):
         raise UsageError(f"{metric} is no function of sums over examples; fits cannot be exchanged by it.")
     return found
