@@ -21,7 +21,6 @@ from probekit.runtime import Progress, no_progress
 
 __all__ = ["mi"]
 
-DEPENDENT_WORDS = "words of one sentence depend on each other, so p and the interval promise too much"
 CURVE = ("task", "split", "model", "checkpoint", "step", "representation")
 """What says of which curve rows are."""
 
@@ -33,10 +32,12 @@ def mi(
     options: InformationOptions,
     progress: Progress = no_progress,
 ) -> Result:
-    """Measure in bits what each layer of caches tells about the labels, beside where noise falls.
+    """Measure in bits what each layer of caches tells about the labels at least, beside where noise falls.
 
     It takes caches, and gives a curve over their layers. Of one array of vectors and its labels
-    :func:`probekit.mutual_information` gives a single estimate; it is what is called here for each layer.
+    :func:`probekit.mutual_information` gives a single estimate; it is what is called here for each layer. Values are
+    lower bounds: what an estimator does not see is not counted. Examples of one group (words of one sentence, equal
+    vectors, groups of the cache) are folded, shuffled and counted as a whole.
 
     Parameters
     ----------
@@ -110,8 +111,8 @@ def _measured(
         own.layers,
         own.labels.y,
         about=told | own.told | {"analysis": "mi"},
+        groups=own.labels.groups,
         discrete=cache.spec["kind"] != "regression",
-        warning=DEPENDENT_WORDS if own.words else "",
         options=options,
         progress=progress,
     )

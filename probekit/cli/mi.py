@@ -90,19 +90,20 @@ def _table(gold: pd.DataFrame, noise: pd.Series, marks: dict[tuple[str, str], st
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("layer", justify="right", no_wrap=True)
     table.add_column("bits", justify="right", no_wrap=True)
-    table.add_column("95 % interval", justify="center", style="dim", no_wrap=True)
+    table.add_column("at least (97.5 %)", justify="center", style="dim", no_wrap=True)
     table.add_column("noise, 97.5 %", justify="right", style="dim", no_wrap=True)
     for name in ("p adjusted", "share", "raw"):
         table.add_column(name, justify="right", no_wrap=True)
     best = gold["value"].max()
     for layer, row in gold.iterrows():
         value, low, high = row["value"], row["ci_low"], row["ci_high"]
+        bound = f"{low:.3f} – {high:.3f}" if row["undetermined"] else _number(low, ".3f")
         bits = f"[bold]{value:.3f}[/]" if value == best else _number(value, ".3f")
         said = [marks[column, row[column]] for column in MARKS if row[column]]
         table.add_row(
             str(layer),
             " ".join((bits, *said)).strip(),
-            f"{low:.3f} – {high:.3f}" if isfinite(low) else "",
+            bound if isfinite(low) else "",
             _number(noise.get(layer, float("nan")), ".3f"),
             _number(row["p_adjusted"], ".4f"),
             _number(row["share"], ".1%"),

@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from probekit.errors import NonFiniteError, UsageError
 from probekit.information.estimate import Information, p_value
 from probekit.information.estimators import mutual_information
+from probekit.information.grouping import grouped
 from probekit.information.options import InformationEstimator, InformationOptions
 from probekit.information.response import response
 from probekit.rows import make_rows
@@ -63,12 +64,12 @@ def layer_information(
     labels: Any,
     *,
     about: Mapping[str, Any],
+    groups: Any = None,
     discrete: bool | None = None,
-    warning: str = "",
     options: InformationOptions | None = None,
     progress: Progress = no_progress,
 ) -> pd.DataFrame:
-    """Mutual information of each layer with the labels, in bits: one curve an estimator.
+    """A lower bound on the mutual information of each layer with the labels, in bits: one curve an estimator.
 
     Parameters
     ----------
@@ -79,10 +80,10 @@ def layer_information(
         counted.
     about : mapping
         The columns task, split, model, representation … of the rows.
+    groups : array_like, optional
+        (n,), what each example is of: a sentence, a document. See :func:`mutual_information`.
     discrete : bool, optional
         Whether labels are classes, whatever their type.
-    warning : str
-        What is to be said of every number, such as that examples depend on each other.
     options : InformationOptions, optional
         Estimators, shuffles, controls, seed, threads. The p of an estimator that shuffles no labels itself comes from
         the controls, where they are 19 at least: 1 / 20 at best, before it is corrected over layers. EDGE as published
@@ -93,13 +94,15 @@ def layer_information(
     Returns
     -------
     DataFrame
-        Rows with the metric "mutual-information". Target "gold" holds the estimate with its 95 % interval; where it is
-        undetermined the value is NaN and the interval says what is possible. Target "shuffled" says where noise falls:
+        Rows with the metric "mutual-information". Target "gold" holds the estimate; ``ci_low`` is a lower confidence
+        bound on the information, and ``ci_high`` all that labels hold, since no estimator vouches for what it does not
+        see; up to where a 95 % interval of what it does see reaches is the column ``shown_high``. Where the estimate is
+        undetermined the value is NaN. Target "shuffled" says where noise falls:
         the mean of reported values under shuffled labels, and their 2.5 and 97.5 % quantiles; with a ``draw`` it is one
         shuffled label set, where these are whole estimates. ``p`` is before correction. Own columns: unit ("bits"),
         raw, null_mean, null_sd, p_adjusted (over the layers of the curve; Holm 1979), share (of the entropy of
-        classes), entropy, buckets, bins, undetermined, warning, view, shuffles (what noise and p rest on) and left_out
-        (unlabelled rows); see :class:`Information`.
+        classes), entropy, buckets, bins, groups (0 where each example stands for itself), undetermined, warning, view,
+        shuffles (what noise and p rest on) and left_out (unlabelled rows); see :class:`Information`.
 
     Raises
     ------
@@ -112,7 +115,8 @@ def layer_information(
     check_estimators(options.estimator, labels, discrete=discrete)
     if not layers:
         raise UsageError("no layer was given.")
-    job = _Job(*_labelled(labels), discrete, options)
+    y, known = _labelled(labels)
+    job = _Job(y, known, None if groups is None else np.asarray(groups)[known], discrete, options)
     found = _each(job, layers, progress)
     common = {
         **{"checkpoint": "", **about, "metric": "mutual-information", "unit": "bits"},
@@ -125,8 +129,7 @@ def layer_information(
         for layer, one in curve.items():
             for record in one.records():
                 gold = {"p": one.p, "p_adjusted": adjusted[layer]} if record["target"] == "gold" else {}
-                said = "; ".join(filter(None, (record.get("warning", ""), warning)))
-                records.append({**common, "layer": layer, "estimator": estimator, **record, **gold, "warning": said})
+                records.append({**common, "warning": "", "layer": layer, "estimator": estimator, **record, **gold})
     return make_rows(records)
 
 
@@ -197,11 +200,12 @@ class _Found:
 
 def _columns(one: Information) -> dict[str, Any]:
     same = ("value", "ci_low", "ci_high", "n", "raw", "null_mean", "null_sd", "share", "entropy", "buckets", "bins")
-    columns = {name: getattr(one, name) for name in (*same, "undetermined", "warning", "view")}
+    columns = {name: getattr(one, name) for name in (*same, "shown_high", "groups", "undetermined", "warning", "view")}
     if one.bins or np.isinf(one.entropy):  # numbers: how much there is to know depends on n
         columns["share"] = np.nan
     if one.undetermined and np.isnan(one.ci_low):
-        columns |= {"ci_low": 0.0, "ci_high": min(one.entropy, np.log2(one.n))}
+        top = min(one.entropy, np.log2(one.n))
+        columns |= {"ci_low": 0.0, "ci_high": top, "shown_high": top}
     return columns
 
 
@@ -211,6 +215,7 @@ class _Job:
 
     labels: np.ndarray
     known: np.ndarray
+    groups: np.ndarray | None
     discrete: bool | None
     options: InformationOptions
 
@@ -226,6 +231,7 @@ class _Job:
         x = x[self.known] if self.left_out else x
         asked = self.options
         how: dict[str, Any] = {"estimator": estimator, "discrete": self.discrete, "seed": asked.seed}
+        how["groups"] = self.groups
         if estimator.startswith(THREADED):
             how["threads"] = asked.threads
         times: dict[str, Any] = {} if asked.shuffles is None else {"shuffles": asked.shuffles}
@@ -234,7 +240,9 @@ class _Job:
             k = asked.controls
             if k is None:
                 k = 0 if len(gold.null) or asked.shuffles == 0 else CONTROLS
-            order = shuffled(np.arange(len(x)), k, (asked.seed, 1))
-            return _Found(gold, [mutual_information(x, self.labels[rows], **how, shuffles=0) for rows in order])
+            whole = grouped(self.groups, x, len(x)) if k else None
+            rows = np.arange(len(x))
+            order = shuffled(rows, k, (asked.seed, 1)) if whole is None else whole.orders(k, asked.seed + 1)
+            return _Found(gold, [mutual_information(x, self.labels[own], **how, shuffles=0) for own in order])
         except NonFiniteError as error:
             raise NonFiniteError(f"layer {layer}: {error}") from None

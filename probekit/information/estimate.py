@@ -11,7 +11,10 @@ __all__ = ["Information"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Information:
-    """Mutual information between vectors and labels, in bits.
+    """A lower bound on the mutual information between vectors and labels, in bits.
+
+    Estimators look at vectors in some ways, and what they see is no more than there is. ``value`` estimates what was
+    found; that ``ci_low`` is no more than the information is as sure as is said, whatever the vectors are like.
 
     Attributes
     ----------
@@ -33,7 +36,13 @@ class Information:
     p : float, default float('nan')
         Probability that shuffled labels give as much; NaN without shuffles.
     ci_low, ci_high : float, default float('nan')
-        95 % interval; NaN where not estimated.
+        The information is not below ``ci_low``, in 97.5 % of samples; ``ci_high`` is what labels hold, min(entropy,
+        log2 n), unless the estimator leaves nothing out (of symbols): then the two are a 95 % interval. NaN where not
+        estimated.
+    shown_high : float, default float('nan')
+        Upper end of a 95 % interval for what the estimator looks at, which says nothing of what it does not see.
+    groups : int, default 0
+        In how many groups examples were folded and shuffled; 0 where each stands for itself.
     buckets : float, default float('nan')
         Occupied buckets of the vectors; NaN where there are none.
     bins : int, default 0
@@ -56,6 +65,8 @@ class Information:
     p: float = float("nan")
     ci_low: float = float("nan")
     ci_high: float = float("nan")
+    shown_high: float = float("nan")
+    groups: int = 0
     buckets: float = float("nan")
     bins: int = 0
     undetermined: str = ""

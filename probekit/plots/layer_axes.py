@@ -65,7 +65,9 @@ def draw_layers(ax: Axes, points: pd.DataFrame, styles: CurveStyles, *, summary:
     information, how = metric.name == "mutual-information", gold["estimator"].unique()
     if information:  # from 0 on, and next to nothing is drawn as such
         ax.update_datalim([(0, 0), (0, SMALL)])
-    dress(ax, points, ylabel=metric_title(metric.name), how=how[0] if information and len(how) == 1 else "")
+    bound = information and "shown_high" in gold and gold["shown_high"].notna().any()
+    title = metric_title(metric.name).replace(" (", ",\nlower bound (") if bound else metric_title(metric.name)
+    dress(ax, points, ylabel=title, how=how[0] if information and len(how) == 1 else "")
     scale.set(ax)
     if summary is not None:
         draw_summary(ax, summary, gold, styles)
@@ -79,6 +81,8 @@ def _draw_curve(ax: Axes, curve: pd.DataFrame, at: np.ndarray, style: Mapping[st
         curve = curve.assign(ci_low=np.nan, ci_high=np.nan)
     order = np.argsort(at)
     curve = curve.iloc[order]
+    if "shown_high" in curve:  # where ci_high is all that there could be
+        curve = curve.assign(ci_high=curve["shown_high"].astype("float64").fillna(curve["ci_high"]))
     x, y, low, high = (np.asarray(v, dtype=float) for v in (at[order], *(curve[c] for c in INTERVAL)))
     through = curve["layer"].notna().to_numpy(dtype=bool)  # final_norm is no block: it stands apart
     label = str(curve["label"].iloc[0])

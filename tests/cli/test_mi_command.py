@@ -60,7 +60,7 @@ def test_from_caches_to_rows_a_table_and_a_figure(caches, tmp_path, capsys):
     assert card["recipe"]["arguments"]["seed"] == 4
     figure = tmp_path / "figure.svg"
     assert main(["plot", "layers", str(out), "--out", str(figure)]) == 0
-    for words in ("Mutual information (bits)", "knn, train, n = 239", "shuffled labels", "random weights 3"):
+    for words in ("lower bound (bits)", "knn, train, n = 239", "shuffled labels", "random weights 3"):
         assert words in figure.read_text()
 
 
@@ -111,15 +111,15 @@ def test_pairs_are_seen_with_their_difference_and_product(caches):
     assert values(rows, column="p")["1"] == alone.p
 
 
-def test_words_depend_on_each_other_and_rows_say_so(caches, capsys):
+def test_words_of_a_sentence_are_shuffled_as_a_whole(caches, capsys):
     rows = mi(caches["words"], layers=[0], shuffles=19)
     assert rows.rows["n"].iloc[0] == 240 * 5
     assert values(rows, column="share")["0"] > 0.8
-    assert values(rows, column="warning").str.contains("words of one sentence depend on each other").all()
+    assert values(rows, column="groups").eq(240).all()
     assert main(["mi", str(caches["words"]), "--layers", "0", "--shuffles", "19"]) == 0
     shown = capsys.readouterr().out
     assert " *  " in shown
-    assert "words of one sentence depend" in shown
+    assert "1,200 examples in 240 groups: these are folded, shuffled and counted as wholes" in shown
 
 
 def test_whole_scores_are_numbers(caches):

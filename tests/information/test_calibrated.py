@@ -11,6 +11,7 @@ from threadpoolctl import threadpool_limits
 
 from probekit import mutual_information
 from probekit.errors import UsageError
+from probekit.information.grouping import Groups, equal_keys
 from probekit.information.hashing.calibrated import FOLDS, _folds
 from probekit.information.response import response
 
@@ -113,7 +114,7 @@ def test_numbers():
     assert found.p == 0.01
     assert found.bins == 15  # 14, of which a shifted grid cuts one in two
     assert found.entropy == pytest.approx(np.log2(14), abs=0.1)
-    assert found.warning == "numbers are cut into bins: high values come out low; ridge does not cut"
+    assert found.warning.endswith("numbers are cut into bins: high values come out low; ridge does not cut")
     assert estimate(x @ turn(5), np.exp(3 * y)).value == pytest.approx(found.value, abs=0.03)  # only ranks count
     assert estimate(x, rng.permutation(y)).value < 0.05  # the control
 
@@ -220,7 +221,8 @@ def test_columns_that_only_underflow_moves_tell_nothing(sample):
 
 def test_vectors_that_are_all_alike_tell_nothing():
     found = estimate(np.ones((60, 4)), np.arange(60) % 2)
-    assert (found.value, found.raw, found.ci_low, found.ci_high, found.p) == (0, 0, 0, 0, 1)
+    assert (found.value, found.raw, found.ci_low, found.shown_high, found.p) == (0, 0, 0, 0, 1)
+    assert found.ci_high == 1  # what is not seen may be there
 
 
 def test_copies_of_a_vector_tell_nothing_of_labels_that_are_drawn_for_each():
@@ -233,16 +235,103 @@ def test_copies_of_a_vector_tell_nothing_of_labels_that_are_drawn_for_each():
 def test_copies_of_a_vector_are_in_one_fold():
     rng = np.random.default_rng(0)
     key = np.repeat(rng.standard_normal(200), 3)[rng.permutation(600)]
-    parts, repeated = _folds(np.stack([key, key]), response(rng.integers(0, 2, 600)), rng)
-    assert repeated == pytest.approx(2 / 3)
+    keys, y = np.stack([key, key]), response(rng.integers(0, 2, 600))
+    parts = _folds(keys, equal_keys(keys), y, Groups.of(key), rng)
     assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(600))
     assert len(parts) == FOLDS
     kinds = [set(key[part]) for part in parts]
     assert sum(map(len, kinds)) == len(set.union(*kinds)) == 200
-    parts, _ = _folds(
-        np.stack([key.round()] * 2), response(rng.integers(0, 2, 600)), rng
-    )  # the control: six values are in all folds
+    parts = _folds(keys.round(), equal_keys(keys.round()), y, None, rng)  # the control: six values are in all folds
     assert min(map(len, parts)) == 100
+
+
+def copies(rng, n=200, d=30):
+    """Every row twice, and labels that have nothing to do with them."""
+    return np.repeat(rng.standard_normal((n, d)), 2, 0), np.repeat(rng.integers(0, 2, n), 2)
+
+
+def test_copies_with_their_labels_are_counted_once():
+    found = [estimate(*copies(np.random.default_rng(seed)), seed=seed) for seed in range(10)]
+    assert {one.groups for one in found} == {200}
+    assert max(one.value for one in found) < 0.1
+    assert max(one.ci_low for one in found) == 0
+    assert sum(one.p <= 0.05 for one in found) <= binom.ppf(0.999, 10, 0.05)
+    x, y = copies(np.random.default_rng(0))
+    x[:, 0] += 2 * y
+    assert estimate(x, y).p == 0.01  # the control: copies of what tells
+
+
+def sentences(rng, count=60, d=40):
+    """Words of sentences of 5 to 24 words, alike within a sentence, and a label for each sentence."""
+    own = np.repeat(np.arange(count), rng.integers(5, 25, count))
+    x = rng.standard_normal((count, d))[own] + rng.standard_normal((len(own), d))
+    return x, rng.integers(0, 2, count)[own], own
+
+
+@pytest.mark.parametrize("signal", [0, 3])
+def test_words_of_groups_of_unequal_sizes(signal):
+    found = []
+    for seed in range(8):
+        x, y, own = sentences(np.random.default_rng(seed), 150 if signal else 60)
+        x[:, 0] += signal * y
+        found.append(estimate(x, y, groups=own, seed=seed))
+    positive = sum(one.p <= 0.05 for one in found)
+    assert positive >= 7 if signal else positive <= binom.ppf(0.999, 8, 0.05)
+    assert all(one.ci_low == 0 for one in found) or signal
+
+
+def test_groups_and_equal_vectors_are_joined():
+    """Pairs of copies that lie in two groups make one of the two."""
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((300, 5)), rng.integers(0, 2, 300)
+    own = np.arange(300) // 3
+    x[3] = x[0]
+    assert estimate(x, y, groups=own.astype(str)).groups == 99
+    with pytest.raises(UsageError, match=r"groups \(299,\) do not go with 300 labels"):
+        estimate(x, y, groups=own[1:])
+
+
+@pytest.mark.parametrize("sizes", [[100] * 3, [1] * 40 + [260]])
+def test_too_few_groups_say_nothing(sizes):
+    own = np.repeat(np.arange(len(sizes)), sizes)
+    rng = np.random.default_rng(0)
+    found = estimate(rng.standard_normal((300, 5)), rng.integers(0, 2, 300), groups=own)
+    assert np.isnan(found.value)
+    assert "groups" in found.undetermined
+    assert (found.ci_low, found.ci_high) == (0, found.entropy)
+
+
+def test_combinations_of_few_values_are_no_copies():
+    rng = np.random.default_rng(0)
+    x = (rng.random((1000, 6)) < 0.5).astype(float)
+    assert estimate(x, rng.integers(0, 2, 1000)).groups == 0
+    assert estimate(np.repeat(rng.standard_normal((50, 6)), 20, 0), rng.integers(0, 2, 1000)).groups == 50
+
+
+@pytest.mark.parametrize(("n", "d", "classes"), [(300, 1, 2), (400, 10, 3), (100, 300, 2), (400, 100, 5)])
+def test_neither_signs_nor_names_count(n, d, classes):
+    """Equal to the bit for -x, and whatever classes are called."""
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((n, d)).astype(np.float32), rng.integers(0, classes, n)
+    x[:, 0] += 1.5 * (y == 1)
+    found = estimate(x, y)
+    assert found.value > 0.01
+    assert same(found, estimate(-x, y))
+    assert same(found, estimate(x, classes - y))
+    assert same(found, estimate(-x, np.array(list("qzbca"))[y]))
+
+
+def test_signal_on_the_column_of_most_variance():
+    """150 examples of 768 columns: rescaled, one column is one of 768."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 150)
+    x = rng.standard_normal((150, 768)).astype(np.float32)
+    x[:, 5] = 20 * (x[:, 5] + 3 * y)
+    found = estimate(x, y)
+    assert found.ci_low > 0.3
+    assert found.p == 0.01
+    assert "raw linear" in found.view
+    assert found.ci_high == found.entropy > found.shown_high
 
 
 @pytest.mark.parametrize(("copies", "warned"), [(2, False), (60, True)])
@@ -251,7 +340,7 @@ def test_repeated_vectors_are_told_of(copies, warned):
     x = rng.standard_normal((400, 5))
     x[-copies:] = x[:copies]
     warning = estimate(x, rng.integers(0, 2, 400)).warning
-    assert ("15% of the vectors equal another one" in warning) == warned
+    assert ("400 examples in 340 groups" in warning) == warned
 
 
 # What can not be told.

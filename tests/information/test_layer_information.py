@@ -113,7 +113,7 @@ def test_controls_are_whole_estimates_of_shuffled_labels():
 def fake(calls, **own):
     """An estimator without a null: the difference of class means in the first column."""
 
-    def estimate(x, y, estimator, *, seed, discrete, shuffles=100, threads=1):
+    def estimate(x, y, estimator, *, seed, discrete, groups, shuffles=100, threads=1):
         calls.append((estimator, threading.current_thread().name, threads))
         value = float(abs(x[y == 1, 0].mean() - x[y == 0, 0].mean()) / 4)
         return Information(value, value, 1.0, len(x), str(estimator), **own)
@@ -199,10 +199,20 @@ def test_whole_numbers_may_be_numbers():
     assert drawn["share"].isna().all()
 
 
-def test_what_is_said_of_all_numbers_is_in_all_rows():
-    layers, y = toy(300)
-    rows = information(layers, y, shuffles=5, warning="words depend on each other")
-    assert set(rows["warning"]) == {"words depend on each other"}
+@pytest.mark.parametrize("estimator", ["edge", "knn", "edge-4.3.1"])
+def test_groups_are_shuffled_as_wholes(estimator):
+    """Ten near copies of each of 40 vectors, with one label each: they are 40 examples, not 400."""
+    rng = np.random.default_rng(0)
+    own = np.repeat(np.arange(41), 10)
+    x, y = rng.normal(size=(41, 8))[own] + 0.01 * rng.normal(size=(410, 8)), rng.integers(2, size=41)[own]
+    y[400:] = -1
+    told = information({"0": x}, y, estimator=estimator, shuffles=99, groups=own)
+    assert told["left_out"].eq(10).all()
+    assert told.loc[told["target"] == "gold", "p"].item() > 0.05
+    if estimator != "edge-4.3.1":
+        assert of(told, column="groups")["0"] == 40
+        assert not of(told)["0"] > 0.2  # of nearest neighbours it is undetermined
+        assert of(information({"0": x}, y, estimator=estimator, shuffles=99))["0"] > 0.5  # the control: no groups
 
 
 def test_progress_counts_layers_of_all_estimators():

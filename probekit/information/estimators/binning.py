@@ -10,6 +10,7 @@ from sklearn.metrics.cluster import contingency_matrix, expected_mutual_informat
 
 from probekit.errors import NonFiniteError, UsageError
 from probekit.information.estimate import Information, p_value
+from probekit.information.grouping import FEWEST, grouped
 from probekit.information.response import Response, entropy
 
 __all__ = ["binning", "classes_of", "patterns", "verdict"]
@@ -25,6 +26,7 @@ def binning(
     bins: int = 30,
     span: tuple[float, float] | None = None,
     label_bins: int = 10,
+    groups: np.ndarray | None = None,
     shuffles: int = 100,
     seed: int = 0,
 ) -> Information:
@@ -42,6 +44,8 @@ def binning(
     bins : int, default 30
         Of equal width, of every unit, from its smallest to its largest value, or within ``span`` ((-1, 1) for tanh in
         Saxe et al. 2018, section 2, with 30 bins); what lies outside falls into the outermost bins.
+    groups : np.ndarray, optional
+        (n,), what is shuffled as a whole; equal vectors are, too.
     shuffles : int, default 100
         Of the labels, behind ``null`` and ``p``; ``null_mean`` is exact (expected mutual information of two partitions,
         Vinh, Epps & Bailey 2010).
@@ -62,8 +66,13 @@ def binning(
     ours, theirs = np.bincount(seen), np.bincount(codes)
     both = entropy(ours) + entropy(theirs)
     raw = both - entropy(table.data)
-    null = np.array([both - entropy(_joint(seen, rng.permutation(codes))) for _ in range(shuffles)])
-    expected = float(expected_mutual_information(table, n)) / math.log(2)
+    if (whole := grouped(groups, x, n)) is None:
+        null = np.array([both - entropy(_joint(seen, rng.permutation(codes))) for _ in range(shuffles)])
+        expected = float(expected_mutual_information(table, n)) / math.log(2)
+    else:
+        drawn = [codes[order] for order in whole.orders(max(shuffles, FEWEST), seed)]
+        null = np.array([entropy(ours) + entropy(np.bincount(own)) - entropy(_joint(seen, own)) for own in drawn])
+        null, expected = null[:shuffles], float(null.mean())
     value, undetermined, warning = verdict(raw, expected, entropy(theirs), n, f"{len(ours)} patterns of {n} differ")
     return Information(
         value=value,

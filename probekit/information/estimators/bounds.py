@@ -18,6 +18,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from probekit.errors import NonFiniteError, UsageError
 from probekit.information.estimate import Information, p_value
+from probekit.information.grouping import Groups, grouped
 from probekit.information.response import Response
 
 __all__ = ["ALPHAS", "CS", "WEIGHT_DECAYS", "logistic_bound", "mlp_bound", "ridge_bound"]
@@ -34,13 +35,20 @@ Z95 = 1.96
 
 @threadpool_limits.wrap(limits=1)  # many small products: a second thread costs more than it saves
 def logistic_bound(
-    x: np.ndarray, y: Response, *, shuffles: int = 100, seed: int = 0, folds: int = 5, Cs: Sequence[float] = CS
+    x: np.ndarray,
+    y: Response,
+    *,
+    groups: np.ndarray | None = None,
+    shuffles: int = 100,
+    seed: int = 0,
+    folds: int = 5,
+    Cs: Sequence[float] = CS,
 ) -> Information:
     """H(Y) less the cross-validated cross-entropy of logistic regression, in bits: what a linear probe can tell.
 
     H(Y) is that of the labels' shares, which is low rather than high, so that a bound remains one. Below 0 it is
-    reported as 0; ``raw`` keeps what it was. The interval is that of the bound, from the spread of the examples' own
-    terms; its lower end also is one for the information. A class of one example is never held out and adds nothing.
+    reported as 0; ``raw`` keeps what it was. ``ci_low`` is from the spread of the
+    examples' own terms, and what is below the bound is below the information. A class of one example is never held out and adds nothing.
 
     Parameters
     ----------
@@ -48,6 +56,8 @@ def logistic_bound(
         float32 or float64 (n, d), standardised in the fit.
     y : Response
         Classes.
+    groups : np.ndarray, optional
+        (n,), what is held out and shuffled as a whole; equal vectors are, too.
     shuffles : int, default 100
         Of the labels, behind ``null`` and ``p``; all are fitted at once.
     folds : int, default 5
@@ -65,7 +75,8 @@ def logistic_bound(
 
     if folds < 3:
         raise UsageError(f"folds are 3 or more, not {folds}: the penalty for one is chosen on each of the others.")
-    fold, labels = _classes(y, folds, shuffles, seed)
+    whole = grouped(groups, x, len(y))
+    fold, labels = _classes(y, whole, folds, shuffles, seed)
     grid = np.sort(np.asarray(Cs, dtype=np.float64))
     dtype = precision(len(y) * (folds - 2) // folds, x.shape[1])
     parts = moments(x, [np.flatnonzero(fold == f) for f in range(-1, folds)], dtype=dtype)
@@ -90,13 +101,14 @@ def logistic_bound(
         held = np.flatnonzero(fold == f)
         own = fit((f,), grid[score[f].argmin(1)][:, None])
         losses[:, held] = own.outcome(x, held, labels[:, held])[0][:, 0]
-    return _of_losses("logistic", y, labels, losses, fold, f"{folds} folds")
+    return _of_losses("logistic", y, labels, losses, fold, whole, f"{folds} folds")
 
 
 def mlp_bound(
     x: np.ndarray,
     y: Response,
     *,
+    groups: np.ndarray | None = None,
     shuffles: int = 19,
     seed: int = 0,
     folds: int = 5,
@@ -114,7 +126,8 @@ def mlp_bound(
     """
     from probekit.probes.solvers import mlp
 
-    fold, labels = _classes(y, folds, shuffles, seed)
+    whole = grouped(groups, x, len(y))
+    fold, labels = _classes(y, whole, folds, shuffles, seed)
     _check(x)
     losses, targets = np.zeros(labels.shape), np.arange(len(labels))
     for f in range(folds):
@@ -123,11 +136,16 @@ def mlp_bound(
         mean, sd = part.mean(0, dtype=np.float64), part.std(0, dtype=np.float64)
         scale = np.divide(1, sd, out=np.zeros_like(sd), where=sd > 1e-5 * np.abs(mean))
         path = mlp.path(
-            ((part - mean) * scale).astype(np.float32), labels[:, rows], y.classes, list(weight_decays), seed=seed
+            ((part - mean) * scale).astype(np.float32),
+            labels[:, rows],
+            y.classes,
+            list(weight_decays),
+            seed=seed,
+            groups=None if whole is None else whole[rows].code,
         )
         log_p = path.log_proba(((x[held] - mean) * scale).astype(np.float32))[targets, path.loss.argmin(1)]
         losses[:, held] = -np.take_along_axis(log_p, labels[:, held, None], 2)[..., 0]
-    return _of_losses("mlp", y, labels, losses, fold, f"{folds} folds")
+    return _of_losses("mlp", y, labels, losses, fold, whole, f"{folds} folds")
 
 
 @threadpool_limits.wrap(limits=1)
@@ -135,6 +153,7 @@ def ridge_bound(
     x: np.ndarray,
     y: Response,
     *,
+    groups: np.ndarray | None = None,
     shuffles: int = 100,
     seed: int = 0,
     folds: int = 5,
@@ -153,6 +172,8 @@ def ridge_bound(
         float32 or float64 (n, d), standardised in the fit.
     y : Response
         Numbers (n, m), whose ranks become normal scores first.
+    groups : np.ndarray, optional
+        (n,), what is held out and shuffled as a whole; equal vectors are, too.
     shuffles : int, default 100
         Of the labels.
     folds : int, default 5
@@ -173,8 +194,9 @@ def ridge_bound(
         raise UsageError("ridge bounds are for numbers; these labels are classes, for which there are logistic bounds.")
     n, m = y.numbers.shape
     scores = ndtri((rankdata(y.numbers, axis=0) - 0.5) / n)
-    fold = _folds(y, folds, seed)
-    order = _orders(fold, shuffles, seed)
+    units = grouped(groups, x, n)
+    fold = _folds(y, units, folds, seed)
+    order = _orders(fold, units, shuffles, seed)
     targets = np.moveaxis(scores[order], 2, 1).reshape(-1, n)  # (targets · m, n)
     errors = np.zeros(targets.shape)
     for f in range(folds):
@@ -195,31 +217,37 @@ def ridge_bound(
     terms = bits[0] + (before - after) / (2 * math.log(2))
     shares = 1 - np.diagonal(rest[0]) / np.diagonal(whole)
     named = ", ".join(f"{share:.2f}" for share in shares) if m <= 4 else f"{shares.mean():.2f} on average"
-    return _report("ridge", y, bits, terms, f"{folds} folds, R² {named}")
+    return _report("ridge", y, bits, terms, f"{folds} folds, R² {named}", units)
 
 
-def _classes(y: Response, folds: int, shuffles: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def _classes(
+    y: Response, whole: Groups | None, folds: int, shuffles: int, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Fold of each example, and label sets int64 (1 + shuffles, n), the first as given."""
     if y.codes is None:
         raise UsageError("this bound is for classes; these labels are numbers, for which there are ridge bounds.")
-    fold = _folds(y, folds, seed)
-    return fold, y.codes[_orders(fold, shuffles, seed)]
+    fold = _folds(y, whole, folds, seed)
+    return fold, y.codes[_orders(fold, whole, shuffles, seed)]
 
 
-def _folds(y: Response, folds: int, seed: int) -> np.ndarray:
+def _folds(y: Response, whole: Groups | None, folds: int, seed: int) -> np.ndarray:
     from probekit.statistics.folds import folds as split
 
     classes = y.codes is not None
-    return split(np.arange(len(y)) if y.codes is None else y.codes, folds, seed=seed, stratify=classes)
+    codes, groups = np.arange(len(y)) if y.codes is None else y.codes, None if whole is None else whole.code
+    return split(codes, folds, groups=groups, seed=seed, stratify=classes)
 
 
-def _orders(fold: np.ndarray, shuffles: int, seed: int) -> np.ndarray:
+def _orders(fold: np.ndarray, whole: Groups | None, shuffles: int, seed: int) -> np.ndarray:
     """The order of the examples, and ``shuffles`` ones that are shuffled within folds: int64 (1 + shuffles, n)."""
     rng = np.random.default_rng(seed)
     order = np.tile(np.arange(len(fold)), (1 + shuffles, 1))
     for f in np.unique(fold):
         at = np.flatnonzero(fold == f)
-        order[1:, at] = rng.permuted(order[1:, at], axis=1)
+        if whole is None:
+            order[1:, at] = rng.permuted(order[1:, at], axis=1)
+        else:
+            order[1:, at] = at[whole[at].orders(shuffles, seed + int(f) + 1)]
     return order
 
 
@@ -230,19 +258,28 @@ def _check(x: np.ndarray) -> None:
 
 
 def _of_losses(
-    name: str, y: Response, labels: np.ndarray, losses: np.ndarray, fold: np.ndarray, view: str
+    name: str,
+    y: Response,
+    labels: np.ndarray,
+    losses: np.ndarray,
+    fold: np.ndarray,
+    whole: Groups | None,
+    view: str,
 ) -> Information:
     """losses : nats (targets, n) of the labels; those of examples that were never held out do not count."""
-    surprise = -np.log2(np.bincount(labels[0]) / len(fold))  # the same for all label sets
-    terms = np.where(fold < 0, 0, surprise[labels] - losses / math.log(2))
-    return _report(name, y, terms.mean(1), terms[0], view)
+    with np.errstate(divide="ignore"):
+        surprise = np.stack([-np.log2(np.bincount(own, minlength=y.classes) / len(fold))[own] for own in labels])
+    terms = np.where(fold < 0, 0, surprise - losses / math.log(2))
+    return _report(name, y, terms.mean(1), terms[0], view, whole)
 
 
-def _report(name: str, y: Response, bits: np.ndarray, terms: np.ndarray, view: str) -> Information:
+def _report(
+    name: str, y: Response, bits: np.ndarray, terms: np.ndarray, view: str, whole: Groups | None
+) -> Information:
     """bits : (1 + shuffles,); terms : (n,), whose mean the first of them is."""
     raw, null, n = float(bits[0]), bits[1:], len(terms)
     bound = min(y.entropy, math.log2(n))
-    margin = Z95 * float(terms.std(ddof=1)) / math.sqrt(n)
+    margin = Z95 * math.sqrt(terms.var(ddof=1) / n if whole is None else whole.variance(terms))
     return Information(
         value=min(max(raw, 0.0), bound),
         raw=raw,
@@ -253,6 +290,8 @@ def _report(name: str, y: Response, bits: np.ndarray, terms: np.ndarray, view: s
         null_mean=float(null.mean()) if len(null) else float("nan"),
         p=p_value(raw, null),
         ci_low=min(max(raw - margin, 0.0), bound),
-        ci_high=min(max(raw + margin, 0.0), bound),
+        ci_high=bound,
+        shown_high=min(max(raw + margin, 0.0), bound),
+        groups=0 if whole is None else whole.count,
         view=view,
     )

@@ -14,6 +14,7 @@ import numpy as np
 from probekit.errors import NonFiniteError, UsageError
 from probekit.information.estimate import Information, p_value
 from probekit.information.estimators.binning import classes_of, verdict
+from probekit.information.grouping import grouped
 from probekit.information.response import Response, entropy
 
 __all__ = ["Bound", "kernel_density"]
@@ -35,6 +36,7 @@ def kernel_density(
     bound: Bound | str = Bound.UPPER,
     noise: float = 1e-3,
     label_bins: int = 10,
+    groups: np.ndarray | None = None,
     shuffles: int = 20,
     seed: int = 0,
 ) -> Information:
@@ -55,6 +57,8 @@ def kernel_density(
         lower bounds is no bound itself.
     noise : float, default 0.001
         Variance σ² of each column's noise; 1e-3 is that of the code published with Saxe et al. (2018).
+    groups : np.ndarray, optional
+        (n,), what is shuffled as a whole; equal vectors are, too.
     shuffles : int, default 20
         Of the labels, behind ``null``, ``null_mean`` and ``p``.
 
@@ -69,7 +73,10 @@ def kernel_density(
         raise UsageError(f"a bound is {' or '.join(Bound)}, and noise is positive, not {bound!r} and {noise}.")
     n, rng = len(y), np.random.default_rng(seed)
     codes = classes_of(y, label_bins)
-    labels = np.stack([codes, *(rng.permutation(codes) for _ in range(shuffles))])
+    if (whole := grouped(groups, x, n)) is None:
+        labels = np.stack([codes, *(rng.permutation(codes) for _ in range(shuffles))])
+    else:
+        labels = np.concatenate([codes[None], codes[whole.orders(shuffles, seed)]])
     bits = _bits(x, labels, noise * (4 if bound == Bound.LOWER else 1))
     raw, null = float(bits[0]), bits[1:]
     mean = float(null.mean()) if shuffles else math.nan

@@ -18,6 +18,7 @@ from scipy.stats import t as student
 
 from probekit.errors import UsageError
 from probekit.information.estimate import Information, p_value
+from probekit.information.grouping import grouped
 from probekit.information.response import Response
 
 __all__ = ["nearest_neighbour", "principal_components"]
@@ -36,6 +37,7 @@ def nearest_neighbour(
     *,
     neighbours: int = 5,
     components: int | None = 4,
+    groups: np.ndarray | None = None,
     shuffles: int = 100,
     seed: int = 0,
 ) -> Information:
@@ -64,6 +66,8 @@ def nearest_neighbour(
     components : int | None, default 4
         How many principal components of the standardised columns are looked at, the first of unit variance; None for
         the standardised columns themselves.
+    groups : np.ndarray, optional
+        (n,), what is shuffled and left out as a whole; equal vectors are, too. What shuffled groups give is taken off.
     shuffles : int, default 100
         Of the labels, behind ``null`` and ``p``.
 
@@ -80,9 +84,14 @@ def nearest_neighbour(
     points = principal_components(x, n if components is None else components, rotate=components is not None)
     points += JITTER * rng.standard_normal(points.shape)
     draws = np.tile(np.arange(n, dtype=np.int32), (1 + shuffles + HALVES, 1))
-    draws[1 : 1 + shuffles] = rng.permuted(draws[1 : 1 + shuffles], axis=1)
+    whole = grouped(groups, x, n)
+    unit = np.arange(n) if whole is None else whole.code
+    if whole is None:
+        draws[1 : 1 + shuffles] = rng.permuted(draws[1 : 1 + shuffles], axis=1)
+    else:
+        draws[1 : 1 + shuffles] = whole.orders(shuffles, seed)
     for half in draws[1 + shuffles :]:
-        half[rng.permutation(n)[n // 2 :]] = -1
+        half[(rng.permutation(unit.max() + 1) > unit.max() // 2)[unit]] = -1
     alone = 0
     if y.codes is not None:
         alone = int((np.bincount(y.codes) < 2).sum())
@@ -92,9 +101,13 @@ def nearest_neighbour(
     else:
         bits = _kraskov(points, y.numbers, draws, min(neighbours, n // 2 - 1), rng)
     raw, null = float(bits[0]), bits[1 : 1 + shuffles]
+    value = raw
+    if whole is not None and shuffles:
+        value, null = raw - float(null.mean()), null - null.mean()
     bound = min(y.entropy, math.log2(n))
     margin = float(student.ppf(0.975, HALVES - 1) * np.nanstd(bits[1 + shuffles :], ddof=1))
     unseen = float(np.quantile(null, 0.95)) if shuffles else 0.0
+    mean = float(null.mean()) if shuffles else float("nan")
     undetermined = ""
     if shuffles and np.ptp(null) < 1e-9:
         undetermined = "distances between vectors drown those between labels; look at fewer components"
@@ -107,16 +120,18 @@ def nearest_neighbour(
         warnings.append(f"in {points.shape[1]} dimensions distances hardly differ; values come out low")
     how = f"{points.shape[1]} principal components" if components is not None else f"{points.shape[1]} columns"
     return Information(
-        value=float("nan") if undetermined else min(max(raw, 0.0), bound),
+        value=float("nan") if undetermined else min(max(value, 0.0), bound),
         raw=raw,
         entropy=y.entropy,
         n=n,
         estimator="knn" if components is not None else "knn-raw",
         null=null,
-        null_mean=0.0 if y.codes is not None else float(null.mean()) if shuffles else float("nan"),
-        p=p_value(raw, null),
-        ci_low=0.0 if undetermined else min(max(raw - margin, 0.0), bound),
-        ci_high=bound if undetermined else min(max(raw + margin, 0.0), bound),
+        null_mean=raw - value if y.codes is not None or value != raw else mean,
+        p=p_value(value, null),
+        ci_low=0.0 if undetermined else min(max(value - margin, 0.0), bound),
+        ci_high=bound,
+        shown_high=bound if undetermined else min(max(value + margin, 0.0), bound),
+        groups=0 if whole is None else whole.count,
         undetermined=undetermined,
         warning="; ".join(warnings),
         view=f"{how}, {neighbours} neighbours",
@@ -192,7 +207,7 @@ def _kraskov(
     psi = digamma(np.arange(1, n + 1))
     nats = np.zeros(len(draws))
     whole = _Others(y)
-    others = [_Others(y[own[own >= 0]]) if (own < 0).any() else whole for own in draws]
+    others = [whole if (np.bincount(own + 1, minlength=n + 1)[1:] == 1).all() else _Others(y[own[own >= 0]]) for own in draws]
     for first, nearest, distance in _lists(points, RARE):
         reach, inside = np.zeros((len(draws), len(nearest))), np.zeros((len(draws), len(nearest)), np.int64)
         _reaches(points, y, nearest, distance, first, draws, k, reach, inside)

@@ -262,3 +262,107 @@ def log_ratios(
                 table[i, j] = np.log(counts[i, j] * (n / (rows[i] * columns[j])))
     for i in range(n):
         out[i] += table[a[i], b[i]]
+
+
+@njit(cache=True, nogil=True)
+def _grouped_order(
+    rows: np.ndarray,
+    start: np.ndarray,
+    size: np.ndarray,
+    ranked: np.ndarray,
+    ends: np.ndarray,
+    state: np.uint64,
+    out: np.ndarray,
+) -> None:
+    """One shuffle of whole groups, int32 (n,): groups of a stratum exchange their labels, turned by chance."""
+    begin = 0
+    for end in ends:
+        source = ranked[begin:end].copy()
+        for i in range(len(source) - 1, 0, -1):
+            state, bits = _mixed(state)
+            j = np.int64((bits * np.uint64(i + 1)) >> np.uint64(32))
+            source[i], source[j] = source[j], source[i]
+        for i in range(len(source)):
+            own, other = ranked[begin + i], source[i]
+            state, bits = _mixed(state)
+            at = np.int64((bits * np.uint64(size[other])) >> np.uint64(32))
+            for j in range(size[own]):
+                out[rows[start[own] + j]] = rows[start[other] + at]
+                at = at + 1 if at + 1 < size[other] else 0
+        begin = end
+
+
+@njit(cache=True, nogil=True)
+def grouped_orders(
+    rows: np.ndarray,
+    start: np.ndarray,
+    size: np.ndarray,
+    ranked: np.ndarray,
+    ends: np.ndarray,
+    states: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """Shuffles of whole groups, int32 (shuffles, n), a state of the generator each: whose label each row takes.
+
+    Parameters
+    ----------
+    rows, start, size : np.ndarray
+        Rows by group (n,), where each group begins among them, and how long it is.
+    ranked, ends : np.ndarray
+        Groups by stratum, and where each stratum ends.
+    """
+    for s in range(len(states)):
+        _grouped_order(rows, start, size, ranked, ends, states[s], out[s])
+
+
+@njit(cache=True, nogil=True)
+def grouped_sums(
+    buckets: np.ndarray,
+    occupied: np.ndarray,
+    types: np.ndarray,
+    lookup: np.ndarray,
+    columns: int,
+    groups: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+    states: np.ndarray,
+    xlog: np.ndarray,
+    out: np.ndarray,
+) -> float:
+    """Add n times the information in nats of each grid and each shuffle of whole groups to ``out`` (shuffles,).
+
+    Arguments as of :func:`shuffled_sums` and :func:`grouped_orders`. Returns the mean number of occupied joint cells
+    beyond those that each bucket and label must have, summed over grids.
+    """
+    grids, n = buckets.shape
+    rows, start, size, ranked, ends = groups
+    order, labels = np.empty(n, dtype=np.int32), np.empty(columns, dtype=np.int32)
+    counts, draw = np.empty(occupied.max() * columns, dtype=np.int32), np.empty(n, dtype=np.int32)
+    fixed, beyond = np.full(grids, xlog[n]), 0.0
+    held = np.zeros((grids, occupied.max()), dtype=np.int32)
+    for g in range(grids):
+        for i in range(n):
+            held[g, buckets[g, i]] += 1
+        for b in range(occupied[g]):
+            fixed[g] -= xlog[held[g, b]]
+    for s in range(len(states)):
+        _grouped_order(rows, start, size, ranked, ends, states[s], order)
+        for i in range(n):
+            draw[i] = types[order[i]]
+        for g in range(grids):
+            cells = counts[: occupied[g] * columns]
+            cells[:] = 0
+            labels[:] = 0
+            own, look = buckets[g], lookup[g]
+            for i in range(n):
+                label = look[draw[i]]
+                cells[own[i] * columns + label] += 1
+                labels[label] += 1
+            total, filled = fixed[g], 1 - occupied[g]
+            for c in cells:
+                total += xlog[c]
+                filled += c > 0
+            for c in labels:
+                total -= xlog[c]
+                filled -= c > 0
+            out[s] += total
+            beyond += max(filled, 0)
+    return beyond / len(states)

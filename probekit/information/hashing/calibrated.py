@@ -17,9 +17,12 @@ from scipy.stats import rankdata
 
 from probekit.errors import NonFiniteError
 from probekit.information.estimate import Information, p_value
+from probekit.information.grouping import FEWEST as FEWEST_GROUPS
+from probekit.information.grouping import Groups, equal_keys, grouped
 from probekit.information.hashing import _kernels as kernels
 from probekit.information.hashing.null import Measured, measure
 from probekit.information.hashing.projections import (
+    RAW,
     Points,
     Projections,
     Scaled,
@@ -48,7 +51,7 @@ UNSURE = 0.1  # share of the value that may be bias without a word
 ROOM = 0.1  # share of the entropy that must be left above what noise gives on average
 ROWS_A_COLUMN = 4  # of the covariance; more rows are thinned out
 DEAD = 1e-10  # of the median deviation: a unit that only underflow moves
-REPEATED = 0.05  # share of vectors that may equal another one without a word
+REPEATED = 0.05  # share of the examples that may fall into groups without a word
 Z95 = 1.959963984540054
 
 
@@ -59,13 +62,25 @@ def _without(fold: int, folds: Iterable[int]) -> tuple[int, ...]:
 FITS = [_without(fold, half) for half in HALVES for fold in half] + [_without(f, range(FOLDS)) for f in range(FOLDS)]
 
 
-def calibrated(x: np.ndarray, y: Response, *, grids: int = GRIDS, shuffles: int = 1000, seed: int = 0) -> Information:
-    """Mutual information of vectors and labels by calibrated hashing, in bits.
+def calibrated(
+    x: np.ndarray,
+    y: Response,
+    *,
+    groups: np.ndarray | None = None,
+    grids: int = GRIDS,
+    shuffles: int = 1000,
+    seed: int = 0,
+) -> Information:
+    """A lower bound on the mutual information of vectors and labels by calibrated hashing, in bits.
 
     Parameters
     ----------
     x : np.ndarray
         float32 or float64 (n, d), array or memory map; a single column is cut as it is, all examples at once.
+    y : Response
+        Classes or numbers; what classes are called changes nothing.
+    groups : np.ndarray, optional
+        (n,), what is folded, shuffled and counted as a whole; equal vectors are, too, in any case.
     grids : int, default GRIDS
         Shifted grids that are averaged over.
     shuffles : int, default 1000
@@ -83,43 +98,82 @@ def calibrated(x: np.ndarray, y: Response, *, grids: int = GRIDS, shuffles: int 
     if not scale.all():  # constant columns tell nothing
         live = scale > 0 if scale.any() else np.arange(len(scale)) == 0
         x, centre, scale = np.ascontiguousarray(x[:, live]), centre[live], scale[live]
+    key = np.empty((2, len(x)))  # of which the second only parts what the first does not
+    kernels.row_keys(x, centre, scale, scale * np.random.default_rng(0).standard_normal(len(scale)), key)
+    y = _in_order(y, key)
+    equal = equal_keys(key)
+    whole = grouped(groups, x, len(x), equal)
+    if whole is not None and (few := _too_few(whole)):
+        return _nothing(y, few)
     if x.shape[1] == 1:
         z = (x.astype(np.float64) - centre) * scale
         points = Points("as it is", "as it is", z, labels=_whitened(y.numbers) if y.several else None)  # type: ignore[arg-type]
-        return _report(_measure([points], _Labels.of(y), rng, grids, shuffles), points.name, y)
-    seen = _seen(x, y, centre, scale, rng)
+        return _report(_measure([points], _Labels.of(y, whole), rng, grids, shuffles), points.name, y, whole)
+    parts = _folds(key, equal, y, whole, rng)
+    seen = _seen(x, y, centre, scale, parts, whole)
     shown: dict[str, list[Points]] = {}
     rows: dict[str, list[np.ndarray]] = {}
     for own, others in (HALVES, HALVES[::-1]):
-        chosen, fineness = _choose(seen, y, others, rng)
+        chosen, fineness = _choose(seen, y, whole, others, rng)
         for fold in own:
             [points] = seen.views(_without(fold, range(FOLDS)), fold, chosen)
             points = points.finer(fineness)
             shown.setdefault(points.kind, []).append(points)
             rows.setdefault(points.kind, []).append(seen.parts[fold])
-    views = [pooled(parts) for parts in shown.values()]
-    labels = _Labels.of(y, np.concatenate([part for parts in rows.values() for part in parts]))
-    found = _measure(views, labels, rng, grids, shuffles)
+    views = [pooled(held) for held in shown.values()]
+    order = np.concatenate([part for held in rows.values() for part in held])
+    found = _measure(views, _Labels.of(y, whole, order), rng, grids, shuffles)
     fitted = any("principal" not in kind for kind in shown)
-    sizes = [[len(part) for part in parts] for parts in rows.values()]
-    view = "; ".join(v.name for v in views)
-    return _report(found, view, y, folds=sizes, doubled=fitted, columns=columns, repeated=seen.repeated)
+    sizes = [[len(part) for part in held] for held in rows.values()]
+    view, whole = "; ".join(v.name for v in views), None if whole is None else whole[order]
+    return _report(found, view, y, whole, folds=sizes, doubled=fitted, columns=columns)
 
 
-def _choose(seen: Projections, y: Response, folds: Sequence[int], rng: np.random.Generator) -> tuple[str, int]:
+def _in_order(y: Response, key: np.ndarray) -> Response:
+    """Classes numbered by how many there are of them, and by where their vectors lie: not by what they are called.
+
+    The sign of ``key`` (2, n), that of the vectors, does not count.
+    """
+    if y.codes is None:
+        return y
+    by_place = np.lexsort(np.abs(key))
+    place = np.bincount(y.codes[by_place], np.abs(key[0])[by_place])
+    order = np.lexsort((place, np.bincount(y.codes)))
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    return Response(codes=rank[y.codes])
+
+
+def _too_few(whole: Groups) -> str:
+    """Why groups are too few to shuffle, or ""."""
+    if whole.count < FEWEST_GROUPS:
+        return f"{whole.count} groups of {len(whole)} examples: {FEWEST_GROUPS} are wanted"
+    if whole.effective < FEWEST_GROUPS / 2:
+        return f"the largest groups hold so many of {len(whole)} examples that they are worth {whole.effective:.1f}"
+    return ""
+
+
+def _nothing(y: Response, why: str) -> Information:
+    """No estimate at all."""
+    top = min(y.entropy, np.log2(len(y)))
+    nan = float("nan")
+    return Information(nan, nan, y.entropy, len(y), "edge", ci_low=0.0, ci_high=top, undetermined=why)
+
+
+def _choose(
+    seen: Projections, y: Response, whole: Groups | None, folds: Sequence[int], rng: np.random.Generator
+) -> tuple[str, int]:
     """The view that tells most about the labels of some folds, each seen by a fit to the others of them, and how finely
     it is best cut."""
     shown: dict[str, list[Points]] = {}
     for fold in folds:
         for points in seen.views(_without(fold, folds), fold):
             shown.setdefault(points.name, []).append(points)
-    labels = _Labels.of(y, np.concatenate([seen.parts[fold] for fold in folds]))
+    labels = _Labels.of(y, whole, np.concatenate([seen.parts[fold] for fold in folds]))
 
     def tells(points: Points) -> float:
         found = _measure([points], labels, rng, GRIDS_TO_CHOOSE, 0)
-        # Twice n ln 2 times the null is about chi-squared, so two of its deviations are taken off: noisy views must
-        # tell more.
-        return found.value - 2 * found.scale * np.sqrt(max(found.null_mean, 0) / (len(found.terms) * np.log(2)))
+        return found.value - 2 * found.scale * found.noise  # two deviations of noise: noisy views must tell more
 
     views = {name: pooled(parts) for name, parts in shown.items()}
     told = {name: tells(points) for name, points in views.items()}
@@ -135,21 +189,27 @@ class _Labels:
     """Labels of some rows as buckets are counted against them: classes, or ranks of numbers to be cut into bins."""
 
     codes: np.ndarray | None
+    groups: Groups | None
+    examples: float
     ranks: np.ndarray | None = None
     bins: int = 0
 
     @classmethod
-    def of(cls, y: Response, rows: np.ndarray | slice = slice(None)) -> _Labels:
+    def of(cls, y: Response, groups: Groups | None, rows: np.ndarray | slice = slice(None)) -> _Labels:
+        if groups is not None and not isinstance(rows, slice):
+            groups = groups[rows]
         if y.codes is not None:
-            return cls(y.codes[rows])
+            codes = y.codes[rows]
+            return cls(codes, groups, len(codes) if groups is None else groups.effective)
         numbers = y.numbers[rows]  # type: ignore[index]
+        examples = len(numbers) if groups is None else groups.effective
         if numbers.shape[1] > 1:
-            return cls(None)
-        bins = max(2, round(2.5 * len(numbers) ** 0.25))
+            return cls(None, groups, examples)
+        bins = max(2, round(2.5 * examples**0.25))
         kinds, codes = np.unique(numbers[:, 0], return_inverse=True)
         if len(kinds) <= bins:
-            return cls(codes.ravel(), bins=len(kinds))
-        return cls(None, (rankdata(numbers[:, 0]) - 0.5) / len(numbers), bins)
+            return cls(codes.ravel(), groups, examples, bins=len(kinds))
+        return cls(None, groups, examples, (rankdata(numbers[:, 0]) - 0.5) / len(numbers), bins)
 
     def columns(self, views: list[Scaled]) -> int:
         """How many are cut on a shifted grid."""
@@ -174,7 +234,7 @@ def _cells(z: np.ndarray, shifts: np.ndarray) -> np.ndarray:
 
 def _measure(shown: list[Points], labels: _Labels, rng: np.random.Generator, grids: int, shuffles: int) -> Measured:
     """What the buckets of all points and the labels share; points of different kinds have buckets of their own."""
-    views = [cut(points, numbers=labels.codes is None) for points in shown]
+    views = [cut(points, labels.examples, numbers=labels.codes is None) for points in shown]
     seed = int(rng.integers(2**63))
     buckets, used = [], np.zeros((grids, 1), dtype=np.int32)
     for view in views:
@@ -182,34 +242,38 @@ def _measure(shown: list[Points], labels: _Labels, rng: np.random.Generator, gri
         buckets.append(own + used)
         used = used + own.max(1, keepdims=True) + 1
     every = np.concatenate(buckets, axis=1) if len(buckets) > 1 else buckets[0]
+    given = {"groups": labels.groups, "shuffles": shuffles, "seed": seed}
     if labels.codes is not None:
-        return measure(every, labels.codes, shuffles=shuffles, seed=seed)
+        return measure(every, labels.codes, **given)
     lookup = labels.lookup(views, rng.random((grids, labels.columns(views))))
-    return measure(every, np.arange(every.shape[1]), lookup, shuffles=shuffles, seed=seed)
+    return measure(every, np.arange(every.shape[1]), lookup, **given)
 
 
 def _report(
     found: Measured,
     view: str,
     y: Response,
+    whole: Groups | None,
     *,
     folds: Sequence[Sequence[int]] = (),
     doubled: bool = False,
     columns: int = 0,
-    repeated: float = 0.0,
+    complete: bool = False,
 ) -> Information:
     """What was measured, as an estimate.
 
+    whole : groups of the examples in the order of the terms
     folds : of each kind of view, how many rows the folds have that it shows, in the order of the terms
     doubled : views were fitted to the labels of other folds.
+    complete : the view leaves nothing out
 
     Each pair of examples then counts twice, in the fold of the one and in that of the other, while shuffled labels are
     seen through directions that stay as they are: noise has at most twice the variance that they show.
     """
     value, h, n = found.value, found.entropy, len(y)
-    top = min(h, np.log2(n))
+    top, units = min(h, np.log2(n)), n if whole is None else whole.count
     null = (found.null - found.null_mean) * (np.sqrt(2) if doubled else 1.0)
-    variance = found.terms.var() / n
+    variance = found.terms.var() / n if whole is None else whole.variance(found.terms)
     if folds:  # directions differ between folds, too
         means = iter([own.mean() for own in np.split(found.terms, np.cumsum([m for kind in folds for m in kind])[:-1])])
         between = [np.array([next(means) for _ in kind]) for kind in folds]
@@ -219,14 +283,15 @@ def _report(
     least = found.raw - found.null_mean  # all of the bias taken off, though dependence leaves less of it
     noise = float(np.quantile(null, 0.95)) if len(null) else 0.0
     undetermined = ""
-    if n < FEWEST * y.classes:
-        undetermined = f"{y.classes} classes of {n} examples: fewer than {FEWEST} a class"
+    if units < FEWEST * y.classes:
+        undetermined = f"{y.classes} classes of {units} examples: fewer than {FEWEST} a class"
     elif found.top > 0 and found.top - found.null_mean < ROOM * found.top:
         undetermined = (
-            f"{n} examples are too few for the buckets: noise alone gives {found.null_mean:.2f} of {h:.2f} bits"
+            f"{units} examples are too few for the buckets: noise alone gives {found.null_mean:.2f} of {h:.2f} bits"
         )
     elif noise > HIDDEN * h:
         undetermined = f"shuffled labels reach {noise:.2f} of {h:.2f} bits"
+    shown = top if undetermined else min(max(value + spread, 0.0), top)
     return Information(
         value=float("nan") if undetermined else min(max(value, 0.0), top),
         raw=found.raw,
@@ -235,23 +300,25 @@ def _report(
         estimator="edge",
         null=null,
         null_mean=found.null_mean,
-        p=p_value(least, null) if n >= FEWEST * y.classes else float("nan"),
+        p=p_value(least, null) if units >= FEWEST * y.classes else float("nan"),
         ci_low=0.0 if undetermined else min(max(min(value, least) - spread, 0.0), top),
-        ci_high=top if undetermined else min(max(value + spread, 0.0), top),
+        ci_high=shown if complete else top,
+        shown_high=shown,
+        groups=0 if whole is None else whole.count,
         buckets=found.buckets,
         bins=0 if y.codes is not None else round(found.labels),
         undetermined=undetermined,
-        warning="; ".join(_warnings(value, least, y, columns, repeated)),
+        warning="; ".join(_warnings(value, least, y, columns, units)),
         view=view,
     )
 
 
-def _warnings(value: float, least: float, y: Response, columns: int, repeated: float) -> Iterator[str]:
-    if repeated > REPEATED:
-        yield f"{repeated:.0%} of the vectors equal another one: where these are copies, value and p are too good"
+def _warnings(value: float, least: float, y: Response, columns: int, units: int) -> Iterator[str]:
+    if units < (1 - REPEATED) * len(y):
+        yield f"{len(y):,} examples in {units:,} groups: these are folded, shuffled and counted as wholes"
     if value - least > UNSURE * value and value > HIGH:
         yield f"many buckets for so few examples: their bias is not well known, {least:.2f} bits are possible, too"
-    if len(y) < 2 * columns:
+    if units < 2 * columns:
         yield "fewer than two examples a column: what takes many columns together to see comes out low"
     if y.several:
         yield "of numbers in several columns two canonical directions are seen: the value comes out low"
@@ -277,22 +344,28 @@ def _columns(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return centre + mean, np.divide(1, sd, out=np.zeros_like(sd), where=sd > rounding)
 
 
-def _seen(x: np.ndarray, y: Response, centre: np.ndarray, scale: np.ndarray, rng: np.random.Generator) -> Projections:
-    n = len(x)
-    key = np.empty((2, n))  # of which the second only parts what the first does not
-    kernels.row_keys(x, centre, scale, scale * np.random.default_rng(0).standard_normal(len(scale)), key)
+def _seen(
+    x: np.ndarray,
+    y: Response,
+    centre: np.ndarray,
+    scale: np.ndarray,
+    parts: list[np.ndarray],
+    whole: Groups | None,
+) -> Projections:
+    n, narrow = len(x), 0
+    spread = None
     if n < x.shape[1]:
-        x = _narrowed(x, centre, scale)
+        bases = [_narrowed(x, centre, scale), _narrowed(x, centre, np.full_like(scale, _common(scale)))]
+        narrow, x = bases[0].shape[1], np.hstack(bases)
         centre, scale = np.zeros(x.shape[1]), np.ones(x.shape[1])
-    d = x.shape[1]
-    parts, repeated = _folds(key, y, rng)
+    d = narrow or x.shape[1]
     if y.codes is not None:
         features, codes, classes = None, y.codes, y.classes
         group = np.empty(n, dtype=np.int64)
         for part, rows in enumerate(parts):
             group[rows] = part * classes + codes[rows]
-        sums = np.zeros((FOLDS, classes, d))
-        kernels.group_sums(x, centre, group, sums.reshape(-1, d))
+        sums = np.zeros((FOLDS, classes, x.shape[1]))
+        kernels.group_sums(x, centre, group, sums.reshape(-1, x.shape[1]))
         held = np.bincount(group, minlength=FOLDS * classes).reshape(FOLDS, classes, 1).astype(np.float64)
     else:
         features, classes = _whitened(y.numbers), SLICES  # type: ignore[arg-type]
@@ -301,8 +374,9 @@ def _seen(x: np.ndarray, y: Response, centre: np.ndarray, scale: np.ndarray, rng
         held = np.zeros((FOLDS, 1, 1))
     enough = min(n, ROWS_A_COLUMN * d)
     spread = covariance(x, centre, scale, np.sort(np.concatenate(parts)[np.arange(enough) * n // enough]))
-    components = project(x, centre, scale[:, None] * principal_axes(spread))
-    means, cross = np.zeros((2, len(FITS), sums.shape[1], d), dtype=np.float32)
+    plain = spread[:d, :d]
+    components = project(x[:, :d], centre[:d], scale[:d, None] * principal_axes(plain))
+    means, cross = np.zeros((2, len(FITS), sums.shape[1], x.shape[1]), dtype=np.float32)
     for m, c, fit in zip(means, cross, FITS, strict=True):
         total, of = sums[list(fit)].sum(0) * scale, held[list(fit)].sum(0)
         if features is None:
@@ -311,13 +385,25 @@ def _seen(x: np.ndarray, y: Response, centre: np.ndarray, scale: np.ndarray, rng
         else:
             c[:] = total / sum(len(parts[p]) for p in fit)
     most = min(d, sums.shape[1], PAIRS) if features is not None else min(d, classes - 1)
-    axes = zip(*linear_axes(spread, scale, cross, means, most), strict=True)  # by fit, then by shrinkage
-    told = dict(zip(FITS, axes, strict=True))
-    return Projections(x, centre, components, parts, told, codes, classes, features, y.several, repeated)
+    if narrow:
+        scaled = linear_axes(plain, scale[:d], cross[..., :d], means[..., :d], most)
+        raw = linear_axes(spread[d:, d:], scale[d:], cross[..., d:], means[..., d:], most, RAW)
+        found = [*([a.within(0, x.shape[1]) for a in f] for f in scaled), *([a.within(d, x.shape[1]) for a in f] for f in raw)]
+    else:
+        u = (_common(scale) / scale).astype(np.float32)  # what columns were rescaled by is undone
+        raw = linear_axes(spread * u * u[:, None], scale * u, cross * u, means * u, most, RAW)
+        found = [*linear_axes(spread, scale, cross, means, most), *raw]
+    told = dict(zip(FITS, zip(*found, strict=True), strict=True))  # by fit, then by shrinkage
+    return Projections(x, centre, components, parts, told, codes, classes, features, y.several)
+
+
+def _common(scale: np.ndarray) -> float:
+    """One scale for all columns that keeps their mean variance 1."""
+    return float(1 / np.sqrt(np.mean(scale**-2.0)))
 
 
 def _narrowed(x: np.ndarray, centre: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """Standardised rows that are fewer than columns, in a basis of their own span, float64 (n, r), r < n."""
+    """Scaled rows that are fewer than columns, in a basis of their own span, float64 (n, r), r < n."""
     z = (x - centre) * scale
     power, basis = np.linalg.eigh(z @ z.T)
     kept = power > 1e-10 * power[-1]
@@ -325,24 +411,29 @@ def _narrowed(x: np.ndarray, centre: np.ndarray, scale: np.ndarray) -> np.ndarra
     return np.ascontiguousarray(basis[:, kept] * np.sqrt(np.maximum(power[kept], 0)))
 
 
-def _folds(key: np.ndarray, y: Response, rng: np.random.Generator) -> tuple[list[np.ndarray], float]:
-    """Row numbers of FOLDS parts that are alike in classes, and the share of rows that equal another one.
+def _folds(
+    key: np.ndarray, equal: np.ndarray, y: Response, whole: Groups | None, rng: np.random.Generator
+) -> list[np.ndarray]:
+    """Row numbers of FOLDS parts that are alike in classes; groups, and rows that are equal, fall into one part.
 
-    ``key`` (2, n) names rows: chance is dealt out in its order, so that parts do not depend on the order in which rows
-    came, and rows of one key fall into one part, unless there are so few keys that each must fall into all. Nothing
-    else may depend on it: parts that resembled each other in x and y would share what chance made of the two.
+    ``key`` (2, n) names rows, whatever their sign: chance is dealt out in its order, so that parts do not depend on the
+    order in which rows came. Fewer distinct rows than groups can be are in all parts. Nothing else may depend on it:
+    parts that resembled each other in x and y would share what chance made of the two.
     """
-    n = len(key[0])
-    codes = y.codes if y.codes is not None else np.zeros(n, dtype=np.int64)
-    order = np.lexsort(np.stack([codes, key[1], key[0]]))
-    dealt = np.lexsort((rng.random(n), codes[order]))
-    part = np.empty(n, dtype=np.int64)
-    part[dealt] = np.arange(n) % FOLDS
-    new = np.append(True, (np.diff(key[:, order]) != 0).any(0))
-    together = part[np.maximum.accumulate(np.where(new, np.arange(n), 0))]
-    if np.bincount(together, minlength=FOLDS).min() > n // (2 * FOLDS) and new.mean() > 1 / 8:
-        part = together
-    return [order[part == p] for p in range(FOLDS)], 1 - float(new.mean())
+    codes = y.codes if y.codes is not None else np.zeros(len(y), dtype=np.int64)
+    order = np.lexsort(np.stack([equal, codes, *np.abs(key[::-1])]))
+    if whole is None:
+        dealt = np.lexsort((rng.random(len(order)), codes[order]))
+        part = np.empty(len(order), dtype=np.int64)
+        part[dealt] = np.arange(len(order)) % FOLDS
+        return [order[part == p] for p in range(FOLDS)]
+    own = whole[order]
+    rows, start = own.places
+    first = np.minimum.reduceat(codes[order][rows], start)  # the rarest class that the group holds
+    dealt = np.lexsort((rng.random(own.count), -own.size, first))
+    part = np.empty(own.count, dtype=np.int64)
+    part[dealt] = np.arange(own.count) % FOLDS
+    return [order[part[own.code] == p] for p in range(FOLDS)]
 
 
 def _whitened(numbers: np.ndarray) -> np.ndarray:
@@ -353,14 +444,26 @@ def _whitened(numbers: np.ndarray) -> np.ndarray:
     return u[:, s > 1e-8 * s[0]] * np.sqrt(len(numbers))
 
 
-def plug_in(x: np.ndarray, y: Response, *, grids: int = GRIDS, shuffles: int = 1000, seed: int = 0) -> Information:
+def plug_in(
+    x: np.ndarray,
+    y: Response,
+    *,
+    groups: np.ndarray | None = None,
+    grids: int = GRIDS,
+    shuffles: int = 1000,
+    seed: int = 0,
+) -> Information:
     """Mutual information of a discrete variable x (n,) and labels, in bits: each value is a bucket of its own.
 
     The plug-in estimate, less its mean under shuffled labels; numbers are cut into bins on shifted grids. Symmetric in
-    two discrete variables.
+    two discrete variables. Nothing of x is left out, so that the interval is one of the information.
     """
     codes = np.unique(x, return_inverse=True)[1].ravel()
     rng = np.random.default_rng(seed)
+    whole = grouped(groups, None, len(y))
+    if whole is not None and (few := _too_few(whole)):
+        return replace(_nothing(y, few), estimator="plug-in")
     labels = _whitened(y.numbers) if y.several else None  # type: ignore[arg-type]
     points = Points("values", "values", np.zeros((len(y), 0)), codes, None, labels)
-    return replace(_report(_measure([points], _Labels.of(y), rng, grids, shuffles), "values", y), estimator="plug-in")
+    found = _measure([points], _Labels.of(y, whole), rng, grids, shuffles)
+    return replace(_report(found, "values", y, whole, complete=True), estimator="plug-in")

@@ -14,10 +14,14 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import gammaln
 
+from probekit.information.grouping import Groups
 from probekit.information.hashing import _kernels as kernels
 from probekit.information.response import entropy
 
 __all__ = ["Measured", "expected_information", "measure"]
+
+DRAWS = 50
+"""Shuffles of whole groups that tell what noise gives, where none are asked for."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,7 +35,7 @@ class Measured:
     raw : float
         plug-in.
     null_mean : float
-        Its exact mean over shuffled labels.
+        Its mean over shuffled labels: exact, but for groups.
     entropy : float
         H of the label buckets.
     top : float
@@ -44,6 +48,9 @@ class Measured:
         (n,) log2 p(a, b) / (p(a) p(b)) of each row: their mean is ``raw``.
     buckets, labels : float
         How many are occupied.
+    effect : float, default 1.0
+        How many times larger ``null_mean`` is than it were of independent examples: about the design effect (Kish
+        1965).
     """
 
     raw: float
@@ -55,6 +62,12 @@ class Measured:
     terms: np.ndarray
     buckets: float
     labels: float
+    effect: float = 1.0
+
+    @property
+    def noise(self) -> float:
+        """About the standard deviation of ``null``: 2 n ln 2 times it is about chi-squared."""
+        return float(np.sqrt(max(self.null_mean, 0) * self.effect / (len(self.terms) * np.log(2))))
 
     @property
     def scale(self) -> float:
@@ -78,7 +91,13 @@ class Measured:
 
 
 def measure(
-    buckets: np.ndarray, types: np.ndarray, lookup: np.ndarray | None = None, *, shuffles: int = 0, seed: int = 0
+    buckets: np.ndarray,
+    types: np.ndarray,
+    lookup: np.ndarray | None = None,
+    *,
+    groups: Groups | None = None,
+    shuffles: int = 0,
+    seed: int = 0,
 ) -> Measured:
     """What is shared by ``buckets`` and the label buckets of ``types``, with ``shuffles`` shuffled label sets.
 
@@ -90,6 +109,9 @@ def measure(
         int32 (n,): classes; or, where ``lookup`` is given, what each row is.
     lookup : np.ndarray, optional
         int32 (grids, types), label bucket of each type in each grid; None where types are the buckets.
+    groups : Groups, optional
+        What shuffles move as wholes; the mean under shuffled labels is then theirs, of :data:`DRAWS` where none are
+        wanted. Labels of single examples have theirs in closed form.
     seed : int, default 0
         Of the shuffled label sets, which are the same for all grids.
     """
@@ -118,19 +140,27 @@ def measure(
         )
         beyond += max((counts > 0).sum() - size - kinds + 1, 0)
         usual += max(cells - size - kinds + 1, 0)
-    null = np.zeros(shuffles)
-    if shuffles:
-        states = np.random.default_rng(seed).integers(2**64, size=shuffles, dtype=np.uint64)
-        kernels.shuffled_sums(buckets, occupied, types, lookup, columns, states, xlog, null)
     bits = grids * np.log(2)
     terms /= bits
+    closed = expected / bits
+    null = np.zeros(shuffles if groups is None else shuffles or DRAWS)
+    states = np.random.default_rng(seed).integers(2**64, size=len(null), dtype=np.uint64)
+    if groups is not None:
+        whole = (*groups.places, groups.size, *groups.strata)
+        usual = kernels.grouped_sums(buckets, occupied, types, lookup, columns, whole, states, xlog, null)
+        null /= n * bits
+    elif shuffles:
+        kernels.shuffled_sums(buckets, occupied, types, lookup, columns, states, xlog, null)
+        null = ((null - margins) / n) / bits + np.log2(n)
+    mean = closed if groups is None else float(null.mean())
     return Measured(
         raw=float(terms.mean()),
-        null_mean=expected / bits,
+        null_mean=mean,
+        effect=mean / closed if closed > 0 else 1.0,
         entropy=heights / grids,
         top=tops / grids,
         spread=min(beyond / usual, 1.0) if usual > 1e-9 else 0.0,
-        null=((null - margins) / n) / bits + np.log2(n),
+        null=null[:shuffles],
         terms=terms,
         buckets=float(occupied.mean()),
         labels=held / grids,

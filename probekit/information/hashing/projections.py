@@ -5,6 +5,7 @@ The candidates differ in what they see:
 - linear: discriminant directions (Fisher 1936; Rao 1948), or canonical ones for numbers (Hotelling 1936), the
   covariance shrunk towards a sphere by several amounts. Little shrinkage sees signal of low variance, much shrinkage
   needs few rows.
+- raw: the same directions of columns that are centred and not rescaled, which see the columns of much variance first;
 - quadratic: a Gaussian for each class on the first principal components (Friedman 1989). It sees what no direction
   shows: |x|, an exclusive or.
 - principal: the first principal components themselves.
@@ -24,6 +25,7 @@ from scipy.sparse.linalg import eigsh
 from scipy.stats import rankdata
 
 __all__ = [
+    "RAW",
     "Points",
     "Projections",
     "Scaled",
@@ -36,6 +38,9 @@ __all__ = [
 ]
 
 SHRINKAGES = (0.03, 0.2, 0.6, 0.9, 0.99)
+RAW = (0.1, 0.9)
+"""Shrinkages of the covariance of columns as they are, not rescaled."""
+LINEAR = (*(f"linear {s:g}" for s in SHRINKAGES), *(f"raw linear {s:g}" for s in RAW))
 COMPONENTS = 16
 QUADRATIC = (4, 16)
 PRINCIPAL = (2, 4)
@@ -127,8 +132,11 @@ def _turned(z: np.ndarray, axes: np.ndarray | None, onto: np.ndarray | None) -> 
     return z @ (u @ v)
 
 
-def cut(points: Points, *, numbers: bool = False) -> Scaled:
+def cut(points: Points, examples: float, *, numbers: bool = False) -> Scaled:
     """Points as a view: buckets c n^(-1/(2 + q + q')) deviations wide, c = 3.5 for one coordinate, 2.5 for more.
+
+    n is the number of ``examples`` that do not depend on each other. Each coordinate is turned so that its cubes sum to
+    0 or more: of vectors and of their negatives the buckets are the same.
 
     q' counts the columns that labels are cut by, 0 for classes. A deviation is half of what the middle 68 % span, so
     that outliers do not widen buckets. A decision is counted as it is, beside thirds of its margin.
@@ -138,22 +146,23 @@ def cut(points: Points, *, numbers: bool = False) -> Scaled:
         thirds = [MARGINS * rankdata(margin) / n for margin in points.z.T]
         return Scaled(np.column_stack([points.code, *thirds]).astype(np.float64), np.array([False] + [True] * q))
     dimensions = q + (points.labels.shape[1] if points.labels is not None else int(numbers))
-    width = (3.5 if dimensions == 1 else 2.5) * n ** (-1 / (2 + dimensions)) / points.fineness
+    width = (3.5 if dimensions == 1 else 2.5) * examples ** (-1 / (2 + dimensions)) / points.fineness
     labels = None if points.labels is None else _deviations(points.labels) / width
     return Scaled(_deviations(points.z) / width, np.ones(q, dtype=bool), labels)
 
 
 def _deviations(z: np.ndarray) -> np.ndarray:
+    z = np.where((z**3).sum(0) < 0, -z, z)
     low, middle, high = np.quantile(z, (0.16, 0.5, 0.84), axis=0)
     scale = (high - low) / 2
     scale = np.where(scale > TINY * np.abs(z).max(0), scale, z.std(0))
     return np.clip((z - middle) / np.where(scale > 0, scale, 1), -FARTHEST, FARTHEST)
 
 
-def roots(covariance: np.ndarray) -> Iterator[np.ndarray]:
-    """The Cholesky factor, float32 (d, d), of a covariance matrix shrunk by each of SHRINKAGES: its lower half."""
+def roots(covariance: np.ndarray, shrinkages: Sequence[float]) -> Iterator[np.ndarray]:
+    """The Cholesky factor, float32 (d, d), of a covariance matrix shrunk by each of these: its lower half."""
     variance = np.trace(covariance) / max((np.diagonal(covariance) > 0).sum(), 1) or 1.0  # constant columns have none
-    for shrinkage in SHRINKAGES:
+    for shrinkage in shrinkages:
         shrunk = np.float32(1 - shrinkage) * covariance.T
         shrunk[np.diag_indices_from(shrunk)] += np.float32(shrinkage * variance)
         yield cho_factor(shrunk, lower=True, overwrite_a=True, check_finite=False)[0]
@@ -178,9 +187,20 @@ class Directions:
     means: np.ndarray
     offsets: np.ndarray
 
+    def within(self, first: int, d: int) -> Directions:
+        """The same of d columns, of which those from ``first`` on are looked at."""
+        weights = np.zeros((d, self.weights.shape[1]))
+        weights[first : first + len(self.weights)] = self.weights
+        return replace(self, weights=weights)
+
 
 def linear_axes(
-    covariance: np.ndarray, scale: np.ndarray, cross: np.ndarray, means: np.ndarray, most: int
+    covariance: np.ndarray,
+    scale: np.ndarray,
+    cross: np.ndarray,
+    means: np.ndarray,
+    most: int,
+    shrinkages: Sequence[float] = SHRINKAGES,
 ) -> Iterator[list[Directions]]:
     """For each shrinkage of the covariance (d, d) of scaled vectors, the axes of every fit, at most ``most``.
 
@@ -193,7 +213,7 @@ def linear_axes(
     means : np.ndarray
         (fits, f, d), of classes.
     """
-    for root in roots(covariance):
+    for root in roots(covariance, shrinkages):
         found = []
         for c, m in zip(cross, means, strict=True):
             white = solve_triangular(root, c.T, lower=True, check_finite=False)
@@ -280,8 +300,6 @@ class Projections:
         (n, m), whitened numbers; None for classes.
     several : bool, default False
         They were in several columns.
-    repeated : float, default 0.0
-        Share of rows that equal another one.
     """
 
     x: np.ndarray
@@ -293,12 +311,11 @@ class Projections:
     classes: int
     features: np.ndarray | None = None
     several: bool = False
-    repeated: float = 0.0
 
     def views(self, fit: Sequence[int], part: int, only: str | None = None) -> Iterator[Points]:
         """What every view shows of a part's rows, fitted to the labels of the parts ``fit``; or the view of a name."""
         rows = self.parts[part]
-        wanted = [at for at, s in enumerate(SHRINKAGES) if only is None or only.startswith(f"linear {s:g},")]
+        wanted = [at for at, name in enumerate(LINEAR) if only is None or only.startswith(f"{name},")]
         if wanted:
             yield from (v for v in self._linear(fit, rows, wanted) if only in (None, v.name))
         points = self.components[rows]
@@ -326,7 +343,7 @@ class Projections:
         found = [self.axes[tuple(fit)][at] for at in wanted]
         scores = project(self.x, self.centre, np.hstack([axes.weights for axes in found]), rows)
         for at, z, axes in zip(wanted, np.split(scores, len(wanted), 1), found, strict=True):
-            name, most = f"linear {SHRINKAGES[at]:g}", min(z.shape[1], DIMENSIONS)
+            name, most = LINEAR[at], min(z.shape[1], DIMENSIONS)
             for q in [most] if self.several else range(1, most + 1):
                 labels = self.features[rows] @ axes.labels[:, :q] if self.several else None  # type: ignore[index]
                 yield Points(f"{name}, {q} directions", f"{q} directions", z[:, :q], None, axes.labels[:, :q], labels)

@@ -1,0 +1,174 @@
+"""Examples that depend on each other: which are folded, shuffled and counted as one, and how labels are shuffled then.
+
+Copies of a vector, words of one sentence or pairs that share a text are not independent. A group of them is kept in one
+fold, and shuffled labels move from group to group as wholes, so that noise shows what groups alone give.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
+
+from probekit.errors import UsageError
+from probekit.information.hashing import _kernels as kernels
+
+__all__ = ["FEWEST", "Groups", "equal_keys", "grouped", "row_codes"]
+
+FEWEST = 20
+"""Groups; with fewer nothing is said, and as few distinct vectors are symbols, no copies."""
+STRATUM = 10  # groups of about one size, at least, that exchange labels
+RARE = 8  # rows a distinct one, from which on rows may be symbols
+LARGE = 0.1  # share of the rows that equal vectors may join, where other groups are given
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Which group each of n examples is of.
+
+    Attributes
+    ----------
+    code : np.ndarray
+        int64 (n,), 0 … count-1 in the order in which they first occur.
+    """
+
+    code: np.ndarray
+
+    @classmethod
+    def of(cls, codes: np.ndarray) -> Groups:
+        """Groups of any numbers (n,)."""
+        _, first, code = np.unique(codes, return_index=True, return_inverse=True)
+        rank = np.empty(len(first), dtype=np.int64)
+        rank[np.argsort(first)] = np.arange(len(first))
+        return cls(rank[code.ravel()])
+
+    def __len__(self) -> int:
+        return len(self.code)
+
+    def __getitem__(self, rows: np.ndarray) -> Groups:
+        return Groups.of(self.code[rows])
+
+    @cached_property
+    def size(self) -> np.ndarray:
+        """Examples of each group, int64 (count,)."""
+        return np.bincount(self.code)
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.size)
+
+    @property
+    def effective(self) -> float:
+        """How many groups of one size are worth as much: n² / Σ size² (Kish 1965, section 8.2)."""
+        return len(self.code) ** 2 / float((self.size.astype(np.float64) ** 2).sum())
+
+    @property
+    def trivial(self) -> bool:
+        """Whether each example is a group of its own."""
+        return self.count == len(self.code)
+
+    @cached_property
+    def places(self) -> tuple[np.ndarray, np.ndarray]:
+        """Rows by group (n,), and where each group begins (count,)."""
+        return np.argsort(self.code, kind="stable"), np.cumsum(self.size) - self.size
+
+    @cached_property
+    def strata(self) -> tuple[np.ndarray, np.ndarray]:
+        """Groups by size (count,), and where each stratum ends: sizes within a factor of two, ten groups at least."""
+        ranked = np.argsort(self.size, kind="stable")
+        level = np.log2(self.size[ranked]).astype(np.int64)
+        ends = [int(e) for e in np.flatnonzero(np.diff(level)) + 1] + [self.count]
+        kept: list[int] = []
+        for end in ends:
+            if end - (kept[-1] if kept else 0) >= STRATUM or not kept:
+                kept.append(end)
+            else:
+                kept[-1] = end
+        return ranked, np.array(kept, dtype=np.int64)
+
+    def orders(self, k: int, seed: int) -> np.ndarray:
+        """``k`` shuffles, int32 (k, n): from which row each takes its label.
+
+        Groups of about one size exchange their labels as wholes: in their order, from a random one on, and from the
+        first again after the last, as far as the group that takes them is long.
+        """
+        out = np.empty((k, len(self.code)), dtype=np.int32)
+        states = np.random.default_rng(seed).integers(2**64, size=k, dtype=np.uint64)
+        kernels.grouped_orders(*self.places, self.size, *self.strata, states, out)
+        return out
+
+    def variance(self, terms: np.ndarray) -> float:
+        """Of the mean of ``terms`` (n,), from sums over groups."""
+        sums = np.bincount(self.code, weights=terms - terms.mean())
+        return float((sums**2).sum() / len(terms) ** 2 * self.count / max(self.count - 1, 1))
+
+
+def grouped(given: np.ndarray | None, x: np.ndarray | None, rows: int, equal: np.ndarray | None = None) -> Groups | None:
+    """The groups of examples: those given, joined where vectors are equal; None where each example stands for itself.
+
+    Parameters
+    ----------
+    given : np.ndarray, optional
+        (n,), what each example is of: a sentence, a document, a shared text; any values.
+    x : np.ndarray, optional
+        (n, d). Equal rows are copies, unless they are symbols: a single column, fewer than 20 distinct rows, or fewer
+        than one in 8 that are made of few values in each column. Rows that would join more than a tenth of the
+        examples across the groups that are given join nothing. None where there are no vectors.
+    equal : np.ndarray, optional
+        (n,), equal where rows of x are; worked out for None.
+
+    Raises
+    ------
+    UsageError
+        Where there are not ``rows`` of them.
+    """
+    own = None
+    if given is not None:
+        values = np.asarray(given)
+        if values.shape != (rows,):
+            raise UsageError(f"groups {values.shape} do not go with {rows} labels; ({rows},) is wanted.")
+        own = Groups.of(values)
+    same = None if x is None or x.shape[1] < 2 else Groups.of(row_codes(x) if equal is None else equal)
+    if same is not None and (same.trivial or same.count < FEWEST or _symbols(x, same)):  # type: ignore[arg-type]
+        same = None
+    if own is not None and same is not None:
+        joined = Groups.of(_joined(own, same))
+        own = joined if joined.size.max() <= max(own.size.max(), LARGE * rows) else own
+    own = own or same
+    return None if own is None or own.trivial else own
+
+
+def _symbols(x: np.ndarray, same: Groups) -> bool:
+    """Whether rows are equal because few values are combined in them."""
+    if same.count > len(x) / RARE:
+        return False
+    columns = np.linspace(0, x.shape[1] - 1, min(x.shape[1], 8)).astype(np.int64)
+    return max(len(np.unique(np.asarray(x[:, c]))) for c in columns) < same.count / 2
+
+
+def _joined(one: Groups, other: Groups) -> np.ndarray:
+    """The component of each example, where two groups are joined that share an example of the other kind."""
+    total = one.count + other.count
+    edges = coo_matrix((np.ones(len(one)), (one.code, one.count + other.code)), shape=(total, total))
+    return np.asarray(connected_components(edges, directed=False)[1])[one.code]
+
+
+def row_codes(x: np.ndarray) -> np.ndarray:
+    """Numbers that are equal where rows of a matrix (n, d) are, int64 (n,)."""
+    weights = np.random.default_rng(0).standard_normal((2, x.shape[1]))
+    key = np.empty((2, len(x)))
+    kernels.row_keys(x, np.zeros(x.shape[1]), weights[0], weights[1], key)
+    return equal_keys(key)
+
+
+def equal_keys(key: np.ndarray) -> np.ndarray:
+    """Numbers that are equal where both keys (2, n) of rows are, int64 (n,)."""
+    order = np.lexsort(key)
+    new = np.append(False, (np.diff(key[:, order]) != 0).any(0))
+    out = np.empty(key.shape[1], dtype=np.int64)
+    out[order] = np.cumsum(new)
+    return out
