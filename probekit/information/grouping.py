@@ -107,7 +107,9 @@ class Groups:
         return float((sums**2).sum() / len(terms) ** 2 * self.count / max(self.count - 1, 1))
 
 
-def grouped(given: np.ndarray | None, x: np.ndarray | None, rows: int, equal: np.ndarray | None = None) -> Groups | None:
+def grouped(
+    given: np.ndarray | None, x: np.ndarray | None, rows: int, equal: np.ndarray | None = None
+) -> Groups | None:
     """The groups of examples: those given, joined where vectors are equal; None where each example stands for itself.
 
     Parameters

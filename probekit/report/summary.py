@@ -19,7 +19,7 @@ __all__ = ["summaries", "trained_rows"]
 BEST = "Best layer of each curve. It was chosen on the examples that it is reported on, which flatters it a little."
 CAPTIONS = {
     Section.PROBES: BEST,
-    Section.INFORMATION: "Where mutual information with the labels peaks, in bits, each a lower bound; share is of the labels' entropy.",
+    Section.INFORMATION: "Where mutual information with the labels peaks (lower bounds, bits); share is of H(Y).",
     Section.CODES: "The layer from which the labels are told most shortly.",
 }
 SHOWN = (

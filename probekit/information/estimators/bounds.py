@@ -47,8 +47,8 @@ def logistic_bound(
     """H(Y) less the cross-validated cross-entropy of logistic regression, in bits: what a linear probe can tell.
 
     H(Y) is that of the labels' shares, which is low rather than high, so that a bound remains one. Below 0 it is
-    reported as 0; ``raw`` keeps what it was. ``ci_low`` is from the spread of the
-    examples' own terms, and what is below the bound is below the information. A class of one example is never held out and adds nothing.
+    reported as 0; ``raw`` keeps what it was. ``ci_low`` is from the spread of the examples' own terms, and what is
+    below the bound is below the information. A class of one example is never held out and adds nothing.
 
     Parameters
     ----------
@@ -220,9 +220,7 @@ def ridge_bound(
     return _report("ridge", y, bits, terms, f"{folds} folds, R² {named}", units)
 
 
-def _classes(
-    y: Response, whole: Groups | None, folds: int, shuffles: int, seed: int
-) -> tuple[np.ndarray, np.ndarray]:
+def _classes(y: Response, whole: Groups | None, folds: int, shuffles: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Fold of each example, and label sets int64 (1 + shuffles, n), the first as given."""
     if y.codes is None:
         raise UsageError("this bound is for classes; these labels are numbers, for which there are ridge bounds.")

@@ -207,7 +207,9 @@ def _kraskov(
     psi = digamma(np.arange(1, n + 1))
     nats = np.zeros(len(draws))
     whole = _Others(y)
-    others = [whole if (np.bincount(own + 1, minlength=n + 1)[1:] == 1).all() else _Others(y[own[own >= 0]]) for own in draws]
+    others = [
+        whole if (np.bincount(own + 1, minlength=n + 1)[1:] == 1).all() else _Others(y[own[own >= 0]]) for own in draws
+    ]
     for first, nearest, distance in _lists(points, RARE):
         reach, inside = np.zeros((len(draws), len(nearest))), np.zeros((len(draws), len(nearest)), np.int64)
         _reaches(points, y, nearest, distance, first, draws, k, reach, inside)

@@ -353,7 +353,6 @@ def _seen(
     whole: Groups | None,
 ) -> Projections:
     n, narrow = len(x), 0
-    spread = None
     if n < x.shape[1]:
         bases = [_narrowed(x, centre, scale), _narrowed(x, centre, np.full_like(scale, _common(scale)))]
         narrow, x = bases[0].shape[1], np.hstack(bases)
@@ -388,7 +387,9 @@ def _seen(
     if narrow:
         scaled = linear_axes(plain, scale[:d], cross[..., :d], means[..., :d], most)
         raw = linear_axes(spread[d:, d:], scale[d:], cross[..., d:], means[..., d:], most, RAW)
-        found = [*([a.within(0, x.shape[1]) for a in f] for f in scaled), *([a.within(d, x.shape[1]) for a in f] for f in raw)]
+        found = [
+            [axes.within(first, x.shape[1]) for axes in fits] for first, own in ((0, scaled), (d, raw)) for fits in own
+        ]
     else:
         u = (_common(scale) / scale).astype(np.float32)  # what columns were rescaled by is undone
         raw = linear_axes(spread * u * u[:, None], scale * u, cross * u, means * u, most, RAW)
