@@ -101,7 +101,7 @@ def layer_information(
         the mean of reported values under shuffled labels, and their 2.5 and 97.5 % quantiles; with a ``draw`` it is one
         shuffled label set, where these are whole estimates. ``p`` is before correction. Own columns: unit ("bits"),
         raw, null_mean, null_sd, p_adjusted (over the layers of the curve; Holm 1979), share (of the entropy of
-        classes), entropy, buckets, bins, groups (0 where each example stands for itself), undetermined, warning, view,
+        classes), entropy, buckets, bins, n_groups (where examples stand in groups), undetermined, warning, view,
         shuffles (what noise and p rest on) and left_out (unlabelled rows); see :class:`Information`.
 
     Raises
@@ -200,7 +200,9 @@ class _Found:
 
 def _columns(one: Information) -> dict[str, Any]:
     same = ("value", "ci_low", "ci_high", "n", "raw", "null_mean", "null_sd", "share", "entropy", "buckets", "bins")
-    columns = {name: getattr(one, name) for name in (*same, "shown_high", "groups", "undetermined", "warning", "view")}
+    columns = {name: getattr(one, name) for name in (*same, "shown_high", "undetermined", "warning", "view")}
+    if one.groups:
+        columns["n_groups"] = one.groups
     if one.bins or np.isinf(one.entropy):  # numbers: how much there is to know depends on n
         columns["share"] = np.nan
     if one.undetermined and np.isnan(one.ci_low):

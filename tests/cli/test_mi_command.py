@@ -115,7 +115,7 @@ def test_words_of_a_sentence_are_shuffled_as_a_whole(caches, capsys):
     rows = mi(caches["words"], layers=[0], shuffles=19)
     assert rows.rows["n"].iloc[0] == 240 * 5
     assert values(rows, column="share")["0"] > 0.8
-    assert values(rows, column="groups").eq(240).all()
+    assert values(rows, column="n_groups").eq(240).all()
     assert main(["mi", str(caches["words"]), "--layers", "0", "--shuffles", "19"]) == 0
     shown = capsys.readouterr().out
     assert " *  " in shown

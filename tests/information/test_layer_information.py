@@ -210,7 +210,7 @@ def test_groups_are_shuffled_as_wholes(estimator):
     assert told["left_out"].eq(10).all()
     assert told.loc[told["target"] == "gold", "p"].item() > 0.05
     if estimator != "edge-4.3.1":
-        assert of(told, column="groups")["0"] == 40
+        assert of(told, column="n_groups")["0"] == 40
         assert not of(told)["0"] > 0.2  # of nearest neighbours it is undetermined
         assert of(information({"0": x}, y, estimator=estimator, shuffles=99))["0"] > 0.5  # the control: no groups
 
