@@ -7,6 +7,7 @@ from builders import word_caches
 
 import probekit.information.curves as module
 from probekit.activations import ActivationCache
+from probekit.activations.grouping import groups_of
 from probekit.analyses.information import mi
 from probekit.cli import main
 from probekit.errors import UsageError
@@ -51,8 +52,9 @@ def test_from_caches_to_rows_a_table_and_a_figure(caches, tmp_path, capsys):
     assert values(one)["0"] > 0.5  # the mean of the embeddings holds the word
     assert values(one, "shuffled", "ci_high")["0"] < 0.2
     with ActivationCache(caches["plain"]) as cache:
-        known = cache.labels >= 0
-        alone = mutual_information(cache.layer(2)[known], cache.labels[known], shuffles=99, seed=4)
+        known, own = cache.labels >= 0, groups_of(cache).of
+        own = None if own is None else own[known]
+        alone = mutual_information(cache.layer(2)[known], cache.labels[known], groups=own, shuffles=99, seed=4)
     assert values(one)["2"] == pytest.approx(alone.value)
     card = read_card(out)
     assert [read["path"] for read in card["reads"]] == [str(caches["plain"]), str(caches["random"])]
@@ -106,17 +108,17 @@ def test_pairs_are_seen_with_their_difference_and_product(caches):
     with ActivationCache(caches["pairs"]) as cache:
         u, v = np.split(cache.layer(1), 2, axis=1)
         both = np.hstack([u, v, np.abs(u - v), u * v])
-        alone = mutual_information(both, cache.labels, shuffles=49)
+        alone = mutual_information(both, cache.labels, groups=groups_of(cache).of, shuffles=49)
     assert values(rows, column="raw")["1"] == pytest.approx(alone.raw)
     assert values(rows, column="p")["1"] == alone.p
 
 
 def test_words_of_a_sentence_are_shuffled_as_a_whole(caches, capsys):
-    rows = mi(caches["words"], layers=[0], shuffles=19)
+    rows = mi(caches["words"], layers=[0], shuffles=19, groups="none")
     assert rows.rows["n"].iloc[0] == 240 * 5
     assert values(rows, column="share")["0"] > 0.8
     assert values(rows, column="n_groups").eq(240).all()
-    assert main(["mi", str(caches["words"]), "--layers", "0", "--shuffles", "19"]) == 0
+    assert main(["mi", str(caches["words"]), "--layers", "0", "--shuffles", "19", "--groups", "none"]) == 0
     shown = capsys.readouterr().out
     assert " *  " in shown
     assert "1,200 examples in 240 groups: these are folded, shuffled and counted as wholes" in shown
