@@ -19,7 +19,8 @@ sentence on standard error and exit status 2; what is no ProbekitError, nor an O
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "UsageError",
     "did_you_mean",
     "first_line",
+    "reading",
 ]
 
 
@@ -96,6 +98,28 @@ def first_line(error: BaseException) -> str:
     """The first line of what an error says, or its kind where it says nothing."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
+
+
+@contextmanager
+def reading(file: str | Path, what: str) -> Iterator[None]:
+    """Tell whatever a damaged file makes of the code that reads it as a DataError; our own errors stay as they are.
+
+    For the reading alone: an analysis within would have its own faults told as the file's.
+
+    Parameters
+    ----------
+    file
+        The file.
+    what
+        As what it is read: ``"Parquet"``.
+    """
+    try:
+        yield
+    except (ProbekitError, MemoryError):
+        raise
+    except Exception as error:
+        told = f"{type(error).__name__} {error}" if isinstance(error, LookupError | TypeError) else first_line(error)
+        raise DataError(f"cannot be read as {what} ({told:.300}). Is the file whole?", file=file) from error
 
 
 def did_you_mean(name: str, known: Iterable[str], *, most: int = 1, show: Callable[[str], str] = str) -> str:

@@ -14,7 +14,21 @@ import probekit
 ROOT = Path(probekit.__file__).parent
 RANK = {
     **dict.fromkeys(
-        ("display", "errors", "files", "hdf5", "metrics", "public", "recipe", "rows", "runtime", "sites", "toml"), 0
+        (
+            "display",
+            "errors",
+            "files",
+            "hdf5",
+            "metrics",
+            "parquet",
+            "public",
+            "recipe",
+            "rows",
+            "runtime",
+            "sites",
+            "toml",
+        ),
+        0,
     ),
     **dict.fromkeys(("tasks", "models", "statistics"), 1),
     "activations": 2,

@@ -181,7 +181,7 @@ def test_wrong_files(rows, tmp_path):
     (tmp_path / "rows.json").write_text(json.dumps({}))
     for name, message in {
         "cache.h5": "activation cache, not rows. Make rows of it with probekit probe",
-        "torn.parquet": "cannot be read as parquet",
+        "torn.parquet": "cannot be read as Parquet",
         "other.csv": "other.csv: rows lack the columns task",
         "text.csv": "text.csv: row 1, column 'value': 'x' is not a number",
         "absent.csv": "no such file",

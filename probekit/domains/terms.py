@@ -21,6 +21,7 @@ from probekit.domains.corpora import Corpus, read_files, read_texts
 from probekit.domains.counting import Counts, block_of, count
 from probekit.errors import DataError, UsageError
 from probekit.files import parse_json, whole
+from probekit.parquet import open_parquet
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -275,22 +276,24 @@ def save_counts(path: str | Path, counts: Sequence[Counts]) -> Path:
 
 def load_counts(path: str | Path) -> list[Counts]:
     """What :func:`save_counts` wrote; raises DataError for any other file."""
-    from pyarrow import ArrowException, parquet
-    from scipy.sparse import csr_array
+
+    from pyarrow import parquet
 
     path = Path(path)
-    try:
-        said = parse_json((parquet.read_schema(path).metadata or {}).get(b"probekit", b"{}"))
+    with open_parquet(path) as file:
+        said = parse_json((file.schema_arrow.metadata or {}).get(b"probekit", b"{}"))
         if said.get("format") != FORMAT:
             raise DataError(
                 f"holds no counts of terms ({FORMAT}). Make them with probekit domains --counts.", file=path
             )
         with parquet.ParquetFile(path, read_dictionary=["domain", "term"]) as file:
-            tables = [file.read_row_group(i) for i in range(file.num_row_groups)]
-    except (OSError, ArrowException, ValueError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"cannot be read as Parquet ({error}).", file=path) from error
+            return _loaded(said, [file.read_row_group(i) for i in range(file.num_row_groups)])
+
+
+def _loaded(said: Mapping[str, Any], tables: Sequence[Any]) -> list[Counts]:
+    """The counts that the row groups of a file hold, one a domain."""
+    from scipy.sparse import csr_array
+
     loaded = []
     for about, table in zip(said["domains"], tables, strict=True):
         term = table["term"].combine_chunks()

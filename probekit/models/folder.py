@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from probekit.errors import ModelError
 from probekit.files import digest, read_json
 
 __all__ = [
+    "check_config",
     "config_digest",
     "model_type",
     "save_tensors",
@@ -36,6 +38,36 @@ def model_type(folder: Path) -> str:
         return str(read_json(folder / "config.json").get("model_type", ""))
     except (OSError, ValueError, AttributeError) as error:
         raise ModelError(f"{folder} cannot be loaded as a model: config.json cannot be read ({error}).") from error
+
+
+def check_config(folder: Path) -> None:
+    """Refuse a config.json whose numbers no model has, before anything is made as large as they say.
+
+    Raises
+    ------
+    ModelError
+        It is no JSON object, or declares more layers, labels or rows than are ever read.
+    """
+    path = folder / "config.json"
+    try:
+        told = read_json(path)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{folder} cannot be loaded as a model: config.json cannot be read ({error}).") from error
+    if not isinstance(told, dict):
+        raise ModelError(f"{path} holds a {type(told).__name__}; wanted the configuration of a model.")
+    parts: list[Any] = [told]
+    while parts:
+        part = parts.pop()
+        values = part.values() if isinstance(part, dict) else part
+        parts += [value for value in values if isinstance(value, dict | list)]
+        for key, value in part.items() if isinstance(part, dict) else ():
+            most = LAYERS if _COUNTS.search(key) else LABELS if key == "num_labels" else (1 << 31) - 1
+            if isinstance(value, int) and abs(value) > most:
+                raise ModelError(f"{path}: {key} is {value}; {most:,} is the most that is read.")
+
+
+LAYERS, LABELS = 10_000, 1_000_000
+_COUNTS = re.compile(r"layers?$|n_layer|num_blocks|_groups$|n_highway|depth|num_experts")
 
 
 def save_tensors(tensors: Mapping[str, Any], path: Path, **about: str) -> None:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from probekit.errors import DataError, UsageError
+from probekit.errors import DataError, UsageError, reading
 from probekit.files import check_ours, digest_of_content, whole
+from probekit.parquet import open_parquet
 from probekit.rows.card import card_path, check_card
 from probekit.rows.schema import NEEDED, TEXT, make_rows
 from probekit.rows.upgrade import is_old, upgrade
@@ -106,17 +107,17 @@ def _read(path: Path) -> pd.DataFrame:
         raise DataError("there is no such file of rows.", file=path)
     try:
         if path.suffix == ".parquet":
-            return _upgraded(pd.read_parquet(path))
+            with open_parquet(path):
+                return _upgraded(pd.read_parquet(path))
         text = dict.fromkeys(
             (*TEXT, "layer_name"), "str"
         )  # and nothing but blank is missing: a task may be called "NA"
-        return _upgraded(
-            pd.read_csv(path, dtype=text, keep_default_na=False, na_values=[""], float_precision="round_trip")
-        )
+        with reading(path, "csv"):
+            return _upgraded(
+                pd.read_csv(path, dtype=text, keep_default_na=False, na_values=[""], float_precision="round_trip")
+            )
     except DataError as error:
-        raise DataError(str(error), file=path) from None
-    except (OSError, ValueError) as error:  # pyarrow's and pandas' parsing errors are ValueErrors
-        raise DataError(f"cannot be read as {path.suffix[1:]} ({error}).", file=path) from error
+        raise error if error.file else DataError(str(error), file=path) from None
 
 
 def _upgraded(rows: pd.DataFrame) -> pd.DataFrame:

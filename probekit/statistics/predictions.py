@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ import numpy as np
 
 from probekit.errors import DataError, UsageError
 from probekit.files import check_ours, parse_json, whole
+from probekit.parquet import open_parquet
 from probekit.rows import make_fits
 from probekit.rows.upgrade import upgrade_fits
 from probekit.statistics.duplicates import merged
@@ -180,15 +181,13 @@ class Predictions:
     @classmethod
     def read(cls, path: str | Path) -> Predictions:
         """What :meth:`write` wrote. Raises DataError naming the file that is absent, torn or something else."""
-        import pandas as pd
-        import pyarrow as pa
         import pyarrow.parquet as parquet
 
         path = Path(path)
         if not path.is_file():
             raise DataError("there is no such file of evaluated examples.", file=path)
-        try:
-            schema = parquet.read_schema(path)
+        with open_parquet(path) as file:
+            schema = file.schema_arrow
             about = parse_json((schema.metadata or {}).get(KEY, b"{}"))
             if about.get("format") not in (FORMAT, BEFORE):
                 raise DataError(
@@ -199,10 +198,13 @@ class Predictions:
             shares = [name for name in schema.names if name.startswith(SHARE)]
             names = [*(name for name in VALUES if name in schema.names), *shares]
             columns = {name: parquet.read_table(path, columns=[name], read_dictionary=["id"])[name] for name in names}
-        except (OSError, ValueError, pa.ArrowException) as error:
-            if isinstance(error, DataError):
-                raise
-            raise DataError(f"cannot be read as Parquet ({error}).", file=path) from error
+            return cls._of(about, columns, path)
+
+    @classmethod
+    def _of(cls, about: Mapping[str, Any], columns: Mapping[str, Any], path: Path) -> Predictions:
+        """What the columns of a file and its own words about them come to."""
+        import pandas as pd
+
         shape = (len(about["fits"]), int(about["n"]))
         if short := [name for name, column in columns.items() if len(column) != shape[0] * shape[1]]:
             raise DataError(f"{', '.join(short)} do not hold {shape[0]} fits of {shape[1]} examples.", file=path)

@@ -7,6 +7,7 @@ line i of the dictionary. Sizes are told from the arrays, so that the pickled op
 from __future__ import annotations
 
 import json
+import math
 import zipfile
 from array import array
 from collections.abc import Mapping, Sequence
@@ -248,6 +249,9 @@ def _read_gru(path: Path, prefix: str) -> dict[str, np.ndarray]:
             names = [f"{prefix}_{x}" for x in ("W", "Wx", "U", "Ux", "b", "bx")]
             if missing := [name for name in names if name not in file]:
                 raise ModelError(f"{path} lacks {', '.join(missing)}; wanted what is published as {path.name}.")
+            with zipfile.ZipFile(path) as archive:
+                for name in names:
+                    _check_member(archive, f"{name}.npy")
             w, wx, u, ux, b, bx = arrays = [file[name] for name in names]
     except (OSError, ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
         raise _unread(path, error) from error
@@ -261,6 +265,22 @@ def _read_gru(path: Path, prefix: str) -> dict[str, np.ndarray]:
         "recurrent.weight": np.concatenate([u, ux], 1).T,
     }
     return {name: np.ascontiguousarray(x, np.float32) for name, x in parts.items()}
+
+
+def _check_member(archive: zipfile.ZipFile, name: str) -> None:
+    """Raise ValueError where an array declares more bytes than its part of the archive holds, or can hold."""
+    info = archive.getinfo(name)
+    with archive.open(info) as stream:
+        version = np.lib.format.read_magic(stream)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(stream)
+    declared = math.prod(shape) * dtype.itemsize
+    if declared > info.file_size or info.file_size > max(SMALL, DENSEST * info.compress_size):
+        raise ValueError(f"{name} declares {declared} bytes, and {info.compress_size} are stored")
+
+
+SMALL, DENSEST = 1 << 26, 100
+"""Bytes that an array may have however it is packed, and times that more of them may be packed: weights hardly are."""
 
 
 def _read_table(path: Path, shape: tuple[int, int]) -> np.ndarray:

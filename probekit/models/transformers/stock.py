@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -13,8 +14,9 @@ from torch import nn
 from transformers import AutoConfig, AutoModel
 
 from probekit.errors import ModelError, first_line
+from probekit.files import in_words
 from probekit.models.find import resolve_model
-from probekit.models.folder import model_type, weight_files
+from probekit.models.folder import check_config, model_type, weight_files
 from probekit.models.identity import identify
 from probekit.runtime import Dtype, resolve_device
 
@@ -70,17 +72,21 @@ def load_model(
         Where the folder is damaged, needs its own code, or lacks weights that a hidden state depends on.
     """
     options: dict[str, Any] = {} if attention is None else {"attn_implementation": attention}
+    check_config(folder)
     files = weight_files(folder) if random_weights is None else []
     if (kind := model_type(folder)) in OWN:
         import_module(OWN[kind])
     try:
         with quiet_transformers(), torch.random.fork_rng(devices=[]):
             config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+            _check_size(folder, config, files)
             if random_weights is None:
                 model, missing = _read(folder, config, dtype, options)
             else:
                 torch.default_generator.manual_seed(random_weights)  # and not the generators of other devices
                 model, missing = AutoModel.from_config(config, dtype=torch.float32, **options), set()
+    except ModelError:
+        raise
     except (
         Exception
     ) as error:  # transformers raises OSError, ValueError, KeyError, RuntimeError, ImportError, its own …
@@ -97,6 +103,30 @@ def load_model(
         )
     model.config.use_cache = False
     return model.to(device=device, dtype=getattr(torch, dtype)).eval().requires_grad_(requires_grad=False)
+
+
+def _check_size(folder: Path, config: Any, files: Sequence[Path]) -> None:
+    """Raise ModelError where the model is larger than its weights, or, without weights, than this machine's memory.
+
+    A part of an architecture may have no weights in a file that was saved of another part, such as T5's decoder.
+    """
+    with torch.device("meta"):
+        wanted = sum(parameter.numel() for parameter in AutoModel.from_config(config).parameters())
+    stored = sum(file.stat().st_size for file in files)
+    if files and wanted > 4 * stored + SMALL:
+        raise ModelError(
+            f"{folder / 'config.json'} describes a model of {wanted:,} numbers, and {stored:,} bytes of weights are "
+            "there. Do the weights belong to this config?"
+        )
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if not files and 4 * wanted > memory:
+        raise ModelError(
+            f"{folder / 'config.json'} describes a model of {wanted:,} numbers, which need {in_words(4 * wanted)}; "
+            f"this machine has {in_words(memory)}."
+        )
+
+
+SMALL = 1 << 26
 
 
 def find_blocks(model: Any) -> list[nn.Module]:

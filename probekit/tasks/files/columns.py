@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from probekit.errors import DataError
+from probekit.parquet import open_parquet
 from probekit.tasks.datasets.sources import from_hub, hub_columns
 from probekit.tasks.files.description import SUFFIXES, Column, Format, TaskFile
 from probekit.tasks.files.readers import CONLLU_COLUMNS, read_conll, read_conllu, read_csv, read_json_lines, read_tsv
@@ -108,18 +109,15 @@ def _json_lines(path: Path, roles: Mapping[str, str]) -> Rows:
 
 
 def _parquet(path: Path, roles: Mapping[str, str]) -> Rows:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        names = pq.read_schema(path).names
+    if not path.is_file():
+        raise DataError("is not there.", file=path)
+    with open_parquet(path) as file:
+        names = file.schema_arrow.names
         missing = [name for role, name in roles.items() if name not in names and role != "label"]
         if missing:
             raise DataError(f"there is no column {missing[0]!r}; it has {', '.join(map(repr, names))}.", file=path)
-        table = pq.read_table(path, columns=[name for name in roles.values() if name in names])
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"cannot be read as Parquet: {error}.", file=path) from error
-    columns = {role: table[name].to_pylist() for role, name in roles.items() if name in names}
+        table = file.read(columns=[name for name in roles.values() if name in names])
+        columns = {role: table[name].to_pylist() for role, name in roles.items() if name in names}
     return Rows(path, range(1, table.num_rows + 1), columns, names=roles)
 
 
