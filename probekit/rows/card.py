@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from probekit.errors import DataError
+from probekit.errors import DataError, reading
 from probekit.files import check_ours, digest_of_content, read_json
 
 if TYPE_CHECKING:
@@ -129,7 +129,9 @@ def read_card(path: str | Path) -> dict[str, Any]:
     path, beside = Path(path), find_card(path) or card_path(path)
     if not beside.is_file():
         raise DataError(f"there is no evidence card beside {path.name}.", file=beside)
-    card: dict[str, Any] = read_json(beside)
+    with reading(beside, "an evidence card"):
+        card: dict[str, Any] = dict(read_json(beside))
+        card["rows"] = dict(card.get("rows") or {})
     if card.get("rows", {}).get("xxh3_128") != digest_of_content(path):
         raise DataError(f"the card describes other rows than {path.name} holds. Make the rows again.", file=beside)
     return card

@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from probekit.errors import DataError, UsageError
+from probekit.errors import DataError, UsageError, reading
 from probekit.metrics import metric as metric_called
 from probekit.recipe import FUNCTIONS, Read, Recipe
 from probekit.rows.card import make_card, read_card
@@ -248,6 +248,14 @@ def read(path: str | Path) -> Result:
         card = read_card(path)
     except DataError:
         card = {}
+    with reading(path, "rows with an evidence card"):
+        recipe, reads, seconds = _of_card(card)
+    said = tuple(_called(PREDICTIONS).read(p) for p in found)
+    return Result(rows, said, recipe, reads, seconds, card, path)
+
+
+def _of_card(card: Mapping[str, Any]) -> tuple[Recipe | None, tuple[Read, ...], dict[str, float]]:
+    """The recipe, what was read and how long it took, as far as a card tells."""
     recipe = None
     if told := card.get("recipe"):
         try:
@@ -258,8 +266,7 @@ def read(path: str | Path) -> Result:
         Read(r["path"], r["kind"], r["digest"], {k: v for k, v in r.items() if k not in ("path", "kind", "digest")})
         for r in card.get("reads", ())
     )
-    said = tuple(_called(PREDICTIONS).read(p) for p in found)
-    return Result(rows, said, recipe, reads, dict(card.get("seconds", {})), card, path)
+    return recipe, reads, dict(card.get("seconds", {}))
 
 
 def _stem(rows: Path) -> str:

@@ -1,0 +1,299 @@
+"""Every reader of files, given damaged ones: it reads them or tells in a sentence what is wrong, soon and in little room."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from damage import MUTATIONS, damaged, try_reading
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+import probekit
+from probekit.errors import ProbekitError
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A reader: what makes a folder of valid files, which of them are damaged, what reads the folder; cases a second."""
+
+    make: Callable[[Path], object]
+    files: tuple[str, ...]
+    read: Callable[[Path], object]
+    fast: int
+
+
+def rows_table() -> pd.DataFrame:
+    from probekit.rows import make_rows
+
+    rows = [
+        {"analysis": "probe", "task": "toy", "split": "dev", "model": "m", "layer": layer, "metric": "accuracy",
+         "value": 0.5 + layer / 10, "ci_low": 0.4, "ci_high": 0.9, "n": 40, "seed": 0, "estimator": "logistic",
+         "representation": "mean", "target": "gold"}
+        for layer in range(3)
+    ]  # fmt: skip
+    return make_rows(pd.DataFrame(rows))
+
+
+def make_rows_files(folder: Path) -> None:
+    from probekit.rows import write_rows
+
+    for name in ("r.parquet", "r.csv"):
+        write_rows(rows_table(), folder / name, {"format": "probekit-card/2", "reads": [], "seconds": {}})
+
+
+def make_predictions(folder: Path) -> None:
+    from probekit.statistics.predictions import Predictions
+
+    gold = np.arange(12) % 2
+    fits = pd.DataFrame(
+        {"task": ["toy"] * 2, "split": "dev", "target": ["gold", "shuffled"], "model": "m", "metric": "f"}
+    )
+    Predictions(
+        fits,
+        np.array([f"e{i}" for i in range(12)]),
+        gold,
+        np.stack([gold, 1 - gold]),
+        ("accuracy",),
+        None,
+        None,
+        ("a", "b"),
+    ).write(folder / "p.examples.parquet")
+
+
+def read_predictions(folder: Path) -> None:
+    from probekit.statistics.predictions import Predictions
+
+    Predictions.read(folder / "p.examples.parquet")
+
+
+def make_cache(folder: Path) -> None:
+    from activations.toys import toy_tags
+
+    model = MODEL["bert"]
+    probekit.cache_activations(model, toy_tags(8), "train", out=folder / "c.h5", tokens=True, device="cpu")
+
+
+def read_cache(folder: Path) -> None:
+    with probekit.ActivationCache(folder / "c.h5") as cache:
+        for layer in cache.layers:
+            np.asarray(cache.layer(layer)).sum()
+            len(cache.tokens(layer))
+        _ = cache.labels, cache.ids, cache.domains, cache.truncated, cache.recipe, cache.origin, repr(cache)
+        cache.words(0)
+    probekit.inspect(folder / "c.h5")
+    probekit.verify(folder / "c.h5")
+
+
+def make_task(folder: Path) -> None:
+    (folder / "t.toml").write_text(
+        'name = "mine"\ntype = "classification"\ntext = "a"\npair = "b"\nlabel = "gold"\nid = "key"\nmetrics = ["matthews"]\n'
+        'labels = ["yes", "no"]\n[splits]\ntrain = "t.csv"\ndev = "t.jsonl"\n'
+    )
+    (folder / "t.csv").write_text('key,a,b,gold\nk1,"x, ""y""",z,no\nk2,a,b,yes\n')
+    lines = ['{"key": "k%d", "a": "x", "b": "y", "gold": "no"}\n' % i for i in range(3)]
+    (folder / "t.jsonl").write_text("".join(lines))
+
+
+def make_words(folder: Path) -> None:
+    (folder / "w.toml").write_text('type = "sequence-labelling"\n[splits]\ntrain = "w.conll"\ndev = "w.conllu"\n')
+    (folder / "w.conll").write_text("-DOCSTART- O\n\nAnn B-PER\nsings O\n\nBob B-PER\n")
+    (folder / "w.conllu").write_text(
+        "# sent_id = s\n1\tAnn\t_\tB-PER\t_\t_\t0\troot\t_\t_\n2\tis\t_\tO\t_\t_\t1\tx\t_\t_\n\n"
+    )
+    pd.DataFrame({"words": [["a", "b"], ["c"]], "tags": [["O", "B-PER"], ["O"]]}).to_parquet(folder / "w.parquet")
+
+
+def read_words(folder: Path) -> None:
+    probekit.load_task(str(folder / "w.toml"))
+
+
+def make_parquet_task(folder: Path) -> None:
+    (folder / "q.toml").write_text('text = "a"\nlabel = "gold"\n[splits]\ntrain = "q.parquet"\n')
+    pd.DataFrame({"a": [f"text {i}" for i in range(9)], "gold": [0, 1, 2] * 3}).to_parquet(folder / "q.parquet")
+
+
+def make_study(folder: Path) -> None:
+    from importlib.resources import files
+
+    shipped = files("probekit.studies") / "shipped"
+    (folder / "s.toml").write_text((shipped / "table2-small.toml").read_text("utf-8"))
+
+
+def read_study(folder: Path) -> None:
+    from probekit.studies.file import read_study as read
+
+    read(folder / "s.toml")
+
+
+def make_space(folder: Path) -> None:
+    from probekit.adaptation.search.space import shipped_spaces
+
+    (folder / "s.toml").write_text('task = "cola"\nmodel = "m"\n' + shipped_spaces()["paper/fine-tune"])
+
+
+def read_space(folder: Path) -> None:
+    from probekit.adaptation.search.space import read_space as read
+
+    read(folder / "s.toml")
+
+
+def read_model(folder: Path) -> None:
+    from probekit.models import load_encoder
+
+    encoder = load_encoder(folder, device="cpu")
+    batch = encoder.tokenize(["the cat sat on the mat.", ""])
+    assert batch.length.sum() > 0
+
+
+def make_elmo(folder: Path) -> None:
+    from tiny_elmo import tiny_elmo
+
+    tiny_elmo(folder)
+
+
+def read_elmo(folder: Path) -> None:
+    from probekit.models.elmo.files import convert_elmo
+
+    convert_elmo(folder / "options.json", folder / "weights.hdf5", folder / "out")
+
+
+def make_thoughts(folder: Path) -> None:
+    from models.thoughts import publish
+
+    publish(folder)
+    (folder / "vectors.txt").write_text("4 3\nthe 0.1 0.2 0.3\ncat 1 2 3\nfox 0 1 0\nowl 3e38 1 1\n")
+
+
+def read_thoughts(folder: Path) -> None:
+    from probekit.models.skip_thoughts.files import convert_skip_thoughts
+
+    convert_skip_thoughts(folder, folder / "out", vectors=folder / "vectors.txt")
+
+
+def make_run(folder: Path) -> None:
+    shutil.copytree(MODEL["run"], folder, dirs_exist_ok=True)
+
+
+def read_run(folder: Path) -> None:
+    from probekit.adaptation.runs.evaluation import load_learner
+    from probekit.models.identity import trained_by
+
+    trained_by(folder)
+    load_learner(folder)
+
+
+def make_corpora(folder: Path) -> None:
+    import gzip
+
+    (folder / "a.txt").write_text("one two three\nfour five\n\nsix\n" * 9)
+    (folder / "b.jsonl").write_text('{"text": "one two"}\n{"text": "three", "id": 1}\n' * 5)
+    (folder / "c.txt.gz").write_bytes(gzip.compress(b"one two three\n" * 50))
+
+
+def read_corpora(folder: Path) -> None:
+    from probekit.domains.corpora import read_files
+
+    for chunk in read_files(folder).chunks:
+        len(chunk.data)
+
+
+def make_counts(folder: Path) -> None:
+    for name in ("x", "y"):
+        (folder / f"{name}.txt").write_text(f"one two three {name}\n" * 30)
+    probekit.domains(f"x={folder}/x.txt", f"y={folder}/y.txt", counts=folder / "c.parquet", document="line")
+
+
+def read_counts(folder: Path) -> None:
+    from probekit.domains.terms import load_counts
+
+    load_counts(folder / "c.parquet")
+
+
+MODEL: dict[str, Path] = {}
+BERT = ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors")
+SUBJECTS = {
+    "rows parquet": Subject(make_rows_files, ("r.parquet",), lambda f: probekit.read_rows(f / "r.parquet"), 40),
+    "rows csv": Subject(make_rows_files, ("r.csv",), lambda f: probekit.read_rows(f / "r.csv"), 60),
+    "cards": Subject(make_rows_files, ("r.parquet.json",), lambda f: probekit.read(f / "r.parquet"), 40),
+    "predictions": Subject(make_predictions, ("p.examples.parquet",), read_predictions, 60),
+    "caches": Subject(make_cache, ("c.h5",), read_cache, 20),
+    "tasks": Subject(make_task, ("t.toml", "t.csv", "t.jsonl"), lambda f: probekit.load_task(str(f / "t.toml")), 150),
+    "tasks of words": Subject(make_words, ("w.toml", "w.conll", "w.conllu"), read_words, 150),
+    "tasks in parquet": Subject(make_parquet_task, ("q.parquet",), lambda f: probekit.load_task(str(f / "q.toml")), 80),
+    "studies": Subject(make_study, ("s.toml",), read_study, 60),
+    "spaces": Subject(make_space, ("s.toml",), read_space, 100),
+    "models": Subject(lambda f: shutil.copytree(MODEL["bert"], f, dirs_exist_ok=True), BERT, read_model, 12),
+    "elmo": Subject(make_elmo, ("options.json", "weights.hdf5"), read_elmo, 40),
+    "skip-thoughts": Subject(
+        make_thoughts, ("uni_skip.npz", "bi_skip.npz", "utable.npy", "dictionary.txt", "vectors.txt"), read_thoughts, 40
+    ),
+    "runs": Subject(make_run, ("probekit.json", "head.safetensors", "config.json", "model.safetensors"), read_run, 12),
+    "corpora": Subject(make_corpora, ("a.txt", "b.jsonl", "c.txt.gz"), read_corpora, 150),
+    "counts": Subject(make_counts, ("c.parquet",), read_counts, 60),
+}
+
+
+@pytest.fixture(scope="module")
+def valid(tiny_bert, tmp_path_factory):
+    """Folders of valid files, made once."""
+    MODEL["bert"] = tiny_bert
+    made: dict[str, Path] = {}
+
+    def make(name: str) -> Path:
+        if name == "runs" and "run" not in MODEL:
+            from adaptation.lessons import praise
+
+            MODEL["run"] = tmp_path_factory.mktemp("run") / "run"
+            probekit.train(praise(8, 4), tiny_bert, MODEL["run"], epochs=1, batch_size=4, device="cpu")
+        if name not in made:
+            made[name] = tmp_path_factory.mktemp("valid")
+            SUBJECTS[name].make(made[name])
+        return made[name]
+
+    return make
+
+
+def attack(name: str, valid: Path, cases: int, seed: int = 0) -> Counter[str]:
+    """What came of this many damaged files; the first that is neither read nor told fails."""
+    subject, found, wrong = SUBJECTS[name], Counter[str](), dict[str, tuple]()
+    folder = valid.parent / f"{valid.name}.damaged"
+
+    def attempt(file: str, mutations: list) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(valid, folder)
+        (folder / file).write_bytes(damaged((valid / file).read_bytes(), mutations))
+        outcome = try_reading(lambda: subject.read(folder), (ProbekitError, OSError))
+        found[outcome] += 1
+        if outcome not in ("read", "told"):
+            wrong.setdefault(outcome.partition(":")[0], (file, mutations, outcome))
+
+    assert try_reading(lambda: subject.read(Path(shutil.copytree(valid, folder, dirs_exist_ok=True))), ()) == "read"
+    run = settings(
+        max_examples=cases, derandomize=not seed, database=None, deadline=None, phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )(given(st.sampled_from(subject.files), MUTATIONS)(attempt))  # fmt: skip
+    run()
+    assert not wrong, "\n".join(map(str, wrong.values()))
+    return found
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_damaged_files_are_read_or_told(name, valid):
+    assert sum(attack(name, valid(name), SUBJECTS[name].fast).values()) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_ten_thousand_damaged_files(name, valid, capsys):
+    found = attack(name, valid(name), 10_000 // len(SUBJECTS), seed=1)
+    with capsys.disabled():
+        print(f"{name}: {dict(found)}")
