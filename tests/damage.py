@@ -13,9 +13,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 HOSTILE = (
-    b"-1", b"0", b"1e400", b"3e38", b"-5", b"10000000", b"1099511627776", b"99999999999999999999", b"NaN", b"null", b"true",
-    b'"x"', b"[]", b"{}", b'""', b"[" * 3000, b'{"a":' * 3000, b"\xff", b"\x00", b"\xed\xa0\x80", b"1.5", b"[1,2]",
-    b"1" * 5000, b"\x1b[2J", b"../../etc/passwd", b'"\\ud800"', b"-0.0", b"False", b"4294967296", b"inf",
+    b"-1", b"0", b"1e400", b"3e38", b"-5", b"10000000", b"1099511627776", b"99999999999999999999", b"NaN", b"null",
+    b"true", b'"x"', b"[]", b"{}", b'""', b"[" * 3000, b'{"a":' * 3000, b"\xff", b"\x00", b"\xed\xa0\x80", b"1.5",
+    b"[1,2]", b"1" * 5000, b"\x1b[2J", b"../../etc/passwd", b'"\\ud800"', b"-0.0", b"False", b"4294967296", b"inf",
 )  # fmt: skip
 """What stands in the place of a number, a word or a field."""
 NUMBERS = (0, 1, 2, 127, 255, 1 << 16, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 40, (1 << 63) - 1, (1 << 64) - 1)

@@ -1,4 +1,4 @@
-"""Every reader of files, given damaged ones: it reads them or tells in a sentence what is wrong, soon and in little room."""
+"""Every reader of files, given damaged ones: it reads them or tells in a sentence what is wrong, soon."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 @dataclass(frozen=True)
 class Subject:
-    """A reader: what makes a folder of valid files, which of them are damaged, what reads the folder; cases a second."""
+    """A reader: what makes valid files, which are damaged, what reads their folder; cases of the fast test."""
 
     make: Callable[[Path], object]
     files: tuple[str, ...]
@@ -95,11 +95,11 @@ def read_cache(folder: Path) -> None:
 
 def make_task(folder: Path) -> None:
     (folder / "t.toml").write_text(
-        'name = "mine"\ntype = "classification"\ntext = "a"\npair = "b"\nlabel = "gold"\nid = "key"\nmetrics = ["matthews"]\n'
-        'labels = ["yes", "no"]\n[splits]\ntrain = "t.csv"\ndev = "t.jsonl"\n'
+        'name = "mine"\ntype = "classification"\ntext = "a"\npair = "b"\nlabel = "gold"\nid = "key"\n'
+        'metrics = ["matthews"]\nlabels = ["yes", "no"]\n[splits]\ntrain = "t.csv"\ndev = "t.jsonl"\n'
     )
     (folder / "t.csv").write_text('key,a,b,gold\nk1,"x, ""y""",z,no\nk2,a,b,yes\n')
-    lines = ['{"key": "k%d", "a": "x", "b": "y", "gold": "no"}\n' % i for i in range(3)]
+    lines = [f'{{"key": "k{i}", "a": "x", "b": "y", "gold": "no"}}\n' for i in range(3)]
     (folder / "t.jsonl").write_text("".join(lines))
 
 

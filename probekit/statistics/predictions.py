@@ -195,8 +195,7 @@ class Predictions:
                     "its rows).",
                     file=path,
                 )
-            shares = [name for name in schema.names if name.startswith(SHARE)]
-            names = [*(name for name in VALUES if name in schema.names), *shares]
+            names = [name for name in schema.names if name in VALUES or name.startswith(SHARE)]
             columns = {name: parquet.read_table(path, columns=[name], read_dictionary=["id"])[name] for name in names}
             return cls._of(about, columns, path)
 
@@ -205,11 +204,11 @@ class Predictions:
         """What the columns of a file and its own words about them come to."""
         import pandas as pd
 
-        shape = (len(about["fits"]), int(about["n"]))
+        shape, shares = (len(about["fits"]), int(about["n"])), [name for name in columns if name.startswith(SHARE)]
         if short := [name for name, column in columns.items() if len(column) != shape[0] * shape[1]]:
             raise DataError(f"{', '.join(short)} do not hold {shape[0]} fits of {shape[1]} examples.", file=path)
         first = {name: np.asarray(columns[name][: shape[1]].to_pylist()) for name in ONCE if name in columns}
-        whole = {name: columns[name].to_numpy().reshape(shape) for name in names if name not in (*first, *shares)}
+        whole = {name: columns[name].to_numpy().reshape(shape) for name in columns if name not in (*first, *shares)}
         fits = pd.DataFrame(about["fits"], columns=about["columns"])
         fits = make_fits(upgrade_fits(fits) if about["format"] == BEFORE else fits)
         own = (fits["target"] == "gold").to_numpy(dtype=bool)
