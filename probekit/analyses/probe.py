@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -116,10 +117,18 @@ def probe_pair(
 ) -> tuple[pd.DataFrame, Predictions]:
     """Rows of one pair of caches, and what they rest on; CacheMismatch where the two do not belong together."""
     check_match(train.spec, dev.spec)
+    if not options.any_split:
+        _check_splits(train.spec, dev.spec)
     own = layer_vectors(train, vectors)
     same = VectorOptions(None if own.words else own.representation, tuple(own.layers), vectors.groups)
     other = layer_vectors(dev, same)
     labels = _labels(train, dev, own, other, options, alone=vectors.groups == "none")
+    for cache in (train, dev):
+        if cut := int(cache.truncated.sum()):
+            log.warning(
+                "%s %s: %s of %s examples are longer than the model reads and were cut off.",
+                cache.spec["task"], cache.spec["split"], f"{cut:,}", f"{len(cache.truncated):,}",
+            )  # fmt: skip
     baselines = Baselines()
     if not own.words and options.controls != 0:
         bag = bag_of_pieces(train.pieces, dev.pieces)
@@ -175,6 +184,17 @@ def _shared(train: ActivationCache, dev: ActivationCache) -> np.ndarray:
             dev.spec["task"], f"{int(shared.sum()):,}", f"{len(shared):,}", dev.spec["split"], train.spec["split"],
         )  # fmt: skip
     return shared
+
+
+def _check_splits(train: Mapping[str, Any], dev: Mapping[str, Any]) -> None:
+    """Raise UsageError where two caches were made as other splits than they are given for."""
+    fitted, evaluated = train["split"].lower(), dev["split"].lower()
+    for_evaluation = re.match(r"(dev|valid|val|test|eval)", fitted) and "train" not in fitted
+    if for_evaluation or ("train" in evaluated and "train" not in fitted):
+        raise UsageError(
+            f"the first cache is fitted on and was made as {train['split']!r}, the second is evaluated on and was made "
+            f"as {dev['split']!r}; are they swapped? TRAIN comes first; with --any-split they are taken as they are."
+        )
 
 
 def check_match(train: Mapping[str, Any], dev: Mapping[str, Any]) -> None:

@@ -75,6 +75,8 @@ def _report(report: TaskReport) -> None:
     console.print(f"[bold]{escape(task.name)}[/]: {task.kind} of {what}, measured by {', '.join(task.metrics)}")
     console.print(f"Source: {escape(task.source or 'not stated')}. Licence: {escape(task.licence or 'not stated')}.")
     console.print(_table(report))
+    for warning in report.warnings:
+        console.print(f"[bold]Warning[/]: {escape(warning)}")
     for note in task.notes:
         console.print(f"Note: {escape(note)}")
 
@@ -117,6 +119,7 @@ _COUNTS: dict[str, Callable[[SplitReport], int | None]] = {
     "text occurs in train": lambda s: s.in_train,
     "domain occurs in train": lambda s: s.domain_in_train if s.domains else None,
     "empty texts": lambda s: s.empty,
+    "words of the longest": lambda s: s.longest,
     "with control characters": lambda s: s.control,
 }
 

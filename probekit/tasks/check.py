@@ -13,6 +13,8 @@ from probekit.tasks.task import Example, Label, Split, Task, TaskKind
 
 __all__ = ["SplitReport", "TaskReport", "check_task"]
 
+LONG = 350
+"""Words that about 512 pieces hold."""
 BINS = (0, 5, 10, 20, 40, 80, 160)
 """Upper ends of the length histogram's bins, in words; the last bin is open."""
 
@@ -47,6 +49,8 @@ class SplitReport:
         likewise, examples whose domain (genre, template) occurs there.
     control : int
         Examples with a control character other than tab.
+    longest, long : int
+        Words of the longest example, and examples of more than 350 words, which most models cut off.
     """
 
     name: str
@@ -63,6 +67,8 @@ class SplitReport:
     in_train: int | None
     domain_in_train: int | None
     control: int
+    longest: int = 0
+    long: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +77,26 @@ class TaskReport:
 
     task: Task
     splits: tuple[SplitReport, ...]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What makes a probe of this task say little: no labels, classes that train lacks, texts that are cut off."""
+        train = next((s for s in self.splits if s.name == "train"), None)
+        found = []
+        for s in self.splits:
+            if s.examples and not s.labelled:
+                found.append(f"{s.name}: no example has a label; it cannot be fitted or evaluated.")
+            known = {} if train is None else train.labels
+            if lacking := [f"{name} ({n:,})" for name, n in s.labels.items() if known and n and not known.get(name)]:
+                found.append(f"{s.name}: train has no example of {', '.join(lacking)}; no probe can know them.")
+            if s.long:
+                found.append(
+                    f"{s.name}: {s.long:,} examples have more than {LONG} words, the longest {s.longest:,}; models "
+                    "that read 512 pieces cut them off."
+                )
+        if train is not None and sum(n > 0 for n in train.labels.values()) == 1:
+            found.append("train: all labels are the same; there is nothing to tell apart.")
+        return tuple(found)
 
 
 def check_task(task: str | Path | Task, data_dir: str | Path | None = None) -> TaskReport:
@@ -113,7 +139,8 @@ def _check(task: Task, split: Split, train: tuple[set[tuple[object, ...]], set[s
         duplicates += e.label in labels
         labels.add(e.label)
     scores = [e.label for e in split if isinstance(e.label, int | float)] if task.kind is TaskKind.REGRESSION else []
-    lengths = Counter(_bin(_words(e)) for e in split)
+    words = [_words(e) for e in split]
+    lengths = Counter(map(_bin, words))
     return SplitReport(
         name=split.name,
         examples=len(split),
@@ -129,6 +156,8 @@ def _check(task: Task, split: Split, train: tuple[set[tuple[object, ...]], set[s
         in_train=None if train is None else sum(_text(e) in train[0] for e in split),
         domain_in_train=None if train is None else sum(e.domain in train[1] for e in split),
         control=sum(_has_control(e) for e in split),
+        longest=max(words, default=0),
+        long=sum(n > LONG for n in words),
     )
 
 

@@ -36,6 +36,7 @@ class Memory:
         self.vectors[:, :, 0] += signal
         self.word_labels, self.word_sentence = self.labels, np.arange(n) // 5
         self.origin, self.groups, self.group_names = {}, None, None
+        self.truncated = np.zeros(n, dtype=bool)
         self.ids, self.domains = np.array([f"{split}-{i}" for i in range(n)]), None
         self.pieces = (Ragged(rng.integers(1000, size=5 * n), 5 * np.arange(n), np.full(n, 5)),)
         self.word_pieces = Ragged(rng.integers(20, size=n), np.arange(n), np.ones(n, dtype=int))
@@ -211,3 +212,28 @@ def test_whole_domains_are_held_out():
 def test_dev_must_be_other_examples():
     with pytest.raises(CacheMismatch, match="both caches hold the same examples"):
         run(Memory("train", data_digest="d"), Memory("dev", data_digest="d"))
+
+
+def test_swapped_splits_are_refused():
+    train, dev = Memory("train"), Memory("dev", seed=1)
+    with pytest.raises(UsageError, match="are they swapped"):
+        run(dev, train)
+    with pytest.raises(UsageError, match="--any-split"):
+        run(Memory("test"), dev)
+    asked = replace(QUICK, any_split=True)
+    assert len(run(dev, train, options=asked)) == len(run(train, dev))
+    assert len(run(Memory("left"), Memory("right", seed=1)))  # names that say nothing
+    assert len(run(Memory("original-train"), Memory("validation", seed=1)))
+
+
+def test_what_makes_a_probe_say_little_is_told(caplog):
+    train, dev = Memory("train"), Memory("dev", seed=1)
+    train.vectors[1, :, 2:4] = 0.5
+    dev.truncated[:3] = True
+    dev.labels[:2] = 2
+    train.spec["label_names"] = dev.spec["label_names"] = ["no", "yes", "maybe"]
+    run(train, dev)
+    assert "layer 1: 2 of 6 features are the same in all of train" in caplog.text
+    assert "layer 0" not in caplog.text
+    assert "toy dev: 3 of 200 examples are longer than the model reads and were cut off" in caplog.text
+    assert "2 of dev have a label that train lacks (maybe)" in caplog.text

@@ -50,3 +50,19 @@ def test_words_are_counted_by_tag() -> None:
 def test_without_a_train_split_nothing_is_compared() -> None:
     (split,) = check_task(task(TaskKind.CLASSIFICATION, dev=[Example("0", "word " * 200)])).splits
     assert (split.in_train, split.labels, split.lengths) == (None, {}, {"161+": 1})
+
+
+def test_what_a_probe_cannot_know_is_told() -> None:
+    train = [Example(str(i), "a b", i % 2) for i in range(4)]
+    dev = [Example("0", "word " * 400, 2), Example("1", "b", 1)]
+    report = check_task(
+        task(TaskKind.CLASSIFICATION, ("no", "yes", "maybe"), train=train, dev=dev, test=[Example("0", "c")])
+    )
+    assert report.warnings == (
+        "dev: train has no example of maybe (1); no probe can know them.",
+        "dev: 1 examples have more than 350 words, the longest 400; models that read 512 pieces cut them off.",
+        "test: no example has a label; it cannot be fitted or evaluated.",
+    )
+    assert check_task(task(TaskKind.CLASSIFICATION, ("no", "yes"), train=train, dev=train[:2])).warnings == ()
+    one = check_task(task(TaskKind.CLASSIFICATION, ("no", "yes"), train=train[::2]))
+    assert one.warnings == ("train: all labels are the same; there is nothing to tell apart.",)

@@ -44,7 +44,9 @@ def test_the_smallest_file(own: Callable) -> None:
     assert [(e.id, e.text, e.label) for e in task.split("train")] == [
         ("train-0", '"Go', 1), ("train-1", "Stop", 0), ("train-2", "What", None)
     ]  # fmt: skip
-    assert task.notes == ("Labels found: no, yes.",)
+    assert task.notes == (
+        "Labels found: no, yes.", "train: 1 of 3 examples without a label (1 empty); they are left out."
+    )  # fmt: skip
 
 
 def test_pairs_with_everything_named(own: Callable) -> None:
@@ -245,3 +247,57 @@ def test_bad_objects(own: Callable, row: dict, message: str) -> None:
     rows = [{"text": "a", "label": 1}, row]
     with pytest.raises(DataError, match=message):
         own('labels = [1]\n[splits]\ntrain = "t.jsonl"\n', {"t.jsonl": "\n".join(map(json.dumps, rows))})
+
+
+def test_what_tables_write_for_no_label_is_no_class(own: Callable) -> None:
+    cells = ["yes", "no", "NaN", "nan", "NULL", "", "yes"]
+    lines = "text\tlabel\n" + "".join(f"t{i}\t{cell}\n" for i, cell in enumerate(cells))
+    task = own(SPLITS, {"train.tsv": lines})
+    assert task.label_names == ("no", "yes")
+    assert task.labels("train").tolist() == [1, 0, -1, -1, -1, -1, 1]
+    assert task.notes[-1] == (
+        "train: 4 of 7 examples without a label (1 'NaN', 1 'nan', 1 'NULL', 1 empty); they are left out."
+    )
+    kept = own('labels = ["yes", "no", "NULL"]\n' + SPLITS, {"train.tsv": lines})  # the task file says it is one
+    assert kept.labels("train").tolist() == [0, 1, -1, -1, 2, -1, 0]
+    lost = own('type = "regression"\n' + SPLITS, {"train.tsv": "text\tlabel\na\t1.5\nb\tnan\n"})
+    assert lost.labels("train").tolist()[0] == 1.5
+    assert "1 'nan'" in lost.notes[-1]
+
+
+def test_one_number_written_in_two_ways_is_a_question(own: Callable) -> None:
+    lines = "text\tlabel\na\t0\nb\t1\nc\t1.0\n"
+    with pytest.raises(DataError, match=r"line 4.*'1\.0' stands here and '1' in line 3 of .*are they one class\?"):
+        own(SPLITS, {"train.tsv": lines})
+    listed = own('labels = ["0", "1", "1.0"]\n' + SPLITS, {"train.tsv": lines})  # the answer
+    assert listed.labels("train").tolist() == [0, 1, 2]
+    assert own(SPLITS, {"train.tsv": "text\tlabel\na\t1.0\nb\t2.0\n"}).label_names == ("1.0", "2.0")
+
+
+def test_io_tags_are_spans(own: Callable) -> None:
+    words = "Ann I-PER\nLee I-PER\nleft O\n\nRome I-LOC\n"
+    task = own('[splits]\ntrain = "t.conll"\n', {"t.conll": words})
+    assert task.metrics == ("span-f1", "token-accuracy")
+    assert any(note.startswith("The tags are IO") for note in task.notes)
+    plain = own('[splits]\ntrain = "t.conll"\n', {"t.conll": "Ann PER\nleft O\n"})  # the control
+    assert plain.metrics == ("token-accuracy",)
+
+
+def test_docstart_lines_begin_documents(own: Callable) -> None:
+    text = "-DOCSTART- -X- O\n\nAnn I-PER\n\nRome I-LOC\n\n-DOCSTART- -X- O\nLee I-PER\nleft O\n"
+    task = own('[splits]\ntrain = "t.conll"\n', {"t.conll": text.replace(" -X-", "")})
+    assert [(e.words, e.group) for e in task.split("train")] == [
+        (("Ann",), "t.conll 1"), (("Rome",), "t.conll 1"), (("Lee", "left"), "t.conll 2")
+    ]  # fmt: skip
+    assert (
+        "train: 2 documents are told; each is held out and drawn as a whole. Their -DOCSTART- lines are no examples."
+        in task.notes
+    )
+
+
+def test_declared_groups(own: Callable) -> None:
+    lines = "text\tlabel\tpremise\na\tyes\tp1\nb\tno\tp1\nc\tyes\t\n"
+    task = own('groups = "premise"\n' + SPLITS, {"train.tsv": lines})
+    assert [e.group for e in task.split("train")] == ["p1", "p1", None]
+    with pytest.raises(DataError, match="there is no column 'premise'"):
+        own('groups = "premise"\n' + SPLITS, {"train.tsv": "text\tlabel\na\tyes\n"})

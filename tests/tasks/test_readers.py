@@ -147,7 +147,9 @@ def test_conll_sentences_end_at_blank_lines_of_any_kind(file: Path) -> None:
 
 def test_conll_separated_by_blanks(file: Path) -> None:
     write(file, "-DOCSTART- -X- O O\r\n\r\nU.N. NNP I-NP I-ORG \r\n")
-    assert [s.rows for s in read_conll(file, columns=4)][1] == (("U.N.", "NNP", "I-NP", "I-ORG"),)
+    (sentence,) = read_conll(file, columns=4)
+    assert sentence.rows == (("U.N.", "NNP", "I-NP", "I-ORG"),)
+    assert sentence.document == "data.tsv 1"
 
 
 def test_conll_rows_without_tag(file: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,8 @@ from probekit.statistics.bootstrap import estimates
 from probekit.statistics.calibration import MEASURES, tempered
 
 __all__ = ["Experiment", "Fits", "Vectors"]
+
+log = logging.getLogger(__name__)
 
 Vectors = Any | Callable[[], Any]
 """float (n, d), an array or memory map, or a function that gives one."""
@@ -62,6 +65,8 @@ class Experiment:
         x_dev = _matrix(dev, len(self.sets.rows_dev) + (sizes["left_out_dev"] or 0), name)
         if x.shape[1] != x_dev.shape[1]:
             raise UsageError(f"layer {name}: train has {x.shape[1]} features, dev has {x_dev.shape[1]}.")
+        if constant := constant_features(x, self.sets.rows):
+            log.warning("layer %s: %d of %d features are the same in all of train.", name, constant, x.shape[1])
         plain = self.plain if self.options.estimator is None else Estimator(self.options.estimator)
         if (plain is Estimator.RIDGE) == bool(self.sets.classes):
             raise UsageError(
@@ -140,6 +145,17 @@ class Experiment:
             for gold, guess in zip(y, predicted, strict=True)
         ]
         return -own.sign * np.stack(value)
+
+
+def constant_features(x: Any, rows: np.ndarray) -> int:
+    """How many columns of the rows are constant; few rows rule most of them out."""
+    first = np.asarray(x[rows[:1]])
+    same = np.ones(x.shape[1], dtype=bool)
+    start, step = 0, 64
+    while start < len(rows) and same.any():
+        same &= (np.asarray(x[rows[start : start + step]]) == first).all(0)
+        start, step = start + step, 4096
+    return int(same.sum())
 
 
 def _columns(chosen: Chosen, i: int) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,7 +80,11 @@ def label_sets(
     }
     train, dev = train[rows], dev[rows_dev]
     if question.classify and (strange := int((~np.isin(dev.y, train.y)).sum())):
-        log.warning("%d of dev have a label that train lacks; their log loss says little.", strange)
+        names = [_named(c, question.label_names) for c in np.setdiff1d(dev.y, train.y)]
+        log.warning(
+            "%d of dev have a label that train lacks (%s); no probe can know it, and their log loss says little.",
+            strange, ", ".join(names),
+        )  # fmt: skip
     if options.hold_out_types and train.types is None:
         raise UsageError("hold_out_types wants the word type of each row; these rows are no words.")
     if len(np.unique(train.y)) < 2:
@@ -91,6 +95,10 @@ def label_sets(
     if question.classify and int(dev.y.max()) > most:  # another class would change the fit, and dev has no say in that
         raise UsageError(f"dev has the class {dev.y.max()}, train and label_names end at {most}; name all classes.")
     return LabelSets(train, dev, rows, rows_dev, targets, y, y_dev, most + 1, fold, sizes)
+
+
+def _named(code: int, names: Sequence[str]) -> str:
+    return names[code] if 0 <= code < len(names) else str(code)
 
 
 def _as_labels(y: np.ndarray | Labels, question: Question) -> Labels:

@@ -58,6 +58,9 @@ class ProbeOptions:
     controls: int | None = option(
         None, "Shuffled labels, and control tasks for words: how many; 10 (3 for words) without it, 0 for none."
     )
+    any_split: bool = option(
+        False, "Take splits that are called otherwise: fit on one called dev or test, evaluate on one called train."
+    )
     calibrate: bool = option(False, "Measure calibration, before and after temperature scaling.")
     resamples: int = option(1000, "Of the bootstrap interval; 0 for none.")
     level: float = option(0.95, "Coverage of the interval.")

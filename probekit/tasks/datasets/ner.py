@@ -59,7 +59,8 @@ def conll2003(root: Root = None) -> Task:
 
     Files: eng.train, eng.testa (dev), eng.testb (test), or train.txt, valid.txt or dev.txt, test.txt; the entity tag
     is the last column. The official files are IOB1 (B- only where two entities of a type touch); tags become BIO
-    by :func:`bio`, which leaves files that are BIO already as they are. ``-DOCSTART-`` lines are left out.
+    by :func:`bio`, which leaves files that are BIO already as they are. ``-DOCSTART-`` lines are no examples; they
+    begin documents, which are groups.
     """
     if root is None:
         return CONLL2003.task(_from_hub(CONLL2003, "lhoestq/conll2003"))
@@ -70,7 +71,7 @@ def conll2003(root: Root = None) -> Task:
     }
     splits, notes = {}, []
     for split, path in locate(root, names, folder="conll2003", what=CONLL2003.title).items():
-        sentences = [s for s in read_conll(path, columns=2, fallback="latin-1") if s.rows[0][0] != "-DOCSTART-"]
+        sentences = list(read_conll(path, columns=2, fallback="latin-1"))
         raw = [s.column(-1) for s in sentences]
         tags = [bio(sentence) for sentence in raw]
         changed = sum(a != b for old, new in zip(raw, tags, strict=True) for a, b in zip(old, new, strict=True))
@@ -152,6 +153,7 @@ def _tagged(
         words=words,
         ids=[s.comments.get("sent_id", "") for s in sentences],
         domains=[domain_of(s.comments, treebank) for s in sentences],
+        groups=[s.document or None for s in sentences],
     )
 
 

@@ -29,7 +29,7 @@ UD = Dataset(
 
 
 def ud(root: str | Path | None = None, treebank: str | None = None) -> Task:
-    """UPOS tags of a treebank. Text, id and domain (genre) come from the sentence's comments.
+    """UPOS tags of a treebank. Text, id, domain (genre) and document come from the sentence's comments.
 
     Files: <treebank>-ud-train.conllu, -dev, -test, in the folder or one below it. Words are the numbered ones:
     multiword tokens (``8-9``) and empty nodes (``8.1``) are left out and counted in the notes. A word without tag
@@ -93,6 +93,7 @@ def _tagged(split: str, path: Path, sentences: list[Sentence], treebank: str) ->
         words=words,
         ids=[s.comments.get("sent_id", "") for s in sentences],
         domains=[domain_of(s.comments, treebank) for s in sentences],
+        groups=[s.document or None for s in sentences],
     )
 
 

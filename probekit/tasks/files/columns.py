@@ -25,6 +25,7 @@ class Rows:
     columns: Mapping[str, list[Any]]
     class_names: tuple[str, ...] = ()
     names: Mapping[str, Column] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def error(self, i: int, role: str, message: str) -> DataError:
         """An error at row i; ``names`` holds what the file calls the column of each role."""
@@ -139,12 +140,18 @@ def _column_file(spec: TaskFile, path: Path, kind: Format) -> Rows:
         "words": [list(s.column(int(word) - 1)) for s in sentences],
         "tags": [[None if conllu and t == "_" else t for t in s.column(int(tag) - 1)] for s in sentences],
     }
+    documents = [s.document for s in sentences]
+    if any(documents):
+        columns["groups"] = documents
     if any(s.comments.get("text") for s in sentences):
         columns["text"] = [s.comments.get("text") or " ".join(s.column(int(word) - 1)) for s in sentences]
     ids = [s.comments.get("sent_id", "") for s in sentences]
     if all(ids) and len(set(ids)) == len(ids):
         columns["id"] = ids
-    return Rows(path, [s.line for s in sentences], columns)
+    told = f"{len(set(documents)):,} documents are told; each is held out and drawn as a whole."
+    if not conllu:
+        told += " Their -DOCSTART- lines are no examples."
+    return Rows(path, [s.line for s in sentences], columns, notes=(told,) if any(documents) else ())
 
 
 def hub_rows(path: Path, spec: TaskFile) -> dict[str, Rows]:

@@ -14,8 +14,8 @@ name        the task's name; default: the TOML file's
 type        "classification", "regression" or "sequence-labelling"; default: sequence labelling where words and tags
             are named or the files are CoNLL files, otherwise classification
 text, pair  columns of the sentence (default "text") and of the second sentence of a pair
-label       column of the label (default "label"); an empty cell or null is an unlabelled example; ``label = false``
-            says that there are no labels
+label       column of the label (default "label"); an empty cell, null or NaN is an unlabelled example, unless
+            ``labels`` names it; ``label = false`` says that there are no labels
 id, domain  columns of a unique name, and of where the text comes from (genre, site …)
 groups      column of what makes examples belong together (premise, template, document): they are shuffled, held out
             and resampled as a whole; default: equal texts, shared sentences and near copies are found
@@ -49,7 +49,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,9 @@ from probekit.tasks.files.description import TaskFile, read_task_file
 from probekit.tasks.task import Label, Split, Task, TaskKind
 
 __all__ = ["custom_task"]
+
+NO_LABEL = ("", "nan", "null", "<na>", "#n/a")
+"""What tables write, in capitals or not, where there is no label."""
 
 
 def custom_task(path: str | Path, data_dir: str | Path | None = None) -> Task:
@@ -81,6 +86,7 @@ def custom_task(path: str | Path, data_dir: str | Path | None = None) -> Task:
     rows = (
         hub_rows(path, spec) if spec.hub else {s: read_rows(path, spec, base / name) for s, name in spec.splits.items()}
     )
+    rows = {split: _without_label(spec, part) for split, part in rows.items()}
     for split, part in rows.items():
         if not part.lines:
             raise DataError(f"holds no rows for the split {split!r}.", file=part.file)
@@ -96,6 +102,11 @@ def custom_task(path: str | Path, data_dir: str | Path | None = None) -> Task:
         names = _class_names(spec, rows)
         if spec.labels is None and names:
             notes.append(f"Labels found: {', '.join(names)}.")
+        if any(name.startswith("I-") for name in names) and not any(name.startswith("B-") for name in names):
+            notes.append("The tags are IO (I- without B-): neighbouring words of one type are one span.")
+    notes += [f"{split}: {note}" for split, part in rows.items() for note in part.notes]
+    if kind is TaskKind.CLASSIFICATION:
+        _check_alike(path, spec, rows)
     splits = {}
     for split, part in rows.items():
         ids = _ids(part)
@@ -150,6 +161,44 @@ def _kind(path: Path, spec: TaskFile, rows: Mapping[str, Rows]) -> TaskKind:
 
 def _missing(value: Any) -> bool:
     return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
+
+
+def _unlabelled(value: Any, spec: TaskFile) -> bool:
+    """Whether a cell holds no label: nothing, or what tables write for it, unless the task file names it a label."""
+    if isinstance(value, str) and value.strip().lower() in NO_LABEL:
+        return value not in map(str, spec.labels or ())
+    return _missing(value)
+
+
+def _without_label(spec: TaskFile, part: Rows) -> Rows:
+    """The rows with None for cells that hold no label, and a note that counts them."""
+    if "label" not in part.columns:
+        return part
+    values = part.columns["label"]
+    found = Counter(repr(v) if v else "empty" for v in values if _unlabelled(v, spec))
+    if not found:
+        return part
+    told = ", ".join(f"{count:,} {name}" for name, count in found.most_common())
+    note = f"{found.total():,} of {len(values):,} examples without a label ({told}); they are left out."
+    kept = [None if _unlabelled(v, spec) else v for v in values]
+    return replace(part, columns={**part.columns, "label": kept}, notes=(*part.notes, note))
+
+
+def _check_alike(path: Path, spec: TaskFile, rows: Mapping[str, Rows]) -> None:
+    """Ask about labels that are one number written in two ways, 1 and 1.0, unless the task file lists them."""
+    first: dict[float, tuple[str, Rows, int]] = {}
+    for part in rows.values() if spec.labels is None and not any(p.class_names for p in rows.values()) else ():
+        for i, value in enumerate(part.columns.get("label", ())):
+            if _missing(value) or isinstance(value, bool) or (amount := number(_name(value))) is None:
+                continue
+            name, where, line = first.setdefault(amount, (_name(value), part, i))
+            if name != _name(value):
+                raise part.error(
+                    i,
+                    "label",
+                    f"the label {_name(value)!r} stands here and {name!r} in line {where.lines[line]} of {where.file}: "
+                    f"are they one class? Write them alike, or list all labels in {path} (labels = [...]).",
+                )
 
 
 def _name(value: Any) -> str:
@@ -249,6 +298,6 @@ def _default_metrics(kind: TaskKind, names: Sequence[str]) -> tuple[str, ...]:
     if kind is TaskKind.REGRESSION:
         return ("pearson", "spearman")
     if kind is TaskKind.SEQUENCE_LABELLING:
-        spans = any(name.startswith("B-") for name in names)
+        spans = any(name.startswith(("B-", "I-")) for name in names)
         return ("span-f1", "token-accuracy") if spans else ("token-accuracy",)
     return ("accuracy", "macro-f1")

@@ -20,6 +20,7 @@ from probekit.files import parse_json, read_lines
 
 __all__ = ["Sentence", "Table", "read_conll", "read_conllu", "read_csv", "read_json_lines", "read_tsv"]
 
+DOCSTART = "-DOCSTART-"
 CONLLU_COLUMNS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
 
 
@@ -208,6 +209,8 @@ class Sentence:
         The columns of each word.
     multiword, empty : int, default 0
         How many CoNLL-U multiword tokens (``8-9``) and empty nodes (``8.1``) were left out of ``rows``.
+    document : str, default ''
+        The document it belongs to, by its ``# newdoc id``, or by the file and its number; "" where that is not told.
     """
 
     line: int
@@ -215,6 +218,7 @@ class Sentence:
     rows: tuple[tuple[str, ...], ...]
     multiword: int = 0
     empty: int = 0
+    document: str = ""
 
     def column(self, index: int) -> tuple[str, ...]:
         """One column (from 0; negative from the end) of every word."""
@@ -226,7 +230,7 @@ def read_conll(
 ) -> Iterator[Sentence]:
     """Sentences of a file with one word a line; they end at a line of nothing but blanks and tabs.
 
-    A line with a tab is split at tabs, any other at blanks.
+    A line with a tab is split at tabs, any other at blanks. A ``-DOCSTART-`` line begins a document and is no word.
 
     Parameters
     ----------
@@ -235,7 +239,9 @@ def read_conll(
     comments : bool, default False
         Whether a line that begins with ``#`` is a comment (in tweets it is a word).
     """
+    documents = _Documents(path)
     for block in _blocks(path, comments=comments, fallback=fallback):
+        document = documents.of(block)
         for number, row in block.rows:
             if len(row) < columns or not row[0]:
                 raise DataError(
@@ -243,7 +249,9 @@ def read_conll(
                     file=path,
                     line=number,
                 )
-        yield Sentence(block.rows[0][0], block.comments, tuple(row for _, row in block.rows))
+        if block.rows:
+            rows = tuple(row for _, row in block.rows)
+            yield Sentence(block.rows[0][0], block.comments, rows, document=document)
 
 
 def read_conllu(path: Path) -> Iterator[Sentence]:
@@ -251,7 +259,9 @@ def read_conllu(path: Path) -> Iterator[Sentence]:
 
     Each row has the ten columns of https://universaldependencies.org/format.html; word ids must count from 1.
     """
+    documents = _Documents(path)
     for block in _blocks(path, comments=True):
+        document = documents.of(block)
         words: list[tuple[str, ...]] = []
         multiword = empty = 0
         for number, row in block.rows:
@@ -270,13 +280,31 @@ def read_conllu(path: Path) -> Iterator[Sentence]:
                 raise DataError(message, file=path, line=number, column="ID")
         if not words:
             raise DataError("a sentence without words.", file=path, line=block.rows[0][0])
-        yield Sentence(block.rows[0][0], block.comments, tuple(words), multiword, empty)
+        yield Sentence(block.rows[0][0], block.comments, tuple(words), multiword, empty, document)
 
 
 @dataclass(frozen=True, slots=True)
 class _Block:
     comments: dict[str, str]
     rows: list[tuple[int, tuple[str, ...]]]
+
+
+class _Documents:
+    """Which document the next sentences are of."""
+
+    def __init__(self, path: Path) -> None:
+        self.file, self.count, self.name = path.name, 0, ""
+
+    def of(self, block: _Block) -> str:
+        """The document of a block, whose -DOCSTART- lines are taken off."""
+        begins = "newdoc" in block.comments or "newdoc id" in block.comments
+        while block.rows and block.rows[0][1][0] == DOCSTART:
+            del block.rows[0]
+            begins = True
+        if begins:
+            self.count += 1
+            self.name = block.comments.get("newdoc id") or f"{self.file} {self.count}"
+        return self.name
 
 
 def _blocks(path: Path, *, comments: bool, fallback: str | None = None) -> Iterator[_Block]:
