@@ -41,7 +41,9 @@ def better_than_noise(train: Split, dev: Split, seed: int) -> bool:
     found = evaluate_layers(
         layers[0], Labels(y, groups), layers[1], Labels(y_dev, groups_dev), QUESTION, options=options
     )
-    rows = compare_predictions(found, None, CompareOptions(against="shuffled", tails="better", resamples=999, seed=seed))
+    rows = compare_predictions(
+        found, None, CompareOptions(against="shuffled", tails="better", resamples=999, seed=seed)
+    )
     return bool((rows["p_adjusted"] < 0.05).any())
 
 
