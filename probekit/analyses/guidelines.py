@@ -1,8 +1,9 @@
 """Which regime to prefer for a task, and how sure that is: Table 1 of Peters, Ruder & Smith (2019), from runs.
 
 Fine-tuning and feature extraction are held against each other on the same examples. Examples are one source of chance,
-training seeds another (Reimers & Gurevych 2017; Dror et al. 2018; Bouthillier et al. 2021): with several seeds a
-regime, the interval holds both; with one, it is of these trained models alone, and this is said.
+training seeds another (Reimers & Gurevych 2017; Dror et al. 2018; Bouthillier et al. 2021): with several seeds of a
+regime, the interval holds both. One seed of the other regime is taken to vary as much. With one seed of each, nothing
+can be told beyond these two trained models, and no regime is preferred.
 """
 
 from __future__ import annotations
@@ -79,6 +80,11 @@ class Difference:
     replicates: np.ndarray
 
     @property
+    def of_regimes(self) -> bool:
+        """Whether it tells of regimes: with one seed of each it is of two trained models."""
+        return max(self.seeds) > 1
+
+    @property
     def value(self) -> float:
         """First minus second."""
         return self.first - self.second
@@ -110,11 +116,12 @@ def difference(
     Examples (groups) are drawn with replacement, the same for all fits. Drawing two or three seeds again would not show
     how little they tell of their own variation; therefore the error of the means over seeds is added as noise of
     Student's t, with Welch's degrees of freedom. That error holds what seeds and examples do together, which is taken
-    out of the bootstrap over examples lest it be counted twice.
+    out of the bootstrap over examples lest it be counted twice. A side with one seed is taken to vary as the other one
+    does. With one seed of each side the interval is of these two models alone.
 
     In simulations (accuracy of 100 and 500 examples, 400 runs each) 95 % intervals held the truth in 94.5 to 97.3 % of
-    the cases with 3 or 5 seeds of both, in 92.5 to 96.3 % with 2 and 5, in 98 to 99 % with 2 and 2. With 1 and 1 it is
-    93.5 to 95 % for the trained models; for the regimes, where seeds move accuracy by 3.5 points, 78 and 53 %.
+    the cases with 3 or 5 seeds of both, in 92.5 to 96.3 % with 2 and 5, in 98 to 99 % with 2 and 2. With 1 and 1, where
+    seeds move accuracy by 3.5 points, the interval holds the difference of the regimes in 78 and 53 %.
 
     Parameters
     ----------
@@ -132,16 +139,32 @@ def difference(
     if 2 * again.shape[1] < resamples:
         return Difference(metric, split, ends[0], ends[1], (np.nan, np.nan), seeds, units, np.empty(0))
     value, drawn = ends[0] - ends[1], again[first].mean(0) - again[~first].mean(0)
-    several = [(again[side], one_each[side], n - 1) for side, n in zip(sides, seeds, strict=True) if n > 1]
-    if several and (whole := drawn.var()):
-        twice = sum((own - own.mean(0)).var(1).mean() / df for own, _, df in several)
-        drawn = value + np.sqrt(max(0.0, 1 - twice / whole)) * (drawn - value)
-    errors = [(one.var(ddof=1) / len(one), df) for _, one, df in several]
-    if error := sum(of for of, _ in errors):
-        freedom = error**2 / sum(of**2 / df for of, df in errors)
-        drawn = drawn + np.sqrt(error) * np.random.default_rng([seed, 1]).standard_t(freedom, len(drawn))
+    drawn = _with_seeds(drawn, value, [(again[side], one_each[side]) for side in sides], seed)
     low, high = intervals(drawn[None], level=1 - ALPHA, units=units)[0]
     return Difference(metric, split, ends[0], ends[1], (float(low), float(high)), seeds, units, drawn)
+
+
+def _with_seeds(
+    drawn: np.ndarray, value: float, sides: Sequence[tuple[np.ndarray, np.ndarray]], seed: int
+) -> np.ndarray:
+    """Replicates of a difference of two means, with the variation over seeds; as they are with one seed of each.
+
+    sides: of each the replicates of its seeds, (S, R), and their metrics, (S,).
+    """
+    several = [(one.var(ddof=1), (own - own.mean(0)).var(1).sum(), len(one) - 1) for own, one in sides if len(one) > 1]
+    if not several:
+        return drawn
+    variances = several if len(several) == 2 else several * 2  # a single seed varies as the other side's do
+    counts = [len(one) for _, one in sides]
+    if whole := drawn.var():
+        twice = sum(own / df / count for (_, own, df), count in zip(variances, counts, strict=True))
+        drawn = value + np.sqrt(max(0.0, 1 - twice / whole)) * (drawn - value)
+    errors = [(of / count, df) for (of, _, df), count in zip(variances, counts, strict=True)]
+    error = sum(of for of, _ in errors)
+    if not error:
+        return drawn
+    freedom = error**2 / sum(of**2 / df for of, df in errors) if len(several) == 2 else several[0][2]
+    return drawn + np.sqrt(error) * np.random.default_rng([seed, 1]).standard_t(freedom, len(drawn))
 
 
 def paired(
@@ -192,13 +215,14 @@ def guidelines(*runs: str | Path, options: GuidelinesOptions) -> Result:
             The means, and over how many seeds.
         p_equal, p_adjusted
             p of a difference of ``margin`` or more; the smaller of both p, which is that of the statement that can be
-            made, corrected for all rows (Holm 1979).
+            made, corrected for all rows (Holm 1979). With one seed of each regime there is no such statement, and
+            ``p`` and ``p_equal`` are of the two trained models.
         prefer
             "either" where the difference lies within ± margin, the better regime where it is not 0, "cannot tell"
             otherwise; each with ``p_adjusted`` of 0.05 at most.
         confidence
-            "high" (p_adjusted ≤ 0.01), "moderate" (≤ 0.05) or "none"; "high (one seed)" is of these trained models, not
-            of the regimes.
+            "high" (p_adjusted ≤ 0.01), "moderate" (≤ 0.05) or "none"; "high (one seed)" where one regime has a single
+            seed, which is taken to vary as much as those of the other.
         why, caveat
             One sentence with the numbers; what these do not hold, or "".
         kind, margin
@@ -243,7 +267,8 @@ def _judge(records: list[dict[str, Any]], found: Sequence[Difference | None], he
     p, p_equal = np.array(
         [(d.p, d.p_equal(r["margin"])) if d else (np.nan, np.nan) for d, r in zip(found, records, strict=True)]
     ).T
-    least = np.fmin(p, p_equal)
+    told = [bool(d and d.of_regimes) for d in found]
+    least = np.where(told, np.fmin(p, p_equal), np.nan)
     adjusted = holm(least)
     for k, (record, one) in enumerate(zip(records, found, strict=True)):
         fits = p_equal[k] * adjusted[k] / least[k] <= ALPHA  # NaN is not
@@ -417,8 +442,11 @@ def _caveat(d: Difference | None, runs: Sequence[_Run]) -> str:
         return ""
     told = []
     single = [NAMES[regime] for regime, count in zip((FIRST, SECOND), d.seeds, strict=True) if count == 1]
-    if single:
-        told.append(f"One seed of {' and of '.join(single)}: variation between seeds is not in the interval.")
+    if not d.of_regimes:
+        told.append("One seed of each: these are two trained models, and what other seeds would give cannot be told.")
+    elif single:
+        other = NAMES[FIRST if d.seeds[0] > 1 else SECOND]
+        told.append(f"One seed of {single[0]}: it is taken to vary as much as those of {other} do.")
     if any(run.card["identity"]["keep"] == "best" and run.card["splits"][1] == d.split for run in runs):
         told.append(f"The weights were chosen by their score on {d.split}, which flatters them there.")
     return " ".join(told)
@@ -436,12 +464,16 @@ def _why(row: Mapping[str, Any], d: Difference | None, heads: Sequence[str], tas
     told = f"By {d.metric} on the same {d.n:,} {units} of {d.split}, {ends[0]} and {ends[1]}"
     if not len(d.replicates):
         return f"{told}; the difference is undefined on most resamples."
-    p = "p < 0.001" if row["p_adjusted"] < 0.001 else f"p {row['p_adjusted']:.3f}"
+    sure = row["p_adjusted" if d.of_regimes else "p"]
+    p = "p < 0.001" if sure < 0.001 else f"p {sure:.3f}"
     chance = f"{p}, corrected for {tasks} tasks" if tasks > 1 else p
     words = {
         EITHER: f"is less than {row['margin']:g} either way",
         CANNOT_TELL: f"may be 0 and may be more than {row['margin']:g}",
     }
+    if not d.of_regimes:
+        chance = f"{p} of these two models alone"
+        words[CANNOT_TELL] = "may be one of seeds as well as of regimes"
     difference = f"the difference, {d.value:+.3f} (95 % interval {d.ci[0]:+.3f} to {d.ci[1]:+.3f})"
     return f"{told}; {difference}, {words.get(row['prefer'], 'is not 0')} ({chance})."
 
@@ -450,10 +482,13 @@ def _together(rows: pd.DataFrame) -> str:
     """What rows prefer: one thing if all do, otherwise how many prefer what, and which."""
     tasks: dict[str, list[str]] = {}
     for row in rows.to_dict("records"):
-        tasks.setdefault(row["prefer"], []).append(row["task"])
+        few = " (one seed)" if str(row["confidence"]).endswith("(one seed)") else ""
+        tasks.setdefault(row["prefer"], []).append(f"{row['task']}{few}")
     named = {CANNOT_TELL: CANNOT_TELL, EITHER: EITHER} | {str(regime): name for regime, name in NAMES.items()}
     if len(tasks) > 1:
         return ", ".join(f"{named[w]} for {len(t)} of {len(rows)} ({', '.join(t)})" for w, t in sorted(tasks.items()))
     ((word, names),) = tasks.items()
+    few = sum(name.endswith("(one seed)") for name in names)
     on = f"all {len(names)} tasks" if len(names) > 1 else f"the one task there is, {names[0]}"
+    on += f"; one seed of a regime in {few} of them" if few and len(names) > 1 else ""
     return f"{named[word]} ({on})" if word in (CANNOT_TELL, EITHER) else f"use {named[word]} ({on})"
