@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 import json
 import os
 import re
 import shutil
+import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from time import time
@@ -19,22 +23,27 @@ from probekit.errors import DataError, UsageError
 __all__ = [
     "DATA_CACHE",
     "FIGURES",
+    "MARK",
+    "FileKind",
     "beside",
     "cache_path",
-    "check_ours",
     "digest",
     "digest_of_content",
     "held",
     "in_words",
     "is_running",
+    "is_sealed",
     "lock",
     "new_folder",
+    "open_to_write",
     "parse_json",
     "read_json",
     "read_lines",
     "remove",
+    "seal",
     "slug",
     "whole",
+    "without_mark",
     "write",
     "writer_of",
 ]
@@ -122,8 +131,8 @@ def read_json(path: str | Path) -> Any:
 
 
 @contextmanager
-def whole(path: str | Path) -> Iterator[Path]:
-    """A name to write a file or a folder under, which replaces ``path`` at the end of the block.
+def whole(path: str | Path, kind: FileKind) -> Iterator[Path]:
+    """A name to write a file under, which replaces ``path`` at the end of the block.
 
     Whoever looks at ``path`` sees what was there before or all of what is new: also where the block fails, and where
     the process is killed.
@@ -131,7 +140,9 @@ def whole(path: str | Path) -> Iterator[Path]:
     Parameters
     ----------
     path
-        The file or folder to be; the folders above it are made.
+        The file to be; the folders above it are made.
+    kind
+        What it is. Only a file of this kind that we wrote is replaced.
 
     Yields
     ------
@@ -139,26 +150,33 @@ def whole(path: str | Path) -> Iterator[Path]:
         A hidden name in the same folder, nothing there yet. It is removed where the block fails; what a killed
         process leaves is told by :func:`writer_of`.
 
+    Raises
+    ------
+    UsageError
+        Something else is at ``path``, before the block or at its end.
+
     Examples
     --------
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
-    >>> with whole(folder / "numbers.txt") as new:
-    ...     _ = new.write_text("1 2 3")
+    >>> with whole(folder / "numbers.txt", FileKind("a text of numbers", is_sealed)) as new:
+    ...     _ = new.write_bytes(seal(f"1 2 3 # {MARK}".encode()))
     >>> [p.name for p in folder.iterdir()]
     ['numbers.txt']
     """
     path = Path(path)
+    kind.check(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with beside(path) as new:
         yield new
+        kind.check(path)
         new.replace(path)
 
 
-def write(path: str | Path, content: str | bytes) -> Path:
-    """Write a text (UTF-8) or bytes to ``path``, which appears whole; returns the path."""
-    with whole(path) as new:
-        new.write_bytes(content if isinstance(content, bytes) else content.encode())
+def write(path: str | Path, content: str | bytes, kind: FileKind) -> Path:
+    """Write a text (UTF-8) or bytes to ``path``, which appears whole; where it holds ``MARK``, sealed."""
+    with whole(path, kind) as new:
+        new.write_bytes(seal(content if isinstance(content, bytes) else content.encode()))
     return Path(path)
 
 
@@ -173,14 +191,16 @@ def new_folder(path: Path) -> Iterator[Path]:
     UsageError
         Something is at ``path`` already.
     """
-    if path.exists():
+    if path.exists() or path.is_symlink():
         raise UsageError(f"{path} is there already; give another folder.")
     for left in path.parent.iterdir() if path.parent.is_dir() else ():
         if (own := writer_of(left.name)) and own[0] == path.name and not is_running(own[1]):
             remove(left)
-    with whole(path) as new:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with beside(path) as new:
         new.mkdir()
         yield new
+        new.replace(path)
 
 
 @contextmanager
@@ -211,37 +231,111 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def check_ours(path: Path, ours: Callable[[Path], bool], what: str, instead: str = "give another --out") -> None:
-    """Refuse to replace what somebody else wrote.
+# what is ours ---------------------------------------------------------------------------------------------------------
 
-    Parameters
+
+@dataclass(frozen=True, slots=True)
+class FileKind:
+    """A kind of file that we write, and may replace where it is one that we wrote.
+
+    Attributes
     ----------
-    path
-        What is about to be replaced; there need not be anything.
-    ours
-        Whether what is at a path was made by the function that asks; one that cannot be read is not.
     what
-        What would stand there, with its article: ``"an evidence card"``.
+        With its article: ``"an evidence card"``.
+    ours
+        Whether the file at a path is one that we wrote; one that cannot be read is not.
     instead
-        What to do.
-
-    Raises
-    ------
-    UsageError
-        Something is there, and is not ours.
+        What to do where it is not.
     """
-    if path.exists() or path.is_symlink():
-        with suppress(OSError, ValueError):
-            if ours(path):
-                return
-        raise UsageError(f"{path} is there already and is not {what}, so it is not replaced; {instead}.")
+
+    what: str
+    ours: Callable[[Path], bool]
+    instead: str = "give another --out"
+
+    def check(self, path: Path) -> None:
+        """Raise UsageError where something is at ``path`` that is none of ours, a link or a folder among them."""
+        if path.is_symlink():
+            raise UsageError(f"{path} is a link, and a link is neither followed nor replaced; {self.instead}.")
+        if path.is_dir():
+            raise UsageError(f"{path} is a folder, not {self.what}; {self.instead}.")
+        if path.exists():
+            with suppress(OSError, ValueError, TypeError, AttributeError, DataError):
+                if not path.stat().st_size or self.ours(path):
+                    return
+            raise UsageError(f"{path} is there already and is not {self.what}, so it is not replaced; {self.instead}.")
+
+
+_MADE = b"made by probekit, xxh3 "
+MARK = f"{_MADE.decode()}{0:032x}"
+"""What :func:`seal` turns into the mark of a file; it stands where the format has room for a remark."""
+_SEAL = re.compile(re.escape(_MADE) + rb"([0-9a-f]{32})")
+_AFTER = 4
+"""Bytes after the mark that are not under its digest: in a PNG they are a checksum of the mark."""
+
+
+def seal(data: bytes) -> bytes:
+    """``data`` with the digest of all its other bytes in the place of ``MARK``; as it is where it holds none."""
+    head, mark, rest = data.partition(MARK.encode())
+    return head + _MADE + _digest_around(head, rest) + rest if mark else data
+
+
+def is_sealed(path: Path) -> bool:
+    """Whether a file is as we wrote it: it carries the digest of its own bytes."""
+    data = path.read_bytes()
+    found = itertools.islice(_SEAL.finditer(data), 16)  # a page holds the marks of its figures, too
+    return any(one[1] == _digest_around(data[: one.start()], data[one.end() :]) for one in found)
+
+
+def _digest_around(head: bytes, rest: bytes) -> bytes:
+    import xxhash
+
+    state = xxhash.xxh3_128(head)
+    state.update(rest[_AFTER:])
+    return state.hexdigest().encode()
+
+
+def without_mark(text: str) -> str:
+    """A text without the line that holds its mark."""
+    return "".join(line for line in text.splitlines(keepends=True) if not _SEAL.search(line.encode()))
 
 
 # who holds a file -----------------------------------------------------------------------------------------------------
 
 
+def open_to_write(path: Path, flags: int = os.O_WRONLY | os.O_CREAT | os.O_TRUNC) -> int:
+    """A descriptor to write a file through; UsageError for a link, which may lead to what is not ours, and for a pipe.
+
+    Parameters
+    ----------
+    path
+        Its last part is not followed where it is a link; folders above it are.
+    flags
+        Of ``os.open``; truncates and makes the file without them.
+    """
+    try:
+        fd = os.open(path, (flags & ~os.O_TRUNC) | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        if path.is_symlink():
+            raise UsageError(f"{path} is a link, and nothing is written through a link; remove it.") from None
+        if error.errno == errno.ENXIO:
+            raise UsageError(f"{path} is no file; remove it.") from None
+        raise
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise UsageError(f"{path} is no file; remove it.")
+    if flags & os.O_TRUNC:
+        os.ftruncate(fd, 0)
+    return fd
+
+
 @contextmanager
-def lock(path: Path, busy: Exception, *, wait: Callable[[], None] | None = None) -> Iterator[int]:
+def lock(
+    path: Path,
+    busy: Exception,
+    *,
+    wait: Callable[[], None] | None = None,
+    ours: Callable[[bytes], bool] = lambda start: not start,
+) -> Iterator[int]:
     """Hold the file ``path`` alone for the time of the block.
 
     The system gives it back when its holder dies, however it dies. A child that inherits the descriptor holds it, too.
@@ -254,17 +348,24 @@ def lock(path: Path, busy: Exception, *, wait: Callable[[], None] | None = None)
         Raised where another holds it.
     wait
         Called once instead, before waiting for the other to end.
+    ours
+        Whether the file is ours that begins with these bytes (64 at most); an empty one where nothing is told.
 
     Yields
     ------
     int
         The open descriptor, to read and to append to.
+
+    Raises
+    ------
+    UsageError
+        The file is a link, or not ours.
     """
     from filelock import lock_descriptor
 
     told = False
     while True:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        fd = open_to_write(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
             if not lock_descriptor(fd, blocking=False):
                 if wait is None:
@@ -274,6 +375,8 @@ def lock(path: Path, busy: Exception, *, wait: Callable[[], None] | None = None)
                     told = True
                 lock_descriptor(fd)
             if _is_at(fd, path):
+                if not ours(os.pread(fd, 64, 0)):
+                    raise UsageError(f"{path} is a file of somebody else's, which is in the way; give another --out.")
                 yield fd
                 return
         finally:
@@ -283,7 +386,7 @@ def lock(path: Path, busy: Exception, *, wait: Callable[[], None] | None = None)
 def _is_at(fd: int, path: Path) -> bool:
     """Whether an open file still has its name: the holder before us may have removed the one we waited for."""
     try:
-        return os.path.samestat(os.fstat(fd), path.stat())
+        return os.path.samestat(os.fstat(fd), path.lstat())
     except FileNotFoundError:
         return False
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,23 +20,31 @@ from hypothesis import strategies as st
 from probekit import files
 from probekit.errors import CacheBusy, UsageError
 from probekit.files import (
+    MARK,
+    FileKind,
     beside,
-    check_ours,
     digest,
     digest_of_content,
     held,
     in_words,
     is_running,
+    is_sealed,
     lock,
     new_folder,
+    open_to_write,
     remove,
+    seal,
     whole,
-    write,
     writer_of,
 )
 
+ANY = FileKind("a file", lambda _: True)
 THREAD = 140012345678912
 """As Linux numbers threads."""
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    return files.write(path, content, ANY)
 
 
 @contextmanager
@@ -55,7 +64,7 @@ def child(code: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
 
 def test_a_file_is_old_until_it_is_new(tmp_path):
     path = write(tmp_path / "a" / "b" / "x.txt", "é old")
-    with whole(path) as new:
+    with whole(path, ANY) as new:
         new.write_text("n")
         assert path.read_text() == "é old"
         assert new.parent == path.parent
@@ -71,7 +80,7 @@ def test_what_fails_leaves_what_was_there(tmp_path, kind):
     path = write(tmp_path / "x", "old")
 
     def fail() -> None:
-        with whole(path) as new:
+        with whole(path, ANY) as new:
             if kind == "folder":
                 new.mkdir()
                 (new / "y").write_text("half")
@@ -88,7 +97,7 @@ def test_what_fails_leaves_what_was_there(tmp_path, kind):
 def test_a_kill_in_the_middle_of_a_write_leaves_the_old_file(tmp_path):
     path = write(tmp_path / "x.txt", "old")
     code = """
-with whole(sys.argv[1]) as new, new.open("w") as stream:
+with whole(sys.argv[1], FileKind("a file", lambda _: True)) as new, new.open("w") as stream:
     stream.write("half")
     stream.flush()
     print("ready", flush=True)
@@ -113,7 +122,7 @@ def test_threads_do_not_write_into_each_others_files(tmp_path):
     path, all_there = tmp_path / "x", threading.Barrier(8)
 
     def make(k: int) -> None:
-        with whole(path) as new:
+        with whole(path, ANY) as new:
             new.write_text(str(k) * 1000)
             all_there.wait()
 
@@ -163,24 +172,70 @@ def test_remove_does_not_follow_links(tmp_path):
 
 
 def test_what_is_not_ours_is_not_replaced(tmp_path):
-    def ours(path: Path) -> bool:
-        return path.read_text(encoding="utf-8").startswith("ours")
-
-    check_ours(tmp_path / "x", ours, "a card")
-    check_ours(write(tmp_path / "x", "ours 1"), ours, "a card")
+    kind = FileKind("a card", lambda path: path.read_text(encoding="utf-8").startswith("ours"))
+    kind.check(tmp_path / "x")
+    kind.check(write(tmp_path / "x", "ours 1"))
+    kind.check(write(tmp_path / "x", ""))
     for content in ("theirs", b"\xff\xfe"):  # the second cannot be read as text
-        with pytest.raises(UsageError, match=r"x is there already and is not a card, so it is not replaced; give"):
-            check_ours(write(tmp_path / "x", content), ours, "a card")
-    (tmp_path / "loose").symlink_to(tmp_path / "nowhere")
-    for name in ("loose", "."):
-        with pytest.raises(UsageError, match="not replaced; choose"):
-            check_ours(tmp_path / name, ours, "a card", "choose")
+        with pytest.raises(UsageError, match="x is there already and is not a card, so it is not"):
+            kind.check(write(tmp_path / "x", content))
+        with pytest.raises(UsageError, match="is there already"):
+            files.write(tmp_path / "x", "ours", kind)
+    assert (tmp_path / "x").read_bytes() == b"\xff\xfe"
+    write(tmp_path / "target", "ours")
+    for name, target in (("loose", "nowhere"), ("link", "target")):
+        (tmp_path / name).symlink_to(tmp_path / target)
+        with pytest.raises(UsageError, match="is a link"):
+            files.write(tmp_path / name, "ours 2", kind)
+    assert (tmp_path / "target").read_text() == "ours"
+    with pytest.raises(UsageError, match="is a folder, not a card; choose"):
+        FileKind("a card", kind.ours, "choose").check(tmp_path)
+
+
+def test_what_comes_while_we_write_is_not_replaced(tmp_path):
+    kind = FileKind("a card", lambda path: path.read_text(encoding="utf-8").startswith("ours"))
+
+    def fail() -> None:
+        with whole(tmp_path / "x", kind) as new:
+            new.write_text("ours")
+            (tmp_path / "x").write_text("theirs")
+
+    with pytest.raises(UsageError, match="is there already"):
+        fail()
+    assert (tmp_path / "x").read_text() == "theirs"
+
+
+@given(st.binary(max_size=60), st.binary(max_size=60), st.data())
+def test_a_seal_is_broken_by_any_edit(head, rest, data):
+    sealed = seal(head + MARK.encode() + b"....." + rest)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "x"
+        path.write_bytes(sealed)
+        assert is_sealed(path)
+        at = data.draw(st.integers(0, len(sealed) - 1).filter(lambda i: not len(head) + 55 <= i < len(head) + 59))
+        path.write_bytes(sealed[:at] + bytes([sealed[at] ^ 1]) + sealed[at + 1 :])
+        assert not is_sealed(path)
+    assert seal(head) == head
+
+
+def test_nothing_is_written_through_a_link_or_into_a_pipe(tmp_path):
+    target = write(tmp_path / "target", "theirs")
+    (tmp_path / "link").symlink_to(target)
+    os.mkfifo(tmp_path / "pipe")
+    for name, told in (("link", "is a link"), ("pipe", "is no file")):
+        with pytest.raises(UsageError, match=told):
+            open_to_write(tmp_path / name)
+        with pytest.raises(UsageError, match=told), lock(tmp_path / name, CacheBusy()):
+            raise AssertionError
+    with pytest.raises(UsageError, match="is a file of somebody else's"), lock(target, CacheBusy()):
+        raise AssertionError
+    assert target.read_text() == "theirs"
 
 
 # who holds a file -----------------------------------------------------------------------------------------------------
 
 HOLD = """
-with lock(Path(sys.argv[1]), RuntimeError()) as fd:
+with lock(Path(sys.argv[1]), RuntimeError(), ours=lambda _: True) as fd:
     os.write(fd, b"held ")
     if sys.argv[2:]:
         code = "import time; time.sleep(60)"
@@ -197,13 +252,13 @@ def test_the_lock_of_a_dead_process_is_free_at_once(tmp_path):
     path, busy = tmp_path / "x.lock", CacheBusy("somebody is at work")
     path.write_text("kept ")
     with child(HOLD, path):
-        with pytest.raises(CacheBusy, match="somebody is at work"), lock(path, busy):
+        with pytest.raises(CacheBusy, match="somebody is at work"), lock(path, busy, ours=lambda _: True):
             raise AssertionError
         with held(path) as taken:
             assert taken
     with held(path) as taken:
         assert not taken
-    with lock(path, busy) as fd:
+    with lock(path, busy, ours=lambda _: True) as fd:
         os.write(fd, b"again")
     assert path.read_text() == "kept held again"  # a lock empties no file
 
@@ -217,7 +272,7 @@ def test_a_child_that_inherits_the_lock_holds_it(tmp_path):
         assert taken
     os.kill(heir, signal.SIGKILL)
     waited: list[int] = []
-    with lock(path, CacheBusy(), wait=lambda: waited.append(1)):
+    with lock(path, CacheBusy(), wait=lambda: waited.append(1), ours=lambda _: True):
         pass
     assert len(waited) <= 1  # the heir may have died before
 

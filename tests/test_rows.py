@@ -135,7 +135,7 @@ def test_two_files_of_one_stem_have_a_card_each_and_no_other_file_is_replaced(ro
     other = tmp_path / "study.parquet.json"
     other.write_text('{"title": "mine"}')
     for attempt in (check_out, lambda path: write_rows(rows, path, CARD)):
-        with pytest.raises(UsageError, match="is not an evidence card, so it is not replaced"):
+        with pytest.raises(UsageError, match="is not an evidence card as probekit wrote it, so it is not"):
             attempt(tmp_path / "study.parquet")
     assert other.read_text() == '{"title": "mine"}'
     assert not (tmp_path / "study.parquet").exists()
@@ -210,7 +210,7 @@ def test_where_nothing_can_be_written_is_said_before_the_work(tmp_path):
 def test_a_file_that_is_none_of_ours_is_left_alone(rows, tmp_path):
     for name in ("mine.parquet", "mine.csv"):
         (tmp_path / name).write_text("notes of mine")
-        with pytest.raises(UsageError, match="is not a file of rows, so it is not replaced"):
+        with pytest.raises(UsageError, match="is not a file of rows as its card tells it, so it is not replaced"):
             write_rows(rows, tmp_path / name, CARD)
         with pytest.raises(UsageError, match="is not a file of rows"):
             check_out(tmp_path / name)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from probekit.errors import DataError, UsageError, did_you_mean
-from probekit.files import write
 from probekit.toml import parse_toml, read_named, read_toml, what_is_wrong
+
+
+def write(path: Path, text: str | bytes) -> Path:
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
 
 
 class Part(BaseModel):

@@ -12,9 +12,21 @@ import numpy as np
 import xxhash
 
 from probekit.errors import CacheCorrupt, CacheError, CacheMismatch
+from probekit.files import FileKind
 from probekit.hdf5 import DAMAGE
 
-__all__ = ["DAMAGE", "FORMAT", "Extent", "datasets", "decode", "extents", "open_cache_file", "xxh3"]
+__all__ = [
+    "CACHE_FILE",
+    "DAMAGE",
+    "FORMAT",
+    "Extent",
+    "datasets",
+    "decode",
+    "extents",
+    "is_cache_file",
+    "open_cache_file",
+    "xxh3",
+]
 
 FORMAT = "probekit-activations/1"
 
@@ -81,6 +93,19 @@ def open_cache_file(path: Path) -> h5py.File:
         raise CacheCorrupt(
             f"{path} is not a readable HDF5 file: {reason}. Make it again with probekit cache-activations --overwrite."
         ) from error
+
+
+def is_cache_file(path: Path) -> bool:
+    """Whether a file begins as our caches do, whole or not: HDF5, and the name of the format in its first megabyte."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(1 << 20)
+    except OSError:
+        return False
+    return start.startswith(b"\x89HDF\r\n\x1a\n") and FORMAT.encode() in start
+
+
+CACHE_FILE = FileKind("an activation cache", is_cache_file)
 
 
 def decode(bits: np.ndarray) -> np.ndarray:

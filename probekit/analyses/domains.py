@@ -16,7 +16,7 @@ from probekit.domains.explain import explain
 from probekit.domains.options import CountOptions, DivergenceOptions, DocumentUnit, Tokenization
 from probekit.domains.rows import domain_rows, size_rows
 from probekit.domains.scanning import hugging_face
-from probekit.domains.terms import Terms, choose_terms, load_counts, merge, save_counts
+from probekit.domains.terms import COUNTS_FILE, Terms, choose_terms, load_counts, merge, save_counts
 from probekit.errors import UsageError
 from probekit.files import read_lines
 from probekit.public import public
@@ -146,6 +146,8 @@ def _check(sources: Sequence[str], counts: str | Path | None) -> None:
     out = recipe.leaves.get("out") if recipe else None
     if counts is not None and (Path(counts).suffix != ".parquet" or str(counts) == out):
         raise UsageError(f"counts are written as .parquet, to a file of their own, not to {counts}.")
+    if counts is not None:
+        COUNTS_FILE.check(Path(counts))
     paths = [str(Path(source).resolve()) for source in sources]
     if again := sorted({path for path in paths if paths.count(path) > 1}):
         raise UsageError(f"{again[0]} is given twice; its documents would count double.")

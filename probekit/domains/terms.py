@@ -20,7 +20,7 @@ import numpy as np
 from probekit.domains.corpora import Corpus, read_files, read_texts
 from probekit.domains.counting import Counts, block_of, count
 from probekit.errors import DataError, UsageError
-from probekit.files import parse_json, whole
+from probekit.files import FileKind, parse_json, whole
 from probekit.parquet import open_parquet
 
 if TYPE_CHECKING:
@@ -29,6 +29,15 @@ if TYPE_CHECKING:
 __all__ = ["Terms", "choose_terms", "count_domains", "load_counts", "merge", "save_counts"]
 
 FORMAT = "probekit-counts/1"
+
+
+def _is_counts(path: Path) -> bool:
+    from pyarrow import parquet
+
+    return json.loads((parquet.read_schema(path).metadata or {}).get(b"probekit", b"{}")).get("format") == FORMAT
+
+
+COUNTS_FILE = FileKind("a file of counts", _is_counts, "give the counts another name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +273,7 @@ def save_counts(path: str | Path, counts: Sequence[Counts]) -> Path:
     text = pa.dictionary(pa.int32(), pa.string())
     columns = [("domain", text), ("term", text), ("block", pa.int32()), ("count", pa.int64())]
     schema = pa.schema(columns, metadata={"probekit": json.dumps(said)})
-    with whole(path) as new, parquet.ParquetWriter(new, schema, compression="zstd") as writer:
+    with whole(path, COUNTS_FILE) as new, parquet.ParquetWriter(new, schema, compression="zstd") as writer:
         for c in counts:
             cells = c.matrix.tocsc().tocoo()  # term by term, which packs best
             term = pa.DictionaryArray.from_arrays(cells.col.astype(np.int32), pa.array(c.terms))

@@ -14,7 +14,7 @@ from probekit.plots.layers import layer_panels
 from probekit.plots.mix import mix_panels
 from probekit.plots.options import KINDS, Kind, PlotOptions, inches
 from probekit.plots.relation import relation_panels, relation_rows
-from probekit.plots.save import check_suffixes, save
+from probekit.plots.save import check_files, save
 from probekit.plots.trajectory import trajectory_panels
 from probekit.plots.transfer import transfer_panels, transfer_rows
 from probekit.public import public
@@ -65,7 +65,7 @@ def plot(
         if f.name not in (*KINDS[kind], "width", "dpi") and getattr(options, f.name) != f.default:
             raise UsageError(f"a figure of {kind} takes no {f.name}; it takes {', '.join(KINDS[kind])}, width and dpi.")
     files = [out] if isinstance(out, str | Path) else list(out or ())
-    check_suffixes(files)
+    check_files(files)
     told = as_rows(rows[0] if len(rows) == 1 else list(rows))
     figure = FIGURES[kind](told, options)
     save(figure, files, dpi=options.dpi)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from io import BytesIO
@@ -12,15 +13,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probekit.errors import UsageError
-from probekit.files import write
+from probekit.files import MARK, FileKind, is_sealed, seal, write
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["FORMATS", "check_suffixes", "save"]
+__all__ = ["FORMATS", "check_files", "save"]
 
-FORMATS = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {}, ".eps": {}}
-"""Suffixes, each with the metadata that keeps the time of writing out of the file."""
+FORMATS = {
+    ".pdf": {"CreationDate": None, "Creator": MARK},
+    ".svg": {"Date": None, "Creator": MARK},
+    ".png": {"Software": MARK},
+    ".eps": {"Creator": MARK},
+}
+"""Suffixes, each with the metadata that keep the time of writing out of the file and our mark in it."""
+FIGURE_FILE = FileKind("a figure as probekit wrote it", is_sealed)
 
 
 def save(figure: Figure, paths: Iterable[str | Path], *, dpi: int = 300) -> list[Path]:
@@ -32,30 +39,37 @@ def save(figure: Figure, paths: Iterable[str | Path], *, dpi: int = 300) -> list
     Raises
     ------
     UsageError
-        For another suffix.
+        For another suffix, and where a file is in the way that is not a figure as it was saved here.
     """
     import matplotlib as mpl
 
-    files = check_suffixes(paths)
+    files = check_files(paths)
     with mpl.rc_context({"pdf.fonttype": 42, "ps.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "probekit"}):
         for path in files:
             with _opaque(figure) if path.suffix == ".eps" else nullcontext():
-                figure.savefig(
-                    drawn := BytesIO(), format=path.suffix[1:], dpi=dpi, metadata=FORMATS[path.suffix] or None
-                )
+                figure.savefig(drawn := BytesIO(), format=path.suffix[1:], dpi=dpi, metadata=FORMATS[path.suffix])
             data = drawn.getvalue()
-            if path.suffix == ".eps":  # which takes no metadata
+            if path.suffix == ".eps":  # whose metadata take no date
                 data = re.sub(rb"%%CreationDate: .*\n", b"", data, count=1)
-            write(path, data)
+            write(path, _png(data) if path.suffix == ".png" else data, FIGURE_FILE)
     return files
 
 
-def check_suffixes(paths: Iterable[str | Path]) -> list[Path]:
-    """The paths of figures; UsageError for one of another suffix."""
+def _png(data: bytes) -> bytes:
+    """A PNG with its mark, and the checksum of the chunk that holds it."""
+    data = seal(data)
+    start = data.index(b"tEXtSoftware\0")
+    stop = start + 4 + int.from_bytes(data[start - 4 : start])
+    return data[:stop] + zlib.crc32(data[start:stop]).to_bytes(4) + data[stop + 4 :]
+
+
+def check_files(paths: Iterable[str | Path]) -> list[Path]:
+    """The paths of figures; UsageError for one of another suffix, and where a file is that is not ours."""
     files = [Path(path) for path in paths]
     for path in files:
         if path.suffix not in FORMATS:
             raise UsageError(f"figures are written as {', '.join(FORMATS)}, not {path.suffix!r} ({path}).")
+        FIGURE_FILE.check(path)
     return files
 
 

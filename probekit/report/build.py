@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from probekit.errors import UsageError
-from probekit.files import write
+from probekit.files import MARK, FileKind, is_sealed, write
 from probekit.public import public
 from probekit.recipe import Recipe
 from probekit.report import caveats, figures, summary
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["report"]
+
+REPORT_FILE = FileKind("a report as probekit wrote it", is_sealed)
 
 
 @public(options=ReportOptions)
@@ -74,6 +76,7 @@ def report(*sources: str | Path | Result, out: str | Path = "report.html", optio
         raise UsageError(f"a report is written as .html, not {out.name!r}.")
     if out.is_dir():
         raise UsageError(f"{out} is a folder; name a file, such as {out / 'report.html'}.")
+    REPORT_FILE.check(out)
     paths = [_path(source) for source in sources]
     parts = find(paths)
     if (options.figure or options.text) and len(parts) > 1:
@@ -81,7 +84,7 @@ def report(*sources: str | Path | Result, out: str | Path = "report.html", optio
     parts[0].figures += [Made(Path(path)) for path in options.figure]
     parts[0].texts += [Made(Path(path)) for path in options.text]
     told = {"sources": paths, "out": out.name} | {f.name: getattr(options, f.name) for f in fields(options)}
-    return write(out, _page(parts, options.title, str(Recipe.of("report", told))))
+    return write(out, _page(parts, options.title, str(Recipe.of("report", told))), REPORT_FILE)
 
 
 def _path(source: str | Path | Result) -> Path:
@@ -103,6 +106,7 @@ def _page(parts: Sequence[Part], title: str | None, command: str) -> str:
         title=title or (shown[0]["title"] if len(shown) == 1 else "Results of several studies"),
         parts=shown,
         command=command,
+        mark=MARK,
         largest=LARGEST,
         style=Markup(style),
         script=Markup(script),

@@ -9,6 +9,7 @@ from markdown_it.token import Token
 from markupsafe import Markup
 
 from probekit.errors import DataError
+from probekit.files import without_mark
 
 __all__ = ["markdown", "text"]
 
@@ -40,7 +41,7 @@ def _tame(token: Token) -> None:
 def text(path: Path) -> str:
     """What stands in a file; raises DataError where there is none, and where it is no UTF-8."""
     try:
-        return path.read_text(encoding="utf-8")
+        return without_mark(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DataError("there is no such text.", file=path) from None
     except UnicodeDecodeError as error:

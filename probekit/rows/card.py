@@ -7,17 +7,18 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
+from glob import escape
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from probekit.errors import DataError, reading
-from probekit.files import check_ours, digest_of_content, read_json
+from probekit.files import FileKind, digest_of_content, read_json, writer_of
 
 if TYPE_CHECKING:
     from probekit.recipe import Read, Recipe
 
-__all__ = ["card_path", "check_card", "environment", "find_card", "is_card", "make_card", "read_card"]
+__all__ = ["CARD_FILE", "card_path", "describes", "environment", "find_card", "is_card", "make_card", "read_card"]
 
 FORMAT = "probekit-card/2"
 CACHE = (
@@ -119,9 +120,19 @@ def _rows_of(card: Path) -> dict[str, Any]:
         return {}
 
 
-def check_card(path: Path) -> None:
-    """Raise UsageError where something else than an evidence card stands in the place of the card of these rows."""
-    check_ours(card_path(path), is_card, "an evidence card", "give the rows another name")
+CARD_FILE = FileKind("an evidence card as probekit wrote it", is_card, "give the rows another name")
+
+
+def describes(path: Path) -> bool:
+    """Whether a card beside the rows at ``path`` holds their digest, as they are now.
+
+    A process that was killed after the rows had their name leaves the card under a hidden one.
+    """
+    card = card_path(path)
+    hidden = [p for p in path.parent.glob(f".{escape(card.name)}.*") if (writer_of(p.name) or ("",))[0] == card.name]
+    held = [_rows_of(one) for one in (card, old_card_path(path), *hidden)]
+    known = {str(rows.get("xxh3_128")) for rows in held if rows.get("file") == path.name}
+    return bool(known) and digest_of_content(path) in known
 
 
 def read_card(path: str | Path) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from probekit.errors import DataError, UsageError, reading
-from probekit.files import check_ours, digest_of_content, whole
+from probekit.files import FileKind, digest_of_content, whole
 from probekit.parquet import open_parquet
-from probekit.rows.card import card_path, check_card
+from probekit.rows.card import CARD_FILE, card_path, describes
 from probekit.rows.schema import NEEDED, TEXT, make_rows
 from probekit.rows.upgrade import is_old, upgrade
 
@@ -27,9 +27,9 @@ def check_out(path: Path | None) -> None:
         return
     if path.suffix not in (".parquet", ".csv"):
         raise UsageError(f"rows are written as .parquet or .csv, not {path.name!r}.")
-    _check_ours(path)
     if path.is_dir():
         raise UsageError(f"{path} is a folder; name a file, such as {path / 'rows.parquet'}.")
+    _check_ours(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path.parent):
@@ -38,23 +38,13 @@ def check_out(path: Path | None) -> None:
         raise UsageError(f"nothing can be written in {path.parent} ({error.strerror}).") from None
 
 
-def _is_rows(path: Path) -> bool:
-    """Whether a file holds rows, of any version; an empty one may become rows."""
-    if not path.stat().st_size:
-        return True
-    if path.suffix == ".parquet":
-        from pyarrow.parquet import read_schema
-
-        return set(NEEDED) <= set(read_schema(path).names)
-    with path.open(encoding="utf-8") as stream:
-        return set(NEEDED) <= set(stream.readline().strip().split(","))
+ROWS_FILE = FileKind("a file of rows as its card tells it", describes, "give the rows another name")
 
 
 def _check_ours(path: Path) -> None:
     """Raise UsageError where something that is not ours stands in the place of rows or of their card."""
-    check_card(path)
-    if path.is_file():
-        check_ours(path, _is_rows, "a file of rows", "give the rows another name")
+    CARD_FILE.check(card_path(path))
+    ROWS_FILE.check(path)
 
 
 def write_rows(rows: pd.DataFrame, path: str | Path, card: Mapping[str, Any]) -> Path:
@@ -79,7 +69,7 @@ def write_rows(rows: pd.DataFrame, path: str | Path, card: Mapping[str, Any]) ->
     if writer is None:
         raise UsageError(f"rows are written as .parquet or .csv, not {path.suffix!r} ({path}).")
     _check_ours(path)
-    with whole(card_path(path)) as new_card, whole(path) as new:
+    with whole(card_path(path), CARD_FILE) as new_card, whole(path, ROWS_FILE) as new:
         writer(new)
         held = {"file": path.name, "count": len(rows), "xxh3_128": digest_of_content(new)}
         body = {"rows": held, **{key: value for key, value in card.items() if key != "rows"}}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probekit.errors import DataError, UsageError
-from probekit.files import check_ours, parse_json, whole
+from probekit.files import FileKind, parse_json, whole
 from probekit.parquet import open_parquet
 from probekit.rows import make_fits
 from probekit.rows.upgrade import upgrade_fits
@@ -165,7 +165,7 @@ class Predictions:
         path = Path(path)
         if path.suffix != ".parquet":
             raise UsageError(f"evaluated examples are written as .parquet, not {path.suffix!r} ({path}).")
-        check_ours(path, _is_examples, "a file of evaluated examples", "give the rows another name")
+        kind = FileKind("a file of evaluated examples", _is_examples, "give the rows another name")
         schema = _long(self, 0, 1).schema.with_metadata({KEY: json.dumps(_about(self)).encode()})
         how: dict[str, Any] = {
             "compression": "zstd",
@@ -173,7 +173,7 @@ class Predictions:
             "dictionary_pagesize_limit": 1 << 26,
             "data_page_size": 1 << 23,
         }
-        with whole(path) as new, parquet.ParquetWriter(new, schema, **how) as writer:
+        with whole(path, kind) as new, parquet.ParquetWriter(new, schema, **how) as writer:
             for a, b in _parts(self):
                 writer.write_table(_long(self, a, b).cast(schema), row_group_size=ROWS_AT_ONCE + len(self.ids))
         return path

@@ -3,17 +3,42 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from probekit.files import digest_of_content, read_json, remove, slug, write
+from probekit.errors import UsageError
+from probekit.files import FileKind, digest_of_content, read_json, slug, write
 from probekit.recipe import Recipe
 from probekit.studies.steps import Step
 
-__all__ = ["Record", "State", "make_room", "read_record", "remove_record", "state_of", "write_record"]
+__all__ = [
+    "Record",
+    "State",
+    "check_logs",
+    "log_path",
+    "make_room",
+    "read_record",
+    "remove_record",
+    "state_of",
+    "write_record",
+]
 
 FORMAT = "probekit-step/2"
+
+
+def _is_record(path: Path) -> bool:
+    told = json.loads(path.read_text(encoding="utf-8"))
+    return isinstance(told, dict) and (told.get("format") == FORMAT or "command" in told)  # so before version 0.2
+
+
+def _is_digest(path: Path) -> bool:
+    return re.fullmatch("[0-9a-f]{32}", path.read_text(encoding="utf-8").strip()) is not None
+
+
+RECORD_FILE = FileKind("the record of a step", _is_record)
+BEGUN_FILE = FileKind("the note of a step that was begun", _is_digest)
 WHOLE = 1 << 24
 """Bytes of a file up to which its content is compared with what a step left; of larger ones the size."""
 
@@ -117,30 +142,63 @@ def write_record(
         "recipe": recipe.to_json(), "command": recipe.words(),
         "left": {leaf: _mark(out / leaf) for leaf in step.leaves},
     }  # fmt: skip
-    write(_path(out, step), json.dumps(told, indent=1, ensure_ascii=False) + "\n")
+    write(_path(out, step), json.dumps(told, indent=1, ensure_ascii=False) + "\n", RECORD_FILE)
     _begun(out, step).unlink(missing_ok=True)
 
 
 def make_room(out: Path, step: Step, digest: str) -> None:
     """Remove what a step left of something else; what it began of the same it goes on with.
 
-    What an earlier version left stays: nobody knows of what it was made, so the function itself looks whether it can
-    be used, and replaces it or refuses to.
+    What is not as a step left it, and what an earlier version left, stays: the function itself looks whether it can be
+    used, and replaces it or refuses to.
     """
+    from probekit.activations.hdf5 import is_cache_file
+    from probekit.adaptation.runs.folder import remove_run
+
     begun, record = _begun(out, step), read_record(out, step)
-    before = begun.read_text(encoding="utf-8").strip() if begun.exists() else digest
+    before = _read_begun(begun) or digest
     if before != digest or (record and record.digest):
         for leaf in step.leaves:
-            path = out / (Path(*Path(leaf).parts[:2]) if leaf.startswith("runs/") else leaf)
-            remove(path)
+            path = out / leaf
+            if leaf.startswith("runs/"):
+                remove_run(out.joinpath(*Path(leaf).parts[:2]))
+            elif not path.is_symlink() and path.is_file() and (_is_as_left(path, leaf, record) or is_cache_file(path)):
+                path.unlink()
     remove_record(out, step)
     begun.parent.mkdir(parents=True, exist_ok=True)
-    begun.write_text(digest, encoding="utf-8")
+    _begin(begun, digest)
+
+
+def _is_as_left(path: Path, leaf: str, record: Record | None) -> bool:
+    return record is not None and record.left.get(leaf) is not None and _mark(path) == record.left[leaf]
+
+
+def _read_begun(path: Path) -> str:
+    return path.read_text(encoding="utf-8").strip() if path.exists() else ""
+
+
+def _begin(path: Path, digest: str) -> None:
+    """Note what a step is begun as."""
+    write(path, digest, BEGUN_FILE)
+
+
+def log_path(out: Path, step: Step) -> Path:
+    """Where a step's messages go."""
+    return out / "logs" / f"{slug(step.name)}.log"
+
+
+def check_logs(out: Path, steps: Sequence[Step]) -> None:
+    """Raise UsageError where a file stands in the place of the log of a step that was never begun here."""
+    for step in steps:
+        path = log_path(out, step)
+        known = _path(out, step).exists() or _begun(out, step).exists()
+        if path.is_symlink() or (path.exists() and path.stat().st_size and not known):
+            raise UsageError(f"{path} is not the log of a step of this study; move it, or give another --out.")
 
 
 def remove_record(out: Path, step: Step) -> None:
     """Take away the record of a step that is no longer done."""
     record = read_record(out, step)
     if record and record.digest:
-        _begun(out, step).write_text(record.digest, encoding="utf-8")
+        _begin(_begun(out, step), record.digest)
     _path(out, step).unlink(missing_ok=True)

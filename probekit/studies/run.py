@@ -10,19 +10,26 @@ from pathlib import Path
 from time import monotonic
 
 from probekit.errors import UsageError
-from probekit.files import lock, slug, write
+from probekit.files import MARK, FileKind, is_sealed, lock, slug, write
 from probekit.public import public
 from probekit.runtime import Progress, no_progress
 from probekit.studies.file import Study, read_study
 from probekit.studies.options import StudyOptions, WorkerOptions
 from probekit.studies.plan import check_steps, study_steps
 from probekit.studies.pools import Pool, dask_pool, local_pool
-from probekit.studies.records import state_of
+from probekit.studies.records import check_logs, state_of
 from probekit.studies.runner import Outcome, run_steps
 from probekit.studies.steps import Step
 
 __all__ = ["Forecast", "PlannedStudy", "StudyRun", "plan_study", "pool_of", "run_study", "study"]
 
+
+def _is_study(path: Path) -> bool:
+    told = json.loads(path.read_text(encoding="utf-8"))
+    return is_sealed(path) or list(told) == ["title", "about", "steps"]  # as of version 0.2
+
+
+STUDY_FILE = FileKind("what a study notes of itself", _is_study)
 USED = 0.5
 """Of the speed of large products, what training and inference of transformers reach."""
 
@@ -172,8 +179,9 @@ def run_study(
     out, asked = planned.folder, planned.study
     with open_study(out):
         named = [{"step": step.name} | ({"error": step.error} if step.error else {}) for step in planned.steps]
-        told = {"title": asked.title, "about": asked.about, "steps": named}
-        write(out / "study.json", json.dumps(told, indent=1, ensure_ascii=False) + "\n")
+        told = {"title": asked.title, "about": asked.about, "steps": named, "probekit": MARK}
+        write(out / "study.json", json.dumps(told, indent=1, ensure_ascii=False) + "\n", STUDY_FILE)
+        check_logs(out, planned.steps)
         return StudyRun(out, tuple(run_steps(planned.steps, out, pool, begin=begin, tell=tell)))
 
 

@@ -11,10 +11,9 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-from probekit.files import slug
 from probekit.recipe import Recipe, parameters
 from probekit.studies.pools import Pool
-from probekit.studies.records import State, make_room, remove_record, state_of, write_record
+from probekit.studies.records import State, log_path, make_room, remove_record, state_of, write_record
 from probekit.studies.steps import Step
 from probekit.studies.worker import Ended, perform
 
@@ -113,7 +112,7 @@ class _Run:
         without = [path for name in self._broken(step) for path in self.steps[name].leaves]
         recipe = step.recipe(self.out, without, absolute=self.pool.elsewhere)
         slot = min({*range(self.pool.jobs)} - {slot for _, slot, _ in self.running.values()})
-        log = self.out / "logs" / f"{slug(step.name)}.log"
+        log = log_path(self.out, step)
         make_room(self.out, step, self.states[step.name].digest)
         self.begin(step)
         self.executor = self.executor or self.workers.enter_context(self.pool.make())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import traceback
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,7 @@ from time import monotonic
 from typing import Any
 
 from probekit.errors import ProbekitError
+from probekit.files import open_to_write
 from probekit.recipe import Recipe
 
 __all__ = ["Ended", "perform"]
@@ -47,7 +49,7 @@ def perform(recipe: Recipe, log: str, more: Mapping[str, Any]) -> Ended:
     began = monotonic()
     path = Path(log)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as stream, _logged(stream):
+    with os.fdopen(open_to_write(path), "w", encoding="utf-8") as stream, _logged(stream):
         error = _run_and_explain(recipe, more, stream)
         if error:
             stream.write(f"{error}\n")

@@ -10,7 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from probekit.errors import UsageError, did_you_mean
-from probekit.files import digest_of_content, write
+from probekit.files import MARK, FileKind, digest_of_content, is_sealed, write
 from probekit.public import public
 from probekit.recipe import Read, Recipe, current
 from probekit.rows import as_rows, check_out, write_rows
@@ -31,6 +31,7 @@ STUDIES = {
 """What works out the rows that each kind shows. This room only renders: names are looked up on use, as by Result."""
 TABLES: dict[str, Callable[[pd.DataFrame, str | None], str]] = {"regimes": regime_table, "domains": domain_table}
 """What renders them."""
+TABLE_FILE = FileKind("a table as probekit wrote it", is_sealed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,12 +90,14 @@ def table(
     check_out(None if rows_out is None else Path(rows_out))
     if out is not None and Path(out).suffix != ".md":
         raise UsageError(f"a table is written as .md, not {Path(out).name!r}.")
+    if out is not None:
+        TABLE_FILE.check(Path(out))
     began = monotonic()
     module, _, name = STUDIES[kind].partition(":")
     found = getattr(import_module(module), name)(as_rows(list(rows)))
     made = Table(TABLES[kind](found, options.published), found)
     if out is not None:
-        write(Path(out), made.text)
+        write(Path(out), f"{made.text.rstrip()}\n\n<!-- {MARK} -->\n", TABLE_FILE)
     if rows_out is not None:
         recipe = current() or Recipe.of("table", {"kind": kind, "rows": rows, "published": options.published})
         write_rows(found, rows_out, make_card(recipe, _reads(rows), {"table": monotonic() - began}))

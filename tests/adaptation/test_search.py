@@ -11,6 +11,7 @@ import time
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import numpy as np
 import optuna
 import pandas as pd
 import pytest
@@ -201,6 +202,83 @@ def test_an_interrupted_search_ends_as_it_would_have(write, tmp_path, monkeypatc
     resumed, whole = (search(space, out=tmp_path / folder, device="cpu") for folder in ("out", "whole"))
     pd.testing.assert_frame_equal(told(resumed.trials), told(whole.trials))
     pd.testing.assert_frame_equal(resumed.rows.drop(columns="checkpoint"), whole.rows.drop(columns="checkpoint"))
+
+
+class Killed(BaseException):
+    """As SIGKILL: nothing catches it."""
+
+
+WRITES = ["create_new_study", "set_study_user_attr"]
+WRITES += ["_create_new_trial", "set_trial_intermediate_value", "set_trial_state_values"] * 2
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("write_number", range(len(WRITES)))
+def test_a_kill_at_any_write_of_the_storage_changes_nothing(write_number, when, write, tmp_path, monkeypatch):
+    """Each write of the storage in turn; what goes on ends as the search that was not killed."""
+    _faked(lambda rate, epoch: 1 - rate, monkeypatch)
+    space = read_space(write(RANGE.replace("[1, 2]", "1"), 'trials = 2\nseeds = 1\ntest = ""'))
+    whole = search(space, out=tmp_path / "whole", device="cpu")
+    seen: list[str] = []
+    with monkeypatch.context() as patch:
+        for name in set(WRITES):
+            patch.setattr(optuna.storages.RDBStorage, name, _killing(name, seen, write_number, when))
+        with pytest.raises(Killed):
+            search(space, out=tmp_path / "out", device="cpu")
+    assert seen == WRITES[: write_number + 1]
+    assert not (tmp_path / "out/best.toml").exists()
+    resumed = search(space, out=tmp_path / "out", device="cpu")
+    pd.testing.assert_frame_equal(told(resumed.trials), told(whole.trials))
+    assert resumed.trials["learning_rate"].nunique() == 2
+    best = [(tmp_path / folder / "best.toml").read_bytes() for folder in ("out", "whole")]
+    assert best[0] == best[1]
+
+
+def _killing(name, seen, number, when):
+    write = getattr(optuna.storages.RDBStorage, name)
+
+    def writes(*args, **kwargs):
+        seen.append(name)
+        if len(seen) == number + 1 and when == "before":
+            raise Killed
+        done = write(*args, **kwargs)
+        if len(seen) == number + 1:
+            raise Killed
+        return done
+
+    return writes
+
+
+@pytest.mark.parametrize("space", [RANGE, "learning_rate = [1e-3, 1e-2]\nbatch_size = [10, 15]\nepochs = [1]"])
+def test_trials_whose_options_an_earlier_version_did_not_finish_are_completed(space, write, tmp_path, monkeypatch):
+    """It asked the storage for a trial, and wrote its options one by one; a kill in between left it without."""
+    _faked(lambda rate, epoch: 1 - rate, monkeypatch)
+    asked = read_space(write(space, 'trials = 4\nseeds = 1\ntest = ""'))
+    whole = search(asked, out=tmp_path / "whole", device="cpu")
+    (tmp_path / "out").mkdir()
+    study = optuna.create_study(
+        study_name=module.STUDY, storage=module._storage(tmp_path / "out"), direction="maximize"
+    )
+    for combination in asked.combinations() or []:
+        study.enqueue_trial(combination)
+    study.sampler = optuna.samplers.TPESampler(seed=int(np.random.SeedSequence([0, 0]).generate_state(1)[0]))
+    study.ask(dict(list(asked.distributions.items())[:1]))
+    resumed = search(asked, out=tmp_path / "out", device="cpu")
+    pd.testing.assert_frame_equal(told(resumed.trials), told(whole.trials))
+
+
+def test_options_are_drawn_as_optuna_draws_them(write, tmp_path, monkeypatch):
+    """So that a search that was begun by an earlier version goes on with its numbers."""
+    _faked(lambda rate, epoch: 1 - rate, monkeypatch)
+    asked = read_space(write(RANGE.replace("10", "[10, 15]"), 'trials = 14\nseeds = 1\ntest = ""\nprune = false'))
+    found = search(asked, out=tmp_path / "out", device="cpu").trials
+    study = optuna.create_study(direction="maximize")
+    for number, row in found.iterrows():
+        seed = int(np.random.SeedSequence([0, number]).generate_state(1)[0])
+        study.sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
+        trial = study.ask(asked.distributions)
+        assert trial.params == {name: row[name] for name in trial.params}
+        study.tell(trial, row["value"])
 
 
 @pytest.mark.slow

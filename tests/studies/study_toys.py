@@ -38,15 +38,15 @@ def toy_write(*read: str, out: str, text: str = "x", fail: str = "", device: str
 def toy_train(*, out: str, text: str, progress=None) -> None:
     """Go on with what is there, if it was made with the same text."""
     folder = Path(out)
-    there = (folder / "asked").exists()
+    there = (folder / "probekit.json").exists()
     calls.append(("toy_train", {"there": there, "text": text}))
-    if there and (folder / "asked").read_text() != text:
+    if there and (folder / "probekit.json").read_text() != text:
         raise UsageError("another run is there")
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "asked").write_text(text)
+    (folder / "probekit.json").write_text(text)
     if text == "fails":
         raise UsageError("it fails")
-    (folder / "rows").write_text("x")
+    (folder / "rows.parquet").write_text("x")
 
 
 TOYS = {name: Function(f"study_toys:{name}", rows="") for name in ("toy_write", "toy_train")}

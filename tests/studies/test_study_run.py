@@ -241,7 +241,7 @@ def test_what_was_made_of_something_else_makes_room(tmp_path):
     """A function that goes on with what it finds would refuse what was made with other options."""
 
     def of(text):
-        return Step("r", "toy_train", {"out": Inside("runs/r"), "text": text}, (), ("runs/r/rows",))
+        return Step("r", "toy_train", {"out": Inside("runs/r"), "text": text}, (), ("runs/r/rows.parquet",))
 
     run, other = of("one"), of("fails")
     assert run_steps([run], tmp_path, HERE)[0].state == "done"
@@ -257,18 +257,24 @@ def test_what_was_made_of_something_else_makes_room(tmp_path):
 def test_a_study_of_the_version_before_is_done_again_and_nothing_is_deleted_first(tmp_path):
     """Its records say what was typed; what they left is for the functions to know again, or to refuse."""
     (tmp_path / "runs/r").mkdir(parents=True)
-    (tmp_path / "runs/r/asked").write_text("one")
-    (tmp_path / "runs/r/rows").write_text("mine")
+    (tmp_path / "runs/r/probekit.json").write_text("one")
+    (tmp_path / "runs/r/rows.parquet").write_text("mine")
     (tmp_path / "steps").mkdir()
-    old = {"step": "r", "digest": "ab", "seconds": 3, "command": ["probekit", "train"], "left": {"runs/r/rows": "4"}}
+    old = {
+        "step": "r",
+        "digest": "ab",
+        "seconds": 3,
+        "command": ["probekit", "train"],
+        "left": {"runs/r/rows.parquet": "4"},
+    }
 
     def of(text):
         (tmp_path / "steps/r.json").write_text(json.dumps(old))
-        return Step("r", "toy_train", {"out": Inside("runs/r"), "text": text}, (), ("runs/r/rows",))
+        return Step("r", "toy_train", {"out": Inside("runs/r"), "text": text}, (), ("runs/r/rows.parquet",))
 
     assert states([of("two")], tmp_path) == {"r": "again"}
     assert run_steps([of("two")], tmp_path, HERE)[0].message == "another run is there"
-    assert (tmp_path / "runs/r/rows").read_text() == "mine"
+    assert (tmp_path / "runs/r/rows.parquet").read_text() == "mine"
     (tmp_path / "steps/r.begun").unlink()
     assert run_steps([of("one")], tmp_path, HERE)[0].state == "done"
     assert calls[-1] == ("toy_train", {"there": True, "text": "one"})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from probekit.errors import DataError
-from probekit.files import write
 from probekit.provenance.remake import Place
 from probekit.provenance.remake import Sources as Known
 from probekit.studies.sources import Sources
@@ -13,6 +12,11 @@ from probekit.tasks import load_task, task_folders
 from probekit.tasks.folders import plain
 
 COLA = "gj04\t1\t\tThey rode home.\ngj04\t0\t*\tThey rides home.\n"
+
+
+def write(path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
 
 
 def folder_of(task: str, data_dir, **named: str):

@@ -23,6 +23,7 @@ from probekit.activations.writing.journal import Journal, sync, writing
 from probekit.activations.writing.partial import Partial
 from probekit.activations.writing.plan import Block, batches, batches_in_order
 from probekit.errors import ModelError, NonFiniteError
+from probekit.files import open_to_write
 from probekit.models.encoder import Batch, Encoder, begin_states
 from probekit.runtime import torch_threads
 
@@ -258,7 +259,7 @@ class _Output:
         self.pending: deque[Future[None]] = deque()
         self.blocks: deque[Future[None]] = deque()
         self.unfinished = 0  # blocks that are begun and not yet in the journal
-        self.fd = os.open(partial.file, os.O_RDWR)
+        self.fd = open_to_write(partial.file, os.O_RDWR)
         self.writer = ThreadPoolExecutor(1, "probekit-writer")
 
     def __enter__(self) -> _Output:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from probekit.activations.cache import ActivationCache
+from probekit.activations.hdf5 import CACHE_FILE
 from probekit.activations.options import CacheOptions
 from probekit.activations.writing.extract import run_blocks
 from probekit.activations.writing.journal import Journal, journal_path, locked, partial_path
@@ -113,6 +114,7 @@ def cache_activations(
         if journal_path(request.path).exists():
             _tidy(request.path, request.spec_id)
         return cache
+    CACHE_FILE.check(request.path)
     with locked(request.path, wait=wait) as fd:
         if not overwrite and (cache := _reuse(request)) is not None:
             journal_path(request.path).unlink()

@@ -62,8 +62,16 @@ def locked(out: Path, *, wait: Callable[[], None] | None) -> Iterator[int]:
     with ExitStack() as stack:
         with writing(path := journal_path(out)):
             out.parent.mkdir(parents=True, exist_ok=True)
-            fd = stack.enter_context(lock(path, busy, wait=wait))
+            fd = stack.enter_context(lock(path, busy, wait=wait, ours=_is_journal))
         yield fd
+
+
+_FIRST = b'{"structure": "'
+
+
+def _is_journal(start: bytes) -> bool:
+    """Whether a file that begins so is a journal; one whose first line was torn is, too."""
+    return start.startswith(_FIRST) or _FIRST.startswith(start)
 
 
 class Journal:

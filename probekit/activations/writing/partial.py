@@ -21,7 +21,7 @@ import h5py
 import numpy as np
 import xxhash
 
-from probekit.activations.hdf5 import DAMAGE, FORMAT, Extent, datasets, extents, open_cache_file, xxh3
+from probekit.activations.hdf5 import CACHE_FILE, DAMAGE, FORMAT, Extent, datasets, extents, open_cache_file, xxh3
 from probekit.activations.writing.journal import Journal, journal_path, partial_path, sync_folder, writing
 from probekit.activations.writing.plan import Block
 from probekit.errors import CacheCorrupt, CacheError, UsageError
@@ -149,11 +149,13 @@ def create(
         table = [(s.name, *_range(s, blocks, token_start, b), 0) for b in range(len(blocks)) for s in streams]
         table += [(name, 0, len(a), xxh3(a)) for name, a in static.items()]
         table.append(("", 0, 0, 0))  # the bytes of the file that are no dataset's: see seal()
-        new.unlink(missing_ok=True)
-        with h5py.File(new, "w", libver="earliest", alignment_threshold=1, alignment_interval=ALIGNMENT) as f:
+        CACHE_FILE.check(final)
+        _remove_own(new)
+        with h5py.File(new, "x", libver="earliest", alignment_threshold=1, alignment_interval=ALIGNMENT) as f:
             for key, value in attributes.items():
                 f.attrs[key] = value
             f.attrs["complete"] = False
+            f.flush()  # from here on it is known as ours, also after a kill
             for name, array in static.items():
                 _put(f, name, array)
             for name, target in links.items():
@@ -187,6 +189,12 @@ def _check_limit(out: Path, need: int) -> None:
 
 STRUCTURE = 1 << 18
 """Bytes that the structure of a cache may take, beside its datasets."""
+
+
+def _remove_own(path: Path) -> None:
+    """Remove a file that a killed process of ours left; UsageError where it is another's."""
+    CACHE_FILE.check(path)
+    path.unlink(missing_ok=True)
 
 
 def _range(stream: Stream, blocks: Sequence[Block], token_start: np.ndarray, b: int) -> tuple[int, int]:
@@ -227,6 +235,7 @@ def open_partial(out: Path) -> Partial:
 
 
 def _open_partial(path: Path) -> Partial:
+    CACHE_FILE.check(path)
     with open_cache_file(path) as f:
         spec = parse_json(f.attrs["spec"])
         where = extents(f)
@@ -301,6 +310,7 @@ def finish(out: Path, partial: Partial, done: Mapping[int, Sequence[int]], *, co
         with h5py.File(path, "r+") as f:
             f.attrs.modify("complete", np.True_)
         seal(path)
+        CACHE_FILE.check(out)
         path.replace(out)
         partial.file.unlink(missing_ok=True)
         sync_folder(out.parent)
@@ -367,7 +377,7 @@ def _copy_duplicates(partial: Partial) -> None:
 def _compressed(partial: Partial) -> Path:
     """A copy of the partial file whose vectors are shuffled and packed with zstd, in chunks of about a megabyte."""
     new = partial.file.with_name(partial.file.name + ".zstd")
-    new.unlink(missing_ok=True)
+    _remove_own(new)
     need = partial.file.stat().st_size  # HDF5 does not survive a disk that fills up while it writes
     free = shutil.disk_usage(new.parent).free
     if need > free:
@@ -391,10 +401,11 @@ def _write_compressed(partial: Partial, new: Path) -> None:
     names = [s.name for s in partial.streams]
     with (
         h5py.File(partial.file, "r") as old,
-        h5py.File(new, "w", libver="earliest", alignment_threshold=1, alignment_interval=ALIGNMENT) as f,
+        h5py.File(new, "x", libver="earliest", alignment_threshold=1, alignment_interval=ALIGNMENT) as f,
     ):
         for key, value in old.attrs.items():
             f.attrs[key] = value
+        f.flush()  # from here on it is known as ours, also after a kill
         for name, ds in datasets(old):
             if name not in names and name not in partial.spec["links"]:
                 known = partial.extents.get(name)  # not of an empty dataset

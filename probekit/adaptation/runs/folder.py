@@ -12,9 +12,11 @@ RUN/                   a model folder of the trained encoder (fine-tuning), with
 from __future__ import annotations
 
 import json
+import re
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from safetensors.torch import load_file
 
 from probekit.adaptation.runs.digests import check_weights, digests_of
 from probekit.errors import CacheBusy, ModelError, UsageError
-from probekit.files import beside, lock, read_json, write
+from probekit.files import FileKind, beside, lock, read_json, remove, write, writer_of
 from probekit.models.folder import save_tensors
 from probekit.models.identity import CARD, RUN_FORMAT
 from probekit.runtime import processes
@@ -37,6 +39,7 @@ __all__ = [
     "locked_run",
     "publish",
     "read_card",
+    "remove_run",
     "save_folder",
     "write_card",
 ]
@@ -54,6 +57,14 @@ _COPIED = (
     "merges.txt",
     "*.model",
 )
+
+
+def _is_card(path: Path) -> bool:
+    told = json.loads(path.read_text(encoding="utf-8"))
+    return isinstance(told, dict) and str(told.get("format", "")).startswith(RUN_FORMAT.partition("/")[0])
+
+
+RUN_CARD = FileKind("the card of a run", _is_card)
 
 
 def read_card(folder: str | Path) -> dict[str, Any]:
@@ -74,7 +85,7 @@ def write_card(folder: Path, card: Mapping[str, Any]) -> None:
     """Write the card; it appears whole."""
     if processes()[0]:
         return
-    write(folder / CARD, json.dumps(card, indent=2, ensure_ascii=False, default=str) + "\n")
+    write(folder / CARD, json.dumps(card, indent=2, ensure_ascii=False, default=str) + "\n", RUN_CARD)
 
 
 def save_folder(
@@ -197,8 +208,8 @@ def begin(out: Path, identity: Mapping[str, Any], *, overwrite: bool) -> dict[st
         if not card["complete"] and (kept(out) / CARD).is_file() and "total_steps" in (last := read_card(kept(out))):
             publish(out, last)
             return last
-        for left in (out / RESUME,) if card["complete"] else out.glob(".step-*"):
-            shutil.rmtree(left, ignore_errors=True)
+        for left in (out / RESUME,) if card["complete"] else _steps(out, hidden=True):
+            remove(left)
         return card if card["complete"] else None
     if processes()[0]:
         return None
@@ -207,9 +218,11 @@ def begin(out: Path, identity: Mapping[str, Any], *, overwrite: bool) -> dict[st
             raise UsageError(f"{out} is a folder with other things in it; give another --out.")
         if not (out / CARD).is_file():
             raise UsageError(f"{out} holds no run, and is not deleted; give another --out.")
-        for file in out.iterdir():
-            if file.name != ".lock":
-                shutil.rmtree(file) if file.is_dir() else file.unlink()
+        if strange := foreign(out):
+            raise UsageError(
+                f"{out} holds {strange}, which is not of a run, so nothing is deleted; give another --out."
+            )
+        remove_run(out, keep=(".lock",))
     return None
 
 
@@ -234,9 +247,60 @@ def _clear(out: Path) -> None:
     """Remove an unfinished run, and nothing else that may lie in its folder; its card last."""
     if processes()[0]:
         return
-    for left in (out / RESUME, *out.glob("step-*"), *out.glob(".step-*")):
-        shutil.rmtree(left, ignore_errors=True)
+    for left in (out / RESUME, *_steps(out), *_steps(out, hidden=True)):
+        remove(left)
     (out / CARD).unlink()
+
+
+def _steps(out: Path, *, hidden: bool = False) -> list[Path]:
+    """The folders of earlier steps; hidden ones are those that a killed process was writing."""
+    name = r"\.step-\d+\.\d+(-\d+)?" if hidden else r"step-\d+"
+    return [f for f in out.iterdir() if re.fullmatch(name, f.name) and f.is_dir() and not f.is_symlink()]
+
+
+FILES = (
+    *(CARD, HEAD, WEIGHTS, ROWS, f"{ROWS}.json", "rows.json", "*.examples.parquet", ".lock", ".tmp??????"),
+    *_COPIED,
+)
+"""What lies in the folder of a run beside the folders of its steps, ``.resume`` and TensorBoard's ``runs``."""
+
+
+def foreign(out: Path) -> str:
+    """The name of something in the folder of a run that no run leaves; "" where there is none."""
+    ours = {RESUME, *(f.name for hidden in (False, True) for f in _steps(out, hidden=hidden))}
+    for file in sorted(out.iterdir()):
+        name = (writer_of(file.name) or (file.name,))[0]  # of a killed process, as well
+        if file.is_symlink():
+            return f"the link {file.name}"
+        if file.is_dir():
+            if file.name == "runs":  # TensorBoard's, one folder a start
+                logs = [f for f in file.rglob("*") if f.is_symlink() or not f.is_dir()]
+                if strange := [f for f in logs if f.is_symlink() or not f.name.startswith("events.out.tfevents.")]:
+                    return str(strange[0].relative_to(out))
+            elif file.name not in ours:
+                return f"the folder {file.name}"
+            elif file.name != RESUME and (strange := [f.name for f in file.iterdir() if not _is_of_run(f.name)]):
+                return f"{file.name}/{strange[0]}"
+        elif not _is_of_run(name):
+            return file.name
+    return ""
+
+
+def _is_of_run(name: str) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in FILES)
+
+
+def remove_run(out: Path, keep: Sequence[str] = ()) -> None:
+    """Delete what a run left in its folder, its card last, and the folder where nothing else is in it."""
+    if not out.is_dir() or out.is_symlink():
+        return
+    left = [f for f in out.iterdir() if f.name not in keep and not f.is_symlink()]
+    steps = [*_steps(out), *_steps(out, hidden=True)]
+    ours = [f for f in left if f in steps or f.name in (RESUME, "runs") or (f.is_file() and _is_of_run(f.name))]
+    for file in sorted(ours, key=lambda f: f.name == CARD):  # until its card goes it is a run
+        remove(file)
+    with suppress(OSError):
+        out.rmdir()
 
 
 @contextmanager

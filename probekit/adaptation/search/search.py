@@ -12,7 +12,6 @@ OUT/
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,18 +28,28 @@ from probekit.adaptation.runs.run import Run
 from probekit.adaptation.search.space import Space, read_space
 from probekit.adaptation.search.trials import Work, best_trial, local_pool, open_study, quiet, run_best, run_trials
 from probekit.errors import UsageError
-from probekit.files import whole, write
+from probekit.files import MARK, FileKind, is_sealed, whole, write
 from probekit.metrics import metric
 from probekit.models.identity import identify
 from probekit.public import public
 from probekit.recipe import Read, current
-from probekit.rows import Result, make_rows, write_rows
+from probekit.rows import Result, check_out, make_rows, write_rows
 from probekit.rows.card import make_card
 from probekit.runtime import Progress, no_progress
 from probekit.tasks import load_task
 from probekit.tasks.task import Task
 
 __all__ = ["Search", "search"]
+
+
+def _is_table(path: Path) -> bool:
+    from pyarrow.parquet import read_schema
+
+    return {"trial", "state", "value", "epochs_done", "by_epoch"} <= set(read_schema(path).names)
+
+
+TRIALS_FILE = FileKind("the table of a search's trials", _is_table)
+BEST_FILE = FileKind("what a search wrote of its best options", is_sealed, "rename it, or give another --out")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -115,16 +124,19 @@ def search(
     identity = _identity(asked, task)
     work = Work(asked, place, options.workers, options.device, progress)
     with locked_run(place), quiet():
+        TRIALS_FILE.check(place / "trials.parquet")
+        BEST_FILE.check(place / "best.toml")
+        check_out(place / "rows.parquet")
         study = open_study(asked, place, identity, higher_is_better=main.better == "higher")
         with local_pool(work.workers, work.device) as pool:
             run_trials(study, work, pool)
             best = best_trial(study)
             table = _table(study, asked)
-            with whole(place / "trials.parquet") as new:
+            with whole(place / "trials.parquet", TRIALS_FILE) as new:
                 table.to_parquet(new)
-            write(place / "best.toml", _best_toml(asked, best, main.name))
+            write(place / "best.toml", _best_toml(asked, best, main.name), BEST_FILE)
             runs = run_best(work, best, pool)
-        shutil.rmtree(place / "trials", ignore_errors=True)
+        work.remove_trials()
         rows = _rows(runs, task, asked)
         reads = _reads(identity, asked)
         card = {} if recipe is None else make_card(recipe, reads, {})
@@ -195,4 +207,4 @@ def _best_toml(space: Space, best: FrozenTrial, name: str) -> str:
     lines = [f"# {space.dev} {name} {best.value:.4f}: trial {best.number} of the search", "trials = 1"]
     lines += [f"{key} = {json.dumps(value)}" for key, value in own.items()]
     lines += ["", "[space]", *(f"{k} = {json.dumps(v)}" for k, v in sorted((space.fixed | best.params).items()))]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", f"# {MARK}"]) + "\n"

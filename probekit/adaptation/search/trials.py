@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import torch
 from optuna.trial import FrozenTrial, TrialState
 
 from probekit.adaptation.options import Hyperparameters, Regime
+from probekit.adaptation.runs.folder import remove_run
 from probekit.adaptation.runs.run import Run
 from probekit.adaptation.search.space import Space
 from probekit.adaptation.train import train
@@ -49,6 +49,15 @@ class Work:
         """The folder of a trial's run while it lasts."""
         return self.out / "trials" / str(number)
 
+    def remove_trials(self) -> None:
+        """Remove the runs of trials that have ended, and nothing else."""
+        folder = self.out / "trials"
+        for run in folder.iterdir() if folder.is_dir() else ():
+            if run.name.isdecimal():
+                remove_run(run)
+        with suppress(OSError):  # something else is in it
+            folder.rmdir()
+
 
 def open_study(space: Space, out: Path, identity: Mapping[str, Any], *, higher_is_better: bool) -> optuna.Study:
     """The study in ``out``, begun or gone on with."""
@@ -66,8 +75,6 @@ def open_study(space: Space, out: Path, identity: Mapping[str, Any], *, higher_i
             f"{out} holds another search: {key} is {there.get(key)!r}, asked for {wanted[key]!r}. Give another --out."
         )
     study.set_user_attr("identity", wanted)
-    for combination in space.combinations() or []:
-        study.enqueue_trial(combination, skip_if_exists=True)
     return study
 
 
@@ -77,20 +84,47 @@ def _storage(out: Path) -> optuna.storages.BaseStorage:
 
 
 def _next_trial(study: optuna.Study, space: Space) -> FrozenTrial | None:
-    """A new trial with its options drawn, or None when there are enough."""
-    number = sum(trial.state != TrialState.WAITING for trial in study.get_trials(deepcopy=False))
+    """A new trial, or None when there are enough. One transaction stores it with all of its options."""
+    number = len(study.get_trials(deepcopy=False))
     if number >= min(space.trials, len(space.combinations() or range(space.trials))):
         return None
-    # a sampler of its own for each trial, so that an interrupted search draws what an uninterrupted one would have
+    options = _options(study, space, number)
+    study.add_trial(
+        optuna.trial.create_trial(state=TrialState.RUNNING, params=options, distributions=space.distributions)
+    )
+    return study.get_trials(deepcopy=False)[number]
+
+
+def _options(study: optuna.Study, space: Space, number: int) -> dict[str, Any]:
+    """The options of a trial, which are the same where the search is interrupted before they are stored."""
+    if combinations := space.combinations():
+        return combinations[number]
     seed = int(np.random.SeedSequence([space.seed, number]).generate_state(1)[0])
-    study.sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
-    trial = study.ask(space.distributions)
-    return study.get_trials(deepcopy=False)[trial.number]
+    sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)  # each trial's own
+    copy = optuna.create_study(direction=study.direction, sampler=sampler)  # in memory: to ask stores what it draws
+    copy.add_trials(trial for trial in study.get_trials(deepcopy=False) if trial.number < number)
+    return dict(copy.ask(space.distributions).params)
+
+
+def _begun(study: optuna.Study, space: Space) -> list[FrozenTrial]:
+    """The trials that an interrupted search left, each with all of its options.
+
+    Earlier versions stored a trial first and its options one by one, and lists of settings ahead of their trials.
+    """
+    storage = study._storage
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.WAITING, TrialState.RUNNING)):
+        if trial.state is TrialState.WAITING:
+            storage.set_trial_state_values(trial._trial_id, TrialState.RUNNING)
+        missing = {name: one for name, one in space.distributions.items() if name not in trial.params}
+        options = _options(study, space, trial.number) if missing else {}
+        for name, one in missing.items():
+            storage.set_trial_param(trial._trial_id, name, one.to_internal_repr(options[name]), one)
+    return study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
 
 
 def run_trials(study: optuna.Study, work: Work, pool: Executor) -> None:
     """Train until there are enough trials; first those that an interrupted search had begun."""
-    begun = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+    begun = _begun(study, work.space)
     pending: dict[Future[tuple[TrialState, float | None]], FrozenTrial] = {}
     while True:
         done = len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED)))
@@ -104,7 +138,7 @@ def run_trials(study: optuna.Study, work: Work, pool: Executor) -> None:
             trial = pending.pop(future)
             state, value = future.result()
             study.tell(trial.number, value, state)
-            shutil.rmtree(work.trial(trial.number), ignore_errors=True)
+            remove_run(work.trial(trial.number))
 
 
 def best_trial(study: optuna.Study) -> FrozenTrial:

@@ -1,0 +1,190 @@
+"""Each command, from its words to the files: what it did not write stays byte for byte; what it wrote it replaces."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from builders import word_caches, word_task
+
+from probekit.adaptation.train import train
+from probekit.errors import UsageError
+
+OLD = Path(__file__).parent / "rows_of_0_1"
+REGIMES = [str(OLD / f"train-{name}.parquet") for name in ("fine-tune", "feature-extraction")]
+TOY = word_task(sizes={"train": 40, "dev": 20}, first=True)
+THEIRS = b"mine: years of work\n"
+TASK = 'name = "toy"\nlabels = ["bad", "good"]\n[splits]\ntrain = "train.tsv"\ndev = "train.tsv"\n'
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines = [
+        f"a text of {i} words that is {'good' if i % 2 else 'bad'}\t{'good' if i % 2 else 'bad'}" for i in range(40)
+    ]
+    Path("train.tsv").write_text("text\tlabel\n" + "\n".join(lines) + "\n")
+    Path("task.toml").write_text(TASK)
+    for name in "ab":
+        Path(f"{name}.txt").write_text("\n".join(f"the {name} cat sat on mat {i}" for i in range(200)))
+
+
+@pytest.fixture(scope="module")
+def caches(tmp_path_factory, tiny_bert):
+    return [str(path) for path in word_caches(tmp_path_factory.mktemp("caches"), tiny_bert)]
+
+
+OUTPUTS = {
+    "table": (["table", "regimes", *REGIMES, "--out"], "table.md"),
+    "table rows": (["table", "regimes", *REGIMES, "--rows"], "table.csv"),
+    "report": (["report", *REGIMES, "-o"], "report.html"),
+    "domains": (["domains", "a=a.txt", "b=b.txt", "--document", "line", "--out"], "domains.parquet"),
+    "counts": (["domains", "a=a.txt", "b=b.txt", "--document", "line", "--counts"], "counts.parquet"),
+    **{f"plot {kind}": (["plot", "mix", *REGIMES, "--out"], f"figure.{kind}") for kind in ("pdf", "png", "svg", "eps")},
+    "mdl": (["mdl", "CACHE", "--out"], "config.parquet"),
+    "mi": (["mi", "CACHE", "--shuffles", "0", "--out"], "mi.csv"),
+    "probe": (["probe", "CACHE", "DEV", "--controls", "0", "--out"], "probe.parquet"),
+}
+
+
+@pytest.mark.parametrize("what", OUTPUTS)
+def test_a_strangers_file_is_refused_and_our_own_replaced(what, call, caches):
+    words, name = OUTPUTS[what]
+    words = [caches[("CACHE", "DEV").index(w)] if w in ("CACHE", "DEV") else w for w in words]
+    path = Path(name)
+    path.write_bytes(THEIRS)
+    done = call(*words, name)
+    assert (done.status, path.read_bytes()) == (2, THEIRS)
+    assert "is there already and is not" in done.err
+    path.rename("target")
+    path.symlink_to("target")
+    done = call(*words, name)
+    assert (done.status, Path("target").read_bytes()) == (2, THEIRS)
+    assert "is a link" in done.err
+    path.unlink()
+    for _ in range(2):  # the same command again, with no flag
+        done = call(*words, name)
+        assert done.status == 0, done.err
+    ours = path.read_bytes()
+    if what == "counts":  # whose mark is no digest
+        return
+    path.write_bytes(edited := ours[:-30] + bytes([ours[-30] ^ 1]) + ours[-29:])  # somebody has edited it since
+    done = call(*words, name)
+    assert (done.status, path.read_bytes()) == (2, edited)
+
+
+def test_companions_go_by_the_whole_name(call, caches):
+    """A card is beside config.parquet without touching config.json; x.csv and x.parquet have one each."""
+    Path("config.json").write_bytes(THEIRS)
+    assert call("mdl", caches[0], "--out", "config.parquet").status == 0
+    assert Path("config.json").read_bytes() == THEIRS
+    for suffix in ("csv", "parquet"):
+        assert call("mi", caches[0], "--shuffles", "0", "--out", f"x.{suffix}").status == 0
+    cards = [json.loads(Path(f"x.{suffix}.json").read_text())["rows"]["file"] for suffix in ("csv", "parquet")]
+    assert cards == ["x.csv", "x.parquet"]
+    Path("x.csv.json").write_bytes(THEIRS)
+    done = call("mi", caches[0], "--shuffles", "0", "--out", "x.csv")
+    assert (done.status, Path("x.csv.json").read_bytes()) == (2, THEIRS)
+    assert "is not an evidence card" in done.err
+    Path("y.parquet.json").symlink_to("x.csv.json")
+    assert call("mi", caches[0], "--shuffles", "0", "--out", "y.parquet").status == 2
+    assert Path("x.csv.json").read_bytes() == THEIRS
+
+
+def test_rows_that_a_killed_process_left_without_their_card_are_ours(call, caches):
+    words = ["mi", caches[0], "--shuffles", "0", "--out", "x.parquet"]
+    assert call(*words).status == 0
+    Path("x.parquet.json").rename(f".x.parquet.json.{os.getpid()}-140012345678912")  # as between the two renames
+    assert call(*words).status == 0
+
+
+@pytest.mark.parametrize("overwrite", [[], ["--overwrite"]])
+@pytest.mark.parametrize("suffix", ["", ".journal", ".partial", ".partial.new"])
+def test_what_lies_where_a_cache_grows(suffix, overwrite, call, tiny_bert):
+    words = ["cache-activations", "--model", tiny_bert, "--task", "task.toml", "--split", "dev", "--device", "cpu"]
+    words += ["--limit", 4, *overwrite, "--out", "notes.h5"]
+    path = Path(f"notes.h5{suffix}")
+    path.write_bytes(THEIRS)
+    done = call(*words)
+    assert (done.status, path.read_bytes()) == (2, THEIRS)
+    assert "notes.h5" in done.err
+    path.rename("target")
+    path.symlink_to("target")
+    done = call(*words)
+    assert (done.status, Path("target").read_bytes(), path.is_symlink()) == (2, THEIRS, True)
+    assert "is a link" in done.err or not suffix
+    path.unlink()
+    assert call(*words).status == 0
+    assert call(*words).status == 0
+
+
+def test_notes_beside_a_cache_without_a_suffix(call, tiny_bert):
+    Path("notes.journal").write_bytes(THEIRS)
+    words = ["cache-activations", "--model", tiny_bert, "--task", "task.toml", "--split", "dev", "--out", "notes"]
+    done = call(*words, "--device", "cpu", "--limit", 4)
+    assert (done.status, Path("notes.journal").read_bytes()) == (2, THEIRS)
+
+
+def test_train_deletes_what_a_run_leaves_and_nothing_else(tiny_bert):
+    how = {"epochs": 1, "batch_size": 20, "device": "cpu", "save_at": "1"}
+    out = Path("run")
+    train(TOY, tiny_bert, out, **how)
+    for name in ("notes.txt", "step-1/notes.txt", "step-notes"):
+        (out / name).write_bytes(THEIRS)
+        before = sorted(out.rglob("*"))
+        with pytest.raises(UsageError, match=f"{Path(name).name}, which is not of a run, so nothing is deleted"):
+            train(TOY, tiny_bert, out, **how, seed=1, overwrite=True)
+        assert sorted(out.rglob("*")) == before
+        (out / name).unlink()
+    shutil.move(out / "config.json", "config.json")
+    (out / "config.json").symlink_to(Path("config.json").absolute())
+    with pytest.raises(UsageError, match="the link config.json"):
+        train(TOY, tiny_bert, out, **how, seed=1, overwrite=True)
+    (out / "config.json").unlink()
+    train(TOY, tiny_bert, out, **how, seed=1, overwrite=True)
+    assert (out / "step-1" / "probekit.json").is_file()
+
+
+@pytest.mark.parametrize("kind", ["link", "file"])
+def test_a_lock_that_is_not_ours(kind, tiny_bert):
+    Path("run").mkdir()
+    Path("target").write_bytes(THEIRS)
+    if kind == "link":
+        Path("run/.lock").symlink_to(Path("target").absolute())
+    else:
+        Path("target").rename("run/.lock")
+        Path("target").symlink_to("run/.lock")
+    with pytest.raises(UsageError, match="is a link|is a file of somebody else's"):
+        train(TOY, tiny_bert, "run", epochs=1, device="cpu")
+    assert Path("target").read_bytes() == THEIRS
+    assert Path("run/.lock").exists()
+
+
+STUDY = """
+title = "x"
+models = { m = "MODEL" }
+[data]
+"task.toml" = "."
+[[mi]]
+tasks = ["task.toml"]
+options = { shuffles = 0 }
+"""
+
+
+@pytest.mark.parametrize("name", ["study.json", "logs/STEP", ".lock"])
+def test_a_study_in_a_folder_with_other_things(name, call, tiny_bert, monkeypatch):
+    from probekit.studies import run
+
+    Path("study.toml").write_text(STUDY.replace("MODEL", str(tiny_bert)))
+    planned = run.plan_study("study.toml", "out")
+    step = next(step for step in planned.steps if step.function)
+    from probekit.studies.records import log_path
+
+    path = log_path(Path("out"), step) if name == "logs/STEP" else Path("out", name)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(THEIRS)
+    done = call("study", "run", "study.toml", "--out", "out")
+    assert (done.status, path.read_bytes()) == (2, THEIRS)
