@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from probekit.errors import ModelError
-from probekit.files import digest_of_content, read_json, write
+from probekit.files import FileKind, digest_of_content, read_json, write
 from probekit.models.identity import CARD
 
 __all__ = ["check_weights", "digests_of", "seal", "whole_checkpoints"]
@@ -18,6 +19,14 @@ log = logging.getLogger(__name__)
 
 SEAL = "digests.json"
 """The file of a checkpoint that is written last, with the digests of the others."""
+
+
+def _is_seal(path: Path) -> bool:
+    told = read_json(path)
+    return isinstance(told, dict) and all(re.fullmatch("[0-9a-f]{32}", str(digest)) for digest in told.values())
+
+
+SEAL_FILE = FileKind("the digests of a checkpoint", _is_seal)
 
 
 def digests_of(folder: Path) -> dict[str, str]:
@@ -45,7 +54,7 @@ def check_weights(folder: Path, card: Mapping[str, Any], *before: Path) -> None:
 
 def seal(folder: Path) -> None:
     """Write the digests of all files of a checkpoint, which is whole from then on."""
-    write(folder / SEAL, json.dumps(digests_of(folder), indent=2) + "\n")
+    write(folder / SEAL, json.dumps(digests_of(folder), indent=2) + "\n", SEAL_FILE)
 
 
 def whole_checkpoints(folder: Path, fits: Callable[[list[dict[str, Any]]], bool]) -> Iterator[tuple[list[Any], Path]]:
