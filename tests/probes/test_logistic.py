@@ -8,6 +8,7 @@ import pytest
 import torch
 from naive import Logistic
 from sklearn.datasets import load_digits
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -126,7 +127,8 @@ def test_separable_labels_at_a_weak_penalty(classes):
 def test_the_decrement_tells_what_is_missing():
     """The control: stopped early, the problem is said not to have converged, and by how much."""
     x, y = case("ill-conditioned", 2)
-    path = LogisticPath((1.0,), max_iter=1).fit(x, y)
+    with pytest.warns(ConvergenceWarning, match="1 of 1 models"):
+        path = LogisticPath((1.0,), max_iter=1).fit(x, y)
     twin = Logistic(x, y, 2, 1.0)
     nats, *_, decrement = distance(path, 0, twin, twin.solve())
     assert not path.converged_.any()

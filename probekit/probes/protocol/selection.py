@@ -131,7 +131,7 @@ def select(problem: Problem, criterion: Criterion | None) -> Chosen:
     tried = len(settings) > 1 or (p.calibrate and p.classes > 0)
     for f in folds if tried else ():
         held = p.fold == f
-        rest = None if total is None else total - sums[f]
+        rest = None if total is None else total.without(sums[f])
         fitted = _fit(p, ~held, settings, rest, None, dtype)
         converged &= fitted.converged
         loss, predicted = fitted.outcome(p.x, p.rows[held], p.y[:, held])

@@ -6,6 +6,7 @@ thousand times its deviation costs digits. Scales are folded into the weights.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.linalg import qr
+from sklearn.exceptions import ConvergenceWarning
 
 from probekit.errors import NonFiniteError, UsageError
 from probekit.runtime import resolve_device
@@ -28,12 +31,14 @@ __all__ = [
     "precision",
     "product",
     "resident",
+    "unsolved",
 ]
 
 BLOCK = 1024  # rows of a block stay in the processor's cache between the two products of a gradient
 GRAM_BLOCK = 4096
 DEVICE_BLOCK = 1 << 16  # of an accelerator, which wants much work at a time
 NOT_FINITE = "the features hold NaN or infinity; no probe can be fitted on them."
+CANCELLED = 1e-4  # of a feature's power: what is left after a subtraction has no digits to spare
 CONSTANT = 1e-5  # of the mean: a smaller deviation is rounding noise
 
 
@@ -87,6 +92,13 @@ class Moments:
         return replace(
             self, weight=self.weight - other.weight, total=self.total - other.total, gram=self.gram - other.gram
         )
+
+    def without(self, part: Moments) -> Moments | None:
+        """Of the rows less a part's; None where the part had nearly all of a feature's power: digits are lost then."""
+        rest = self - part
+        power = np.diagonal(rest.gram) - rest.total**2 / max(rest.weight, 1)
+        whole = np.diagonal(self.gram) - self.total**2 / self.weight
+        return None if (power < CANCELLED * whole).any() else rest
 
     @property
     def mean(self) -> np.ndarray:
@@ -228,12 +240,15 @@ def _wide(x: Any) -> bool:
 
 def narrowed(
     x: Any, rows: np.ndarray | None, *, standardise: bool
-) -> tuple[np.ndarray, Moments, np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, Moments | None, np.ndarray, np.ndarray, np.ndarray]:
     """Rows that are fewer than features, in a basis of their own span: as wide as they are many.
 
     No weight leaves the span, and the basis is orthonormal, so a linear model with an L2 penalty is the same in it, and
     work grows with the square of the rows, not of the features. Returns the rows float64 (m, r), their moments (about
-    0), the mean (d,), and the matrix (d, r) that leads weights back to x - mean.
+    0), the mean (d,), the matrix (d, r) that leads weights back to x - mean, and what was rounded off the mean (d,).
+
+    The basis is that of the rows' products with each other. Where rows or features differ so much in size that small
+    ones drown in those, it is a QR decomposition's, whose columns' sizes do not matter, and there are no moments.
 
     Raises
     ------
@@ -244,19 +259,45 @@ def narrowed(
     z = np.array(part.cpu() if isinstance(part, torch.Tensor) else part, dtype=np.float64)
     if not np.isfinite(z).all():
         raise NonFiniteError(NOT_FINITE)
-    mean = middle(x, z.mean(0))
+    exact = z.mean(0)
+    mean = middle(x, exact)
     scale = np.ones(z.shape[1])
     if standardise:
         sd = z.std(0)
         scale = np.divide(1, sd, out=np.zeros_like(sd), where=sd > CONSTANT * np.abs(mean))
-    z = (z - z.mean(0)) * scale
-    power, basis = np.linalg.eigh(z @ z.T)
+    z = (z - exact) * scale
+    products = z @ z.T
+    power, basis = np.linalg.eigh(products)
     kept = power > 1e-10 * power[-1]
+    if len(z) > 2 and _drowned(power, products.diagonal()):
+        q, r, order = qr(z.T, mode="economic", pivoting=True)
+        own = np.empty((len(z), len(r)))
+        own[order] = r.T
+        return own, None, mean, scale[:, None] * q, mean - exact
     kept[-1] = True  # all features may be constant
     root, basis = np.sqrt(np.maximum(power[kept], 0)), basis[:, kept]
     back = scale[:, None] * (z.T @ (basis / np.maximum(root, 1e-150)))
     none = np.zeros(len(root))
-    return basis * root, Moments(none, len(z), none, np.diag(root**2)), mean, back
+    return basis * root, Moments(none, len(z), none, np.diag(root**2)), mean, back, mean - exact
+
+
+def _drowned(power: np.ndarray, norms: np.ndarray) -> bool:
+    """Whether eigenvalues (ascending) of rows' products are too wide for float64, or a row, of norms², outgrows all."""
+    small = power < 1e-10 * power[-1]
+    alone = norms.max() > max(0.5 * power[-1], 20 * np.median(norms)) or power[-2] < 1e-8 * power[-1]
+    return bool(alone or (power[small] > 1e-12 * power[-1]).any())
+
+
+def unsolved(converged: np.ndarray, penalties: str) -> None:
+    """Warn of models (targets, penalties) that are not where they were going."""
+    if not converged.all():
+        warnings.warn(
+            f"{np.count_nonzero(~converged)} of {converged.size} models (targets × {penalties}) have not converged. "
+            "Allow more iterations if they are limited; else features or rows are too unlike in size: standardise the "
+            "features, look for rows far from all others, or penalise more.",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
 
 
 def check_matrix(x: Any, rows: int) -> None:

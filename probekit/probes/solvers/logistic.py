@@ -25,8 +25,10 @@ from probekit.probes.solvers.design import (
     precision,
     product,
     resident,
+    unsolved,
 )
-from probekit.probes.solvers.newton import solve
+from probekit.probes.solvers.exact import polished, solve_exactly
+from probekit.probes.solvers.newton import Basis, Solution, solve
 from probekit.runtime import torch_threads
 
 __all__ = ["CS", "LogisticFit", "LogisticPath", "balanced", "fit_logistic"]
@@ -154,26 +156,28 @@ def fit_logistic(
     """
     count = x.shape[0] if rows is None else len(rows)
     dtype = dtype or precision(count, x.shape[1])
+    close = tol is None
     if tol is None:
         tol = 1e-6 if dtype == torch.float64 else min(1e-4, 2e-9 * count)
     targets = len(codes)
     strength = np.broadcast_to(np.asarray(Cs, dtype=np.float64), (targets, np.shape(Cs)[-1]))
     if count < x.shape[1]:
-        x, sums, mean, back = narrowed(x, rows, standardise=standardise)
+        own, sums, mean, back, shift = narrowed(x, rows, standardise=standardise)
         fit = fit_logistic(
-            x,
+            own,
             codes,
             classes,
             Cs,
             sums=sums,
             standardise=False,
             weights=weights,
-            tol=tol,
+            tol=None if close else tol,
             max_iter=max_iter,
             dtype=dtype,
             device=device,
         )
-        return replace(fit, weights=fit.weights @ back.T, centre=mean)
+        wide = fit.weights @ back.T
+        return replace(fit, weights=wide, intercepts=fit.intercepts + wide @ shift, centre=mean)
     if classes > 2:  # ±w/2 of two classes are penalised half as much as the one w of a binary regression
         two = [len(np.unique(y)) == 2 for y in codes]
         strength = strength / np.where(two, 2, 1)[:, None]
@@ -190,18 +194,19 @@ def fit_logistic(
             wide = np.broadcast_to(start.weights, (targets, strength.shape[1], k, x.shape[1]))
             bias = np.broadcast_to(start.intercepts + shift, (targets, strength.shape[1], k))
             first = (_flat(wide, device), _flat(bias, device))
-        found = solve(
-            design,
-            sums,
-            torch.tensor(codes.astype(np.int8 if classes < 128 else np.int32), device=device),
-            classes,
-            np.repeat(np.arange(targets), strength.shape[1]),
-            1 / strength.ravel(),
-            weights=None if weights is None else torch.tensor(weights, dtype=dtype, device=device),
-            start=first,
-            tol=tol,
-            max_iter=max_iter,
-        )
+        of, penalty = np.repeat(np.arange(targets), strength.shape[1]), 1 / strength.ravel()
+        labels = torch.tensor(codes.astype(np.int8 if classes < 128 else np.int32), device=device)
+        row_weights = None if weights is None else torch.tensor(weights, dtype=dtype, device=device)
+        given = (labels, classes, of, penalty)
+        basis = Basis.of(design, sums)
+        if basis.sound(design, float(penalty.min())):
+            found = solve(design, basis, *given, weights=row_weights, start=first, tol=tol, max_iter=max_iter)
+            if close and dtype == torch.float64:
+                plain = replace(design, scale=None)
+                found = polished(found, plain, design.factors, *given, weights=row_weights, tol=tol)
+        else:
+            design, found = _with_care(design, standardise, given, row_weights, tol, max_iter)
+            centre = design.centre
     shape = strength.shape
     return LogisticFit(
         found.weights.cpu().numpy().reshape(*shape, k, -1),
@@ -211,6 +216,26 @@ def fit_logistic(
         found.iterations.reshape(shape),
         tol,
     )
+
+
+def _with_care(
+    rough: Design,
+    standardise: bool,
+    given: tuple[torch.Tensor, int, np.ndarray, np.ndarray],
+    weights: torch.Tensor | None,
+    tol: float,
+    max_iter: int,
+) -> tuple[Design, Solution]:
+    """The same from sums in float64, and by Newton's method on each problem where they do not serve either."""
+    x, rows, device = rough.x, rough.rows, rough.device
+    [sums] = moments(x, [rows], dtype=torch.float64, device=device)
+    plain = Design(x, rows, middle(x, sums.mean), None, torch.float64, device)
+    design = replace(plain, scale=sums.inverse_deviation if standardise else None)
+    weights = None if weights is None else weights.double()
+    basis = Basis.of(design, sums)
+    if basis.sound(design, float(given[3].min())):
+        return design, solve(design, basis, *given, weights=weights, tol=tol, max_iter=max_iter)
+    return design, solve_exactly(plain, design.factors, *given, weights=weights, tol=tol)
 
 
 def _flat(values: np.ndarray, device: str) -> torch.Tensor:
@@ -343,6 +368,7 @@ class LogisticPath(ClassifierMixin, BaseEstimator):
         self.coef_ = fit.weights
         self.intercept_ = fit.intercepts - np.einsum("tckd,d->tck", fit.weights, fit.centre)
         self.decrement_, self.n_iter_, self.converged_ = fit.decrement, fit.iterations, fit.converged
+        unsolved(fit.converged, "Cs")
         self._fit, self._single = fit, Y.ndim == 1 and len(Cs) == 1
         return self
 

@@ -21,7 +21,7 @@ import torch
 
 from probekit.probes.solvers.design import Design, Moments, product
 
-__all__ = ["Solution", "solve"]
+__all__ = ["RARE", "Basis", "Solution", "lost", "solve"]
 
 MEMORY = {"binary": 12, "multinomial": 30}  # pairs that L-BFGS remembers
 WIDE = 32  # weight vectors that fill a matrix product
@@ -30,6 +30,7 @@ SLOW = (12, 20, 32, 50, 80, 120)  # iterations after which slow binary problems 
 OWN = 12  # of them at a time
 RARE = 1e-9  # p(1 - p) of a class that no row has: its intercept would fall for ever, and is left where it is
 Pair = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # of L-BFGS: s, y, 1/sᵀy
+FEW = 8  # directions of the most power, in which a row may have half of it
 SAMPLE = 16  # rows drawn for such a Hessian, times the features
 
 
@@ -53,7 +54,7 @@ class Solution:
 
 def solve(
     design: Design,
-    sums: Moments,
+    basis: Basis,
     codes: torch.Tensor,
     classes: int,
     target: np.ndarray,
@@ -68,8 +69,8 @@ def solve(
 
     Parameters
     ----------
-    sums : Moments
-        Moments of those rows.
+    basis : Basis
+        Of those rows.
     codes : torch.Tensor
         Int (targets, m) below ``classes``, of the design's rows; two classes have one weight vector, for class 1.
     weights : torch.Tensor, optional
@@ -78,7 +79,6 @@ def solve(
         Weights (problems, 1 or classes, d) and intercepts to begin at. Without it problems of more than two classes
         begin where the solutions at stronger penalties lead, wherever there are enough to fill a matrix product.
     """
-    basis = _Basis.of(design, sums)
     data = _Data(design, basis, codes, classes, weights)
     k = 1 if classes == 2 else classes
     best = torch.zeros((len(target), k, basis.rank + 1), dtype=torch.float64, device=design.device)
@@ -112,28 +112,58 @@ def _ahead(path: list[tuple[float, torch.Tensor]], penalty: float) -> torch.Tens
 
 
 @dataclass(frozen=True, slots=True)
-class _Basis:
+class Basis:
     """Eigenvectors (d, r) and eigenvalues (r,) of the scaled features' Gram matrix; rows count as one more feature.
 
     Directions that no row has are left out: no weight grows along them.
+
+    Attributes
+    ----------
+    lost : float
+        The curvature below which directions cannot be told from rounding; 0 where there is none such.
     """
 
     vectors: torch.Tensor
     values: torch.Tensor
     scale: torch.Tensor
     rows: float
+    lost: float
 
     @classmethod
-    def of(cls, design: Design, sums: Moments) -> _Basis:
+    def of(cls, design: Design, sums: Moments) -> Basis:
         scale = torch.as_tensor(design.factors, dtype=torch.float64, device=design.device)
         gram = torch.as_tensor(sums.scatter, dtype=torch.float64, device=design.device) * scale * scale[:, None]
         values, vectors = torch.linalg.eigh(gram)
         noise = 1e-12 if design.dtype == torch.float64 else 1e-8
         top = float(values[-1].clamp_min(torch.finfo(torch.float64).tiny))
+        uncertain = lost(gram.diagonal(), values, top, design.dtype)
         if design.dtype == torch.float64:
             kept = values > noise * top
             values, vectors = values[kept], vectors[:, kept]
-        return cls(vectors, values.clamp_min(noise * top), scale, sums.weight)
+        return cls(vectors, values.clamp_min(noise * top), scale, sums.weight, uncertain)
+
+    def sound(self, design: Design, penalty: float) -> bool:
+        """Whether this basis serves problems of at least this penalty: their Hessians are like the Gram matrix.
+
+        They are not where curvature is lost that the penalty does not cover, or where one row holds half the power of
+        a direction: sure of its label, it holds none.
+        """
+        reach = (
+            1e7 * self.rows if design.dtype == torch.float64 else 0.25
+        )  # what is left out, and what is there as more
+        if not np.isfinite(self.lost) or self.lost * reach > penalty:
+            return False
+        if not self.rank:
+            return True
+        top = float(self.values[-1])
+        if top <= min(0.25 * float(self.values.sum()), 1e4 * float(self.values.median())):
+            return True
+        seen = (self.vectors[:, -FEW:] * self.scale[:, None]).T.to(design.dtype).contiguous()
+        most = self.values.new_zeros(len(seen))
+        for _, block in design.blocks():
+            most = torch.maximum(most, product(seen, block).double().square().amax(1))
+        large = self.values[-FEW:] > 0.01 * top
+        return bool((most <= 0.5 * self.values[-FEW:])[large].all())
 
     @property
     def rank(self) -> int:
@@ -157,10 +187,26 @@ class _Basis:
         return torch.cat([(by_weight.double() * self.scale) @ self.vectors, by_intercept.double()[..., None]], -1)
 
 
+def lost(power: torch.Tensor, values: torch.Tensor, top: float, dtype: torch.dtype) -> float:
+    """Of features' squares (d,) and eigenvalues (d,), ascending: ``Basis.lost``; infinite for sums that are wrong."""
+    live = power[power > 0]
+    if not len(live) or not bool(values.isfinite().all()):
+        return 0.0 if bool(values.isfinite().all()) else np.inf
+    floor = len(values) * torch.finfo(torch.float64).eps * top  # of exact sums: no direction at all
+    noise = 1e-12 * top if dtype == torch.float64 else 1e-7 * top
+    if float(values[0]) < -10 * noise or float(power.min()) < -noise:
+        return np.inf
+    if dtype == torch.float64:
+        graded = bool(((values > floor) & (values < noise)).any()) or float(live.min()) < 1e-10 * float(live.max())
+    else:
+        graded = int((values < noise).sum()) > len(power) - len(live)
+    return noise if graded else 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class _Data:
     design: Design
-    basis: _Basis
+    basis: Basis
     codes: torch.Tensor
     classes: int
     weights: torch.Tensor | None

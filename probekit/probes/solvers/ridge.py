@@ -23,7 +23,10 @@ from probekit.probes.solvers.design import (
     precision,
     product,
     resident,
+    unsolved,
 )
+from probekit.probes.solvers.exact_ridge import ridge_exactly
+from probekit.probes.solvers.newton import Basis, lost
 from probekit.runtime import torch_threads
 
 __all__ = ["ALPHAS", "RidgeFit", "RidgePath", "fit_ridge"]
@@ -31,6 +34,7 @@ __all__ = ["ALPHAS", "RidgeFit", "RidgePath", "fit_ridge"]
 ALPHAS = tuple(float(a) for a in np.logspace(-2, 6, 17))
 """Penalties alpha (strength) that are tried where none are given; for standardised features."""
 REFINED = 3  # at most so many corrections of what float32 sums left wrong
+ALONE = 0.01  # 1 - leverage of a row that is fitted for itself, too little for float32
 EXACT = 1e-8  # of a target's sum of squares, the decrement whose correction is the last
 
 
@@ -46,7 +50,8 @@ class RidgeFit:
         Mean squared error of each row predicted by the model of all others (targets, alphas); NaN where it was not
         asked for.
     decrement : np.ndarray
-        gᵀH⁻¹g reached (targets, alphas), as a share of the target's sum of squares.
+        gᵀH⁻¹g reached (targets, alphas), as a share of the target's sum of squares; where features or rows are very
+        unlike in size and the duality gap is above a millionth, that gap.
     """
 
     weights: np.ndarray
@@ -111,11 +116,12 @@ def fit_ridge(
     dtype = dtype or precision(count, x.shape[1])
     strength = np.broadcast_to(np.asarray(alphas, dtype=np.float64), (len(y), np.shape(alphas)[-1]))
     if count < x.shape[1]:
-        x, sums, own, back = narrowed(x, rows, standardise=standardise)
+        x, sums, own, back, shift = narrowed(x, rows, standardise=standardise)
         fit = fit_ridge(
             x, y, alphas, sums=sums, standardise=False, leave_one_out=leave_one_out, dtype=dtype, device=device
         )
-        return replace(fit, weights=fit.weights @ back.T, centre=own)
+        wide = fit.weights @ back.T
+        return replace(fit, weights=wide, intercepts=fit.intercepts + wide @ shift, centre=own)
     x = resident(x, device)
     with torch_threads(1):
         if sums is None:
@@ -125,6 +131,11 @@ def fit_ridge(
         scale = torch.as_tensor(design.factors, dtype=torch.float64, device=device)
         gram = torch.as_tensor(sums.scatter, dtype=torch.float64, device=device) * scale * scale[:, None]
         values, vectors = torch.linalg.eigh(gram)
+        basis = Basis(
+            vectors, values.clamp_min(0), scale, count, lost(gram.diagonal(), values, float(values[-1]), dtype)
+        )
+        if not basis.sound(design, float(strength.min())):
+            return _with_care(x, y, strength, rows, standardise, leave_one_out, device)
         values = values.clamp_min(0)
         vectors = scale[:, None] * vectors  # of x - centre
         mean = y.mean(1, dtype=np.float64)
@@ -144,10 +155,37 @@ def fit_ridge(
                 break
         loo = torch.full(strength.shape, torch.nan, dtype=torch.float64)
         if leave_one_out:
-            loo = _leave_one_out(design, a, b, centred, vectors, values, alpha)
+            loo, apart = _leave_one_out(design, a, b, centred, vectors, values, alpha)
+            if apart < ALONE and dtype == torch.float32:
+                return _with_care(x, y, strength, rows, standardise, leave_one_out, device)
         weights = (a @ vectors.T).cpu().numpy()
     intercepts = b.cpu().numpy() + mean[:, None]
     return RidgeFit(weights[:, :, None], intercepts[..., None], centre, loo.cpu().numpy(), decrement.cpu().numpy())
+
+
+def _with_care(
+    x: Any,
+    y: np.ndarray,
+    strength: np.ndarray,
+    rows: np.ndarray | None,
+    standardise: bool,
+    leave_one_out: bool,
+    device: str,
+) -> RidgeFit:
+    """The same in float64, each penalty on its own."""
+    [sums] = moments(x, [rows], dtype=torch.float64, device=device)
+    design = Design(
+        x, rows, middle(x, sums.mean), sums.inverse_deviation if standardise else None, torch.float64, device
+    )
+    mean = y.mean(1, dtype=np.float64)
+    centred = torch.as_tensor(y - mean[:, None], dtype=torch.float64, device=device)
+    w, b, loo, gap = ridge_exactly(
+        replace(design, scale=None), design.factors, centred, strength, leave_one_out=leave_one_out
+    )
+    intercepts = b.cpu().numpy() + mean[:, None]
+    return RidgeFit(
+        w.cpu().numpy()[:, :, None], intercepts[..., None], design.centre, loo.cpu().numpy(), gap.cpu().numpy()
+    )
 
 
 def _slopes(
@@ -176,8 +214,10 @@ def _leave_one_out(
     vectors: torch.Tensor,
     values: torch.Tensor,
     alpha: torch.Tensor,
-) -> torch.Tensor:
+) -> tuple[torch.Tensor, float]:
+    """Errors (targets, alphas), and the least 1 - leverage, whose digits they have."""
     t, k = b.shape
+    least = 1.0
     turn = vectors.T.contiguous().to(design.dtype)
     flat = a.reshape(t * k, -1).to(design.dtype)
     distinct, back = torch.unique(alpha, return_inverse=True)
@@ -187,9 +227,10 @@ def _leave_one_out(
         z = product(block, turn)
         left = (y[:, at].repeat_interleave(k, 0) - product(flat, z)).view(t, k, -1) - b[..., None].to(z.dtype)
         leverage = product(shrink, z * z) + 1 / len(design)
+        least = min(least, float(1 - leverage.max()))
         left /= (1 - leverage)[back]
         total += left.square().sum(2)
-    return total / len(design)
+    return total / len(design), least
 
 
 class RidgePath(RegressorMixin, BaseEstimator):
@@ -275,7 +316,8 @@ class RidgePath(RegressorMixin, BaseEstimator):
         self.coef_ = fit.weights
         self.intercept_ = fit.intercepts - np.einsum("takd,d->tak", fit.weights, fit.centre)
         self.leave_one_out_, self.decrement_ = fit.leave_one_out, fit.decrement
-        self.alpha_ = alphas[fit.leave_one_out.argmin(1)]
+        self.alpha_ = alphas[np.nan_to_num(fit.leave_one_out, nan=np.inf).argmin(1)]
+        unsolved(fit.converged, "alphas")
         self._fit, self._single = fit, Y.ndim == 1 and len(alphas) == 1
         return self
 

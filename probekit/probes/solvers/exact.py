@@ -1,0 +1,271 @@
+"""Logistic regression where features or rows are so unlike in size that one basis cannot serve all problems.
+
+Newton's method in float64, damped by Armijo's rule (Boyd & Vandenberghe 2004, section 9.5.2), each problem on its own.
+Every feature is divided by its root mean square and penalised in its own units. The equations are solved by conjugate
+gradients, which the Cholesky factors of the classes' own Hessians precondition: of two classes that is the Hessian
+itself.
+
+A small decrement proves nothing here: a row of norm 10⁸ holds its direction fast until a logit has moved by a few, and
+then lets go. So a problem has converged when its duality gap |g|²/2λ, which bounds what the objective can still fall
+by (Fenchel's dual at the probabilities; Hsieh et al. 2008, section 2), is nothing beside the objective.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from probekit.probes.solvers.design import Design
+from probekit.probes.solvers.newton import RARE, Solution
+
+__all__ = ["factored", "polished", "sizes_of", "solve_exactly"]
+
+STEPS = 200  # of Newton's method at most; from nothing to a logit of 30 it takes about as many
+INNER = 200  # products of the Hessian in a step at most
+FORCING = 1e-4  # of the gradient's squared size may be left by a step
+RELATIVE = 1e-6  # of the objective, what is nothing beside it
+DOUBTFUL = 1e-7  # of it, a decrement that leaves a doubt, being approximate
+BALANCED = 1e-9  # of the rows, by how much the probabilities may miss the labels' sum
+
+
+def solve_exactly(
+    design: Design,
+    penalised: np.ndarray,
+    codes: torch.Tensor,
+    classes: int,
+    target: np.ndarray,
+    penalty: np.ndarray,
+    *,
+    weights: torch.Tensor | None = None,
+    tol: float = 1e-6,
+) -> Solution:
+    """Solve problem p: the labels codes[target[p]] with λ = penalty[p], from stronger penalties to weaker ones.
+
+    Parameters
+    ----------
+    design : Design
+        float64, not scaled.
+    penalised : np.ndarray
+        The scale of each feature that the penalty sees, (d,): 1 for the features as they are, 0 for one left out.
+    codes, weights : torch.Tensor
+        As of :func:`probekit.probes.solvers.newton.solve`.
+
+    Returns
+    -------
+    Solution
+        The duality gap in place of the decrement; above ``tol`` for what has not converged.
+    """
+    k = 1 if classes == 2 else classes
+    problems = _problems(design, penalised, codes, k, weights)
+    out = torch.zeros((len(target), k, design.width + 1), dtype=torch.float64, device=design.device)
+    gap, iterations = np.full(len(target), np.inf), np.zeros(len(target), dtype=int)
+    last: dict[int, torch.Tensor] = {}
+    for p in np.argsort(-penalty, kind="stable"):
+        t = int(target[p])
+        out[p], gap[p], iterations[p] = _newton(problems(t, float(penalty[p])), last.get(t), tol)
+        last[t] = out[p]
+    return Solution(out[..., :-1] * problems(0, 1.0).sizes, out[..., -1].contiguous(), gap, iterations)
+
+
+def polished(
+    found: Solution,
+    design: Design,
+    penalised: np.ndarray,
+    codes: torch.Tensor,
+    classes: int,
+    target: np.ndarray,
+    penalty: np.ndarray,
+    *,
+    weights: torch.Tensor | None = None,
+    tol: float = 1e-6,
+) -> Solution:
+    """The same, solved on where the decrement is above a millionth of the objective, which nearly all rows fit then."""
+    seen = torch.as_tensor(np.where(penalised > 0, penalised, np.inf), device=design.device)
+    ridge = 0.5 * penalty * (found.weights / seen).square().sum((1, 2)).cpu().numpy()
+    doubtful = np.flatnonzero((found.decrement > DOUBTFUL * ridge) & (found.decrement <= tol))
+    if not len(doubtful):
+        return found
+    problems = _problems(design, penalised, codes, 1 if classes == 2 else classes, weights)
+    w, b, gap, iterations = found.weights.clone(), found.intercepts.clone(), found.decrement.copy(), found.iterations
+    for p in doubtful:
+        problem = problems(int(target[p]), float(penalty[p]))
+        live = problem.sizes > 0
+        u = torch.cat([torch.where(live, w[p] / torch.where(live, problem.sizes, 1.0), 0.0), b[p, :, None]], 1)
+        if gap[p] > DOUBTFUL * problem.value(u):
+            u, gap[p], _ = _newton(problem, u, tol)
+            w[p], b[p] = u[:, :-1] * problem.sizes, u[:, -1]
+    return Solution(w, b, gap, iterations)
+
+
+def _problems(
+    design: Design, penalised: np.ndarray, codes: torch.Tensor, k: int, weights: torch.Tensor | None
+) -> Callable[[int, float], _Problem]:
+    sizes, units = sizes_of(design, penalised)
+
+    def problem(target: int, penalty: float) -> _Problem:
+        ridge = torch.cat([penalty * units**2, units.new_zeros(1)])
+        own = None if weights is None else weights[target].double()
+        return _Problem(design, sizes, ridge, codes[target].long(), k, own)
+
+    return problem
+
+
+def sizes_of(design: Design, penalised: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+    """What makes each feature's root mean square about the centre 1, (d,), 0 where it is 0 or the feature is left out;
+
+    and of a weight on such a feature the size that the penalty sees.
+    """
+    total = torch.zeros(design.width, dtype=torch.float64, device=design.device)
+    for _, block in design.blocks():
+        total += block.double().square().sum(0)
+    power, seen = total / max(len(design), 1), torch.as_tensor(penalised, device=design.device)
+    live = (power > 0) & (seen > 0)
+    sizes = torch.where(live, torch.where(live, power, 1.0).rsqrt(), 0.0)
+    return sizes, sizes / torch.where(live, seen, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    """One label set at one penalty: ridge (d + 1,) of the coordinates, the last of which is the intercept."""
+
+    design: Design
+    sizes: torch.Tensor
+    ridge: torch.Tensor
+    y: torch.Tensor
+    k: int
+    weights: torch.Tensor | None
+
+    def rows(self, u: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]]:
+        """Of each block: the rows (b, d + 1), the logits (b, k), labels, weights (b, 1) or None."""
+        for at, block in self.design.blocks():
+            a = torch.cat([block * self.sizes, block.new_ones(len(block), 1)], 1)
+            yield a, a @ u.T, self.y[at], None if self.weights is None else self.weights[at, None]
+
+    def probabilities(self, z: torch.Tensor) -> torch.Tensor:
+        return torch.sigmoid(z) if self.k == 1 else torch.softmax(z, 1)
+
+    def value(self, u: torch.Tensor) -> float:
+        total = 0.5 * float((self.ridge * u * u).sum())
+        for _, z, y, w in self.rows(u):
+            if self.k == 1:
+                loss = torch.nn.functional.softplus(torch.where(y[:, None] == 1, -z, z))
+            else:
+                loss = torch.logsumexp(z, 1, keepdim=True) - z.gather(1, y[:, None])
+            total += float((loss if w is None else loss * w).sum())
+        return total
+
+    def derivatives(self, u: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Gradient (k, d + 1), and each class's own Hessian (k, d + 1, d + 1)."""
+        g, wide = self.ridge * u, len(self.ridge)
+        h = torch.diag(self.ridge).repeat(self.k, 1, 1)
+        for a, z, y, w in self.rows(u):
+            p = self.probabilities(z)
+            wrong, spread = p.clone(), p * (1 - p)
+            if self.k == 1:
+                wrong[:, 0] -= y
+            else:
+                wrong[torch.arange(len(y)), y] -= 1
+            if w is not None:
+                wrong, spread = wrong * w, spread * w
+            g = g + wrong.T @ a
+            for c in range(self.k):
+                h[c] += (a * spread[:, c, None]).T @ a
+        return g, h.view(self.k, wide, wide)
+
+    def curved(self, u: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """The Hessian's product with v (k, d + 1)."""
+        out = self.ridge * v
+        for a, z, _, w in self.rows(u):
+            p, q = self.probabilities(z), a @ v.T
+            q = p * (1 - p) * q if self.k == 1 else p * (q - (p * q).sum(1, keepdim=True))
+            out = out + (q if w is None else q * w).T @ a
+        return out
+
+
+def _newton(problem: _Problem, start: torch.Tensor | None, tol: float) -> tuple[torch.Tensor, float, int]:
+    """Coordinates, their duality gap (above ``tol`` unless it converged), and the steps."""
+    u = _begin(problem) if start is None else start.clone()
+    now, unsolved = problem.value(u), float(np.nextafter(tol, np.inf))
+    gap = np.inf
+    for step in range(STEPS):
+        g, h = problem.derivatives(u)
+        gap = _gap(problem, g)
+        if gap <= min(tol, RELATIVE * now):
+            return u, gap, step
+        direction = _direction(problem, u, g, h)
+        decrement = float((g * direction).sum())
+        if not (np.isfinite(now) and np.isfinite(decrement) and decrement > 0):
+            break
+        length, below = 1.0, now + 1e-13 * abs(now)  # rounding
+        while length > 1e-10 and not problem.value(u - length * direction) <= below - 1e-4 * length * decrement:
+            length /= 2
+        if length <= 1e-10:
+            break
+        u = u - length * direction
+        now = problem.value(u)
+    return u, max(gap, unsolved) if np.isfinite(gap) else np.inf, step
+
+
+def _gap(problem: _Problem, g: torch.Tensor) -> float:
+    """What the objective can still fall by at most; infinite while the intercepts' slopes are not nothing."""
+    if float(g[:, -1].abs().max()) > BALANCED * len(problem.y):
+        return np.inf
+    live = problem.ridge[:-1] > 0
+    return float((g[:, :-1].square() / problem.ridge[:-1])[:, live].sum()) / 2
+
+
+def _begin(problem: _Problem) -> torch.Tensor:
+    """No weights, and the intercepts that give each class its share of the rows."""
+    u = problem.ridge.new_zeros(problem.k, len(problem.ridge))
+    share = torch.bincount(problem.y, problem.weights, max(problem.k, 2)).double().clamp_min(1e-3 * RARE).log()
+    u[:, -1] = share[1] - share[0] if problem.k == 1 else share - share.mean()
+    return u
+
+
+def _direction(problem: _Problem, u: torch.Tensor, g: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+    """H⁻¹g by conjugate gradients (Nocedal & Wright 2006, algorithm 7.1)."""
+    solve = factored(h)
+
+    def solved(v: torch.Tensor) -> torch.Tensor:
+        out = solve(v[:, None])[:, 0]
+        if problem.k > 1:  # an intercept that all classes share changes nothing
+            out[:, -1] -= out[:, -1].mean()
+        return out
+
+    x, r = torch.zeros_like(g), g.clone()
+    q = solved(r)
+    along, left = q.clone(), float((r * q).sum())
+    first = left
+    for _ in range(INNER):
+        if not left > FORCING * FORCING * first:
+            break
+        product = problem.curved(u, along)
+        bend = float((along * product).sum())
+        if not bend > 0:
+            break
+        x, r = x + left / bend * along, r - left / bend * product
+        q = solved(r)
+        left, before = float((r * q).sum()), left
+        along = q + left / before * along
+    return x if bool((x != 0).any()) else q
+
+
+def factored(h: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Solves with matrices (k, d, d) that have a scale of their own in each row and column: (k, m, d), or (m, d)."""
+    size = h.diagonal(dim1=1, dim2=2).clamp_min(1e-300).rsqrt()
+    h = h * size[:, :, None] * size[:, None]
+    jitter, eye = 1e-15 * h.shape[1], torch.eye(h.shape[1], dtype=h.dtype, device=h.device)
+    factor, failed = torch.linalg.cholesky_ex(h + jitter * eye)
+    while bool(failed.any()) and jitter < 1:
+        jitter *= 100
+        factor, failed = torch.linalg.cholesky_ex(h + jitter * eye)
+
+    def solve(v: torch.Tensor) -> torch.Tensor:
+        wide = v if v.ndim == 3 else v[None]
+        out = size[:, None] * torch.cholesky_solve((size[:, None] * wide).mT, factor).mT
+        return out if v.ndim == 3 else out[0]
+
+    return solve
