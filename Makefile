@@ -38,6 +38,10 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/numpydoc lint $$(git ls-files 'probekit/*.py' | grep -v ^probekit/cli/)
 	$(BIN)/mypy
+	@if ! [ -x $(BIN)/pip-audit ]; then echo "pip-audit is not installed (pip install -e .[audit]): known weaknesses are not looked up"; \
+	elif ! $(BIN)/python -c "import urllib.request as u; u.urlopen('https://pypi.org/simple/pip/', timeout=10)" 2>/dev/null; then \
+		echo "pypi.org cannot be reached: known weaknesses are not looked up"; \
+	else $(BIN)/pip-audit --progress-spinner off --skip-editable; fi
 
 figures/demo/layers.parquet: | $(VENV)/.demo
 	HF_HUB_OFFLINE=1 $(BIN)/probekit demo

@@ -203,23 +203,62 @@ def _sentences(y_true: Sequence[Sequence[Any]], y_pred: Sequence[Sequence[Any]])
 
 
 def _span_f1(y_true: Sequence[Sequence[str]], y_pred: Sequence[Sequence[str]]) -> float:
-    """Micro-averaged F1 of whole entities, as conlleval counts them (seqeval, default mode); 0 where there are none.
+    """Micro-averaged F1 of whole entities, as conlleval counts them; 0 where there are none.
 
     BIO, IOB1, BIOES, BIOUL and BMES tags; broken sequences are read as they come: an I- that nothing began begins an
     entity. AllenNLP's SpanBasedF1Measure is the same, but for what it is told to ignore, for the C- and R- types of
     semantic roles, which it joins to what they continue, and for broken BIOUL, which it refuses.
     """
-    from seqeval.metrics import f1_score
-
     _sentences(y_true, y_pred)
-    gold, guess = ([[_bioes(tag) for tag in s] for s in y] for y in (y_true, y_pred))
-    return float(f1_score(gold, guess, zero_division=0))
+    right = gold = guess = 0
+    for theirs, ours in zip(y_true, y_pred, strict=True):
+        one, other = _entities(theirs), _entities(ours)
+        right, gold, guess = right + len(one & other), gold + len(one), guess + len(other)
+    return 2 * right / (gold + guess) if gold + guess else 0.0
 
 
-def _bioes(tag: str) -> str:
-    """The tag with the prefix that seqeval knows: last is end, unit is single, middle is inside."""
-    prefix, dash, entity = tag.partition("-")
-    return {"L": "E", "U": "S", "M": "I"}.get(prefix, prefix) + dash + entity
+OUTSIDE = ("O", "_")
+"""What :func:`span_part` makes of a word that is in no entity."""
+
+
+def span_part(tag: str) -> tuple[str, str]:
+    """Prefix and entity type of a tag, such as B and PER of B-PER; last is end, unit is single, middle is inside."""
+    prefix, _, entity = tag.partition("-")
+    if prefix in _SAME:
+        return _SAME[prefix], entity or "_"
+    return (tag[0], tag[1:].split("-", maxsplit=1)[-1] or "_") if tag else OUTSIDE
+
+
+_SAME = {"L": "E", "U": "S", "M": "I"}
+
+
+def span_opens(before: tuple[str, str], this: tuple[str, str]) -> bool:
+    """Whether an entity begins at a word, by its tag and the one before: the rules of conlleval.
+
+    After Tjong Kim Sang's ``conlleval`` (CoNLL-2000), with E and S for ends and entities of one word.
+    """
+    (last, kind), (prefix, other) = before, this
+    begins = prefix in ("B", "S") or (last in ("E", "S", "O") and prefix in ("E", "I"))
+    return begins or (prefix not in ("O", ".") and kind != other)
+
+
+def span_closes(this: tuple[str, str], after: tuple[str, str]) -> bool:
+    """Whether an entity ends with a word, by its tag and the one after: the rules of conlleval."""
+    (prefix, kind), (following, other) = this, after
+    ends = prefix in ("E", "S") or (prefix in ("B", "I") and following in ("B", "S", "O"))
+    return ends or (prefix not in ("O", ".") and kind != other)
+
+
+def _entities(tags: Sequence[str]) -> set[tuple[int, int, str]]:
+    """First and last word, and type, of each entity of a sentence."""
+    found, first = set(), 0
+    parts = [OUTSIDE, *map(span_part, tags), OUTSIDE]
+    for i, (before, this, after) in enumerate(zip(parts, parts[1:], parts[2:], strict=False)):
+        if span_opens(before, this):
+            first = i
+        if span_closes(this, after):
+            found.add((first, i, this[1]))
+    return found
 
 
 def _token_accuracy(y_true: Any, y_pred: Any) -> float:

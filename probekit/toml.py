@@ -64,6 +64,8 @@ def parse_toml(text: str, path: Path) -> dict[str, Any]:
         line, column = map(int, place) if place else (None, None)
         message = f"is not valid TOML: {what}. Texts need quotation marks."
         raise DataError(message, file=path, line=line, column=column) from error
+    except ValueError as error:  # a number of thousands of digits
+        raise DataError(f"is not valid TOML: {error}.", file=path) from error
 
 
 def what_is_wrong(error: ValidationError, model: type[BaseModel], wanted: Mapping[str, str] | None = None) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 from scipy import stats
 
 from probekit.errors import UsageError
+from probekit.metrics import OUTSIDE, span_closes, span_opens, span_part
 
 __all__ = ["ADDITIVE", "Rows", "Score", "Statistic", "Sums", "Units", "span_finder", "statistic"]
 
@@ -296,18 +297,13 @@ def _words(
 def span_finder(
     names: Sequence[str], ends: np.ndarray
 ) -> tuple[Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]], int]:
-    """Entities as conlleval finds them (seqeval) in codes of words, ends telling where sentences end, bool (words,).
+    """Entities as conlleval finds them in codes of words, ends telling where sentences end, bool (words,).
 
     Returns a function of codes (words,): whether an entity closes at the word, where it began, and its type; and the
     number of types.
     """
-    from seqeval.metrics.sequence_labeling import end_of_chunk, start_of_chunk
-
-    kinds = [("O", "_"), *((name[0], name[1:].split("-", maxsplit=1)[-1] or "_") for name in names)]
-    opens, closes = (
-        np.array([[bool(f(a[0], b[0], a[1], b[1])) for b in kinds] for a in kinds])
-        for f in (start_of_chunk, end_of_chunk)
-    )
+    kinds = [OUTSIDE, *map(span_part, names)]
+    opens, closes = (np.array([[f(a, b) for b in kinds] for a in kinds]) for f in (span_opens, span_closes))
     types = np.unique([kind for _, kind in kinds], return_inverse=True)[1]
 
     def spans(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -22,7 +22,8 @@ from probekit.adaptation.training.feature_extraction import MODEL, data_of
 from probekit.adaptation.training.fine_tuning import encoder_of
 from probekit.adaptation.training.learners import FeatureExtraction, FineTuning, Learner
 from probekit.adaptation.training.objective import check_labelled
-from probekit.errors import CacheMismatch, ModelError, UsageError
+from probekit.errors import CacheMismatch, ModelError, UsageError, reading
+from probekit.models.identity import CARD
 from probekit.models.loading import text_reader
 from probekit.runtime import Progress, no_progress, resolve_device
 from probekit.tasks.task import Task
@@ -55,9 +56,10 @@ def load_learner(folder: str | Path) -> tuple[Learner, dict[str, Any]]:
     card = read_card(folder)
     if not card["complete"]:
         raise ModelError(f"{folder} is a run that was not finished. Run its command again: {card['command']}")
-    head, layers = HeadSpec.of_card(card), tuple(card["layers"])
-    with torch.random.fork_rng(devices=[]):  # new heads are drawn at random, and then overwritten
-        made = head.build(TaskSpec.of_card(card))
+    with reading(folder / CARD, "the card of a run"):
+        head, layers, task = HeadSpec.of_card(card), tuple(card["layers"]), TaskSpec.of_card(card)
+        with torch.random.fork_rng(devices=[]):  # new heads are drawn at random, and then overwritten
+            made = head.build(task)
     mix = ScalarMix(len(layers), layer_norm=head.layer_norm)
     learner: Learner
     if card["regime"] == Regime.FINE_TUNE:

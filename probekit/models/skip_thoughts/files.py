@@ -253,7 +253,9 @@ def _read_gru(path: Path, prefix: str) -> dict[str, np.ndarray]:
                 for name in names:
                     _check_member(archive, f"{name}.npy")
             w, wx, u, ux, b, bx = arrays = [file[name] for name in names]
-    except (OSError, ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+    except ModelError:
+        raise
+    except Exception as error:  # of zipfile, and of the tokenizer of Python that NumPy reads headers with
         raise _unread(path, error) from error
     size, width = len(np.atleast_1d(ux)), len(np.atleast_1d(wx))
     shapes = [(width, 2 * size), (width, size), (size, 2 * size), (size, size), (2 * size,), (size,)]
@@ -288,7 +290,9 @@ def _read_table(path: Path, shape: tuple[int, int]) -> np.ndarray:
     try:
         table = np.load(_there(path), mmap_mode="r", allow_pickle=False)
         _check(str(path), table, shape)
-    except (OSError, ValueError, EOFError, TypeError, AttributeError) as error:
+    except ModelError:
+        raise
+    except Exception as error:
         raise _unread(path, error) from error
     return np.ascontiguousarray(table, np.float32)
 
