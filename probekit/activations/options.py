@@ -31,6 +31,7 @@ class CacheOptions:
     pairs: str = option("auto", "Sentence pairs: joint (one sequence), separate (two), or auto: joint where possible.")
     dtype: str = option("float32", "The model computes in float32, float16 or bfloat16.")
     store: str | None = option(None, "Numbers in the file; as --dtype without it.")
+    layers: tuple[str, ...] | None = option(None, "Layers to keep, such as 0,6,12; all without it.")
     limit: int | None = option(None, "Only the first N examples.", metavar="N")
     random_weights: int | None = option(None, "Control: the same architecture, re-initialised.", metavar="SEED")
     workers: int = option(1, "Processes that share the work.")
@@ -51,6 +52,11 @@ class CacheOptions:
         if told is not None:
             names = tuple(str(name).strip() for name in told)
             object.__setattr__(self, "pooling", names or NO_POOLING)
+        if self.layers is not None:
+            told = self.layers.split(",") if isinstance(self.layers, str) else self.layers
+            object.__setattr__(self, "layers", tuple(str(layer).strip() for layer in told))
+            if not self.layers:
+                raise UsageError("no layer was asked for; leave --layers out to keep all.")
         if not isinstance(self.tokens, bool):
             raise UsageError(f"tokens is {self.tokens!r}; give tokens=True, and token_level={str(self.tokens)!r}.")
         if self.token_level != "piece" and not self.tokens:

@@ -213,6 +213,14 @@ class TrainOptions(Hyperparameters):
     caches: Path | None = option(
         None, "Folder for the caches of feature extraction; data_cache/ without it.", metavar="FOLDER"
     )
+    cache: tuple[Path, ...] | None = option(
+        None,
+        "For feature extraction: caches of train, dev and, if there is one, test that are there already, with commas.",
+        metavar="TRAIN.h5,DEV.h5",
+    )
+    encoder_dtype: Dtype = option(Dtype.FLOAT32, "For feature extraction: what the frozen encoder computes in.")
+    store: Dtype | None = option(None, "Numbers in its caches; as --encoder-dtype without it.")
+    compress: bool = option(False, "Pack its caches with zstd (slower to read).")
     device: str = option("auto", "auto, cpu, cuda, cuda:N or mps.")
     report_to: str = option("none", "tensorboard, wandb …, as transformers names them.")
     overwrite: bool = option(False, "Replace another run.")
@@ -223,8 +231,24 @@ class TrainOptions(Hyperparameters):
         for role, split in (("evaluate", self.dev), ("test", self.test)):
             if split == self.train:
                 raise UsageError(f"the split to {role} on is {split!r}, which is what is learned from; choose another.")
-        if self.regime is Regime.FINE_TUNE and not (self.caches is None and self.layers is None):
-            raise UsageError("caches and layers are for feature extraction; fine-tuning runs the encoder itself.")
+        object.__setattr__(self, "encoder_dtype", _choice(Dtype, self.encoder_dtype, "encoder_dtype"))
+        if self.store is not None:
+            object.__setattr__(self, "store", _choice(Dtype, self.store, "store"))
+        frozen = self.caches, self.cache, self.layers, self.store, self.compress or None
+        if self.regime is Regime.FINE_TUNE and (set(frozen) != {None} or self.encoder_dtype is not Dtype.FLOAT32):
+            raise UsageError(
+                "caches, cache, layers, encoder_dtype, store and compress are for feature extraction; fine-tuning runs "
+                "the encoder itself."
+            )
+        if self.cache is not None:
+            told = self.cache.split(",") if isinstance(self.cache, str) else self.cache
+            object.__setattr__(self, "cache", tuple(map(Path, told)))
+            wanted = 2 if self.test is None else 3
+            if len(self.cache) != wanted:
+                more = ", test" * (wanted - 2)
+                raise UsageError(f"{len(self.cache)} caches are given; wanted {wanted}: train, dev{more}.")
+            if self.caches is not None or self.store is not None or self.compress:
+                raise UsageError("with --cache nothing is cached; leave --caches, --store and --compress out.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,10 +24,10 @@ from probekit.adaptation.training.feature_extraction import MODEL, cache_wanted,
 from probekit.adaptation.training.fine_tuning import identity_of, prepare_fine_tuning
 from probekit.adaptation.training.objective import Objective, Training, Watcher
 from probekit.adaptation.training.trainer import History, fit, own_randomness
-from probekit.errors import NonFiniteError, UsageError
+from probekit.errors import CacheMismatch, NonFiniteError, UsageError
 from probekit.files import slug
 from probekit.models.find import resolve_model
-from probekit.models.identity import RUN_FORMAT
+from probekit.models.identity import RUN_FORMAT, identify
 from probekit.public import public
 from probekit.recipe import Read, Recipe
 from probekit.rows import write_rows
@@ -117,7 +117,8 @@ def train(
 
         return _run(prepare, Path(out), how, identity, recipe, source=source, watcher=watcher, progress=progress)
     with ExitStack() as stack:
-        made = [stack.enter_context(cache) for cache in _caches(task, model, how, progress)]
+        found = _given(task, model, how) if how.cache else _caches(task, model, how, progress)
+        made = [stack.enter_context(cache) for cache in found]
         source = source and source | {"model": _place(model)}
         return _run_on_caches(made, Path(out), how, recipe, source=source, watcher=watcher, progress=progress)
 
@@ -161,6 +162,20 @@ def _caches(task: Task, model: str | Path, options: TrainOptions, progress: Prog
             revision=options.revision, random_weights=options.random_weights, max_length=options.max_length,
             model_name=options.model_name, **wanted,
         )  # fmt: skip
+
+
+def _given(task: Task, model: str | Path, options: TrainOptions) -> Iterator[ActivationCache]:
+    """The caches that are there already; raises CacheMismatch where one is of another task, split or model."""
+    wanted = identify(model, revision=options.revision, random_weights=options.random_weights)
+    splits = filter(None, (options.train, options.dev, options.test))
+    for path, split in zip(options.cache or (), splits, strict=True):
+        cache = ActivationCache(path)
+        told = {"task": task.name, "split": split} | {k: wanted[k] for k in ("weights_digest", "random_weights")}
+        for key, value in told.items():
+            if (has := cache.spec.get(key)) != value:
+                cache.close()
+                raise CacheMismatch(f"{path}: {key} is {has!r}, wanted {value!r}. Give a cache of that.")
+        yield cache
 
 
 def _run_on_caches(

@@ -28,6 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
+    if any("\0" in word for word in words):
+        return _fail("an argument holds a NUL character, which no name or number does.")
     try:
         return _run(words)
     except KeyboardInterrupt:
@@ -105,5 +107,11 @@ def _spelled(words: Sequence[str]) -> list[str]:
 
 
 def _fail(message: str) -> int:
-    print(f"probekit: {' '.join(message.split())}", file=sys.stderr)  # noqa: T201
+    print(f"probekit: {_shown(' '.join(message.split()))}", file=sys.stderr)  # noqa: T201
     return 2
+
+
+def _shown(text: str) -> str:
+    """A text with what a terminal would obey, and what is no character, written out."""
+    told = re.sub(r"[\x00-\x1f\x7f-\x9f]", lambda found: f"\\x{ord(found[0]):02x}", text)
+    return told.encode("utf-8", "backslashreplace").decode()

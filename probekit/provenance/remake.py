@@ -77,6 +77,7 @@ def recipe_of_spec(
         "pairs": spec["pairs"],
         "dtype": spec.get("dtype"),
         "store": spec["store"],
+        "layers": spec.get("only"),
         "device": None if spec.get("device") in (None, "cpu") else spec["device"],
         "random_weights": spec.get("random_weights"),
         "revision": spec.get("revision"),

@@ -23,7 +23,18 @@ __all__ = ["CARD_FILE", "card_path", "describes", "environment", "find_card", "i
 FORMAT = "probekit-card/2"
 CACHE = (
     *("task", "split", "n", "data_digest", "model", "checkpoint", "step", "revision", "weights_digest"),
-    *("tokenizer_digest", "random_weights", "cut_at", "pooling", "tokens", "pairs", "stateful", "dtype", "store"),
+    *(
+        "tokenizer_digest",
+        "random_weights",
+        "cut_at",
+        "pooling",
+        "tokens",
+        "pairs",
+        "stateful",
+        "dtype",
+        "store",
+        "only",
+    ),
     *("device", "allow_nonfinite"),
 )
 """What a card keeps of the spec of a cache: what determines its numbers, and no more."""

@@ -7,6 +7,7 @@ import pytest
 from lessons import SHORT, count, pairs, praise, same_weights, tags, weights
 
 from probekit.activations import ActivationCache, cache_activations
+from probekit.adaptation.runs.evaluation import predict_run
 from probekit.adaptation.train import train, train_on_caches
 from probekit.errors import CacheMismatch, DataError, UsageError
 from probekit.rows import layer_labels
@@ -231,3 +232,43 @@ def test_a_checkpoint_is_not_taken_for_the_pretrained_model(regime, tiny_bert, t
         one, two = plain.card["caches"][0], again.card["caches"][1]
         with pytest.raises(CacheMismatch, match="do not belong together: checkpoint is None in .* and 'cola' in"):
             train_on_caches(one, two, tmp_path / "mixed", head="linear", **quick)
+
+
+def test_only_the_layers_that_are_mixed_are_kept_as_asked(tiny_bert, tmp_path):
+    task = praise(24, 12)
+    options = SMALL | {"epochs": 2, "head": "bcn", "hidden_size": 4}
+    small = {"layers": (1, -1), "store": "float16", "compress": True, "caches": tmp_path / "small"}
+    run = train(task, tiny_bert, tmp_path / "run", **options | small)
+    with ActivationCache(run.card["caches"][0]) as cache:
+        assert cache.layers == ("1", "3")
+        assert cache.spec["store"] == "float16"
+        assert cache._dataset("/tokens/1").chunks
+    with ActivationCache(run.card["caches"][1]) as cache, ActivationCache(
+        cache_activations(tiny_bert, task, "dev", tokens=True, pooling=(), out=tmp_path / "all.h5").path
+    ) as whole:  # fmt: skip
+        for layer in cache.layers:
+            np.testing.assert_array_equal(cache.tokens(layer).values, whole.tokens(layer).values.astype(np.float16))
+    assert run.card["layers"] == ["1", "3"]
+    again = predict_run(tmp_path / "run", task, "dev", model=tiny_bert, caches=tmp_path / "evaluated")
+    assert again.metrics == run.metrics
+    single = train(task, tiny_bert, tmp_path / "one", layers=(-2,), caches=tmp_path / "one-caches", **options)
+    assert single.card["layers"] == ["2"]
+
+
+def test_caches_that_are_there_are_taken(tiny_bert, tiny_model, tmp_path):
+    task, options = praise(24, 12), SMALL | {"epochs": 2, "head": "linear"}
+    first = train(task, tiny_bert, tmp_path / "first", caches=tmp_path / "caches", **options)
+    made = tuple(first.card["caches"])
+    second = train(task, tiny_bert, tmp_path / "second", cache=made, **options)
+    assert same_weights(first.path, second.path)
+    assert first.metrics == second.metrics
+    with pytest.raises(CacheMismatch, match="split is 'dev', wanted 'train'"):
+        train(task, tiny_bert, tmp_path / "third", cache=made[::-1], **options)
+    with pytest.raises(CacheMismatch, match="weights_digest is"):
+        train(task, tiny_model("gpt2"), tmp_path / "third", cache=made, **options)
+    with pytest.raises(UsageError, match="2 caches are given; wanted 3: train, dev, test"):
+        train(task, tiny_bert, tmp_path / "third", cache=made, test="test", **options)
+    with pytest.raises(UsageError, match="are for feature extraction"):
+        train(task, tiny_bert, tmp_path / "third", cache=made)
+    with pytest.raises(UsageError, match="has no layer '7'"):
+        cache_activations(tiny_bert, task, "dev", layers=(7,), out=tmp_path / "seven.h5")

@@ -134,3 +134,8 @@ def test_a_limit_of_file_sizes(bert, cache, call, limited, tmp_path):
     answer = call("train", "--task", "grammar:sentiment", "--model", bert, "--regime", "fine-tune", "--limit", 8,
                   "--out", tmp_path / "run", "--epochs", 1, "--device", "cpu")  # fmt: skip
     assert "File too large" in sentence(answer)
+
+
+def test_what_a_terminal_would_obey_is_written_out(call):
+    assert r"\x1b[2J\udcff" in sentence(call("inspect", "\x1b[2J\udcff"))
+    assert "NUL" in sentence(call("inspect", "a\0b"))

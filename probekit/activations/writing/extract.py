@@ -26,6 +26,7 @@ from probekit.errors import ModelError, NonFiniteError
 from probekit.files import open_to_write
 from probekit.models.encoder import Batch, Encoder, begin_states
 from probekit.runtime import torch_threads
+from probekit.sites import Site
 
 if TYPE_CHECKING:
     import torch
@@ -59,7 +60,10 @@ def run_blocks(
     """
     budget = batch_tokens or encoder.batch_tokens
     stateful = begin_states(encoder)
-    with _lanes(encoder) as (lanes, count), _Output(partial, journal, budget, count, not allow_nonfinite) as output:
+    with (
+        _lanes(encoder) as (lanes, count),
+        _Output(partial, journal, budget, count, not allow_nonfinite, encoder.sites) as output,
+    ):
         running: deque[tuple[Future[None], _Work]] = deque()
 
         def settle(leave: int) -> None:
@@ -176,8 +180,9 @@ class _Work:
         """Take the hidden states (t, d) of layer i."""
         import torch
 
-        if not len(hidden):
-            return  # empty sentences, which a stateful encoder reads, too
+        if not len(hidden) or i not in self.output.place:
+            return  # empty sentences, which a stateful encoder reads, too, and layers that are not kept
+        i = self.output.place[i]
         out, length = self.output, self.batch.length
         exact = hidden if hidden.dtype is out.store and not out.poolings else hidden.float()
         self.segments = self.segments or Segments.of(length[length > 0], self.special, hidden.device)
@@ -230,7 +235,9 @@ class _Output:
     One thread writes, in the order of the rows, while the lanes compute.
     """
 
-    def __init__(self, partial: Partial, journal: Journal, budget: int, lanes: int, check: bool) -> None:
+    def __init__(
+        self, partial: Partial, journal: Journal, budget: int, lanes: int, check: bool, sites: Sequence[Site]
+    ) -> None:
         import torch
 
         self.partial, self.journal, self.check = partial, journal, check
@@ -240,6 +247,7 @@ class _Output:
         self.poolings = tuple(Pooling(p) for p in spec["pooling"])
         self.level = TokenLevel(spec["tokens"]) if spec["tokens"] else None
         self.layers: Sequence[str] = spec["layers"]
+        self.place = {list(map(str, sites)).index(layer): k for k, layer in enumerate(self.layers)}
         self.widths: list[int] = spec.get("widths") or [int(spec["width"])] * len(self.layers)
         open_vocabulary = "/pieces/characters" in partial.extents
         self.characters = partial.array("/pieces/characters") if open_vocabulary else None

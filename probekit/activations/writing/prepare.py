@@ -19,6 +19,7 @@ from probekit.activations.writing.request import Request
 from probekit.errors import CacheMismatch, TruncationError
 from probekit.models.encoder import Encoder, Text, Tokens, join
 from probekit.runtime import Progress
+from probekit.sites import Site, choose_all
 from probekit.tasks.task import Example, Split, Task, TaskKind
 
 __all__ = ["check_environment", "difference", "prepare"]
@@ -104,7 +105,7 @@ def _check_cut(request: Request, encoder: Encoder, cut: np.ndarray) -> None:
 def _plan(request: Request, encoder: Encoder, tokens: Tokens, text_of_slot: np.ndarray) -> Plan:
     """The order of the sequences, and their blocks."""
     itemsize = 4 if request.want["store"] == "float32" else 2
-    slot_bytes = len(request.want["pooling"]) * sum(encoder.widths) * itemsize
+    slot_bytes = len(request.want["pooling"]) * sum(width for _, width in kept_sites(request.want, encoder)) * itemsize
     if request.stateful:
         return plan_in_order(tokens.length, int(request.want["sentences"]), request.stateful, slot_bytes)
     return make_plan(tokens.length, text_of_slot, slot_bytes)
@@ -112,7 +113,7 @@ def _plan(request: Request, encoder: Encoder, tokens: Tokens, text_of_slot: np.n
 
 def _streams(request: Request, encoder: Encoder, token_rows: int) -> list[Stream]:
     """The datasets that the model's work fills."""
-    want, sites = request.want, list(zip(encoder.sites, encoder.widths, strict=True))
+    want, sites = request.want, kept_sites(request.want, encoder)
     shape = len(request.part), int(want["sentences"])
     streams = [
         Stream(f"/pooled/{p}/{site}", (shape[0], shape[1] * width), pooled=True)
@@ -124,13 +125,26 @@ def _streams(request: Request, encoder: Encoder, token_rows: int) -> list[Stream
     return streams
 
 
+def kept_sites(want: Mapping[str, Any], encoder: Encoder) -> list[tuple[Site, int]]:
+    """The sites that are kept and their widths, in the order of the model; all where none are asked for.
+
+    Raises
+    ------
+    UsageError
+        The model has no such site.
+    """
+    asked = set(choose_all(want.get("only"), encoder.sites, encoder.name))
+    return [(site, width) for site, width in zip(encoder.sites, encoder.widths, strict=True) if site in asked]
+
+
 def _spec(request: Request, encoder: Encoder, counts: Mapping[str, int]) -> dict[str, Any]:
     """What a cache says of itself, as far as it is known before the model runs."""
-    task, widths = request.task, encoder.widths
+    task, sites = request.task, kept_sites(request.want, encoder)
+    widths = [width for _, width in sites]
     return {
         **request.want,
         "spec_id": request.spec_id,
-        "layers": [*map(str, encoder.sites)],
+        "layers": [str(site) for site, _ in sites],
         "width": max(widths),
         **({"widths": list(widths)} if len(set(widths)) > 1 else {}),
         "counts": dict(counts),

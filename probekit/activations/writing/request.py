@@ -112,6 +112,8 @@ def _of_data(task: Task, part: Split, options: CacheOptions, kind: str, dtype: s
         "tokens": _choice(TokenLevel, options.token_level, "token_level") if options.tokens else None,
         "store": _choice(Dtype, options.store or dtype, "store"),
     }
+    if options.layers is not None:
+        want["only"] = list(options.layers)
     if not want["pooling"] and not want["tokens"]:
         raise UsageError("nothing to store: give a --pooling, --tokens, or both.")
     return want

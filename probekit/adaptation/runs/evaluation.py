@@ -146,7 +146,10 @@ def _cached(
     if where is None:
         raise UsageError(f"{folder} was trained on cached layers, of {encoder['model']}; say where that model is.")
     given = {"revision": "revision", "random_weights": "random_weights", "dtype": "dtype", "max_length": "cut_at"}
+    given |= {"layers": "only"}
     known = {name: encoder[key] for name, key in given.items() if encoder.get(key) is not None}
+    store = ((card.get("identity") or {}).get("cache") or {}).get("store")
+    known |= {"store": store} if store else {}
     return cache_activations(
         where, task, split, model_name=encoder["model"], pairs=encoder.get("pairs") or "auto",
         tokens=bool(level := encoder.get("tokens")), token_level=level or "piece",

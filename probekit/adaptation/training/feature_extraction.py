@@ -36,6 +36,7 @@ MODEL = (
     "dtype",
     "cut_at",
     "stateful",
+    "only",
     "layers",
     "width",
 )
@@ -60,9 +61,13 @@ def cache_wanted(options: TrainOptions, task: TaskSpec, folder: Path) -> dict[st
     with torch.device("meta"):  # what does not fit is told before anything is cached
         spec.build(task)
     pairs = "separate" if spec.pairs_apart else "joint" if task.paired else "auto"
+    how = {
+        "pairs": pairs, "dtype": options.encoder_dtype, "store": options.store, "layers": options.layers,
+        "compress": options.compress,
+    }  # fmt: skip
     if _reads_pooled(spec):
-        return {"pooling": [spec.pooling], "tokens": False, "pairs": pairs}
-    return {"pooling": [], "tokens": True, "pairs": pairs}
+        return {"pooling": [spec.pooling], "tokens": False, **how}
+    return {"pooling": [], "tokens": True, **how}
 
 
 def check_apart(train: ActivationCache, dev: ActivationCache) -> None:
@@ -154,7 +159,11 @@ def _type(cache: ActivationCache) -> str:
 def _alike(cache: ActivationCache, layers: Sequence[int | str] | None) -> tuple[list[str], int]:
     """The layers that are mixed, the widest where none are named, and their width, which must be one."""
     widths = dict(zip(cache.layers, cache.spec.get("widths") or [cache.width] * len(cache.layers), strict=True))
-    chosen = [x for x in cache.layers if widths[x] == cache.width] if layers is None else layers
+    only = cache.spec.get("only")  # numbers may count from the last layer, which is not in the cache
+    if layers is not None and only is not None and [str(x) for x in layers] == only:
+        chosen: Sequence[int | str] = cache.layers
+    else:
+        chosen = [x for x in cache.layers if widths[x] == cache.width] if layers is None else layers
     if not chosen:
         raise UsageError(f"no layers are chosen to be mixed; {cache.path} has {', '.join(cache.layers)}.")
     names = [cache.layer_name(x) for x in chosen]
