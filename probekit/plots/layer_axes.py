@@ -9,7 +9,7 @@ import numpy as np
 
 from probekit.metrics import metric as metric_called
 from probekit.plots.curves import CurveStyles
-from probekit.plots.noise import HOLLOW, NOT_ABOVE
+from probekit.plots.noise import HOLLOW, NOT_ABOVE, TASK
 from probekit.plots.palette import INK
 from probekit.plots.panels import Scale, dress
 from probekit.plots.summary_strip import draw_summary
@@ -96,10 +96,13 @@ def _draw_curve(ax: Axes, curve: pd.DataFrame, at: np.ndarray, style: Mapping[st
     ax.fill_between(x, low, high, where=inside, zorder=zorder - 2, **edged)
     bars = known & alone
     ax.vlines(x[bars], low[bars], high[bars], color=colour, linewidth=0.8, zorder=zorder - 1)
-    for why in (NOT_ABOVE, HOLLOW):
+    for why in (NOT_ABOVE, HOLLOW, TASK):
         if (some := (curve["hollow"] == why).to_numpy(dtype=bool)).any():
-            ax.plot(x[some], y[some], zorder=zorder + 0.5, **{**points, "markerfacecolor": "white"})
-            ax.plot([], [], "o", color="#7F7F7F", markerfacecolor="white", markersize=4.5, zorder=3, label=why)
+            white: dict[str, Any] = {"markerfacecolor": "white"}
+            if why == TASK:  # half of it: above noise, but so may be what is learned by heart
+                white = {"fillstyle": "bottom", "markerfacecoloralt": "white"}
+            ax.plot(x[some], y[some], zorder=zorder + 0.5, **{**points, **white})
+            ax.plot([], [], "o", color="#7F7F7F", markersize=4.5, zorder=3, label=why, **white)
 
 
 def _draw_undetermined(ax: Axes, gold: Sequence[tuple[Mapping[str, Any], pd.DataFrame]], scale: Scale) -> None:

@@ -40,8 +40,9 @@ def layer_curve(rows: Any, *, metric: str | None = None, summary: Any = None, ax
     more are bars side by side. Controls are grey bands: where noise falls, summed up over the draws (where rows hold
     single draws only, the band is their range); of models with random weights only where there are no others. Inputs
     without a layer and constant predictions are horizontal lines. A marker is hollow where p_adjusted is above 0.05,
-    if rows hold it and rest on shuffles enough for less; otherwise where the layer's interval (its value, where it has
-    none) reaches noise of the same model: a look, not a test, which is what :func:`probekit.compare` is for. A layer
+    if rows hold it and rest on shuffles enough for less: of probes it is that of :func:`probekit.compare` against
+    shuffled labels. Without it, it is hollow where the layer's interval (its value, where it has none) reaches noise of
+    the same model: a look, not a test. It is half filled where its interval reaches the control task. A layer
     whose value is undetermined is an open diamond on the bottom line, dotted over what is possible, beyond the top of
     the axes where that is far above all values.
 

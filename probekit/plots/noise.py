@@ -12,9 +12,10 @@ from probekit.plots.curves import CURVE
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["HOLLOW", "LEVEL", "NOT_ABOVE", "controls_by_layer", "not_above_noise"]
+__all__ = ["HOLLOW", "LEVEL", "NOT_ABOVE", "TASK", "controls_by_layer", "not_above_noise"]
 
 HOLLOW, NOT_ABOVE = "interval reaches noise", "not above noise (p > 0.05)"
+TASK = "interval reaches control task"
 LEVEL = 0.05
 
 
@@ -31,19 +32,24 @@ def controls_by_layer(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def not_above_noise(curve: pd.DataFrame, controls: pd.DataFrame, metric: str) -> dict[str, np.ndarray]:
-    """Which rows are not above noise, bool (rows,), by what says so: p, or a look at the interval where there is none.
+    """Which rows are not above noise, bool (rows,), by what says so; of several the first one.
 
-    p says nothing where as few shuffles as there are can not show it, however far from noise a value is.
+    p, where rows hold it (of probes that of :func:`probekit.compare` against shuffled labels), or a look at the
+    interval where they do not. p says nothing where as few shuffles as there are can not show it, however far from
+    noise a value is. What control tasks reach, a probe may have learned by heart; that is a look, too.
     """
     tested: np.ndarray = np.zeros(len(curve), dtype=bool)
-    above, reaches = tested, _reaches(curve, controls, metric)
+    own, of_task = metric_called(metric).derived, controls["target"] == "control-task"
+    above, reaches = tested, _reaches(curve, controls[~of_task], metric) & (own != "selectivity")
     if "p_adjusted" in curve:
         p = curve["p_adjusted"].astype("float64").to_numpy()
         shuffles = curve["shuffles"].astype("float64").to_numpy() if "shuffles" in curve else np.inf
         least = np.isfinite(p).sum() / (1 + shuffles)
         tested = np.isfinite(p) & ~(least > LEVEL)
         above = tested & (p > LEVEL) & curve["value"].notna().to_numpy(dtype=bool)
-    return {NOT_ABOVE: above, HOLLOW: reaches & ~tested}
+    by_heart = _reaches(curve, controls[of_task], metric) & (own in ("", "selectivity"))
+    looked = reaches & ~tested
+    return {NOT_ABOVE: above, HOLLOW: looked, TASK: by_heart & ~above & ~looked}
 
 
 def _reaches(curve: pd.DataFrame, controls: pd.DataFrame, metric: str) -> np.ndarray:

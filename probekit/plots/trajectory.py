@@ -28,7 +28,7 @@ __all__ = ["Grid", "trajectory", "trajectory_grids", "trajectory_panels"]
 RUN = tuple(c for c in CURVE if c not in ("step", "target"))
 FINAL = "final_norm"
 COLOURS = "viridis"  # perceptually uniform, ordered in grey, told apart with every kind of colour vision
-HATCHES = ("///", 3 * "\\")
+HATCHES = ("///", 3 * "\\", "...")
 POINT: dict[str, Any] = {"linestyle": "none", "color": INK, "markerfacecolor": "white", "zorder": 4}
 
 

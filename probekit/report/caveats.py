@@ -8,6 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from probekit.plots.domains import SIZES, TERMS
+from probekit.plots.noise import TASK
 from probekit.report.curves import MOST_CURVES
 from probekit.report.sections import Section
 from probekit.report.summary import trained_rows
@@ -80,6 +81,8 @@ def of_rows(sections: Mapping[Section, pd.DataFrame], layers: Mapping[Section, p
                 yield from _caveat(f"{name}: there is no value (NaN).", _of(part))
             elif verdict == "undetermined":
                 yield from _caveat(f"{name}: an estimate is undetermined.", _of(part, said="undetermined"))
+            elif verdict == TASK:
+                yield from _caveat(f"{name}, not above the control task (labels learned by heart): {verdict}.", _of(part))
             elif verdict != "above noise":
                 yield from _caveat(f"{name}, not above shuffled labels: {verdict}.", _of(part))
         alone = real[real["value"].notna() & real["ci_low"].isna()]

@@ -10,8 +10,9 @@ import numpy as np
 from probekit.metrics import derive, metric
 from probekit.rows import make_rows
 from probekit.statistics._sums import Units
-from probekit.statistics.bootstrap import estimates, intervals, replicates
+from probekit.statistics.bootstrap import METRICS, estimates, intervals, replicates
 from probekit.statistics.calibration import MEASURES
+from probekit.statistics.comparisons import above_noise, curves
 from probekit.statistics.controls import DERIVED, selectivity_interval
 from probekit.statistics.predictions import Predictions
 
@@ -38,6 +39,8 @@ def probe_rows(
     Rows of "shuffled" and "control-task" without ``draw`` sum up the draws: value is their mean, and the interval holds
     the middle ``level`` of single draws on resampled examples: where noise falls. Metrics "above-shuffled(…)" and
     "selectivity(…)" are gold minus the mean of shuffled labels and control tasks (Hewitt & Liang 2019, section 2).
+    ``p`` and ``p_adjusted`` (over the layers) are of a layer's being no better than noise: the test of
+    :func:`probekit.compare` against "shuffled", ``tails`` "better".
 
     Parameters
     ----------
@@ -61,6 +64,7 @@ def probe_rows(
         own["value_unseen"] = value
         if seen is not None and seen.any():
             own["value_unseen"] = np.nan if seen.all() else estimates(**_some(sample, ~seen))
+        own[["p", "p_adjusted"]] = _beyond_noise(found, name, resamples, seed)
         parts += [own, *_controls(own, again, level)]
     for name in measured:
         parts.append(
@@ -71,6 +75,15 @@ def probe_rows(
     first = {key: at for at, key in enumerate(dict.fromkeys(layers))}
     order = [first[tuple(key)] for key in rows[["site", "layer"]].astype(object).fillna("").to_numpy()]
     return rows.iloc[np.argsort(order, kind="stable")].reset_index(drop=True)
+
+
+def _beyond_noise(found: Predictions, name: str, draws: int, seed: int) -> np.ndarray:
+    """Of each layer's fit of gold labels: p of its being no better than noise, and corrected over its curve; (F, 2)."""
+    out = np.full((len(found), 2), np.nan)
+    if draws and name in METRICS and (name != "log-loss" or found.probabilities is not None):
+        for curve in curves(found):
+            out[curve] = np.transpose(above_noise(found, curve, name, draws=draws, seed=seed))
+    return out
 
 
 def _some(sample: Mapping[str, Any], rows: np.ndarray) -> dict[str, Any]:
@@ -90,7 +103,8 @@ def _controls(rows: pd.DataFrame, again: np.ndarray, level: float) -> Iterator[p
             yield _summed_up(draws, noise, level)
             if len(gold) == 1:
                 bounds = selectivity_interval(again[gold.index], noise[:, None], level=level) if noise.size else None
-                yield gold.assign(
+                tested = gold if control == "shuffled" else gold.assign(p=np.nan, p_adjusted=np.nan)
+                yield tested.assign(
                     metric=derive(word, gold["metric"].iloc[0]),
                     value=gold["value"] - draws["value"].mean(),
                     value_unseen=gold["value_unseen"] - draws["value_unseen"].mean(),
