@@ -76,9 +76,9 @@ for share, n, metric, before in (
     (0.3, 300, "log-loss", "18.5 % (200 runs)"),
     (0.05, 300, "log-loss", ""),
 ):
-    case(f"compare/shuffled, {metric}, n {n}, class share {share:g}", FALSE, before=before, runs=200)(
-        partial(noise, n=n, share=share, metric=metric)
-    )
+    case(
+        f"compare/shuffled, {metric}, n {n}, class share {share:g}", FALSE, before=before, runs=400 if before else 100
+    )(partial(noise, n=n, share=share, metric=metric))
 
 
 def numbers(rng, *, metric, n=300, d=20, layers=3):
@@ -90,7 +90,7 @@ def numbers(rng, *, metric, n=300, d=20, layers=3):
 
 
 for metric in ("pearson", "spearman", "rmse"):
-    case(f"compare/shuffled, {metric}, n 300", FALSE, runs=200)(partial(numbers, metric=metric))
+    case(f"compare/shuffled, {metric}, n 300", FALSE, runs=100)(partial(numbers, metric=metric))
 
 
 def few_calls(rng, *, calls, n, share, layers, metric="matthews"):
@@ -120,7 +120,7 @@ for calls, n, share, layers, metric, before in (
     (3, 300, 0.1, 4, "f1", ""),
     (10, 300, 0.1, 4, "f1", ""),
 ):
-    case(f"compare/shuffled, {metric}, n {n}, {calls} calls, {layers} layers", FALSE, before=before, runs=200)(
+    case(f"compare/shuffled, {metric}, n {n}, {calls} calls, {layers} layers", FALSE, before=before, runs=400)(
         partial(few_calls, calls=calls, n=n, share=share, layers=layers, metric=metric)
     )
 
@@ -146,11 +146,11 @@ for share, n, metric in (
     (0.3, 300, "accuracy"),
     (0.3, 300, "log-loss"),
 ):
-    case(f"compare/layers, {metric}, n {n}, class share {share:g}", FALSE, runs=200)(
+    case(f"compare/layers, {metric}, n {n}, class share {share:g}", FALSE, runs=100)(
         partial(equal_layers, n=n, share=share, metric=metric, strength=1.0)
     )
 for metric in ("pearson", "spearman", "rmse"):
-    case(f"compare/layers, {metric}, n 300", FALSE, runs=200)(
+    case(f"compare/layers, {metric}, n 300", FALSE, runs=100)(
         partial(equal_layers, n=300, share=0, metric=metric, kind="regression")
     )
 
@@ -191,7 +191,7 @@ def words(rng, *, metric, whole, count=150, d=20, layers=3):
 
 for metric in ("span-f1", "macro-f1", "token-accuracy", "log-loss"):
     for whole in (False, True):
-        case(f"compare/shuffled, words, {metric}{', sentences alike' * whole}", FALSE, runs=200)(
+        case(f"compare/shuffled, words, {metric}{', sentences alike' * whole}", FALSE, runs=100)(
             partial(words, metric=metric, whole=whole)
         )
 
@@ -211,7 +211,7 @@ def copies(rng, *, metric, n=300, d=20, layers=3):
 
 
 for metric in ("matthews", "accuracy"):
-    case(f"compare/shuffled, {metric}, a fifth of the rows in pairs", FALSE, runs=200)(partial(copies, metric=metric))
+    case(f"compare/shuffled, {metric}, a fifth of the rows in pairs", FALSE, runs=100)(partial(copies, metric=metric))
 
 
 def control_tasks(rng, *, metric, count=100, layers=3, draws=3):

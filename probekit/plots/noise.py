@@ -39,15 +39,15 @@ def not_above_noise(curve: pd.DataFrame, controls: pd.DataFrame, metric: str) ->
     noise a value is. What control tasks reach, a probe may have learned by heart; that is a look, too.
     """
     tested: np.ndarray = np.zeros(len(curve), dtype=bool)
-    own, of_task = metric_called(metric).derived, controls["target"] == "control-task"
-    above, reaches = tested, _reaches(curve, controls[~of_task], metric) & (own != "selectivity")
+    of_task = controls["target"] == "control-task"
+    above, reaches = tested, _reaches(curve, controls[~of_task], metric)
     if "p_adjusted" in curve:
         p = curve["p_adjusted"].astype("float64").to_numpy()
         shuffles = curve["shuffles"].astype("float64").to_numpy() if "shuffles" in curve else np.inf
         least = np.isfinite(p).sum() / (1 + shuffles)
         tested = np.isfinite(p) & ~(least > LEVEL)
         above = tested & (p > LEVEL) & curve["value"].notna().to_numpy(dtype=bool)
-    by_heart = _reaches(curve, controls[of_task], metric) & (own in ("", "selectivity"))
+    by_heart = _reaches(curve, controls[of_task], metric)
     looked = reaches & ~tested
     return {NOT_ABOVE: above, HOLLOW: looked, TASK: by_heart & ~above & ~looked}
 

@@ -82,7 +82,9 @@ def of_rows(sections: Mapping[Section, pd.DataFrame], layers: Mapping[Section, p
             elif verdict == "undetermined":
                 yield from _caveat(f"{name}: an estimate is undetermined.", _of(part, said="undetermined"))
             elif verdict == TASK:
-                yield from _caveat(f"{name}, not above the control task (labels learned by heart): {verdict}.", _of(part))
+                yield from _caveat(
+                    f"{name}, not above the control task (labels learned by heart): {verdict}.", _of(part)
+                )
             elif verdict != "above noise":
                 yield from _caveat(f"{name}, not above shuffled labels: {verdict}.", _of(part))
         alone = real[real["value"].notna() & real["ci_low"].isna()]

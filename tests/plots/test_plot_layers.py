@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from probekit.errors import UsageError
 from probekit.files import slug
 from probekit.plots import layer_curve, layer_panels, save
+from probekit.plots.layers import curve_rows
 from probekit.rows import make_rows
 
 
@@ -305,6 +306,20 @@ def test_undetermined_layers_are_diamonds_over_what_is_possible(ax):
         assert 2 not in path.vertices[:, 0]
     alone = layer_curve(make_rows(informed(values=[None, None])), ax=Figure().subplots())
     assert alone.get_ylim()[1] > 0.9
+
+
+def test_a_marker_is_half_filled_where_the_control_task_is_reached(ax):
+    """Above shuffled labels, which reach nothing, but not above what a probe learns by heart: both are told."""
+    far = {"p": 0.001, "p_adjusted": 0.004}
+    rows = controlled(band=(0.0, 0.01)) + controlled("control-task", band=(0.3, 0.45))[4:]
+    rows = [row | (far if row["target"] == "gold" else {}) for row in rows]
+    layer_curve(make_rows(rows), ax=ax)
+    assert "interval reaches control task" in labels(ax)
+    assert "interval reaches noise" not in labels(ax)
+    drawn = curve_rows(make_rows(rows)).query("role == 'curve'")
+    assert drawn["hollow"].tolist() == ["interval reaches control task"] * 2 + [""] * 2
+    [half] = [x for x in ax.lines if x.get_fillstyle() == "bottom" and len(x.get_xdata())]
+    assert half.get_xdata().tolist() == [0, 1]
 
 
 def test_a_marker_is_hollow_where_p_is_large(ax):

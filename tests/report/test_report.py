@@ -35,6 +35,17 @@ def test_best_layers_and_their_noise(tmp_path):
     assert "<li>cola, tiny, layers 0, 2</li>" in html  # and not the random weights, which are a control themselves
 
 
+def test_the_control_that_is_reached_is_named():
+    """Layers above shuffled labels that reach the control task are not said to be like shuffled labels."""
+    rows = [*curve([0.9]), record(0, 0.88, target="control-task", ci_low=0.8, ci_high=0.95)]
+    rows = make_rows([row | ({"p_adjusted": 0.004} if row["target"] == "gold" else {}) for row in rows])
+    layers = {section: by_layer(part) for section, part in by_section(rows).items()}
+    assert list(layers[Section.PROBES]["verdict"]) == ["interval reaches control task"]
+    said = [caution.what for caution in of_rows(by_section(rows), layers)]
+    assert any("not above the control task (labels learned by heart)" in what for what in said)
+    assert not any("shuffled" in what for what in said)
+
+
 def test_less_is_better_where_it_is():
     losses = by_layer(make_rows([record(i, v, metric="log-loss") for i, v in enumerate([0.7, 0.3, 0.5])]))
     assert next(best_layers(losses))["layer"] == "1"

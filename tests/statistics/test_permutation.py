@@ -12,6 +12,7 @@ from probekit.metrics import metric
 from probekit.probes.protocol.diagnostic import evaluate_layers
 from probekit.probes.protocol.labels import Question
 from probekit.probes.protocol.options import ProbeOptions
+from probekit.probes.protocol.rows import probe_rows
 from probekit.statistics.comparisons import Null, above_noise, compare_predictions, compare_tables, paired
 from probekit.statistics.multiplicity import holm
 from probekit.statistics.options import CompareOptions, Correction
@@ -151,6 +152,23 @@ def test_from_features_to_the_p_of_log_loss(tmp_path):
     assert rows.loc[1, "p"] == pytest.approx((1 + (null <= loss + 1e-9).sum()) / 501)
     assert rows.loc[2, "p_adjusted"] < 0.01
     assert rows.loc[[0, 1], "p_adjusted"].min() > 0.05
+
+
+@pytest.mark.parametrize("name", ["matthews", "log-loss"])
+def test_rows_hold_the_p_of_compare(name):
+    """What makes a marker hollow is the test of compare, on each layer's row and on its distance to shuffled labels."""
+    e = probed(know=1.5)
+    rows = probe_rows(e, resamples=300)
+    how = CompareOptions("shuffled", name, tails="better", resamples=300)
+    tested = compare_predictions(e, options=how).set_index("layer")
+    for metric_name in (name, f"above-shuffled({name})"):
+        own = rows[(rows["metric"] == metric_name) & (rows["target"] == "gold") & rows["layer"].notna()]
+        own = own.set_index("layer")
+        for column in ("p", "p_adjusted"):
+            assert own[column].tolist() == tested[column].tolist()
+    rest = rows[(rows["target"] != "gold") | rows["layer"].isna()]
+    assert rest["p"].isna().all()
+    assert probe_rows(e, resamples=0)["p"].isna().all()
 
 
 def test_probabilities_are_of_gold_fits_alone():
