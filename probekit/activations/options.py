@@ -32,7 +32,8 @@ class CacheOptions:
     dtype: str = option("float32", "The model computes in float32, float16 or bfloat16.")
     store: str | None = option(None, "Numbers in the file; as --dtype without it.")
     layers: tuple[str, ...] | None = option(None, "Layers to keep, such as 0,6,12; all without it.")
-    limit: int | None = option(None, "Only the first N examples.", metavar="N")
+    limit: int | None = option(None, "Only N examples, drawn at random.", metavar="N")
+    data_seed: int = option(0, "Of that draw.", metavar="SEED")
     random_weights: int | None = option(None, "Control: the same architecture, re-initialised.", metavar="SEED")
     workers: int = option(1, "Processes that share the work.")
     device: str = option("auto", "auto, cpu, cuda, cuda:N or mps.")
@@ -67,6 +68,8 @@ class CacheOptions:
             )
         _one_of("on_truncate", self.on_truncate, "keep", "error")
         _one_of("pairs", self.pairs, "auto", "joint", "separate")
+        if self.data_seed < 0:
+            raise UsageError(f"data_seed is {self.data_seed}; it must be 0 or more.")
         for name in ("workers", "limit", "batch_tokens", "batch_size"):
             value = getattr(self, name)
             if value is not None and value < 1:

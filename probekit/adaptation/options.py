@@ -199,7 +199,14 @@ class TrainOptions(Hyperparameters):
     train: str = option("train", "Split to learn from.")
     dev: str = option("dev", "Split to evaluate on after each epoch.")
     test: str | None = option(None, "Split to evaluate on once, at the end.")
-    limit: int | None = option(None, "Learn from the first N examples only.")
+    limit: int | None = option(None, "Learn from N examples only, drawn at random.", metavar="N")
+    validation: float | None = option(
+        None,
+        "Share of train that is set apart to choose the epoch by, instead of dev: by class, groups as wholes. .1 where "
+        "the task has no dev split.",
+        metavar="SHARE",
+    )
+    data_seed: int = option(0, "Of the examples that limit and validation draw.", metavar="SEED")
     revision: str | None = option(None, "Branch, tag or commit of a hub model.")
     random_weights: int | None = option(None, "Control: begin with a re-initialised encoder.", metavar="SEED")
     max_length: int | None = option(None, "Most pieces of a sequence.")
@@ -228,6 +235,15 @@ class TrainOptions(Hyperparameters):
     def __post_init__(self) -> None:
         Hyperparameters.__post_init__(self)
         _check(self.limit is None or self.limit >= 1, "limit", self.limit, "1 or more")
+        _check(self.data_seed >= 0, "data_seed", self.data_seed, "0 or more")
+        _check(self.validation is None or 0 < self.validation < 1, "validation", self.validation, "between 0 and 1")
+        if self.validation is not None and self.dev not in ("dev", "validation"):
+            raise UsageError(f"--validation takes the place of --dev {self.dev}; give one of them.")
+        if self.validation is None and self.keep is Keep.BEST and self.dev.startswith("test"):
+            raise UsageError(
+                f"{self.dev} would choose the epoch. Leave --dev out, with --validation .1 where the task has no dev "
+                f"split, and give --test {self.dev}; or keep the last epoch (--keep last)."
+            )
         for role, split in (("evaluate", self.dev), ("test", self.test)):
             if split == self.train:
                 raise UsageError(f"the split to {role} on is {split!r}, which is what is learned from; choose another.")
@@ -281,7 +297,11 @@ class SearchOptions:
     task: str | None = option(None, "Instead of the file's.")
     model: str | None = option(None, "Instead of the file's.")
     data_dir: Path | None = option(None, "Folder of the task's files.")
-    limit: int | None = option(None, "Learn from the first examples only.")
+    limit: int | None = option(None, "Learn from so many examples only, drawn at random.")
+    validation: float | None = option(
+        None, "Share of train that is set apart to choose by, instead of dev; .1 where the task has no dev split."
+    )
+    data_seed: int | None = option(None, "Of the examples that limit and validation draw.")
     trials: int | None = option(None, "How many settings to try.")
     seeds: int | None = option(None, "How often the best is trained again.")
     seed: int | None = option(None, "Of the search, and the first of the best.")

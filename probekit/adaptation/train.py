@@ -11,9 +11,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from probekit.activations import ActivationCache, cache_activations
 from probekit.adaptation.data.cached import PooledData, TokenData
 from probekit.adaptation.data.task_spec import TaskSpec
+from probekit.adaptation.data.validation import VALIDATION, set_apart, validation_share
 from probekit.adaptation.options import Regime, TrainOptions, check_names
 from probekit.adaptation.runs.evaluation import restore
 from probekit.adaptation.runs.folder import ROWS, begin, kept, locked_run, publish, read_card, save_folder, write_card
@@ -100,27 +103,30 @@ def train(
     how, recipe = options, Recipe.of("train", {"task": task, "model": model, "out": out, **_asdict(options)})
     source = None if isinstance(task, Task) else _source(str(task), how.data_dir)
     task = task if isinstance(task, Task) else load_task(str(task), data_dir=how.data_dir)
-    splits = [task.split(how.train).head(how.limit), task.split(how.dev)]
-    splits += [] if how.test is None else [task.split(how.test)]
-    for part in splits:
-        if not len(part):
+    share = validation_share(task, how.dev, how.validation)
+    if share is not None and how.validation is None:
+        log.warning("%s has no dev split; %g of train is set apart to choose the epoch by.", task.name, share)
+    how = how if share is None else replace(how, validation=share, dev=VALIDATION)
+    first, second, held = set_apart(task, how)
+    third = None if how.test is None else task.split(how.test)
+    for part in (first, second, third):
+        if part is not None and not len(part):
             raise UsageError(f"{task.name} {part.name} has no examples; there is nothing to learn from.")
     if how.regime is Regime.FINE_TUNE:
         identity = {
-            "task": task.name, "data": [part.digest() for part in splits[:2]], "max_length": how.max_length,
+            "task": task.name, "data": [part.digest() for part in (first, second)], "max_length": how.max_length,
             "model": identity_of(model, how),
         }  # fmt: skip
-        first, second, *third = splits
 
         def prepare(how: TrainOptions) -> Training:
-            return prepare_fine_tuning(model, task, first, second, how, test=third[0] if third else None)
+            return prepare_fine_tuning(model, task, first, second, how, test=third)
 
         return _run(prepare, Path(out), how, identity, recipe, source=source, watcher=watcher, progress=progress)
     with ExitStack() as stack:
         found = _given(task, model, how) if how.cache else _caches(task, model, how, progress)
         made = [stack.enter_context(cache) for cache in found]
         source = source and source | {"model": _place(model)}
-        return _run_on_caches(made, Path(out), how, recipe, source=source, watcher=watcher, progress=progress)
+        return _run_on_caches(made, Path(out), how, recipe, held, source=source, watcher=watcher, progress=progress)
 
 
 def train_on_caches(
@@ -145,20 +151,24 @@ def train_on_caches(
     check_names(options, TrainOptions)
     with ExitStack() as stack:
         made = [stack.enter_context(_opened(cache)) for cache in (train, dev, test) if cache is not None]
+        if options.get("validation") is not None:
+            raise UsageError("a part of train is set apart by train(task, model); here dev is a cache of its own.")
         check_apart(made[0], made[1])
         splits = dict(zip(("train", "dev", "test"), (cache.spec["split"] for cache in made), strict=False))
         how = TrainOptions(**{"regime": Regime.FEATURE_EXTRACTION, **options, **splits})
-        return _run_on_caches(made, Path(out), how, None, source=source, watcher=watcher, progress=progress)
+        return _run_on_caches(made, Path(out), how, None, None, source=source, watcher=watcher, progress=progress)
 
 
 def _caches(task: Task, model: str | Path, options: TrainOptions, progress: Progress) -> Iterator[ActivationCache]:
     """The caches of train, dev and test that the head reads."""
     spec = TaskSpec.of_task(task, options.train)
     wanted = cache_wanted(options, spec, resolve_model(model, options.revision))
-    for split in filter(None, (options.train, options.dev, options.test)):
+    dev = options.dev if options.validation is None else None
+    for split in filter(None, (options.train, dev, options.test)):
         yield cache_activations(
             model, task, split, limit=options.limit if split == options.train else None, device=options.device,
-            progress=progress, out=None if options.caches is None else f"{options.caches}/",
+            data_seed=options.data_seed, progress=progress,
+            out=None if options.caches is None else f"{options.caches}/",
             revision=options.revision, random_weights=options.random_weights, max_length=options.max_length,
             model_name=options.model_name, **wanted,
         )  # fmt: skip
@@ -179,19 +189,23 @@ def _given(task: Task, model: str | Path, options: TrainOptions) -> Iterator[Act
 
 
 def _run_on_caches(
-    caches: Sequence[ActivationCache], out: Path, options: TrainOptions, recipe: Recipe | None, **more: Any
-) -> Run:
-    train, dev, *test = caches
+    caches: Sequence[ActivationCache], out: Path, options: TrainOptions, recipe: Recipe | None,
+    held: np.ndarray | None, **more: Any,
+) -> Run:  # fmt: skip
+    """The run on the caches of train, dev unless ``held`` says what of train stands in its place, and test."""
+    train, *others = caches
+    dev = others.pop(0) if held is None else None
+    test = others[0] if others else None
     identity = {
         "task": train.spec["task"],
-        "data": [c.spec["data_digest"] for c in (train, dev)],
+        "data": [c.spec["data_digest"] for c in (train, train if dev is None else dev)],
         "model": {key: train.spec.get(key) for key in MODEL},
         "cache": {key: train.spec.get(key) for key in ("pairs", "tokens", "store")},
         "layers": None if options.layers is None else [str(layer) for layer in options.layers],
     }
 
     def prepare(how: TrainOptions) -> Training:
-        return prepare_feature_extraction(train, dev, how, test=test[0] if test else None)
+        return prepare_feature_extraction(train, dev, how, test=test, held=held)
 
     return _run(prepare, out, options, identity, recipe, **more)
 
@@ -232,7 +246,8 @@ def _run(
 ) -> Run:
     """The run in ``out``: found finished, gone on with, or begun; source : where its task and model are found again."""
     splits = (options.train, options.dev, options.test)
-    identity = json.loads(json.dumps({**identity, **options.numbers(), "splits": splits}))
+    apart = {} if options.validation is None else {"validation": [options.validation, options.data_seed]}
+    identity = json.loads(json.dumps({**identity, **options.numbers(), "splits": splits, **apart}))
     with locked_run(out), own_randomness(options.seed):
         done = begin(out, identity, overwrite=options.overwrite)
         if done is not None:

@@ -71,6 +71,7 @@ def recipe_of_spec(
         "data_dir": place.data_dir,
         "split": spec["split"],
         "limit": spec["n"],  # of a whole split, too: it is as many as there were
+        "data_seed": spec.get("data_seed"),
         "pooling": list(spec["pooling"]) or ["none"],
         "tokens": bool(spec["tokens"]) or None,
         "token_level": spec["tokens"] or None,
@@ -222,7 +223,8 @@ class Sources:
             here = None if "step" in spec else _in_hub_cache(str(spec["model"]), revision)
             if not here or (verify and self._digests(here, random=random) != wanted):
                 return Found("the folder of its model is not known (--model)")
-        now = {place: self._data_digest(place, str(spec["split"]), int(spec["n"])) for place in dict.fromkeys(places)}
+        part = str(spec["split"]), int(spec["n"]), int(spec.get("data_seed", 0))
+        now = {place: self._data_digest(place, *part) for place in dict.fromkeys(places)}
         for place, digest in now.items():
             if digest and digest == spec.get("data_digest"):
                 return Found("", model, place)
@@ -250,18 +252,18 @@ class Sources:
         found: tuple[str, str] | None = self._once(("model", folder, random), read)
         return found
 
-    def _data_digest(self, place: Place, split: str, n: int) -> str | None:
-        """Of the first ``n`` examples of a split, as the spec of a cache holds it; None where they are not here."""
+    def _data_digest(self, place: Place, split: str, n: int, seed: int) -> str | None:
+        """Of ``n`` examples of a split that a seed draws, as a cache's spec holds it; None where they are absent."""
         from probekit.activations.writing.request import data_digest
 
         def read() -> str | None:
             task: Task | None = self._once(("task", place), lambda: _load(place))
             if task is None or split not in task.splits:
                 return None
-            part = task.split(split).head(n)
+            part = task.split(split).sample(n, seed)
             return data_digest(part.digest(), task.label_names)
 
-        found: str | None = self._once(("data", place, split, n), read)
+        found: str | None = self._once(("data", place, split, n, seed), read)
         return found
 
 

@@ -36,8 +36,9 @@ __all__ = ["Domains", "Figure", "Information", "Probe", "Study", "Table", "Train
 Options = dict[str, Any]
 Of = Literal["pretrained", "fine-tuned", "random"]
 Count = Annotated[int, Field(ge=1)]
-Seeds = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
-SET = ("out", "rows", "pooling", "published", "task", "data_dir", "split", "limit")
+Seed = Annotated[int, Field(ge=0)]
+Seeds = Annotated[list[Seed], Field(min_length=1)]
+SET = ("out", "rows", "pooling", "published", "task", "data_dir", "split", "limit", "data_seed")
 """Options that the study gives a command itself."""
 
 
@@ -64,6 +65,8 @@ class Train(_Section):
         Of a variant, such as "joint"; it stands in the runs' names and in tables.
     models : list[str], default []
         Some of the study's, all for none.
+    limit, validation, data_seed : int, float or None, int
+        As of ``probekit train``: learn from so many examples, choose by a share of train, drawn with this seed.
     transfer : bool, default False
         Evaluate each run on the dev splits of the other tasks, too (their labels are the same).
     options : Options, default {}
@@ -79,6 +82,8 @@ class Train(_Section):
     dev: str = "dev"
     test: str | None = None
     limit: Count | None = None
+    validation: Annotated[float, Field(gt=0, lt=1)] | None = None
+    data_seed: Seed = 0
     transfer: bool = False
     options: Options = {}
     fine_tune: Options = Field({}, alias="fine-tune")
@@ -95,7 +100,7 @@ class _Layers(_Section):
     name : of one of several sections that would give the same; it stands in their files' names
     poolings : of the pieces of a text, without any the mean; of word tags "first" or "mean" of the pieces of each
         word, without any the first
-    limit : learn from the first examples only; seeds : of random weights
+    limit : learn from so many examples only, drawn at random with data_seed; seeds : of random weights
     """
 
     tasks: list[str] = Field(min_length=1)
@@ -103,6 +108,7 @@ class _Layers(_Section):
     of: list[Of] = Field(["pretrained"], min_length=1)
     poolings: list[Pooling] = []
     limit: Count | None = None
+    data_seed: Seed = 0
     seeds: Seeds = [0]
     options: Given = {}
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import xxhash
 
+from probekit.adaptation.data.validation import validation_share
 from probekit.domains.corpora import corpus_digest
 from probekit.errors import DataError, ProbekitError, UsageError
 from probekit.files import read_json
@@ -89,6 +90,13 @@ class Sources:
         """Whether any example of a split has a label."""
         return any(example.label is not None for example in self.task(task).split(split))
 
+    def set_apart(self, task: str, dev: str, asked: float | None) -> float | None:
+        """The share of train that is chosen by instead of ``dev``; what is asked for, of a task that is not here."""
+        try:
+            return validation_share(self.task(task), dev, asked)
+        except (ProbekitError, OSError):
+            return asked
+
     def task_arguments(self, name: str, *splits: str | None) -> dict[str, Any]:
         """The arguments that name a task, known by the digests of those of its splits that are read."""
         read = {s: self._once(("digest", name, s), self.task(name).split(s).digest) for s in splits if s}
@@ -97,12 +105,12 @@ class Sources:
         return {"task": Outside(name, f"{name} {json.dumps(read)}"), **where}
 
     def pieces(self, name: str, split: str, limit: int | None = None) -> float:
-        """How many pieces the first ``limit`` examples have, roughly."""
+        """How many pieces the examples of a split, or ``limit`` of them, have, roughly."""
         part = self.task(name).split(split)
         counts = self._once(
             ("pieces", name, split), lambda: [1.35 * len(f"{e.text} {e.pair or ''}".split()) + 3 for e in part]
         )
-        return float(sum(counts[:limit]))
+        return float(sum(counts)) * min(1.0, (limit or len(counts)) / max(1, len(counts)))
 
     # models
 

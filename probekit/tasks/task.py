@@ -124,9 +124,12 @@ class Split:
             state.update(b"\n")
         return state.hexdigest()
 
-    def head(self, limit: int | None) -> Split:
-        """The first ``limit`` examples (all of them for None)."""
-        return self if limit is None or limit >= len(self) else Split(self.name, self.examples[:limit])
+    def sample(self, limit: int | None, seed: int = 0) -> Split:
+        """At most ``limit`` examples (all of them for None), drawn at random with this seed, in their order."""
+        if limit is None or limit >= len(self):
+            return self
+        drawn = np.random.default_rng(seed).choice(len(self), limit, replace=False)
+        return Split(self.name, tuple(self.examples[i] for i in np.sort(drawn)))
 
 
 @dataclass(frozen=True)

@@ -41,12 +41,12 @@ def test_a_plan_does_nothing_and_tells_all(little, tmp_path, capsys):
     assert main(["study", "run", little(), "--plan", "--commands", "--out", "here", "--jobs", "2"]) == 0
     told = capsys.readouterr().out
     assert "probekit cache-activations " in told
-    assert "--out here/caches/grammar-sentiment.tiny.train.first-40.h5" in told
+    assert "--out here/caches/grammar-sentiment.tiny.train.limit-40.h5" in told
     assert "with 2 at a time" in told
     assert main(["study", "run", little("nonsense"), "--plan"]) == 1
     told = capsys.readouterr().out
-    assert "fails  cache nonsense.tiny.train.first-40: unknown task 'nonsense'" in told
-    assert "skip   mi nonsense.tiny.pretrained.mean: it needs cache nonsense.tiny.train.first-40\n" in told
+    assert "fails  cache nonsense.tiny.train.limit-40: unknown task 'nonsense'" in told
+    assert "skip   mi nonsense.tiny.pretrained.mean: it needs cache nonsense.tiny.train.limit-40\n" in told
     assert "new    figure layers, " in told  # of what is left
     assert "4 of 6 steps to do, roughly" in told
     assert told.endswith("2 cannot be done\n")
@@ -56,14 +56,14 @@ def test_a_plan_does_nothing_and_tells_all(little, tmp_path, capsys):
 def test_a_study_is_run_and_run_again(little, tmp_path, capsys):
     assert main(["study", "run", little("nonsense"), "--jobs", "2"]) == 1
     out, err = capsys.readouterr()
-    assert "failed: cache nonsense.tiny.train.first-40: unknown task 'nonsense'" in err
+    assert "failed: cache nonsense.tiny.train.limit-40: unknown task 'nonsense'" in err
     assert "mi nonsense.tiny.pretrained.mean: skipped: it needs cache nonsense" in out
     assert "studies/little/report.html" in out
     assert (tmp_path / "studies/little/figures/layers.pdf").exists()
     page = tmp_path / "studies/little/report.html"
     told = page.read_text()
     assert "<h1>Little</h1>" in told
-    assert "<li>cache-nonsense.tiny.train.first-40: unknown task" in told
+    assert "<li>cache-nonsense.tiny.train.limit-40: unknown task" in told
     assert "<li>mi-nonsense.tiny.pretrained.mean: it was not begun, or what it needs is missing</li>" in told
     assert main(["study", "run", little()]) == 0
     assert "Not all of this study is done" not in page.read_text()

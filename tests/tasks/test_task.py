@@ -40,7 +40,7 @@ def test_nothing_prints_a_data_set():
     examples = tuple(Example(str(i), f"secret {i} " + "word " * 50, i % 2) for i in range(1000))
     task = Task("<b>", TaskKind.CLASSIFICATION, {"train": Split("train", examples)}, ("a", "b"), notes=("x & y",))
     split = task.split("train")
-    for value in (task, split, split.examples, split[:500], split.head(3)):
+    for value in (task, split, split.examples, split[:500], split.sample(3)):
         assert len(repr(value)) < 200
     assert repr(task) == "Task('<b>': classification, 1000 train, 2 classes: a, b)"
     assert split[:2] == examples[:2]

@@ -69,7 +69,7 @@ def make_request(
     model: str | Path | Encoder, task: Task, split: str, options: CacheOptions, out: str | Path | None, recipe: Recipe
 ) -> Request:
     """Say what is asked for; raises UsageError for what cannot be, ModelError where the model is not there."""
-    part = task.split(split).head(options.limit)
+    part = task.split(split).sample(options.limit, options.data_seed)
     if not len(part):
         raise UsageError(f"{task.name} {split} has no examples; there is nothing to run.")
     wanted = _of_data(task, part, options, _model_type(model, options.revision), _dtype(model, options))
@@ -114,6 +114,8 @@ def _of_data(task: Task, part: Split, options: CacheOptions, kind: str, dtype: s
     }
     if options.layers is not None:
         want["only"] = list(options.layers)
+    if options.data_seed and options.limit is not None and len(part) == options.limit:
+        want["data_seed"] = options.data_seed
     if not want["pooling"] and not want["tokens"]:
         raise UsageError("nothing to store: give a --pooling, --tokens, or both.")
     return want

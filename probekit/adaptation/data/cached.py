@@ -22,32 +22,38 @@ class TokenData:
     Batches hold ``hidden`` (layers, pieces, d), the sequences one after another without padding, and their ``length``.
     """
 
-    def __init__(self, cache: ActivationCache, layers: Sequence[int | str] | None = None) -> None:
+    def __init__(
+        self, cache: ActivationCache, layers: Sequence[int | str] | None = None, rows: np.ndarray | None = None
+    ) -> None:
         self.cache, self.reader = cache, TokenReader(cache, layers)
         self.layers = self.reader.layers
         n = len(cache)
-        self.start, self.lengths = (x.reshape(n, -1) for x in (self.reader.start, self.reader.length))
+        self.rows: np.ndarray = np.arange(n) if rows is None else rows
+        self.start, self.lengths = (x.reshape(n, -1)[self.rows] for x in (self.reader.start, self.reader.length))
         self.length = self.lengths.sum(1)
         if not self.lengths.all():
-            empty = cache.ids[int(np.argmin(self.lengths.min(1)))]
+            empty = cache.ids[self.rows[int(np.argmin(self.lengths.min(1)))]]
             raise UsageError(
                 f"{cache.path}: the tokenizer left nothing of example {empty!r}; nothing can be read of it."
             )
         self.order = np.argsort(self.start[:, 0], kind="stable")
         self.nbytes = float(self.length.mean()) * self.reader.row_bytes
-        self.ids = cache.ids
-        self.labels, self.unread, self.truncated = cache.labels, 0, int(cache.truncated.sum())
+        self.ids = cache.ids[self.rows]
+        self.unread, self.truncated = 0, int(cache.truncated[self.rows].sum())
         self.words: list[tuple[np.ndarray, np.ndarray]] | None = None
         if cache.spec["kind"] == "sequence-labelling":
             self._find_words()
+        else:
+            self.labels = cache.labels[self.rows]
 
     def _find_words(self) -> None:
         sentence, labels = self.cache.word_sentence, self.cache.word_labels
-        self.labels = labels
-        at = self.cache.word_rows - self.start[sentence, 0]
+        at = self.cache.word_rows - self.reader.start.reshape(len(self.cache), -1)[sentence, 0]
         cuts = np.searchsorted(sentence, np.arange(1, len(self.cache)))
-        self.words = list(zip(np.split(at, cuts), np.split(labels, cuts), strict=True))
-        self.unread = int(self.cache.index("word_count").sum()) - len(labels)
+        words = list(zip(np.split(at, cuts), np.split(labels, cuts), strict=True))
+        self.words = [words[i] for i in self.rows]
+        self.labels = np.concatenate([own for _, own in self.words])
+        self.unread = int(self.cache.index("word_count")[self.rows].sum()) - len(self.labels)
 
     def __len__(self) -> int:
         return len(self.length)
@@ -76,16 +82,23 @@ class PooledData:
     For a linear layer on a pooled vector that is enough: the mean (first, last) of a mix is the mix of the means.
     """
 
-    def __init__(self, cache: ActivationCache, pooling: str, layers: Sequence[int | str] | None = None) -> None:
+    def __init__(
+        self,
+        cache: ActivationCache,
+        pooling: str,
+        layers: Sequence[int | str] | None = None,
+        rows: np.ndarray | None = None,
+    ) -> None:
         self.cache = cache
+        self.rows: np.ndarray = np.arange(len(cache)) if rows is None else rows
         self.layers = tuple(cache.layer_name(x) for x in (cache.layers if layers is None else layers))
         self.sources = [cache.layer(layer, pooling) for layer in self.layers]
-        n = len(cache)
+        n = len(self.rows)
         self.sentences = int(cache.spec["sentences"])
         self.length, self.order = np.full(n, self.sentences, dtype=np.int64), np.arange(n)
         self.nbytes = float(len(self.layers) * self.sources[0].shape[1] * self.sources[0].dtype.itemsize)
-        self.ids = cache.ids
-        self.labels, self.unread, self.truncated = cache.labels, 0, int(cache.truncated.sum())
+        self.ids, self.labels = cache.ids[self.rows], cache.labels[self.rows]
+        self.unread, self.truncated = 0, int(cache.truncated[self.rows].sum())
         self.words: list[tuple[np.ndarray, np.ndarray]] | None = None
 
     def __len__(self) -> int:
@@ -93,7 +106,7 @@ class PooledData:
 
     def __getitems__(self, rows: Sequence[int]) -> Mapping[str, Any]:
         at = np.asarray(rows)
-        hidden = torch.from_numpy(np.stack([source[at] for source in self.sources]))
+        hidden = torch.from_numpy(np.stack([source[self.rows[at]] for source in self.sources]))
         first, *second = (
             {
                 "hidden": part.contiguous(),

@@ -22,6 +22,7 @@ import optuna
 import pandas as pd
 from optuna.trial import FrozenTrial, TrialState
 
+from probekit.adaptation.data.validation import VALIDATION, validation_share
 from probekit.adaptation.options import SearchOptions
 from probekit.adaptation.runs.folder import locked_run
 from probekit.adaptation.runs.run import Run
@@ -120,6 +121,8 @@ def search(
     recipe = current()
     asked = space if isinstance(space, Space) else read_space(space, options.instead())
     task = load_task(asked.task, data_dir=asked.data_dir)
+    share = validation_share(task, asked.dev, asked.validation)
+    asked = asked if share is None else asked.model_copy(update={"validation": share, "dev": VALIDATION})
     main = metric(task.metrics[0])
     identity = _identity(asked, task)
     work = Work(asked, place, options.workers, options.device, progress)
@@ -146,11 +149,15 @@ def search(
 
 def _identity(space: Space, task: Task) -> dict[str, Any]:
     """What determines the trials' numbers."""
-    own = space.model_dump(mode="json", exclude={"trials", "seeds", "data_dir", "model"})
-    splits = [task.split(name) for name in (space.train, space.dev, *([space.test] if space.test else []))]
+    drawn = space.limit is not None or space.validation is not None
+    apart = set() if drawn else {"data_seed"}
+    own = space.model_dump(mode="json", exclude={"trials", "seeds", "data_dir", "model", *apart})
+    splits = [task.split(name) for name in _splits(space)]
     instead = 'name another split to evaluate the best on, or none (test = "").'
     if space.test in (space.train, space.dev):
         raise UsageError(f"the best would be evaluated on {space.test}, which it is chosen by; {instead}")
+    if space.dev.startswith("test"):
+        raise UsageError(f"the options would be chosen on {space.dev}; leave dev out, or set validation = 0.1.")
     if space.test and not _labelled(task, space.test):
         raise UsageError(f"{task.name} {space.test} has no labels; {instead}")
     return own | {"data": [part.digest() for part in splits], "model": identify(space.model, revision=space.revision)}
@@ -158,9 +165,15 @@ def _identity(space: Space, task: Task) -> dict[str, Any]:
 
 def _reads(identity: Mapping[str, Any], space: Space) -> tuple[Read, ...]:
     """What the search was made of: the examples of each split, and the pretrained model."""
-    splits = zip((space.train, space.dev, space.test), identity["data"], strict=False)
+    splits = zip(_splits(space), identity["data"], strict=True)
     data = [Read(space.task, "data", digest, {"split": split}) for split, digest in splits]
     return (*data, Read(space.model, "model", str(identity["model"].get("weights_digest") or "")))
+
+
+def _splits(space: Space) -> list[str]:
+    """The splits of the task that are read."""
+    dev = [] if space.validation is not None else [space.dev]
+    return [space.train, *dev, *([space.test] if space.test else [])]
 
 
 def _labelled(task: Task, split: str) -> bool:

@@ -56,7 +56,7 @@ class Space(BaseModel):
 
     Attributes
     ----------
-    task, model, regime, data_dir, limit, revision, max_length : str or int | None or int
+    task, model, regime, data_dir, limit, validation, data_seed, revision, max_length : str, int, float or None
         As of ``probekit train``.
     train, dev, test : str
         Names of the splits; without a test split ("") the best is evaluated on dev only.
@@ -82,6 +82,8 @@ class Space(BaseModel):
     dev: str = "dev"
     test: str = "test"
     limit: int | None = Field(default=None, ge=1)
+    validation: float | None = Field(default=None, gt=0, lt=1)
+    data_seed: int = Field(default=0, ge=0)
     revision: str | None = None
     max_length: int | None = None
     trials: int = Field(default=20, ge=1)

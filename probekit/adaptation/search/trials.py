@@ -189,7 +189,8 @@ def _train(space: Space, params: Mapping[str, Any], out: Path, **more: Any) -> R
     """The run of these options in ``out``; more : arguments of ``train`` that are the same for no two runs."""
     return train(
         space.task, space.model, out, regime=space.regime, data_dir=space.data_dir, train=space.train, dev=space.dev,
-        limit=space.limit, revision=space.revision, max_length=space.max_length, **space.fixed | dict(params) | more,
+        limit=space.limit, validation=space.validation, data_seed=space.data_seed, revision=space.revision,
+        max_length=space.max_length, **space.fixed | dict(params) | more,
     )  # fmt: skip
 
 

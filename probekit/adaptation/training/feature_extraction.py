@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from probekit.activations import ActivationCache
@@ -78,12 +79,19 @@ def check_apart(train: ActivationCache, dev: ActivationCache) -> None:
 
 
 def prepare_feature_extraction(
-    train: ActivationCache, dev: ActivationCache, options: TrainOptions, *, test: ActivationCache | None = None
+    train: ActivationCache,
+    dev: ActivationCache | None,
+    options: TrainOptions,
+    *,
+    test: ActivationCache | None = None,
+    held: np.ndarray | None = None,
 ) -> Training:
     """Scalar mix and head over the cached layers.
 
     Parameters
     ----------
+    dev : ActivationCache, optional
+        None where ``held``, bool (n,), says which examples of ``train`` are set apart to choose by.
     options : TrainOptions
         Its ``layers`` are mixed; all for None, or where they differ in width the widest.
 
@@ -95,16 +103,24 @@ def prepare_feature_extraction(
         Where the head does not fit the task or the caches lack what it reads.
     """
     task = TaskSpec.of_cache(train.spec)
-    check_apart(train, dev)
-    for name in ("task", "kind", "pairs", "label_names", *MODEL):
-        _same(name, train, dev)
+    rows: list[np.ndarray | None] = [None, None]
+    if dev is None:
+        assert held is not None
+        dev, rows = train, [np.flatnonzero(~held), np.flatnonzero(held)]
+    else:
+        check_apart(train, dev)
+        for name in ("task", "kind", "pairs", "label_names", *MODEL):
+            _same(name, train, dev)
     layers, width = _alike(train, options.layers)
     spec = _head_spec(
         options, task, _type(train), width=width, apart=train.spec["sentences"] == 2,
         scale=rating_scale(task, train.labels, dev.labels),
     )  # fmt: skip
     head = spec.build(task)
-    data = [None if cache is None else data_of(cache, spec, layers) for cache in (train, dev, test)]
+    data = [
+        None if cache is None else data_of(cache, spec, layers, some)
+        for cache, some in zip((train, dev, test), (*rows, None), strict=True)
+    ]
     assert data[0] is not None
     assert data[1] is not None
     read_tokens = any(isinstance(one, TokenData) for one in data[:2])
@@ -120,20 +136,24 @@ def prepare_feature_extraction(
 
 
 def data_of(
-    cache: ActivationCache, head: HeadSpec, layers: Sequence[int | str] | None = None
+    cache: ActivationCache,
+    head: HeadSpec,
+    layers: Sequence[int | str] | None = None,
+    rows: np.ndarray | None = None,
 ) -> TokenData | PooledData:
-    """What the head reads of a cache: pooled vectors where these are enough and there, tokens otherwise."""
+    """What the head reads of a cache, or of some of its ``rows``: pooled vectors where these are enough and there,
+    tokens otherwise."""
     layers, _ = _alike(cache, layers)
     if _reads_pooled(head):
         if head.pooling in cache.poolings:
-            return PooledData(cache, str(head.pooling), layers)
+            return PooledData(cache, str(head.pooling), layers, rows)
         if cache.spec["tokens"] != TokenLevel.PIECE:
             raise UsageError(
                 f"{cache.path} has neither vectors of pieces nor the pooling {head.pooling}; "
                 f"it has {', '.join(cache.poolings) or 'vectors of words'}. "
                 f"Make a cache with --pooling {head.pooling}, or with --tokens."
             )
-    return TokenData(cache, layers)
+    return TokenData(cache, layers, rows)
 
 
 def _head_spec(

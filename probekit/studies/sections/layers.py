@@ -73,7 +73,7 @@ def _cache(
     """A cache of a run's, pretrained or random weights: of texts with all their poolings, or of words."""
     which = run or f"{task_name(task)}.{slug(model)}" + ("" if seed is None else f".random-{seed}")
     limit = block.limit if isinstance(block, Information) or split == block.train else None
-    name = f"cache {which}.{slug(split)}" + (f".first-{limit}" if limit else "") + (f".{level}" if level else "")
+    name = f"cache {which}.{slug(split)}" + (f".limit-{limit}" if limit else "") + (f".{level}" if level else "")
     leaf = f"caches/{slug(name.removeprefix('cache '))}.h5"
 
     def make() -> Step:
@@ -84,7 +84,7 @@ def _cache(
         if run:
             del told["model_name"]
         work = 2 * sources.size(model).weights * sources.pieces(task, split, limit)
-        told |= {"limit": limit, "out": Inside(leaf)}
+        told |= {"limit": limit, **({"data_seed": block.data_seed} if limit else {}), "out": Inside(leaf)}
         return Step(name, "cache_activations", told, (run,) if run else (), (leaf,), work, 4.0, between=True)
 
     return guarded(name, (leaf,), partial(make))

@@ -8,6 +8,7 @@ from functools import partial
 from itertools import product
 from typing import Any
 
+from probekit.adaptation.data.validation import VALIDATION
 from probekit.adaptation.options import PLAIN, Regime, regime_defaults
 from probekit.errors import ProbekitError, UsageError
 from probekit.files import slug
@@ -34,8 +35,15 @@ class _Run:
         return run_name(self.plan, self.block, self.task, self.model, self.regime, self.seed)
 
     @property
+    def dev(self) -> str | None:
+        """The split that the epoch is chosen by; None where that is a part of train."""
+        share = self.plan.sources.set_apart(self.task, self.block.dev, self.block.validation)
+        return self.block.dev if share is None else None
+
+    @property
     def leaves(self) -> tuple[str, ...]:
-        files = ("probekit.json", "rows.parquet", "head.safetensors", f"{slug(self.block.dev)}.examples.parquet")
+        said = f"{slug(self.dev or VALIDATION)}.examples.parquet"
+        files = ("probekit.json", "rows.parquet", "head.safetensors", said)
         return tuple(f"runs/{self.name}/{file}" for file in files)
 
 
@@ -55,9 +63,11 @@ def _train(run: _Run) -> Step:
     if block.test and not sources.labelled(run.task, block.test):
         raise UsageError(f"{run.task} {block.test} has no labels; leave test out, or give files that have them.")
     told: dict[str, Any] = {
-        **sources.task_arguments(run.task, block.train, block.dev, block.test),
+        **sources.task_arguments(run.task, block.train, run.dev, block.test),
         **sources.model_arguments(run.model),
         "train": block.train, "dev": block.dev, "test": block.test, "limit": block.limit,
+        **({} if block.validation is None else {"validation": block.validation}),
+        **({} if block.limit is None and run.dev else {"data_seed": block.data_seed}),
         **arguments_of("train", block.of_regime(run.regime)),
         "regime": run.regime, "seed": run.seed, "variant": block.name, "out": Inside(f"runs/{run.name}"),
     }  # fmt: skip
@@ -70,7 +80,9 @@ def _train(run: _Run) -> Step:
 def _cost(run: _Run) -> tuple[float, float]:
     """Floating-point operations of a run, and bytes of caches of pieces, roughly."""
     block, sources = run.block, run.plan.sources
-    train, dev = sources.pieces(run.task, block.train, block.limit), sources.pieces(run.task, block.dev)
+    train, dev = sources.pieces(run.task, block.train, block.limit), 0.0
+    if run.dev is not None:
+        dev = sources.pieces(run.task, run.dev)
     options = block.of_regime(run.regime)
     epochs = options.get("epochs") or regime_defaults(run.regime, options.get("head", "auto"))["epochs"]
     size = sources.size(run.model)
