@@ -10,6 +10,7 @@ import pandas as pd
 
 from probekit.activations import ActivationCache
 from probekit.adaptation.options import EvaluateOptions, Regime
+from probekit.adaptation.runs.constant import constant_rows, warn_of_constant
 from probekit.adaptation.runs.evaluation import predict_run
 from probekit.adaptation.runs.folder import read_card
 from probekit.adaptation.runs.predictions import Evaluation
@@ -45,7 +46,8 @@ def evaluate(run: str | Path, /, *, options: EvaluateOptions, progress: Progress
     Result
         A row for each task and metric, with its 95 % bootstrap interval over the examples (over whole sentences where
         words are tagged), and one for the loss; what was predicted of each example. ``kept`` is True, as of the rows of
-        training that hold of these weights; ``headline`` marks the task's main metric.
+        training that hold of these weights; ``headline`` marks the task's main metric. Rows
+        with the estimator "majority" or "mean" are of the constant answer of train.
 
     Raises
     ------
@@ -75,10 +77,14 @@ def evaluate(run: str | Path, /, *, options: EvaluateOptions, progress: Progress
         )  # fmt: skip
         about = columns_of(card) | {"task": name, "split": split, "step": card["step"]}
         records += _rows(found, about)
+        if constant := card.get("constant"):  # not of runs that an earlier version left
+            records += constant_rows(found, constant, about | {"analysis": "evaluate"})
         said.append(found.table(about))
     weights = str(card["encoder"].get("weights_digest") or "")
     reads = (Read(str(folder), "run", weights, {"run": card["run"], "step": card["step"]}),)
-    return Result(make_rows(pd.DataFrame(records)), tuple(said), reads=reads)
+    rows = make_rows(pd.DataFrame(records))
+    warn_of_constant(rows)
+    return Result(rows, tuple(said), reads=reads)
 
 
 def _data(card: dict[str, Any], options: EvaluateOptions) -> Iterator[tuple[Task | Path, str, str]]:

@@ -18,6 +18,7 @@ from probekit.adaptation.data.cached import PooledData, TokenData
 from probekit.adaptation.data.task_spec import TaskSpec
 from probekit.adaptation.data.validation import VALIDATION, set_apart, validation_share
 from probekit.adaptation.options import Regime, TrainOptions, check_names
+from probekit.adaptation.runs.constant import constant_answer, warn_of_constant
 from probekit.adaptation.runs.evaluation import restore
 from probekit.adaptation.runs.folder import ROWS, begin, kept, locked_run, publish, read_card, save_folder, write_card
 from probekit.adaptation.runs.predictions import predict
@@ -251,7 +252,10 @@ def _run(
     with locked_run(out), own_randomness(options.seed):
         done = begin(out, identity, overwrite=options.overwrite)
         if done is not None:
-            return open_run(out, done)
+            run = open_run(out, done)
+            if watcher is None:
+                warn_of_constant(run.rows)
+            return run
         options = replace(options, device=resolve_device(options.device))
         if options.dtype is Dtype.FLOAT16 and not options.device.startswith("cuda"):
             raise UsageError(f"float16 is for training on a GPU, not on {options.device}; choose bfloat16 or float32.")
@@ -273,7 +277,10 @@ def _run(
         except NonFiniteError as error:
             write_card(out, card | {"failed": str(error)})  # other options may take its place
             raise
-        return _finish(training, history, out, card, recipe)
+        run = _finish(training, history, out, card, recipe)
+    if watcher is None and not processes()[0]:  # a search looks at its best only
+        warn_of_constant(run.rows)
+    return run
 
 
 def _finish(training: Training, history: History, out: Path, card: dict[str, Any], recipe: Recipe | None) -> Run:
@@ -355,6 +362,7 @@ def _card(training: Training, out: Path, recipe: Recipe | None) -> dict[str, Any
         "target": objective.task.on_card(),
         "head": objective.head.on_card(),
         "layers": list(training.learner.layers),
+        "constant": constant_answer(objective.task, objective.train),
         "caches": [str(one.cache.path) for one in data if isinstance(one, (PooledData, TokenData))],
         "encoder": training.encoder,
         "examples": [len(one) for one in data],

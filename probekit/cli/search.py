@@ -63,6 +63,8 @@ def _show(found: Search) -> None:
     """The best options, and what they reach: mean and standard deviation over the seeds."""
     from rich.table import Table
 
+    from probekit.adaptation.runs.constant import constants_of
+
     pruned = int((found.trials["state"] == "pruned").sum())
     say(f"{len(found.trials)} trials, {pruned} of them pruned; the best on dev:")
     table = Table()
@@ -74,5 +76,8 @@ def _show(found: Search) -> None:
     for _, row in found.rows[found.rows["seed"].isna()].iterrows():
         spread = "" if row["runs"] == 1 else f" ± {row['sd']:.4f} (standard deviation)"
         say(f"{row['task']} {row['split']} {row['metric']}: {row['value']:.4f}{spread}, {row['runs']} seeds")
+    for row in constants_of(found.rows).to_dict("records"):
+        told = f"{row['value']:.4f}, the constant answer ({row['estimator']})"
+        say(f"{row['task']} {row['split']} {row['metric']}: {told}")
     assert found.path is not None
     say(f"{found.path / 'rows.parquet'}  {found.path / 'best.toml'}")

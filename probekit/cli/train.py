@@ -11,6 +11,8 @@ from probekit.adaptation.options import EvaluateOptions, TrainOptions
 from probekit.cli.show import saved, say
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from probekit.adaptation.runs.run import Run
 
 __all__ = ["evaluate", "train"]
@@ -70,6 +72,7 @@ def _show(run: Run) -> None:
     say(f"{card['splits'][1]}: {_numbers(run.metrics)} ({told})")
     if run.test is not None:
         say(f"{card['splits'][2]}: {_numbers(run.test)}")
+    _constant(run.rows)
     if card["layers"]:
         weights = run.rows[run.rows["kept"].astype(bool) & (run.rows["metric"] == "mix-weight")]
         say("layers: " + ", ".join(f"{n} {w:.3f}" for n, w in zip(card["layers"], weights["value"], strict=True)))
@@ -109,12 +112,23 @@ def evaluate(
     with bar() as progress:
         result = probekit.evaluate(run, options=options, out=out, progress=progress)
     for (task, split), rows in result.rows.groupby(["task", "split"], sort=False):
+        everything, rows = rows, rows[rows["kept"].astype(bool)]
         values = dict(zip(rows["metric"], rows["value"], strict=True))
         values["loss"] = values.pop(rows["metric"].iloc[-1])
         say(f"{task} {split}, {rows['n'].iloc[0]:,} examples: {_numbers(values)}")
         for row in rows.iloc[:-1].to_dict("records"):
             say(f"{row['metric']}: 95 % interval {row['ci_low']:.4f} to {row['ci_high']:.4f}")
+        _constant(everything)
     saved(result)
+
+
+def _constant(rows: pd.DataFrame) -> None:
+    """What the constant answer reaches, by split."""
+    constant = rows[rows["estimator"].isin(("majority", "mean"))]
+    for (split, estimator), own in constant.groupby(["split", "estimator"], sort=False):
+        name = "most frequent class" if estimator == "majority" else "mean"
+        told = _numbers(dict(zip(own["metric"], own["value"], strict=True)))
+        say(f"{split}, constant answer ({name} of train): {told}")
 
 
 def _numbers(metrics: dict[str, float]) -> str:

@@ -39,7 +39,9 @@ def test_fine_tuning_and_evaluating(tiny_bert, tmp_path, told):
     assert lines[1] == f"grammar:sentiment, {tiny_bert.name}, fine-tune with the head linear"
     assert re.fullmatch(r"dev: accuracy \d\.\d{4}, loss \d\.\d{4} \(step 3 of 3, kept: best\)", lines[2])
     assert lines[3].split(" (")[0] == lines[2].split(" (")[0]  # tested on dev, too
-    assert re.fullmatch(r"\d+\.\d s of training and evaluation", lines[4])
+    answer = r"dev, constant answer \(most frequent class of train\): accuracy 0\.\d{4}, log-loss 0\.\d{4}"
+    assert re.fullmatch(answer, lines[4])
+    assert re.fullmatch(r"\d+\.\d s of training and evaluation", lines[5])
     card = read_card(out)
     assert card["identity"]["batch_size"] == 8
     assert card["examples"] == [24, card["examples"][1]]
@@ -48,7 +50,8 @@ def test_fine_tuning_and_evaluating(tiny_bert, tmp_path, told):
     assert told()[0] == lines
     for folder in (out, out / "step-2"):
         assert main(["evaluate", str(folder), "--split", "dev", "--device", "cpu"]) == 0
-        (line, interval), _ = told()
+        (line, interval, constant), _ = told()
+        assert constant == lines[4]
         numbers = ", ".join(f"{k} {v:.4f}" for k, v in read_card(folder)["metrics"].items())
         assert line == f"{card['task']} dev, {card['examples'][1]:,} examples: {numbers}"
         assert interval.startswith("accuracy: 95 % interval ")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,16 @@ class Evaluation:
             self.task.metrics, groups, label_names=self.task.label_names,
         )  # fmt: skip
 
+    def joined(self, what: str) -> np.ndarray:
+        """``predictions`` or ``labels`` as heads give them: (n,), or tags (n, w) with ``IGNORED`` at padding."""
+        values: list[np.ndarray] = getattr(self, what)
+        if not self.task.tags:
+            return np.concatenate(values)
+        out = np.full((len(values), max(map(len, values))), IGNORED)
+        for row, tags in zip(out, values, strict=True):
+            row[: len(tags)] = tags
+        return out
+
     def interval(self, name: str, seed: int = 0) -> tuple[float, float]:
         """The 95 % bootstrap interval of a metric over the examples (whole sentences where words are tagged)."""
         table = self.table({"step": 0, "seed": 0})
@@ -81,19 +91,10 @@ def predict(
             for i, one, label in zip(rows, found, gold, strict=True):
                 kept = np.atleast_1d(label != IGNORED)
                 predictions[i], labels[i] = np.atleast_1d(one)[kept], np.atleast_1d(label)[kept]
-    metrics = task.score(*(_joined(x, task) for x in (predictions, labels)))
-    return Evaluation(task, data.ids, predictions, labels, {**metrics, "loss": losses / len(data)})
+    found = Evaluation(task, data.ids, predictions, labels, {})
+    metrics = task.score(found.joined("predictions"), found.joined("labels"))
+    return replace(found, metrics={**metrics, "loss": losses / len(data)})
 
 
 def _on(device: str, batch: Mapping[str, Any]) -> dict[str, Any]:
     return {k: _on(device, v) if isinstance(v, Mapping) else v.to(device) for k, v in batch.items()}
-
-
-def _joined(values: list[np.ndarray], task: TaskSpec) -> np.ndarray:
-    """One array as heads give it: (n,), or tags (n, w) with ``IGNORED`` at padding."""
-    if not task.tags:
-        return np.concatenate(values)
-    out = np.full((len(values), max(map(len, values))), IGNORED)
-    for row, tags in zip(out, values, strict=True):
-        row[: len(tags)] = tags
-    return out

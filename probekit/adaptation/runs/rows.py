@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from probekit.adaptation.runs.constant import constant_answer, constant_rows
 from probekit.adaptation.runs.predictions import Evaluation
 from probekit.adaptation.training.objective import Training
 from probekit.adaptation.training.trainer import History
@@ -40,7 +41,8 @@ def training_rows(
     Own columns: ``epoch`` counts the passes over train; ``kept`` marks the weights that the run ended with, whose
     metrics have intervals; ``unread_words``, of which there was no piece to tag: the metrics of word tags are over the
     other words, so that they compare with published numbers only where it is 0; ``headline`` marks the one number that
-    stands for the run: its main metric, on test where it was tested, on dev otherwise.
+    stands for the run: its main metric, on test where it was tested, on dev otherwise. Rows with the estimator
+    "majority" or "mean" are of the constant answer on the same examples.
 
     Parameters
     ----------
@@ -49,7 +51,9 @@ def training_rows(
     found : Mapping[str, Evaluation]
         What the kept weights predict of "dev" and, where there is one, "test"
     """
-    records, main = [*_of_log(training, history, found["dev"])], training.objectives[0].metric.name
+    objective = training.objectives[0]
+    constant = constant_answer(objective.task, objective.train)
+    records, main = [*_of_log(training, history, found["dev"])], objective.metric.name
     if "test" in found:
         (entry,) = [e for e in history.log if "eval_loss" in e and e["step"] == history.step][-1:]
         records += _of_test(training, entry, found["test"])
@@ -57,7 +61,11 @@ def training_rows(
     for record in records:
         record["kept"] = record["step"] == history.step
         record["headline"] = (record.pop("role"), record["metric"], record["kept"]) == (last, main, True)
-    return make_rows([{**about, "analysis": "train", "layer": None, **record} for record in records])
+    rows = [{**about, "analysis": "train", "layer": None, **record} for record in records]
+    for role, evaluation in found.items():
+        own = {**about, "analysis": "train", "split": getattr(training.options, role)}
+        rows += constant_rows(evaluation, constant, own)
+    return make_rows(rows)
 
 
 def _of_log(training: Training, history: History, dev: Evaluation) -> Iterator[dict[str, Any]]:

@@ -24,6 +24,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from probekit.adaptation.data.validation import VALIDATION, validation_share
 from probekit.adaptation.options import SearchOptions
+from probekit.adaptation.runs.constant import constants_of
 from probekit.adaptation.runs.folder import locked_run
 from probekit.adaptation.runs.run import Run
 from probekit.adaptation.search.space import Space, read_space
@@ -193,7 +194,9 @@ def _rows(runs: list[Run], task: Task, space: Space) -> pd.DataFrame:
         value=values.mean().to_numpy(), sd=values.std(ddof=1).to_numpy(), runs=len(runs), checkpoint="", seed=None,
         step=None, epoch=None,
     )  # fmt: skip
-    return make_rows(pd.concat([kept.astype(object), means.astype(object)], ignore_index=True))
+    constant = constants_of(runs[0].rows).assign(analysis="search")
+    parts = [part.astype(object) for part in (kept, means, constant)]
+    return make_rows(pd.concat(parts, ignore_index=True))
 
 
 def _table(study: optuna.Study, space: Space) -> pd.DataFrame:

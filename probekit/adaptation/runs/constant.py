@@ -1,0 +1,71 @@
+"""The constant answer: what is right without reading anything, beside what a model says."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from probekit.adaptation.data.batches import Data
+from probekit.adaptation.data.task_spec import TaskSpec
+from probekit.adaptation.runs.predictions import Evaluation
+from probekit.metrics import metric
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["CONSTANT", "constant_answer", "constant_rows", "constants_of", "warn_of_constant"]
+
+log = logging.getLogger(__name__)
+
+CONSTANT = ("majority", "mean")
+"""Its names in the column ``estimator``, as in the rows of probes: the most frequent class of train, or the mean."""
+
+
+def constant_answer(task: TaskSpec, train: Data) -> dict[str, Any]:
+    """The answer, as a card keeps it: ``answer``, and of classes or tags their ``shares`` of what is learned from."""
+    labels = np.asarray(train.labels)
+    if not task.label_names:
+        return {"answer": float(labels.mean())}
+    count = np.bincount(labels[labels >= 0], minlength=len(task.label_names))
+    return {"answer": int(count.argmax()), "shares": (np.maximum(count, 0.5) / count.sum()).tolist()}
+
+
+def constant_rows(found: Evaluation, constant: Mapping[str, Any], about: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The metrics of the constant answer on what was evaluated, with their intervals, and of single labels its loss."""
+    task, answer = found.task, constant["answer"]
+    same = replace(found, predictions=[np.full_like(one, answer) for one in found.predictions], metrics={})
+    scores = task.score(same.joined("predictions"), same.joined("labels"))
+    shared = {**about, "layer": None, "regime": "", "head": "", "representation": "none", "n": len(found.ids)}
+    shared |= {"estimator": CONSTANT[0] if task.label_names else CONSTANT[1], "kept": False, "headline": False}
+    for name, value in scores.items():
+        low, high = same.interval(name)
+        yield shared | {"metric": name, "value": value, "ci_low": low, "ci_high": high}
+    if not task.tags:
+        gold = np.concatenate(found.labels)
+        loss = -np.log(np.asarray(constant["shares"])[gold]) if task.label_names else (gold - answer) ** 2
+        yield shared | {"metric": task.loss, "value": float(loss.mean())}
+
+
+def constants_of(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the constant answer among those of a run, an evaluation or a search."""
+    return rows[rows["estimator"].isin(CONSTANT)]
+
+
+def warn_of_constant(rows: pd.DataFrame) -> None:
+    """Tell where the interval of a main metric reaches what the constant answer has."""
+    known = {(row["task"], row["split"], row["metric"]): row["value"] for row in constants_of(rows).to_dict("records")}
+    for row in rows[rows["headline"].fillna(value=False).astype(bool)].to_dict("records"):
+        constant = known.get((row["task"], row["split"], row["metric"]))
+        if constant is None:
+            continue
+        sign = metric(row["metric"]).sign
+        end = row["ci_low"] if sign > 0 else row["ci_high"]
+        if sign and not sign * end > sign * constant:  # NaN, too: no interval shows that it is above
+            log.warning(
+                "%s %s: %s %.4f [%.4f, %.4f] is not shown to be better than the constant answer, %.4f.",
+                *(row["task"], row["split"], row["metric"], row["value"], row["ci_low"], row["ci_high"], constant),
+            )
