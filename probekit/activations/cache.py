@@ -371,7 +371,10 @@ class ActivationCache:
         """Ids of the pieces of each word of :meth:`layer_words`, w items."""
         row = self._words()[0]
         first, count = word_segments(self._pieces("length"), self._pieces("word_index"))
-        word = np.searchsorted(first, row) if self.spec["tokens"] == TokenLevel.PIECE else row
+        level = self.spec["tokens"]
+        word = np.searchsorted(first, row) if level == TokenLevel.PIECE else row
+        if level == TokenLevel.WORD_PIECES:  # its rows are the pieces of words
+            word = np.searchsorted(first, np.flatnonzero(self._pieces("word_index") >= 0)[row])
         return Ragged(self._piece_ids(), first[word], count[word])
 
     def _piece_ids(self) -> np.ndarray:

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 from probekit.errors import UsageError
 from probekit.recipe import option
+from probekit.tasks.context import Context
 
 __all__ = ["GROUPS", "NO_POOLING", "CacheOptions", "CertifyOptions"]
 
 NO_POOLING = ("none",)
-GROUPS = ("auto", "none", "domain")
-"""How the examples of a cache are grouped: as declared or found, not at all, by domain."""
 GROUPS = ("auto", "none", "domain")
 """How the examples of a cache are grouped: as declared or found, not at all, by domain."""
 
@@ -27,7 +26,10 @@ class CacheOptions:
         "last).",
     )
     tokens: bool = option(False, "Keep the vector of every token as well.")
-    token_level: str = option("piece", "With --tokens: piece, word-first (first piece) or word-mean.")
+    token_level: str = option(
+        "piece", "With --tokens: piece, word-pieces (without special ones), word-first (first piece) or word-mean."
+    )
+    context: str = option("none", "Of labelled words: none, or document, the sentences around as far as there is room.")
     pairs: str = option("auto", "Sentence pairs: joint (one sequence), separate (two), or auto: joint where possible.")
     dtype: str = option("float32", "The model computes in float32, float16 or bfloat16.")
     store: str | None = option(None, "Numbers in the file; as --dtype without it.")
@@ -68,6 +70,9 @@ class CacheOptions:
             )
         _one_of("on_truncate", self.on_truncate, "keep", "error")
         _one_of("pairs", self.pairs, "auto", "joint", "separate")
+        _one_of("context", self.context, *Context)
+        if self.context != Context.NONE and self.tokens and self.token_level == "piece":
+            raise UsageError("the pieces of a context are not kept; with --context give --token-level word-pieces.")
         if self.data_seed < 0:
             raise UsageError(f"data_seed is {self.data_seed}; it must be 0 or more.")
         for name in ("workers", "limit", "batch_tokens", "batch_size"):

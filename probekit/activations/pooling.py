@@ -19,7 +19,7 @@ from probekit.errors import UsageError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Pooling", "Segments", "TokenLevel", "pool", "pool_words", "poolings", "word_segments"]
+__all__ = ["Pooling", "Segments", "TokenLevel", "pool", "pool_words", "poolings", "token_rows", "word_segments"]
 
 
 class Pooling(StrEnum):
@@ -38,9 +38,13 @@ class Pooling(StrEnum):
 
 
 class TokenLevel(StrEnum):
-    """What a row of a token cache stands for: a word piece, or a word (its first piece, or the mean of its pieces)."""
+    """What a row of a token cache stands for: a word piece, or a word (its first piece, or the mean of its pieces).
+
+    WORD_PIECES are the pieces of words alone, without those that the tokenizer added and without a context.
+    """
 
     PIECE = "piece"
+    WORD_PIECES = "word-pieces"
     WORD_FIRST = "word-first"
     WORD_MEAN = "word-mean"
 
@@ -155,12 +159,23 @@ def word_segments(length: np.ndarray, word_index: np.ndarray) -> tuple[np.ndarra
     return first.astype(np.int64), pieces.astype(np.int64)
 
 
+def token_rows(length: np.ndarray, word_index: np.ndarray, level: TokenLevel) -> tuple[np.ndarray, np.ndarray]:
+    """What the rows of a token cache are made of: int64 first pieces, and int64 how many pieces each has.
+
+    Arguments as of :func:`word_segments`.
+    """
+    if level is not TokenLevel.WORD_PIECES:
+        return word_segments(length, word_index)
+    rows = np.flatnonzero(word_index >= 0)
+    return rows, np.ones(len(rows), dtype=np.int64)
+
+
 def pool_words(hidden: torch.Tensor, length: np.ndarray, word_index: np.ndarray, level: TokenLevel) -> torch.Tensor:
-    """One vector a word, (w, d), from hidden states (t, d): its first piece, or float32 means of its pieces."""
+    """Rows of a token cache, (w, d), of hidden states (t, d): of a word the first piece, the float32 mean, or all."""
     import torch
 
-    first, pieces = word_segments(length, word_index)
-    if level is TokenLevel.WORD_FIRST:
+    first, pieces = token_rows(length, word_index, level)
+    if level is not TokenLevel.WORD_MEAN:
         return hidden.index_select(0, torch.from_numpy(first).to(hidden.device))
     kept = torch.from_numpy(np.flatnonzero(word_index >= 0)).to(hidden.device)
     start = torch.from_numpy(np.cumsum(pieces) - pieces).to(hidden.device)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from probekit.errors import UsageError, did_you_mean
 from probekit.recipe import option
 from probekit.runtime import Dtype
+from probekit.tasks.context import Context
 
 __all__ = [
     "PLAIN",
@@ -118,6 +119,9 @@ class HeadOptions:
         "auto (frozen layers joint where model and head can; of ELMo and Skip-thoughts, and fine-tuning with "
         "bi-attention or esim, separate), joint (esim and bi-attention cut it in two) or separate.",
     )
+    context: Context = option(
+        Context.NONE, "Of labelled words: none, or document, the sentences around as far as the model has room."
+    )
     hidden_size: int | None = option(None, "Of the head.")
     dropout: float | None = option(None, "Of the head.")
     mix: bool = option(False, "Fine-tune with a head that reads a learned mix of all layers, not the last one.")
@@ -125,6 +129,7 @@ class HeadOptions:
 
     def __post_init__(self) -> None:
         _check(self.pairs in ("auto", "joint", "separate"), "pairs", self.pairs, "auto, joint or separate")
+        object.__setattr__(self, "context", _choice(Context, self.context, "context"))
         _check(self.hidden_size is None or self.hidden_size >= 1, "hidden_size", self.hidden_size, "1 or more")
         _check(self.dropout is None or 0 <= self.dropout < 1, "dropout", self.dropout, "from 0 to below 1")
 

@@ -39,6 +39,7 @@ from probekit.rows.card import environment, make_card
 from probekit.rows.result import EXAMPLES
 from probekit.runtime import Dtype, Progress, no_progress, processes, resolve_device
 from probekit.tasks import load_task
+from probekit.tasks.context import in_context
 from probekit.tasks.task import Task
 
 __all__ = ["Run", "train", "train_on_caches"]
@@ -104,12 +105,13 @@ def train(
     how, recipe = options, Recipe.of("train", {"task": task, "model": model, "out": out, **_asdict(options)})
     source = None if isinstance(task, Task) else _source(str(task), how.data_dir)
     task = task if isinstance(task, Task) else load_task(str(task), data_dir=how.data_dir)
+    read = in_context(task, how.context)
     share = validation_share(task, how.dev, how.validation)
     if share is not None and how.validation is None:
         log.warning("%s has no dev split; %g of train is set apart to choose the epoch by.", task.name, share)
     how = how if share is None else replace(how, validation=share, dev=VALIDATION)
-    first, second, held = set_apart(task, how)
-    third = None if how.test is None else task.split(how.test)
+    first, second, held = set_apart(read, how)
+    third = None if how.test is None else read.split(how.test)
     for part in (first, second, third):
         if part is not None and not len(part):
             raise UsageError(f"{task.name} {part.name} has no examples; there is nothing to learn from.")

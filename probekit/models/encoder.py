@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Batch", "Edit", "Encoder", "Shown", "Sink", "Text", "Tokens", "begin_states", "edited", "join", "padded"]
 
-Text = str | tuple[str, str] | tuple[tuple[str, ...]]
-"""What is read as one sequence: a sentence, a pair read jointly, or (in a tuple of one) the words of a sentence."""
+Words = tuple[str, ...]
+Text = str | tuple[str, str] | tuple[Words] | tuple[Words, Words, Words]
+"""What is read as one sequence: a sentence, a pair read jointly, (in a tuple of one) the words of a sentence, or these
+between words of its context, of which as many are read as there is room for: they count as special, and as no word."""
 
 Sink = Callable[[int, "torch.Tensor"], None]
 """Called as ``sink(i, hidden)`` once a site, in order; ``hidden`` (t, widths[i]) belongs to ``sites[i]``."""

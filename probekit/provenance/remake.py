@@ -14,6 +14,7 @@ from probekit.models.folder import config_digest, tokenizer_digest, weights_dige
 from probekit.provenance.study_folder import maker_of
 from probekit.recipe import Read, Recipe
 from probekit.tasks import DATASETS, GRAMMARS, Task, load_task, task_folders
+from probekit.tasks.context import in_context
 
 __all__ = ["Found", "Place", "Sources", "how_made", "recipe_of_read", "recipe_of_spec", "wrong_cache"]
 
@@ -72,6 +73,7 @@ def recipe_of_spec(
         "split": spec["split"],
         "limit": spec["n"],  # of a whole split, too: it is as many as there were
         "data_seed": spec.get("data_seed"),
+        "context": spec.get("context"),
         "pooling": list(spec["pooling"]) or ["none"],
         "tokens": bool(spec["tokens"]) or None,
         "token_level": spec["tokens"] or None,
@@ -223,7 +225,7 @@ class Sources:
             here = None if "step" in spec else _in_hub_cache(str(spec["model"]), revision)
             if not here or (verify and self._digests(here, random=random) != wanted):
                 return Found("the folder of its model is not known (--model)")
-        part = str(spec["split"]), int(spec["n"]), int(spec.get("data_seed", 0))
+        part = str(spec["split"]), int(spec["n"]), int(spec.get("data_seed", 0)), str(spec.get("context", "none"))
         now = {place: self._data_digest(place, *part) for place in dict.fromkeys(places)}
         for place, digest in now.items():
             if digest and digest == spec.get("data_digest"):
@@ -252,7 +254,7 @@ class Sources:
         found: tuple[str, str] | None = self._once(("model", folder, random), read)
         return found
 
-    def _data_digest(self, place: Place, split: str, n: int, seed: int) -> str | None:
+    def _data_digest(self, place: Place, split: str, n: int, seed: int, context: str) -> str | None:
         """Of ``n`` examples of a split that a seed draws, as a cache's spec holds it; None where they are absent."""
         from probekit.activations.writing.request import data_digest
 
@@ -260,10 +262,10 @@ class Sources:
             task: Task | None = self._once(("task", place), lambda: _load(place))
             if task is None or split not in task.splits:
                 return None
-            part = task.split(split).sample(n, seed)
+            part = in_context(task, context).split(split).sample(n, seed)
             return data_digest(part.digest(), task.label_names)
 
-        found: str | None = self._once(("data", place, split, n, seed), read)
+        found: str | None = self._once(("data", place, split, n, seed, context), read)
         return found
 
 

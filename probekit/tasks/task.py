@@ -54,6 +54,8 @@ class Example:
     group : str, optional
         What it shares with other examples and makes them no independent evidence (premise, document, template), or
         None: such examples are shuffled, held out and resampled as a whole.
+    before, after : tuple[str, ...], default ()
+        Words around ``words`` that an encoder reads along; :func:`probekit.tasks.context.in_context` gives them.
     """
 
     id: str
@@ -63,6 +65,8 @@ class Example:
     words: tuple[str, ...] | None = None
     domain: str | None = None
     group: str | None = None
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
 
 
 class Examples(tuple[Example, ...]):

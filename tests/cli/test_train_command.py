@@ -103,14 +103,18 @@ def test_feature_extraction(tiny_bert, tmp_path, told):
     assert run(*words) == 0
     lines, _ = told()
     assert lines[1].endswith("feature-extraction with the head linear")
-    assert re.fullmatch(r"layers: 0 0\.\d{3}, 3 0\.\d{3}", lines[3])
+    assert re.fullmatch(r"layers: 0 0\.\d{3}, 3 0\.\d{3}", lines[4])
+    assert lines[3].startswith(
+        "dev, constant answer (mean of train): pearson 0.0000, spearman 0.0000, mean-squared-err"
+    )
     assert run(*words) == 0
     assert told()[0] == lines
     assert set(layer_labels(read_rows(out / "rows.parquet"))) == {"", "0", "3"}
     cache = Path(read_card(out)["caches"][1])
     assert cache.parent == tmp_path / "caches"
     assert main(["evaluate", str(out), "--cache", str(cache), "--device", "cpu"]) == 0
-    (line, *intervals), _ = told()
+    (line, *intervals, constant), _ = told()
+    assert constant == lines[3]
     assert line.endswith(" examples: " + ", ".join(f"{k} {v:.4f}" for k, v in read_card(out)["metrics"].items()))
     assert [text.partition(":")[0] for text in intervals] == list(read_card(out)["metrics"])[:-1]
 

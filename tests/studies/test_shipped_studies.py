@@ -98,6 +98,7 @@ def test_table_2_reads_named_entities_as_the_paper_did(data, tiny_bert, monkeypa
     assert len(told) == 10
     assert {one["model_name"] for one in told.values()} == {"BERT-base-cased"}
     assert {one["test"] for one in told.values()} == {"test"}
+    assert {one["context"] for one in told.values()} == {"document"}
     assert {(one["regime"], one["head"]) for one in told.values()} == {
         ("fine-tune", "softmax"), ("feature-extraction", "bilstm")
     }  # fmt: skip
@@ -123,3 +124,25 @@ def test_a_test_split_without_labels_is_told_before_anything_is_done(data, tiny_
     wrong = {step.name: step.error for step in steps if step.error}
     assert len(wrong) == 10
     assert all("sst2 test has no labels" in error for error in wrong.values())
+
+
+def test_a_context_that_there_is_not_is_told_before_anything_is_done(data, tiny_bert, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    changes = ["train.0.options={context = 'document'}"]
+    models = dict.fromkeys(read_study("table5-small").models, str(tiny_bert))
+    steps = study_steps(read_study("table5-small", models=models, changes=changes), data)
+    (error,) = {step.error for step in steps if step.error}
+    assert error.startswith("wnut17 does not tell its documents")
+
+
+def test_a_task_without_dev_is_planned_with_a_part_of_train(data, tiny_bert, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "mine.toml", "[splits]", 'train = "a.tsv"', 'test = "a.tsv"')
+    write(tmp_path / "a.tsv", "text\tlabel", *[f"good {i}\t{i % 2}" for i in range(20)])
+    write(tmp_path / "study.toml", 'title = "A study"', f'models = {{ tiny = "{tiny_bert}" }}', "[[train]]",
+          'tasks = ["mine.toml"]', 'test = "test"', "limit = 12", "data_seed = 3")  # fmt: skip
+    asked = read_study(tmp_path / "study.toml")
+    steps = [step for step in study_steps(asked) if step.function == "train"]
+    check_steps(asked, steps)
+    assert all(f"runs/{step.name}/validation.examples.parquet" in step.leaves for step in steps)
+    assert {(step.arguments["limit"], step.arguments["data_seed"]) for step in steps} == {(12, 3)}

@@ -18,7 +18,7 @@ import numpy as np
 import xxhash
 
 from probekit.activations.hdf5 import xxh3
-from probekit.activations.pooling import Pooling, Segments, TokenLevel, pool, pool_words, word_segments
+from probekit.activations.pooling import Pooling, Segments, TokenLevel, pool, pool_words, token_rows
 from probekit.activations.writing.journal import Journal, sync, writing
 from probekit.activations.writing.partial import Partial
 from probekit.activations.writing.plan import Block, batches, batches_in_order
@@ -203,7 +203,7 @@ class _Work:
         layer = int(np.argmin(good))
         row = int(np.argmin(self.buffer[layer][: self.rows].isfinite().all(-1).numpy()))
         if self.output.level is not TokenLevel.PIECE:
-            row = int(word_segments(self.batch.length, self.word_index)[0][row])
+            row = int(token_rows(self.batch.length, self.word_index, self.output.level)[0][row])
         sequence = int(np.searchsorted(np.cumsum(self.batch.length), row, side="right"))
         self.complain(sequence, layer, overflow=bool(bounds[layer].isfinite().all()))
 
@@ -316,7 +316,7 @@ class _Output:
             if busy is not None:
                 busy.result()
             work.token_row = self.token_row
-            work.rows = b - a if self.level is TokenLevel.PIECE else len(word_segments(batch.length, words)[0])
+            work.rows = b - a if self.level is TokenLevel.PIECE else len(token_rows(batch.length, words, self.level)[0])
             self.token_row += work.rows
         return work
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from probekit.activations.certify import quick_certificate
 from probekit.activations.grouping import stored_groups
-from probekit.activations.pooling import TokenLevel, word_segments
+from probekit.activations.pooling import TokenLevel, token_rows
 from probekit.activations.writing.journal import Journal
 from probekit.activations.writing.partial import Partial, Stream, attributes, create
 from probekit.activations.writing.plan import Plan, make_plan, plan_in_order, unique_texts
@@ -161,7 +161,8 @@ def _texts(part: Split, kind: TaskKind, pairs: str | None) -> list[Text]:
 
     def of(e: Example) -> tuple[Text, ...]:
         if kind is TaskKind.SEQUENCE_LABELLING:
-            return ((tuple(e.words or ()),),)
+            words = tuple(e.words or ())
+            return ((e.before, words, e.after) if e.before or e.after else (words,),)
         if e.pair is None:
             return (e.text,)
         return (e.text, e.pair) if pairs == "separate" else ((e.text, e.pair),)
@@ -231,7 +232,7 @@ def _static(
         if level == TokenLevel.PIECE:
             links = {f"/index/{name}": f"/pieces/{name}" for name in by_piece}
         else:
-            first, pieces = word_segments(length, tokens.word_index)
+            first, pieces = token_rows(length, tokens.word_index, TokenLevel(level))
             last = first + pieces - 1
             static |= {f"/index/{name}": a[last if name == "char_end" else first] for name, a in by_piece.items()}
             length = np.diff(np.searchsorted(first, piece))

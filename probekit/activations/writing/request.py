@@ -19,6 +19,7 @@ from probekit.models.conversion import default_pooling, reads_apart
 from probekit.models.encoder import Encoder
 from probekit.recipe import Recipe
 from probekit.runtime import Dtype
+from probekit.tasks.context import Context, in_context
 from probekit.tasks.task import Split, Task
 
 __all__ = ["Request", "data_digest", "make_request", "recipe_of"]
@@ -69,6 +70,7 @@ def make_request(
     model: str | Path | Encoder, task: Task, split: str, options: CacheOptions, out: str | Path | None, recipe: Recipe
 ) -> Request:
     """Say what is asked for; raises UsageError for what cannot be, ModelError where the model is not there."""
+    task = in_context(task, options.context)
     part = task.split(split).sample(options.limit, options.data_seed)
     if not len(part):
         raise UsageError(f"{task.name} {split} has no examples; there is nothing to run.")
@@ -114,6 +116,10 @@ def _of_data(task: Task, part: Split, options: CacheOptions, kind: str, dtype: s
     }
     if options.layers is not None:
         want["only"] = list(options.layers)
+    if options.context != Context.NONE:
+        if reads_apart(kind):
+            raise UsageError(f"{kind} reads each sentence by itself; leave --context out.")
+        want["context"] = options.context
     if options.data_seed and options.limit is not None and len(part) == options.limit:
         want["data_seed"] = options.data_seed
     if not want["pooling"] and not want["tokens"]:

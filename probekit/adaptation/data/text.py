@@ -106,7 +106,7 @@ class _Pieces:
 
 def _texts(kind: TaskKind, split: Split, apart: bool) -> list[list[Text]]:
     if kind is TaskKind.SEQUENCE_LABELLING:
-        return [[(e.words or (),) for e in split]]
+        return [[(e.before, e.words or (), e.after) if e.before or e.after else (e.words or (),) for e in split]]
     if not split.paired:
         return [[e.text for e in split]]
     if apart:

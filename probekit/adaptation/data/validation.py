@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from probekit.activations.grouping import stored_groups
 from probekit.errors import UsageError
 from probekit.statistics.folds import held_out
 from probekit.tasks.task import Example, Split, Task, TaskKind
@@ -36,8 +37,9 @@ def validation_share(task: Task, dev: str, asked: float | None) -> float | None:
 def validation_rows(kind: TaskKind, split: Split, share: float, seed: int) -> np.ndarray:
     """Which examples are set apart, bool (n,): about ``share`` of each class, groups as wholes.
 
-    Examples with one first text (of pairs such as MNLI's, of copies) go together. Of numbers each tenth gives its
-    share; sentences whose words are tagged are drawn by chance. Each label that is set apart is learned from, too.
+    Groups are those of caches: declared ones, or copies, near copies and pairs that share a sentence. Of numbers each
+    tenth gives its share; sentences whose words are tagged are drawn by chance. Each label that is set apart is learned
+    from, too.
 
     Raises
     ------
@@ -45,8 +47,8 @@ def validation_rows(kind: TaskKind, split: Split, share: float, seed: int) -> np
         Where the share is not within 0 and 1, or comes to no example or to all of them.
     """
     examples = list(split)
-    group = np.unique([_group(e) for e in examples], return_inverse=True)[1]
-    first = np.unique(group, return_index=True)[1]
+    of = stored_groups(examples, kind)[0].get("/groups", np.arange(len(examples)))
+    _, first, group = np.unique(of, return_index=True, return_inverse=True)
     strata = _strata(kind, examples)
     held = held_out(strata[first], share, seed=seed, stratify=kind is not TaskKind.SEQUENCE_LABELLING)[group]
     learned = {label for e, out in zip(examples, held, strict=True) if not out for label in _labels(kind, e)}
@@ -73,11 +75,6 @@ def set_apart(task: Task, options: TrainOptions) -> tuple[Split, Split, np.ndarr
     held = validation_rows(task.kind, train, options.validation, options.data_seed)
     parts = [tuple(e for e, out in zip(train, held, strict=True) if bool(out) is side) for side in (False, True)]
     return Split(train.name, parts[0]), Split(VALIDATION, parts[1]), held
-
-
-def _group(example: Example) -> str:
-    """What makes examples belong together."""
-    return example.text
 
 
 def _labels(kind: TaskKind, example: Example) -> tuple[object, ...]:

@@ -26,6 +26,7 @@ from probekit.errors import CacheMismatch, ModelError, UsageError, reading
 from probekit.models.identity import CARD
 from probekit.models.loading import text_reader
 from probekit.runtime import Progress, no_progress, resolve_device
+from probekit.tasks.context import Context, in_context
 from probekit.tasks.task import Task
 
 __all__ = ["load_learner", "predict_run", "restore"]
@@ -107,6 +108,7 @@ def predict_run(
         if card["regime"] == Regime.FINE_TUNE:
             if not isinstance(data, Task):
                 raise UsageError(f"{folder} is a fine-tuned model, which reads text; give a task instead of a cache.")
+            data = in_context(data, card["encoder"].get("context", Context.NONE))
             there = TaskSpec.of_task(data, split)
             reader = text_reader(Path(folder), learner.encoder.config, card["encoder"]["max_length"])  # type: ignore[union-attr]
             source = TextData(data, data.split(split), reader, apart=card["head"]["pairs_apart"])
@@ -145,8 +147,8 @@ def _cached(
     encoder, where = card["encoder"], model or (card.get("source") or {}).get("model")
     if where is None:
         raise UsageError(f"{folder} was trained on cached layers, of {encoder['model']}; say where that model is.")
-    given = {"revision": "revision", "random_weights": "random_weights", "dtype": "dtype", "max_length": "cut_at"}
-    given |= {"layers": "only"}
+    given = {name: name for name in ("revision", "random_weights", "dtype", "context")}
+    given |= {"max_length": "cut_at", "layers": "only"}
     known = {name: encoder[key] for name, key in given.items() if encoder.get(key) is not None}
     store = ((card.get("identity") or {}).get("cache") or {}).get("store")
     known |= {"store": store} if store else {}

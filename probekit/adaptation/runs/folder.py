@@ -226,7 +226,7 @@ def begin(out: Path, identity: Mapping[str, Any], *, overwrite: bool) -> dict[st
     return None
 
 
-_ABSENT = {"mix": False}
+_ABSENT = {"mix": False, "context": "none"}
 """What the identity of a run lacks that was begun before there was such a thing."""
 
 

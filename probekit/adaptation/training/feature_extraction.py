@@ -23,6 +23,7 @@ from probekit.errors import CacheMismatch, UsageError
 from probekit.models.conversion import default_pooling
 from probekit.models.folder import model_type
 from probekit.models.loading import parts_pairs
+from probekit.tasks.context import Context
 
 __all__ = ["MODEL", "cache_wanted", "check_apart", "data_of", "prepare_feature_extraction"]
 
@@ -38,6 +39,7 @@ MODEL = (
     "cut_at",
     "stateful",
     "only",
+    "context",
     "layers",
     "width",
 )
@@ -68,6 +70,8 @@ def cache_wanted(options: TrainOptions, task: TaskSpec, folder: Path) -> dict[st
     }  # fmt: skip
     if _reads_pooled(spec):
         return {"pooling": [spec.pooling], "tokens": False, **how}
+    if options.context is not Context.NONE:
+        how |= {"token_level": TokenLevel.WORD_PIECES, "context": options.context}
     return {"pooling": [], "tokens": True, **how}
 
 

@@ -20,6 +20,7 @@ from probekit.models.folder import model_type
 from probekit.models.identity import identify
 from probekit.models.loading import text_reader
 from probekit.models.transformers.stock import load_model
+from probekit.tasks.context import Context
 from probekit.tasks.task import Split, Task
 
 __all__ = ["encoder_of", "identity_of", "prepare_fine_tuning"]
@@ -41,6 +42,8 @@ def prepare_fine_tuning(
     spec = TaskSpec.of_task(task, train.name)
     name = choose_head(options, spec, Regime.FINE_TUNE, model_type(folder))
     apart = reads_apart(options, name, spec, model_type(folder))
+    if options.context is not Context.NONE and model_type(folder) in (ELMO, SKIP_THOUGHTS):
+        raise UsageError(f"{model_type(folder)} reads each sentence by itself; leave --context out.")
     encoder = encoder_of(folder, options.random_weights)
     pooling = _pooling(encoder, mixed=options.mix) if options.pooling == "auto" else options.pooling
     _check(options, encoder, pooling)
@@ -63,7 +66,7 @@ def prepare_fine_tuning(
         FineTuning(encoder, made, mix, layers),
         (Objective(spec, head, data[0], data[1], data[2]),),
         options,
-        encoder=identity_of(model, options) | {"max_length": reader.max_length},
+        encoder=identity_of(model, options) | {"max_length": reader.max_length, "context": str(options.context)},
         source=folder,
         prefix="encoder." if _encoder_of_two(folder) else "",
     )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from probekit.errors import ModelError, UsageError, first_line
-from probekit.models.encoder import Text, Tokens
+from probekit.models.encoder import Text, Tokens, Words
 from probekit.models.folder import tokenizer_digest
 from probekit.models.words import NO_LIMIT
 
@@ -66,13 +66,15 @@ class Tokenizer:
     def __call__(self, texts: Sequence[Text]) -> Tokens:
         """Word pieces of each text.
 
-        Given words are read as if joined by blanks. Raises UsageError for what is not a text, with its index.
+        Given words are read as if joined by blanks, with as much of their context as there is room for, on both sides
+        alike. Raises UsageError for what is not a text, with its index.
         """
         parts = [self._arrays(chunk) for chunk in _chunks(texts)]
         return Tokens(*(np.concatenate(column) for column in zip(*parts, strict=True))) if parts else _NOTHING
 
     def _arrays(self, texts: Sequence[Text]) -> tuple[np.ndarray, ...]:
-        encodings = self._encodings(texts)
+        windows = self._windows(texts)
+        encodings = self._encodings([windows.get(i, text) for i, text in enumerate(texts)])
         length = np.fromiter((len(e) for e in encodings), np.int64, len(encodings))
         if (over := length > self.max_length).any():
             worst = int(over.argmax())
@@ -94,6 +96,11 @@ class Tokenizer:
                 _count_on(word_index[rows], encodings[i].sequence_ids)
             elif isinstance(text, tuple) and self._blank:
                 offsets[rows] = np.maximum(offsets[rows] - (word_index[rows, None] > 0), 0)
+            if isinstance(text, tuple) and len(text) == 3:
+                before, own = len(windows[i][0]), len(text[1])
+                word = word_index[rows] - before
+                word_index[rows] = np.where((word_index[rows] >= before) & (word < own), word, -1)
+                special[rows] |= word_index[rows] < 0
         offsets[word_index < 0] = 0
         return (
             ids,
@@ -118,11 +125,36 @@ class Tokenizer:
             "added to the tokenizer alone? Give the model a row for it: model.resize_token_embeddings(len(tokenizer))."
         )
 
+    def _windows(self, texts: Sequence[Text]) -> dict[int, tuple[Words, Words, Words]]:
+        """Of texts with a context the words that there is room for, by their number among the texts."""
+        given = {i: text for i, text in enumerate(texts) if isinstance(text, tuple) and len(text) == 3}
+        words = sorted({word for text in given.values() for part in text for word in part})
+        pieces, first = (self._counts(words, blank) for blank in (" " if self._blank else "", ""))
+        surround = self.backend.num_special_tokens_to_add(is_pair=False)
+        made = {}
+        for i, (before, own, after) in given.items():
+            room = max(0, self.max_length - surround - sum(pieces[word] for word in own))
+            left, right = (np.cumsum([0, *(pieces[w] for w in part)]) for part in (before[::-1], after))
+            to_left = max(room // 2, room - int(right[-1]))
+            count = int(np.searchsorted(left, to_left, side="right")) - 1
+            while count and left[count] + first[before[-count]] - pieces[before[-count]] > room:
+                count -= 1  # the first word of all has no blank before it, and may have more pieces for that
+            one = before[-count] if count else (*own, "")[0]
+            room -= int(left[count]) + first.get(one, 0) - pieces.get(one, 0)
+            rest = max(0, int(np.searchsorted(right, room, side="right")) - 1)
+            made[i] = before[len(before) - count :], own, after[:rest]
+        return made
+
+    def _counts(self, words: Sequence[str], blank: str) -> dict[str, int]:
+        """How many pieces each word has, behind a blank or not."""
+        found = self.backend.encode_batch([[blank + w] for w in words], is_pretokenized=True, add_special_tokens=False)
+        return dict(zip(words, map(len, found), strict=True))
+
     def _encodings(self, texts: Sequence[Text]) -> list[Any]:
-        given = {i for i, text in enumerate(texts) if isinstance(text, tuple) and len(text) == 1}
+        given = {i for i, text in enumerate(texts) if isinstance(text, tuple) and len(text) != 2}
         if not given:
             return self._encode(dict(enumerate(texts)))
-        words = {i: self._with_blanks(texts[i][0]) for i in sorted(given)}
+        words = {i: self._with_blanks([word for part in texts[i] for word in part]) for i in sorted(given)}
         plain = {i: text for i, text in enumerate(texts) if i not in given}
         found = [
             *zip(words, self._encode(words, words=True), strict=True),

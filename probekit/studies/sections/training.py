@@ -15,6 +15,7 @@ from probekit.files import slug
 from probekit.studies.file import Train, arguments_of
 from probekit.studies.sections.common import Plan, guarded, run_name
 from probekit.studies.steps import Inside, Step
+from probekit.tasks.context import Context, in_context
 
 __all__ = ["guidelines_steps", "training_steps"]
 
@@ -62,6 +63,7 @@ def _train(run: _Run) -> Step:
     block, sources = run.block, run.plan.sources
     if block.test and not sources.labelled(run.task, block.test):
         raise UsageError(f"{run.task} {block.test} has no labels; leave test out, or give files that have them.")
+    in_context(sources.task(run.task), block.of_regime(run.regime).get("context", Context.NONE))  # told before all else
     told: dict[str, Any] = {
         **sources.task_arguments(run.task, block.train, run.dev, block.test),
         **sources.model_arguments(run.model),
