@@ -37,8 +37,8 @@ def in_context(task: Task, context: Context | str) -> Task:
         raise UsageError(f"{task.name} has one label a text; --context is for tasks whose words are labelled.")
     if not any(e.group is not None for split in task.splits.values() for e in split):
         raise UsageError(
-            f"{task.name} does not tell its documents, which --context document reads. CoNLL-2003's files have "
-            "-DOCSTART- lines; a task file names a column (groups = COLUMN)."
+            f"{task.name} does not tell its documents, which --context document reads. CoNLL files have -DOCSTART- or "
+            "# newdoc lines; a task file names a column (groups = COLUMN)."
         )
     return replace(task, splits={name: _around(split) for name, split in task.splits.items()})
 

@@ -37,7 +37,7 @@ def conll(folder, documents=((0, 1, 2), (3, 4), (5,))):
 def test_documents_are_kept_and_words_around_come_from_them_alone(tmp_path):
     task = load_task("conll2003", conll(tmp_path))
     split = task.split("dev")
-    assert [e.group for e in split] == ["dev-1"] * 3 + ["dev-2"] * 2 + ["dev-3"]
+    assert [e.group for e in split] == ["eng.testa 1"] * 3 + ["eng.testa 2"] * 2 + ["eng.testa 3"]
     assert [" ".join(e.words) for e in split] == list(SENTENCES)
     around = in_context(task, "document").split("dev")
     assert around[1].before == tuple(SENTENCES[0].split())
