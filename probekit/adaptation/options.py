@@ -264,10 +264,10 @@ class TrainOptions(Hyperparameters):
         if self.cache is not None:
             told = self.cache.split(",") if isinstance(self.cache, str) else self.cache
             object.__setattr__(self, "cache", tuple(map(Path, told)))
-            wanted = 2 if self.test is None else 3
-            if len(self.cache) != wanted:
-                more = ", test" * (wanted - 2)
-                raise UsageError(f"{len(self.cache)} caches are given; wanted {wanted}: train, dev{more}.")
+            wanted = ["train", *([] if self.validation else ["dev"]), *(["test"] if self.test else [])]
+            if len(self.cache) != len(wanted):
+                told = ", ".join(wanted)
+                raise UsageError(f"{len(self.cache)} caches are given; wanted {len(wanted)}: {told}.")
             if self.caches is not None or self.store is not None or self.compress:
                 raise UsageError("with --cache nothing is cached; leave --caches, --store and --compress out.")
 

@@ -129,6 +129,11 @@ def train(
         found = _given(task, model, how) if how.cache else _caches(task, model, how, progress)
         made = [stack.enter_context(cache) for cache in found]
         source = source and source | {"model": _place(model)}
+        drawn = read.split(how.train).sample(how.limit, how.data_seed)
+        if held is not None and made[0].ids.tolist() != [e.id for e in drawn]:
+            raise CacheMismatch(
+                f"{made[0].path} holds others than the {len(drawn)} examples that a part is set apart of."
+            )
         return _run_on_caches(made, Path(out), how, recipe, held, source=source, watcher=watcher, progress=progress)
 
 
@@ -180,7 +185,7 @@ def _caches(task: Task, model: str | Path, options: TrainOptions, progress: Prog
 def _given(task: Task, model: str | Path, options: TrainOptions) -> Iterator[ActivationCache]:
     """The caches that are there already; raises CacheMismatch where one is of another task, split or model."""
     wanted = identify(model, revision=options.revision, random_weights=options.random_weights)
-    splits = filter(None, (options.train, options.dev, options.test))
+    splits = filter(None, (options.train, options.dev if options.validation is None else None, options.test))
     for path, split in zip(options.cache or (), splits, strict=True):
         cache = ActivationCache(path)
         told = {"task": task.name, "split": split} | {k: wanted[k] for k in ("weights_digest", "random_weights")}

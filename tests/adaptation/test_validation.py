@@ -13,7 +13,7 @@ from probekit.adaptation.search.search import search
 from probekit.adaptation.search.space import Space
 from probekit.adaptation.train import train, train_on_caches
 from probekit.cli import main
-from probekit.errors import UsageError
+from probekit.errors import CacheMismatch, UsageError
 from probekit.statistics.predictions import Predictions
 from probekit.tasks.task import Example, Split, Task, TaskKind
 
@@ -182,3 +182,16 @@ def test_caches_have_a_dev_of_their_own(tiny_bert, tmp_path):
         cache_activations(tiny_bert, praise(), path.stem, out=path, device="cpu").close()
     with pytest.raises(UsageError, match="a part of train is set apart by"):
         train_on_caches(*paths, tmp_path / "run", validation=0.1, **ONE)
+
+
+def test_a_part_of_a_cache_that_is_there_is_set_apart(tiny_bert, tmp_path):
+    caches = [tmp_path / "train.h5", tmp_path / "dev.h5"]
+    for path in caches:
+        cache_activations(tiny_bert, praise(), path.stem, out=path, device="cpu").close()
+    how = {"regime": "feature-extraction", "head": "linear", "validation": 0.25, **ONE}
+    run = train(praise(), tiny_bert, tmp_path / "run", cache=tuple(caches), test="dev", **how)
+    assert run.card["examples"] == [30, 10]
+    with pytest.raises(UsageError, match="2 caches are given; wanted 1: train"):
+        train(praise(), tiny_bert, tmp_path / "other", cache=tuple(caches), **how)
+    with pytest.raises(CacheMismatch, match="holds others than the 24 examples that a part is set apart of"):
+        train(praise(), tiny_bert, tmp_path / "other", cache=tuple(caches[:1]), limit=24, **how)
