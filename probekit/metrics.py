@@ -307,6 +307,8 @@ METRICS: dict[str, Metric] = _table(
     Metric("bits-per-example", "Bits per example", ABOVE_0, "lower", "bits"),
     Metric("portion-bits-per-example", "Bits per example of a portion", ABOVE_0, "lower", "bits"),
     Metric("compression", "Compression", ABOVE_0),
+    Metric("compression-over-prior", "Compression over the prior's code", ABOVE_0),
+    Metric("saved-bits", "Bits saved on the prior's code", unit="bits"),
     # of layer curves
     Metric("best-layer", "Best layer", ABOVE_0, "", "layers"),
     Metric("centre-of-gravity", "Centre of gravity", ABOVE_0, "", "layers"),

@@ -32,7 +32,8 @@ def mdl(
     """Measure in how many bits the labels of a cache can be sent to one who has its vectors, layer by layer.
 
     A probe that finds the labels easily, from few examples, sends them in few bits. Compression is the length of the
-    uniform code over that of the code; shuffled labels show what the frequencies of the classes alone give.
+    uniform code over that of the code; "compression-over-prior" is that of a code that learns the shares of the classes
+    and looks at no vectors, and a layer whose code is no shorter than this holds nothing that the probe finds.
 
     Parameters
     ----------
@@ -41,7 +42,7 @@ def mdl(
     vectors : VectorOptions
         ``pooling`` and ``layers``; they may be given one by one.
     options : CodeOptions
-        ``code``, ``controls``, ``penalties``, ``fractions``, ``seed``; they may be given one by one.
+        ``code``, ``controls``, ``penalties``, ``fractions``, ``orders``, ``seed``; they may be given one by one.
     progress : callable
         Told how far the work is.
 
@@ -49,7 +50,9 @@ def mdl(
     -------
     Result
         Rows of each layer, for gold labels and each draw of a control: "codelength-bits", "bits-per-example",
-        "compression", and of the online code "portion-bits-per-example". There are no predictions.
+        "compression", "compression-over-prior", "saved-bits", and of the online code "portion-bits-per-example"; of
+        the targets "uniform" and "prior", codes that look at no vectors. Gold has the mean over several orders with a
+        95 % interval for new examples in new orders. There are no predictions.
 
     Raises
     ------

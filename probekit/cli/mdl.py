@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["mdl"]
 
+WHOLE = ("codelength-bits", "compression", "compression-over-prior", "saved-bits")
+LEVEL = 0.05
+
 
 def mdl(
     train: str,
@@ -27,8 +31,9 @@ def mdl(
 ) -> None:
     """Measure in how many bits the labels of TRAIN.h5 can be sent to one who has the vectors of a layer.
 
-    Compression is the length of the uniform code over that. Shuffled labels show what the frequencies of the classes
-    alone give: 1 where all classes are equally frequent.
+    Compression is the length of a code that looks at no vectors over that: of one that learns the shares of the
+    classes (prior's), and of the uniform one. A layer whose code is no shorter than the prior's holds nothing that
+    such a probe finds.
 
     Examples:
 
@@ -53,24 +58,41 @@ def mdl(
 
 
 def _show(rows: pd.DataFrame) -> None:
-    """A table by layer on standard output: gold's code length and compression, and that of the controls."""
+    """A table by layer on standard output: gold's code beside that of shares of classes, and the controls'."""
+    from rich.box import SIMPLE_HEAD
     from rich.markup import escape
     from rich.table import Table
 
     from probekit.rows import called, layer_labels
 
     head = rows.iloc[0]
-    controls = [name for name in rows["target"].unique() if name != "gold"]
-    table = Table()
-    for name in ("layer", "bits", "bits / example", "compression", *(f"{name} (max)" for name in controls)):
-        table.add_column(name, justify="right")
+    codes = ("gold", "uniform", "prior")
+    controls = [name for name in rows["target"].unique() if name not in codes]
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    heads = ("layer", "bits", "95 % interval", "over prior's", "over uniform", "p adjusted")
+    for name in (*heads, *(f"{name} (max)" for name in controls)):
+        table.add_column(name, justify="right", no_wrap=name in heads)
+    nothing = []
     for layer, part in rows.groupby(layer_labels(rows), sort=False):
-        gold = part[part["target"] == "gold"].set_index("metric")["value"]
-        noise = part[part["metric"] == "compression"].groupby("target")["value"].max()
-        values = [f"{gold['codelength-bits']:,.0f}", f"{gold['bits-per-example']:.3f}", f"{gold['compression']:.3f}"]
-        table.add_row(str(layer), *values, *(f"{noise[name]:.3f}" for name in controls))
+        gold = part[(part["target"] == "gold") & part["metric"].isin(WHOLE)].set_index("metric")
+        bits, saved = gold.loc["codelength-bits"], gold.loc["saved-bits"]
+        noise = part[part["metric"] == "compression-over-prior"].groupby("target")["value"].max()
+        if not saved["value"] > 0 or saved["p_adjusted"] > LEVEL:
+            nothing.append(str(layer))
+        known = isfinite(bits["ci_low"])
+        table.add_row(
+            str(layer),
+            f"{bits['value']:,.0f}",
+            f"{bits['ci_low']:,.0f} – {bits['ci_high']:,.0f}" if known else "",
+            *(f"{gold.loc[name, 'value']:.3f}" for name in ("compression-over-prior", "compression")),
+            f"{saved['p_adjusted']:.4f}" if known else "",
+            *(f"{noise[name]:.3f}" for name in controls),
+        )
     title = f"{head['task']} {head['split']}, {called(head)}: {head['n']:,} labels of {head['classes']} classes"
     console().print(f"[bold]{escape(title)}[/]", highlight=False, soft_wrap=True)
     console().print(table)
+    say(f"one code for all classes: {head['uniform_bits']:,.0f} bits; that of their shares: {head['prior_bits']:,.0f}")
+    if nothing:
+        say(f"no shorter than the shares of the classes alone: layer {', '.join(nothing)}")
     if head["left_out"]:
         say(f"unlabelled, left out: {head['left_out']:,}")

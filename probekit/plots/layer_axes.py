@@ -32,6 +32,11 @@ LINES: dict[str, dict[str, Any]] = {
     "bag-of-pieces": {"linestyle": (0, (7, 2, 1.5, 2)), "linewidth": 1.0},
     "length": {"linestyle": (0, (1, 4)), "linewidth": 2.2},
 }
+CODES: dict[str, dict[str, Any]] = {
+    "uniform": {"color": INK, "linestyle": (0, (1, 2)), "linewidth": 1.0},
+    "prior": {"color": INK, "linestyle": (0, (5, 2)), "linewidth": 1.0},
+}
+"""Codes that look at no vectors."""
 INTERVAL = ("value", "ci_low", "ci_high")
 UNDETERMINED = "undetermined, and what is possible"
 SMALL = 0.01  # bits
@@ -139,7 +144,8 @@ def _draw_control(ax: Axes, band: pd.DataFrame, scale: Scale) -> None:
     through = band[band["layer"].notna()]
     x, low, high = scale.at(through), through["ci_low"], through["ci_high"]
     filled = ax.fill_between(x, low, high, zorder=1.5, **style)
-    [middle] = ax.plot(x, through["value"], color="#8C8C8C", linewidth=0.8, zorder=1.6)
+    line = CODES.get(str(band["target"].iloc[0]), {"color": "#8C8C8C", "linewidth": 0.8})
+    [middle] = ax.plot(x, through["value"], zorder=1.6, **line)
     ax.add_container(Container([filled, middle], label=str(band["label"].iloc[0])))
     for _, row in band[band["layer"].isna()].iterrows():
         wide = scale.place(row["layer_name"]) + 0.75 * scale.room * np.array([-1, 1])

@@ -59,5 +59,9 @@ def _reaches(curve: pd.DataFrame, controls: pd.DataFrame, metric: str) -> np.nda
     worst = curve["ci_high" if sign < 0 else "ci_low"].fillna(curve["value"]).where(curve["value"].notna()) * sign
     if own.derived:
         return (worst <= 0).to_numpy(dtype=bool)
-    best = (controls["ci_low" if sign < 0 else "ci_high"] * sign).groupby(controls["layer_name"]).max()
+    best = (
+        (controls["ci_low" if sign < 0 else "ci_high"].fillna(controls["value"]) * sign)
+        .groupby(controls["layer_name"])
+        .max()
+    )
     return (worst <= curve["layer_name"].map(best).astype("float64")).to_numpy(dtype=bool)

@@ -6,7 +6,13 @@ from probekit.metrics import metric as metric_called
 
 __all__ = ["control_title", "first_line", "metric_title"]
 
-CONTROLS = {"shuffled": "shuffled labels", "control-task": "control task", "random": "random weights"}
+CONTROLS = {
+    "shuffled": "shuffled labels",
+    "control-task": "control task",
+    "random": "random weights",
+    "uniform": "all classes alike (uniform code)",
+    "prior": "shares of classes (prior's code)",
+}
 
 
 def metric_title(name: str) -> str:

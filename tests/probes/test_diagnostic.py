@@ -19,6 +19,7 @@ from probekit.probes.protocol.labels import Labels, Question
 from probekit.probes.protocol.options import Estimator, ProbeOptions
 from probekit.probes.solvers.logistic import CS
 from probekit.probes.solvers.ridge import ALPHAS
+from probekit.probes.solvers.sparse import SPARSE_CS, sparse_path, sparse_ridge
 from probekit.rows import layer_labels
 from probekit.statistics.folds import folds
 
@@ -436,6 +437,33 @@ def test_inputs_that_need_no_model():
     assert part["bag-of-pieces"] == 1.0
     assert 0.6 < part["length"] < 0.8  # one standard deviation apart: .69
     assert abs(part["mean"] - 0.5) < 0.1
+
+
+@pytest.mark.parametrize("kind", ["classification", "regression"])
+def test_bags_choose_their_penalty_on_all_folds(kind):
+    rng = np.random.default_rng(3)
+    x, x_dev = (sparse.csr_matrix((rng.random((n, 40)) < 0.2).astype(np.float32)) for n in (200, 100))
+    classify = kind == "classification"
+    y = x[:, 0].toarray()[:, 0] + rng.normal(size=200)
+    y, y_dev = (y > 0.5).astype(int) if classify else y, rng.integers(2, size=100) if classify else rng.normal(size=100)
+    rows = run(
+        x.toarray(), y, x_dev.toarray(), y_dev, kind=kind, baselines=Baselines((x, x_dev)),
+        names=("accuracy",) if classify else ("pearson",),
+    )  # fmt: skip
+    one = rows[rows["representation"] == "bag-of-pieces"].iloc[0]
+    fold = folds(y, 5, stratify=classify)
+    losses = []
+    for f in range(5):
+        held = fold == f
+        if classify:
+            log_p = sparse_path(x[~held], y[~held], 2, SPARSE_CS).log_proba(x[held])
+            losses.append(-log_p[:, np.arange(held.sum()), y[held]])
+        else:
+            losses.append((sparse_ridge(x[~held], y[~held], ALPHAS).predict(x[held]) - y[held]) ** 2)
+    mean, grid = np.concatenate(losses, 1).mean(1), SPARSE_CS if classify else ALPHAS
+    assert one["penalty"] == grid[mean.argmin()]
+    assert one["held_out"] == pytest.approx(mean.min(), rel=1e-5)
+    assert losses[0].mean(1).min() != pytest.approx(one["held_out"], rel=1e-3)  # the control: one fold
 
 
 def test_bad_input():

@@ -33,16 +33,19 @@ def targets(rows):
 
 def test_rows_of_the_online_code():
     layers, y = toy()
-    rows = mdl_rows(layers, y, about=ABOUT, options=CodeOptions(controls=2, penalties=CS))
-    assert targets(rows) == ["gold", "shuffled 0", "shuffled 1"]
+    rows = mdl_rows(layers, y, about=ABOUT, options=CodeOptions(controls=2, penalties=CS, orders=1))
+    assert targets(rows) == ["gold", "shuffled 0", "shuffled 1", "uniform", "prior"]
     assert rows["metric"].unique().tolist() == [
-        "codelength-bits", "bits-per-example", "compression", "portion-bits-per-example",
+        "codelength-bits", "bits-per-example", "compression", "compression-over-prior", "saved-bits",
+        "portion-bits-per-example",
     ]  # fmt: skip
     gold = rows.assign(layer=layer_labels(rows))[rows["target"] == "gold"].set_index(["layer", "metric"])["value"]
     assert gold["0", "compression"] == pytest.approx(1, abs=0.05)
     assert gold["1", "compression"].item() > 2  # measured 2.5
     noise = rows[(rows["target"] != "gold") & (rows["metric"] == "compression")]["value"]
     assert (noise < 1.02).all()
+    assert gold["1", "compression-over-prior"].item() == pytest.approx(gold["1", "compression"].item(), rel=0.02)
+    assert rows[rows["target"] == "gold"]["ci_low"].isna().all()  # of one order
     code = online_code(layers["1"](), y, Cs=CS)
     whole = rows[(rows["layer"] == 1) & (rows["target"] == "gold") & (rows["portion"] == -1)].set_index("metric")
     assert whole.loc["codelength-bits", "value"] == pytest.approx(code.bits[0])
@@ -54,6 +57,58 @@ def test_rows_of_the_online_code():
     part = rows[(rows["layer"] == 1) & (rows["target"] == "gold") & (rows["portion"] >= 0)]
     assert (part["value"] * part["n"]).sum() == pytest.approx(code.bits[0])
     assert part["sent"].tolist() == (code.ends / 300).tolist()
+
+
+def test_several_orders_give_a_mean_and_an_interval():
+    layers, y = toy()
+    x, how = layers["1"](), {"penalties": CS, "controls": 1, "seed": 5}
+    rows = mdl_rows({"1": x}, y, about=ABOUT, options=CodeOptions(**how, orders=3))
+    codes = [online_code(x, y, Cs=CS, seed=seed) for seed in (5, (5, 1), (5, 2))]
+    bits = np.array([code.bits[0] for code in codes])
+    prior = np.array([code.prior_bits[0] for code in codes])
+    gold = rows[(rows["target"] == "gold") & (rows["portion"] == -1)].set_index("metric")
+    assert gold.loc["codelength-bits", "value"] == pytest.approx(bits.mean())
+    assert gold.loc["saved-bits", "value"] == pytest.approx((prior - bits).mean())
+    assert gold.loc["compression-over-prior", "value"] == pytest.approx(np.exp(np.log(prior / bits).mean()))
+    each = np.mean([code.each[0] for code in codes], axis=0)
+    variance = (2 + 1 / 3) * bits.var(ddof=1) + 300 * each.var(ddof=1)  # over orders, and over examples
+    low, high = gold.loc["codelength-bits", ["ci_low", "ci_high"]]
+    assert high - bits.mean() == pytest.approx(bits.mean() - low)
+    assert 1.96 < (high - low) / 2 / np.sqrt(variance) < 4.31  # t of 2 degrees of freedom to many
+    assert (gold["ci_low"] < gold["value"]).all()
+    assert (gold["value"] < gold["ci_high"]).all()
+    assert gold["p_adjusted"].max() < 1e-6
+    assert rows.loc[rows["target"] == "shuffled", "ci_low"].isna().all()
+    alone = mdl_rows({"1": x}, y, about=ABOUT, options=CodeOptions(**how, orders=1))
+    same = [own[own["target"] == "shuffled"]["value"].tolist() for own in (rows, alone)]
+    assert same[0] == same[1]
+    with pytest.raises(UsageError, match="orders are 1 or more, not 0"):
+        CodeOptions(orders=0)
+
+
+def test_a_code_of_noise_saves_nothing():
+    """Labels of which three in ten are of one class: shorter than the uniform code, and no shorter than the prior's."""
+    layers, _ = toy()
+    y = (np.random.default_rng(1).random(300) < 0.3).astype(int)
+    rows = mdl_rows({"0": layers["0"]}, y, about=ABOUT, options=CodeOptions(penalties=CS, controls=0))
+    gold = rows[(rows["target"] == "gold") & (rows["portion"] == -1)].set_index("metric")
+    code = rows[rows["metric"] == "codelength-bits"].set_index("target")["value"]
+    assert gold.loc["compression", "value"] > 1.05
+    assert gold.loc["compression-over-prior", "value"] < 1.01
+    assert gold["p_adjusted"].min() > 0.05
+    assert code["uniform"] == 300
+    counts = np.bincount(y)
+    exact = -np.log2(counts / 300) @ counts
+    assert exact < code["prior"] < exact + 12  # nothing is known of the first, and shares are learnt
+
+
+def test_the_priors_code_is_the_one_of_krichevsky_and_trofimov():
+    """Label by label, as fine as fractions can be: equal to its closed form, which the variational code stands beside."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(40, 2)).astype(np.float32), rng.integers(3, size=40)
+    fine = online_code(x, y, Cs=[1e-3], classes=3, fractions=tuple(np.arange(1, 41) / 40))
+    assert fine.prior_bits[0] == pytest.approx(variational_code(x, y, classes=3, steps=1).prior_bits[0])
+    assert fine.each.sum() == pytest.approx(fine.bits[0])  # of one penalty exactly
 
 
 def test_rows_of_the_variational_code(monkeypatch):
@@ -77,7 +132,7 @@ def test_unlabelled_rows_words_and_control_tasks():
     rows = mdl_rows(
         {"0": np.vstack([junk, x])}, labels, about=ABOUT, options=CodeOptions(controls=1, penalties=CS), classes=3
     )
-    assert targets(rows) == ["gold", "shuffled 0", "control-task 0"]
+    assert targets(rows) == ["gold", "shuffled 0", "control-task 0", "uniform", "prior"]
     whole = rows[rows["portion"] == -1]
     assert set(whole["n"]) == {300}
     assert set(whole["left_out"]) == {5}
@@ -109,11 +164,13 @@ def test_the_command(caches, tmp_path, call):
     path, out = caches["classification"], tmp_path / "rows.parquet"
     result = call("mdl", path, "--layers", "3,0", "--controls", 2, "--out", out)  # in the order of the model
     assert result.status == 0
-    assert "compression" in result.out
-    assert "shuffled (max)" in result.out
+    assert "95 % interval" in result.out
+    assert "shuffled" in result.out
+    assert "one code for all classes: " in result.out
+    assert "no shorter" not in result.out
     rows = read_rows(out)
     assert layer_labels(rows).unique().tolist() == ["0", "3"]
-    assert targets(rows) == ["gold", "shuffled 0", "shuffled 1"]
+    assert targets(rows) == ["gold", "shuffled 0", "shuffled 1", "uniform", "prior"]
     assert set(rows["analysis"]) == {"mdl"}
     with ActivationCache(path) as cache:
         assert read_card(out)["reads"][0]["digest"] == cache.spec_id
@@ -123,10 +180,18 @@ def test_the_command(caches, tmp_path, call):
     assert best["gold"] > 1.3 > 1.1 > best["shuffled"]  # the mean of the embeddings holds the word
 
 
+def test_a_layer_that_holds_nothing_is_named(caches, monkeypatch, call):
+    with ActivationCache(caches["classification"]) as cache:
+        labels = np.random.default_rng(0).permutation(cache.labels)
+    monkeypatch.setattr(ActivationCache, "labels", labels)
+    told = call("mdl", caches["classification"], "--layers", "0", "--controls", "0")
+    assert "no shorter than the shares of the classes alone: layer 0" in told.out + told.err
+
+
 def test_words_are_sent_by_sentence(caches):
-    rows = mdl(caches["sequence-labelling"], layers=[0], controls=1).rows
+    rows = mdl(caches["sequence-labelling"], layers=[0], controls=1, groups="none").rows
     whole = rows[rows["metric"] == "compression"].set_index("target")["value"]
-    assert list(whole.index) == ["gold", "shuffled", "control-task"]
+    assert list(whole.index) == ["gold", "shuffled", "control-task", "uniform", "prior"]
     assert whole["gold"] > 5  # the embedding is the word
     assert whole["gold"] > 2 * whole["shuffled"]
     assert rows["n"].iloc[0] == 1000

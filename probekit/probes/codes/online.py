@@ -13,7 +13,7 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 import torch
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 
 from probekit.errors import UsageError
 from probekit.probes.solvers.design import Design, Moments, moments, precision, product
@@ -51,6 +51,9 @@ class OnlineCode:
         Of the logistic regressions.
     converged : np.ndarray
         Bool (targets, Cs), whether the fits of all portions did.
+    each, prior : np.ndarray
+        float64 (targets, n), about what each label takes (the weights of the mixture are those at the beginning of its
+        portion), and what it takes in the prior's code: by how often each class has been sent, without vectors.
     """
 
     portions: np.ndarray
@@ -58,6 +61,8 @@ class OnlineCode:
     classes: int
     Cs: tuple[float, ...]
     converged: np.ndarray
+    each: np.ndarray
+    prior: np.ndarray
 
     @property
     def curve(self) -> np.ndarray:
@@ -76,8 +81,13 @@ class OnlineCode:
         return float(self.ends[-1] * np.log2(self.classes))
 
     @property
+    def prior_bits(self) -> np.ndarray:
+        """What the labels take when their shares are learnt and vectors are not looked at, float64 (targets,)."""
+        return self.prior.sum(1)
+
+    @property
     def compression(self) -> np.ndarray:
-        """Uniform code length / code length, float64 (targets,): 1 where nothing was found."""
+        """Uniform code length / code length, float64 (targets,); classes of unlike shares alone give more than 1."""
         return self.uniform_bits / self.bits
 
     @property
@@ -94,7 +104,7 @@ def online_code(
     classes: int | None = None,
     groups: np.ndarray | None = None,
     fractions: Sequence[float] = FRACTIONS,
-    seed: int = 0,
+    seed: int | Sequence[int] = 0,
 ) -> OnlineCode:
     """Code lengths of labels given vectors, of all targets and penalties at once.
 
@@ -117,7 +127,7 @@ def online_code(
         Int (n,), what is sent as a whole (the sentence of a word), each example for None.
     fractions : Sequence[float], default FRACTIONS
         Where portions end; a portion ends with a group, and one without examples is left out.
-    seed : int, default 0
+    seed : int or sequence of int, default 0
         Of the order in which the examples are sent.
 
     Raises
@@ -135,12 +145,18 @@ def online_code(
     bits[:, :, 0] = ends[0] * np.log2(classes)
     parts = [np.sort(order[a:b]) for a, b in pairwise([0, *ends])]
     converged = np.ones(bits.shape[:2], dtype=bool)
+    each, prior = np.full((2, *codes.shape), np.log2(classes))
     for i, sums in enumerate(accumulate(moments(x, parts[:-1])), 1):
         sent, portion = np.sort(order[: ends[i - 1]]), parts[i]
         weights, intercepts, reached = _fit(x, sent, sums, codes[:, sent], classes, Cs, len(x) / (2 * len(sent)))
-        bits[:, :, i] = _bits(Design(x, portion, sums.mean), codes[:, portion], weights, intercepts, len(sent))
+        mix = softmax(-np.log(2) * bits[:, :, :i].sum(2), axis=1)
+        design = Design(x, portion, sums.mean)
+        bits[:, :, i], each[:, portion] = _bits(design, codes[:, portion], weights, intercepts, len(sent), mix)
+        counts = np.stack([np.bincount(own[sent], minlength=classes) for own in codes])
+        shares = (counts + 0.5) / (len(sent) + classes / 2)
+        prior[:, portion] = -np.log2(np.take_along_axis(shares, codes[:, portion], 1))
         converged &= reached
-    return OnlineCode(bits, ends, classes, tuple(float(c) for c in Cs), converged)
+    return OnlineCode(bits, ends, classes, tuple(float(c) for c in Cs), converged, each, prior)
 
 
 def checked_codes(x: np.ndarray, Y: np.ndarray, classes: int | None) -> tuple[np.ndarray, int]:
@@ -223,15 +239,20 @@ def _fit(
     return weights, intercepts, converged
 
 
-def _bits(portion: Design, codes: np.ndarray, weights: np.ndarray, intercepts: np.ndarray, sent: int) -> np.ndarray:
-    """Bits that the labels of a portion take, float64 (targets, Cs)."""
+def _bits(
+    portion: Design, codes: np.ndarray, weights: np.ndarray, intercepts: np.ndarray, sent: int, mix: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Bits that the labels of a portion take, float64 (targets, Cs), and each label under a mixture, (targets, n)."""
     targets, penalties, classes, width = weights.shape
     w = torch.from_numpy(weights.reshape(-1, width)).to(portion.dtype)
     b = torch.from_numpy(intercepts)[..., None].to(portion.dtype)
-    y, total = torch.from_numpy(codes), np.zeros((targets, penalties))
+    y, total, each = torch.from_numpy(codes), np.zeros((targets, penalties)), np.empty(codes.shape)
+    weight = torch.from_numpy(mix)[..., None]
     for rows, block in portion.blocks():
         z = product(w, block).view(targets, penalties, classes, -1) + b
         gold = y[:, None, None, rows].expand(-1, penalties, -1, -1)
         p = z.log_softmax(2).gather(2, gold)[:, :, 0].double().exp()
-        total -= ((sent * p + 0.5) / (sent + classes / 2)).log2().sum(2).numpy()
-    return total
+        p = (sent * p + 0.5) / (sent + classes / 2)
+        total -= p.log2().sum(2).numpy()
+        each[:, rows] = -(weight * p).sum(1).log2().numpy()
+    return total, each

@@ -37,11 +37,16 @@ class CodeOptions:
     fractions: tuple[float, ...] | None = option(
         None, "With commas: where portions of the online code end, as shares of train; the last is 1."
     )
+    orders: int = option(
+        3, "Orders in which gold labels are sent; the mean counts, and two or more give an interval. Online code."
+    )
     seed: int = option(0, "Of the order in which labels are sent, and of the controls.")
 
     def __post_init__(self) -> None:
         if self.controls < 0 or self.seed < 0:
             raise UsageError(f"controls and a seed are 0 or more, not {self.controls} and {self.seed}.")
+        if self.orders < 1:
+            raise UsageError(f"orders are 1 or more, not {self.orders}.")
         if self.code not in list(Code):
             raise UsageError(f"code is {' or '.join(Code)}, not {self.code!r}.")
         object.__setattr__(self, "code", Code(self.code))

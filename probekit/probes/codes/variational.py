@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 import torch
+from scipy.special import gammaln
 from torch.nn.functional import cross_entropy, softplus
 
 from probekit.errors import UsageError
@@ -39,6 +40,9 @@ class VariationalCode:
         Examples.
     classes : int
         How many labels there are to tell apart.
+    prior_bits : np.ndarray
+        float64 (targets,), what the labels take when their shares are learnt one by one, and vectors are not looked at
+        (Krichevsky & Trofimov 1981).
     """
 
     weight_bits: np.ndarray
@@ -46,6 +50,7 @@ class VariationalCode:
     kept: np.ndarray
     n: int
     classes: int
+    prior_bits: np.ndarray
 
     @property
     def bits(self) -> np.ndarray:
@@ -128,7 +133,15 @@ def variational_code(
                     nats += _nats(features[at : at + ROWS], labels[:, at : at + ROWS], q, draw)
             label_bits, weight_bits = (part.cpu().numpy() / math.log(2) for part in (nats / DRAWS, _divergence(q)))
             kept = (q[1] < 0).sum(1).cpu().numpy()
-    return VariationalCode(weight_bits.astype(np.float64), label_bits, kept, n, classes)
+    prior = np.array([_prior_bits(np.bincount(own, minlength=classes)) for own in codes])
+    return VariationalCode(weight_bits.astype(np.float64), label_bits, kept, n, classes, prior)
+
+
+def _prior_bits(counts: np.ndarray) -> float:
+    """Bits of labels with these counts, each with the probability (count so far + 1/2) / (number so far + classes/2)."""
+    half = len(counts) / 2
+    nats = gammaln(counts.sum() + half) - gammaln(half) - (gammaln(counts + 0.5) - gammaln(0.5)).sum()
+    return float(nats / math.log(2))
 
 
 def _posterior(targets: int, width: int, columns: int, draw: torch.Generator) -> list[torch.Tensor]:

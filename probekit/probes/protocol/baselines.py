@@ -63,32 +63,47 @@ def constant_fit(experiment: Experiment) -> Fits:
 
 
 def _bag_fit(experiment: Experiment, x: sparse.csr_matrix, x_dev: sparse.csr_matrix) -> Fits:
-    """The bag of pieces: scikit-learn's sparse solver; the first fold chooses the penalty."""
+    """The bag of pieces: scikit-learn's sparse solver; all folds choose the penalty, as of layers."""
     sets, options = experiment.sets, experiment.options
-    x, x_dev, held = x[sets.rows], x_dev[sets.rows_dev], sets.fold == 0
+    x, x_dev = x[sets.rows], x_dev[sets.rows_dev]
     y, y_dev = sets.y[0], sets.y_dev[0]
     about = {**GOLD, "representation": "bag-of-pieces"}
     if not sets.classes:
         alphas = ALPHAS[::-1]
-        errors = ((sparse_ridge(x[~held], y[~held], alphas).predict(x[held]) - y[held]) ** 2).mean(1)
+        errors = np.concatenate(
+            [(sparse_ridge(x[fit], y[fit], alphas).predict(x[held]) - y[held]) ** 2 for fit, held in _parts(sets.fold)],
+            1,
+        ).mean(1)
         best = int(errors.argmin())
         fit = {**about, "estimator": "ridge", "penalty": alphas[best], "converged": True, "held_out": errors[best]}
         return Fits([fit], sparse_ridge(x, y, [alphas[best]]).predict(x_dev), None)
-    path = sparse_path(x[~held], y[~held], sets.classes, SPARSE_CS, balanced=options.balanced)
-    log_p = path.log_proba(x[held]).clip(-50)
-    losses = -np.take_along_axis(log_p, y[None, held, None], 2)[..., 0]
-    score = losses.mean(1)
+    losses, said, gold, known, converged = [], [], [], [], np.ones(len(SPARSE_CS), dtype=bool)
+    for fit, held in _parts(sets.fold):
+        path = sparse_path(x[fit], y[fit], sets.classes, SPARSE_CS, balanced=options.balanced)
+        log_p = path.log_proba(x[held]).clip(-50)
+        losses.append(-np.take_along_axis(log_p, y[None, held, None], 2)[..., 0])
+        said.append(log_p.argmax(2))
+        gold.append(y[held])
+        known.append(np.isin(y[held], y[fit]))  # a class that a fold has alone says nothing of penalties
+        converged &= path.converged
+    loss, counts = np.concatenate(losses, 1), np.concatenate(known)
+    score = loss[:, counts].mean(1) if counts.any() else loss.mean(1)
     if options.choose_by != LOG_LOSS:
-        score = experiment.criterion(y[None, held], log_p.argmax(2)[None], losses[None])[0]
+        score = experiment.criterion(np.concatenate(gold)[None], np.concatenate(said, 1)[None], loss[None])[0]
     best = int(score.argmin())
     last = sparse_path(x, y, sets.classes, [SPARSE_CS[best]], balanced=options.balanced)
     log_p = last.log_proba(x_dev)[0].clip(-50)
-    converged = bool(path.converged[best] and last.converged[0])
-    fit = {
+    columns = {
         **{**about, "estimator": "logistic", "penalty": SPARSE_CS[best]},
-        **{"converged": converged, "held_out": score[best]},
+        **{"converged": bool(converged[best] and last.converged[0]), "held_out": score[best]},
     }
-    return Fits([fit], log_p.argmax(1)[None], -log_p[np.arange(len(y_dev)), y_dev][None], np.exp(log_p))
+    return Fits([columns], log_p.argmax(1)[None], -log_p[np.arange(len(y_dev)), y_dev][None], np.exp(log_p))
+
+
+def _parts(fold: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Which rows are fitted on and which are held out, bool (m,) each, fold by fold."""
+    for f in range(int(fold.max()) + 1):
+        yield fold != f, fold == f
 
 
 def _type_fit(experiment: Experiment) -> Fits:
