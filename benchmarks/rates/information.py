@@ -119,11 +119,12 @@ def built(name):
     return KNOWN[name](name)
 
 
+FAINT = np.r_[0.02, np.ones(767)]
 FALLING = 20.0 * np.arange(1, 769) ** -1.0
 OWN = {
     "n below 2 d": (partial(shifted, d=300), bits(2.0), 300, "0 of 30 held"),
     "exclusive or in 2 of 100 columns": (exclusive, 1.0, 1000, "[0, .02] of 1"),
-    "signal of low variance": (partial(shifted, d=200, deviations=np.r_[0.02, np.ones(767)]), bits(2.0), 1000, "0 of 30 held"),
+    "signal of low variance": (partial(shifted, d=200, deviations=FAINT), bits(2.0), 1000, "0 of 30 held"),
     "signal on the column of most variance, 150 × 768": (
         partial(shifted, d=768, distance=2.8, deviations=FALLING), bits(2.8), 150, ".036 of .76",
     ),
@@ -133,7 +134,8 @@ OWN = {
 for name, (make, truth, n, before) in OWN.items():
     case(f"information/lower bound, {name}", COVERAGE, before=before)(partial(below, make=make, truth=truth, n=n))
 for name in (
-    "isotropic 10, 2 classes, 0.05", "isotropic 10, 2 classes, 0.5", "isotropic 10, 2 classes, 0.9", "bert 768, 2 classes, 0.15",
+    "isotropic 10, 2 classes, 0.05", "isotropic 10, 2 classes, 0.5", "isotropic 10, 2 classes, 0.9",
+    "bert 768, 2 classes, 0.15",
     "latent 10, 5 classes general, 0.75", "latent 10, 20 classes line, 2.0", "bert 768, 20 classes general, 2.0",
     "isotropic 10, 10:90, 0.15", "score isotropic 10, 0.5", "correlated 2, 0.5", "xor 10, 0.5", "absolute 10, 0.5",
     "clusters 10", "heavy 10, 0.5", "absolute number 10, noise 0.3", "symbols 20, noise 0.2",

@@ -103,7 +103,7 @@ def test_a_code_of_noise_saves_nothing():
 
 
 def test_the_priors_code_is_the_one_of_krichevsky_and_trofimov():
-    """Label by label, as fine as fractions can be: equal to its closed form, which the variational code stands beside."""
+    """Label by label, as fine as fractions can be, it is the closed form, which the variational code stands beside."""
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(40, 2)).astype(np.float32), rng.integers(3, size=40)
     fine = online_code(x, y, Cs=[1e-3], classes=3, fractions=tuple(np.arange(1, 41) / 40))

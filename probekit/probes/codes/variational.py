@@ -138,7 +138,7 @@ def variational_code(
 
 
 def _prior_bits(counts: np.ndarray) -> float:
-    """Bits of labels with these counts, each with the probability (count so far + 1/2) / (number so far + classes/2)."""
+    """Bits of labels with these counts, each of the probability (count so far + 1/2) / (number so far + classes/2)."""
     half = len(counts) / 2
     nats = gammaln(counts.sum() + half) - gammaln(half) - (gammaln(counts + 0.5) - gammaln(0.5)).sum()
     return float(nats / math.log(2))
