@@ -18,7 +18,7 @@ from probekit.probes.protocol.options import Estimator
 from probekit.probes.solvers import ksparse, mass_mean, mlp
 from probekit.probes.solvers._path import Path
 from probekit.probes.solvers.design import Moments, moments, precision
-from probekit.probes.solvers.logistic import CS, LogisticFit, balanced, fit_logistic
+from probekit.probes.solvers.logistic import CS, LogisticFit, Turned, balanced, fit_logistic
 from probekit.probes.solvers.ridge import ALPHAS, RidgeFit, fit_ridge
 from probekit.statistics.calibration import temperature
 
@@ -106,7 +106,8 @@ class Fitted(Protocol):
 def select(problem: Problem, criterion: Criterion | None) -> Chosen:
     """Choose each target's setting by its mean loss on the folds, and fit all rows with it.
 
-    Of equally good settings the first one is taken: the strongest penalty. Rows of a class that the fitted folds lack
+    Of equally good settings the first one is taken: the strongest penalty; so one that is given the model before it,
+    where the loss of several classes has turned, is not chosen. Rows of a class that the fitted folds lack
     say nothing about a setting and do not count.
 
     Parameters
@@ -132,7 +133,10 @@ def select(problem: Problem, criterion: Criterion | None) -> Chosen:
     for f in folds if tried else ():
         held = p.fold == f
         rest = None if total is None else total.without(sums[f])
-        fitted = _fit(p, ~held, settings, rest, None, dtype)
+        watch = None
+        if p.estimator is Estimator.LOGISTIC and p.classes > 2 and criterion is None:
+            watch = Turned(p.x, p.rows[held], p.y[:, held])
+        fitted = _fit(p, ~held, settings, rest, None, dtype, watch)
         converged &= fitted.converged
         loss, predicted = fitted.outcome(p.x, p.rows[held], p.y[:, held])
         if loss is None:
@@ -214,6 +218,7 @@ def _fit(
     sums: Moments | None,
     start: LogisticFit | None,
     dtype: torch.dtype,
+    watch: Turned | None = None,
 ) -> Fitted:
     """Fit the rows of ``use`` with settings (S,), or (targets, 1) where each target has its own."""
     rows = p.rows if use.all() else p.rows[use]
@@ -233,6 +238,7 @@ def _fit(
             start=start,
             dtype=dtype,
             max_iter=p.max_iter,
+            watch=watch,
         )
     x = np.asarray(p.x[rows], dtype=np.float32)
     if not np.isfinite(x).all():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -31,7 +32,7 @@ from probekit.probes.solvers.exact import polished, solve_exactly
 from probekit.probes.solvers.newton import Basis, Solution, solve
 from probekit.runtime import torch_threads
 
-__all__ = ["CS", "LogisticFit", "LogisticPath", "balanced", "fit_logistic"]
+__all__ = ["CS", "LogisticFit", "LogisticPath", "Turned", "balanced", "fit_logistic"]
 
 CS = (1e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 1e-1, 1.0)
 """Penalties C (inverse strength) that are tried where none are given; for standardised features.
@@ -127,6 +128,7 @@ def fit_logistic(
     max_iter: int = 5000,
     dtype: torch.dtype | None = None,
     device: str = "cpu",
+    watch: Turned | None = None,
 ) -> LogisticFit:
     """Multinomial (two classes: binary) logistic regression of every label set at every penalty.
 
@@ -153,6 +155,9 @@ def fit_logistic(
         optimum's where p(1 - p) is not small; 1e-3 where labels are easy or rare; in float64 1e-6.
     dtype : torch.dtype, optional
         See ``precision``.
+    watch : Turned, optional
+        Ends a target's path where its loss elsewhere has turned: its weaker penalties have the model of the last one
+        solved. Of no effect where all problems are solved at once (two classes; few rows).
     """
     count = x.shape[0] if rows is None else len(rows)
     dtype = dtype or precision(count, x.shape[1])
@@ -200,7 +205,10 @@ def fit_logistic(
         given = (labels, classes, of, penalty)
         basis = Basis.of(design, sums)
         if basis.sound(design, float(penalty.min())):
-            found = solve(design, basis, *given, weights=row_weights, start=first, tol=tol, max_iter=max_iter)
+            seen = None if watch is None else partial(watch, centre)
+            found = solve(
+                design, basis, *given, weights=row_weights, start=first, tol=tol, max_iter=max_iter, watch=seen
+            )
             if close and dtype == torch.float64:
                 plain = replace(design, scale=None)
                 found = polished(found, plain, design.factors, *given, weights=row_weights, tol=tol)
@@ -216,6 +224,39 @@ def fit_logistic(
         found.iterations.reshape(shape),
         tol,
     )
+
+
+class Turned:
+    """Held-out rows of x, and the loss of each target's models there, from strong penalties to weak ones.
+
+    A target's path has turned when its two last losses are above its least one, the last by more, each by a hundredth
+    and by three standard errors of the difference: what follows fits the noise closer still.
+    """
+
+    def __init__(self, x: Any, rows: np.ndarray, codes: np.ndarray) -> None:
+        self.x, self.rows, self.codes = x, rows, codes
+        self._least: dict[int, np.ndarray] = {}
+        self._last: dict[int, tuple[bool, float]] = {}
+
+    def __call__(
+        self, centre: np.ndarray, targets: np.ndarray, weights: torch.Tensor, intercepts: torch.Tensor
+    ) -> np.ndarray:
+        """Which targets (b,) have turned, given their models (b, classes, d) and (b, classes) at the next penalty."""
+        w, b = (v.cpu().numpy()[:, None] for v in (weights, intercepts))
+        none = np.zeros((len(targets), 1))
+        loss, _ = LogisticFit(w, b, centre, none, none, 0.0).outcome(self.x, self.rows, self.codes[targets])
+        out = np.zeros(len(targets), dtype=bool)
+        for i, (t, [own]) in enumerate(zip(targets.tolist(), loss, strict=True)):
+            least, mean = self._least.get(t), float(own.mean(dtype=np.float64))
+            if least is None or mean <= float(least.mean(dtype=np.float64)):
+                self._least[t], self._last[t] = own, (False, mean)
+                continue
+            gap = (own - least).astype(np.float64)
+            worse = gap.mean() > max(0.01 * float(least.mean()), 3 * gap.std() / np.sqrt(len(gap)))
+            before, last = self._last[t]
+            out[i] = worse and before and mean > last
+            self._last[t] = bool(worse), mean
+        return out
 
 
 def _with_care(

@@ -21,7 +21,7 @@ import torch
 
 from probekit.probes.solvers.design import Design, Moments, product
 
-__all__ = ["RARE", "Basis", "Solution", "lost", "solve"]
+__all__ = ["RARE", "Basis", "Solution", "Watch", "lost", "solve"]
 
 MEMORY = {"binary": 12, "multinomial": 30}  # pairs that L-BFGS remembers
 WIDE = 32  # weight vectors that fill a matrix product
@@ -29,6 +29,7 @@ BUDGET = 1 << 28  # bytes for them, which bounds how many weight vectors are ite
 SLOW = (12, 20, 32, 50, 80, 120)  # iterations after which slow binary problems get Hessians of their own
 OWN = 12  # of them at a time
 RARE = 1e-9  # p(1 - p) of a class that no row has: its intercept would fall for ever, and is left where it is
+Watch = Callable[[np.ndarray, torch.Tensor, torch.Tensor], np.ndarray]
 Pair = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # of L-BFGS: s, y, 1/sᵀy
 FEW = 8  # directions of the most power, in which a row may have half of it
 SAMPLE = 16  # rows drawn for such a Hessian, times the features
@@ -64,6 +65,7 @@ def solve(
     start: tuple[torch.Tensor, torch.Tensor] | None = None,
     tol: float = 1e-4,
     max_iter: int = 5000,
+    watch: Watch | None = None,
 ) -> Solution:
     """Solve problem p: the labels codes[target[p]] with λ = penalty[p].
 
@@ -78,8 +80,11 @@ def solve(
     start : tuple[torch.Tensor, torch.Tensor], optional
         Weights (problems, 1 or classes, d) and intercepts to begin at. Without it problems of more than two classes
         begin where the solutions at stronger penalties lead, wherever there are enough to fill a matrix product.
+    watch : Callable, optional
+        Sees those as they come, the targets (b,), their weights and intercepts, and says which targets (b,) need no
+        weaker penalty: these have the weights of the last one solved.
     """
-    data = _Data(design, basis, codes, classes, weights)
+    data = _Data(design.held(), basis, codes, classes, weights)
     k = 1 if classes == 2 else classes
     best = torch.zeros((len(target), k, basis.rank + 1), dtype=torch.float64, device=design.device)
     decrement, iterations = np.full(len(target), np.nan), np.zeros(len(target), dtype=int)
@@ -90,8 +95,15 @@ def solve(
     if k > 1 and k * (targets := len(np.unique(target))) >= WIDE:
         size = min(size, targets)  # one penalty after another, each target from where the last one led
         order = np.argsort(-penalty, kind="stable")
+    ended: set[int] = set()
     for at in range(0, len(order), size):
         batch = order[at : at + size]
+        if ended:
+            for p in batch[np.isin(target[batch], list(ended))]:
+                best[p], decrement[p] = path[target[p]][-1][1], 0.0
+            batch = batch[~np.isin(target[batch], list(ended))]
+            if not len(batch):
+                continue
         first = None
         if start is not None:
             first = basis.inside(start[0][batch], start[1][batch])
@@ -102,6 +114,8 @@ def solve(
         if k > 1:
             for t, p, a in zip(target[batch], penalty[batch], found[0], strict=True):
                 path[t] = [*path.get(t, [])[-1:], (p, a)]
+            if watch is not None and len(np.unique(target[batch])) == len(batch):
+                ended |= set(target[batch][watch(target[batch], *basis.outside(found[0]))].tolist())
     return Solution(*basis.outside(best), decrement, iterations)
 
 

@@ -1,0 +1,56 @@
+"""Paths over penalties that end where the held-out loss has turned: the choice is that of the whole grid."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from probekit.probes.protocol.selection import Estimator, Problem, select
+from probekit.probes.solvers.logistic import CS, Turned, fit_logistic
+
+N, D, CLASSES, SETS = 700, 100, 5, 8
+
+
+def case(strength: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Features, gold and shuffled labels (SETS, N), and the rows held out."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(N, D)).astype(np.float32)
+    y = (strength * x @ rng.normal(size=(D, CLASSES)) + rng.gumbel(size=(N, CLASSES))).argmax(1)
+    return x, np.stack([y, *(rng.permutation(y) for _ in range(SETS - 1))]), np.arange(N) % 5 == 0
+
+
+def whole(y: np.ndarray, predicted: np.ndarray, loss: np.ndarray | None) -> np.ndarray:
+    """A criterion that is the mean log loss: with it, every penalty is fitted."""
+    assert loss is not None
+    return loss.mean(2, dtype=np.float64)
+
+
+@pytest.mark.parametrize("folds", [1, 3])
+@pytest.mark.parametrize("strength", [0.2, 2.0])
+def test_the_choice_is_that_of_the_whole_grid(strength, folds):
+    x, y, held = case(strength)
+    fold = np.where(held, 0, -1) if folds == 1 else np.arange(N) % folds
+    ended, full = (
+        select(Problem(x, np.arange(N), y, CLASSES, fold, Estimator.LOGISTIC, CS), criterion)
+        for criterion in (None, whole)
+    )
+    assert (ended.setting == full.setting).all()
+    np.testing.assert_allclose(ended.held_out, full.held_out, rtol=1e-5)
+    np.testing.assert_allclose(ended.fitted.weights, full.fitted.weights, atol=1e-5)
+    assert ended.converged.all()
+
+
+def test_shufflings_end_early():
+    x, y, held = case(2.0)
+    rows, fitted = np.flatnonzero(held), np.flatnonzero(~held)
+    watch, Cs = Turned(x, rows, y[:, rows]), np.logspace(-4, 3, 8)
+    path = fit_logistic(x, y[:, fitted], CLASSES, Cs, rows=fitted, watch=watch)
+    every = fit_logistic(x, y[:, fitted], CLASSES, Cs, rows=fitted)
+    ended = path.iterations == 0
+    assert ended[1:].any(1).all()
+    assert not ended[0, :4].any()
+    for t, c in zip(*np.nonzero(ended), strict=True):
+        assert (path.weights[t, c] == path.weights[t, c - 1]).all()  # the last one solved
+    loss, _ = every.outcome(x, rows, y[:, rows])
+    best = loss.mean(2).argmin(1)
+    assert not ended[np.arange(SETS), best].any()
