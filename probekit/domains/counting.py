@@ -1,6 +1,7 @@
 """Counting the terms of one domain, document by document, in memory that does not grow with the text.
 
-Documents are dealt to at most so many blocks, by a seeded hash of their number and of the file they stand in: a block
+Documents are dealt to at most so many blocks, by a seeded hash of their words, so that equal ones, which are no
+independent evidence, are in one block (by their number and their file where they are short, or cut in reading): a block
 is a random sample of the domain's documents, which is what intervals are made of. Up to that number of documents each
 is a block of its own. All terms are counted, not those of a vocabulary: that is known when all domains are counted.
 """
@@ -20,6 +21,7 @@ from probekit.domains import _term_kernels
 from probekit.domains.corpora import Corpus
 from probekit.domains.options import DocumentUnit, Tokenization
 from probekit.domains.scanning import FORM, Bytes, Strings, Tokenize
+from probekit.domains.units import FEWEST_TERMS
 from probekit.errors import DataError, UsageError
 from probekit.runtime import Progress, no_progress
 
@@ -129,6 +131,7 @@ def count(
             source, base = piece.source, documents
         ids = scanner.number(piece.words)
         dealt = _deal(source, np.arange(piece.before, piece.last + 1), seed)
+        _by_words(dealt, piece, scanner.codes(piece.words), seed)
         documents = base + piece.last + 1
         if deals is not None:
             deals.append(dealt[1:])
@@ -152,10 +155,26 @@ def count(
     return Counts(name, terms, matrix, all_deals, documents, tokens, pruned, bound, settings)
 
 
+def _by_words(dealt: np.ndarray, piece: _Piece, codes: np.ndarray, seed: int) -> None:
+    """Deal the documents that lie whole within a piece by the hashes of their words, whatever their order."""
+    begins = np.flatnonzero(np.diff(piece.documents, prepend=-1))
+    if not len(begins):
+        return
+    length = np.diff(begins, append=len(codes))
+    each = _mixed(codes ^ np.uint64(xxhash.xxh3_64_intdigest(b"words", seed)))
+    words, at = np.add.reduceat(each, begins), piece.documents[begins]
+    whole = (length >= FEWEST_TERMS) & (at > 0) & (at < len(dealt) - 1)
+    dealt[at[whole]] = _mixed(words[whole])
+
+
 def _deal(source: str, numbers: np.ndarray, seed: int) -> np.ndarray:
     """uint64 for each document's number (int64) in ``source``, as good as random (Steele et al. 2014, splitmix64)."""
     x = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     x += np.uint64(xxhash.xxh3_64_intdigest(source.encode(), seed))
+    return _mixed(x)
+
+
+def _mixed(x: np.ndarray) -> np.ndarray:
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))

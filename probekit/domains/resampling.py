@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from probekit.domains.options import Measure
 from probekit.errors import UsageError
 from probekit.runtime import Progress, no_progress
 
-__all__ = ["PairNull", "blocks_of", "halves", "has_like", "matched", "pair_null", "replicates", "stream"]
+__all__ = ["blocks_of", "halves", "has_like", "matched", "pair_null", "replicates", "stream"]
 
 DRAWS = 64  # that are summed at a time, at most
 HELD = 1 << 27  # bytes of distributions that are held at a time, unless one draw of each domain takes more
@@ -167,20 +166,6 @@ def replicates(
     return out
 
 
-@dataclass(frozen=True, slots=True)
-class PairNull:
-    """The null of two domains: null, name → float64 (2, draws), from the first to the second and the other way round;
-
-    Attributes
-    ----------
-    share : float
-        Of the null's mean, by which the measured divergence is too large.
-    """
-
-    null: dict[str, np.ndarray]
-    share: float
-
-
 def pair_null(
     a: Any,
     b: Any,
@@ -190,23 +175,22 @@ def pair_null(
     draws: int = 199,
     rng: np.random.Generator,
     **options: Any,
-) -> PairNull:
+) -> dict[str, np.ndarray]:
     """What sampling alone gives of two corpora: blocks of both, pooled, dealt out again at random.
 
-    of the other, small ones are put together first, so that a deal is one of documents. Errors as of :func:`matched`.
+    Of each measure float64 (2, draws), from the first to the second and the other way round. Where blocks of one hold
+    at least twice as many documents as those of the other, small ones are put together first, so that a deal is one of
+    documents. Errors as of :func:`matched`.
 
     Parameters
     ----------
     a, b : Any
         (blocks, v) counts.
     documents : tuple[float, float]
-        Of each. Where blocks of one hold at least twice as many documents as those.
+        Of each.
     """
     first, second = matched(a, b, documents)
-    pool, tokens = sparse.vstack([first, second], format="csr"), first.sum()
-    null = _deals(pool, tokens, measures, draws, rng, options)
-    usual = np.mean([_first_order(pool[side], pool[~side]) for side in _sides(pool.sum(1), tokens, min(draws, 8), rng)])
-    return PairNull(null, float(_first_order(first, second) / usual) if usual > 0 else 1.0)
+    return _deals(sparse.vstack([first, second], format="csr"), first.sum(), measures, draws, rng, options)
 
 
 def halves(
@@ -254,27 +238,3 @@ def shares(blocks: sparse.csr_array, times: np.ndarray) -> np.ndarray:
     totals = np.ascontiguousarray((blocks.T @ times.T.astype(np.float64)).T)
     totals /= totals.sum(1, keepdims=True)
     return totals
-
-
-def _first_order(a: sparse.csr_array, b: sparse.csr_array) -> float:
-    """Bias of the plug-in divergence to first order in the variances of the probabilities, in bits.
-
-    Half of Σ ∂²J/∂p² Var p + ∂²J/∂q² Var q, where ∂²J/∂p² is q / 2p(p + q) nats; 0 of a side of one block.
-    """
-    (p, var_p), (q, var_q) = _moments(a), _moments(b)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        terms = np.where(p > 0, q / (p * (p + q)) * var_p, 0) + np.where(q > 0, p / (q * (p + q)) * var_q, 0)
-    return float(terms.sum() / (4 * np.log(2)))
-
-
-def _moments(blocks: sparse.csr_array) -> tuple[np.ndarray, np.ndarray]:
-    """Each term's share p of all tokens, and the variance of that ratio over blocks (Cochran 1977, equation 6.9).
-
-    The residuals of block k are c_k - p n_k, n_k being its tokens; their squares are summed without filling the zeros.
-    """
-    n, sizes = blocks.shape[0], np.asarray(blocks.sum(1)).ravel()
-    total = sizes.sum()
-    p = np.asarray(blocks.sum(0)).ravel() / total
-    squares = np.asarray(blocks.multiply(blocks).sum(0)).ravel()
-    residual = squares - 2 * p * (blocks.T @ sizes) + p**2 * (sizes @ sizes)
-    return p, np.maximum(residual, 0) * n / max(n - 1, 1) / total**2 * (n > 1)

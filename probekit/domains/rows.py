@@ -14,6 +14,7 @@ from probekit.domains.proxy import Proxy, proxy_distance
 from probekit.domains.resampling import halves, has_like, stream
 from probekit.domains.terms import Terms
 from probekit.domains.uncertainty import Uncertain, by_size, uncertainty
+from probekit.domains.units import whole_units
 from probekit.errors import UsageError
 from probekit.rows import make_rows
 from probekit.runtime import Progress, no_progress
@@ -72,8 +73,12 @@ def domain_rows(
     names = list(dict.fromkeys([measures] if isinstance(measures, str) else measures))
     of_terms = [name for name in names if name != PROXY]
     more: dict[str, Any] = {"level": level, "seed": seed}
+    terms, copies = whole_units(terms)
     blocks = [int((counts.sum(axis=1) > 0).sum()) for counts in terms.counts]
-    notes = {pair: _note(terms, blocks, *pair) for pair in permutations(range(len(blocks)), 2)}
+    notes = {
+        pair: "; ".join([*filter(None, [_note(terms, blocks, *pair)]), *(copies[k] for k in pair if k in copies)])
+        for pair in permutations(range(len(blocks)), 2)
+    }
     records: list[dict[str, Any]] = []
     if len(terms.names) > 1 and of_terms:
         how: dict[str, Any] = {"names": terms.names, "resamples": resamples, "draws": draws, "progress": progress}
@@ -99,9 +104,9 @@ def _of_pairs(
 ) -> Iterator[dict[str, Any]]:
     d = len(terms.names)
     for i, j in permutations(range(d), 2) if name in DIRECTED else combinations(range(d), 2):
-        corrected = np.isfinite(found.null_share[i, j])
+        corrected = found.value[i, j] != found.raw[i, j]
         yield _about(terms, i, j) | {
-            "estimator": "null-corrected" if corrected else "plug-in", "target": "gold", "metric": name, "seed": seed,
+            "estimator": "corrected" if corrected else "plug-in", "target": "gold", "metric": name, "seed": seed,
             "value": found.value[i, j], "ci_low": found.low[i, j], "ci_high": found.high[i, j],
             "raw": found.raw[i, j], "null_mean": found.null_mean[i, j], "null_high": found.null_high[i, j],
             "p": found.p[i, j], "null_share": found.null_share[i, j], "note": notes[i, j],
@@ -136,7 +141,7 @@ def _note(terms: Terms, blocks: Sequence[int], i: int, j: int) -> str:
     if not has_like((blocks[i], blocks[j]), documents):
         large = int(sizes[1] > sizes[0])
         notes.append(
-            f"no null, and no correction: a block of {names[large]} holds {sizes[large]:,.0f} documents, all of "
+            f"no null: a block of {names[large]} holds {sizes[large]:,.0f} documents, all of "
             f"{names[1 - large]} are {documents[1 - large]:,}; deal {names[large]} to more blocks"
         )
     lengths = [terms.tokens[k] / terms.documents[k] for k in (i, j)]
@@ -176,10 +181,11 @@ def size_rows(
     (the share) and ``n``, the documents of both that are used; see :func:`probekit.domains.uncertainty.by_size`.
     """
     records = []
+    terms, _ = whole_units(terms)
     how: dict[str, Any] = {"names": terms.names, "repeats": repeats, "seed": seed, "progress": progress}
     for found in by_size(terms.counts, terms.documents, parts, **how, **options):
         own = {key: found[key] for key in ("value", "raw", "raw_low", "raw_high", "null_mean")}
         about = _about(terms, int(found["first"]), int(found["second"])) | {"n": found["documents"]}
-        what = {"estimator": "null-corrected", "target": "gold", "metric": "js-divergence-by-size", "seed": seed}
+        what = {"estimator": "corrected", "target": "gold", "metric": "js-divergence-by-size", "seed": seed}
         records.append(about | what | own | {"part": found["part"]})
     return make_rows(records)

@@ -117,6 +117,10 @@ class Bytes:
             self.hashes = _longer(self.hashes, len(self.slots) // 2)
             self.bounds = _longer(self.bounds, len(self.slots) // 2 + 1)
 
+    def codes(self, words: tuple[np.ndarray, ...]) -> np.ndarray:
+        """A hash of each word, uint64, the same in every text."""
+        return words[-1]
+
     def _spelled(self) -> list[bytes]:
         data = self.arena.tobytes()
         return [data[a:b] for a, b in pairwise(self.bounds[: self.known + 1].tolist())]
@@ -161,6 +165,10 @@ class Strings:
     def number(self, words: list[str]) -> np.ndarray:
         """The number of each term, int32."""
         return np.array([self.known.setdefault(word, len(self.known)) for word in words], dtype=np.int32)
+
+    def codes(self, words: list[str]) -> np.ndarray:
+        """A hash of each term, uint64, the same in every text."""
+        return np.array([xxhash.xxh3_64_intdigest(word.encode("utf-8", "surrogatepass")) for word in words], np.uint64)
 
     def terms(self) -> list[str]:
         """The terms by number."""

@@ -5,25 +5,24 @@ they come from, the more so the smaller they are. Blocks of documents are what i
 words of one document come together. Three tools:
 
 - the bootstrap (Efron & Tibshirani 1993, chapter 8) draws the blocks of each domain with replacement. Its spread makes
-  the interval, its centre does not: drawing adds sampling noise to that which is there, and percentiles lie too high;
+  the interval of what is not corrected, its centre does not: drawing adds sampling noise to that which is there, and
+  percentiles lie too high;
 - the null pools the blocks of two domains and deals them out again, as many tokens to each as it has: the divergences
   are those of two samples, of these sizes, of one population. Their share that is as large as the measured one is the
   p-value of a permutation test (Phipson & Smyth 2010); their mean says how much sampling adds. Tokens, not documents,
   since longer documents would make one side larger than it is; of documents alike in length it is the same;
 - halves: blocks of one domain dealt out to two sides.
 
-The Jensen-Shannon divergence is corrected by a share of the mean of its null: a term that only one of the domains has
-adds no noise, and documents that are longer in one of them add other noise than a mixture. The share is the ratio of
-the first-order bias (the delta method's: half the trace of curvature times covariance between blocks) of the two
-domains to that of deals of the pool. In simulation (tests/domains/test_uncertainty.py) the null alone corrects too much
-of unlike domains, and what needs no null (the first-order bias, the jackknife, the bootstrap's) too little where terms
-are rare.
+The Jensen-Shannon divergence is that of the domains, estimated term by term, with an interval of its own
+(:mod:`probekit.domains.correction`). In simulation (benchmarks/rates/domains.py) the mean of the null takes off too
+much of unlike domains, and what needs no model of the terms (the first-order bias, the jackknife, Grassberger's
+entropies, half samples) too little where terms are rare or documents bursty.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, combinations_with_replacement, product
 from math import isqrt
 from typing import Any
@@ -31,6 +30,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from probekit.domains.correction import js_of_domains, js_with_error
 from probekit.domains.divergence import ALIKE, DIRECTED, divergences, of_js
 from probekit.domains.options import Measure
 from probekit.domains.resampling import HELD, blocks_of, called, has_like, pair_null, replicates, shares, stream
@@ -45,15 +45,15 @@ __all__ = ["Uncertain", "by_size", "uncertainty"]
 class Uncertain:
     """A measure of all pairs of d domains with what is known of its error; arrays float64 (d, d), NaN on the diagonal.
 
-    Without a null its arrays are NaN and nothing is corrected: without draws, and of two domains where a block of one
-    holds twice as many documents as all of the other.
+    Without a null its arrays are NaN: without draws, and of two domains where a block of one holds twice as many
+    documents as all of the other.
 
     Attributes
     ----------
     raw : np.ndarray
         Of the corpora.
     value : np.ndarray
-        Less what sampling adds, where that is known (the Jensen-Shannon family), else raw.
+        Of the domains that they come from, where that is estimated (the Jensen-Shannon family), else raw.
     low, high : np.ndarray
         Interval around ``value``; NaN without resamples.
     null_mean, null_high : np.ndarray
@@ -61,8 +61,8 @@ class Uncertain:
     p : np.ndarray
         p-value.
     null_share : np.ndarray
-        How much of the Jensen-Shannon divergence's null_mean is taken off it, about 0 … 1; NaN for measures that are
-        not corrected.
+        How much of the Jensen-Shannon divergence's null_mean is taken off it, about 0 … 1; NaN without a null and for
+        measures that are not corrected.
     """
 
     raw: np.ndarray
@@ -90,10 +90,9 @@ def uncertainty(
 ) -> dict[str, Uncertain]:
     """Each measure of all pairs of domains, with intervals, nulls and corrections.
 
-    An interval is the value with the bootstrap's quantiles about their mean added, within the measure's range. Of the
-    Jensen-Shannon divergence 95 % intervals covered the truth in 89 to 100 % of simulations, and in 82 % where domains
-    with the same terms were 0.63 bits apart; those of domains that are equal are wide. Where nothing is corrected, an
-    interval is one for what corpora of this size give, not for the populations.
+    An interval of the Jensen-Shannon family is one for the domains: the jackknife's standard error times Student's t
+    (docs/calibration.md says how often it covers). Of other measures it is the value with the bootstrap's quantiles
+    about their mean added: one for what corpora of this size give, not for the domains. All are within the range.
     Pairs are done by tiles: beside counts, distributions (d, v) and results (d, d) memory is bounded, at about 0.5 GB.
 
     Parameters
@@ -133,22 +132,46 @@ def uncertainty(
     blocks = blocks_of(counts, names)
     raw = divergences(np.stack([_share(b) for b in blocks]), asked, **options)
     drawn = _Drawing(blocks, names, asked, level, seed, progress, options)
-    null, taken = _nulls(drawn, documents, raw, draws)
-    spread = _spreads(drawn, resamples)
-    excess = np.nan_to_num(taken * null[Measure.JS][0])  # nothing without a null
-    bits = _around(raw[Measure.JS] - excess, spread[Measure.JS], 1.0)
+    null = _nulls(drawn, documents, raw, draws)
+    spread = _spreads(replace(drawn, measures=[name for name in wanted if not _corrected(name)]), resamples)
+    bits = _of_domains(drawn, bool(resamples)) if any(map(_corrected, wanted)) else raw[Measure.JS]
     own = np.eye(len(raw[Measure.JS]), dtype=bool)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        taken = (raw[Measure.JS] - np.atleast_3d(bits.T).T[0]) / null[Measure.JS][0]
     found = {}
     for name in wanted:
-        ends = of_js(name, bits)
-        if ends is None:
-            ends = _around(raw[name], spread[name], METRICS[name].range[1])
-        elif name in ALIKE:
-            ends = ends[[0, 2, 1]]
-        share = np.full_like(taken, np.nan) if of_js(name, bits) is None else taken
+        share = taken
+        if not _corrected(name):
+            ends, share = _around(raw[name], spread[name], METRICS[name].range[1]), np.full_like(taken, np.nan)
+        else:
+            ends = of_js(name, bits)
+            ends = ends[[0, 2, 1]] if name in ALIKE else ends
         arrays = (raw[name], *ends, *null[name], share)
         found[name] = Uncertain(*(np.where(own, np.nan, x) for x in arrays))
     return found
+
+
+def _corrected(name: str) -> bool:
+    """Whether a measure is one of the Jensen-Shannon family."""
+    return of_js(name, np.zeros(1)) is not None
+
+
+def _of_domains(drawn: _Drawing, interval: bool) -> np.ndarray:
+    """The Jensen-Shannon divergence of the domains and its interval in bits, (3, d, d)."""
+    d = len(drawn.blocks)
+    out = np.full((3, d, d), np.nan)
+    pairs = list(combinations(range(d), 2))
+    for done, pair in enumerate(pairs, 1):
+        i, j = sorted(pair, key=drawn.names.__getitem__)
+        if interval:
+            one = js_with_error(drawn.blocks[i], drawn.blocks[j], drawn.level)
+            reach = one.error * one.factor
+            found = np.clip([one.value, one.value - reach, one.value + reach], 0, 1)
+        else:
+            found = np.array([js_of_domains(drawn.blocks[i], drawn.blocks[j]), np.nan, np.nan])
+        out[:, i, j] = out[:, j, i] = found
+        drawn.progress("corrections", done, len(pairs))
+    return out
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +189,10 @@ class _Drawing:
 
 def _nulls(
     drawn: _Drawing, documents: Sequence[int] | np.ndarray, raw: dict[str, np.ndarray], draws: int
-) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Of each measure the null's mean and quantile and the p-value of ``raw``, (3, d, d), and the nulls' shares."""
+) -> dict[str, np.ndarray]:
+    """Of each measure the null's mean and quantile and the p-value of ``raw``, (3, d, d)."""
     blocks, names, d = drawn.blocks, drawn.names, len(drawn.blocks)
-    out, taken = {name: np.full((3, d, d), np.nan) for name in drawn.measures}, np.full((d, d), np.nan)
+    out = {name: np.full((3, d, d), np.nan) for name in drawn.measures}
     pairs = list(combinations(range(d), 2)) if draws else []
     for done, pair in enumerate(pairs, 1):
         i, j = sorted(pair, key=names.__getitem__)
@@ -177,24 +200,23 @@ def _nulls(
         if has_like((blocks[i].shape[0], blocks[j].shape[0]), both):
             rng = stream(drawn.seed, "null", names[i], names[j])
             null = pair_null(blocks[i], blocks[j], both, drawn.measures, draws=draws, rng=rng, **drawn.options)
-            taken[i, j] = taken[j, i] = null.share
-            for name, values in null.null.items():
+            for name, values in null.items():
                 sign, level = (-1, 1 - drawn.level) if name in ALIKE else (1, drawn.level)
                 for x, at in zip(values, ((i, j), (j, i)), strict=True):
                     extreme = (sign * x >= sign * raw[name][at]).sum()
                     out[name][:, *at] = x.mean(), np.quantile(x, level), (1 + extreme) / (1 + draws)
         drawn.progress("nulls", done, len(pairs))
-    return out, taken
+    return out
 
 
 def _spreads(drawn: _Drawing, resamples: int) -> dict[str, np.ndarray]:
     """How far the ends of the bootstrap's intervals are from its mean, (2, d, d) of each measure; a tile at a time."""
     d, ends = len(drawn.blocks), [(1 - drawn.level) / 2, (1 + drawn.level) / 2]
     out = {name: np.full((2, d, d), np.nan) for name in drawn.measures}
-    side = max(isqrt(HELD // (8 * max(resamples, 1) * len(drawn.measures))), 1)
+    side = max(isqrt(HELD // (8 * max(resamples, 1) * max(len(drawn.measures), 1))), 1)
     parts = [range(at, min(at + side, d)) for at in range(0, d, side)]
     both_ways = product(parts, parts) if DIRECTED & set(drawn.measures) else combinations_with_replacement(parts, 2)
-    tiles = list(both_ways) if resamples else []
+    tiles = list(both_ways) if resamples and out else []
     for number, (rows, columns) in enumerate(tiles):
         some = [*rows, *(columns if columns != rows else ())]
 
@@ -246,9 +268,9 @@ def by_size(
     """The Jensen-Shannon divergence, in bits, of each pair of domains by the share of their blocks that is used.
 
     Records with first, second (numbers of the domains, first < second), part, documents (of both, used), raw, raw_low,
-    raw_high (mean, least and greatest of ``repeats`` random parts), null_mean (of two deals of each part) and value,
-    the mean corrected as :func:`uncertainty` does; both are NaN where parts are too small for a null. A part has at
-    least two blocks.
+    raw_high (mean, least and greatest of ``repeats`` random parts), null_mean (of two deals of each part; NaN where
+    parts are too small for a null) and value, the mean corrected as :func:`uncertainty` does. A part has at least two
+    blocks.
 
     Raises
     ------
@@ -274,15 +296,16 @@ def by_size(
                     for k, n in zip(ordered, numbers, strict=True)
                 )
                 found[r, 0] = divergences(np.stack([_share(a), _share(b)]))[Measure.JS][0, 1]
+                found[r, 2] = js_of_domains(a, b)
                 if has_like(numbers, used):
                     null = pair_null(a, b, (used[0], used[1]), draws=2, rng=rng, **options)
-                    found[r, 1:] = null.null[Measure.JS][0].mean(), null.share
-            raw, null_mean, share = found.mean(0)
+                    found[r, 1] = null[Measure.JS][0].mean()
+            raw, null_mean, value = found.mean(0)
             records.append(
                 {
                     "first": pair[0], "second": pair[1], "part": part, "documents": round(sum(used)), "raw": raw,
                     "raw_low": found[:, 0].min(), "raw_high": found[:, 0].max(), "null_mean": null_mean,
-                    "value": np.maximum(raw - share * null_mean, 0.0),
+                    "value": value,
                 }
             )  # fmt: skip
         progress("sizes", done, len(pairs))

@@ -62,7 +62,7 @@ def domain_matrix(rows: Any, *, metric: str | None = None, level: float = 0.05, 
     rows, metric = _of_metric(rows, metric)
     values = domain_values(rows, metric)
     names, cells = list(values.index), values.to_numpy(copy=True)
-    if (rows["estimator"] == "null-corrected").any():
+    if rows["estimator"].isin(("corrected", "null-corrected")).any():
         np.fill_diagonal(cells, np.nan)
     ax = _axes(ax, 0.55 * len(names) + 2, 0.5 * len(names) + 1.4)
     colours = "viridis_r" if metric_called(metric).alike else "viridis"

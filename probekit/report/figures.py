@@ -217,7 +217,7 @@ def _of_domains(rows: pd.DataFrame, shown: Sequence[Plot]) -> Iterator[_Wanted]:
         part = rows[rows["metric"].isin((metric, SIZES, TERMS))] if first else pairs[pairs["metric"] == metric]
         if (left := _left(part, shown if first else [d for d in shown if d.metric], "domains")).empty:
             continue
-        corrected = (part["estimator"] == "null-corrected").any()
+        corrected = part["estimator"].isin(("corrected", "null-corrected")).any()
         more = "corrected for what sampling adds" if corrected else "and of two halves of each, on the diagonal"
         caption = "The terms that tell domains apart, and divergence by the number of documents."
         if metric:

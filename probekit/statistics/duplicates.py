@@ -110,7 +110,7 @@ def text_numbers(texts: Sequence[str]) -> TextNumbers:
     return TextNumbers(np.array(flat, dtype=np.uint64).view(np.int64), np.cumsum(length) - length, length)
 
 
-def find_groups(parts: Sequence[Numbered], domains: np.ndarray | None = None) -> Grouping:
+def find_groups(parts: Sequence[Numbered], domains: np.ndarray | None = None, *, near: float = NEAR) -> Grouping:
     """Groups of examples: what is linked, directly or through others.
 
     Two examples are linked that are equal (of pairs also the other way round), whose pairs have a sentence in common,
@@ -123,6 +123,8 @@ def find_groups(parts: Sequence[Numbered], domains: np.ndarray | None = None) ->
         One for each text of an example.
     domains : np.ndarray, optional
         (n,), where each example comes from. Domains whose texts are made after one pattern are linked as wholes.
+    near : float
+        The least Jaccard similarity of near copies.
     """
     n = len(parts[0].start)
     unique, code = _distinct(parts)
@@ -134,7 +136,7 @@ def find_groups(parts: Sequence[Numbered], domains: np.ndarray | None = None) ->
         shared = shared[shared[:, 0] != shared[:, 1]]
     first = np.full(len(unique.start), n, dtype=np.int64)
     np.minimum.at(first, code, np.arange(n)[:, None])
-    close = first[near_copies(unique)]
+    close = first[near_copies(unique, near)]
     close = close[close[:, 0] != close[:, 1]]
     made = _patterns(unique, code, domains)
     of, apart = _components(n, [equal, shared, close, made], max(MOST_ROWS, int(MOST_SHARE * n)))
@@ -169,7 +171,7 @@ def merged(first: np.ndarray | None, second: np.ndarray | None) -> np.ndarray | 
     return _components(n, links, n)[0]
 
 
-def near_copies(texts: TextNumbers) -> np.ndarray:
+def near_copies(texts: TextNumbers, least: float = NEAR) -> np.ndarray:
     """Pairs of distinct texts that are near copies, int64 (e, 2): enough of them to connect what is alike."""
     enough = np.flatnonzero(texts.length >= LEAST_WORDS)
     signature = np.empty((len(enough), BANDS * ROWS), dtype=np.uint32)
@@ -194,10 +196,10 @@ def near_copies(texts: TextNumbers) -> np.ndarray:
         alike = np.concatenate(
             [(signature[p[:, 0]] == signature[p[:, 1]]).mean(1) for p in np.array_split(pairs, len(pairs) // EDGES + 1)]
         )
-        pairs = pairs[alike >= NEAR - SLACK]
+        pairs = pairs[alike >= least - SLACK]
         found.append(pairs[:, 0] * len(enough) + pairs[:, 1])
     edges = np.stack(np.divmod(np.unique(np.concatenate(found)), max(1, len(enough))), 1)
-    kept = [part[_jaccard(texts, enough[part]) >= NEAR] for part in np.array_split(edges, len(edges) // EDGES + 1)]
+    kept = [part[_jaccard(texts, enough[part]) >= least] for part in np.array_split(edges, len(edges) // EDGES + 1)]
     return enough[np.concatenate(kept)]
 
 
@@ -328,6 +330,7 @@ def _bounded(n: int, edges: np.ndarray, most: int) -> tuple[np.ndarray, int]:
 
 def _mixed(x: np.ndarray) -> np.ndarray:
     """Every bit of the result depends on every bit of x, uint64 (splitmix64's finaliser)."""
+    x = x + _ODD  # of 0 it were 0, the least of all whatever it is multiplied by
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))

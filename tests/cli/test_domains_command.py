@@ -282,7 +282,7 @@ def test_one_tiny_corpus_does_not_stop_the_others(folder, tmp_path, capsys):
     out = tmp_path / "rows.csv"
     command = ["domains", *sources, "--document", "line", "--blocks", "100", *QUICK, "--out", str(out)]
     assert main(command) == 0
-    assert "tiny – large: no null, and no correction: a block of large holds 30 documents" in capsys.readouterr().out
+    assert "tiny – large: no null: a block of large holds 30 documents" in capsys.readouterr().out
     rows = read_rows(out).query("target == 'gold'").set_index(["domain_a", "domain_b"])
     assert np.isnan(rows.loc[("tiny", "large"), "p"])
     assert rows.loc[("large", "other"), "p"] == 0.05

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from probekit.domains.divergence import divergences
 from probekit.domains.options import PROXY, Measure
@@ -43,9 +44,10 @@ def test_a_row_for_each_pair_and_measure(tmp_path):
         np.testing.assert_array_equal(got, [x[i, j] for x in fields])
         if row.metric == "js-divergence":
             assert row.value == pytest.approx(row.raw - row.null_share * row.null_mean)
+            assert row.ci_low < row.value < row.ci_high
         assert row.n == row.documents_a + row.documents_b == data.documents[i] + data.documents[j]
         assert row.outside_a == 100 / data.tokens[i]
-    assert set(gold["estimator"]) == {"null-corrected", "plug-in", "logistic"}
+    assert set(gold["estimator"]) == {"corrected", "plug-in", "logistic"}
     assert (gold.loc[gold["metric"] == PROXY, "value"] > 1).all()
     same = rows[rows["target"] == "halves"]
     assert (same["domain_a"] == same["domain_b"]).all()
@@ -90,14 +92,13 @@ def test_what_to_mind_of_a_pair_is_noted():
     rows = domain_rows(data, ["js-divergence", PROXY], **FAST)
     notes = {(r.metric, r.domain_a, r.domain_b): r.note for r in rows[rows["target"] == "gold"].itertuples()}
     assert notes["js-divergence", "tiny", "huge"].startswith(
-        "no null, and no correction: a block of huge holds 20 documents, all of tiny are 4; deal huge to more blocks"
+        "no null: a block of huge holds 20 documents, all of tiny are 4; deal huge to more blocks"
     )
     assert notes["js-divergence", "tiny", "wordy"] == ""
     assert "documents of wordy are 20.0 times as long as those of huge" in notes["js-divergence", "huge", "wordy"]
     assert "they have no like" in notes[PROXY, "tiny", "huge"]
     js = rows[(rows["metric"] == "js-divergence") & (rows["target"] == "gold")]
-    assert list(js["estimator"]) == ["plug-in", "null-corrected", "null-corrected"]
-    assert (js["value"] == js["raw"]).tolist() == [True, False, False]
+    assert list(js["estimator"]) == ["corrected"] * 3
     assert set(domain_rows(terms(), **FAST)["note"].dropna()) == {""}
 
 
@@ -108,4 +109,21 @@ def test_only_what_is_asked_for_is_drawn():
     assert len(rows) == 3
     rows = domain_rows(terms(), resamples=0, draws=0)
     assert set(rows["target"]) == {"gold"}
-    assert (rows["value"] == rows["raw"]).all()
+    assert (rows["value"] < rows["raw"]).all()
+    assert rows[["ci_low", "p"]].isna().all(axis=None)
+
+
+def test_copies_are_one_unit():
+    data = terms(names=("a", "b"), blocks=(30, 30))
+    changed = data.counts[0][:10].copy()
+    changed[:, 0] += 3  # near copies
+    twice = tuple(np.vstack([c, c if k else np.vstack([c[:20], changed])]) for k, c in enumerate(data.counts))
+    doubled = replace(data, counts=tuple(map(csr_array, twice)), documents=np.array([60, 60]))
+    both = domain_rows(doubled, seed=1, resamples=40, draws=99)
+    row = both[both["target"] == "gold"].iloc[0]
+    assert "60 of 60 documents of b are copies or near copies of others; they are drawn" in row["note"]
+    assert row["n"] == 120
+    once = uncertainty(data.counts, data.documents, names=data.names, resamples=40, draws=99, seed=1)["js-divergence"]
+    torn = uncertainty(doubled.counts, doubled.documents, names=data.names, resamples=40, draws=99, seed=1)
+    assert row["value"] == pytest.approx(once.value[0, 1], abs=0.01)
+    assert torn["js-divergence"].value[0, 1] > once.value[0, 1] + 0.005  # the control: copies as evidence of their own

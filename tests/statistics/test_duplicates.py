@@ -83,6 +83,16 @@ def test_pieces_that_lie_anywhere():
     np.testing.assert_array_equal(find_groups([again]).of, find_groups([again]).of)
 
 
+def test_numbers_may_be_small():
+    """As those of pieces: 0 is a number like any other."""
+    words = np.random.default_rng(0).integers(1, 500, size=(40, 12))
+    words[:, 3] = 0
+    words[20:] = words[:20]
+    words[20:, 7] = 501
+    texts = TextNumbers(words.reshape(-1), 12 * np.arange(40), np.full(40, 12))
+    assert find_groups([texts]).of.tolist() == [*range(20), *range(20)]
+
+
 def test_groups_of_two_kinds():
     assert merged(None, None) is None
     assert merged(np.array([3, 3, 4]), None).tolist() == [3, 3, 4]
