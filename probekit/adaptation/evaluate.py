@@ -44,7 +44,7 @@ def evaluate(run: str | Path, /, *, options: EvaluateOptions, progress: Progress
     Returns
     -------
     Result
-        A row for each task and metric, with its 95 % bootstrap interval over the examples (over whole sentences where
+        A row for each task and metric, with its 95 % interval over the examples (over whole sentences where
         words are tagged), and one for the loss; what was predicted of each example. ``kept`` is True, as of the rows of
         training that hold of these weights; ``headline`` marks the task's main metric. Rows
         with the estimator "majority" or "mean" are of the constant answer of train.
@@ -106,7 +106,6 @@ def _data(card: dict[str, Any], options: EvaluateOptions) -> Iterator[tuple[Task
 def _rows(found: Evaluation, about: dict[str, Any]) -> Iterator[dict[str, Any]]:
     shared = about | {"analysis": "evaluate", "layer": None, "n": len(found.ids), "kept": True}
     for name in found.task.metrics:
-        low, high = found.interval(name)
-        value = {"metric": name, "value": found.metrics[name], "ci_low": low, "ci_high": high}
+        value = {"metric": name, "value": found.metrics[name], **found.interval(name)}
         yield shared | value | {"headline": name == found.task.metrics[0]}
     yield shared | {"metric": found.task.loss, "value": found.metrics["loss"], "headline": False}

@@ -166,9 +166,7 @@ def _labels(
     if options.hold_out_domains:
         if words or train.domains is None:
             raise UsageError(f"{train.spec['task']} has no domains of examples; leave hold_out_domains off.")
-        own = replace(own, groups=np.unique(train.domains, return_inverse=True)[1])
-        if dev.domains is not None:  # what resembles each other is drawn as a whole, too
-            other = replace(other, groups=np.unique(dev.domains, return_inverse=True)[1])
+        own = replace(own, groups=np.unique(train.domains, return_inverse=True)[1])  # of dev, examples are drawn
     return own, other
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from probekit.cli.show import console, saved
+from probekit.cli.show import console, saved, say
 from probekit.statistics.options import CompareOptions, SummaryOptions
 
 if TYPE_CHECKING:
@@ -73,6 +73,9 @@ def summary(
 ) -> None:
     """Layer curves in a few numbers, with intervals: best layer, centre of gravity, expected layer, first good layer.
 
+    Beside the best layer stand the layers that are not shown to be worse. A layer is good where it reaches nine tenths
+    of the way from the curve's worst value to its best (--margin 0.1).
+
     Examples:
 
         probekit summary cola.parquet sst2.parquet --out summary.parquet
@@ -89,7 +92,15 @@ def summary(
     import probekit
 
     result = probekit.summary(first, *more, options=options, out=out)
-    _show(result.rows, "Layers", options.level, by="metric")
+    rows = result.rows.assign(layers=result.rows["layers"].fillna(""))
+    _show(rows, "Layers", options.level, by="metric", more=("layers",))
+    for row in rows[rows["metric"] == "best-layer"].dropna(subset=["best_value", "best_low"]).to_dict("records"):
+        say(
+            f"{row['of_metric']} at the best layer: {row['best_value']:.3f}, between {row['best_low']:.3f} and "
+            f"{row['best_high']:.3f} (all layers at once: it was chosen among them)"
+        )
+    for text in filter(None, dict.fromkeys(rows["why"])):
+        say(f"no interval: {text}")
     saved(result)
 
 

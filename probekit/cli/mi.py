@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["mi"]
 
 CURVE = ("task", "split", "model", "checkpoint", "step", "representation", "estimator")
-MARKS = {"undetermined": "?", "warning": "*"}
+MARKS = {"undetermined": "?", "warning": "†"}  # no asterisks: on a number they are read as significance
 
 
 def mi(
@@ -118,7 +118,7 @@ def _number(value: float, form: str) -> str:
 
 
 def _marks(gold: pd.DataFrame) -> Iterator[tuple[tuple[str, str], str]]:
-    """What is to be said of some layers, by column and text, each with a mark of its own: ?, ??, … and *, **, …"""
+    """What is to be said of some layers, by column and text, each with a mark of its own: ?, ??, … and †, ††, …"""
     for column, sign in MARKS.items():
         for i, text in enumerate(dict.fromkeys(text for text in gold[column] if text), 1):
             yield (column, text), sign * i

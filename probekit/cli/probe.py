@@ -126,6 +126,13 @@ def _show(rows: pd.DataFrame, level: float) -> None:
     title += f": {head['n']:,} evaluated, {head['n_train']:,} fitted"
     console().print(f"[bold]{escape(title)}[/]", highlight=False, soft_wrap=True)
     console().print(table)
+    of_layers = rows[(rows["site"] != "") & (rows["target"] == "gold") & (rows["metric"] == names[0])]
+    if (its := of_layers[of_layers["value"] == best.get(names[0])])["joint_low"].notna().any():
+        layer, low, high = layer_labels(its).iloc[0], *its[["joint_low", "joint_high"]].iloc[0]
+        say(f"layer {layer} is the best of several: all layers at once, its {names[0]} is {low:.3f} – {high:.3f}.")
+    for text in dict.fromkeys(rows["why"].fillna("") if "why" in rows else ()):
+        if text:
+            say(f"no interval of some rows: {text}.")
     if left_out := [f"{head[c]:,} in {c[9:]}" for c in ("left_out_train", "left_out_dev") if head[c]]:
         say(f"unlabelled, left out: {', '.join(left_out)}")
 

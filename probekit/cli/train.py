@@ -88,8 +88,8 @@ def evaluate(
 ) -> None:
     """Evaluate what probekit train has left on other examples.
 
-    Shows the metrics, and of each but the loss the 95 % interval of 1,000 bootstrap samples of the examples (of whole
-    sentences where words are tagged). Task and model are found where training found them.
+    Shows the metrics, and of each but the loss the 95 % interval over the examples (over whole sentences where words
+    are tagged). Task and model are found where training found them.
 
     Examples:
 
@@ -117,7 +117,10 @@ def evaluate(
         values["loss"] = values.pop(rows["metric"].iloc[-1])
         say(f"{task} {split}, {rows['n'].iloc[0]:,} examples: {_numbers(values)}")
         for row in rows.iloc[:-1].to_dict("records"):
-            say(f"{row['metric']}: 95 % interval {row['ci_low']:.4f} to {row['ci_high']:.4f}")
+            if row["ci_low"] == row["ci_low"]:
+                say(f"{row['metric']}: 95 % interval {row['ci_low']:.4f} to {row['ci_high']:.4f}")
+            else:
+                say(f"{row['metric']}: no interval, {row['why']}")
         _constant(everything)
     saved(result)
 

@@ -115,7 +115,7 @@ class DivergenceOptions:
     vocabulary: int = option(10_000, "The most frequent terms of all domains together.")
     min_count: int = option(1, "Of a term, in all domains together.")
     stop_words: str | None = option(None, "A file of terms, one a line, that are left out.")
-    resamples: int = option(1000, "Of the documents, for the intervals: 40 or more; 0 for none.")
+    resamples: int = option(1000, "Of the documents, for the intervals: 100 or more; 0 for none.")
     draws: int = option(199, "Of what sampling alone gives: 19 or more; 0 for none.")
     seed: int = option(0, "Of all that is drawn.")
     explain: tuple[str, ...] = option(
@@ -135,9 +135,9 @@ class DivergenceOptions:
             )
         if len(self.explain) % 2 or any(a == b or not (a and b) for a, b in self.pairs):
             raise UsageError(f"explain {','.join(self.explain)!r}: two domains A,B are wanted.")
-        if 0 < self.draws < 19 or 0 < self.resamples < 40:
+        if 0 < self.draws < 19 or 0 < self.resamples < 100:
             raise UsageError(
-                f"{self.draws} draws and {self.resamples} resamples: fewer than 19 draws and 40 resamples say nothing "
+                f"{self.draws} draws and {self.resamples} resamples: fewer than 19 draws and 100 resamples say nothing "
                 "of the ends of 95 %; give more, or 0 for none."
             )
         if min(self.draws, self.resamples, self.seed) < 0 or min(self.vocabulary, self.min_count, self.top) < 1:

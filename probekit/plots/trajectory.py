@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Grid", "trajectory", "trajectory_grids", "trajectory_panels"]
 
 RUN = tuple(c for c in CURVE if c not in ("step", "target"))
-FINAL = "final_norm"
+FINAL, MIX = "final_norm", "mix-weight"
 COLOURS = "viridis"  # perceptually uniform, ordered in grey, told apart with every kind of colour vision
 HATCHES = ("///", 3 * "\\", "...")
 POINT: dict[str, Any] = {"linestyle": "none", "color": INK, "markerfacecolor": "white", "zorder": 4}
@@ -38,9 +38,10 @@ def trajectory(rows: Any, *, metric: str | None = None, ax: Axes | None = None) 
     Steps are columns of equal width, whether they are evenly or logarithmically spaced; layers are rows, the embeddings
     at the bottom, ``final_norm`` on top. Step 0 is the pretrained model: rows of the same model that have neither
     checkpoint nor step stand there, where the run kept no step 0. Light is good: the colours of a metric that should be
-    low are turned round. A dot marks the best layer of a step. Cells that are not above noise are hatched, by the rule
-    of :func:`layer_curve`, each step by its own controls; those whose value is undetermined are white with a diamond,
-    those that no row is of are white.
+    low are turned round. The colour scale is at least as wide as an interval or the band of noise, and mix weights have
+    equal ones in its middle, so that what noise makes looks alike. A dot marks the best layer of a step. Cells that are
+    not above noise are hatched, by the rule of :func:`layer_curve`, each step by its own controls; those whose value is
+    undetermined are white with a diamond, those that no row is of are white.
 
     Parameters
     ----------
@@ -216,11 +217,16 @@ class Grid:
 
 
 def _limits(rows: pd.DataFrame) -> tuple[float, float]:
-    """The ends of the colour scale."""
-    value = rows.loc[rows["target"] == "gold", "value"].dropna()
-    if value.empty or rows["metric"].iloc[0] == INFORMATION:
-        return min((0.0, *value)), max((SMALL, *value))
-    return value.min(), value.max()
+    """The ends of the colour scale: as far apart as an interval or noise is wide, lest noise fill the scale."""
+    gold, controls, metric = rows[rows["target"] == "gold"], controls_by_layer(rows), rows["metric"].iloc[0]
+    value = gold["value"].dropna()
+    if value.empty or metric == INFORMATION:
+        return min((0.0, *value)), max((SMALL, *value, *controls["ci_high"].dropna()))
+    if metric == MIX:  # equal weights lie in the middle
+        return 0.0, max(value.max(), 2 / gold["layer_name"].nunique())
+    widths = [(part["ci_high"] - part["ci_low"]).median() for part in (gold, controls)]
+    short = np.nanmax([*widths, 0.0]) - np.ptp(value)
+    return value.min() - max(short, 0) / 2, value.max() + max(short, 0) / 2
 
 
 def _draw(ax: Axes, rows: pd.DataFrame, limits: tuple[float, float]) -> None:
@@ -234,7 +240,7 @@ def _draw(ax: Axes, rows: pd.DataFrame, limits: tuple[float, float]) -> None:
     mesh = ax.pcolormesh(*edges, np.ma.masked_invalid(grid.value), cmap=colours, vmin=limits[0], vmax=limits[1])
     mesh.set(edgecolor="face", linewidth=0.2)  # no seams in vector formats
     _hatch(ax, grid)
-    best = "largest weight of the step" if metric == "mix-weight" else "best layer of the step"
+    best = "largest weight of the step" if metric == MIX else "best layer of the step"
     j, i = grid.best(-1 if worse else 1)
     ax.plot(j, grid.at[i], "o", markersize=3, markeredgewidth=0.5, label=best, **POINT)
     if grid.undetermined.any():

@@ -19,7 +19,7 @@ from probekit.files import MARK, FileKind, is_sealed, write
 from probekit.public import public
 from probekit.recipe import Recipe
 from probekit.report import caveats, figures, summary
-from probekit.report.curves import by_layer
+from probekit.report.curves import JOINT, by_layer
 from probekit.report.markdown import markdown, text
 from probekit.report.options import ReportOptions
 from probekit.report.sections import LAYERED, Section, by_section
@@ -189,7 +189,7 @@ def _section(
     where = list(dict.fromkeys(rows["file"]))
     tables: list[Table] = []
     if layers is not None and len(layers):
-        own = layers.drop(columns=["random", "noise_mean", "penalty_at_edge"], errors="ignore")
+        own = layers.drop(columns=["random", "noise_mean", "penalty_at_edge", *JOINT], errors="ignore")
         tables.append(table(own, "The main metric by layer, with its interval, beside what shuffled labels give."))
     if section is Section.TRAINING:
         tables.append(table(summary.trained_rows(rows), "The weights that were kept, by task, metric and regime."))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,12 +17,13 @@ from probekit.plots.noise import controls_by_layer, not_above_noise
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["MOST_CURVES", "best_layers", "by_layer", "main_rows"]
+__all__ = ["JOINT", "MOST_CURVES", "best_layers", "by_layer", "main_rows"]
 
 MOST_CURVES = 300
 """Curves that are looked at; a page of more is read by nobody."""
 SAME = tuple(c for c in CURVE if c != "target")
-OWN = ("penalty", "share", "raw", "p", "p_adjusted", "undetermined", "penalty_at_edge", "n")
+OWN = ("penalty", "share", "raw", "p", "p_adjusted", "undetermined", "penalty_at_edge", "n", "why")
+JOINT = ("joint_low", "joint_high")
 
 
 def main_rows(rows: pd.DataFrame) -> pd.DataFrame:
@@ -79,7 +81,7 @@ def _of_curve(curve: pd.DataFrame, controls: pd.DataFrame, label: str, *, random
         verdict[cells] = why
     verdict[curve["value"].isna()] = "no value"
     verdict[curve["value"].isna() & curve["ci_low"].notna()] = "undetermined"
-    own: dict[str, Any] = {c: curve[c] for c in OWN if c in curve}
+    own: dict[str, Any] = {c: curve[c] for c in (*OWN, *JOINT) if c in curve}
     shown = curve.assign(
         task=curve["task"].str.removeprefix("grammar:"),
         curve=label,
@@ -98,7 +100,8 @@ def _of_curve(curve: pd.DataFrame, controls: pd.DataFrame, label: str, *, random
 
 
 def best_layers(layers: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """The best layer of each curve of :func:`by_layer`, with its interval and the same layer's noise."""
+    """The best layer of each curve of :func:`by_layer`, with the same layer's noise and the interval that holds all
+    layers at once, for it was chosen among them; its own where the rows have no other."""
     if layers.empty:
         return
     for _, curve in layers.groupby(["task", "curve", "metric", "split"], sort=False):
@@ -110,4 +113,7 @@ def best_layers(layers: pd.DataFrame) -> Iterator[dict[str, Any]]:
         else:
             worse = metric_called(str(curve["metric"].iloc[0])).better == "lower"
             [best] = known.sort_values("value", ascending=worse, kind="stable").head(1).to_dict("records")
+        low, high = (best.pop(name, float("nan")) for name in JOINT)
+        if isfinite(low) and isfinite(high):
+            best |= {"ci_low": low, "ci_high": high}
         yield {str(name): value for name, value in best.items()}

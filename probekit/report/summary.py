@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 __all__ = ["summaries", "trained_rows"]
 
-BEST = "Best layer of each curve. It was chosen on the examples that it is reported on, which flatters it a little."
+BEST = (
+    "Best layer of each curve. It was chosen on the examples that it is reported on; its interval holds all layers at "
+    "once, where the rows have such intervals."
+)
 CAPTIONS = {
     Section.PROBES: BEST,
     Section.INFORMATION: "Where mutual information with the labels peaks (lower bounds, bits); share is of H(Y).",

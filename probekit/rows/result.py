@@ -123,7 +123,8 @@ class Result:
     def best(self) -> pd.DataFrame:
         """The best layer of each curve, one row a curve.
 
-        The best of several layers looks better than it is and may not differ: ``compare("best")`` tests it.
+        The best of several layers looks better than it is: its interval is the one that holds all layers at once
+        (``joint_low``, ``joint_high`` of the rows), where there is one. Whether it differs ``compare("best")`` tests.
         """
         rows = self.rows[self.rows["layer"].notna() & self.rows["value"].notna()]
         gold = rows[(rows["target"] == "gold") & rows["draw"].isna()]
@@ -134,7 +135,11 @@ class Result:
                 found.append(curve.iloc[[own.best(curve["value"].to_numpy(dtype=float))]])
         import pandas as pd
 
-        return pd.concat(found, ignore_index=True) if found else gold.iloc[:0]
+        best = pd.concat(found, ignore_index=True) if found else gold.iloc[:0]
+        joint = [c for c in ("joint_low", "joint_high") if c in best]
+        for own, c in zip(("ci_low", "ci_high"), joint, strict=False):
+            best[own] = best[c].fillna(best[own])
+        return best.drop(columns=joint)
 
     def summary(self, **options: Any) -> Result:
         """Layer curves in a few numbers, with intervals: see :func:`probekit.summary`."""
@@ -209,7 +214,7 @@ class Result:
         table = shown[columns].assign(layer=layer_labels(shown), value=shown["value"].round(4))
         for c in ("ci_low", "ci_high"):
             table[c] = shown[c].round(4)
-        caption = "the best layer of each curve; compare() tells whether it is better than others" if len(best) else ""
+        caption = "the best layer of each curve, with an interval that holds all layers at once" if len(best) else ""
         return (
             f"<p><b>{escape(self.title)}</b>; {len(self.rows):,} rows. {escape(caption)}</p>"
             f"{table.to_html(index=False, escape=True, max_rows=20, na_rep='')}"

@@ -8,9 +8,9 @@ resample only weights the examples, so all sums of all fits in all resamples are
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from scipy import stats
@@ -18,10 +18,27 @@ from scipy import stats
 from probekit.errors import UsageError
 from probekit.metrics import OUTSIDE, span_closes, span_opens, span_part
 
-__all__ = ["ADDITIVE", "Rows", "Score", "Statistic", "Sums", "Units", "span_finder", "statistic"]
+__all__ = [
+    "ADDITIVE",
+    "COUNTED",
+    "Pseudo",
+    "Rows",
+    "Score",
+    "Side",
+    "Statistic",
+    "Sums",
+    "Units",
+    "scale",
+    "span_finder",
+    "statistic",
+]
 
 Score = Callable[[np.ndarray, np.ndarray], float]
+Side = Literal["both", "low", "high", "none"]
+"""Which end of an interval pseudo-examples are for; "none" has none."""
 EXACT = 1 << 24  # float32 counts up to here without rounding
+WEIGHT = 1 << 20  # what the weights of a resample add up to, about
+CELLS = 512  # pseudo-examples of many classes
 
 
 class Statistic(Protocol):
@@ -91,6 +108,40 @@ class Additive:
 
 
 @dataclass(frozen=True, slots=True)
+class Pseudo:
+    """Pseudo-examples of a table of counts: one a cell, with a prior's weight (Jeffreys' ½ a cell of two classes).
+
+    Attributes
+    ----------
+    planes : np.ndarray
+        (planes + 1, cells), what each adds to the sums; the last row is 1.
+    mass : np.ndarray
+        (cells,), the shape of each weight's gamma distribution.
+    right : np.ndarray
+        Bool (cells,), whether the prediction is right.
+    held : np.ndarray
+        Bool (F, cells), whether an example lies in the cell.
+    known : np.ndarray
+        Bool (F, cells), whether the fit has met both classes of the cell.
+    size : np.ndarray
+        (F,), how many examples say as much as one would say alone: the design effect of groups.
+    """
+
+    planes: np.ndarray
+    mass: np.ndarray
+    right: np.ndarray
+    held: np.ndarray
+    known: np.ndarray
+    size: np.ndarray
+
+    def used(self, side: Side) -> np.ndarray:
+        """How much of each cell's weight counts, (F, cells). An empty cell of right answers lifts no lower end, one of
+        wrong answers lowers no upper end: nothing right may mean 0, nothing wrong may mean 1."""
+        left_out = ~self.held & {"both": self.right & ~self.right, "low": self.right, "high": ~self.right}[side]
+        return (self.known & ~left_out) * self.size[:, None]
+
+
+@dataclass(frozen=True, slots=True)
 class Sums:
     """The sums of an additive metric by unit: ``matrix`` (planes × their rows, units), the last row counts rows."""
 
@@ -98,17 +149,36 @@ class Sums:
     cuts: tuple[int, ...]
     fits: int
     value: Callable[[Sequence[np.ndarray], np.ndarray], np.ndarray]
+    pseudo: Pseudo | None = None
 
     def at(self, weights: np.ndarray) -> np.ndarray:
         return self._of(self.matrix @ weights.astype(self.matrix.dtype, copy=False).T)
 
+    def posterior(self, weights: np.ndarray, masses: np.ndarray, sides: Sequence[Side] = ("both",)) -> list[np.ndarray]:
+        """The metric with the pseudo-examples added, (F, R) for each side; weights (R, units), masses (R, cells)."""
+        totals = self.matrix @ weights.astype(self.matrix.dtype, copy=False).T
+        return [self._of(totals, self._more(masses, side)) for side in sides]
+
+    def _more(self, masses: np.ndarray, side: Side) -> list[np.ndarray] | None:
+        if side == "none" or self.pseudo is None:
+            return None
+        used = self.pseudo.used(side)
+        return [(used * plane) @ masses.T for plane in self.pseudo.planes]
+
     def without(self) -> np.ndarray:
         return self._of(self.matrix.sum(1, dtype=np.float64, keepdims=True) - self.matrix)
 
-    def _of(self, totals: np.ndarray) -> np.ndarray:
-        *parts, n = [totals[a:b].astype(np.float64) for a, b in pairwise(self.cuts)]
+    def by_unit(self) -> list[np.ndarray]:
+        """The sums of each unit, an array (1 or F, units) a plane; the last, (1, units), counts rows."""
+        return [self.matrix[a:b].astype(np.float64) for a, b in pairwise(self.cuts)]
+
+    def _of(self, totals: np.ndarray, more: Sequence[np.ndarray] | None = None) -> np.ndarray:
+        parts = [totals[a:b].astype(np.float64) for a, b in pairwise(self.cuts)]
+        if more is not None:
+            parts = [a + b for a, b in zip(parts, more, strict=True)]
+        *parts, n = parts
         with np.errstate(invalid="ignore", divide="ignore"):
-            return np.broadcast_to(self.value(parts, n[0]), (self.fits, totals.shape[1]))
+            return np.broadcast_to(self.value(parts, n if len(n) > 1 else n[0]), (self.fits, totals.shape[1]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,20 +218,91 @@ def statistic(
     """
     if name == "spearman":
         return Rows(gold, predicted, units, _spearman)
-    metric = ADDITIVE[name]
+    metric, classes = ADDITIVE[name], 0
     if name == "span-f1":
         gold, predicted, units, ends = _words(gold, predicted, units, label_names, sentences)
         planes = _span_planes(gold, predicted, ends, label_names)
     else:
-        classes = 0
         if metric.coded:
             gold, predicted, classes = _codes(gold, predicted)
         planes = metric.planes(gold, predicted, classes)
     blocks = [units.total(plane) for plane in planes]
     blocks.append(units.total(np.ones((1, units.rows), dtype=bool)))
-    exact = all(b.dtype == np.float32 for b in blocks) and max(b.max() for b in blocks) * units.count < EXACT
+    most = 1.1 * max(WEIGHT, units.count * scale(units.count))
+    exact = all(b.dtype == np.float32 for b in blocks) and max(b.max() for b in blocks) * most < EXACT
     matrix = np.concatenate(blocks, dtype=np.float32 if exact else np.float64)
-    return Sums(matrix, (0, *np.cumsum([len(b) for b in blocks]).tolist()), len(predicted), metric.value)
+    cuts = (0, *np.cumsum([len(b) for b in blocks]).tolist())
+    sums = Sums(matrix, cuts, len(predicted), metric.value)
+    return replace(sums, pseudo=_pseudo(name, gold, predicted, classes, sums)) if name in COUNTED else sums
+
+
+def scale(units: int) -> int:
+    """What the weights of so many units are multiplied by, to be whole numbers: sums of them are exact in any order,
+    and so are alike whatever is asked for together."""
+    return 1 << max(3, int(np.log2(WEIGHT / (units + 6 * np.sqrt(units)))))
+
+
+def _pseudo(name: str, gold: np.ndarray, predicted: np.ndarray, classes: int, sums: Sums) -> Pseudo:
+    """One right and one wrong answer more, of two classes half of one in each cell of the table.
+
+    Accuracy has two cells; F1 those of right, missed and false positives; many classes have each class right, and pairs
+    of classes taken for one another, up to `CELLS`, so that all together do not count for more.
+    """
+    by_unit = sums.by_unit()
+    every = by_unit[0].sum(1)
+    if name in ("f1", "span-f1"):
+        a, b = np.array([1, 1, 0]), np.array([1, 0, 1])
+        mass = np.full(3, 0.5)
+        hit, true, pred = by_unit[:3]
+        held = np.stack(np.broadcast_arrays(every, true.sum(1) - every, pred.sum(1) - every), axis=1) > 0
+        known = np.ones_like(held)
+        planes, of = np.stack([a & b, a, b, np.ones(3, dtype=int)]), true + pred - hit
+    elif name in ("accuracy", "token-accuracy"):
+        a, b = np.array([0, 0]), np.array([0, 1])
+        mass, hit, of = np.ones(2), by_unit[0], by_unit[-1]
+        held = np.stack([every, by_unit[-1].sum() - every], axis=1) > 0
+        known = np.ones_like(held)
+        planes = np.stack([a == b, np.ones(2, dtype=int)])
+    else:
+        a, b = _cells(np.arange(2) if classes == 2 else np.unique(gold))
+        count = np.array([np.bincount(g * classes + p, minlength=classes**2) for g, p in _rows(gold, predicted)])
+        table = count.reshape(-1, classes, classes)
+        met = (table.sum(1) + table.sum(2) > 0) | (classes == 2)
+        held, known = count[:, a * classes + b] > 0, met[:, a] & met[:, b]
+        mass = np.where(a == b, 1 / (a == b).sum(), 1 / max(1, (a != b).sum()))
+        planes = np.concatenate([*ADDITIVE[name].planes(a[None], b[None], classes), np.ones((1, len(a)))])
+        hit = sum(by_unit[:-1:3]) if name == "macro-f1" else by_unit[0]
+        of = by_unit[-1]
+    size = _design_effect(hit, of, by_unit[-1])
+    return Pseudo(planes.astype(np.float64), mass, a == b, held, known, size)
+
+
+def _rows(gold: np.ndarray, predicted: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    return zip(np.broadcast_to(gold, predicted.shape), predicted, strict=True)
+
+
+def _cells(classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Gold and predicted class of each cell: the diagonal, and of many classes so many others, each class as often."""
+    k = len(classes)
+    shifts = range(1 + min(k - 1, max(1, CELLS // k)))
+    at = np.tile(np.arange(k), len(shifts))
+    return classes[at], classes[(at + np.repeat(shifts, k)) % k]
+
+
+def _design_effect(hit: np.ndarray, of: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """How much more the share of hits varies than it would if rows were independent, in eighths, (F,).
+
+    1 to the mean size of a unit; that size where all rows are alike and nothing can be said.
+    """
+    units, size = rows.shape[1], max(1.0, rows.mean())
+    if size == 1:
+        return np.ones(len(hit))
+    every = of.sum(1)
+    share = np.divide(hit.sum(1), every, out=np.zeros(len(hit)), where=every > 0)
+    alone = share * (1 - share) * every
+    spread = ((hit - share[:, None] * of) ** 2).sum(1) * units / max(1, units - 1)
+    ratio = np.divide(spread, alone, out=np.full(len(hit), size), where=alone > 0)
+    return np.ceil(8 * np.clip(ratio, 1, size)) / 8
 
 
 def _codes(gold: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
@@ -341,3 +482,6 @@ ADDITIVE: dict[str, Additive] = {
     "rmse": Additive(_rmse_planes, _rmse),
     "log-loss": Additive(_loss_planes, _mean),
 }
+
+COUNTED = ("accuracy", "token-accuracy", "f1", "macro-f1", "matthews", "span-f1")
+"""The metrics of a table of counts."""

@@ -18,6 +18,7 @@ from scipy import stats
 from scipy.optimize import brentq
 
 from probekit.errors import UsageError
+from probekit.statistics.options import LEAST
 
 __all__ = ["STATISTICS", "Adjust", "Correlation", "caution", "matrix_relation", "relation"]
 
@@ -306,10 +307,10 @@ def _adjustment(adjust: Adjust | str) -> Adjust:
 
 
 def _check(permutations: int, resamples: int, level: float) -> None:
-    if permutations < 19 or resamples < 0 or not 0 < level < 1:
+    if permutations < 19 or resamples < 0 or 0 < resamples < LEAST or not 0 < level < 1:
         raise UsageError(
-            f"at least 19 permutations, 0 resamples and a level between 0 and 1 are wanted, not {permutations}, "
-            f"{resamples} and {level}."
+            f"at least 19 permutations, {LEAST} resamples (or 0) and a level between 0 and 1 are wanted, not "
+            f"{permutations}, {resamples} and {level}."
         )
 
 

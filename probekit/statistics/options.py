@@ -11,6 +11,10 @@ from probekit.recipe import option
 __all__ = ["CompareOptions", "Correction", "Over", "SummaryOptions", "Tails"]
 
 
+LEAST = 100
+"""Resamples at least."""
+
+
 class Correction(StrEnum):
     """For looking at several layers."""
 
@@ -79,18 +83,23 @@ class SummaryOptions:
     """
 
     metric: str | None = option(None, "One of the table's, or log-loss; the table's first without it.")
+    margin: float = option(0.1, "A layer is good within this share of the way from the worst value to the best.")
     resamples: int = option(1000, "Of the examples.")
     level: float = option(0.95, "Coverage of the intervals.")
     seed: int = option(0, "Of the resamples.")
 
     def __post_init__(self) -> None:
         check_resamples(self.resamples, self.level, self.seed)
+        if not 0 <= self.margin < 1:
+            raise UsageError(f"a margin is a share, 0 or more and below 1, not {self.margin:g}.")
 
 
-def check_resamples(resamples: int, level: float, seed: int) -> None:
-    """Raise UsageError for a bootstrap that says little, or cannot be made."""
-    if resamples < 100 or seed < 0 or not 0 < level < 1:
-        raise UsageError(
-            f"resamples are 100 or more, a seed is 0 or more, and a level lies between 0 and 1, not {resamples}, "
-            f"{seed} and {level:g}."
-        )
+def check_resamples(resamples: int, level: float = 0.95, seed: int = 0, *, none: bool = False) -> None:
+    """Raise UsageError for so few resamples that the ends of an interval are mostly chance, or that cannot be drawn.
+
+    none : 0, for no intervals, may be asked for.
+    """
+    if resamples < LEAST and not (none and resamples == 0):
+        raise UsageError(f"resamples are {LEAST} or more{', or 0 for no intervals' * none}, not {resamples}.")
+    if seed < 0 or not 0 < level < 1:
+        raise UsageError(f"a seed is 0 or more, and a level lies between 0 and 1, not {seed} and {level:g}.")

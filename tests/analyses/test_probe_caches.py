@@ -78,7 +78,7 @@ def test_rows_of_two_caches():
 
 
 def test_inputs_and_controls_stand_beside_the_layers():
-    options = ProbeOptions(resamples=20, controls=2)
+    options = ProbeOptions(resamples=100, controls=2)
     rows, found = probe_pair(Memory("train"), Memory("dev", seed=1), ("accuracy",), options=options)
     gold = layers_of(rows)
     assert gold["representation"].tolist() == ["none", "bag-of-pieces", "length", "mean", "mean", "mean"]
@@ -155,7 +155,7 @@ def test_words():
     train, dev = Memory("train", **spec), Memory("dev", seed=1, **spec)
     dev.pieces[0].values[:5] = train.pieces[0].values[:5]  # a sentence of five words
     names = ("span-f1", "token-accuracy")
-    rows, found = probe_pair(train, dev, names, options=ProbeOptions(resamples=20))
+    rows, found = probe_pair(train, dev, names, options=ProbeOptions(resamples=100))
     assert set(rows["representation"]) == {"none", "word-type", "word-first"}
     best = rows[(rows["site"] == "final_norm") & (rows["target"] == "gold")].set_index("metric")
     assert best.loc["token-accuracy", "value"] > 0.9

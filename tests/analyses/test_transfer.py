@@ -170,7 +170,7 @@ def test_models_stay_apart(rows):
     other = rows[rows["task"].str.startswith("mnli")].assign(model="other")
     other["value"] -= 0.1
     both = make_rows(pd.concat([rows, other], ignore_index=True))
-    found = domain_study(both, resamples=40)
+    found = domain_study(both, resamples=100)
     assert set(found["model"]) == {"m", "other"}
     one, two = (
         found[(found["model"] == name) & (found["corpus"] == "wiki") & found["x"].notna()] for name in ("m", "other")
@@ -189,7 +189,7 @@ def test_domains_that_were_not_trained_are_no_corpora(rows):
         task_a=less["domain_a"].map(lambda name: "mnli" if name in DOMAINS else ""),
         task_b=less["domain_b"].map(lambda name: "mnli" if name in DOMAINS else ""),
     )
-    found = domain_study(make_rows(told), resamples=40)
+    found = domain_study(make_rows(told), resamples=100)
     assert set(found["corpus"].dropna()) == {"wiki", "novels", ""}
 
 
@@ -197,7 +197,7 @@ def test_tasks_stay_apart(rows):
     mine = rows[rows["task"].str.startswith("mnli")]
     names = {c: mine[c].str.replace("mnli", "other") for c in ("task", "trained_on", "checkpoint")}
     both = make_rows(pd.concat([rows, mine.assign(**names, value=1 - mine["value"])], ignore_index=True))
-    found = domain_study(both, resamples=40)
+    found = domain_study(both, resamples=100)
     told = found[(found["corpus"] == "wiki") & (found["metric"] == "pearson")].set_index(
         ["task", "of_metric", "estimator"]
     )
@@ -210,7 +210,7 @@ def test_tasks_stay_apart(rows):
 def test_variants_stay_apart(rows):
     mine = rows[rows["task"].str.startswith("mnli")]
     both = make_rows(pd.concat([rows, mine.assign(variant="wide", value=mine["value"] - 0.1)], ignore_index=True))
-    text, found = domain_table(both, resamples=40)
+    text, found = domain_table(both, resamples=100)
     found = found.assign(estimator=fit_labels(found))
     assert "fine-tune linear, wide" in set(found["estimator"])
     labels = [line.split(" | ")[0].strip("| ") for line in text.splitlines()[2:8]]

@@ -21,7 +21,7 @@ from probekit.tasks import load_task
 
 COMMON = "the of and to in a is that it was for on with as".split()
 OWN = {"sea": "ship whale sail wave harbour".split(), "law": "court judge claim statute appeal".split()}
-QUICK = ["--resamples", "40", "--draws", "19"]
+QUICK = ["--resamples", "100", "--draws", "19"]
 
 
 def sentences(name, n, seed=0):
@@ -70,7 +70,7 @@ def test_from_texts_to_rows_and_tables(folder, capsys):
 
 def test_a_command_a_call_and_a_recipe_leave_the_same(folder, tmp_path):
     texts = [f"sea={folder / 'sea'}", f"law={folder / 'law.jsonl'}"]
-    asked = {"field": "body", "measure": "js-divergence,kl", "explain": [("sea", "law")], "resamples": 40, "draws": 19}
+    asked = {"field": "body", "measure": "js-divergence,kl", "explain": [("sea", "law")], "resamples": 100, "draws": 19}
     called = probekit.domains(*texts, **asked, top=2, cased=True, out=tmp_path / "called.parquet")
     words = ["--field", "body", "--measure", "js-divergence,kl", "--explain", "sea,law", "--top", "2", "--cased"]
     assert main(["domains", *texts, *words, *QUICK, "--out", str(tmp_path / "typed.parquet")]) == 0
@@ -94,7 +94,7 @@ def test_the_package_takes_the_calls_of_the_function(folder):
 
 
 def test_where_it_is_counted_is_no_part_of_the_recipe(folder, tmp_path):
-    asked = {"resamples": 40, "draws": 19, "counts": tmp_path / "counts.parquet"}
+    asked = {"resamples": 100, "draws": 19, "counts": tmp_path / "counts.parquet"}
     result = probekit.domains(f"sea={folder / 'sea'}", **asked)
     assert result.recipe.leaves == {"counts": str(tmp_path / "counts.parquet")}
     assert load_counts(tmp_path / "counts.parquet")[0].name == "sea"
@@ -291,4 +291,4 @@ def test_one_tiny_corpus_does_not_stop_the_others(folder, tmp_path, capsys):
 @pytest.mark.parametrize("few", [["--resamples", "1"], ["--draws", "5"]])
 def test_too_few_draws_are_refused_before_anything_is_read(few, capsys):
     assert main(["domains", "a=none", *few]) == 2
-    assert "fewer than 19 draws and 40 resamples say nothing" in capsys.readouterr().err
+    assert "fewer than 19 draws and 100 resamples say nothing" in capsys.readouterr().err

@@ -39,7 +39,7 @@ def gold(rows, name):
 
 def test_from_caches_to_rows_and_figures(caches, tmp_path, call):
     out = tmp_path / "rows.parquet"
-    result = call("probe", *caches["bert"], "--out", out, "--resamples", 50, "--seed", 2, "--controls", 2)
+    result = call("probe", *caches["bert"], "--out", out, "--resamples", 100, "--seed", 2, "--controls", 2)
     assert result.status == 0
     for word in ("majority", "bag-of-pieces", "length", "accuracy", "shuffled"):
         assert word in result.out
@@ -61,7 +61,7 @@ def test_from_caches_to_rows_and_figures(caches, tmp_path, call):
     with ActivationCache(caches["bert"][0]) as cache:
         assert card["reads"][0]["digest"] == cache.spec_id
     assert card["recipe"]["arguments"]["seed"] == 2
-    again = probe(*caches["bert"], resamples=50, seed=2, controls=2).rows
+    again = probe(*caches["bert"], resamples=100, seed=2, controls=2).rows
     assert again["value"].tolist() == rows["value"].tolist()
     assert again["digest"].tolist() == rows["digest"].tolist()
 
@@ -133,7 +133,7 @@ def test_final_norm_has_a_row(caches):
 
 
 def test_words_of_a_token_cache(caches):
-    rows = probe(*caches["cats"], resamples=20, controls=1).rows
+    rows = probe(*caches["cats"], resamples=100, controls=1).rows
     values = gold(rows, "span-f1").set_index(["layer_name", "estimator"])["value"]
     assert values["", "majority"] == 0
     assert values["", "type-majority"] == 1.0
@@ -168,7 +168,7 @@ def test_what_cannot_be_probed(caches, tmp_path, call):
 
 
 def test_a_result_is_worked_with(caches, tmp_path):
-    result = probe(*caches["gpt2"], resamples=50, controls=2, folds=3)
+    result = probe(*caches["gpt2"], resamples=100, controls=2, folds=3)
     out = tmp_path / "rows.parquet"
     difference = result.compare("shuffled", resamples=200)
     assert set(difference.rows["metric"]) == {"difference(accuracy)"}
@@ -206,8 +206,8 @@ OWN = ("seconds", "created", "rows")
 
 
 def test_script_command_and_another_process_leave_the_same_card(caches, tmp_path):
-    options = {"folds": 3, "layers": (0, -1), "resamples": 20, "controls": 1}
-    words = ["probe", *map(str, caches["bert"]), "--folds", "3", "--layers", "0,-1", "--resamples", "20"]
+    options = {"folds": 3, "layers": (0, -1), "resamples": 100, "controls": 1}
+    words = ["probe", *map(str, caches["bert"]), "--folds", "3", "--layers", "0,-1", "--resamples", "100"]
     words += ["--controls", "1", "--out"]
     cards = []
     probe(*caches["bert"], **options, out=tmp_path / "script.parquet")

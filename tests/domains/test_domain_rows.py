@@ -26,7 +26,7 @@ def terms(names=("fiction", "travel", "telephone"), blocks=(20, 30, 40), v=50, s
     )  # fmt: skip
 
 
-FAST = {"resamples": 40, "draws": 19}
+FAST = {"resamples": 100, "draws": 19}
 
 
 def test_a_row_for_each_pair_and_measure(tmp_path):

@@ -205,3 +205,27 @@ def test_what_stands_over_maps_does_not_run_into_the_next():
     for ax in figure.axes:
         if ax.texts:
             assert not ax.texts[0].get_window_extent().overlaps(ax._left_title.get_window_extent())
+
+
+def scale(ax):
+    return next(c for c in ax.collections if isinstance(c, QuadMesh)).get_clim()
+
+
+def test_noise_does_not_fill_the_colours():
+    """The scale is as wide as an interval at least, about the values; where they differ by more it is theirs."""
+    alike = [record(a, s, 0.5 + 0.001 * a) for a in range(3) for s in STEPS]
+    assert scale(draw(alike)) == pytest.approx((0.501 - 0.05, 0.501 + 0.05))
+    rows, values = grid()
+    assert scale(draw(rows)) == pytest.approx((values.min(), values.max()))
+    narrow = [record(a, s, 0.5 + 0.001 * a, wide=0.0001) for a in range(3) for s in STEPS]
+    noise = [record(a, s, 0.4, "shuffled", wide=0.2) for a in range(3) for s in STEPS]
+    assert scale(draw(narrow + noise)) == pytest.approx((0.301, 0.701))
+
+
+def test_equal_mix_weights_lie_in_the_middle():
+    weights = [
+        record(a, s, 1 / 7 + 1e-4 * (a - 3), metric="mix-weight", analysis="train", ci_low=np.nan, ci_high=np.nan)
+        for a in range(7)
+        for s in STEPS
+    ]
+    assert scale(draw(weights)) == pytest.approx((0, 2 / 7))

@@ -322,7 +322,7 @@ def test_same_seed_same_rows_whatever_the_threads():
     (x, y), (x_dev, y_dev) = toy(d=60), toy(d=60, seed=1)
     layers = {str(i): np.roll(x, i, 0) if i else x for i in range(4)}
     dev = dict.fromkeys(layers, x_dev)
-    options = ProbeOptions(resamples=50, controls=3)
+    options = ProbeOptions(resamples=100, controls=3)
     one, two, three = (run(layers, y, dev, y_dev, options=replace(options, threads=t)) for t in (1, 1, 2))
     assert one.equals(two)
     assert one.equals(three)
@@ -375,7 +375,7 @@ def test_words_with_spans():
 
     (x, y), (x_dev, y_dev) = words(400), words(200)
     names_ = {"kind": "sequence-labelling", "names": ("span-f1", "token-accuracy"), "label_names": names}
-    for options in (replace(QUICK, resamples=20), replace(QUICK, choose_by="span-f1")):
+    for options in (replace(QUICK, resamples=100), replace(QUICK, choose_by="span-f1")):
         rows = fitted(run(x, y, x_dev, y_dev, options=options, **names_)).set_index("metric")
         assert rows.loc[["span-f1", "token-accuracy"], "value"].tolist() == [1.0, 1.0]
         assert set(rows["n"]) == {200}
@@ -397,7 +397,7 @@ def test_other_probes_go_the_same_way():
     assert line.loc["accuracy", "value"] < 0.65
     (x, y), (x_dev, y_dev) = toy(classes=2), toy(classes=2, seed=1)
     for own in (Estimator.K_SPARSE, Estimator.MASS_MEAN):
-        rows = run(x, y, x_dev, y_dev, options=ProbeOptions(resamples=20, controls=2, estimator=own))
+        rows = run(x, y, x_dev, y_dev, options=ProbeOptions(resamples=100, controls=2, estimator=own))
         gold = fitted(rows[rows["metric"] == "accuracy"]).iloc[0]
         assert gold["value"] > 0.7
         assert gold["estimator"] == own
@@ -432,7 +432,7 @@ def test_inputs_that_need_no_model():
     length, length_dev = (t[:, None] + rng.normal(size=(len(t), 1)).astype(np.float32) for t in (y, y_dev))
     x, x_dev = (rng.normal(size=(len(t), 5)).astype(np.float32) for t in (y, y_dev))
     given = Baselines((bag(y), bag(y_dev)), (length, length_dev))
-    rows = run(x, y, x_dev, y_dev, baselines=given, options=ProbeOptions(resamples=50, controls=1))
+    rows = run(x, y, x_dev, y_dev, baselines=given, options=ProbeOptions(resamples=100, controls=1))
     part = rows[(rows["metric"] == "accuracy") & (rows["target"] == "gold")].set_index("representation")["value"]
     assert part["bag-of-pieces"] == 1.0
     assert 0.6 < part["length"] < 0.8  # one standard deviation apart: .69
@@ -493,7 +493,9 @@ def test_bad_input():
     with pytest.raises(UsageError, match="estimator is logistic, .* not 'svm'"):
         ProbeOptions(estimator="svm")
     for wrong in ({"level": 95}, {"resamples": -1}, {"threads": 0}):
-        with pytest.raises(UsageError, match="a level lies between 0 and 1"):
+        with pytest.raises(
+            UsageError, match=r"a level lies between 0 and 1|resamples are 100 or more, or 0 for no intervals, not -1"
+        ):
             ProbeOptions(**wrong)
     for kind in (float, str, bool):
         with pytest.raises(UsageError, match="classes are whole numbers from 0"):

@@ -292,7 +292,7 @@ def result(tmp_path_factory, tiny_bert):
         probekit.cache_activations(tiny_bert, "grammar:sentiment", split, limit=40, out=out).close()
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        probekit.probe("train.h5", "dev.h5", layers=[0, 3], controls=1, resamples=50, out="r.parquet")
+        probekit.probe("train.h5", "dev.h5", layers=[0, 3], controls=1, resamples=100, out="r.parquet")
     return folder
 
 

@@ -1,12 +1,13 @@
-"""The bootstrap against a loop over resamples, and against theory."""
+"""Intervals of metrics against a loop over resamples, against theory, and where a table has nothing to draw."""
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from probekit.errors import UsageError
 from probekit.metrics import metric
 from probekit.statistics import bootstrap
-from probekit.statistics.bootstrap import METRICS, estimates, interval, intervals, replicates
+from probekit.statistics.bootstrap import METRICS, band, bounds, estimates, interval, intervals, replicates, statistics
 
 NUMBERS = ("pearson", "spearman", "rmse")
 NAMED = [name for name in METRICS if name != "log-loss"]
@@ -29,19 +30,103 @@ def draw(name, n=60):
     return gold, np.where(rng.random(n) < 0.7, gold, rng.integers(classes, size=n))
 
 
-@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize("name", NUMBERS)
 def test_all_at_once_equals_one_by_one(name):
     gold, guess = draw(name)
     score = metric(name).function
-    once = interval(gold, guess, score, name=name, resamples=200, seed=3)
-    loop = interval(gold, guess, score, name="unknown", resamples=200, seed=3)
+    once = replicates(gold, guess[None], name, score=score, resamples=200, seed=3)
+    loop = replicates(gold, guess[None], "unknown", score=score, resamples=200, seed=3)
     np.testing.assert_allclose(once, loop, atol=1e-9)  # sums in another order
-    assert once[0] < score(gold, guess) < once[1]
+
+
+@pytest.mark.parametrize("name", [n for n in NAMED if n not in NUMBERS])
+def test_weights_are_copies_and_pseudo_examples_are_examples(name):
+    """Whole weights: the metric of every example so many times, and of the pseudo-examples so many times."""
+    gold, guess = draw(name)
+    parts = list(statistics(gold, guess[None], name))
+    [(units, one)] = parts
+    weights = np.random.default_rng(0).integers(0, 4, size=(5, units.count))
+    copies = [np.repeat(np.arange(60), w) for w in weights]
+    drawn = [metric(name).function(gold[i], guess[i]) for i in copies]
+    masses = np.zeros((5, len(one.pseudo.mass)))
+    np.testing.assert_allclose(one.posterior(weights, masses)[0][0], drawn, atol=1e-12)
+    if name in ("accuracy", "token-accuracy"):  # the second pseudo-example is wrong
+        masses[:, 1] = 60
+        half = one.posterior(np.ones_like(weights), masses)[0][0]
+        np.testing.assert_allclose(half, np.mean(gold == guess) / 2, atol=1e-12)
+
+
+def test_sixty_right_answers_are_not_certainty():
+    """Jeffreys' ends, .959 of the beta distribution alone, with some room: the mass of a wrong answer is 1."""
+    gold = (np.arange(60) < 6).astype(int)
+    for name, least in (("accuracy", 0.93), ("matthews", 0.6), ("f1", 0.6), ("macro-f1", 0.75)):
+        low, high = bounds(gold, gold[None], name).ci[0]
+        assert least < low < 0.97
+        assert high == 1
+
+
+def test_one_predicted_class_is_not_certainty():
+    gold = (np.arange(60) < 6).astype(int)
+    low, high = bounds(gold, np.zeros((1, 60), int), "matthews").ci[0]
+    assert low < 0 < 0.2 < high
+    low, high = bounds(gold, np.zeros((1, 60), int), "f1").ci[0]
+    assert low == 0
+    assert 0.2 < high < 0.8
+
+
+def test_pseudo_examples_weigh_little_among_many():
+    """Two of 2,000: the interval of accuracy is that of Jeffreys."""
+    gold = np.ones(2000, dtype=int)
+    low, high = bounds(gold, (np.arange(2000) < 1900).astype(int)[None], "accuracy", resamples=4000).ci[0]
+    np.testing.assert_allclose([low, high], stats.beta(1900.5, 100.5).ppf([0.025, 0.975]), atol=0.001)
+
+
+def test_why_there_is_no_interval():
+    gold = np.arange(30.0)
+    found = bounds(gold, np.stack([gold, 0 * gold, gold**2]), "pearson")
+    assert list(found.why) == ["the correlation is exact", "the predictions are all the same", ""]
+    assert np.isnan(found.ci[:2]).all()
+    assert np.isfinite(found.ci[2]).all()
+    assert bounds(0 * gold, gold[None], "pearson").why[0] == "undefined on these examples"
+    assert bounds(gold, gold[None], "rmse").why[0] == "all examples err alike"
+    groups = np.arange(30) % 4
+    assert "4 groups" in bounds(gold > 9, gold[None] > 9, "accuracy", groups=groups).why[0]
+    many = np.arange(30) % 5
+    assert bounds(many, many[None], "macro-f1").why[0] == "fewer than 10 examples a class"
+    assert not bounds(gold, gold[None], "rmse", resamples=0).why[0]
+
+
+@pytest.mark.parametrize("resamples", [1, 99, -1])
+def test_few_resamples_are_refused(resamples):
+    with pytest.raises(UsageError, match="100 or more, or 0 for no intervals"):
+        bounds(np.zeros(9, int), np.zeros((1, 9), int), "accuracy", resamples=resamples)
+
+
+def test_heavy_tails_are_wider_than_percentiles():
+    errors = np.random.default_rng(1).standard_t(3, size=60)
+    found = bounds(errors, np.zeros((1, 60)), "rmse")
+    low, high = intervals(found.again)[0]
+    assert found.ci[0, 0] > 0
+    assert found.ci[0, 1] - found.value[0] > 1.3 * (high - found.value[0])
+    assert found.ci[0, 1] - found.ci[0, 0] > high - low
+
+
+def test_a_band_holds_all_fits_and_is_no_wider_than_bonferroni():
+    rng = np.random.default_rng(0)
+    gold = rng.integers(2, size=500)
+    same, own = rng.random(500) < 0.2, rng.random((10, 500)) < 0.05
+    found = bounds(gold, np.where(same | own, 1 - gold, gold), "accuracy")
+    both = band(found.value, found.ci, found.again)
+    ratio = (both[:, 1] - both[:, 0]) / (found.ci[:, 1] - found.ci[:, 0])
+    assert ratio.min() == pytest.approx(ratio.max())
+    assert 1.1 < ratio[0] < stats.norm.ppf(1 - 0.025 / 10) / stats.norm.ppf(0.975)
+    one = bounds(gold, gold[None] * 0, "accuracy")
+    np.testing.assert_allclose(band(one.value, one.ci, one.again), one.ci, atol=0.02)
 
 
 def test_a_metric_that_is_not_what_its_name_says_is_looped_over():
     gold, guess = draw("accuracy")
-    low, high = interval(gold, guess, lambda t, p: 10 + np.mean(t == p), name="accuracy", resamples=50)
+    low, high = interval(gold, guess, lambda t, p: 10 + np.mean(t == p), name="accuracy", resamples=100)
     assert 10 < low < high < 11
 
 
@@ -168,8 +253,8 @@ def test_one_value_only_is_defined_as_the_metric_defines_it():
         assert (replicates(gold, flat, name, resamples=20) == 0).all()
         assert np.isnan(replicates(flat[0], gold[None], name, resamples=20)).all()
         assert np.isnan(replicates(gold, gold[None] * np.nan, name, resamples=20)).all()
-    assert (replicates(np.zeros(30, int), np.zeros((1, 30), int), "matthews", resamples=20) == 0).all()
-    assert (replicates(np.zeros(30, int), np.zeros((1, 30), int), "f1", resamples=20) == 0).all()
+    assert (estimates(np.zeros(30, int), np.zeros((1, 30), int), "matthews") == 0).all()
+    assert (estimates(np.zeros(30, int), np.zeros((1, 30), int), "f1") == 0).all()
 
 
 def test_undefined_replicates_are_left_out():

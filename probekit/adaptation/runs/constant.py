@@ -42,8 +42,7 @@ def constant_rows(found: Evaluation, constant: Mapping[str, Any], about: Mapping
     shared = {**about, "layer": None, "regime": "", "head": "", "representation": "none", "n": len(found.ids)}
     shared |= {"estimator": CONSTANT[0] if task.label_names else CONSTANT[1], "kept": False, "headline": False}
     for name, value in scores.items():
-        low, high = same.interval(name)
-        yield shared | {"metric": name, "value": value, "ci_low": low, "ci_high": high}
+        yield shared | {"metric": name, "value": value, **same.interval(name)}
     if not task.tags:
         gold = np.concatenate(found.labels)
         loss = -np.log(np.asarray(constant["shares"])[gold]) if task.label_names else (gold - answer) ** 2

@@ -13,9 +13,8 @@ from probekit.adaptation.data.batches import Batches, Data
 from probekit.adaptation.data.task_spec import TaskSpec
 from probekit.adaptation.heads.head import IGNORED
 from probekit.adaptation.training.learners import Learner
-from probekit.metrics import metric
 from probekit.rows import make_fits
-from probekit.statistics.bootstrap import intervals, replicates
+from probekit.statistics.bootstrap import bounds
 from probekit.statistics.predictions import Predictions
 
 __all__ = ["Evaluation", "predict"]
@@ -63,16 +62,13 @@ class Evaluation:
             row[: len(tags)] = tags
         return out
 
-    def interval(self, name: str, seed: int = 0) -> tuple[float, float]:
-        """The 95 % bootstrap interval of a metric over the examples (whole sentences where words are tagged)."""
+    def interval(self, name: str, seed: int = 0) -> dict[str, Any]:
+        """The 95 % interval of a metric over the examples (whole sentences where words are tagged), as columns of rows:
+        ci_low, ci_high, and ``why`` where there is none."""
         table = self.table({"step": 0, "seed": 0})
-        groups, names = table.groups, table.label_names if name == "span-f1" else ()
-        again = replicates(
-            table.gold, table.predicted, name, resamples=RESAMPLES, seed=seed, groups=groups, label_names=names,
-            score=None if name == "span-f1" else metric(name).function,
-        )  # fmt: skip
-        low, high = intervals(again, units=len(self.ids))[0]
-        return float(low), float(high)
+        found = bounds(**table.sample(), metric=name, resamples=RESAMPLES, seed=seed)
+        ends = {"ci_low": float(found.ci[0, 0]), "ci_high": float(found.ci[0, 1])}
+        return ends | ({"why": found.why[0]} if found.why[0] else {})
 
 
 def predict(

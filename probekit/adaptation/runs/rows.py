@@ -76,7 +76,7 @@ def _of_log(training: Training, history: History, dev: Evaluation) -> Iterator[d
             yield _row(training, "train", entry, loss, entry["loss"])
     for entry in evaluations.values():
         for name in objective.task.metrics:
-            ends = _interval(dev, name) if entry["step"] == history.step else {}
+            ends = dev.interval(name) if entry["step"] == history.step else {}
             yield _row(training, "dev", entry, name, entry[f"eval_{name}"]) | ends
         yield _row(training, "dev", entry, loss, entry["eval_loss"])
         for i, layer in enumerate(layers):
@@ -88,7 +88,7 @@ def _of_log(training: Training, history: History, dev: Evaluation) -> Iterator[d
 def _of_test(training: Training, entry: Entry, test: Evaluation) -> Iterator[dict[str, Any]]:
     task = training.objectives[0].task
     for name in task.metrics:
-        yield _row(training, "test", entry, name, test.metrics[name]) | _interval(test, name)
+        yield _row(training, "test", entry, name, test.metrics[name]) | test.interval(name)
     yield _row(training, "test", entry, task.loss, test.metrics["loss"])
 
 
@@ -98,7 +98,3 @@ def _row(training: Training, role: str, entry: Entry, metric: str, value: float)
         "role": role, "split": split, "step": entry["step"], "epoch": entry["epoch"], "kept": False,
         "metric": metric, "value": value, "n": len(data), "unread_words": data.unread,
     }  # fmt: skip
-
-
-def _interval(found: Evaluation, name: str) -> dict[str, float]:
-    return dict(zip(("ci_low", "ci_high"), found.interval(name), strict=True))

@@ -14,7 +14,7 @@ import numpy as np
 
 from probekit.errors import UsageError
 from probekit.rows import make_rows
-from probekit.statistics.bootstrap import intervals, replicates
+from probekit.statistics.bootstrap import bounds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -105,13 +105,11 @@ def v_information_rows(
     given = log_loss / np.log(2)
     records: list[dict[str, Any]] = []
     for metric, bits in (("v-information", gain), ("v-entropy", gain + given), ("conditional-v-entropy", given)):
-        bounds = np.full((len(bits), 2), np.nan)
-        if resamples:
-            drawn = replicates(y_dev, bits, "log-loss", groups=groups, log_loss=bits, resamples=resamples, seed=seed)
-            bounds = intervals(drawn, level=level)
+        how: dict[str, Any] = {"groups": groups, "resamples": resamples, "level": level, "seed": seed}
+        ends = bounds(y_dev, bits, "log-loss", log_loss=bits, **how).ci
         records += [
             {"checkpoint": "", "target": "gold", **own, "metric": metric, "value": values.mean(), "ci_low": low}
             | {"ci_high": high, "seed": seed, "n": len(values), "unit": "bits"}
-            for own, values, (low, high) in zip(about, bits, bounds, strict=True)
+            for own, values, (low, high) in zip(about, bits, ends, strict=True)
         ]
     return make_rows(records)

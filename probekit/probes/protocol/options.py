@@ -8,6 +8,7 @@ from math import inf
 
 from probekit.errors import UsageError
 from probekit.recipe import option
+from probekit.statistics.options import check_resamples
 
 __all__ = ["LOG_LOSS", "Estimator", "ProbeOptions"]
 
@@ -81,5 +82,6 @@ class ProbeOptions:
         object.__setattr__(self, "estimator", None if self.estimator is None else Estimator(self.estimator))
         if self.seed < 0 or self.folds < 2 or self.folds % 1:
             raise UsageError(f"a seed is 0 or more, folds are 2 or more, not {self.seed} and {self.folds}.")
-        if self.resamples < 0 or not 0 < self.level < 1 or (self.threads is not None and self.threads < 1):
-            raise UsageError("resamples are 0 or more, a level lies between 0 and 1, and threads are 1 or more.")
+        check_resamples(self.resamples, none=True)
+        if not 0 < self.level < 1 or (self.threads is not None and self.threads < 1):
+            raise UsageError("a level lies between 0 and 1, and threads are 1 or more.")

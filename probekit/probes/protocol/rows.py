@@ -9,8 +9,7 @@ import numpy as np
 
 from probekit.metrics import derive, metric
 from probekit.rows import make_rows
-from probekit.statistics._sums import Units
-from probekit.statistics.bootstrap import METRICS, estimates, intervals, replicates
+from probekit.statistics.bootstrap import METRICS, Bounds, band, bounds, estimates, intervals
 from probekit.statistics.calibration import MEASURES
 from probekit.statistics.comparisons import above_noise, curves
 from probekit.statistics.controls import DERIVED, selectivity_interval
@@ -42,6 +41,9 @@ def probe_rows(
     ``p`` and ``p_adjusted`` (over the layers) are of a layer's being no better than noise: the test of
     :func:`probekit.compare` against "shuffled", ``tails`` "better".
 
+    Own columns: ``joint_low`` and ``joint_high`` hold all layers of the curve at once with the probability ``level``,
+    and so whichever of them is looked for; ``why``, where some row has no interval, says why.
+
     Parameters
     ----------
     seen : np.ndarray, optional
@@ -56,21 +58,21 @@ def probe_rows(
     measured = [c for c in found.fits.columns if c.startswith(tuple(MEASURES))]
     parts = []
     for name, sample in names:
-        value = estimates(**sample)
-        again = replicates(**sample, resamples=resamples, seed=seed) if resamples else np.empty((len(found), 0))
-        units = Units.of_groups(found.groups, len(found.ids)).count
-        own = found.fits.drop(columns=measured).assign(metric=name, value=value)
-        own[["ci_low", "ci_high"]] = intervals(again, level=level, units=units) if resamples else np.nan
-        own["value_unseen"] = value
+        its = bounds(**sample, resamples=resamples, level=level, seed=seed)
+        own = found.fits.drop(columns=measured).assign(metric=name, value=its.value, why=its.why)
+        own[["ci_low", "ci_high"]] = its.ci
+        own[["joint_low", "joint_high"]] = _joint(own, its, level)
+        own["value_unseen"] = its.value
         if seen is not None and seen.any():
             own["value_unseen"] = np.nan if seen.all() else estimates(**_some(sample, ~seen))
         own[["p", "p_adjusted"]] = _beyond_noise(found, name, resamples, seed)
-        parts += [own, *_controls(own, again, level)]
+        parts += [own, *_controls(own, its.again, level)]
     for name in measured:
         parts.append(
             found.fits.drop(columns=measured).assign(metric=name, value=found.fits[name]).dropna(subset="value")
         )
     rows = make_rows(pd.concat(parts, ignore_index=True))
+    rows = rows if rows["why"].fillna("").any() else rows.drop(columns="why")
     layers = [tuple(key) for key in found.fits[["site", "layer"]].astype(object).fillna("").to_numpy()]
     first = {key: at for at, key in enumerate(dict.fromkeys(layers))}
     order = [first[tuple(key)] for key in rows[["site", "layer"]].astype(object).fillna("").to_numpy()]
@@ -83,6 +85,18 @@ def _beyond_noise(found: Predictions, name: str, draws: int, seed: int) -> np.nd
     if draws and name in METRICS and (name != "log-loss" or found.probabilities is not None):
         for curve in curves(found):
             out[curve] = np.transpose(above_noise(found, curve, name, draws=draws, seed=seed))
+    return out
+
+
+def _joint(rows: pd.DataFrame, its: Bounds, level: float) -> np.ndarray:
+    """Intervals that hold all layers of a curve on gold labels at once, (F, 2); NaN of other rows."""
+    out = np.full(its.ci.shape, np.nan)
+    layers = rows[(rows["target"] == "gold") & rows["draw"].isna() & (rows["site"] != "")]
+    for _, curve in layers.groupby(["representation", "estimator"], sort=False, dropna=False):
+        at = curve.index.to_numpy()
+        if its.again.size:
+            own = metric(str(curve["metric"].iloc[0])).range
+            out[at] = np.clip(band(its.value[at], its.ci[at], its.again[at], level=level), *own)
     return out
 
 
@@ -102,15 +116,17 @@ def _controls(rows: pd.DataFrame, again: np.ndarray, level: float) -> Iterator[p
             noise = again[draws.index]
             yield _summed_up(draws, noise, level)
             if len(gold) == 1:
-                bounds = selectivity_interval(again[gold.index], noise[:, None], level=level) if noise.size else None
+                ends = selectivity_interval(again[gold.index], noise[:, None], level=level) if noise.size else None
                 tested = gold if control == "shuffled" else gold.assign(p=np.nan, p_adjusted=np.nan)
                 yield tested.assign(
                     metric=derive(word, gold["metric"].iloc[0]),
                     value=gold["value"] - draws["value"].mean(),
                     value_unseen=gold["value_unseen"] - draws["value_unseen"].mean(),
                     controls=len(draws),
-                    ci_low=np.nan if bounds is None else bounds[0],
-                    ci_high=np.nan if bounds is None else bounds[1],
+                    ci_low=np.nan if ends is None else ends[0],
+                    ci_high=np.nan if ends is None else ends[1],
+                    joint_low=np.nan,
+                    joint_high=np.nan,
                 )
 
 
@@ -130,4 +146,5 @@ def _summed_up(draws: pd.DataFrame, noise: np.ndarray, level: float) -> pd.DataF
         digest="",
         ci_low=low,
         ci_high=high,
+        why="",
     )

@@ -1,0 +1,93 @@
+"""How often intervals of layer-curve numbers hold those of the true curve: plateaus, peaks, rising and flat curves.
+
+13 layers whose predictions share the examples' difficulty, and neighbours more than that. The true curve of accuracies
+is known, and with it each number. A flat curve has none: then the interval has to leave every layer open.
+"""
+
+from __future__ import annotations
+
+from functools import cache, partial
+
+import numpy as np
+import pandas as pd
+from calibration import case
+from scipy import stats
+
+from probekit.statistics.bootstrap import band, bounds
+from probekit.statistics.curves import centre_of_gravity, curve_summary, expected_layer, first_good_layer
+from probekit.statistics.options import SummaryOptions
+from probekit.statistics.predictions import Predictions
+
+LAYERS = np.arange(13)
+CURVES = {
+    "plateau from layer 2": np.interp(LAYERS, [0, 2, 12], [0.70, 0.85, 0.85]),
+    "peak at layer 6": 0.85 - 0.02 * np.abs(LAYERS - 6),
+    "rising": np.linspace(0.65, 0.85, 13),
+    "late rise": np.interp(LAYERS, [0, 8, 10, 12], [0.55, 0.56, 0.80, 0.82]),
+    "flat": np.full(13, 0.8),
+}
+NUMBERS = {
+    "expected-layer": expected_layer,
+    "centre-of-gravity": centre_of_gravity,
+    "first-good-layer": first_good_layer,
+}
+EXPECTED_BEFORE = {"plateau from layer 2": "34–39 %"}
+
+
+def said(rng: np.random.Generator, curve: np.ndarray, n: int) -> Predictions:
+    """Predictions of all layers: right where an example's difficulty, with some noise of the layer, is low enough."""
+    noise = rng.normal(size=(len(curve), n))
+    for layer in range(1, len(curve)):
+        noise[layer] = 0.7 * noise[layer - 1] + np.sqrt(1 - 0.7**2) * noise[layer]
+    hard = np.sqrt(0.6) * rng.normal(size=n) + np.sqrt(0.4) * noise
+    right, gold = hard < stats.norm.ppf(curve)[:, None], rng.integers(2, size=n)
+    fits = pd.DataFrame({"task": "toy", "split": "dev", "model": "m", "layer": LAYERS, "target": "gold"})
+    return Predictions(fits, np.arange(n).astype(str), gold, np.where(right, gold, 1 - gold), ("accuracy",))
+
+
+@cache
+def summed_up(shape: str, n: int, seed: tuple[int, ...]) -> pd.DataFrame:
+    found = said(np.random.default_rng(seed), CURVES[shape], n)
+    return curve_summary(found, SummaryOptions(resamples=500)).set_index("metric")
+
+
+def truth(shape: str, name: str) -> float:
+    """The number of the true curve."""
+    curve = CURVES[shape]
+    return float(NUMBERS[name](LAYERS, curve[:, None])[0])
+
+
+def number(rng: np.random.Generator, *, shape: str, name: str, n: int) -> bool | None:
+    """Whether the interval holds the number; of a flat curve, whether it leaves every layer open."""
+    found = summed_up(shape, n, tuple(rng.integers(1 << 31, size=2).tolist())).loc[name]
+    if np.isnan(found["ci_low"]):
+        return None
+    if shape == "flat":
+        first = 1 if name == "expected-layer" else 0
+        return bool(found["ci_low"] <= first and found["ci_high"] >= 12)
+    return bool(found["ci_low"] - 1e-9 <= truth(shape, name) <= found["ci_high"] + 1e-9)
+
+
+def best(rng: np.random.Generator, *, shape: str, n: int) -> bool:
+    """Whether the set of layers that may be the best holds the first of the true best."""
+    found = summed_up(shape, n, tuple(rng.integers(1 << 31, size=2).tolist())).loc["best-layer", "layers"]
+    return str(int(CURVES[shape].argmax())) in found.split(",")
+
+
+def selected(rng: np.random.Generator, *, shape: str, n: int) -> bool:
+    """Whether the interval of the layer that looks best holds its accuracy."""
+    found = bounds(metric="accuracy", resamples=500, **said(rng, CURVES[shape], n).sample())
+    low, high = band(found.value, found.ci, found.again)[found.value.argmax()]
+    return bool(low <= CURVES[shape][found.value.argmax()] <= high)
+
+
+for shape in CURVES:
+    for n in (200, 872, 5000):
+        for name in NUMBERS:
+            before = EXPECTED_BEFORE.get(shape, "") if name == "expected-layer" else ""
+            run = partial(number, shape=shape, name=name, n=n)
+            case(f"curves/{name}, {shape}, n {n}", "coverage", before=before, runs=100, nightly=500)(run)
+        case(f"curves/best-layer, {shape}, n {n}", "coverage", runs=100, nightly=500)(partial(best, shape=shape, n=n))
+        run = partial(selected, shape=shape, n=n)
+        before = "81 %" if shape == "flat" else ""
+        case(f"curves/value at the best layer, {shape}, n {n}", "coverage", before=before, runs=100, nightly=500)(run)
