@@ -1,21 +1,50 @@
-"""The progress bar that the command line draws on standard error: rates, and the time that is left."""
+"""The progress that the command line tells on standard error, a bar or lines: rates, and the time that is left."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
+from typing import TextIO
 
 from probekit.runtime import Progress
 
-__all__ = ["bar"]
+__all__ = ["bar", "lines"]
+
+EVERY = 10.0  # seconds between lines
+
+
+def lines(to: TextIO, clock: Callable[[], float] = monotonic) -> Progress:
+    """A Progress that writes a line where ten seconds have gone by since the last one, and nothing for less work."""
+    told = clock()
+    begun: dict[str, tuple[float, int, int, int]] = {}  # of each stage: when, at what, and the last it said
+
+    def show(stage: str, done: int, total: int, /, **rates: float) -> None:
+        nonlocal told
+        now = clock()
+        began, first, *last = begun.get(stage, (now, done, done, total))
+        if done < last[0] or total != last[1]:  # the same stage of another piece of work
+            began, first = now, done
+        begun[stage] = began, first, done, total
+        if now - told < EVERY:
+            return
+        told, seconds = now, max(now - began, 1e-9)
+        parts = [f"{stage}: {done:,} of {total:,} ({100 * done / max(total, 1):.0f} %)"]
+        parts += [f"{value / seconds:,.0f} {name}/s" for name, value in rates.items() if value]
+        if done > first:
+            parts.append(f"{(total - done) * seconds / (done - first):,.0f} s left")
+        print(", ".join(parts), file=to, flush=True)
+
+    return show
 
 
 @contextmanager
 def bar() -> Iterator[Progress]:
-    """A Progress that draws one bar a stage; it stays hidden where standard error is no terminal."""
-    import sys
-
+    """A Progress that draws one bar a stage, from the first second on; lines where standard error is no terminal."""
+    if not sys.stderr.isatty():
+        yield lines(sys.stderr)
+        return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
@@ -25,10 +54,12 @@ def bar() -> Iterator[Progress]:
         MofNCompleteColumn(), TextColumn("{task.fields[rates]}"), TimeRemainingColumn(),
     )  # fmt: skip
     console = Console(stderr=True)
-    bars = Bars(*columns, console=console, disable=not sys.stderr.isatty())
+    bars = Bars(*columns, console=console)
     stages: dict[str, tuple[TaskID, float, int, int]] = {}
+    waiting = bars.add_task("starting", total=None, rates="")
 
     def show(stage: str, done: int, total: int, /, **rates: float) -> None:
+        bars.update(waiting, visible=False)
         if stage not in stages:
             stages[stage] = bars.add_task(stage, total=total, rates=""), monotonic(), done, total
         task, began, *last = stages[stage]
