@@ -158,6 +158,11 @@ class Hyperparameters(HeadOptions):
     ratio: float = option(32.0, "Of the slanted triangle: highest over lowest rate.")
     layer_factor: float = option(1.0, "Discriminative rates: each layer's over that of the one above, such as 0.4.")
     unfreezing: Unfreezing = option(Unfreezing.ALL, "all, top (frozen encoder), gradual, chain-thaw or sequential.")
+    sequential_head: int = option(1, "With sequential unfreezing: epochs of the head alone.")
+    sequential_body: int = option(1, "With sequential unfreezing: epochs of all but the embeddings, before all train.")
+    encoder_dropout: float | None = option(
+        None, "In fine-tuning, of the encoder's layers and attention; as its configuration has it without it."
+    )
     max_grad_norm: float = option(1.0, "Clip gradients; 0 for not at all.")
     dtype: Dtype = option(Dtype.FLOAT32, "float32, or mixed precision in bfloat16 or float16.")
     group: bool = option(True, "Batch texts of like length together.")
@@ -188,6 +193,14 @@ class Hyperparameters(HeadOptions):
         _check(0 <= self.warmup < 1, "warmup", self.warmup, "from 0 to below 1")
         _check(0 <= self.cut < 1, "cut", self.cut, "from 0 to below 1")
         _check(self.ratio >= 1, "ratio", self.ratio, "1 or more")
+        for name in ("sequential_head", "sequential_body"):
+            _check(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
+            if getattr(self, name) != 1 and self.unfreezing is not Unfreezing.SEQUENTIAL:
+                raise UsageError(f"{name} is of sequential unfreezing; the unfreezing is {self.unfreezing}.")
+        dropout = self.encoder_dropout
+        _check(dropout is None or 0 <= dropout < 1, "encoder_dropout", dropout, "from 0 to below 1")
+        if dropout is not None and self.regime is not Regime.FINE_TUNE:
+            raise UsageError("encoder_dropout is for fine-tuning; cached layers are computed without dropout.")
         _check(0 < self.layer_factor <= 1, "layer_factor", self.layer_factor, "above 0, at most 1")
 
     def numbers(self) -> dict[str, Any]:

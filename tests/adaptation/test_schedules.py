@@ -13,6 +13,7 @@ from torch import nn
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from probekit.adaptation.options import Hyperparameters, Schedule, Unfreezing
+from probekit.adaptation.training.fine_tuning import encoder_of
 from probekit.adaptation.training.groups import layer_groups, param_groups
 from probekit.adaptation.training.schedules import SlantedTriangular, build, slanted_triangular, triangle
 from probekit.adaptation.training.unfreezing import trained_groups
@@ -82,17 +83,19 @@ def test_schedules_of_transformers(schedule, start, middle):
     assert (rates[0], rates[10], rates[50]) == (start, 1.0, pytest.approx(middle))
 
 
-@pytest.mark.parametrize("wrong", [{"epochs": 0}, {"warmup": 1.0}, {"cut": 1.0}, {"ratio": 0.5}])
+@pytest.mark.parametrize(
+    "wrong",
+    [{"sequential_head": -1}, {"encoder_dropout": 1.0}, {"epochs": 0}, {"warmup": 1.0}, {"cut": 1.0}, {"ratio": 0.5}],
+)
 def test_options_out_of_range(wrong):
     with pytest.raises(UsageError, match=rf"{next(iter(wrong))} is .*; it must be"):
         Hyperparameters(**wrong)
 
 
-@pytest.mark.parametrize("wrong", [{"steps_per_epoch": 0}, {"sequential": (-1, 1)}])
-def test_numbers_out_of_range(wrong):
+def test_numbers_out_of_range():
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=1.0)
     with pytest.raises(UsageError, match="a schedule needs"):
-        build(optimizer, [], Hyperparameters(), **({"steps_per_epoch": 1} | wrong))
+        build(optimizer, [], Hyperparameters(), steps_per_epoch=0)
 
 
 def test_too_few_epochs_are_told(caplog):
@@ -152,7 +155,9 @@ class Watch(TrainerCallback):
         self.changed.append([i for i, (old, new) in enumerate(pairs) if not all(map(torch.equal, old, new))])
 
 
-def run(folder, out, unfreezing, epochs, *, schedule=Schedule.LINEAR, stop_after=None, resume=False, planned=None):
+def run(
+    folder, out, unfreezing, epochs, *, schedule=Schedule.LINEAR, stop_after=None, resume=False, planned=None, **more
+):
     model = Classifier(folder)
     groups = layer_groups(model.encoder, head=model.head)
     assert [name for name, _ in groups] == ["embeddings", "block 1", "block 2", "head"]
@@ -160,7 +165,7 @@ def run(folder, out, unfreezing, epochs, *, schedule=Schedule.LINEAR, stop_after
     scheduler, thaw = build(
         optimizer,
         groups,
-        Hyperparameters(schedule=schedule, unfreezing=unfreezing, epochs=planned or epochs, warmup=0, cut=0.34),
+        Hyperparameters(schedule=schedule, unfreezing=unfreezing, epochs=planned or epochs, warmup=0, cut=0.34, **more),
         3,
     )
     watch = Watch(groups, stop_after)
@@ -212,6 +217,26 @@ def test_layers_trained_in_each_epoch(folder, tmp_path, unfreezing, wanted):
     """Frozen layers are bit-equal, whatever decay and the moments of an earlier epoch would make of them."""
     watch, _ = run(folder, tmp_path, Unfreezing(unfreezing), len(wanted))
     assert watch.changed == wanted
+
+
+def test_stages_of_sequential_unfreezing_are_as_long_as_asked(folder, tmp_path):
+    watch, _ = run(folder, tmp_path, Unfreezing.SEQUENTIAL, 4, sequential_head=2, sequential_body=1)
+    assert watch.changed == [[3], [3], [1, 2, 3], [0, 1, 2, 3]]
+    with pytest.raises(UsageError, match="sequential_head is of sequential unfreezing; the unfreezing is all"):
+        Hyperparameters(sequential_head=2)
+
+
+def test_the_dropout_of_the_encoder(tiny_model, folder):
+    for family in ("minilm", "gpt2", "roberta"):
+        encoder = encoder_of(tiny_model(family), dropout=0.37).train()
+        found = {module.p for module in encoder.modules() if isinstance(module, nn.Dropout)}
+        assert found == {0.37}, family
+        assert {0.1, 0.37} >= {module.p for module in encoder_of(folder).modules() if isinstance(module, nn.Dropout)}
+        ids = torch.arange(5, 11)[None]
+        one, other = encoder(input_ids=ids)[0], encoder(input_ids=ids)[0]
+        assert not torch.equal(one, other)
+    with pytest.raises(UsageError, match="encoder_dropout is for fine-tuning"):
+        Hyperparameters(encoder_dropout=0.1, regime="feature-extraction")
 
 
 @pytest.mark.parametrize("schedule", [Schedule.SLANTED_TRIANGULAR, Schedule.BERT])

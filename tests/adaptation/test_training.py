@@ -2,19 +2,28 @@
 
 import logging
 import random
+import subprocess
+import sys
 from dataclasses import fields, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from lessons import SHORT, count, pairs, praise, same_weights, tags, weights
 
+from probekit.adaptation.data.batches import Batches
+from probekit.adaptation.data.text import TextData
 from probekit.adaptation.options import Hyperparameters, TrainOptions
+from probekit.adaptation.runs.evaluation import load_learner
 from probekit.adaptation.runs.folder import RESUME
+from probekit.adaptation.runs.predictions import say
+from probekit.adaptation.runs.run import open_run
 from probekit.adaptation.train import train
 from probekit.adaptation.training.checkpointing import save_steps
 from probekit.adaptation.training.fine_tuning import prepare_fine_tuning
 from probekit.errors import DataError, NonFiniteError, UsageError
+from probekit.models.loading import text_reader
 from probekit.tasks.task import Split, Task
 
 ONE = SHORT | {"epochs": 1}
@@ -117,7 +126,7 @@ def test_weights_that_are_no_numbers(tiny_bert, tmp_path):
         (praise(), {"learning_rat": 4}, UsageError, "did you mean learning_rate"),
         (praise(), {"schedule": "steep"}, UsageError, "schedule is 'steep'; it is one of"),
         (praise(), {"regime": "both"}, UsageError, "regime is 'both'; it is one of"),
-        (praise(), {"caches": "x"}, UsageError, "caches and layers are for feature extraction"),
+        (praise(), {"caches": "x"}, UsageError, "are for feature extraction"),
         (praise(), {"epochs": 0}, UsageError, "epochs is 0; it must be 1 or more"),
         (praise(), {"warmup": 1.0}, UsageError, "warmup is 1.0"),
         (praise(), {"save_at": "sometimes"}, UsageError, "save_at is 'sometimes'"),
@@ -273,3 +282,56 @@ def test_defaults_of_the_regimes():
     assert (how.dropout, how.epochs) == (0.5, 7)
     assert {"epochs": 7, "weight_decay": 0.01}.items() <= how.numbers().items()
     assert how.numbers().keys() == {f.name for f in fields(Hyperparameters)}
+
+
+SHARED = """
+import sys
+sys.path[:0] = {paths!r}
+from lessons import praise, tags
+from probekit.adaptation.train import train
+for make in (praise, tags):
+    train(make(41, 23), {model!r}, {out!r} + "/" + make.__name__, epochs=1, batch_size=4, device="cpu", save_at="0")
+"""
+
+
+@pytest.mark.slow  # two processes import torch
+def test_two_processes_say_the_dev_loss_of_one(tiny_bert, tmp_path):
+    """Of 23 examples in batches of four: what fills up the last batch is in no loss."""
+    here = Path(__file__).parent
+    (tmp_path / "two.py").write_text(
+        SHARED.format(paths=[str(here), str(here.parent)], model=str(tiny_bert), out=str(tmp_path))
+    )
+    words = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        tmp_path / "two.py",
+    ]
+    subprocess.run([str(word) for word in words], check=True, timeout=300)
+    for make in (praise, tags):
+        options = {"epochs": 1, "batch_size": 4, "device": "cpu", "save_at": "0"}
+        one = train(make(41, 23), tiny_bert, tmp_path / "one" / make.__name__, **options)
+        two = open_run(tmp_path / make.__name__)
+        first, second = (
+            rows[(rows["step"] == 0) & (rows["split"] == "dev")].set_index("metric")["value"]
+            for rows in (one.rows, two.rows)
+        )
+        np.testing.assert_allclose(first, second[first.index], rtol=1e-6)
+
+
+def test_shares_of_the_batches_say_together_what_all_say(tiny_bert, tmp_path):
+    run = train(tags(24, 13), tiny_bert, tmp_path / "run", **SHORT)
+    learner, card = load_learner(run.path)
+    task = tags(24, 13)
+    reader = text_reader(run.path, learner.encoder.config, card["encoder"]["max_length"])
+    data = TextData(task, task.split("dev"), reader, apart=False)
+    batches = [*Batches(data, 4, shuffle=False)]
+    parts = [say(learner, data, batches[rank::3], device="cpu") for rank in range(3)]
+    whole, losses = say(learner, data, batches, device="cpu")
+    assert sum(loss for _, loss in parts) == pytest.approx(losses)
+    merged = {i: one for part, _ in parts for i, one in part.items()}
+    assert sorted(merged) == sorted(whole) == list(range(13))
+    assert all((merged[i][0] == whole[i][0]).all() for i in merged)

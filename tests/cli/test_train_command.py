@@ -129,7 +129,7 @@ def test_feature_extraction(tiny_bert, tmp_path, told):
         (["--save-at", "soon"], "save_at is 'soon'"),
         (["--test", "exam"], "has no split 'exam'; it has train, dev"),
         (["--learning-rate", "fast"], "Invalid value for --learning-rate"),
-        (["--layers", "0"], "caches and layers are for feature extraction"),
+        (["--layers", "0"], "are for feature extraction"),
         (["--dtype", "float16"], "float16 is for training on a GPU"),
         (["--learning-rate", "1e9", "--epochs", "4", "--warmup", "0"], "the loss is no number at step"),
         (["--model", "/nowhere/at/all"], "is not a folder"),

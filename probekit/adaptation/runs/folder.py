@@ -226,7 +226,7 @@ def begin(out: Path, identity: Mapping[str, Any], *, overwrite: bool) -> dict[st
     return None
 
 
-_ABSENT = {"mix": False, "context": "none"}
+_ABSENT = {"mix": False, "context": "none", "sequential_head": 1, "sequential_body": 1}
 """What the identity of a run lacks that was begun before there was such a thing."""
 
 

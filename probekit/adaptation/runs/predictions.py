@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from probekit.rows import make_fits
 from probekit.statistics.bootstrap import bounds
 from probekit.statistics.predictions import Predictions
 
-__all__ = ["Evaluation", "predict"]
+__all__ = ["Evaluation", "gathered", "predict", "say"]
 
 RESAMPLES = 1000
 
@@ -75,22 +75,35 @@ def predict(
     learner: Learner, data: Data, task: TaskSpec, *, module: str = "head", batch_size: int = 32, device: str = "cpu"
 ) -> Evaluation:
     """What a learner predicts of some data, and its metrics; module : the head that is asked."""
-    learner.to(device).eval()
-    predictions: list[Any] = [None] * len(data)
-    labels, losses = list(predictions), 0.0
+    said, losses = say(learner.to(device), data, Batches(data, batch_size, shuffle=False), module=module, device=device)
+    found = gathered(task, data, said)
+    metrics = task.score(found.joined("predictions"), found.joined("labels"))
+    return replace(found, metrics={**metrics, "loss": losses / len(data)})
+
+
+def gathered(task: TaskSpec, data: Data, said: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> Evaluation:
+    """What :func:`say` told of each example, in the order of the data; without metrics."""
+    predictions, labels = ([said[i][k] for i in range(len(data))] for k in range(2))
+    return Evaluation(task, data.ids, predictions, labels, {})
+
+
+def say(
+    learner: Learner, data: Data, batches: Iterable[list[int]], *, module: str = "head", device: str | torch.device
+) -> tuple[dict[int, tuple[np.ndarray, np.ndarray]], float]:
+    """Prediction and label of each example of some batches, by number, and the sum of their losses."""
+    learner.eval()
+    said, losses = {}, 0.0
     with torch.inference_mode():
-        for rows in Batches(data, batch_size, shuffle=False):
+        for rows in batches:
             batch = _on(device, data.__getitems__(rows))
             out = learner(**batch, module=module)
             losses += float(out["loss"]) * len(rows)
             found, gold = out["predictions"].cpu().numpy(), batch["labels"].cpu().numpy()
             for i, one, label in zip(rows, found, gold, strict=True):
                 kept = np.atleast_1d(label != IGNORED)
-                predictions[i], labels[i] = np.atleast_1d(one)[kept], np.atleast_1d(label)[kept]
-    found = Evaluation(task, data.ids, predictions, labels, {})
-    metrics = task.score(found.joined("predictions"), found.joined("labels"))
-    return replace(found, metrics={**metrics, "loss": losses / len(data)})
+                said[i] = np.atleast_1d(one)[kept], np.atleast_1d(label)[kept]
+    return said, losses
 
 
-def _on(device: str, batch: Mapping[str, Any]) -> dict[str, Any]:
+def _on(device: str | torch.device, batch: Mapping[str, Any]) -> dict[str, Any]:
     return {k: _on(device, v) if isinstance(v, Mapping) else v.to(device) for k, v in batch.items()}

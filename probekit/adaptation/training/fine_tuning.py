@@ -44,7 +44,7 @@ def prepare_fine_tuning(
     apart = reads_apart(options, name, spec, model_type(folder))
     if options.context is not Context.NONE and model_type(folder) in (ELMO, SKIP_THOUGHTS):
         raise UsageError(f"{model_type(folder)} reads each sentence by itself; leave --context out.")
-    encoder = encoder_of(folder, options.random_weights)
+    encoder = encoder_of(folder, options.random_weights, dropout=options.encoder_dropout)
     pooling = _pooling(encoder, mixed=options.mix) if options.pooling == "auto" else options.pooling
     _check(options, encoder, pooling)
     scale = rating_scale(spec, *(Task(task.name, task.kind, {s.name: s}).labels(s.name) for s in (train, dev)))
@@ -79,9 +79,9 @@ def identity_of(model: str | Path, options: TrainOptions) -> dict[str, Any]:
     )  # fmt: skip
 
 
-def encoder_of(folder: Path, random_weights: int | None = None) -> Any:
+def encoder_of(folder: Path, random_weights: int | None = None, *, dropout: float | None = None) -> Any:
     """The transformers model of a folder, in float32 and ready to be trained; of an encoder-decoder its encoder."""
-    encoder = load_model(folder, random_weights=random_weights)
+    encoder = load_model(folder, random_weights=random_weights, dropout=dropout)
     encoder.requires_grad_(requires_grad=True)
     return encoder
 

@@ -82,8 +82,6 @@ def build(
     groups: Sequence[LayerGroup],
     options: Hyperparameters,
     steps_per_epoch: int,
-    *,
-    sequential: tuple[int, int] = (1, 1),
 ) -> tuple[LRScheduler, Thaw | None]:
     """What ``transformers.Trainer`` needs: a scheduler, to be stepped after each update, and a callback that unfreezes.
 
@@ -94,20 +92,17 @@ def build(
     options : Hyperparameters
         ``schedule``, ``unfreezing`` and ``epochs``; ``warmup``, the fraction of all updates, rounded down, in which
         LINEAR, COSINE and BERT climb from zero; ``cut`` and ``ratio`` of SLANTED_TRIANGULAR, which with GRADUAL
-        unfreezing starts anew in each epoch until all layers train.
-    sequential : tuple[int, int], default (1, 1)
-        Epochs of the head alone, and then of all but the embeddings, with SEQUENTIAL unfreezing.
+        unfreezing starts anew in each epoch until all layers train; ``sequential_head`` and ``sequential_body``, the
+        epochs of the head alone, and then of all but the embeddings, with SEQUENTIAL unfreezing.
 
     Raises
     ------
     UsageError
         For a number of updates or epochs out of range.
     """
-    if steps_per_epoch < 1 or min(sequential) < 0:
-        raise UsageError(
-            f"a schedule needs at least 1 update in an epoch, not {steps_per_epoch}, and numbers of epochs for the "
-            f"stages of sequential unfreezing, not {sequential}."
-        )
+    if steps_per_epoch < 1:
+        raise UsageError(f"a schedule needs at least 1 update in an epoch, not {steps_per_epoch}.")
+    sequential = options.sequential_head, options.sequential_body
     epochs, unfreezing = options.epochs, options.unfreezing
     steps = epochs * steps_per_epoch
     warmup = int(options.warmup * steps)

@@ -18,11 +18,13 @@ from torch.utils.data import DataLoader
 from transformers import EvalPrediction, Trainer, TrainerCallback, TrainingArguments
 from transformers.integrations import get_reporting_integration_callbacks
 from transformers.trainer_callback import PrinterCallback
+from transformers.trainer_utils import EvalLoopOutput
 
 from probekit.adaptation.data.batches import Batches, Data
 from probekit.adaptation.options import Keep, Optimizer, TrainOptions, Unfreezing
 from probekit.adaptation.runs.digests import seal, whole_checkpoints
 from probekit.adaptation.runs.folder import RESUME
+from probekit.adaptation.runs.predictions import gathered, say
 from probekit.adaptation.training.checkpointing import Checkpointing, not_finite, rate_of
 from probekit.adaptation.training.groups import LayerGroup, param_groups
 from probekit.adaptation.training.learners import Learner
@@ -94,7 +96,7 @@ def fit(
     arguments = _arguments(options, steps_per_epoch, out, first=last is None and 0 in checkpoints.saved)
     _use_one_gpu(arguments, options.device)
     trainer = _Trainer(
-        model=learner, args=arguments, options=options,
+        model=learner, args=arguments, training=training,
         train_dataset=objective.train, eval_dataset=objective.dev, optimizers=(optimizer, scheduler),
         compute_metrics=_scoring(objective, learner),
         callbacks=[checkpoints, *([thaw] if thaw else []), *_reporters(options.report_to)],
@@ -127,9 +129,9 @@ def _use_one_gpu(arguments: TrainingArguments, device: str) -> None:
 class _Trainer(Trainer):
     """Trainer over :class:`Batches`, which stops where the loss is no number."""
 
-    def __init__(self, *, options: TrainOptions, **kwargs: Any) -> None:
+    def __init__(self, *, training: Training, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.options = options
+        self.options, self.objectives = training.options, training.objectives
         self._bad = torch.tensor(torch.inf, device=self.args.device)  # the first step whose loss was no number
 
     def _loader(self, data: Data, size: int, *, shuffle: bool) -> DataLoader:
@@ -146,6 +148,28 @@ class _Trainer(Trainer):
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
         return self._loader(eval_dataset or self.eval_dataset, self.args.per_device_eval_batch_size, shuffle=False)
+
+    def evaluation_loop(self, dataloader: DataLoader, *args: Any, **kwargs: Any) -> EvalLoopOutput:
+        """As the Trainer's own; of several processes each takes some whole batches, none twice.
+
+        The Trainer's fills up the last ones with examples of the first, which stay in the loss of their batch.
+        """
+        rank, count = processes()
+        if count == 1:
+            return super().evaluation_loop(dataloader, *args, **kwargs)
+        (objective,), data = self.objectives, self.eval_dataset
+        batches = [*Batches(data, self.args.per_device_eval_batch_size, shuffle=False)][rank::count]
+        with self.compute_loss_context_manager():
+            learner = self.accelerator.unwrap_model(self.model)
+            mine = say(learner, data, batches, module=objective.module, device=self.args.device)
+        every: list[Any] = [None] * count
+        torch.distributed.all_gather_object(every, mine)
+        told = gathered(objective.task, data, {i: one for part, _ in every for i, one in part.items()})
+        found, gold = told.joined("predictions"), told.joined("labels")
+        metrics = self.compute_metrics(EvalPrediction(predictions=found, label_ids=gold))
+        metrics |= {"loss": sum(losses for _, losses in every) / len(data)}
+        named = {f"eval_{name}": float(value) for name, value in metrics.items()}
+        return EvalLoopOutput(predictions=found, label_ids=gold, metrics=named, num_samples=len(data))
 
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         loss: torch.Tensor = super().training_step(*args, **kwargs)

@@ -56,6 +56,7 @@ def load_model(
     device: torch.device | str = "cpu",
     random_weights: int | None = None,
     attention: str | None = None,
+    dropout: float | None = None,
 ) -> Any:
     """The model, ready to infer; of an encoder-decoder its encoder.
 
@@ -65,6 +66,8 @@ def load_model(
         Seed to initialise the model with, in float32 on the CPU, instead of reading weights.
     attention : str, optional
         "eager", "sdpa" … as transformers names them; None takes the library's choice.
+    dropout : float, optional
+        Of its layers and its attention in training, instead of what config.json says.
 
     Raises
     ------
@@ -80,6 +83,8 @@ def load_model(
         with quiet_transformers(), torch.random.fork_rng(devices=[]):
             config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
             _check_size(folder, config, files)
+            if dropout is not None:
+                _set_dropout(config, dropout)
             if random_weights is None:
                 model, missing = _read(folder, config, dtype, options)
             else:
@@ -103,6 +108,22 @@ def load_model(
         )
     model.config.use_cache = False
     return model.to(device=device, dtype=getattr(torch, dtype)).eval().requires_grad_(requires_grad=False)
+
+
+DROPOUTS = (
+    *("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout", "activation_dropout"),
+    *("resid_pdrop", "embd_pdrop", "attn_pdrop", "dropout_rate", "hidden_dropout", "embedding_dropout"),
+)
+"""What configurations call the dropout of layers, attention and embeddings."""
+
+
+def _set_dropout(config: Any, dropout: float) -> None:
+    """Change all that a configuration says of dropout; raises ModelError where it says nothing."""
+    names = [name for name in DROPOUTS if isinstance(getattr(config, name, None), int | float)]
+    if not names:
+        raise ModelError(f"a model of type {config.model_type} has no dropout that could be set.")
+    for name in names:
+        setattr(config, name, dropout)
 
 
 def _check_size(folder: Path, config: Any, files: Sequence[Path]) -> None:
