@@ -232,7 +232,7 @@ def test_tensorboard(tiny_bert, tmp_path):
 
 def test_rows_say_what_the_loss_was(tiny_bert, tmp_path):
     run = train(praise(), tiny_bert, tmp_path / "run", save_at="0,3", test="test", **SHORT)
-    rows = run.rows
+    rows = run.rows[run.rows["estimator"] == ""]  # without the constant answer's
     assert set(rows["split"]) == {"train", "dev", "test"}
     assert rows[rows["split"] == "train"]["step"].tolist() == list(range(1, 11))
     assert sorted(set(rows[rows["split"] == "dev"]["step"])) == [0, 3, 5, 10]
