@@ -271,7 +271,7 @@ def _pseudo(name: str, gold: np.ndarray, predicted: np.ndarray, classes: int, su
         held, known = count[:, a * classes + b] > 0, met[:, a] & met[:, b]
         mass = np.where(a == b, 1 / (a == b).sum(), 1 / max(1, (a != b).sum()))
         planes = np.concatenate([*ADDITIVE[name].planes(a[None], b[None], classes), np.ones((1, len(a)))])
-        hit = sum(by_unit[:-1:3]) if name == "macro-f1" else by_unit[0]
+        hit = np.sum(by_unit[:-1:3], axis=0) if name == "macro-f1" else by_unit[0]
         of = by_unit[-1]
     size = _design_effect(hit, of, by_unit[-1])
     return Pseudo(planes.astype(np.float64), mass, a == b, held, known, size)

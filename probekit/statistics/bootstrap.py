@@ -274,9 +274,10 @@ def bounds(
     -----
     Measured coverage by metric, prevalence and number of examples is in docs/calibration.md
     (benchmarks/rates/intervals.py). There is no interval where fewer than 5 groups were drawn, where the metric is
-    undefined, where a correlation is exact or its predictions are all the same, where all errors are alike, and of
-    macro-F1 with fewer than 10 examples a class. Root mean squared errors whose squares have no variance (Student's t
-    with 3 degrees of freedom) are covered in 80 to 90 %: a sample without an outlier says nothing about outliers.
+    undefined, of Matthews and macro-F1 where there is one class only, where a correlation is exact or its predictions
+    are all the same, where all errors are alike, and of macro-F1 with fewer than 10 examples a class. Root mean squared
+    errors whose squares have no variance (Student's t with 3 degrees of freedom) are covered in 80 to 90 %: a sample
+    without an outlier says nothing about outliers.
     """
     check_resamples(resamples, level, seed, none=True)
     found = []
@@ -306,9 +307,11 @@ def _ends(
         again, low, high, alone = _posterior(one, units.count, resamples, seed, sides)
         ends = [intervals(x, level=level, units=units.count)[:, i] for i, x in enumerate((low, high))]
         ci = np.stack(ends, axis=1)
+        if metric in ("matthews", "macro-f1"):
+            classes = (one.pseudo.known & one.pseudo.right).sum(1)
+            why[classes < 2] = "all examples and predictions are of one class"
         if metric == "macro-f1":  # a mean of many ratios is biased, and its replicates twice as much
             ci = np.clip(ci - 2 * (alone.mean(1) - value)[:, None], 0, 1)
-            classes = np.maximum(1, (one.pseudo.known & one.pseudo.right).sum(1))
             why[(units.rows / one.pseudo.size < 10 * classes) & (classes > 2)] = "fewer than 10 examples a class"
         return again, np.stack([np.fmin(ci[:, 0], value), np.fmax(ci[:, 1], value)], axis=1), why
     again = _again(one, units, resamples, seed)

@@ -91,6 +91,8 @@ def test_why_there_is_no_interval():
     assert bounds(gold, gold[None], "rmse").why[0] == "all examples err alike"
     groups = np.arange(30) % 4
     assert "4 groups" in bounds(gold > 9, gold[None] > 9, "accuracy", groups=groups).why[0]
+    for name in ("matthews", "macro-f1"):
+        assert "of one class" in bounds(np.zeros(60, int), np.zeros((1, 60), int), name).why[0]
     many = np.arange(30) % 5
     assert bounds(many, many[None], "macro-f1").why[0] == "fewer than 10 examples a class"
     assert not bounds(gold, gold[None], "rmse", resamples=0).why[0]
