@@ -279,8 +279,7 @@ class TrainOptions(Hyperparameters):
             object.__setattr__(self, "cache", tuple(map(Path, told)))
             wanted = ["train", *([] if self.validation else ["dev"]), *(["test"] if self.test else [])]
             if len(self.cache) != len(wanted):
-                told = ", ".join(wanted)
-                raise UsageError(f"{len(self.cache)} caches are given; wanted {len(wanted)}: {told}.")
+                raise UsageError(f"{len(self.cache)} caches are given; wanted {len(wanted)}: {', '.join(wanted)}.")
             if self.caches is not None or self.store is not None or self.compress:
                 raise UsageError("with --cache nothing is cached; leave --caches, --store and --compress out.")
 

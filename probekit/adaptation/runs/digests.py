@@ -42,7 +42,9 @@ def check_weights(folder: Path, card: Mapping[str, Any], *before: Path) -> None:
     ----------
     folder : Path
         Where the files are.
-    before : Path
+    card : Mapping[str, Any]
+        With their digests, where it has any.
+    *before : Path
         Folders where they may still be.
     """
     for name, digest in (card.get("digests") or {}).items():
