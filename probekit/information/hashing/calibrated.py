@@ -371,8 +371,11 @@ def _seen(
         codes = (rankdata(features[:, 0], method="ordinal") - 1) * SLICES // n
         sums = np.stack([features[rows].T @ (x[rows] - centre) for rows in parts])
         held = np.zeros((FOLDS, 1, 1))
-    enough = min(n, ROWS_A_COLUMN * d)
-    spread = covariance(x, centre, scale, np.sort(np.concatenate(parts)[np.arange(enough) * n // enough]))
+    if narrow:  # columns of a basis are orthogonal
+        spread = np.diag((x**2).mean(0)).astype(np.float32)
+    else:
+        enough = min(n, ROWS_A_COLUMN * d)
+        spread = covariance(x, centre, scale, np.sort(np.concatenate(parts)[np.arange(enough) * n // enough]))
     plain = spread[:d, :d]
     components = project(x[:, :d], centre[:d], scale[:d, None] * principal_axes(plain))
     means, cross = np.zeros((2, len(FITS), sums.shape[1], x.shape[1]), dtype=np.float32)
