@@ -15,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from probekit.errors import NonFiniteError, UsageError
 from probekit.probes.protocol.baselines import Baselines
 from probekit.probes.protocol.diagnostic import evaluate_layers, layer_rows
+from probekit.probes.protocol.label_sets import label_sets
 from probekit.probes.protocol.labels import Labels, Question
 from probekit.probes.protocol.options import Estimator, ProbeOptions
 from probekit.probes.solvers.logistic import CS
@@ -437,6 +438,31 @@ def test_inputs_that_need_no_model():
     assert part["bag-of-pieces"] == 1.0
     assert 0.6 < part["length"] < 0.8  # one standard deviation apart: .69
     assert abs(part["mean"] - 0.5) < 0.1
+
+
+@pytest.mark.parametrize("share", [None, 0.25])
+def test_types_are_held_out_with_their_sentences(share):
+    """No probe is chosen on a word whose type or sentence it was fitted on; the loss is that of scikit-learn."""
+    rng = np.random.default_rng(0)
+    (x, y), (x_dev, y_dev) = toy(n=400, classes=2), toy(classes=2, seed=1)
+    labels = Labels(y, np.arange(400) // 8, rng.integers(60, size=400))
+    dev = Labels(y_dev, np.arange(300) // 8, rng.integers(60, size=300))
+    options = replace(QUICK, hold_out_types=True, folds=3, held_out=share, penalties=(0.01, 0.1))
+    sets = label_sets(labels, dev, Question("sequence-labelling", ("accuracy",), (), ABOUT), options)
+    loss, count = np.zeros(2), 0
+    for f in range(3 if share is None else 1):
+        held, fitted_on = sets.fold == f, ~(sets.apart == f).any(1)
+        assert held.any()
+        for of in (labels.types, labels.groups):
+            assert not np.isin(of[held], of[fitted_on]).any()
+        for i, C in enumerate(options.penalties):
+            plain = make_pipeline(StandardScaler(), LogisticRegression(C=C, tol=1e-8, max_iter=1000))
+            said = plain.fit(x[fitted_on], y[fitted_on]).predict_proba(x[held])
+            loss[i] -= np.log(said[np.arange(held.sum()), y[held]]).sum()
+        count += held.sum()
+    one = fitted(run(x, labels, x_dev, dev, kind="sequence-labelling", options=options)).iloc[0]
+    assert one["held_out"] == pytest.approx(loss.min() / count, abs=1e-4)
+    assert one["penalty"] == options.penalties[loss.argmin()]
 
 
 @pytest.mark.parametrize("kind", ["classification", "regression"])

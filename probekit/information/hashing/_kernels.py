@@ -275,7 +275,7 @@ def _grouped_order(
     out: np.ndarray,
 ) -> None:
     """One shuffle of whole groups, int32 (n,): groups of a stratum exchange their labels, turned by chance."""
-    begin = 0
+    begin = np.int64(0)
     for end in ends:
         source = ranked[begin:end].copy()
         for i in range(len(source) - 1, 0, -1):
@@ -287,8 +287,7 @@ def _grouped_order(
             state, bits = _mixed(state)
             at = np.int64((bits * np.uint64(size[other])) >> np.uint64(32))
             for j in range(size[own]):
-                out[rows[start[own] + j]] = rows[start[other] + at]
-                at = at + 1 if at + 1 < size[other] else 0
+                out[rows[start[own] + j]] = rows[start[other] + (at + j) % size[other]]
         begin = end
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
@@ -242,7 +243,7 @@ def _measure(shown: list[Points], labels: _Labels, rng: np.random.Generator, gri
         buckets.append(own + used)
         used = used + own.max(1, keepdims=True) + 1
     every = np.concatenate(buckets, axis=1) if len(buckets) > 1 else buckets[0]
-    given = {"groups": labels.groups, "shuffles": shuffles, "seed": seed}
+    given: dict[str, Any] = {"groups": labels.groups, "shuffles": shuffles, "seed": seed}
     if labels.codes is not None:
         return measure(every, labels.codes, **given)
     lookup = labels.lookup(views, rng.random((grids, labels.columns(views))))

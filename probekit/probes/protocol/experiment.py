@@ -96,6 +96,7 @@ class Experiment:
             options.calibrate,
             sets.train.groups,
             options.seed,
+            sets.apart,
         )
         try:
             chosen = select(problem, None if options.choose_by == LOG_LOSS else self.criterion)

@@ -36,6 +36,8 @@ class LabelSets:
         The columns target and draw of each label set, gold first.
     fold : np.ndarray
         Int (m,), in which each row is held out, -1 for never.
+    apart : np.ndarray or None
+        Int (m, 2), the folds of its word type and of its sentence, which both do without it; None where these are one.
     sizes : Mapping[str, int | None]
         Columns n, n_train, left_out_train, left_out_dev (unlabelled), seen_in_train (dev rows that train
         has too, or whose group it has).
@@ -50,6 +52,7 @@ class LabelSets:
     y_dev: np.ndarray
     classes: int
     fold: np.ndarray
+    apart: np.ndarray | None
     sizes: Mapping[str, int | None]
 
     def __len__(self) -> int:
@@ -90,11 +93,11 @@ def label_sets(
     if len(np.unique(train.y)) < 2:
         raise UsageError("all labels in train are the same; there is nothing to tell apart.")
     targets, y, y_dev = _with_controls(train, dev, options)
-    fold = _folded(train, question, options)
+    fold, apart = _folded(train, question, options)
     most = max(int(train.y.max()), len(question.label_names) - 1) if question.classify else -1
     if question.classify and int(dev.y.max()) > most:  # another class would change the fit, and dev has no say in that
         raise UsageError(f"dev has the class {dev.y.max()}, train and label_names end at {most}; name all classes.")
-    return LabelSets(train, dev, rows, rows_dev, targets, y, y_dev, most + 1, fold, sizes)
+    return LabelSets(train, dev, rows, rows_dev, targets, y, y_dev, most + 1, fold, apart, sizes)
 
 
 def _named(code: int, names: Sequence[str]) -> str:
@@ -127,10 +130,31 @@ def _with_controls(
     return tuple(targets), y, y_dev
 
 
-def _folded(train: Labels, question: Question, options: ProbeOptions) -> np.ndarray:
-    """In which fold each row of train is held out; of a share that is held out, in the only one."""
-    groups = train.types if options.hold_out_types else train.groups
-    if options.held_out is None:
-        return folds(train.y, options.folds, groups=groups, seed=options.seed, stratify=question.classify)
-    share = held_out(train.y, options.held_out, groups=groups, seed=options.seed, stratify=question.classify)
-    return np.where(share, 0, -1)
+def _folded(train: Labels, question: Question, options: ProbeOptions) -> tuple[np.ndarray, np.ndarray | None]:
+    """In which fold each row of train is held out, and which folds do without it: see :class:`LabelSets`.
+
+    Of word types that are held out, the sentences are held out as well: a word is held out where the folds of its type
+    and of its sentence are the same, and fitted on where neither is held out.
+    """
+    if not options.hold_out_types:
+        return _parted(train.y, train.groups, question, options, options.seed, options.held_out), None
+    share = options.held_out
+    if train.groups is None:
+        return _parted(train.y, train.types, question, options, options.seed, share), None
+    share = None if share is None else share**0.5
+    ways = ((train.types, options.seed), (train.groups, options.seed + 1))
+    apart = np.stack([_parted(train.y, groups, question, options, seed, share) for groups, seed in ways], axis=1)
+    fold = np.where(apart[:, 0] == apart[:, 1], apart[:, 0], -1)
+    wanted = 1 if share is not None else options.folds
+    if len(np.unique(fold[fold >= 0])) < wanted:
+        raise UsageError(f"of {len(fold)} words no type is held out with its sentence in some fold; take fewer folds.")
+    return fold, apart
+
+
+def _parted(
+    y: np.ndarray, groups: np.ndarray | None, question: Question, options: ProbeOptions, seed: int, share: float | None
+) -> np.ndarray:
+    """The fold of each row by one kind of groups; of a share that is held out, the only one."""
+    if share is None:
+        return folds(y, options.folds, groups=groups, seed=seed, stratify=question.classify)
+    return np.where(held_out(y, share, groups=groups, seed=seed, stratify=question.classify), 0, -1)

@@ -51,7 +51,7 @@ class ProbeOptions:
     folds: int = option(5, "Of train, whole groups each, which choose the penalty.")
     held_out: float | None = option(None, "Choose the penalty on one share of train instead.")
     hold_out_domains: bool = option(False, "Hold out whole domains of train: templates, genres, documents.")
-    hold_out_types: bool = option(False, "Hold out whole word types of train.")
+    hold_out_types: bool = option(False, "Hold out whole word types of train, and whole sentences.")
     balanced: bool = option(
         default=False,
         help="Give all classes the same weight in the fit; log losses are then balanced, too.",

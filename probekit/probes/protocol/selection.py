@@ -48,6 +48,9 @@ class Problem:
         Int (m,), -1 for rows that are never held out.
     groups : np.ndarray, optional
         (m,), rows that belong together, for probes that hold rows out themselves.
+    apart : np.ndarray, optional
+        Int (m, 2), two folds that do without each row (of its word type, of its sentence); it is held out where they
+        are the same. None where a row is fitted on in all folds but its own.
     """
 
     x: Any
@@ -62,6 +65,11 @@ class Problem:
     calibrate: bool = False
     groups: np.ndarray | None = None
     seed: int = 0
+    apart: np.ndarray | None = None
+
+    def without(self, f: int) -> np.ndarray:
+        """Which rows are not fitted on where those of fold ``f`` are held out, bool (m,)."""
+        return self.fold == f if self.apart is None else (self.apart == f).any(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,24 +127,18 @@ def select(problem: Problem, criterion: Criterion | None) -> Chosen:
     dtype = precision(len(p.rows), p.x.shape[1])
     linear = p.estimator in (Estimator.LOGISTIC, Estimator.RIDGE)
     settings = np.asarray(p.settings, dtype=float)
-    sums: list[Moments] = []
-    total = None
-    if linear and len(p.rows) >= p.x.shape[1]:  # fewer rows have their own way
-        sums = moments(p.x, [p.rows[p.fold == f] for f in (*folds, -1) if f >= 0 or (p.fold < 0).any()], dtype=dtype)
-        total = sums[0]
-        for other in sums[1:]:
-            total = total + other
+    sums, total = _sums(p, folds, dtype) if linear and len(p.rows) >= p.x.shape[1] else ([], None)
     shape = (len(p.y), len(settings))
     board, converged, fitted = _Board(shape), np.ones(shape, dtype=bool), None
     kept: list[tuple[np.ndarray, Outcome]] = []
     tried = len(settings) > 1 or (p.calibrate and p.classes > 0)
     for f in folds if tried else ():
-        held = p.fold == f
+        held, out = p.fold == f, p.without(f)
         rest = None if total is None else total.without(sums[f])
         watch = None
         if p.estimator is Estimator.LOGISTIC and p.classes > 2 and criterion is None:
             watch = Turned(p.x, p.rows[held], p.y[:, held])
-        fitted = _fit(p, ~held, settings, rest, None, dtype, watch)
+        fitted = _fit(p, ~out, settings, rest, None, dtype, watch)
         converged &= fitted.converged
         loss, predicted = fitted.outcome(p.x, p.rows[held], p.y[:, held])
         if loss is None:
@@ -144,7 +146,7 @@ def select(problem: Problem, criterion: Criterion | None) -> Chosen:
         unseen = np.zeros(p.y[:, held].shape, dtype=bool)
         if p.classes:
             for i, own in enumerate(p.y):
-                unseen[i] = ~np.isin(own[held], own[~held])
+                unseen[i] = ~np.isin(own[held], own[~out])
         board.add(loss, ~unseen)
         if criterion is not None:
             kept.append((held, (loss, predicted)))
@@ -173,6 +175,18 @@ def select(problem: Problem, criterion: Criterion | None) -> Chosen:
         tuple(_digest(final, t) for t in range(len(p.y))),
         heat,
     )
+
+
+def _sums(p: Problem, folds: Sequence[int], dtype: torch.dtype) -> tuple[list[Moments], Moments]:
+    """Sums over the rows that each fold does without, and over all rows."""
+    if p.apart is not None:  # some rows are in two of them
+        *sums, total = moments(p.x, [*(p.rows[p.without(f)] for f in folds), p.rows], dtype=dtype)
+        return sums, total
+    sums = moments(p.x, [p.rows[p.fold == f] for f in (*folds, -1) if f >= 0 or (p.fold < 0).any()], dtype=dtype)
+    total = sums[0]
+    for other in sums[1:]:
+        total = total + other
+    return sums, total
 
 
 class _Board:
