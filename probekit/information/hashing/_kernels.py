@@ -275,9 +275,9 @@ def _grouped_order(
     out: np.ndarray,
 ) -> None:
     """One shuffle of whole groups, int32 (n,): groups of a stratum exchange their labels, turned by chance."""
-    begin = np.int64(0)
-    for end in ends:
-        source = ranked[begin:end].copy()
+    for stratum in range(len(ends)):
+        begin = ends[stratum - 1] if stratum > 0 else 0
+        source = ranked[begin : ends[stratum]].copy()
         for i in range(len(source) - 1, 0, -1):
             state, bits = _mixed(state)
             j = np.int64((bits * np.uint64(i + 1)) >> np.uint64(32))
@@ -288,7 +288,6 @@ def _grouped_order(
             at = np.int64((bits * np.uint64(size[other])) >> np.uint64(32))
             for j in range(size[own]):
                 out[rows[start[own] + j]] = rows[start[other] + (at + j) % size[other]]
-        begin = end
 
 
 @njit(cache=True, nogil=True)

@@ -202,8 +202,9 @@ class _Sent:
 
     def records(self, names: Sequence[Target], own: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """The rows of each target, and of the two codes that look at no vectors."""
-        rows = _online if isinstance(self.first, OnlineCode) else _variational
-        for record in rows(self.first, names, {k: v for k, v in own.items() if k != "p_adjusted"}):
+        told, one = {k: v for k, v in own.items() if k != "p_adjusted"}, self.first
+        rows = _online(one, names, told) if isinstance(one, OnlineCode) else _variational(one, names, told)
+        for record in rows:
             if record["target"] == "gold" and record["metric"] in WHOLE:
                 record |= self._gold(record) | {"p": self.p, "p_adjusted": own["p_adjusted"], "null": "prior's code"}
             yield record

@@ -71,20 +71,20 @@ def _bag_fit(experiment: Experiment, x: sparse.csr_matrix, x_dev: sparse.csr_mat
     if not sets.classes:
         alphas = ALPHAS[::-1]
         errors = np.concatenate(
-            [(sparse_ridge(x[fit], y[fit], alphas).predict(x[held]) - y[held]) ** 2 for fit, held in _parts(sets.fold)],
+            [(sparse_ridge(x[use], y[use], alphas).predict(x[held]) - y[held]) ** 2 for use, held in _parts(sets.fold)],
             1,
         ).mean(1)
         best = int(errors.argmin())
         fit = {**about, "estimator": "ridge", "penalty": alphas[best], "converged": True, "held_out": errors[best]}
         return Fits([fit], sparse_ridge(x, y, [alphas[best]]).predict(x_dev), None)
     losses, said, gold, known, converged = [], [], [], [], np.ones(len(SPARSE_CS), dtype=bool)
-    for fit, held in _parts(sets.fold):
-        path = sparse_path(x[fit], y[fit], sets.classes, SPARSE_CS, balanced=options.balanced)
+    for use, held in _parts(sets.fold):
+        path = sparse_path(x[use], y[use], sets.classes, SPARSE_CS, balanced=options.balanced)
         log_p = path.log_proba(x[held]).clip(-50)
         losses.append(-np.take_along_axis(log_p, y[None, held, None], 2)[..., 0])
         said.append(log_p.argmax(2))
         gold.append(y[held])
-        known.append(np.isin(y[held], y[fit]))  # a class that a fold has alone says nothing of penalties
+        known.append(np.isin(y[held], y[use]))  # a class that a fold has alone says nothing of penalties
         converged &= path.converged
     loss, counts = np.concatenate(losses, 1), np.concatenate(known)
     score = loss[:, counts].mean(1) if counts.any() else loss.mean(1)
