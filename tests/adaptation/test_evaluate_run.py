@@ -5,6 +5,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from lessons import SHORT, count, pairs, praise, tags
@@ -19,6 +20,7 @@ from probekit.adaptation.train import train
 from probekit.analyses.regimes import run_numbers
 from probekit.errors import CacheMismatch, DataError, ModelError, UsageError
 from probekit.rows import read
+from probekit.statistics.predictions import Predictions
 from probekit.tasks import load_task
 from probekit.tasks.task import Split, Task
 
@@ -91,6 +93,21 @@ def runs(tiny_bert, tmp_path_factory):
         praise(), tiny_bert, folder / "pooled", regime="feature-extraction", caches=folder, head="linear", **options
     )
     return fine.path, features.path, pooled.path
+
+
+def test_files_of_predictions_hold_probabilities(runs):
+    for path in runs:
+        said = Predictions.read(path / "dev.examples.parquet")
+        np.testing.assert_allclose(said.probabilities.sum(2), 1, rtol=1e-5)
+        assert (said.probabilities.argmax(2) == said.predicted).all()
+        assert said.log_loss.mean() == pytest.approx(read_card(path)["metrics"]["loss"], rel=1e-4)
+
+
+def test_unlabelled_words_have_no_probabilities_kept(tiny_bert, tmp_path):
+    run = train(tags(), tiny_bert, tmp_path / "run", **SMALL | {"epochs": 1})
+    said = Predictions.read(run.path / "dev.examples.parquet")
+    assert said.probabilities.shape == (1, len(said.ids), len(said.label_names))
+    assert (said.probabilities[0].argmax(1) == said.predicted[0]).all()
 
 
 def test_what_it_is_ready_to_do(runs):

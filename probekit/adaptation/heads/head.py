@@ -86,6 +86,10 @@ class Head(nn.Module):
         classes = logits.argmax(-1)
         return classes if states.words is None else classes.masked_fill(~states.word_mask(), IGNORED)
 
+    def probabilities(self, logits: Tensor) -> Tensor | None:
+        """Of the classes, float32, of the shape of the logits; None where single labels have none."""
+        return None if logits.shape[-1] == 1 else logits.float().softmax(-1)
+
 
 def _at(hidden: Tensor, index: Tensor) -> Tensor:
     return torch.gather(hidden, 1, index.clamp_min(0).unsqueeze(-1).expand(-1, -1, hidden.shape[-1]))

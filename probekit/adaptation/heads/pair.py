@@ -92,6 +92,9 @@ class Rating(Pair):
     def predict(self, logits: Tensor, states: States) -> Tensor:
         return logits.float().softmax(-1) @ self.scores
 
+    def probabilities(self, logits: Tensor) -> None:
+        """A rating is a number."""
+
 
 def rating_distribution(labels: Tensor, scores: Tensor) -> Tensor:
     """Probabilities (b, k) of the whole numbers ``scores`` (k,), whose expectation is the label, of labels (b,).

@@ -62,3 +62,6 @@ class TagCRF(TagSoftmax):
 
     def predict(self, logits: Tensor, states: States) -> Tensor:
         return self.crf.viterbi(logits, states.word_mask())[0]
+
+    def probabilities(self, logits: Tensor) -> None:
+        """A path is predicted as a whole."""

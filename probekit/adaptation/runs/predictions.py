@@ -20,6 +20,8 @@ from probekit.statistics.predictions import Predictions
 __all__ = ["Evaluation", "gathered", "predict", "say"]
 
 RESAMPLES = 1000
+Said = tuple[np.ndarray, np.ndarray, np.ndarray | None]
+"""Of an example: the prediction, the label, and the probabilities of the classes where there are any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,8 @@ class Evaluation:
         One array an example: a class, a number, or the tags of its words.
     metrics : dict[str, float]
         The task's, then ``loss``.
+    probabilities : list[np.ndarray], optional
+        One array an example, (classes,), or (words, classes); None where the head has none.
     """
 
     task: TaskSpec
@@ -39,6 +43,7 @@ class Evaluation:
     predictions: list[np.ndarray]
     labels: list[np.ndarray]
     metrics: dict[str, float]
+    probabilities: list[np.ndarray] | None = None
 
     def table(self, about: Mapping[str, Any]) -> Predictions:
         """The predictions as a table of evaluated examples, words one after another; ``about`` are columns of all."""
@@ -47,9 +52,14 @@ class Evaluation:
             count = [len(x) for x in self.labels]
             groups = np.repeat(np.arange(len(ids)), count)
             ids = np.array([f"{ids[i]}:{word}" for i, n in enumerate(count) for word in range(n)])
+        gold, more = np.concatenate(self.labels), {}
+        if self.probabilities is not None:
+            shares = np.concatenate(self.probabilities)
+            told = np.maximum(shares[np.arange(len(gold)), gold], 1e-38)
+            more = {"log_loss": -np.log(told)[None], "probabilities": shares[None]}
         return Predictions(
-            make_fits([about]), ids, np.concatenate(self.labels), np.concatenate(self.predictions)[None],
-            self.task.metrics, groups, label_names=self.task.label_names,
+            make_fits([{**about, "target": "gold"}]), ids, gold, np.concatenate(self.predictions)[None],
+            self.task.metrics, groups, label_names=self.task.label_names, **more,
         )  # fmt: skip
 
     def joined(self, what: str) -> np.ndarray:
@@ -81,27 +91,31 @@ def predict(
     return replace(found, metrics={**metrics, "loss": losses / len(data)})
 
 
-def gathered(task: TaskSpec, data: Data, said: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> Evaluation:
+def gathered(task: TaskSpec, data: Data, said: Mapping[int, Said]) -> Evaluation:
     """What :func:`say` told of each example, in the order of the data; without metrics."""
     predictions, labels = ([said[i][k] for i in range(len(data))] for k in range(2))
-    return Evaluation(task, data.ids, predictions, labels, {})
+    shares = [own for i in range(len(data)) if (own := said[i][2]) is not None]
+    return Evaluation(task, data.ids, predictions, labels, {}, shares or None)
 
 
 def say(
     learner: Learner, data: Data, batches: Iterable[list[int]], *, module: str = "head", device: str | torch.device
-) -> tuple[dict[int, tuple[np.ndarray, np.ndarray]], float]:
-    """Prediction and label of each example of some batches, by number, and the sum of their losses."""
+) -> tuple[dict[int, Said], float]:
+    """Prediction, label and probabilities of each example of some batches, by number, and the sum of their losses."""
     learner.eval()
-    said, losses = {}, 0.0
+    said: dict[int, Said] = {}
+    losses = 0.0
     with torch.inference_mode():
         for rows in batches:
             batch = _on(device, data.__getitems__(rows))
-            out = learner(**batch, module=module)
+            out = learner(**batch, module=module, probabilities=True)
             losses += float(out["loss"]) * len(rows)
             found, gold = out["predictions"].cpu().numpy(), batch["labels"].cpu().numpy()
-            for i, one, label in zip(rows, found, gold, strict=True):
+            shares = out["probabilities"].cpu().numpy() if "probabilities" in out else None
+            for k, (i, label) in enumerate(zip(rows, gold, strict=True)):
                 kept = np.atleast_1d(label != IGNORED)
-                said[i] = np.atleast_1d(one)[kept], np.atleast_1d(label)[kept]
+                own = None if shares is None else np.atleast_2d(shares[k])[kept]
+                said[i] = np.atleast_1d(found[k])[kept], np.atleast_1d(label)[kept], own
     return said, losses
 
 

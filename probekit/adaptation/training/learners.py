@@ -50,8 +50,9 @@ class Learner(nn.Module):
         raise NotImplementedError
 
     def forward(
-        self, labels: Tensor, first: Inputs, second: Inputs | None = None, module: str = "head"
-    ) -> dict[str, Tensor]:
+        self, labels: Tensor, first: Inputs, second: Inputs | None = None, module: str = "head",
+        probabilities: bool = False,
+    ) -> dict[str, Tensor]:  # fmt: skip
         """The loss, and in evaluation ``predictions`` as :meth:`Head.predict` gives them.
 
         Parameters
@@ -62,6 +63,8 @@ class Learner(nn.Module):
             The batch of :class:`~probekit.adaptation.data.batches.Data`; the second of pairs read apart.
         module : str, default 'head'
             The head of the objective that the batch belongs to.
+        probabilities : bool, default False
+            Give ``probabilities`` as well, where the head has them.
         """
         head = cast("Head", self.get_submodule(module))
         states = self.states(first)
@@ -70,7 +73,11 @@ class Learner(nn.Module):
             states = States(states.hidden, states.mask, states.special, states.words, other, states.pooled)
         logits = head(states)
         loss = head.loss(logits, labels, states)
-        return {"loss": loss} if self.training else {"loss": loss, "predictions": head.predict(logits, states)}
+        if self.training:
+            return {"loss": loss}
+        shares = head.probabilities(logits) if probabilities else None
+        more = {} if shares is None else {"probabilities": shares}
+        return {"loss": loss, "predictions": head.predict(logits, states), **more}
 
 
 class FineTuning(Learner):
