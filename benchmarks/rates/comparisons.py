@@ -232,5 +232,25 @@ def control_tasks(rng, *, metric, count=100, layers=3, draws=3):
     return found(rng, e, against="control-task")
 
 
+def initialisations(rng, *, seeds, n=600, layers=3, points=0.02):
+    """A trained model that is as good as random ones are on average, these being better or worse seed by seed."""
+    gold, hard = rng.integers(2, size=n), rng.normal(size=(layers, n))
+    luck = np.append(0.0, points / 0.4 * 1.22 * rng.normal(size=seeds))  # the slope of the share that is right
+    own = rng.normal(size=(1 + seeds, layers, n))
+    said = np.where(hard + 0.7 * own + luck[:, None, None] > 0, gold, 1 - gold).reshape(-1, n)
+    about = {"task": "t", "split": "dev", "model": "m", "representation": "mean", "target": "gold"}
+    fits = [
+        {**about, "layer": layer, "checkpoint": f"random-{s}" if s else "", "random_weights": s if s else None}
+        for s in range(1 + seeds)
+        for layer in range(layers)
+    ]
+    e = Predictions(pd.DataFrame(fits), np.arange(n).astype(str), gold, said, ("accuracy",))
+    return found(rng, e, against="random")
+
+
+for seeds in (2, 3, 5):
+    case(f"compare/random, accuracy, {seeds} initialisations", FALSE, runs=400)(partial(initialisations, seeds=seeds))
+
+
 for metric in ("accuracy", "macro-f1"):
     case(f"compare/control-task, {metric}, sentences", FALSE, runs=400)(partial(control_tasks, metric=metric))

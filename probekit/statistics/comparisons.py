@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy import stats
 
 from probekit.errors import UsageError
 from probekit.metrics import METRICS as NAMED
@@ -52,6 +53,7 @@ class Null(StrEnum):
     INDEPENDENT = "labels independent of predictions"
     CONTROL = "outcomes exchangeable with the control's"
     RANK = "gold labels like shuffled ones"
+    INITIALISATIONS = "no difference over initialisations"
 
     @property
     def sentence(self) -> str:
@@ -63,6 +65,8 @@ class Null(StrEnum):
             "are. The value is the distance to probes that were trained on shuffled labels.",
             Null.CONTROL: "p: how often a difference as large comes about when it is drawn for each example (sentence) "
             "which label and prediction are gold's, and which the control's.",
+            Null.INITIALISATIONS: "p: how often a difference as large comes about when it is drawn for each example "
+            "which of the fits said what, and from Student's t how far the mean over initialisations is off.",
             Null.RANK: "p: the rank of gold labels among the shuffled ones that probes were trained on.",
         }[self]
 
@@ -179,6 +183,9 @@ def compare_predictions(
     knows nothing. Against "control-task" the label moves with the prediction: the null is that gold is predicted as
     well as the control task, which asks another question of the same examples.
 
+    Against "random" several initialisations are one model: the value is held against their mean, whose error (Student's
+    t over the seeds) is in p and in the intervals.
+
     ``p_adjusted`` is over the layers of a curve, or over what ``family`` says: step-down min-p (Westfall & Young 1993,
     algorithm 2.8) or Holm (1979). Against "best" all pairs of layers are one family, since the best was found by
     looking. Intervals resample the examples and know no null: at the edge they may disagree with p, which decides.
@@ -251,6 +258,8 @@ def above_noise(
 
 def _null_of(e: Predictions, contrast: Contrast, against: str, metric: str) -> Null:
     """What a contrast is tested against."""
+    if against == "random" and {len(others) for _, others in contrast.pairs} not in ({0}, {1}):
+        return Null.INITIALISATIONS
     if against != "shuffled":
         return Null.CONTROL if against == "control-task" else Null.EXCHANGEABLE
     if metric != "log-loss" or e.probabilities is not None:
@@ -282,10 +291,34 @@ def _drawn(
         chance = of_controls(part, at, metric)
     else:
         chance = exchanged(part, at, metric, **how)
-    value = minus(estimates(metric=metric, **part.sample()))
+    measured = estimates(metric=metric, **part.sample())
+    value = minus(measured)
     again = minus(replicates(metric=metric, resamples=options.resamples, seed=options.seed, **part.sample()))
+    if null is Null.INITIALISATIONS:
+        seeds = [measured[others] for _, others in at]
+        rng = np.random.default_rng([options.seed, 3])
+        again, by_chance = (draws + _error_of_means(seeds, draws.shape[1], rng) for draws in (again, chance[1]))
+        chance = chance[0], by_chance
     sign = 0 if options.tails is Tails.TWO_SIDED else metric_called(metric).sign
     return Drawn(value, chance, again, Units.of_groups(part.groups, len(part.ids)).count, sign)
+
+
+def _error_of_means(seeds: Sequence[np.ndarray], draws: int, rng: np.random.Generator) -> np.ndarray:
+    """Draws of the error of means over seeds, (K, draws), from the metrics of each one's seeds, K arrays (k,).
+
+    Each is Student's t with k - 1 degrees of freedom times the standard error; those of one draw vary together, as the
+    layers of a seed do (multivariate t). Layers may have different numbers of seeds, of which the first are the same.
+    """
+    out = np.empty((len(seeds), draws))
+    most = max(len(one) for one in seeds)
+    normal, uniform = rng.normal(size=(draws, most)), rng.random(draws)
+    for own, one in zip(out, seeds, strict=True):
+        k = len(one)
+        if k < 2:
+            raise UsageError("the error of a mean over initialisations wants two of them at each layer.")
+        chi2 = stats.chi2.ppf(uniform, k - 1)
+        own[:] = normal[:, :k] @ (one - one.mean()) / np.sqrt(k * chi2)
+    return out
 
 
 def _judged(drawn: Sequence[Drawn], options: CompareOptions) -> list[Family]:

@@ -5,12 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from probekit.errors import UsageError
 from probekit.metrics import metric
 from probekit.rows import read_card, read_rows
 from probekit.statistics.bootstrap import estimates, pseudo_values
-from probekit.statistics.comparisons import compare_predictions, paired
+from probekit.statistics.comparisons import Null, compare_predictions, paired
 from probekit.statistics.multiplicity import adjust, tails
 from probekit.statistics.options import CompareOptions, Correction, Tails
 from probekit.statistics.predictions import Predictions, join
@@ -113,6 +114,28 @@ def test_against_the_random_model():
     assert rows["value"].tolist() == pytest.approx([score(a, f) - score(b, f) for f in (0, 1)])
     assert set(rows["against"]) == {"m random weights"}
     assert set(rows["checkpoint"]) == {""}
+
+
+def test_several_initialisations_are_one_model():
+    """Three that lie 8 points apart: the error of their mean, Student's t with two degrees of freedom, is in all."""
+    trained = table([0.6, 0.75], n=1000)
+    seeds = [
+        table([p, p], n=1000, seed=9, checkpoint=f"random-{i}", random_weights=i)
+        for i, p in enumerate((0.52, 0.6, 0.68))
+    ]
+    rows = compare(join(trained, *seeds), against="random").set_index("layer")
+    one = compare(join(trained, seeds[1]), against="random").set_index("layer")
+    assert set(rows["null"]) == {Null.INITIALISATIONS}
+    assert set(one["null"]) == {Null.EXCHANGEABLE}
+    means = [score(x, 1) for x in seeds]
+    assert rows.loc[1, "value"] == pytest.approx(score(trained, 1) - np.mean(means))
+    error = np.std(means, ddof=1) / np.sqrt(3)
+    half = (rows.loc[1, "ci_high"] - rows.loc[1, "ci_low"]) / 2
+    assert half > 0.9 * stats.t.ppf(0.975, 2) * error  # and the examples' own
+    assert one.loc[1, "p"] < 0.001
+    assert rows.loc[1, "p"] > 0.03  # t is about 4 with two degrees of freedom: p .06
+    alike = compare(join(trained, *(replace(seeds[1], fits=x.fits) for x in seeds)), against="random")
+    assert alike["p"].iloc[1] < 0.001  # seeds that agree leave no error
 
 
 def test_nothing_to_hold_against_is_said():
