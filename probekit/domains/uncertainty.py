@@ -144,8 +144,9 @@ def uncertainty(
         if not _corrected(name):
             ends, share = _around(raw[name], spread[name], METRICS[name].range[1]), np.full_like(taken, np.nan)
         else:
-            ends = of_js(name, bits)
-            ends = ends[[0, 2, 1]] if name in ALIKE else ends
+            told = of_js(name, bits[[0, 2, 1]] if name in ALIKE else bits)
+            assert told is not None
+            ends = told
         arrays = (raw[name], *ends, *null[name], share)
         found[name] = Uncertain(*(np.where(own, np.nan, x) for x in arrays))
     return found

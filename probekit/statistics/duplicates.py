@@ -39,9 +39,12 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 class Numbered(Protocol):
     """Texts as numbers of words or pieces: text i is ``values[start[i] : start[i] + length[i]]``."""
 
-    values: np.ndarray
-    start: np.ndarray
-    length: np.ndarray
+    @property
+    def values(self) -> np.ndarray: ...
+    @property
+    def start(self) -> np.ndarray: ...
+    @property
+    def length(self) -> np.ndarray: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +143,8 @@ def find_groups(parts: Sequence[Numbered], domains: np.ndarray | None = None, *,
     close = close[close[:, 0] != close[:, 1]]
     made = _patterns(unique, code, domains)
     of, apart = _components(n, [equal, shared, close, made], max(MOST_ROWS, int(MOST_SHARE * n)))
-    counts = (len(np.unique(e[:, 1])) for e in (equal, shared))
-    return Grouping(of, *counts, len(np.unique(close)), len(np.unique(made)), apart)
+    own = [len(np.unique(edges[:, 1])) for edges in (equal, shared)]
+    return Grouping(of, own[0], own[1], len(np.unique(close)), len(np.unique(made)), apart)
 
 
 def related(train: Sequence[Numbered], dev: Sequence[Numbered]) -> np.ndarray:
@@ -159,7 +162,8 @@ def related(train: Sequence[Numbered], dev: Sequence[Numbered]) -> np.ndarray:
     edges = near_copies(unique)
     of, _ = _components(len(unique.start), [edges], len(unique.start))
     own = of[code]
-    return np.isin(own[n:], own[:n]).any(1)
+    found: np.ndarray = np.isin(own[n:], own[:n])
+    return np.asarray(found.any(axis=1))
 
 
 def merged(first: np.ndarray | None, second: np.ndarray | None) -> np.ndarray | None:
