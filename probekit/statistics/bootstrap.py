@@ -310,8 +310,8 @@ def _ends(
         if metric in ("matthews", "macro-f1"):
             classes = (one.pseudo.known & one.pseudo.right).sum(1)
             why[classes < 2] = "all examples and predictions are of one class"
-        if metric == "macro-f1":  # a mean of many ratios is biased, and its replicates twice as much
-            ci = np.clip(ci - 2 * (alone.mean(1) - value)[:, None], 0, 1)
+        if metric == "macro-f1":  # a mean of several ratios is biased, its replicates twice as much
+            ci = np.clip(ci - np.where(classes > 2, 2 * (alone.mean(1) - value), 0)[:, None], 0, 1)
             why[(units.rows / one.pseudo.size < 10 * classes) & (classes > 2)] = "fewer than 10 examples a class"
         return again, np.stack([np.fmin(ci[:, 0], value), np.fmax(ci[:, 1], value)], axis=1), why
     again = _again(one, units, resamples, seed)
