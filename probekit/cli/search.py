@@ -76,8 +76,8 @@ def _show(found: Search) -> None:
     for _, row in found.rows[found.rows["seed"].isna()].iterrows():
         spread = "" if row["runs"] == 1 else f" ± {row['sd']:.4f} (standard deviation)"
         say(f"{row['task']} {row['split']} {row['metric']}: {row['value']:.4f}{spread}, {row['runs']} seeds")
-    for row in constants_of(found.rows).to_dict("records"):
-        told = f"{row['value']:.4f}, the constant answer ({row['estimator']})"
-        say(f"{row['task']} {row['split']} {row['metric']}: {told}")
+    for one in constants_of(found.rows).to_dict("records"):
+        told = f"{one['value']:.4f}, the constant answer ({one['estimator']})"
+        say(f"{one['task']} {one['split']} {one['metric']}: {told}")
     assert found.path is not None
     say(f"{found.path / 'rows.parquet'}  {found.path / 'best.toml'}")

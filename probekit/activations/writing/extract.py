@@ -202,8 +202,8 @@ class _Work:
             return
         layer = int(np.argmin(good))
         row = int(np.argmin(self.buffer[layer][: self.rows].isfinite().all(-1).numpy()))
-        if self.output.level is not TokenLevel.PIECE:
-            row = int(token_rows(self.batch.length, self.word_index, self.output.level)[0][row])
+        if (level := self.output.level) not in (None, TokenLevel.PIECE):
+            row = int(token_rows(self.batch.length, self.word_index, TokenLevel(str(level)))[0][row])
         sequence = int(np.searchsorted(np.cumsum(self.batch.length), row, side="right"))
         self.complain(sequence, layer, overflow=bool(bounds[layer].isfinite().all()))
 
