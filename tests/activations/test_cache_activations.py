@@ -384,7 +384,7 @@ def test_long_texts(encoder, tmp_path):
         ({"token_level": "word-mean"}, "add --tokens"),
         (
             {"tokens": True, "token_level": "letters"},
-            "token_level is 'letters'; it is one of piece, word-first, word-mean",
+            "token_level is 'letters'; it is one of piece, word-pieces, word-first, word-mean",
         ),
         ({"store": "float8"}, "store is 'float8'"),
         ({"split": "test"}, "toy has no split 'test'; it has train"),
