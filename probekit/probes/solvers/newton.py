@@ -163,7 +163,7 @@ class Basis:
         a direction: sure of its label, it holds none.
         """
         reach = (
-            1e7 * self.rows if design.dtype == torch.float64 else 0.25
+            1e7 * self.rows if design.dtype == torch.float64 else 0.01
         )  # what is left out, and what is there as more
         if not np.isfinite(self.lost) or self.lost * reach > penalty:
             return False
@@ -207,7 +207,7 @@ def lost(power: torch.Tensor, values: torch.Tensor, top: float, dtype: torch.dty
     if not len(live) or not bool(values.isfinite().all()):
         return 0.0 if bool(values.isfinite().all()) else np.inf
     floor = len(values) * torch.finfo(torch.float64).eps * top  # of exact sums: no direction at all
-    noise = 1e-12 * top if dtype == torch.float64 else 1e-7 * top
+    noise = 1e-12 * top if dtype == torch.float64 else 1e-8 * top
     if float(values[0]) < -10 * noise or float(power.min()) < -noise:
         return np.inf
     if dtype == torch.float64:
