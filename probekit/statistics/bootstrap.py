@@ -366,7 +366,7 @@ def _studentised(
         t = np.concatenate(parts, axis=1)
         away = (total - mean * rows) ** 2
         kurtosis = units.count * (away**2).sum(1) / away.sum(1) ** 2
-        degrees = np.clip(2 * units.count / np.maximum(kurtosis - 1, 2), 1, max(1, units.count - 1))
+        degrees = np.clip(units.count / np.maximum(kurtosis - 1, 1), 1, max(1, units.count - 1))
         wider = stats.t.ppf((1 + level) / 2, degrees) / stats.norm.ppf((1 + level) / 2)
         ends = wider[:, None] * intervals(np.where(np.isfinite(t), t, np.nan), level=level)[:, ::-1]
         ci = np.sqrt(mean * np.exp(-ends * error / mean)) if squared else mean - ends * error
