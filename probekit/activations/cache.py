@@ -18,21 +18,19 @@ float32 and float16 are stored as such; bfloat16 as uint16 with the attribute ``
 
 from __future__ import annotations
 
-import mmap
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import h5py
 import numpy as np
 import xxhash
 
-from probekit.activations.hdf5 import DAMAGE, FORMAT, decode, open_cache_file
+from probekit.activations.checked import CheckedFile, Rows
+from probekit.activations.hdf5 import DAMAGE, decode
 from probekit.activations.pooling import TokenLevel, word_segments
-from probekit.errors import CacheCorrupt, CacheIncomplete, CacheMismatch, UsageError
+from probekit.errors import CacheCorrupt, CacheIncomplete, UsageError
 from probekit.files import parse_json
 from probekit.recipe import Recipe
 from probekit.sites import Site, choose, choose_all
@@ -115,13 +113,8 @@ class ActivationCache:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        while True:  # two looks at one file: HDF5's, and ours to map; another may be renamed into place in between
-            self._file = open_cache_file(self.path)
-            with self.path.open("rb") as raw:
-                if os.path.samestat(os.fstat(raw.fileno()), os.fstat(self._file.id.get_vfd_handle())):
-                    self._map = mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ)
-                    break
-            self._file.close()
+        self._checked = CheckedFile(self.path)
+        self._file = self._checked.f
         try:
             self._check()
         except BaseException as error:
@@ -133,23 +126,34 @@ class ActivationCache:
             raise
 
     def _check(self) -> None:
+        """Read the description, and hold it against what the file holds."""
         attrs = self._file.attrs
-        form = attrs.get("format")
-        if form != FORMAT:
-            what = "no probekit cache" if form is None else f"of format {form!r}"
-            raise CacheMismatch(f"{self.path} is {what}; this version reads {FORMAT!r}.")
         if not attrs.get("complete", False):
             raise CacheIncomplete(f"{self.path} was never finished; run its probekit cache-activations command again.")
         self.spec: dict[str, Any] = parse_json(attrs["spec"])
         self.spec_id = str(attrs["spec_id"])
-        self.spec["label_names"] = [str(x) for x in self._dataset("/label_names").asstr()[...]]
+        if lacking := {"task", "split", "model", "kind", "n", "tokens", "pairs", "store", "counts"} - self.spec.keys():
+            raise KeyError(f"no {', '.join(sorted(lacking))} in spec")
+        self._checked.links, self._checked.sentences = self.spec.get("links", {}), int(self.spec["sentences"])
+        self.spec["label_names"] = self._texts("/label_names").tolist()
         self.layers: tuple[str, ...] = tuple(self.spec["layers"])
         self.sites: tuple[Site, ...] = tuple(map(Site.parse, self.layers))
         self.poolings: tuple[str, ...] = tuple(self.spec["pooling"])
         self.width = int(self.spec["width"])
         self.widths: tuple[int, ...] = tuple(self.spec.get("widths") or (self.width,) * len(self.layers))
-        if lacking := {"task", "split", "model", "kind", "n", "tokens", "pairs", "store", "counts"} - self.spec.keys():
-            raise KeyError(f"no {', '.join(sorted(lacking))} in spec")
+        self._check_shapes()
+
+    def _check_shapes(self) -> None:
+        """Raise CacheCorrupt where the file holds other numbers of examples or columns than its description says."""
+        n, pooled = len(self), self.poolings[:1]
+        wanted: dict[str, tuple[int, ...]] = {f"/{name}": (n,) for name in ("labels", "ids", "truncated")}
+        if len(self.widths) != len(self.layers):
+            raise ValueError(f"{len(self.widths)} widths of {len(self.layers)} layers")
+        for layer, width in zip(self.layers, self.widths, strict=True):
+            wanted |= {f"/pooled/{pooling}/{layer}": (n, width * self._checked.sentences) for pooling in pooled}
+        for name, shape in wanted.items():
+            if (found := self._checked.dataset(name).shape) != shape:
+                raise CacheCorrupt(f"{self.path}: {name} is of the shape {found}, and its description says {shape}.")
 
     def __enter__(self) -> ActivationCache:
         return self
@@ -161,7 +165,7 @@ class ActivationCache:
 
     def close(self) -> None:
         """Close the file; arrays that were read or mapped stay valid."""
-        self._file.close()
+        self._checked.close()
 
     def __len__(self) -> int:
         return int(self.spec["n"])
@@ -174,33 +178,30 @@ class ActivationCache:
             f"layers {self.layers[0]}–{self.layers[-1]}, width {self.width}, {' + '.join(what)}, {s['store']})"
         )
 
-    def _dataset(self, name: str) -> h5py.Dataset:
-        """A dataset of this very file: links out of it are not followed."""
-        if not self._file:
-            raise UsageError(f"{self.path} was closed; open it again.")
-        try:
-            link = self._file.get(name, getlink=True)
-            ds = self._file[name] if isinstance(link, h5py.HardLink) else None
-        except (KeyError, OSError, RuntimeError) as error:
-            raise CacheCorrupt(f"{self.path}: dataset {name} cannot be read; see probekit verify.") from error
-        if not isinstance(ds, h5py.Dataset) or ds.external or ds.is_virtual:
-            raise CacheCorrupt(f"{self.path}: {name} is no dataset of this file.")
-        return ds
+    def _read(self, name: str, *, mapped: bool = False) -> np.ndarray:
+        """A dataset as an array, compared with its digests and decoded where it must be."""
+        array = self._checked.values(name, mapped=mapped)
+        return decode(array) if self._encoded(name) else array
 
-    def _read(self, name: str) -> np.ndarray:
-        """A dataset as an array: a read-only memory map where it lies in one piece, decoded where it must be."""
-        ds = self._dataset(name)
-        try:
-            offset = ds.id.get_offset() if ds.chunks is None and ds.size else None
-            if offset is not None:
-                array: np.ndarray = np.ndarray(ds.shape, ds.dtype, buffer=self._map, offset=offset)
-            else:
-                if ds.chunks is not None:
-                    import hdf5plugin  # noqa: F401  registers zstd
-                array = ds[...]
-        except (OSError, ValueError) as error:
-            raise CacheCorrupt(f"{self.path}: {name} cannot be read ({error}); see probekit verify.") from error
-        return decode(array) if ds.attrs.get("encoding") == "bfloat16" else array
+    def _encoded(self, name: str) -> bool:
+        return self._checked.dataset(name).attrs.get("encoding") == "bfloat16"
+
+    def _texts(self, name: str) -> np.ndarray:
+        """A dataset of texts as an array of str."""
+        array = self._checked.values(name)
+        if array.dtype.kind != "S":
+            raise CacheCorrupt(f"{self.path}: {name} holds no texts of fixed length; make the cache again.")
+        return np.array([text.decode() for text in array.tolist()], dtype=object)
+
+    def _indices(self, name: str, stop: int, what: str, *, lowest: int = 0) -> np.ndarray:
+        """A dataset of whole numbers, each from ``lowest`` to below ``stop``."""
+        array = self._checked.values(name)
+        wrong = (array < lowest) | (array >= stop)
+        if wrong.any():
+            raise CacheCorrupt(
+                f"{self.path}: {name} holds {array[wrong][0]}, and there are {stop} {what}; make the cache again."
+            )
+        return array
 
     def layer_name(self, layer: int | str | Site) -> str:
         """The name of a layer that is given by name or number (negative ones count from the last block)."""
@@ -213,7 +214,8 @@ class ActivationCache:
     def layer(self, layer: int | str | Site, pooling: str | None = None) -> np.ndarray:
         """Pooled vectors of one layer, (n, d), rows in the order of the task; (n, 2 d) for separate pairs.
 
-        A read-only memory map of float32 or float16; float32 in memory where the cache is bfloat16.
+        Read-only float32 or float16, whose bytes were compared with their digests; in memory up to a gibibyte, a memory
+        map above. float32 in memory where the cache is bfloat16.
 
         Parameters
         ----------
@@ -237,37 +239,48 @@ class ActivationCache:
         """
         if not self.spec["tokens"]:
             raise UsageError(f"{self.path} holds no token vectors; make a cache with --tokens.")
-        start, length = self._read("/index/start"), self._read("/index/length")
-        return Ragged(
-            self._read(f"/tokens/{self.layer_name(layer)}"), start.reshape(-1, order="F"), length.reshape(-1, order="F")
-        )
+        values = self._read(f"/tokens/{self.layer_name(layer)}")
+        start, length = self.places(len(values))
+        return Ragged(values, start.reshape(-1, order="F"), length.reshape(-1, order="F"))
+
+    def places(self, rows: int) -> tuple[np.ndarray, np.ndarray]:
+        """``/index/start`` and ``/index/length``: the rows of each example among so many rows of ``/tokens``."""
+        start, length = self.index("start"), self.index("length")
+        if ((start < 0) | (length < 0) | (start + length > rows)).any():
+            raise CacheCorrupt(f"{self.path}: /index points out of the {rows} rows of /tokens; make the cache again.")
+        return start, length
 
     @property
     def labels(self) -> np.ndarray:
         """(n,) int64, -1 where unlabelled, or float64, NaN where unlabelled."""
-        return self._dataset("/labels")[...]
+        labels = self._checked.values("/labels")
+        return labels if labels.dtype.kind == "f" else self._labels("/labels")
+
+    def _labels(self, name: str) -> np.ndarray:
+        names = len(self.spec["label_names"])
+        return self._indices(name, names, "classes", lowest=-1) if names else self._checked.values(name)
 
     @property
     def ids(self) -> np.ndarray:
         """(n,) strings, the ids of the examples."""
-        return np.array(self._dataset("/ids").asstr()[...], dtype=object)
+        return self._texts("/ids")
 
     @property
     def domains(self) -> np.ndarray | None:
         """(n,) strings, the domains of the examples, or None where the task has none."""
-        return np.array(self._dataset("/domains").asstr()[...], dtype=object) if "domains" in self._file else None
+        return self._texts("/domains") if "domains" in self._file else None
 
     @property
     def groups(self) -> np.ndarray | None:
         """(n,) int32, examples that belong together have one number; None where none is stored."""
-        return self._dataset("/groups")[...] if "groups" in self._file else None
+        return self._checked.values("/groups") if "groups" in self._file else None
 
     @property
     def group_names(self) -> np.ndarray | None:
         """Strings, the names of declared groups by their number, or None."""
         if "group_names" not in self._file:
             return None
-        return np.array(self._dataset("/group_names").asstr()[...], dtype=object)
+        return self._texts("/group_names")
 
     @property
     def grouping(self) -> dict[str, Any]:
@@ -277,22 +290,25 @@ class ActivationCache:
     @property
     def truncated(self) -> np.ndarray:
         """(n,) bool, whether the text was longer than the model reads."""
-        return self._dataset("/truncated")[...].astype(bool)
+        return self._checked.values("/truncated").astype(bool)
 
     def index(self, name: str) -> np.ndarray:
         """One of the datasets of /index: start, length, token_ids, word_index, char_start, char_end, row_to_unique."""
         if name not in self._file["/index"]:
             raise UsageError(f"{self.path} has no index {name!r}; it has {', '.join(self._file['/index'])}.")
-        return self._dataset(f"/index/{name}")[...]
+        return self._checked.values(f"/index/{name}")
 
-    def rows(self, name: str) -> Any:
-        """A dataset whose rows can be sliced without reading the others, as stored (bfloat16: uint16)."""
-        ds = self._dataset(name)
-        if ds.chunks is not None:
-            import hdf5plugin  # noqa: F401  registers zstd
+    def rows(self, name: str) -> Rows:
+        """A dataset whose rows can be read without the others, as stored (bfloat16: uint16)."""
+        return self._checked.rows(name)
 
-            return ds
-        return np.ndarray(ds.shape, ds.dtype, buffer=self._map, offset=ds.id.get_offset()) if ds.size else ds[...]
+    def mapped_layer(self, layer: int | str | Site, pooling: str) -> np.ndarray:
+        """What :meth:`layer` gives, as a memory map where it can be one; call :meth:`check_size` before each use."""
+        return self._read(f"/pooled/{pooling}/{self.layer_name(layer)}", mapped=True)
+
+    def check_size(self) -> None:
+        """Raise CacheCorrupt where the file was cut short since it was opened: what is mapped would end the process."""
+        self._checked.check_size()
 
     def special_rows(self) -> np.ndarray:
         """bool (t,), which rows of /tokens are pieces that the tokenizer added; none where the rows are words."""
@@ -320,7 +336,7 @@ class ActivationCache:
         each example, in the order of the task. Here they stand side by side, without words that were cut off.
         """
         row, sentence, place = self._words()
-        return Words(self.tokens(layer).values[row], self._dataset("/word_labels")[...][place], sentence)
+        return Words(self.tokens(layer).values[row], self._labels("/word_labels")[place], sentence)
 
     def layer_words(self, layer: int | str | Site) -> np.ndarray:
         """One vector a labelled word, (w, d), in the order of the task; in a piece-level cache its first piece's."""
@@ -330,7 +346,7 @@ class ActivationCache:
     def word_labels(self) -> np.ndarray:
         """(w,) int64, the labels of the words that :meth:`layer_words` gives."""
         at = self._words()[2]
-        return self._dataset("/word_labels")[...][at]
+        return self._labels("/word_labels")[at]
 
     @property
     def word_rows(self) -> np.ndarray:
@@ -390,7 +406,7 @@ class ActivationCache:
         return np.array(digests, dtype=np.uint64).view(np.int64)[ids]
 
     def _pieces(self, name: str) -> np.ndarray:
-        return self._dataset(f"/pieces/{name}")[...]
+        return self._checked.values(f"/pieces/{name}")
 
     @property
     def attributes(self) -> Mapping[str, Any]:

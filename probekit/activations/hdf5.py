@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ __all__ = [
     "Extent",
     "datasets",
     "decode",
+    "digest_structure",
     "extents",
     "is_cache_file",
     "open_cache_file",
@@ -44,6 +46,29 @@ class Extent:
         """Bytes of the whole dataset."""
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
+    def read(
+        self, fd: int, cut: Callable[[], Exception] = lambda: OSError("it is cut short"), out: Any = None
+    ) -> np.ndarray:
+        """The dataset, read into memory.
+
+        Parameters
+        ----------
+        fd : int
+            Of the file.
+        cut : callable
+            What to raise where the file ends before the dataset does.
+        out : np.ndarray, optional
+            To read into.
+        """
+        array = np.empty(self.shape, self.dtype) if out is None else out
+        view, at = memoryview(array.reshape(-1).view(np.uint8)), 0
+        while at < len(view):
+            got = os.preadv(fd, [view[at : at + (1 << 30)]], self.offset + at)
+            if not got:
+                raise cut()
+            at += got
+        return array
+
     def map(self, path: Path, mode: Any = "r") -> np.memmap:
         """The dataset as a memory map."""
         return np.memmap(path, dtype=self.dtype, mode=mode, offset=self.offset, shape=self.shape)
@@ -53,13 +78,17 @@ class Extent:
         return self.map(path, mode).reshape(self.shape[0] * each, -1)  # type: ignore[return-value]
 
 
-def datasets(group: h5py.Group, prefix: str = "") -> Iterator[tuple[str, h5py.Dataset]]:
-    """All datasets of this very file by name, those of several names under each; links out of it are not followed."""
-    for key in group:
+def datasets(group: h5py.Group, prefix: str = "", above: tuple[Any, ...] = ()) -> Iterator[tuple[str, h5py.Dataset]]:
+    """All datasets of this very file by name, those of several names under each; links out of it are not followed.
+
+    above : groups that this one is in, which a damaged or hostile file may hold again
+    """
+    here = h5py.h5o.get_info(group.id).addr
+    for key in group if here not in above else ():
         if isinstance(group.get(key, getlink=True), h5py.HardLink):
             item = group[key]
             if isinstance(item, h5py.Group):
-                yield from datasets(item, f"{prefix}/{key}")
+                yield from datasets(item, f"{prefix}/{key}", (*above, here))
             elif isinstance(item, h5py.Dataset):
                 yield f"{prefix}/{key}", item
 
@@ -106,6 +135,33 @@ def is_cache_file(path: Path) -> bool:
 
 
 CACHE_FILE = FileKind("an activation cache", is_cache_file)
+
+
+def digest_structure(file: Path | int, where: Mapping[str, Extent], *, filled: bool = True) -> int:
+    """xxh3 of /blocks (but for this digest's own place) and of every byte that lies in no contiguous dataset.
+
+    Parameters
+    ----------
+    file : Path or int
+        Its path, or a descriptor.
+    filled : bool, default True
+        Whether the digests of the model's work in /blocks count, too, as in a finished file.
+    """
+    if isinstance(file, Path):
+        with file.open("rb") as stream:
+            return digest_structure(stream.fileno(), where, filled=filled)
+    table = where["/blocks"].read(file)
+    table["xxh3"][-1] = 0
+    if not filled:
+        table["xxh3"][[name.startswith((b"/pooled/", b"/tokens/")) for name in table["dataset"]]] = 0
+    state, at = xxhash.xxh3_64(table.tobytes()), 0
+    size = os.fstat(file).st_size
+    for start, stop in [*sorted({(e.offset, e.offset + e.nbytes) for e in where.values()}), (size, 0)]:
+        while at < start and (chunk := os.pread(file, min(start - at, 1 << 22), at)):
+            state.update(chunk)
+            at += len(chunk)
+        at = max(at, stop)
+    return state.intdigest()
 
 
 def decode(bits: np.ndarray) -> np.ndarray:

@@ -9,9 +9,9 @@ import h5py
 import numpy as np
 
 from probekit.activations.cache import ActivationCache
+from probekit.activations.checked import STRUCTURE, first_occurrence
 from probekit.activations.description import describe
-from probekit.activations.hdf5 import DAMAGE, datasets, extents, xxh3
-from probekit.activations.writing.partial import digest_structure, first_occurrence
+from probekit.activations.hdf5 import DAMAGE, datasets, digest_structure, extents, xxh3
 from probekit.errors import CacheCorrupt
 from probekit.runtime import Progress, no_progress
 
@@ -58,7 +58,13 @@ def verify(path: str | Path, *, progress: Progress = no_progress) -> Verdict:
         Where ``path`` cannot be opened as a finished cache at all.
     """
     path = Path(path)
-    with ActivationCache(path) as cache:
+    try:
+        opened = ActivationCache(path)
+    except CacheCorrupt as error:
+        if STRUCTURE not in str(error):
+            raise
+        return Verdict((STRUCTURE,), 1, 0)
+    with opened as cache:
         try:
             return _verdict(cache, cache._file, progress)
         except DAMAGE as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -35,9 +34,9 @@ class TokenReader:
             raise UsageError(f"{cache.path} holds no token vectors; make a cache with --tokens.")
         self.cache = cache
         self.layers = tuple(cache.layer_name(x) for x in (cache.layers if layers is None else layers))
-        self.start, self.length = cache.index("start"), cache.index("length")
+        self._sources = [cache.rows(f"/tokens/{layer}") for layer in self.layers]
+        self.start, self.length = cache.places(len(self._sources[0]))
         self.special = cache.special_rows()
-        self._sources: list[Any] = [cache.rows(f"/tokens/{layer}") for layer in self.layers]
         self.width = int(self._sources[0].shape[1])
         self._encoded = cache.spec["store"] == "bfloat16"
 
@@ -56,5 +55,5 @@ class TokenReader:
         )
         for source, into in zip(self._sources, out, strict=True):
             for a, b, to, end in spans:
-                into[to:end] = source[a:b]
+                source.read(a, b, into[to:end])
         return decode(out) if self._encoded else out

@@ -19,9 +19,19 @@ from typing import Any
 
 import h5py
 import numpy as np
-import xxhash
 
-from probekit.activations.hdf5 import CACHE_FILE, DAMAGE, FORMAT, Extent, datasets, extents, open_cache_file, xxh3
+from probekit.activations.checked import first_occurrence
+from probekit.activations.hdf5 import (
+    CACHE_FILE,
+    DAMAGE,
+    FORMAT,
+    Extent,
+    datasets,
+    digest_structure,
+    extents,
+    open_cache_file,
+    xxh3,
+)
 from probekit.activations.writing.journal import Journal, journal_path, partial_path, sync_folder, writing
 from probekit.activations.writing.plan import Block
 from probekit.errors import CacheCorrupt, CacheError, UsageError
@@ -34,9 +44,7 @@ __all__ = [
     "check_static",
     "create",
     "digest_blocks",
-    "digest_structure",
     "finish",
-    "first_occurrence",
     "open_partial",
 ]
 
@@ -100,13 +108,6 @@ class Partial:
     def range(self, stream: Stream, b: int) -> tuple[int, int]:
         """First and last row (slot or token row) of block b in ``stream``."""
         return _range(stream, self.blocks, self.token_start, b)
-
-
-def first_occurrence(row_to_unique: np.ndarray) -> np.ndarray:
-    """Bool (slots,): whether no earlier slot has the same unique sequence."""
-    own = np.zeros(len(row_to_unique), dtype=bool)
-    own[np.unique(row_to_unique, return_index=True)[1]] = True
-    return own
 
 
 def create(
@@ -326,36 +327,6 @@ def seal(path: Path) -> None:
     table.flush()
     with path.open("rb+") as file:
         os.fsync(file.fileno())
-
-
-def digest_structure(path: Path, where: Mapping[str, Extent], *, filled: bool = True) -> int:
-    """xxh3 of /blocks (but for this digest's own place) and of every byte that lies in no contiguous dataset.
-
-    Parameters
-    ----------
-    filled : bool, default True
-        Whether the digests of the model's work in /blocks count, too, as in a finished file.
-    """
-    table = np.array(where["/blocks"].map(path))
-    table["xxh3"][-1] = 0
-    if not filled:
-        table["xxh3"][[name.startswith((b"/pooled/", b"/tokens/")) for name in table["dataset"]]] = 0
-    state, at = xxhash.xxh3_64(table.tobytes()), 0
-    with path.open("rb") as file:
-        for start, stop in [
-            *sorted({(e.offset, e.offset + e.nbytes) for e in where.values()}),
-            (path.stat().st_size, 0),
-        ]:
-            file.seek(at)
-            left = start - at
-            while left > 0:
-                chunk = file.read(min(left, 1 << 22))
-                if not chunk:
-                    break
-                state.update(chunk)
-                left -= len(chunk)
-            at = max(at, stop)
-    return state.intdigest()
 
 
 def _copy_duplicates(partial: Partial) -> None:

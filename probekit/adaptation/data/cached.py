@@ -92,7 +92,7 @@ class PooledData:
         self.cache = cache
         self.rows: np.ndarray = np.arange(len(cache)) if rows is None else rows
         self.layers = tuple(cache.layer_name(x) for x in (cache.layers if layers is None else layers))
-        self.sources = [cache.layer(layer, pooling) for layer in self.layers]
+        self.sources = [cache.mapped_layer(layer, pooling) for layer in self.layers]
         n = len(self.rows)
         self.sentences = int(cache.spec["sentences"])
         self.length, self.order = np.full(n, self.sentences, dtype=np.int64), np.arange(n)
@@ -106,6 +106,7 @@ class PooledData:
 
     def __getitems__(self, rows: Sequence[int]) -> Mapping[str, Any]:
         at = np.asarray(rows)
+        self.cache.check_size()
         hidden = torch.from_numpy(np.stack([source[self.rows[at]] for source in self.sources]))
         first, *second = (
             {
