@@ -1,11 +1,30 @@
-"""How values show themselves in a notebook: a title and a few facts, small, escaped, the same every time."""
+"""How values show themselves: in a notebook small and escaped, in a terminal without what it would obey."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from html import escape
 
-__all__ = ["facts_html"]
+__all__ = ["facts_html", "shown"]
+
+_OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+"""Escapes and other controls, but for tab and the end of a line; what turns the direction of writing."""
+
+
+def shown(text: object) -> str:
+    r"""A text with what a terminal would obey, and what is no character, written out.
+
+    Labels, names and paths come from files of others: shown as they are they could move the cursor, rename the window,
+    or show another text than they hold. Files keep them as they are.
+
+    Examples
+    --------
+    >>> shown("good\x1b[2Jbad")
+    'good\\x1b[2Jbad'
+    """
+    told = _OBEYED.sub(lambda found: ascii(found[0])[1:-1], str(text))
+    return told.encode("utf-8", "backslashreplace").decode()
 
 
 def facts_html(title: str, facts: Mapping[str, object], *, longest: int = 200) -> str:

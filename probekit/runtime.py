@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
+import sys
 import tempfile
 import threading
 import warnings
@@ -13,13 +15,11 @@ from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from time import sleep
+from typing import Any, Protocol
 
 from probekit.errors import UsageError
 from probekit.files import lock
-
-if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
 
 __all__ = [
     "Dtype",
@@ -28,6 +28,7 @@ __all__ = [
     "blas_thread",
     "cores",
     "devices",
+    "end_with_parent",
     "local_executor",
     "no_progress",
     "processes",
@@ -119,8 +120,6 @@ def local_executor(
     begin, given
         A function that each worker calls first, and its arguments.
     """
-    from multiprocessing import Pipe
-
     from loky.process_executor import ProcessPoolExecutor
 
     warnings.filterwarnings("ignore", message="A worker was restarted", category=UserWarning)  # it has grown: well
@@ -129,26 +128,78 @@ def local_executor(
         names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
         environment |= dict.fromkeys(names, str(threads or max(1, cores() // workers)))
     with ExitStack() as stack:
-        theirs, _ours = map(stack.enter_context, Pipe())  # theirs ends when ours does, which this process alone has
         slots = stack.enter_context(tempfile.TemporaryDirectory(prefix="probekit-workers-"))
+        leash = _Leash(f"{slots}/leash")
+        os.mkfifo(leash.path)
+        stack.callback(os.close, os.open(leash.path, os.O_RDWR | os.O_NONBLOCK))  # which this process alone has
         pool = ProcessPoolExecutor(
-            workers, env=environment, initializer=_begin, initargs=(theirs, slots, tuple(gpus), begin, given),
+            workers, env=environment, initializer=_begin, initargs=(leash, slots, tuple(gpus), begin, given),
             timeout=None,
         )  # fmt: skip
         stack.callback(pool.shutdown, wait=True, kill_workers=True)
         yield pool
 
 
-def _begin(parent: Connection, slots: str, gpus: Sequence[str], begin: Callable[..., None] | None, given: Any) -> None:
-    """A worker's first call: watch the parent, take a GPU."""
+class _Leash:
+    """What ends a worker when its parent does: pickled first of its arguments, it holds before the others are read.
 
-    def follow() -> None:
-        try:
-            parent.poll(None)
-        finally:
-            os._exit(1)
+    A pipe with a name, so that each worker opens an end of its own: of one that is handed down the system signals the
+    last owner alone.
+    """
 
-    threading.Thread(target=follow, daemon=True).start()
+    def __init__(self, path: str) -> None:
+        self.path, self.parent = path, os.getpid()
+
+    def __reduce__(self) -> tuple[Callable[[str, int], None], tuple[str, int]]:
+        return _follow, (self.path, self.parent)
+
+
+def _follow(path: str, parent: int) -> None:
+    """End this process at once when nobody holds the other end of a pipe, as where the parent is killed."""
+    import fcntl
+    import select
+
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        os._exit(1)
+    if hasattr(os, "O_ASYNC") and hasattr(fcntl, "F_SETOWN"):  # the system's signal, also amid a long call into C
+        signal.signal(signal.SIGIO, signal.SIG_DFL)
+        fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)
+    if os.getppid() != parent:  # it ended before the pipe was opened
+        os._exit(1)
+
+    def wait() -> None:
+        poll = select.poll()
+        poll.register(fd, select.POLLHUP)
+        poll.poll()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def end_with_parent() -> None:
+    """Let this process, which another has started and waits for, end within a second after that one, however it ends.
+
+    On Linux the system sees to it, in a long call into C, too; elsewhere a thread looks whether it has another parent.
+    """
+    parent = os.getppid()
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            sleep(0.2)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _begin(leash: None, slots: str, gpus: Sequence[str], begin: Callable[..., None] | None, given: Any) -> None:
+    """A worker's first call: take a GPU, begin; ``leash`` holds already."""
     if gpus:  # CUDA has not begun in this process, and will see one GPU
         os.environ["CUDA_VISIBLE_DEVICES"] = gpus[_slot(Path(slots)) % len(gpus)]
     if begin is not None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 
 import pytest
 
@@ -90,13 +91,75 @@ def test_workers_end_with_a_parent_that_is_killed_and_hold_its_lock_until_then(t
         with pytest.raises(BlockingIOError), lock(path, BlockingIOError()):
             raise AssertionError
         process.send_signal(signal.SIGKILL)
-    with lock(path, BlockingIOError(), wait=lambda: None):
+    with lock(path, BlockingIOError(), wait=lambda: None, ours=lambda _: True):
         pass
-    until = time.monotonic() + 10
-    while is_running(worker) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert not is_running(worker)
+    time.sleep(1)
+    assert not _lives(worker)
     assert path.read_text().startswith("begun ")
+
+
+BUSY = """
+import os, sys, time
+from pathlib import Path
+from probekit.runtime import end_with_parent, local_executor
+import re
+
+class Slow:
+    def __reduce__(self):  # as a module that takes long to import
+        return time.sleep, (60,)
+
+def stuck():
+    Path(sys.argv[1], str(os.getpid())).touch()
+    re.fullmatch("(a|a)*b", "a" * 60)  # in C, and nothing else of Python runs meanwhile
+
+if sys.argv[2] == "stuck":
+    with local_executor(2) as pool:
+        for _ in range(2):
+            pool.submit(stuck)
+        time.sleep(60)
+elif sys.argv[2] == "starting":
+    with local_executor(1, begin=print, given=(Slow(),)) as pool:
+        pool.submit(stuck)
+        time.sleep(60)
+else:
+    import subprocess
+    code = "import os, re, sys; from pathlib import Path; from probekit.runtime import *; end_with_parent(); "
+    code += "Path(sys.argv[1], str(os.getpid())).touch(); re.fullmatch('(a|a)*b', 'a' * 60)"
+    subprocess.run([sys.executable, "-c", code, sys.argv[1]])
+"""
+
+
+def _children(parent: int) -> set[int]:
+    told = subprocess.run(["ps", "-o", "pid=", "--ppid", str(parent)], capture_output=True, text=True, check=False)
+    return {int(pid) for pid in told.stdout.split() if is_running(int(pid))}
+
+
+@pytest.mark.parametrize("how", ["stuck", "starting", "subprocess"])
+def test_children_of_a_killed_parent_are_gone_within_a_second(how, tmp_path):
+    """Also those in a call into C that lets nothing of Python run, and those that only just begin."""
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "script.py").write_text(BUSY)
+    with subprocess.Popen([sys.executable, str(tmp_path / "script.py"), str(tmp_path / "begun"), how]) as process:
+        until, wanted = time.monotonic() + 60, 2 if how == "stuck" else 1
+        while len(list((tmp_path / "begun").iterdir())) < wanted and time.monotonic() < until:
+            time.sleep(0.05)
+            if how == "starting" and _children(process.pid):
+                time.sleep(1.5)  # it reads its arguments
+                break
+        children = _children(process.pid)
+        assert children
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    time.sleep(1)
+    assert not {pid for pid in children if _lives(pid)}
+
+
+def _lives(pid: int) -> bool:
+    """Whether a process runs: one that nobody waits for has ended, too."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def test_what_is_inherited_is_the_same_open_file(tmp_path):

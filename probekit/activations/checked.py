@@ -83,7 +83,8 @@ class CheckedFile:
             os.close(self.fd)
 
     def _check_structure(self) -> None:
-        found = re.search(rb"probekit-activations/\d+", os.pread(self.fd, 1 << 20, 0))
+        start = os.pread(self.fd, 1 << 20, 0)
+        found = re.search(rb"probekit-activations/\d+", start)
         if found is None or found[0].decode() != FORMAT:
             what = "no probekit cache" if found is None else f"of format {found[0].decode()!r}"
             raise CacheMismatch(f"{self.path} is {what}; this version reads {FORMAT!r}.")
@@ -96,6 +97,8 @@ class CheckedFile:
             raise CacheCorrupt(f"{self.path}: its structure cannot be read ({error}); {AGAIN}.") from error
         if unfinished:
             raise CacheIncomplete(f"{self.path} was never finished; run its probekit cache-activations command again.")
+        if not same and (other := set(re.findall(rb"probekit-activations/\d+", start)) - {FORMAT.encode()}):
+            raise CacheMismatch(f"{self.path} is of format {min(other).decode()!r}; this version reads {FORMAT!r}.")
         if not same:
             raise CacheCorrupt(f"{self.path}: {STRUCTURE}; {AGAIN}.")
         self.size = os.fstat(self.fd).st_size

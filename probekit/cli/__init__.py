@@ -15,6 +15,7 @@ import tempfile
 import traceback
 from collections.abc import Sequence
 
+from probekit.display import shown
 from probekit.errors import ProbekitError, first_line
 
 __all__ = ["main"]
@@ -92,7 +93,15 @@ def _log(*, verbose: bool) -> None:
     from rich.logging import RichHandler
 
     handler = RichHandler(console=Console(stderr=True), show_time=False, show_path=False)
-    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(message)s", handlers=[handler])
+    handler.setFormatter(_Shown("%(message)s"))
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler])
+
+
+class _Shown(logging.Formatter):
+    """Messages name files and labels of others."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return shown(super().format(record))
 
 
 def _spelled(words: Sequence[str]) -> list[str]:
@@ -107,11 +116,5 @@ def _spelled(words: Sequence[str]) -> list[str]:
 
 
 def _fail(message: str) -> int:
-    print(f"probekit: {_shown(' '.join(message.split()))}", file=sys.stderr)  # noqa: T201
+    print(f"probekit: {shown(' '.join(message.split()))}", file=sys.stderr)  # noqa: T201
     return 2
-
-
-def _shown(text: str) -> str:
-    """A text with what a terminal would obey, and what is no character, written out."""
-    told = re.sub(r"[\x00-\x1f\x7f-\x9f]", lambda found: f"\\x{ord(found[0]):02x}", text)
-    return told.encode("utf-8", "backslashreplace").decode()

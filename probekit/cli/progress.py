@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import TextIO
 
+from probekit.display import shown
 from probekit.runtime import Progress
 
 __all__ = ["bar", "lines"]
@@ -34,7 +35,7 @@ def lines(to: TextIO, clock: Callable[[], float] = monotonic) -> Progress:
         parts += [f"{value / seconds:,.0f} {name}/s" for name, value in rates.items() if value]
         if done > first:
             parts.append(f"{(total - done) * seconds / (done - first):,.0f} s left")
-        print(", ".join(parts), file=to, flush=True)
+        print(shown(", ".join(parts)), file=to, flush=True)
 
     return show
 
@@ -60,6 +61,7 @@ def bar() -> Iterator[Progress]:
 
     def show(stage: str, done: int, total: int, /, **rates: float) -> None:
         bars.update(waiting, visible=False)
+        stage = shown(stage)
         if stage not in stages:
             stages[stage] = bars.add_task(stage, total=total, rates=""), monotonic(), done, total
         task, began, *last = stages[stage]

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from probekit.cli.show import console, say
+from probekit.cli.show import console, say, warn
+from probekit.display import shown
 from probekit.errors import UsageError
 from probekit.files import DATA_CACHE
 from probekit.provenance.options import CleanOptions
@@ -137,7 +138,7 @@ def clean(
         return 0
     cleaned = delete_all(found)
     for path, reason in cleaned.left.items():
-        print(f"{path} is left: {reason}.", file=sys.stderr)  # noqa: T201
+        warn(f"{path} is left: {reason}.")
     say(f"{len(cleaned.deleted):,} deleted, {in_words(cleaned.size)}.")
     return 1 if cleaned.left else 0
 
@@ -154,7 +155,7 @@ def _confirmed(question: str) -> bool:
     """Ask on the terminal; UsageError where nobody is there."""
     if not sys.stdin.isatty():
         raise UsageError("nobody is there to be asked, so nothing is deleted; give --yes.")
-    print(f"{question} [y/N]: ", end="", flush=True)  # noqa: T201
+    print(f"{shown(question)} [y/N]: ", end="", flush=True)  # noqa: T201
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 

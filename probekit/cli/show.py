@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from probekit.display import shown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -13,21 +15,28 @@ if TYPE_CHECKING:
 __all__ = ["console", "saved", "say", "warn"]
 
 
-def console() -> Console:
-    """Standard output, as it is now."""
+def console(*, stderr: bool = False, highlight: bool = True) -> Console:
+    """Standard output, or standard error, as it is now."""
     from rich.console import Console
+    from rich.text import Text
 
-    return Console()
+    class Shown(Console):
+        """Shows what a terminal would obey instead of sending it: every cell and line passes here."""
+
+        def render_str(self, text: str, **how: Any) -> Text:
+            return super().render_str(shown(text), **how)
+
+    return Shown(stderr=stderr, highlight=highlight)
 
 
 def say(text: object) -> None:
     """A line on standard output."""
-    print(text)  # noqa: T201
+    print(shown(text))  # noqa: T201
 
 
 def warn(text: object) -> None:
     """A line on standard error."""
-    print(text, file=sys.stderr)  # noqa: T201
+    print(shown(text), file=sys.stderr)  # noqa: T201
 
 
 def saved(result: Result) -> None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 from cyclopts import App, Parameter
 
-from probekit.cli.show import console, say
+from probekit.cli.show import console, say, warn
+from probekit.display import shown
 from probekit.errors import UsageError
 from probekit.studies.options import StudyOptions, WorkerOptions
 
@@ -158,8 +159,11 @@ class _Teller:
         self._show()
 
     def _show(self) -> None:
+        from rich.markup import escape
+
         if self.status:
-            self.status.update(f"{self.ended} of {self.steps} ended; now {', '.join(self.running.values()) or '…'}")
+            now = escape(shown(", ".join(self.running.values()) or "…"))
+            self.status.update(f"{self.ended} of {self.steps} ended; now {now}")
 
     def tell(self, outcome: Outcome) -> None:
         self.ended += 1
@@ -191,7 +195,7 @@ def _show_end(run: StudyRun) -> None:
     for message, several in failed.items():
         logs = [run.folder / "logs" / f"{slug(one.step.name)}.log" for one in several if one.seconds]
         where = f" (see {', '.join(map(str, logs))})" if logs else ""
-        print(f"failed: {', '.join(one.step.name for one in several)}: {message}{where}", file=sys.stderr)  # noqa: T201
+        warn(f"failed: {', '.join(one.step.name for one in several)}: {message}{where}")
     for path in _pages(run.outcomes):
         say(run.folder / path)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
+from probekit.cli.show import console
 from probekit.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
@@ -49,36 +50,34 @@ def check(task: str, /, *, data_dir: str | None = None) -> None:
 
 
 def _listing() -> None:
-    from rich.console import Console
     from rich.padding import Padding
 
     from probekit.tasks import DATASETS, GRAMMARS
 
-    console = Console(highlight=False)
+    terminal = console(highlight=False)
     for name, (dataset, _) in DATASETS.items():
         sizes = ", ".join(f"{split} {size:,}" for split, size in dataset.sizes.items())
-        console.print(f"[bold]{name}[/]  {dataset.title}")
-        console.print(Padding(f"{sizes}; {', '.join(dataset.metrics)}", (0, 0, 0, 4)))
-        console.print(Padding(f"[dim]{dataset.source}; licence: {dataset.licence}[/]", (0, 0, 0, 4)))
-    console.print("\nGive a folder with the official files (--data-dir), or none to load from the Hugging Face hub.")
-    console.print("[bold]ud:TREEBANK[/] and [bold]universal-ner:TREEBANK[/] choose a treebank, such as ud:de_gsd.")
-    console.print(f"Generated, without any files: {', '.join(f'[bold]grammar:{name}[/]' for name in GRAMMARS)}.")
-    console.print("Data of your own: describe them in a TOML file, then [bold]probekit tasks check FILE.toml[/].")
+        terminal.print(f"[bold]{name}[/]  {dataset.title}")
+        terminal.print(Padding(f"{sizes}; {', '.join(dataset.metrics)}", (0, 0, 0, 4)))
+        terminal.print(Padding(f"[dim]{dataset.source}; licence: {dataset.licence}[/]", (0, 0, 0, 4)))
+    terminal.print("\nGive a folder with the official files (--data-dir), or none to load from the Hugging Face hub.")
+    terminal.print("[bold]ud:TREEBANK[/] and [bold]universal-ner:TREEBANK[/] choose a treebank, such as ud:de_gsd.")
+    terminal.print(f"Generated, without any files: {', '.join(f'[bold]grammar:{name}[/]' for name in GRAMMARS)}.")
+    terminal.print("Data of your own: describe them in a TOML file, then [bold]probekit tasks check FILE.toml[/].")
 
 
 def _report(report: TaskReport) -> None:
-    from rich.console import Console
     from rich.markup import escape
 
-    task, console = report.task, Console(highlight=False)
+    task, terminal = report.task, console(highlight=False)
     what = "sentence pairs" if any(split.paired for split in task.splits.values()) else "sentences"
-    console.print(f"[bold]{escape(task.name)}[/]: {task.kind} of {what}, measured by {', '.join(task.metrics)}")
-    console.print(f"Source: {escape(task.source or 'not stated')}. Licence: {escape(task.licence or 'not stated')}.")
-    console.print(_table(report))
+    terminal.print(f"[bold]{escape(task.name)}[/]: {task.kind} of {what}, measured by {', '.join(task.metrics)}")
+    terminal.print(f"Source: {escape(task.source or 'not stated')}. Licence: {escape(task.licence or 'not stated')}.")
+    terminal.print(_table(report))
     for warning in report.warnings:
-        console.print(f"[bold]Warning[/]: {escape(warning)}")
+        terminal.print(f"[bold]Warning[/]: {escape(warning)}")
     for note in task.notes:
-        console.print(f"Note: {escape(note)}")
+        terminal.print(f"Note: {escape(note)}")
 
 
 def _table(report: TaskReport) -> Table:

@@ -7,13 +7,14 @@ from pathlib import Path
 
 from probekit.errors import UsageError
 from probekit.files import slug
+from probekit.recipe import FUNCTIONS
 from probekit.studies.file import Information, Probe, Study
 from probekit.studies.sections.common import Plan
 from probekit.studies.sections.layers import layer_steps
 from probekit.studies.sections.outputs import domain_steps, figure_step, report_step, table_step
 from probekit.studies.sections.training import guidelines_steps, training_steps
 from probekit.studies.sources import Sources
-from probekit.studies.steps import Step
+from probekit.studies.steps import Inside, Step
 
 __all__ = ["check_steps", "study_steps"]
 
@@ -59,9 +60,21 @@ def check_steps(study: Study, steps: Iterable[Step]) -> None:
     for step in steps:
         if step.function:
             try:
+                _check_places(step)
                 step.recipe(Path("study")).check()
             except UsageError as error:
                 raise UsageError(f"{study.name}: step {step.name}: {error}") from error
+
+
+def _check_places(step: Step) -> None:
+    """Raise UsageError where a step would write outside of the study's folder."""
+    for key in FUNCTIONS[step.function].writes:
+        told = step.arguments.get(key)
+        for place in told if isinstance(told, list | tuple) else [told]:
+            leaf = place.leaf if isinstance(place, Inside) else "" if place is None else None
+            if leaf is None or Path(leaf).is_absolute() or ".." in Path(leaf).parts:
+                shown = leaf if leaf is not None else place
+                raise UsageError(f"{key} is {str(shown)!r}; a study writes in its own folder, so name a file below it.")
 
 
 def _unique(steps: Iterable[Step]) -> list[Step]:

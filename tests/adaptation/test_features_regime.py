@@ -242,7 +242,7 @@ def test_only_the_layers_that_are_mixed_are_kept_as_asked(tiny_bert, tmp_path):
     with ActivationCache(run.card["caches"][0]) as cache:
         assert cache.layers == ("1", "3")
         assert cache.spec["store"] == "float16"
-        assert cache._dataset("/tokens/1").chunks
+        assert cache._checked.dataset("/tokens/1").chunks
     with ActivationCache(run.card["caches"][1]) as cache, ActivationCache(
         cache_activations(tiny_bert, task, "dev", tokens=True, pooling=(), out=tmp_path / "all.h5").path
     ) as whole:  # fmt: skip

@@ -9,6 +9,7 @@ import pytest
 
 from probekit.activations import cache_activations
 from probekit.activations.writing.journal import journal_path
+from probekit.activations.writing.partial import seal
 from probekit.cli import main
 
 NOW = 1_700_000_000
@@ -25,6 +26,7 @@ def made(tmp_path_factory, tiny_bert):
     cache_activations(tiny_bert, "grammar:sentiment", "dev", limit=9, out=path).close()
     with h5py.File(path, "r+") as f:
         del f.attrs["recipe"]  # as versions before 0.2 left it
+    seal(path)
     return path.read_bytes()
 
 

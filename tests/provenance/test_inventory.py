@@ -18,6 +18,7 @@ import pytest
 import probekit.provenance.inventory as module
 from probekit.activations import ActivationCache, cache_activations
 from probekit.activations.writing.journal import journal_path, locked, partial_path
+from probekit.activations.writing.partial import seal
 from probekit.cli import main
 from probekit.errors import UsageError
 from probekit.provenance.clean import delete
@@ -50,6 +51,7 @@ def without_recipe(path):
     """A cache as versions before 0.2 left it: it does not say where its model and its data were."""
     with h5py.File(path, "r+") as f:
         del f.attrs["recipe"]
+    seal(path)
 
 
 def kinds(folder, *models):

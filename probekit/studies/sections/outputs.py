@@ -27,7 +27,10 @@ def domain_steps(plan: Plan, block: Domains) -> Iterator[Step]:
         told |= {"sources": [sources.corpus(name, place) for name, place in block.corpora.items()]}
         told |= {"split": splits} if block.split else {}
         told |= {**arguments_of("domains", block.options), "out": Inside(leaf)}
-        return Step(name, "domains", told, (), (leaf,), 0.0, 15.0)
+        counts = told.get("counts")
+        if counts is not None:
+            told["counts"] = Inside(str(counts))
+        return Step(name, "domains", told, (), (leaf, *([str(counts)] if counts else [])), 0.0, 15.0)
 
     yield guarded(name, (leaf,), make)
 
