@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -41,6 +42,7 @@ __all__ = [
     "read_lines",
     "remove",
     "seal",
+    "signal_when_closed",
     "slug",
     "whole",
     "without_mark",
@@ -410,6 +412,16 @@ def held(path: Path) -> Iterator[bool]:
         yield taken
     finally:
         os.close(fd)
+
+
+def signal_when_closed(fd: int) -> None:
+    """Let the system end this process when nobody holds the other end of a pipe, also amid a long call into C."""
+    import fcntl
+
+    if hasattr(os, "O_ASYNC") and hasattr(fcntl, "F_SETOWN"):
+        signal.signal(signal.SIGIO, signal.SIG_DFL)
+        fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)
 
 
 def is_running(pid: int) -> bool:

@@ -19,7 +19,7 @@ from time import sleep
 from typing import Any, Protocol
 
 from probekit.errors import UsageError
-from probekit.files import lock
+from probekit.files import lock, signal_when_closed
 
 __all__ = [
     "Dtype",
@@ -156,17 +156,13 @@ class _Leash:
 
 def _follow(path: str, parent: int) -> None:
     """End this process at once when nobody holds the other end of a pipe, as where the parent is killed."""
-    import fcntl
     import select
 
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         os._exit(1)
-    if hasattr(os, "O_ASYNC") and hasattr(fcntl, "F_SETOWN"):  # the system's signal, also amid a long call into C
-        signal.signal(signal.SIGIO, signal.SIG_DFL)
-        fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())
-        fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)
+    signal_when_closed(fd)
     if os.getppid() != parent:  # it ended before the pipe was opened
         os._exit(1)
 
