@@ -148,7 +148,9 @@ class _Leash:
     """
 
     def __init__(self, path: str) -> None:
-        self.path, self.parent = path, os.getpid()
+        from multiprocessing import current_process
+
+        self.path, self.parent = path, int(current_process().pid or 0)
 
     def __reduce__(self) -> tuple[Callable[[str, int], None], tuple[str, int]]:
         return _follow, (self.path, self.parent)
