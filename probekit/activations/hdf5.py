@@ -61,7 +61,7 @@ class Extent:
             To read into.
         """
         array = np.empty(self.shape, self.dtype) if out is None else out
-        view, at = memoryview(array.reshape(-1).view(np.uint8)), 0
+        view, at = array.reshape(-1).view(np.uint8).data, 0
         while at < len(view):
             got = os.preadv(fd, [view[at : at + (1 << 30)]], self.offset + at)
             if not got:

@@ -488,7 +488,7 @@ def _together(rows: pd.DataFrame) -> str:
     if len(tasks) > 1:
         return ", ".join(f"{named[w]} for {len(t)} of {len(rows)} ({', '.join(t)})" for w, t in sorted(tasks.items()))
     ((word, names),) = tasks.items()
-    few = sum(name.endswith("(one seed)") for name in names)
+    singles = sum(name.endswith("(one seed)") for name in names)
     on = f"all {len(names)} tasks" if len(names) > 1 else f"the one task there is, {names[0]}"
-    on += f"; one seed of a regime in {few} of them" if few and len(names) > 1 else ""
+    on += f"; one seed of a regime in {singles} of them" if singles and len(names) > 1 else ""
     return f"{named[word]} ({on})" if word in (CANNOT_TELL, EITHER) else f"use {named[word]} ({on})"

@@ -73,9 +73,9 @@ def _show(rows: pd.DataFrame) -> None:
     for name in (*heads, *(f"{name} (max)" for name in controls)):
         table.add_column(name, justify="right", no_wrap=name in heads)
     nothing = []
-    for layer, part in rows.groupby(layer_labels(rows), sort=False):
+    for layer, part in ((str(name), own) for name, own in rows.groupby(layer_labels(rows), sort=False)):
         gold = part[(part["target"] == "gold") & part["metric"].isin(WHOLE)].set_index("metric")
-        bits, saved = gold.loc["codelength-bits"], gold.loc["saved-bits"]
+        bits, saved = (gold.loc[name].to_dict() for name in ("codelength-bits", "saved-bits"))
         noise = part[part["metric"] == "compression-over-prior"].groupby("target")["value"].max()
         if not saved["value"] > 0 or saved["p_adjusted"] > LEVEL:
             nothing.append(str(layer))
@@ -84,7 +84,7 @@ def _show(rows: pd.DataFrame) -> None:
             str(layer),
             f"{bits['value']:,.0f}",
             f"{bits['ci_low']:,.0f} – {bits['ci_high']:,.0f}" if known else "",
-            *(f"{gold.loc[name, 'value']:.3f}" for name in ("compression-over-prior", "compression")),
+            *(f"{float(gold.loc[name, 'value']):.3f}" for name in ("compression-over-prior", "compression")),
             f"{saved['p_adjusted']:.4f}" if known else "",
             *(f"{noise[name]:.3f}" for name in controls),
         )

@@ -128,7 +128,7 @@ def _show(rows: pd.DataFrame, level: float) -> None:
     console().print(table)
     of_layers = rows[(rows["site"] != "") & (rows["target"] == "gold") & (rows["metric"] == names[0])]
     if (its := of_layers[of_layers["value"] == best.get(names[0])])["joint_low"].notna().any():
-        layer, low, high = layer_labels(its).iloc[0], *its[["joint_low", "joint_high"]].iloc[0]
+        layer, low, high = layer_labels(its).iloc[0], its["joint_low"].iloc[0], its["joint_high"].iloc[0]
         say(f"layer {layer} is the best of several: all layers at once, its {names[0]} is {low:.3f} – {high:.3f}.")
     for text in dict.fromkeys(rows["why"].fillna("") if "why" in rows else ()):
         if text:

@@ -74,7 +74,7 @@ def of_rows(sections: Mapping[Section, pd.DataFrame], layers: Mapping[Section, p
         name, real = section.value, found[~found["random"].astype(bool)]
         if found.groupby(["task", "curve", "metric", "split"]).ngroups >= MOST_CURVES:
             yield Caveat(f"{name}: only the first {MOST_CURVES} curves were looked at.", [])
-        for verdict, part in real.groupby("verdict", sort=False):
+        for verdict, part in ((str(v), p) for v, p in real.groupby("verdict", sort=False)):
             if verdict == "no control":
                 yield from _caveat(f"{name}: there is no control (shuffled labels) to hold values against.", _of(part))
             elif verdict == "no value":
@@ -82,9 +82,7 @@ def of_rows(sections: Mapping[Section, pd.DataFrame], layers: Mapping[Section, p
             elif verdict == "undetermined":
                 yield from _caveat(f"{name}: an estimate is undetermined.", _of(part, said="undetermined"))
             elif verdict == TASK:
-                yield from _caveat(
-                    f"{name}, not above the control task (labels learned by heart): {verdict}.", _of(part)
-                )
+                yield from _caveat(f"{name}, not above the control task (labels learned by heart): {TASK}.", _of(part))
             elif verdict != "above noise":
                 yield from _caveat(f"{name}, not above shuffled labels: {verdict}.", _of(part))
         alone = real[real["value"].notna() & real["ci_low"].isna()]

@@ -137,8 +137,8 @@ class Result:
 
         best = pd.concat(found, ignore_index=True) if found else gold.iloc[:0]
         joint = [c for c in ("joint_low", "joint_high") if c in best]
-        for own, c in zip(("ci_low", "ci_high"), joint, strict=False):
-            best[own] = best[c].fillna(best[own])
+        for end, c in zip(("ci_low", "ci_high"), joint, strict=False):
+            best[end] = best[c].fillna(best[end])
         return best.drop(columns=joint)
 
     def summary(self, **options: Any) -> Result:

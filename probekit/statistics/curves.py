@@ -75,7 +75,7 @@ def curve_summary(evaluated: Predictions, options: SummaryOptions = SummaryOptio
 def _numbers(part: Predictions, metric: str, options: SummaryOptions) -> list[dict[str, Any]]:
     """The four numbers of one curve."""
     sign, layers = metric_called(metric).sign, part.fits["layer"].to_numpy(dtype=np.int64)
-    how = {"resamples": options.resamples, "level": options.level, "seed": options.seed}
+    how: dict[str, Any] = {"resamples": options.resamples, "level": options.level, "seed": options.seed}
     found = bounds(metric=metric, **how, **part.sample())
     why = next((w for w, value in zip(found.why, found.value, strict=True) if w and np.isfinite(value)), "")
     value, again = sign * found.value, sign * found.again

@@ -194,6 +194,9 @@ def begin(out: Path, identity: Mapping[str, Any], *, overwrite: bool) -> dict[st
     if (out / CARD).is_file() and not overwrite:
         card = read_card(out)
         told = _ABSENT | card.get("identity", {})
+        if isinstance(told.get("model"), dict) and told.get("layers") and "only" not in told["model"]:
+            # of before caches could hold some layers: the head's layers, compared beside this, are what it read
+            told, identity = ({**of, "model": {**of["model"], "only": None, "layers": None}} for of in (told, identity))
         if different := [k for k in identity if _known(told.get(k)) != _known(identity[k])]:
             if _spent(out, card):
                 _clear(out)
@@ -275,8 +278,8 @@ def foreign(out: Path) -> str:
         if file.is_dir():
             if file.name == "runs":  # TensorBoard's, one folder a start
                 logs = [f for f in file.rglob("*") if f.is_symlink() or not f.is_dir()]
-                if strange := [f for f in logs if f.is_symlink() or not f.name.startswith("events.out.tfevents.")]:
-                    return str(strange[0].relative_to(out))
+                if others := [f for f in logs if f.is_symlink() or not f.name.startswith("events.out.tfevents.")]:
+                    return str(others[0].relative_to(out))
             elif file.name not in ours:
                 return f"the folder {file.name}"
             elif file.name != RESUME and (strange := [f.name for f in file.iterdir() if not _is_of_run(f.name)]):

@@ -93,7 +93,7 @@ def predict(
 
 def gathered(task: TaskSpec, data: Data, said: Mapping[int, Said]) -> Evaluation:
     """What :func:`say` told of each example, in the order of the data; without metrics."""
-    predictions, labels = ([said[i][k] for i in range(len(data))] for k in range(2))
+    predictions, labels = [said[i][0] for i in range(len(data))], [said[i][1] for i in range(len(data))]
     shares = [own for i in range(len(data)) if (own := said[i][2]) is not None]
     return Evaluation(task, data.ids, predictions, labels, {}, shares or None)
 

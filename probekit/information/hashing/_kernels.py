@@ -276,7 +276,7 @@ def _grouped_order(
 ) -> None:
     """One shuffle of whole groups, int32 (n,): groups of a stratum exchange their labels, turned by chance."""
     for stratum in range(len(ends)):
-        begin = ends[stratum - 1] if stratum > 0 else 0
+        begin = np.int64(0) if stratum == 0 else np.int64(ends[stratum - 1])
         source = ranked[begin : ends[stratum]].copy()
         for i in range(len(source) - 1, 0, -1):
             state, bits = _mixed(state)
@@ -286,8 +286,8 @@ def _grouped_order(
             own, other = ranked[begin + i], source[i]
             state, bits = _mixed(state)
             at = np.int64((bits * np.uint64(size[other])) >> np.uint64(32))
-            for j in range(size[own]):
-                out[rows[start[own] + j]] = rows[start[other] + (at + j) % size[other]]
+            for k in range(size[own]):
+                out[rows[start[own] + k]] = rows[start[other] + (at + k) % size[other]]
 
 
 @njit(cache=True, nogil=True)

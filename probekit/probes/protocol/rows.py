@@ -84,7 +84,7 @@ def _beyond_noise(found: Predictions, name: str, draws: int, seed: int) -> np.nd
     out = np.full((len(found), 2), np.nan)
     if draws and name in METRICS and (name != "log-loss" or found.probabilities is not None):
         for curve in curves(found):
-            out[curve] = np.transpose(above_noise(found, curve, name, draws=draws, seed=seed))
+            out[curve] = np.transpose(above_noise(found, curve.tolist(), name, draws=draws, seed=seed))
     return out
 
 
