@@ -84,7 +84,7 @@ def _show(rows: pd.DataFrame) -> None:
             str(layer),
             f"{bits['value']:,.0f}",
             f"{bits['ci_low']:,.0f} – {bits['ci_high']:,.0f}" if known else "",
-            *(f"{float(gold.loc[name, 'value']):.3f}" for name in ("compression-over-prior", "compression")),
+            *(f"{value:.3f}" for value in gold["value"][["compression-over-prior", "compression"]]),
             f"{saved['p_adjusted']:.4f}" if known else "",
             *(f"{noise[name]:.3f}" for name in controls),
         )
