@@ -53,6 +53,8 @@ class Metric:
         Of a measure of two things, whether it is large where they are alike: a similarity, not a distance.
     of, derived : str
         Of "selectivity(accuracy)" the metric "accuracy" and the word "selectivity"; "" for a metric of its own.
+    spans : bool
+        Whether it counts whole entities, not words.
     """
 
     name: str
@@ -65,6 +67,7 @@ class Metric:
     alike: bool = False
     of: str = ""
     derived: str = ""
+    spans: bool = False
 
     @property
     def sign(self) -> int:
@@ -287,7 +290,7 @@ METRICS: dict[str, Metric] = _table(
     Metric("pearson", "Pearson correlation", SIGNED, needs="numbers", function=_correlation("pearsonr")),
     Metric("spearman", "Spearman correlation", SIGNED, needs="numbers", function=_correlation("spearmanr")),
     Metric("rmse", "Root mean squared error", ABOVE_0, "lower", needs="numbers", function=_rmse),
-    Metric("span-f1", "Span F1", SHARE, needs="tags", function=_span_f1),
+    Metric("span-f1", "Span F1", SHARE, needs="tags", function=_span_f1, spans=True),
     Metric("token-accuracy", "Token accuracy", SHARE, needs="tags", function=_token_accuracy),
     # of what a probe or a trained model says
     Metric("log-loss", "Log loss", ABOVE_0, "lower", "nats", "probabilities"),

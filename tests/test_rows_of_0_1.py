@@ -108,7 +108,7 @@ def test_differences_name_their_metric():
 
 def test_every_figure_can_be_worked_out():
     assert set(plots.curve_rows(read("probe"))["role"]) == {"curve", "control", "line"}
-    assert "control task" in set(plots.curve_rows(read("probe-words"))["label"])
+    assert "control task (random tags by word type)" in set(plots.curve_rows(read("probe-words"))["label"])
     assert set(plots.curve_rows(read("mi").query("estimator == 'edge'"))["role"]) == {"curve", "control"}
     assert len(plots.curve_rows(read("mdl")))
     assert plots.mix_rows(read("train-feature-extraction"))["mean"].sum() == pytest.approx(1)

@@ -107,15 +107,15 @@ def _show(rows: pd.DataFrame, level: float) -> None:
     head = rows.iloc[-1]
     constant = rows["estimator"].isin(("majority", "mean")) & (rows["metric"] != "v-information")
     names = list(rows.loc[constant, "metric"].unique())
-    controls = [name for name in ("shuffled", "control-task") if (rows["target"] == name).any()]
+    controls = _beside(rows, names)
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("layer", justify="right", no_wrap=True)
     for name in names:
         table.add_column(name, justify="right")
         if name == names[0]:
             table.add_column(f"{100 * level:g} % interval", justify="center", style="dim", no_wrap=True)
-            for control in controls:
-                table.add_column(control, justify="right", style="dim")
+        for control in controls[name]:
+            table.add_column(control, justify="right", style="dim")
     table.add_column("penalty", justify="right")
     best = _best(rows, names)
     for key, part in rows.groupby([layer_labels(rows), "representation", "estimator"], sort=False):
@@ -146,17 +146,29 @@ def _best(rows: pd.DataFrame, names: Sequence[str]) -> dict[str, float]:
     return {name: own[metric(name).best(own)] for name, own in values.items() if len(own)}
 
 
-def _cells(part: pd.DataFrame, names: Sequence[str], controls: Sequence[str], best: Mapping[str, float]) -> list[str]:
-    """Of one layer: each metric, with interval and controls of the first, and the penalty."""
+def _beside(rows: pd.DataFrame, names: Sequence[str]) -> dict[str, list[str]]:
+    """The controls beside each metric: all beside the first; where it counts spans, control tasks beside accuracy."""
+    from probekit.metrics import metric
+
+    accuracy = "token-accuracy" if metric(names[0]).spans else names[0]
+    shown = {"shuffled": names[0], "control-task": accuracy}
+    there = set(rows["target"])
+    return {name: [control for control, at in shown.items() if at == name and control in there] for name in names}
+
+
+def _cells(
+    part: pd.DataFrame, names: Sequence[str], controls: Mapping[str, Sequence[str]], best: Mapping[str, float]
+) -> list[str]:
+    """Of one layer: each metric with its controls, the interval of the first, and the penalty."""
     gold, cells = part[part["target"] == "gold"], []
     for name in names:
         value, low, high = map(float, gold.loc[gold["metric"] == name, ["value", "ci_low", "ci_high"]].iloc[0])
         cells.append(f"[bold]{value:.3f}[/]" if value == best.get(name) else f"{value:.3f}")
         if name == names[0]:
             cells.append(f"{low:.3f} – {high:.3f}" if isfinite(low) else "")
-            for control in controls:
-                own = part[(part["target"] == control) & (part["metric"] == name)]["value"]
-                cells.append("" if own.empty else f"{own.iloc[0]:.3f}")
+        for control in controls[name]:
+            own = part[(part["target"] == control) & (part["metric"] == name)]["value"]
+            cells.append("" if own.empty else f"{own.iloc[0]:.3f}")
     first = gold.iloc[0]
     mark = " (edge)" * int(first["penalty_at_edge"]) + " not converged" * (not part["converged"].all())
     return [*cells, "" if first["penalty"] != first["penalty"] else f"{first['penalty']:g}{mark}"]

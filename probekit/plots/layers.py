@@ -10,7 +10,7 @@ from probekit.plots.curves import CURVE, CurveStyles, curves, of_analyses, plot_
 from probekit.plots.layer_axes import draw_layers
 from probekit.plots.noise import controls_by_layer, not_above_noise
 from probekit.plots.panels import legend, one_axes, panels
-from probekit.plots.titles import control_title
+from probekit.plots.titles import band_title
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,7 +42,8 @@ def layer_curve(rows: Any, *, metric: str | None = None, summary: Any = None, ax
     without a layer and constant predictions are horizontal lines. A marker is hollow where p_adjusted is above 0.05,
     if rows hold it and rest on shuffles enough for less: of probes it is that of :func:`probekit.compare` against
     shuffled labels. Without it, it is hollow where the layer's interval (its value, where it has none) reaches noise of
-    the same model: a look, not a test. It is half filled where its interval reaches the control task. A layer
+    the same model: a look, not a test. It is half filled where its interval reaches the control task. These are
+    not drawn in metrics of spans, where the two cannot be compared: see "token-accuracy" and its selectivity. A layer
     whose value is undetermined is an open diamond on the bottom line, dotted over what is possible, beyond the top of
     the axes where that is far above all values.
 
@@ -185,7 +186,7 @@ def curve_rows(rows: Any, metric: str | None = None, *, styles: CurveStyles | No
     trained = any(not styles.is_random(key) for key, _ in gold)
     for i, (key, band) in enumerate(curves(controls)):
         if not (trained and bool(band["random"].all())):
-            parts.append(band.assign(role="control", series=i, label=control_title(key["target"]).replace("-", " ")))
+            parts.append(band.assign(role="control", series=i, label=band_title(key["target"])))
     return pd.concat([*parts, _lines(rows)], ignore_index=True)
 
 

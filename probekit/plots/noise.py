@@ -20,10 +20,15 @@ LEVEL = 0.05
 
 
 def controls_by_layer(rows: pd.DataFrame) -> pd.DataFrame:
-    """The controls by layer: their summaries, and mean and range of the draws that no row sums up."""
+    """The controls by layer: their summaries, and mean and range of the draws that no row sums up.
+
+    Without control tasks in metrics of spans: their spans are others than gold's, some easier to find than others.
+    """
     import pandas as pd
 
     rows = rows[(rows["layer_name"] != "") & (rows["target"] != "gold")]
+    of_spans = [name for name in rows["metric"].unique() if metric_called(name).spans]
+    rows = rows[~(rows["metric"].isin(of_spans) & (rows["target"] == "control-task"))]
     by = ["task", *CURVE, "random", "layer", "layer_name"]
     values = rows[rows["draw"].notna()].groupby(by, sort=False, dropna=False)["value"]
     ranges = values.agg(value="mean", ci_low="min", ci_high="max").reset_index()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from probekit.metrics import metric as metric_called
 
-__all__ = ["control_title", "first_line", "metric_title"]
+__all__ = ["band_title", "control_title", "first_line", "metric_title"]
 
 CONTROLS = {
     "shuffled": "shuffled labels",
@@ -33,3 +33,9 @@ def first_line(name: str) -> str:
 def control_title(name: str) -> str:
     """What a control, or anything that a difference is held against, is called: "shuffled" is "shuffled labels"."""
     return CONTROLS.get(name, name.rsplit("/", 1)[-1])
+
+
+def band_title(name: str) -> str:
+    """A control in the legend of the figure that shows what it reaches: says also what its labels are."""
+    title = control_title(name).replace("-", " ")
+    return f"{title} (random tags by word type)" if name == "control-task" else title

@@ -153,7 +153,8 @@ def compare_predictions(
         the mean of the others; with "random", where the random model is.
     options : CompareOptions
         ``against``: "layer-0" (any "layer-NAME"), the same curve's layer of that name; "best", its best layer;
-        "shuffled" or "control-task", the mean over the draws of that control on the same layer; "random", the same
+        "shuffled" or "control-task", the mean over the draws of that control on the same layer (the latter by
+        "token-accuracy" where the main metric counts spans, unless another is asked for); "random", the same
         layer of the model with random weights. "layer-0" where neither this nor ``other`` is given.
 
     Returns
@@ -202,6 +203,8 @@ def compare_tables(
         both = evaluated if other is None else join(evaluated, other)
         metric = fitting_metric(both, options.metric)
         against = options.against or ("layer-0" if other is None else "other")
+        if options.metric is None and against == "control-task" and metric_called(metric).spans:
+            metric = "token-accuracy"  # the control's spans are others than gold's
         contrasts = list(_contrasts(both, against, metric))
         if not contrasts:
             raise UsageError(f"there is nothing to hold against {against!r}: {_there(both)}.")

@@ -3,11 +3,12 @@
 Tasks that label words have control tasks (Hewitt & Liang 2019): every word type gets a random label of its own. A
 sentence hardly ever occurs twice, so a task that labels sentences has no types to give labels to; its control is
 shuffled labels. A probe that does well on a control learns by heart; the distance from gold to control is selectivity.
+It is an accuracy of words: where spans are counted, gold and control have other spans, some easier to find than others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -126,7 +127,13 @@ def shuffled_splits(
 
 
 def control_task(
-    types_train: np.ndarray, types_dev: np.ndarray, y_train: np.ndarray, k: int, seed: int
+    types_train: np.ndarray,
+    types_dev: np.ndarray,
+    y_train: np.ndarray,
+    k: int,
+    seed: int,
+    *,
+    outside: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """``k`` control tasks, (k, n_train) and (k, n_dev): a random label for each word type.
 
@@ -140,6 +147,11 @@ def control_task(
         The task's labels, (n_train,). A type's label is the label of a row drawn at random, so labels are as frequent
         among types as they are in train; for a regression it is such a row's value. Rows of train that are unlabelled
         stay so. Types that occur in dev only get labels as well, which no probe can know.
+    outside : int, optional
+        Of tags of spans, the label of a word in no span. Types most of whose words in train are in spans draw from the
+        tags of such words, without ``outside``; the other types get ``outside``, and those of dev only the label of a
+        type of train. So control and gold have about as many words in spans, and a probe that knows nothing is as
+        accurate on either. Where fewer than two types or two tags could be drawn, it makes no difference.
 
     Raises
     ------
@@ -154,14 +166,39 @@ def control_task(
         raise UsageError(
             "a control task wants two word types and two labels in train at least; shuffle labels instead."
         )
+    draw = _of_types(train[known], len(types), pool, outside)
     out_train, out_dev = np.tile(y_train, (k, 1)), np.empty((k, len(dev)), dtype=y_train.dtype)
     for i, rng in enumerate(_generators((seed, 2), k)):
-        label = rng.choice(pool, len(types))
+        label = draw(rng)
         while (label[train[known]] == label[train[known][0]]).all():  # nothing to tell apart
-            label = rng.choice(pool, len(types))
+            label = draw(rng)
         out_train[i, known] = label[train[known]]
         out_dev[i] = label[dev]
     return out_train, out_dev
+
+
+def _of_types(
+    train: np.ndarray, count: int, y: np.ndarray, outside: int | None
+) -> Callable[[np.random.Generator], np.ndarray]:
+    """What draws a label for each of ``count`` types, from the types of labelled rows of train and their labels."""
+
+    def any_label(rng: np.random.Generator) -> np.ndarray:
+        return rng.choice(y, count)
+
+    if outside is None:
+        return any_label
+    words, tags = np.bincount(train, minlength=count), y[y != outside]
+    inside = 2 * np.bincount(train, y != outside, minlength=count) > words
+    unseen = words == 0
+    if inside.sum() < 2 or len(np.unique(tags)) < 2:
+        return any_label
+
+    def of_spans(rng: np.random.Generator) -> np.ndarray:
+        label = np.where(inside, rng.choice(tags, count), outside)
+        label[unseen] = rng.choice(label[~unseen], unseen.sum())
+        return label
+
+    return of_spans
 
 
 def _known(y: np.ndarray) -> np.ndarray:

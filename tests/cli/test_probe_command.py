@@ -132,7 +132,7 @@ def test_final_norm_has_a_row(caches):
     assert layer_labels(few).unique().tolist() == ["", "0", "3", "final_norm"]  # in the order of the model
 
 
-def test_words_of_a_token_cache(caches):
+def test_words_of_a_token_cache(caches, tmp_path, call):
     rows = probe(*caches["cats"], resamples=100, controls=1).rows
     values = gold(rows, "span-f1").set_index(["layer_name", "estimator"])["value"]
     assert values["", "majority"] == 0
@@ -145,6 +145,11 @@ def test_words_of_a_token_cache(caches):
     assert by_heart.loc[0, "value"] > 0.9  # 32 dimensions tell its forty words apart
     with pytest.raises(UsageError, match="no pooling to choose"):
         probe(*caches["cats"], pooling="mean")
+    shown = call(
+        "probe", *caches["cats"], "--out", tmp_path / "cats.parquet", "--controls", 1, "--layers", 0, "--resamples", 0
+    )
+    head = r"span-\S+\s+95 % interval\s+shuff\S+\s+token\S+\s+contr"  # tags of types say nothing of spans
+    assert re.search(head, shown.out)
 
 
 def test_what_cannot_be_probed(caches, tmp_path, call):

@@ -14,6 +14,8 @@ from probekit.plots import layer_curve, layer_panels, save
 from probekit.plots.layers import curve_rows
 from probekit.rows import make_rows
 
+TASK = "control task (random tags by word type)"
+
 
 def records(task="cola", model="tiny", depth=3, norm=False, shift=0.0, metric="matthews", **own):
     base = {
@@ -175,9 +177,9 @@ def controlled(target="shuffled", draws=3, summed=True, band=(0.3, 0.5), **own):
 
 def test_controls_are_bands_and_their_draws_are_no_curves(ax):
     layer_curve(make_rows([*controlled(), *controlled("control-task", band=(0.0, 0.1))[4:]]), ax=ax)
-    assert labels(ax) == ["tiny", "interval reaches noise", "shuffled labels", "control task"]
+    assert labels(ax) == ["tiny", "interval reaches noise", "shuffled labels", TASK]
     assert len([x for x in ax.lines if len(x.get_xdata()) == 4]) == 3  # the model, and the middle of each band
-    shuffled, task = line(ax, "shuffled labels"), line(ax, "control task")
+    shuffled, task = line(ax, "shuffled labels"), line(ax, TASK)
     assert band(shuffled, 2) == (0.3, 0.5)
     assert band(task, 2) == (0.0, 0.1)
     assert task.get_hatch()

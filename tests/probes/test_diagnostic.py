@@ -13,6 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from probekit.errors import NonFiniteError, UsageError
+from probekit.plots.layers import curve_rows
 from probekit.probes.protocol.baselines import Baselines
 from probekit.probes.protocol.diagnostic import evaluate_layers, layer_rows
 from probekit.probes.protocol.label_sets import label_sets
@@ -21,6 +22,7 @@ from probekit.probes.protocol.options import Estimator, ProbeOptions
 from probekit.probes.solvers.logistic import CS
 from probekit.probes.solvers.ridge import ALPHAS
 from probekit.probes.solvers.sparse import SPARSE_CS, sparse_path, sparse_ridge
+from probekit.report.curves import by_layer
 from probekit.rows import layer_labels
 from probekit.statistics.folds import folds
 
@@ -248,6 +250,50 @@ def test_selectivity():
     assert select.loc["1", "ci_low"] > 0.1
     types = rows[rows["estimator"] == "type-majority"].set_index("metric")
     assert types.loc["token-accuracy", "value"] == 1.0  # the word alone tells its tag
+
+
+def named_words(n, seed):
+    """Words of sixty types, ten of which are names in nine of ten places, their tag told by the place alone."""
+    rng = np.random.default_rng(seed)
+    kind = rng.choice(60, n, p=np.where(np.arange(60) < 10, 0.018, 0.82 / 50))
+    tag = np.where((kind < 10) & (rng.random(n) < 0.9), rng.integers(1, 5, n), 0)
+    layers = {"0": np.eye(60)[kind], "1": np.eye(5)[tag], "2": rng.normal(size=(n, 5))}
+    return {name: x.astype(np.float32) for name, x in layers.items()}, Labels(tag, np.arange(n) // 10, kind)
+
+
+SPANS = ("O", "B-PER", "B-LOC", "B-ORG", "B-MISC")
+
+
+def test_what_words_tell_of_spans_is_no_noise():
+    """A layer of word types learns the spans of a control task by heart; gold spans are told by another layer."""
+    (x, y), (x_dev, y_dev) = named_words(1000, 0), named_words(800, 1)
+    about = {"kind": "sequence-labelling", "label_names": SPANS}
+    options = ProbeOptions(resamples=100, controls=2, penalties=(1.0,))
+    rows = run(x, y, x_dev, y_dev, names=("span-f1",), options=options, **about)
+    value = fitted(rows).set_index(["metric", "layer_name"])["value"]
+    control = fitted(rows, "control-task").set_index(["metric", "layer_name"])["value"]
+    assert value["span-f1", "1"] == 1
+    assert control["span-f1", "0"] == 1 > value["span-f1", "0"] + 0.5  # the headline that misled
+    assert not any(name.startswith("selectivity(span") for name in rows["metric"])
+    select = rows[rows["metric"] == "selectivity(token-accuracy)"].set_index("layer_name")
+    assert select.loc["0", "value"] < 0 < select.loc["1", "ci_low"]
+    assert select.loc["2", "value"] == pytest.approx(0, abs=0.04)  # it knows nothing; two standard errors of the shares
+    assert value["span-f1", "2"] < 0.05
+    drawn = curve_rows(rows)
+    assert set(drawn.loc[drawn["role"] == "control", "label"]) == {"shuffled labels"}
+    at = drawn[drawn["role"] == "curve"].set_index("layer_name")["hollow"]
+    assert at["1"] == ""
+    assert at["2"] == "not above noise (p > 0.05)"
+    words = curve_rows(rows, "token-accuracy").query("role == 'control'")
+    assert set(words["label"]) == {"shuffled labels", "control task (random tags by word type)"}
+    told = by_layer(rows).set_index("layer")
+    assert told.loc["1", ["metric", "verdict"]].tolist() == ["span-f1", "above noise"]
+    assert told["noise_high"].max() < 0.3
+    assert told["control_task"].isna().all()
+    for names, same in ((("span-f1",), True), (("token-accuracy",), False)):  # as many words in spans as gold has
+        sets = label_sets(y, y_dev, Question("sequence-labelling", names, SPANS), options)
+        tags = sets.y_dev[[target["target"] == "control-task" for target in sets.targets]]
+        assert ((tags > 0) == (y_dev.types < 10)).all() == same
 
 
 def test_examples_that_train_holds_too():

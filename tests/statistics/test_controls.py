@@ -97,6 +97,32 @@ def test_control_task_labels_types():
     assert pd.Series(by_token[50:]).groupby(train[50:]).nunique().max() > 1
 
 
+def test_control_tasks_of_spans_leave_outside_what_is_mostly_outside():
+    """As many words are outside as in gold; types that are mostly names draw from the tags of names."""
+    rng = np.random.default_rng(0)
+    inside = np.arange(1000) < 200  # types; a fifth of the types, and of the words
+    train, dev = rng.integers(0, 800, 20000) + 100, rng.integers(0, 1000, 5000)
+    tag = rng.choice([1, 2], 20000, p=[0.75, 0.25])
+    y = np.where(rng.random(20000) < np.where(inside[train], 0.9, 0.1), tag, 0)
+    out, out_dev = control_task(train, dev, y, 5, 0, outside=0)
+    seen = dev >= 100
+    for a, b in zip(out, out_dev, strict=True):
+        np.testing.assert_array_equal(a > 0, inside[train])
+        np.testing.assert_array_equal(b[seen & (dev < 900)] > 0, inside[dev[seen & (dev < 900)]])
+        of_type = dict(zip(train, a, strict=True)) | dict(zip(dev, b, strict=True))
+        assert all(of_type[t] == label for t, label in [*zip(train, a, strict=True), *zip(dev, b, strict=True)])
+        assert np.mean([of_type[t] > 0 for t in np.unique(dev[~seen])]) < 0.5  # the share of types, not of names
+    drawn = np.array([one[np.unique(train, return_index=True)[1]][:100] for one in out])
+    assert (drawn == 1).mean() == pytest.approx(0.75, abs=0.1)  # five standard errors of 500 draws
+    np.testing.assert_array_equal(control_task(train, dev, y, 2, 0, outside=0)[1], out_dev[:2])
+    (as_ever,), _ = control_task(train, dev, y, 1, 0)  # the control: random over all types
+    assert len(set(as_ever[~inside[train]])) == 3
+    one_tag = np.minimum(y, 1)  # nothing to draw but that tag
+    np.testing.assert_array_equal(
+        control_task(train, dev, one_tag, 1, 0, outside=0)[0], control_task(train, dev, one_tag, 1, 0)[0]
+    )
+
+
 def test_control_task_of_numbers_and_of_too_little():
     types = np.arange(100) % 10
     y = np.random.default_rng(0).normal(size=100)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from probekit.errors import UsageError
+from probekit.metrics import OUTSIDE, metric, span_part
 from probekit.probes.protocol.labels import Labels, Question
 from probekit.probes.protocol.options import ProbeOptions
 from probekit.statistics.controls import control_task, shuffled_splits
@@ -92,7 +93,7 @@ def label_sets(
         raise UsageError("hold_out_types wants the word type of each row; these rows are no words.")
     if len(np.unique(train.y)) < 2:
         raise UsageError("all labels in train are the same; there is nothing to tell apart.")
-    targets, y, y_dev = _with_controls(train, dev, options)
+    targets, y, y_dev = _with_controls(train, dev, question, options)
     fold, apart = _folded(train, question, options)
     most = max(int(train.y.max()), len(question.label_names) - 1) if question.classify else -1
     if question.classify and int(dev.y.max()) > most:  # another class would change the fit, and dev has no say in that
@@ -112,7 +113,7 @@ def _as_labels(y: np.ndarray | Labels, question: Question) -> Labels:
 
 
 def _with_controls(
-    train: Labels, dev: Labels, options: ProbeOptions
+    train: Labels, dev: Labels, question: Question, options: ProbeOptions
 ) -> tuple[tuple[Mapping[str, str | int | None], ...], np.ndarray, np.ndarray]:
     """Gold labels, shuffled ones and control tasks: what they are called, and those of train and dev."""
     words = train.types is not None and dev.types is not None
@@ -125,9 +126,17 @@ def _with_controls(
         sets.append(shuffled_splits(train.y, dev.y, k, options.seed, groups=groups, ordered=words))
     if k and words:
         targets += [{"target": "control-task", "draw": i} for i in range(k)]
-        sets.append(control_task(train.types, dev.types, train.y, k, options.seed))  # type: ignore[arg-type]
+        types = train.types, dev.types
+        sets.append(control_task(*types, train.y, k, options.seed, outside=_outside(question)))  # type: ignore[arg-type]
     y, y_dev = (np.concatenate(parts) for parts in zip(*sets, strict=True))
     return tuple(targets), y, y_dev
+
+
+def _outside(question: Question) -> int | None:
+    """The code of the tag of words in no span, where spans are counted."""
+    if not any(metric(name).spans for name in question.metrics):
+        return None
+    return next((code for code, name in enumerate(question.label_names) if span_part(name) == OUTSIDE), None)
 
 
 def _folded(train: Labels, question: Question, options: ProbeOptions) -> tuple[np.ndarray, np.ndarray | None]:

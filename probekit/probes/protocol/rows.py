@@ -37,7 +37,9 @@ def probe_rows(
     fit's kind (Xu et al. 2020). Balanced probes have none: their probabilities are not of the classes as they come.
     Rows of "shuffled" and "control-task" without ``draw`` sum up the draws: value is their mean, and the interval holds
     the middle ``level`` of single draws on resampled examples: where noise falls. Metrics "above-shuffled(…)" and
-    "selectivity(…)" are gold minus the mean of shuffled labels and control tasks (Hewitt & Liang 2019, section 2).
+    "selectivity(…)" are gold minus the mean of shuffled labels and control tasks (Hewitt & Liang 2019, section 2). They
+    define selectivity by the accuracy of words: there is none in metrics of spans, for the spans of a control task are
+    others than gold's, and "token-accuracy" is measured beside them.
     ``p`` and ``p_adjusted`` (over the layers) are of a layer's being no better than noise: the test of
     :func:`probekit.compare` against "shuffled", ``tails`` "better".
 
@@ -51,7 +53,10 @@ def probe_rows(
     """
     import pandas as pd
 
-    names = [(n, {**found.sample(), "metric": n, "score": metric(n).function}) for n in found.metrics]
+    wanted = found.metrics
+    if (found.fits["target"] == "control-task").any() and any(metric(n).spans for n in wanted):
+        wanted = tuple(dict.fromkeys((*wanted, "token-accuracy")))
+    names = [(n, {**found.sample(), "metric": n, "score": metric(n).function}) for n in wanted]
     if found.log_loss is not None and found.prior_loss is not None:
         gain = (found.prior_loss - found.log_loss) / np.log(2)
         names.append(("v-information", {**found.sample(), "metric": "log-loss", "log_loss": gain, "score": None}))
@@ -115,7 +120,7 @@ def _controls(rows: pd.DataFrame, again: np.ndarray, level: float) -> Iterator[p
                 continue
             noise = again[draws.index]
             yield _summed_up(draws, noise, level)
-            if len(gold) == 1:
+            if len(gold) == 1 and not (control == "control-task" and metric(gold["metric"].iloc[0]).spans):
                 ends = selectivity_interval(again[gold.index], noise[:, None], level=level) if noise.size else None
                 tested = gold if control == "shuffled" else gold.assign(p=np.nan, p_adjusted=np.nan)
                 yield tested.assign(
