@@ -2,6 +2,7 @@
 
 import html
 import json
+import re
 import subprocess
 import sys
 

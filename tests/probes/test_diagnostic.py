@@ -19,12 +19,15 @@ from probekit.probes.protocol.diagnostic import evaluate_layers, layer_rows
 from probekit.probes.protocol.label_sets import label_sets
 from probekit.probes.protocol.labels import Labels, Question
 from probekit.probes.protocol.options import Estimator, ProbeOptions
+from probekit.probes.protocol.rows import probe_rows
 from probekit.probes.solvers.logistic import CS
 from probekit.probes.solvers.ridge import ALPHAS
 from probekit.probes.solvers.sparse import SPARSE_CS, sparse_path, sparse_ridge
 from probekit.report.curves import by_layer
 from probekit.rows import layer_labels
+from probekit.statistics.comparisons import compare_predictions
 from probekit.statistics.folds import folds
+from probekit.statistics.options import CompareOptions
 
 ABOUT = {"task": "toy", "split": "dev", "model": "toy", "representation": "mean"}
 QUICK = ProbeOptions(resamples=0, controls=0)
@@ -269,7 +272,9 @@ def test_what_words_tell_of_spans_is_no_noise():
     (x, y), (x_dev, y_dev) = named_words(1000, 0), named_words(800, 1)
     about = {"kind": "sequence-labelling", "label_names": SPANS}
     options = ProbeOptions(resamples=100, controls=2, penalties=(1.0,))
-    rows = run(x, y, x_dev, y_dev, names=("span-f1",), options=options, **about)
+    found = examples(x, y, x_dev, y_dev, names=("span-f1",), options=options, **about)
+    rows = probe_rows(found, resamples=100)
+    rows = rows.assign(layer_name=layer_labels(rows))
     value = fitted(rows).set_index(["metric", "layer_name"])["value"]
     control = fitted(rows, "control-task").set_index(["metric", "layer_name"])["value"]
     assert value["span-f1", "1"] == 1
@@ -290,6 +295,10 @@ def test_what_words_tell_of_spans_is_no_noise():
     assert told.loc["1", ["metric", "verdict"]].tolist() == ["span-f1", "above noise"]
     assert told["noise_high"].max() < 0.3
     assert told["control_task"].isna().all()
+    how = {"against": "control-task", "resamples": 100}
+    for metric, used in ((None, "token-accuracy"), ("span-f1", "span-f1")):
+        compared = compare_predictions(found, options=CompareOptions(metric=metric, **how))
+        assert set(compared["metric"]) == {f"difference({used})"}
     for names, same in ((("span-f1",), True), (("token-accuracy",), False)):  # as many words in spans as gold has
         sets = label_sets(y, y_dev, Question("sequence-labelling", names, SPANS), options)
         tags = sets.y_dev[[target["target"] == "control-task" for target in sets.targets]]
