@@ -208,6 +208,7 @@ def test_what_is_cut_off_is_told(regime, tiny_bert, tmp_path, caplog):
         caplog.clear()
         with caplog.at_level(logging.WARNING, logger="probekit.adaptation"):
             rows = train(task, tiny_bert, tmp_path / task.name, head=head, **options).rows
+        rows = rows[rows["estimator"] == ""]  # without the constant answer
         if task.kind == TaskKind.CLASSIFICATION:
             assert set(rows["unread_words"]) == {0}
             for split in ("train", "dev", "test"):

@@ -120,7 +120,7 @@ def test_words_of_a_sentence_are_shuffled_as_a_whole(caches, capsys):
     assert values(rows, column="n_groups").eq(240).all()
     assert main(["mi", str(caches["words"]), "--layers", "0", "--shuffles", "19", "--groups", "none"]) == 0
     shown = capsys.readouterr().out
-    assert " *  " in shown
+    assert " †  " in shown
     assert "1,200 examples in 240 groups: these are folded, shuffled and counted as wholes" in shown
 
 

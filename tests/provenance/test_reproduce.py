@@ -228,9 +228,10 @@ def test_everything_else_stays_as_it_was(words, arguments, tmp_path):
 
 
 READ = {
-    "probe": {"train", "dev", "more", "pooling", "layers", "metrics", "estimator", "penalties", "choose_by"},
-    "mdl": {"train", "code", "pooling", "layers"},
-    "mi": {"caches", "estimator", "pooling", "layers"},
+    "probe": {"train", "dev", "more", "pooling", "layers", "metrics", "estimator", "penalties", "choose_by",
+              "groups"},
+    "mdl": {"train", "code", "pooling", "layers", "groups"},
+    "mi": {"caches", "estimator", "pooling", "layers", "groups"},
     "compare": {"first", "second", "against", "metric", "correction", "tails"},
     "summary": {"first", "more", "metric"},
     "domains": {
@@ -238,7 +239,7 @@ READ = {
     },
     "train": {
         "task", "model", "data_dir", "train", "dev", "test", "head", "pooling", "pairs", "layers", "save_at",
-        "model_name", "run_name", "variant", "revision", "device",
+        "model_name", "run_name", "variant", "revision", "device", "cache",
     },
     "search": {"space", "task", "model", "data_dir", "test", "device"},
     "demo": set(),

@@ -164,7 +164,7 @@ def test_cards(tmp_path):
     assert "make wrong" not in html
     assert "there is no evidence card beside m.parquet" in html
     assert "describes other rows than o.parquet" in html
-    assert "beside b.parquet cannot be read as UTF-8 JSON" in html
+    assert "cannot be read as an evidence card" in html
     assert f"<li>{known}</li>" in html  # changed files
     assert "torch 9.9" in html
 
@@ -454,7 +454,7 @@ def test_wrong_input(tmp_path):
     with pytest.raises(DataError, match="x.md: wanted is UTF-8 text"):
         report(path, out=tmp_path / "p.html", text=[tmp_path / "x.md"])
     (tmp_path / "no.parquet").write_text("no")
-    with pytest.raises(DataError, match="no.parquet: cannot be read as parquet"):
+    with pytest.raises(DataError, match="no.parquet: cannot be read as Parquet"):
         report(tmp_path / "no.parquet", out=tmp_path / "p.html")
     assert not (tmp_path / "p.html").exists()
 

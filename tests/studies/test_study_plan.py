@@ -58,7 +58,7 @@ def test_words_that_are_labelled_have_caches_of_words(written):
 
 @pytest.mark.slow
 def test_words_are_probed(written, tmp_path):
-    path = written(WORDS + "options = { controls = 1, resamples = 20, folds = 2 }")
+    path = written(WORDS + "options = { controls = 1, resamples = 100, folds = 2 }")
     assert main(["study", "run", str(path), "--out", str(tmp_path / "out")]) == 0
     assert (tmp_path / "out/rows/probe-words.tiny.pretrained.first.parquet").exists()
 

@@ -35,7 +35,7 @@ options = {{ epochs = 1, head = "linear", pooling = "mean", batch_size = 8 }}
 tasks = ["grammar:sentiment"]
 of = ["pretrained", "random"]
 limit = 60
-options = {{ controls = 2, resamples = 20, folds = 2 }}
+options = {{ controls = 2, resamples = 100, folds = 2 }}
 
 [[mi]]
 tasks = ["grammar:sentiment"]

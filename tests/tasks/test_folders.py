@@ -60,7 +60,8 @@ def test_all_three_find_the_same_files(tmp_path, name):
     loaded = load_task("cola", tmp_path).split("dev").digest()
     assert load_task("cola", folder_of("cola", tmp_path)).split("dev").digest() == loaded
     known = Known()
-    found = {known._data_digest(Place("cola", folder), "dev", 2) for folder in task_folders("cola", tmp_path)} - {None}
+    folders = task_folders("cola", tmp_path)
+    found = {known._data_digest(Place("cola", folder), "dev", 2, 0, "none") for folder in folders} - {None}
     assert len(found) == 1
 
 
