@@ -275,9 +275,7 @@ def _run(
 
         def save(folder: Path, step: int, metrics: Mapping[str, float]) -> None:
             own = {"step": step, "metrics": dict(metrics), "complete": True}
-            save_folder(
-                folder, training.learner.state_dict(), card | own, training.source, prefix=training.prefix
-            )  # fmt: skip
+            save_folder(folder, training.learner.state_dict(), card | own, training.source, training.layout)
 
         try:
             history = fit(training, out, save, watcher=watcher, progress=progress)
@@ -365,7 +363,7 @@ def _card(training: Training, out: Path, recipe: Recipe | None) -> dict[str, Any
         "task": objective.task.name,
         "splits": [s for s in (options.train, options.dev, options.test) if s],
         "regime": options.regime,
-        "prefix": training.prefix,
+        "prefix": training.layout.prefix,
         "target": objective.task.on_card(),
         "head": objective.head.on_card(),
         "layers": list(training.learner.layers),

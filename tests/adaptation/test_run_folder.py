@@ -14,6 +14,7 @@ from lessons import SHORT, count, praise, same_weights, weights
 
 import probekit.adaptation.train as module
 from probekit.activations import cache_activations
+from probekit.adaptation.heads.library import Layout
 from probekit.adaptation.runs.folder import RESUME, load_weights, locked_run, read_card, save_folder
 from probekit.adaptation.train import train, train_on_caches
 from probekit.errors import CacheBusy, DataError, ModelError, NonFiniteError, UsageError
@@ -331,7 +332,7 @@ def test_tensors_come_back_by_their_names(tiny_model, tmp_path):
         "mix.g": torch.zeros(1),
     }
     card = {"format": "probekit-run/1", "prefix": "encoder."}
-    save_folder(tmp_path / "x", state, card, tiny_model("t5"), prefix="encoder.")
+    save_folder(tmp_path / "x", state, card, tiny_model("t5"), Layout("encoder."))
     found = load_weights(tmp_path / "x")
     assert found.keys() == state.keys()
     assert all(torch.equal(found[k], v) for k, v in state.items())

@@ -1,8 +1,9 @@
 """The folder of a run: its card, the model folders along the way, and who may write in it.
 
 RUN/                   a model folder of the trained encoder (fine-tuning), with the head and the card
+    model.safetensors  the encoder; and the head by the library's names, where a class of transformers has it
     probekit.json      the card: format, run, model, task, data digests, arguments, seed, metrics, versions
-    head.safetensors   weights of the head, and of the scalar mix
+    head.safetensors   weights of the head, of the scalar mix, and of a pooler that the library's class lacks
     rows.parquet       dev metrics, losses and mix weights along training, as rows
         dev.examples.parquet   what the kept weights say of each example of dev (and of test)
     step-10/ …         the same folder at earlier steps (--save-at)
@@ -23,6 +24,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
+from probekit.adaptation.heads.library import BARE, Layout
 from probekit.adaptation.runs.digests import check_weights, digests_of
 from probekit.errors import CacheBusy, ModelError, UsageError
 from probekit.files import FileKind, beside, lock, read_json, remove, write, writer_of
@@ -31,6 +33,7 @@ from probekit.models.identity import CARD, RUN_FORMAT
 from probekit.runtime import processes
 
 __all__ = [
+    "HEAD",
     "RESUME",
     "ROWS",
     "begin",
@@ -89,8 +92,9 @@ def write_card(folder: Path, card: Mapping[str, Any]) -> None:
 
 
 def save_folder(
-    folder: Path, state: Mapping[str, torch.Tensor], card: Mapping[str, Any], source: Path | None, *, prefix: str = ""
-) -> None:
+    folder: Path, state: Mapping[str, torch.Tensor], card: Mapping[str, Any], source: Path | None,
+    layout: Layout = BARE,
+) -> None:  # fmt: skip
     """Write what was trained into ``folder``, which appears whole unless it is there already.
 
     Parameters
@@ -99,25 +103,32 @@ def save_folder(
         Weights by name; those of the encoder begin with "encoder."
     source : Path | None
         The pretrained model's folder, whose configuration and tokenizer go along; None where there is no encoder.
-    prefix : str, default ''
-        Of the encoder's weights in the file ("encoder." for the encoder of an encoder-decoder).
+    layout : Layout, default BARE
+        How the weights lie in the model's file, and what its config.json says of the labels.
     """
     if processes()[0]:
         return
     with beside(folder) as new:
         new.mkdir(parents=True)
+        model, beside_it = layout.weights(state)
         if source is not None:
             for file in {f for pattern in _COPIED for f in source.glob(pattern)}:
                 shutil.copyfile(file, new / file.name)
-            encoder = {prefix + k.removeprefix("encoder."): v for k, v in state.items() if k.startswith("encoder.")}
-            save_tensors(_unshared(encoder), new / WEIGHTS, format="pt")
-        save_tensors(_unshared({k: v for k, v in state.items() if not k.startswith("encoder.")}), new / HEAD)
+            _describe(new / "config.json", layout.config)
+            save_tensors(_unshared(model), new / WEIGHTS, format="pt")
+        save_tensors(_unshared(beside_it), new / HEAD)
         write_card(new, {**card, "digests": digests_of(new)})
         if folder.exists():
             for file in sorted(new.iterdir(), key=lambda f: f.name == CARD):
                 file.replace(folder / file.name)
         else:
             new.replace(folder)
+
+
+def _describe(path: Path, told: Mapping[str, Any]) -> None:
+    """Say in a config.json what is told, and no longer what is None."""
+    config = {k: v for k, v in {**read_json(path), **told}.items() if v is not None or k not in told}
+    path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def load_weights(folder: Path, *, encoder: bool = True) -> dict[str, torch.Tensor]:
@@ -131,7 +142,8 @@ def load_weights(folder: Path, *, encoder: bool = True) -> dict[str, torch.Tenso
     state = load_file(folder / HEAD)
     if encoder and (folder / WEIGHTS).is_file():
         prefix = read_card(folder)["prefix"]
-        state |= {f"encoder.{name.removeprefix(prefix)}": w for name, w in load_file(folder / WEIGHTS).items()}
+        own = {name: w for name, w in load_file(folder / WEIGHTS).items() if name.startswith(prefix)}
+        state |= {f"encoder.{name.removeprefix(prefix)}": w for name, w in own.items()}
     return dict(state)
 
 
@@ -152,7 +164,7 @@ def publish(out: Path, card: Mapping[str, Any]) -> None:
     """
     if not processes()[0]:
         waiting = read_card(kept(out))
-        card = {**card, "digests": waiting.get("digests")}
+        card = {**card, "digests": waiting.get("digests"), "prefix": waiting["prefix"]}
         check_weights(out, card, kept(out))
         if waiting["step"] != card["step"]:  # training again may end otherwise, on a GPU
             raise ModelError(

@@ -5,15 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from safetensors.torch import load_file
+
 from probekit.adaptation.data.task_spec import TaskSpec
 from probekit.adaptation.data.text import TextData
+from probekit.adaptation.heads.library import POOLER, bare_layout, library_layout
 from probekit.adaptation.heads.scalar_mix import ScalarMix
 from probekit.adaptation.heads.spec import choose_head, head_spec, reads_apart
 from probekit.adaptation.options import Regime, TrainOptions
+from probekit.adaptation.runs.folder import HEAD
 from probekit.adaptation.training.groups import layer_names
 from probekit.adaptation.training.learners import FineTuning
 from probekit.adaptation.training.objective import Objective, Training, rating_scale
-from probekit.errors import UsageError
+from probekit.errors import UsageError, reading
 from probekit.models.conversion import ELMO, SKIP_THOUGHTS
 from probekit.models.find import resolve_model
 from probekit.models.folder import model_type
@@ -45,6 +49,8 @@ def prepare_fine_tuning(
     if options.context is not Context.NONE and model_type(folder) in (ELMO, SKIP_THOUGHTS):
         raise UsageError(f"{model_type(folder)} reads each sentence by itself; leave --context out.")
     encoder = encoder_of(folder, options.random_weights, dropout=options.encoder_dropout)
+    if options.random_weights is None:
+        _read_pooler(encoder, folder)
     pooling = _pooling(encoder, mixed=options.mix) if options.pooling == "auto" else options.pooling
     _check(options, encoder, pooling)
     scale = rating_scale(spec, *(Task(task.name, task.kind, {s.name: s}).labels(s.name) for s in (train, dev)))
@@ -68,7 +74,8 @@ def prepare_fine_tuning(
         options,
         encoder=identity_of(model, options) | {"max_length": reader.max_length, "context": str(options.context)},
         source=folder,
-        prefix="encoder." if _encoder_of_two(folder) else "",
+        layout=library_layout(encoder, head, spec, mixed=options.mix)
+        or bare_layout(encoder, spec, "encoder." if _encoder_of_two(folder) else ""),
     )
 
 
@@ -84,6 +91,15 @@ def encoder_of(folder: Path, random_weights: int | None = None, *, dropout: floa
     encoder = load_model(folder, random_weights=random_weights, dropout=dropout)
     encoder.requires_grad_(requires_grad=True)
     return encoder
+
+
+def _read_pooler(encoder: Any, folder: Path) -> None:
+    """Give the encoder of a run its pooler, where the library's class of the run has none."""
+    if (folder / HEAD).is_file():
+        with reading(folder / HEAD, "safetensors"):
+            beside = load_file(folder / HEAD)
+            own = {k.removeprefix("encoder."): w for k, w in beside.items() if k.startswith(POOLER)}
+            encoder.load_state_dict(own, strict=False)
 
 
 def _check(options: TrainOptions, encoder: Any, pooling: str) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from probekit.adaptation.data.batches import Data
 from probekit.adaptation.data.task_spec import TaskSpec
+from probekit.adaptation.heads.library import BARE, Layout
 from probekit.adaptation.heads.spec import HeadSpec
 from probekit.adaptation.options import TrainOptions
 from probekit.adaptation.training.learners import Learner
@@ -97,8 +98,8 @@ class Training:
         What identifies the pretrained model, as a card keeps it.
     source : Path, optional
         Folder of the pretrained model whose encoder is trained, and written; None where it is frozen.
-    prefix : str, default ''
-        Of the encoder's weights in a file of the whole model.
+    layout : Layout, default BARE
+        How the weights lie in the model folder that is written.
     """
 
     learner: Learner
@@ -106,7 +107,7 @@ class Training:
     options: TrainOptions
     encoder: dict[str, Any]
     source: Path | None = None
-    prefix: str = ""
+    layout: Layout = BARE
 
 
 def rating_scale(task: TaskSpec, *labels: np.ndarray) -> tuple[int, int] | None:
