@@ -47,8 +47,8 @@ OPTIONS = {
         "metrics": st.lists(st.sampled_from(["f1", "accuracy", "matthews"]), min_size=1, unique=True), "pooling": NAME,
         "layers": LAYERS, "estimator": st.sampled_from(["logistic", "mlp", "mass-mean"]), "penalties": POSITIVE,
         "choose_by": NAME, "folds": st.integers(2, 9), "held_out": st.floats(0.05, 0.9), "balanced": st.booleans(),
-        "hold_out_domains": st.booleans(), "controls": COUNT, "calibrate": st.booleans(), "resamples": st.integers(100, 999),
-        "level": st.floats(0.5, 0.99), "seed": COUNT, "threads": st.integers(1, 8),
+        "hold_out_domains": st.booleans(), "controls": COUNT, "calibrate": st.booleans(),
+        "resamples": st.integers(100, 999), "level": st.floats(0.5, 0.99), "seed": COUNT, "threads": st.integers(1, 8),
     },
     "mdl": {
         "pooling": NAME, "layers": LAYERS, "code": st.sampled_from(["online", "variational"]), "controls": COUNT,
