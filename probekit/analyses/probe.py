@@ -17,6 +17,7 @@ from probekit.activations import ActivationCache
 from probekit.analyses.options import VectorOptions
 from probekit.analyses.vectors import LayerVectors, columns_of, layer_vectors, read_of
 from probekit.errors import CacheMismatch, UsageError
+from probekit.metrics import METRICS
 from probekit.probes.protocol.baselines import Baselines
 from probekit.probes.protocol.diagnostic import evaluate_layers
 from probekit.probes.protocol.labels import Labels, Question
@@ -133,6 +134,7 @@ def probe_pair(
     if not own.words and options.controls != 0:
         bag = bag_of_pieces(train.pieces, dev.pieces)
         baselines = Baselines(bag, (length(train.pieces), length(dev.pieces)))
+    _check_metrics(metrics or (), train.spec)
     question = Question(
         train.spec["kind"],
         tuple(train.spec["metrics"]) if metrics is None else metrics,
@@ -172,16 +174,28 @@ def _labels(
 
 def _shared(train: ActivationCache, dev: ActivationCache) -> np.ndarray:
     """Which examples of dev belong to a group of train, bool (n_dev,): a text, a near copy, a declared group."""
-    shared = related(train.pieces, dev.pieces)
+    found = {"have a text, or a near copy of one, in": related(train.pieces, dev.pieces)}
     if train.group_names is not None and dev.group_names is not None and dev.groups is not None:
-        shared |= np.isin(dev.group_names, [name for name in train.group_names if name])[dev.groups]
-    if shared.any():
-        log.warning(
-            "%s: %s of %s examples of %s have a text, or a near copy of one, in %s: they tell less of unseen text. "
-            "The column value_unseen leaves them out.",
-            dev.spec["task"], f"{int(shared.sum()):,}", f"{len(shared):,}", dev.spec["split"], train.spec["split"],
-        )  # fmt: skip
-    return shared
+        told = np.isin(dev.group_names, [name for name in train.group_names if name])[dev.groups]
+        found["are of groups whose names (the task's column of groups) are also those of groups in"] = told
+    for what, shared in found.items():
+        if shared.any():
+            log.warning(
+                "%s: %s of %s examples of %s %s %s: they tell less of unseen text. "
+                "The column value_unseen leaves them out.",
+                dev.spec["task"], f"{int(shared.sum()):,}", f"{len(shared):,}", dev.spec["split"], what,
+                train.spec["split"],
+            )  # fmt: skip
+    return np.logical_or.reduce(list(found.values()))
+
+
+def _check_metrics(asked: Iterable[str], spec: Mapping[str, Any]) -> None:
+    """Raise UsageError for a metric of labels of another kind than the task's."""
+    needs = {"classification": {"classes"}, "regression": {"numbers"}}.get(spec["kind"], {"classes", "tags"})
+    for name in asked:
+        if name in METRICS and METRICS[name].needs in {"classes", "numbers", "tags"} - needs:
+            fit = ", ".join(own.name for own in METRICS.values() if own.function and own.needs in needs)
+            raise UsageError(f"{name} is no metric of {spec['task']}, a task of {spec['kind']}; {fit} are.")
 
 
 def _check_splits(train: Mapping[str, Any], dev: Mapping[str, Any]) -> None:

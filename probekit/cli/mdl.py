@@ -77,7 +77,7 @@ def _show(rows: pd.DataFrame) -> None:
         gold = part[(part["target"] == "gold") & part["metric"].isin(WHOLE)].set_index("metric")
         bits, saved = (gold.loc[name].to_dict() for name in ("codelength-bits", "saved-bits"))
         noise = part[part["metric"] == "compression-over-prior"].groupby("target")["value"].max()
-        if not saved["value"] > 0 or saved["p_adjusted"] > LEVEL:
+        if not (saved["value"] > 0 and saved["p_adjusted"] <= LEVEL):
             nothing.append(str(layer))
         known = isfinite(bits["ci_low"])
         table.add_row(
@@ -93,6 +93,7 @@ def _show(rows: pd.DataFrame) -> None:
     console().print(table)
     say(f"one code for all classes: {head['uniform_bits']:,.0f} bits; that of their shares: {head['prior_bits']:,.0f}")
     if nothing:
-        say(f"no shorter than the shares of the classes alone: layer {', '.join(nothing)}")
+        why = "" if rows["orders"].max() > 1 else " (or not shown to be: one order tells no p)"
+        say(f"no shorter than the shares of the classes alone{why}: layer {', '.join(nothing)}")
     if head["left_out"]:
         say(f"unlabelled, left out: {head['left_out']:,}")

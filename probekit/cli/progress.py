@@ -32,7 +32,8 @@ def lines(to: TextIO, clock: Callable[[], float] = monotonic) -> Progress:
             return
         told, seconds = now, max(now - began, 1e-9)
         parts = [f"{stage}: {done:,} of {total:,} ({100 * done / max(total, 1):.0f} %)"]
-        parts += [f"{value / seconds:,.0f} {name}/s" for name, value in rates.items() if value]
+        if now > began:
+            parts += [f"{value / seconds:,.0f} {name}/s" for name, value in rates.items() if value]
         if done > first:
             parts.append(f"{(total - done) * seconds / (done - first):,.0f} s left")
         print(shown(", ".join(parts)), file=to, flush=True)
@@ -69,7 +70,7 @@ def bar() -> Iterator[Progress]:
             bars.reset(task, total=total, rates="")
             began = monotonic()
         stages[stage] = task, began, done, total
-        seconds = max(monotonic() - began, 1e-9)
+        seconds = max(monotonic() - began, 0.1)
         text = "  ".join(f"{value / seconds:,.0f} {name}/s" for name, value in rates.items() if value)
         bars.update(task, completed=done, total=total, rates=text)
 

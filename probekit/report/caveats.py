@@ -122,7 +122,7 @@ def _of_kind(section: Section, rows: pd.DataFrame) -> Iterator[Caveat]:
             (f"{word} ({count:,} rows)" for word, count in said[said != ""].value_counts(sort=False).items()),
         )
     for column, what in (
-        ("seen_in_train", "examples evaluated occur in train exactly; value_unseen in the rows leaves them out."),
+        ("seen_in_train", "examples evaluated have a text, near copy or group in train; value_unseen leaves them out."),
         ("unread_words", "words had no piece to tag, and metrics are over the others."),
         ("left_out_dev", "examples without a label were left out of what was evaluated."),
         ("left_out_train", "examples without a label were left out of train."),

@@ -62,7 +62,7 @@ def write_rows(rows: pd.DataFrame, path: str | Path, card: Mapping[str, Any]) ->
     """
     path, rows = Path(path), make_rows(rows)
     writers: dict[str, Callable[[Path], None]] = {
-        ".parquet": lambda to: rows.to_parquet(to, index=False),
+        ".parquet": lambda to: rows.to_parquet(to, index=False, write_page_checksum=True),
         ".csv": lambda to: rows.to_csv(to, index=False),
     }
     writer = writers.get(path.suffix)
@@ -98,7 +98,7 @@ def _read(path: Path) -> pd.DataFrame:
     try:
         if path.suffix == ".parquet":
             with open_parquet(path):
-                return _upgraded(pd.read_parquet(path))
+                return _upgraded(pd.read_parquet(path, page_checksum_verification=True))
         text = dict.fromkeys(
             (*TEXT, "layer_name"), "str"
         )  # and nothing but blank is missing: a task may be called "NA"

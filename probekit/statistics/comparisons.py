@@ -340,6 +340,8 @@ def _judged(drawn: Sequence[Drawn], options: CompareOptions) -> list[Family]:
     for one in drawn:
         ci = intervals(one.again, level=options.level, units=one.units)
         joint = intervals(one.again, level=wide, units=one.units) if step_down else np.full_like(ci, np.nan)
+        alike = ci[:, 0] == ci[:, 1]  # two that say the same of every example: nothing tells how far they may differ
+        ci[alike], joint[alike] = np.nan, np.nan
         own = slice(start, start := start + len(one.value))
         families.append(Family(one.value, ci, joint, p[own], p_adjusted[own]))
     return families

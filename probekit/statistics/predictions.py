@@ -172,6 +172,7 @@ class Predictions:
             "use_dictionary": [name for name in schema.names if name not in NUMBERS and not name.startswith(SHARE)],
             "dictionary_pagesize_limit": 1 << 26,
             "data_page_size": 1 << 23,
+            "write_page_checksum": True,
         }
         with whole(path, kind) as new, parquet.ParquetWriter(new, schema, **how) as writer:
             for a, b in _parts(self):
@@ -196,7 +197,8 @@ class Predictions:
                     file=path,
                 )
             names = [name for name in schema.names if name in VALUES or name.startswith(SHARE)]
-            columns = {name: parquet.read_table(path, columns=[name], read_dictionary=["id"])[name] for name in names}
+            how: dict[str, Any] = {"read_dictionary": ["id"], "page_checksum_verification": True}
+            columns = {name: parquet.read_table(path, columns=[name], **how)[name] for name in names}
             return cls._of(about, columns, path)
 
     @classmethod

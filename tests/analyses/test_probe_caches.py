@@ -237,3 +237,8 @@ def test_what_makes_a_probe_say_little_is_told(caplog):
     assert "layer 0" not in caplog.text
     assert "toy dev: 3 of 200 examples are longer than the model reads and were cut off" in caplog.text
     assert "2 of dev have a label that train lacks (maybe)" in caplog.text
+
+
+def test_a_metric_of_other_labels_is_refused():
+    with pytest.raises(UsageError, match=r"pearson is no metric of .*, a task of classification; accuracy, .* are"):
+        run(Memory("train"), Memory("dev"), names=("pearson",))

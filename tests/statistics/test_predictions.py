@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from probekit.errors import DataError, UsageError
+from probekit.rows import make_rows, read_rows, write_rows
 from probekit.statistics.comparisons import compare_predictions
 from probekit.statistics.options import CompareOptions
 from probekit.statistics.predictions import Predictions, join
@@ -119,3 +120,37 @@ def test_what_version_0_1_wrote_is_read():
         0.07247923983001636,
     ]
     assert rows["p_adjusted"].tolist() == pytest.approx([0.179, 1, 1, 1], abs=0.1)  # of 200 draws, four times
+
+
+@pytest.mark.parametrize("what", ["predictions", "rows"])
+def test_a_flipped_bit_is_told_or_changes_nothing(tmp_path, what):
+    wrote = table(n=120)
+    path = tmp_path / "a.parquet"
+    if what == "predictions":
+        wrote.write(path)
+    else:
+        row = {"task": "t", "split": "dev", "model": "m", "representation": "mean", "estimator": "logistic", "n": 9}
+        row |= {"analysis": "probe", "metric": "accuracy", "target": "gold"}
+        write_rows(make_rows([{**row, "layer": i, "value": i / 7} for i in range(40)]), path, {})
+
+    def read():
+        return Predictions.read(path).frame() if what == "predictions" else read_rows(path)
+
+    held, whole, told = read(), path.read_bytes(), 0
+    for at in np.random.default_rng(0).integers(4, len(whole) - 8, 60):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+        try:
+            found = read()
+        except DataError:
+            told += 1
+            continue
+        pd.testing.assert_frame_equal(found, held)
+    assert told > 5
+
+
+def test_fits_that_say_the_same_have_no_interval_of_their_difference():
+    one = table(n=60, layers=2)
+    same = Predictions(one.fits, one.ids, one.gold, one.predicted[[0, 0]], ("accuracy",))
+    rows = compare_predictions(same, options=CompareOptions(against="layer-0", resamples=200))
+    assert rows["value"].tolist() == [0.0]
+    assert rows[["ci_low", "ci_high", "joint_low", "joint_high"]].isna().all(axis=None)

@@ -180,7 +180,7 @@ def _portions(
     n: int, groups: np.ndarray | None, fractions: Sequence[float], rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """The order in which rows are sent, int (n,), and how many have been by the end of each portion."""
-    if not fractions or fractions[-1] != 1 or fractions[0] <= 0 or (np.diff(fractions) <= 0).any():
+    if not fractions or fractions[-1] != 1 or not (np.diff([0, *fractions]) > 0).all():
         raise UsageError(f"fractions rise from above 0 to 1, not {tuple(fractions)}.")
     unit = np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1]
     place = rng.permutation(int(unit.max()) + 1)[unit]
