@@ -60,7 +60,7 @@ SETTINGS = {
 }
 
 
-BEFORE = {"truth .2": "68-73 % (an audit's settings)"}
+BEFORE = {"truth .2": "68-73 % (other settings)"}
 
 
 def _covers(name: str, setting: Setting) -> None:
