@@ -180,7 +180,8 @@ def here(job: Job) -> dict[str, Any]:
             reader = text_reader(Path(job.model), AutoConfig.from_pretrained(job.model), None)
             task = job.task()
             texts = [
-                TextData(task, task.split(s).sample(job.limit(s)), reader, apart=job.case.head == "esim") for s in splits
+                TextData(task, task.split(s).sample(job.limit(s)), reader, apart=job.case.head == "esim")
+                for s in splits
             ]
             for ours, text in zip(data, texts, strict=True):
                 if job.case.pooled:

@@ -56,6 +56,7 @@ def check_weights(folder: Path, card: Mapping[str, Any], *before: Path) -> None:
 
 def seal(folder: Path) -> None:
     """Write the digests of all files of a checkpoint, which is whole from then on."""
+    (folder / SEAL).unlink(missing_ok=True)  # a damaged one, of a checkpoint that was not gone on from
     write(folder / SEAL, json.dumps(digests_of(folder), indent=2) + "\n", SEAL_FILE)
 
 
