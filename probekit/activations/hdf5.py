@@ -17,6 +17,7 @@ from probekit.files import FileKind
 from probekit.hdf5 import DAMAGE
 
 __all__ = [
+    "BEGUN_FILE",
     "CACHE_FILE",
     "DAMAGE",
     "FORMAT",
@@ -134,7 +135,22 @@ def is_cache_file(path: Path) -> bool:
     return start.startswith(b"\x89HDF\r\n\x1a\n") and FORMAT.encode() in start
 
 
+def _is_begun(path: Path) -> bool:
+    """Whether a file is the beginning of a cache, whose writer may have been killed before it said anything."""
+    if is_cache_file(path):
+        return True
+    with path.open("rb") as file:
+        if file.read(8) != b"\x89HDF\r\n\x1a\n":
+            return False
+    try:
+        with h5py.File(path, "r") as f:
+            return not len(f) and not len(f.attrs)
+    except OSError:  # torn
+        return True
+
+
 CACHE_FILE = FileKind("an activation cache", is_cache_file)
+BEGUN_FILE = FileKind("the beginning of an activation cache", _is_begun)
 
 
 def digest_structure(file: Path | int, where: Mapping[str, Extent], *, filled: bool = True) -> int:

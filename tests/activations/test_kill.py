@@ -8,7 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import h5py
 import pytest
+
+from probekit.activations.hdf5 import BEGUN_FILE
+from probekit.errors import UsageError
 
 HERE = Path(__file__).parent
 
@@ -37,3 +41,21 @@ def test_killed_at_random_moments(tiny_bert: Path, tmp_path: Path) -> None:
     assert report["kills"] >= 30
     assert report["finished"] == report["trials"]
     assert report["wrong"] == report["taken for whole"] == 0
+
+
+def test_what_a_kill_left_before_the_file_said_its_name_is_begun_again(tmp_path: Path) -> None:
+    new = tmp_path / "a.h5.partial.new"
+    with h5py.File(new, "w", libver="earliest"):
+        pass
+    whole = new.read_bytes()
+    for torn in (whole[:96], whole):
+        new.write_bytes(torn)
+        BEGUN_FILE.check(new)
+    for foreign in (b"notes", b"\x89HDF"):
+        new.write_bytes(foreign)
+        with pytest.raises(UsageError, match="is there already and is not the beginning of an activation cache"):
+            BEGUN_FILE.check(new)
+    with h5py.File(new, "w") as f:
+        f["mine"] = 1
+    with pytest.raises(UsageError, match="is there already"):
+        BEGUN_FILE.check(new)

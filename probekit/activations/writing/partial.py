@@ -22,6 +22,7 @@ import numpy as np
 
 from probekit.activations.checked import first_occurrence
 from probekit.activations.hdf5 import (
+    BEGUN_FILE,
     CACHE_FILE,
     DAMAGE,
     FORMAT,
@@ -194,7 +195,7 @@ STRUCTURE = 1 << 18
 
 def _remove_own(path: Path) -> None:
     """Remove a file that a killed process of ours left; UsageError where it is another's."""
-    CACHE_FILE.check(path)
+    BEGUN_FILE.check(path)
     path.unlink(missing_ok=True)
 
 
