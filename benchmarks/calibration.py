@@ -3,7 +3,7 @@
     python benchmarks/calibration.py                      every case at its small size: minutes
     python benchmarks/calibration.py "intervals*" -n 500  some cases, so many runs each
     python benchmarks/calibration.py --nightly            every case at its full size
-    python benchmarks/calibration.py --write              … and the table of docs/calibration.md anew
+    python benchmarks/calibration.py --write              … and write their lines of docs/calibration.md
 
 A case simulates one experiment from its seed and says whether the claim came out false (``false positives``) or the
 interval held the truth (``coverage``); None is a refusal, with a reason given to the user, and is counted apart. The
@@ -146,10 +146,13 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def write(results: Mapping[str, Mapping[str, Any]]) -> None:
-    """Put the table between its marks in docs/calibration.md."""
+    """Put results into the table of docs/calibration.md; the lines of other cases stay as they were measured."""
     text = TABLE.read_text()
     head, rest = text.split(MARKS[0])
-    TABLE.write_text(f"{head}{MARKS[0]}\n{table(results)}\n{MARKS[1]}{rest.split(MARKS[1])[1]}")
+    old, tail = rest.split(MARKS[1])
+    lines = {line.split(" | ")[0][2:]: line for line in [*old.splitlines(), *table(results).splitlines()[2:]]}
+    kept = "\n".join([*table({}).splitlines(), *(lines[name] for name in CASES if name in lines)])
+    TABLE.write_text(f"{head}{MARKS[0]}\n{kept}\n{MARKS[1]}{tail}")
 
 
 def main() -> int:
@@ -160,7 +163,7 @@ def main() -> int:
     parser.add_argument("--nightly", action="store_true", help="the full number of runs")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
     parser.add_argument("--results", type=Path, default=HERE / "calibration.json", help="where results are kept")
-    parser.add_argument("--write", action="store_true", help="write the table of docs/calibration.md anew")
+    parser.add_argument("--write", action="store_true", help="write their lines of docs/calibration.md")
     given = parser.parse_args()
     load()
     kept = json.loads(given.results.read_text()) if given.results.is_file() else {}
@@ -177,7 +180,7 @@ def main() -> int:
         results[name] = kept[name]
         print(table({name: kept[name]}).splitlines()[-1], f"{kept[name]['seconds']:.0f} s", flush=True)
     if given.write:
-        write({name: kept[name] for name in CASES if name in kept})
+        write(results)
     print(f"\n{table(results)}")
     return int(any(not found["ok"] for found in results.values()))
 
