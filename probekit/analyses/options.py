@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from probekit.activations.options import GROUPS
 from probekit.errors import UsageError
 from probekit.recipe import option
 
@@ -22,12 +21,9 @@ class VectorOptions:
     groups: str = option(
         "auto",
         "Examples that are shuffled, held out and resampled as wholes: auto (declared by the task, else equal texts, "
-        "shared sentences of pairs and near copies), domain or none. Words always go by sentence at least.",
+        "shared sentences of pairs and near copies), domain, a column of the data of your task file, or none. Examples "
+        "whose vectors are equal are together but for none. Words always go by sentence at least.",
     )
-
-    def __post_init__(self) -> None:
-        if self.groups not in GROUPS:
-            raise UsageError(f"groups are {', '.join(GROUPS)}, not {self.groups!r}.")
 
 
 @dataclass(frozen=True, slots=True)

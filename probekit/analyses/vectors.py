@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from probekit.activations import ActivationCache
-from probekit.activations.grouping import groups_of
+from probekit.activations.grouping import groups_of, with_equal_vectors
 from probekit.analyses.options import VectorOptions
 from probekit.errors import UsageError
 from probekit.probes.protocol.labels import Labels
@@ -50,7 +50,9 @@ class LayerVectors:
 
 
 def layer_vectors(cache: ActivationCache, options: VectorOptions = VectorOptions()) -> LayerVectors:
-    """What is to be looked at in a cache. Nothing is read but labels, and what says which examples belong together.
+    """What is to be looked at in a cache, and which of its examples belong together.
+
+    Of vectors one layer is read, the others only of examples whose vectors are equal in it.
 
     Raises
     ------
@@ -74,8 +76,11 @@ def layer_vectors(cache: ActivationCache, options: VectorOptions = VectorOptions
         x = cache.layer(name, how)
         return PairFeatures(x) if spec["pairs"] == "separate" else x
 
-    layers: dict[str, Callable[[], Any]] = {name: partial(read, name) for name in _chosen(cache, options)}
+    names = _chosen(cache, options)
+    layers: dict[str, Callable[[], Any]] = {name: partial(read, name) for name in names}
     groups = groups_of(cache, options.groups)
+    if not words and options.groups != "none":
+        groups = with_equal_vectors(cache, groups, [partial(cache.layer, name, how) for name in names])
     return LayerVectors(how, words, layers, _labels(cache, words, groups.of), groups.columns)
 
 

@@ -10,19 +10,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import connected_components
 
 from probekit.errors import UsageError
 from probekit.information.hashing import _kernels as kernels
+from probekit.statistics.equal_rows import copies, row_codes, with_copies
 
-__all__ = ["FEWEST", "Groups", "equal_keys", "grouped", "row_codes"]
+__all__ = ["FEWEST", "Groups", "equal_keys", "grouped"]
 
 FEWEST = 20
-"""Groups; with fewer nothing is said, and as few distinct vectors are symbols, no copies."""
+"""Groups, below which nothing is said."""
 STRATUM = 10  # groups of about one size, at least, that exchange labels
-RARE = 8  # rows a distinct one, from which on rows may be symbols
-LARGE = 0.1  # share of the rows that equal vectors may join, where other groups are given
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,9 +114,8 @@ def grouped(
     given : np.ndarray, optional
         (n,), what each example is of: a sentence, a document, a shared text; any values.
     x : np.ndarray, optional
-        (n, d). Equal rows are copies, unless they are symbols: a single column, fewer than 20 distinct rows, or fewer
-        than one in 8 that are made of few values in each column. Rows that would join more than a tenth of the
-        examples across the groups that are given join nothing. None where there are no vectors.
+        (n, d). Equal rows are copies, as :mod:`probekit.statistics.equal_rows` tells them. None where there are no
+        vectors.
     equal : np.ndarray, optional
         (n,), equal where rows of x are; worked out for None.
 
@@ -133,38 +129,11 @@ def grouped(
         values = np.asarray(given)
         if values.shape != (rows,):
             raise UsageError(f"groups {values.shape} do not go with {rows} labels; ({rows},) is wanted.")
-        own = Groups.of(values)
-    same = None if x is None or x.shape[1] < 2 else Groups.of(row_codes(x) if equal is None else equal)
-    if same is not None and (same.trivial or same.count < FEWEST or _symbols(x, same)):  # type: ignore[arg-type]
-        same = None
-    if own is not None and same is not None:
-        joined = Groups.of(_joined(own, same))
-        own = joined if joined.size.max() <= max(own.size.max(), LARGE * rows) else own
-    own = own or same
-    return None if own is None or own.trivial else own
-
-
-def _symbols(x: np.ndarray, same: Groups) -> bool:
-    """Whether rows are equal because few values are combined in them."""
-    if same.count > len(x) / RARE:
-        return False
-    columns = np.linspace(0, x.shape[1] - 1, min(x.shape[1], 8)).astype(np.int64)
-    return max(len(np.unique(np.asarray(x[:, c]))) for c in columns) < same.count / 2
-
-
-def _joined(one: Groups, other: Groups) -> np.ndarray:
-    """The component of each example, where two groups are joined that share an example of the other kind."""
-    total = one.count + other.count
-    edges = coo_matrix((np.ones(len(one)), (one.code, one.count + other.code)), shape=(total, total))
-    return np.asarray(connected_components(edges, directed=False)[1])[one.code]
-
-
-def row_codes(x: np.ndarray) -> np.ndarray:
-    """Numbers that are equal where rows of a matrix (n, d) are, int64 (n,)."""
-    weights = np.random.default_rng(0).standard_normal((2, x.shape[1]))
-    key = np.empty((2, len(x)))
-    kernels.row_keys(x, np.zeros(x.shape[1]), weights[0], weights[1], key)
-    return equal_keys(key)
+        own = Groups.of(values).code
+    same = None if x is None or x.shape[1] < 2 else copies(row_codes(x) if equal is None else equal, x)
+    both = with_copies(own, same)
+    found = None if both is None else Groups.of(both)
+    return None if found is None or found.trivial else found
 
 
 def equal_keys(key: np.ndarray) -> np.ndarray:

@@ -18,6 +18,8 @@ import xxhash
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
+from probekit.runtime import Progress, no_progress
+
 __all__ = ["Grouping", "Numbered", "TextNumbers", "find_groups", "merged", "near_copies", "related", "text_numbers"]
 
 NEAR = 0.5
@@ -113,7 +115,13 @@ def text_numbers(texts: Sequence[str]) -> TextNumbers:
     return TextNumbers(np.array(flat, dtype=np.uint64).view(np.int64), np.cumsum(length) - length, length)
 
 
-def find_groups(parts: Sequence[Numbered], domains: np.ndarray | None = None, *, near: float = NEAR) -> Grouping:
+def find_groups(
+    parts: Sequence[Numbered],
+    domains: np.ndarray | None = None,
+    *,
+    near: float = NEAR,
+    progress: Progress = no_progress,
+) -> Grouping:
     """Groups of examples: what is linked, directly or through others.
 
     Two examples are linked that are equal (of pairs also the other way round), whose pairs have a sentence in common,
@@ -128,6 +136,8 @@ def find_groups(parts: Sequence[Numbered], domains: np.ndarray | None = None, *,
         (n,), where each example comes from. Domains whose texts are made after one pattern are linked as wholes.
     near : float
         The least Jaccard similarity of near copies.
+    progress : callable
+        Told how many distinct texts were looked at.
     """
     n = len(parts[0].start)
     unique, code = _distinct(parts)
@@ -139,7 +149,7 @@ def find_groups(parts: Sequence[Numbered], domains: np.ndarray | None = None, *,
         shared = shared[shared[:, 0] != shared[:, 1]]
     first = np.full(len(unique.start), n, dtype=np.int64)
     np.minimum.at(first, code, np.arange(n)[:, None])
-    close = first[near_copies(unique, near)]
+    close = first[near_copies(unique, near, progress=progress)]
     close = close[close[:, 0] != close[:, 1]]
     made = _patterns(unique, code, domains)
     of, apart = _components(n, [equal, shared, close, made], max(MOST_ROWS, int(MOST_SHARE * n)))
@@ -175,7 +185,7 @@ def merged(first: np.ndarray | None, second: np.ndarray | None) -> np.ndarray | 
     return _components(n, links, n)[0]
 
 
-def near_copies(texts: TextNumbers, least: float = NEAR) -> np.ndarray:
+def near_copies(texts: TextNumbers, least: float = NEAR, *, progress: Progress = no_progress) -> np.ndarray:
     """Pairs of distinct texts that are near copies, int64 (e, 2): enough of them to connect what is alike."""
     enough = np.flatnonzero(texts.length >= LEAST_WORDS)
     signature = np.empty((len(enough), BANDS * ROWS), dtype=np.uint32)
@@ -184,6 +194,7 @@ def near_copies(texts: TextNumbers, least: float = NEAR) -> np.ndarray:
         shingle, start = _shingles(texts, enough[a:b])
         for k, own in enumerate(factor):
             signature[a:b, k] = np.minimum.reduceat(shingle * own, start) >> np.uint64(32)
+        progress("grouping", b, len(enough))
     found = [np.zeros(0, dtype=np.int64)]
     for band in range(0, BANDS * ROWS, ROWS):
         key = np.zeros(len(enough), dtype=np.uint64)

@@ -24,7 +24,7 @@ GRAMMARS = ("acceptability", "sentiment", "paraphrase", "similarity")
 """What may follow ``grammar:``."""
 
 
-def load_task(name: str, data_dir: str | Path | None = None) -> Task:
+def load_task(name: str, data_dir: str | Path | None = None, *, groups: str | None = None) -> Task:
     """The task called ``name``.
 
     Parameters
@@ -36,6 +36,8 @@ def load_task(name: str, data_dir: str | Path | None = None) -> Task:
     data_dir : path, optional
         Folder of the dataset's files (or one that has them in a subfolder); None loads from the Hugging Face hub. For
         a TOML file: the folder that its file names are relative to, instead of its own.
+    groups : str, optional
+        Of a TOML file: the column that says which examples belong together, instead of the one that it names.
 
     Returns
     -------
@@ -58,11 +60,13 @@ def load_task(name: str, data_dir: str | Path | None = None) -> Task:
     name = str(name)
     whole, toml, domain = name.partition(".toml:")
     if toml:
-        return load_task(f"{whole}.toml", data_dir).of_domain(domain)
+        return load_task(f"{whole}.toml", data_dir, groups=groups).of_domain(domain)
     if name.endswith(".toml"):
         from probekit.tasks.files.custom import custom_task
 
-        return custom_task(name, data_dir)
+        return custom_task(name, data_dir, groups=groups)
+    if groups is not None:
+        raise UsageError(f"{name} has no column {groups!r}; columns are those of a TOML file's data.")
     base, _, part = name.partition(":")
     if base == "grammar":
         return _grammar(part, data_dir)

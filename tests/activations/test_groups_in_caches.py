@@ -6,12 +6,16 @@ from dataclasses import replace
 import h5py
 import numpy as np
 import pytest
-from toys import toy_pairs, toy_tags, toy_task
+from toys import WORDS, sentences, toy_pairs, toy_tags, toy_task
 
 from probekit.activations import ActivationCache, cache_activations, verify
 from probekit.activations.grouping import groups_of
+from probekit.analyses.information import mi
+from probekit.analyses.mdl import mdl
 from probekit.analyses.options import VectorOptions
+from probekit.analyses.probe import probe
 from probekit.analyses.vectors import layer_vectors
+from probekit.cli import main
 from probekit.errors import UsageError
 from probekit.models import load_encoder
 from probekit.tasks.task import Example, Split, Task, TaskKind
@@ -44,8 +48,8 @@ def test_copies_are_stored_and_told(encoder, tmp_path, caplog):
         assert layer_vectors(cache, VectorOptions(groups="none")).labels.groups is None
         with pytest.raises(UsageError, match="has no domains"):
             layer_vectors(cache, VectorOptions(groups="domain"))
-    with pytest.raises(UsageError, match="auto, none, domain"):
-        VectorOptions(groups="premise")
+        with pytest.raises(UsageError, match="auto, none, domain or a column .*; toy was read from no task file"):
+            layer_vectors(cache, VectorOptions(groups="premise"))
 
 
 def test_a_cache_without_stored_groups_is_searched_by_its_pieces(encoder, tmp_path, monkeypatch):
@@ -93,3 +97,61 @@ def test_words_go_by_sentence_at_least(encoder, tmp_path):
         alone = layer_vectors(cache, VectorOptions(groups="none")).labels
         assert alone.sentences is None
         np.testing.assert_array_equal(alone.groups, labels.sentences)
+
+
+def test_a_column_of_the_data_of_a_task_file(tiny_bert, tmp_path):
+    rows = [f"{text},{i % 2},w{i // 3},{i}" for i, text in enumerate(sentences(30, 5, longest=9))]
+    data, file, out = tmp_path / "train.csv", tmp_path / "mine.toml", tmp_path / "a.h5"
+    data.write_text("\n".join(["text,label,writer,number", *rows]) + "\n")
+    file.write_text('[splits]\ntrain = "train.csv"\n')
+    arguments = ["cache-activations", "--model", str(tiny_bert), "--task", str(file), "--split", "train"]
+    assert main([*arguments, "--limit", "20", "--data-seed", "3", "--out", str(out)]) == 0
+    with ActivationCache(out) as cache:
+        kept = [int(name.rpartition("-")[2]) for name in cache.ids]
+        found = layer_vectors(cache, VectorOptions(groups="writer"))
+        assert same(found.labels.groups, [i // 3 for i in kept])
+        assert found.told["groups"] == "writer"
+        assert groups_of(cache, "number").columns["n_groups"] == 20
+        with pytest.raises(UsageError, match="'authr'; the header has 'text', 'label', 'writer', 'number'|authr"):
+            groups_of(cache, "authr")
+        data.write_text(data.read_text().replace(",w0,", ",w1,"))  # another writer, the same examples
+        assert groups_of(cache, "writer").columns["n_groups"] == len({max(i // 3, 1) for i in kept})
+        data.write_text(data.read_text().replace(",1,w", ",0,w"))
+        with pytest.raises(UsageError, match=r"mine.toml have changed since the cache was made"):
+            groups_of(cache, "writer")
+
+
+@pytest.fixture(scope="module")
+def blind(tiny_bert, tmp_path_factory):
+    """Train and dev of noise: each example four times in words that the model does not know, so in equal vectors."""
+    folder, rng = tmp_path_factory.mktemp("blind"), np.random.default_rng(2)
+    paths = []
+    for split in ("train", "dev"):
+        known = rng.choice([f"{a} {b} {c}" for a in WORDS for b in WORDS for c in WORDS], 41, replace=False)
+        labels = rng.integers(2, size=41)
+        texts = [f"q{split}{k}x{i} {w} z{k}y{i} j{i}u{k}" for i, w in enumerate(known[:40]) for k in range(4)]
+        examples = [Example(str(i), text, int(labels[i // 4])) for i, text in enumerate([*texts, known[40], known[40]])]
+        task = Task("blind", TaskKind.CLASSIFICATION, {split: Split(split, tuple(examples))}, ("a", "b"))
+        paths.append(folder / f"{split}.h5")
+        cache_activations(tiny_bert, task, split, out=paths[-1]).close()
+    return paths
+
+
+def test_equal_vectors_of_other_texts_are_copies_in_every_analysis(blind, caplog):
+    with ActivationCache(blind[0]) as cache:
+        assert cache.groups.max() + 1 == 161  # the texts tell of one pair
+        found = layer_vectors(cache).labels.groups
+        assert same(found, [*(i // 4 for i in range(160)), 40, 40])
+        assert "all their vectors are equal" in caplog.text
+    saved, p = {}, {}
+    for groups, units in (("auto", 41), ("none", 162)):
+        how = {"groups": groups, "seed": 0, "layers": [0], "controls": 0}
+        coded = mdl(blind[0], orders=3, penalties=(0.01, 0.1, 1.0), **how).rows
+        own = coded[(coded["target"] == "gold") & (coded["metric"] == "saved-bits")]
+        saved[groups], p[groups] = own["value"].iloc[0], own["p"].iloc[0]
+        said = probe(*blind, folds=3, penalties=(0.01, 1.0), resamples=0, **how).predictions[0]
+        assert len(set(said.ids if said.groups is None else said.groups)) == units
+    assert saved["none"] > saved["auto"] + 20
+    assert p["auto"] > 0.05
+    rows = mi(blind[0], layers=[0], shuffles=99, seed=0).rows
+    assert rows.loc[rows["target"] == "gold", "p"].iloc[0] > 0.05

@@ -63,7 +63,7 @@ def prepare(request: Request, encoder: Encoder, journal: Journal, *, progress: P
     rows = rows[:, 0] if rows.shape[1] == 1 else rows
     static, links, token_start = _static(task, part, tokens, rows, plan.blocks, want["tokens"])
     static["/truncated"] = cut
-    groups, grouping = stored_groups(part.examples, task.kind)
+    groups, grouping = stored_groups(part.examples, task.kind, progress=progress)
     static |= groups
     kept = (tokens.special == 0).astype(np.int64)
     content = np.add.reduceat(np.append(kept, 0), (np.cumsum(tokens.length) - tokens.length)) * (tokens.length > 0)

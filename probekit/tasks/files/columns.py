@@ -132,6 +132,9 @@ def _column_file(spec: TaskFile, path: Path, kind: Format) -> Rows:
         if isinstance(column, str):
             known = f"one of {', '.join(CONLLU_COLUMNS)}, or a number" if conllu else "a number (from 1)"
             raise DataError(f"{role} = {column!r}, expected {known}.", file=path)
+    if spec.groups is not None:
+        begin = "# newdoc" if conllu else "-DOCSTART-"
+        raise DataError(f"no column holds groups, as columns are of words; {begin} lines begin documents.", file=path)
     need = max(2, int(word), int(tag))
     if conllu and need > len(CONLLU_COLUMNS):
         raise DataError(f"column {need} was asked for, but CoNLL-U has 10.", file=path)

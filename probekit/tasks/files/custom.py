@@ -67,13 +67,15 @@ NO_LABEL = ("", "nan", "null", "<na>", "#n/a")
 """What tables write, in capitals or not, where there is no label."""
 
 
-def custom_task(path: str | Path, data_dir: str | Path | None = None) -> Task:
+def custom_task(path: str | Path, data_dir: str | Path | None = None, *, groups: str | None = None) -> Task:
     """The task that a TOML file describes.
 
     Parameters
     ----------
     data_dir : str | Path, optional
         Folder that the file names in it are relative to; default: the TOML file's own.
+    groups : str, optional
+        The column of groups, instead of the one that the file names.
 
     Raises
     ------
@@ -82,6 +84,8 @@ def custom_task(path: str | Path, data_dir: str | Path | None = None) -> Task:
     """
     path = Path(path)
     spec = read_task_file(path)
+    if groups is not None:
+        spec = spec.model_copy(update={"groups": groups if spec.header or not groups.isdigit() else int(groups)})
     base = Path(data_dir) if data_dir is not None else path.parent
     rows = (
         hub_rows(path, spec) if spec.hub else {s: read_rows(path, spec, base / name) for s, name in spec.splits.items()}
