@@ -22,7 +22,7 @@ from probekit.tasks.task import Example, TaskKind
 if TYPE_CHECKING:
     from probekit.activations.cache import ActivationCache
 
-__all__ = ["Groups", "groups_of", "stored_groups", "with_equal_vectors"]
+__all__ = ["Groups", "cached_groups", "groups_of", "stored_groups", "with_equal_vectors"]
 
 log = logging.getLogger(__name__)
 
@@ -120,14 +120,17 @@ def groups_of(cache: ActivationCache, how: str = "auto") -> Groups:
         return Groups(np.unique(cache.domains.astype(str), return_inverse=True)[1].astype(np.int32), "domain")
     if how != "auto":
         return Groups(_column(cache, how), how)
+    return _said(cache, cached_groups(cache))
+
+
+def cached_groups(cache: ActivationCache) -> Groups:
+    """The groups that a cache's task declares, or that are found: those of "auto"; nothing is said."""
     stored = cache.groups
     if stored is not None:
         told = cache.grouping
-        return _said(cache, Groups(stored, told.get("made", "declared"), told))
+        return Groups(stored, told.get("made", "declared"), told)
     found = find_groups(cache.pieces, None if cache.domains is None else _domains(cache.domains.tolist()))
-    if found.count == len(found.of):
-        return Groups()
-    return _said(cache, Groups(found.of, "found", _counts(found)))
+    return Groups() if found.count == len(found.of) else Groups(found.of, "found", _counts(found))
 
 
 def _column(cache: ActivationCache, name: str) -> np.ndarray:

@@ -30,6 +30,8 @@ class Data(Protocol):
         Of an average example; 0 where they are in memory.
     ids : np.ndarray
         Str (n,).
+    groups : np.ndarray | None
+        (n,), examples that belong together, which intervals draw as wholes; None where each stands for itself.
     labels : np.ndarray
         Of the examples, or of all words one after another.
     words : list[tuple[np.ndarray, np.ndarray]] | None
@@ -49,6 +51,8 @@ class Data(Protocol):
     unread: int
     truncated: int
 
+    @property
+    def groups(self) -> np.ndarray | None: ...
     def __len__(self) -> int: ...
 
     def __getitems__(self, rows: Sequence[int]) -> Mapping[str, Any]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 
 from probekit.activations import ActivationCache
+from probekit.activations.grouping import cached_groups
 from probekit.activations.tokens import TokenReader
 from probekit.adaptation.data.batches import label_tensor, padded, word_tensors
 from probekit.errors import UsageError
@@ -16,7 +18,20 @@ from probekit.errors import UsageError
 __all__ = ["PooledData", "TokenData"]
 
 
-class TokenData:
+class _Cached:
+    """Some rows of a cache."""
+
+    cache: ActivationCache
+    rows: np.ndarray
+
+    @cached_property
+    def groups(self) -> np.ndarray | None:
+        """Examples that belong together (n,)."""
+        of = cached_groups(self.cache).of
+        return None if of is None else of[self.rows]
+
+
+class TokenData(_Cached):
     """The examples of a token cache (see :class:`probekit.adaptation.data.batches.Data`), read as they are needed.
 
     Batches hold ``hidden`` (layers, pieces, d), the sequences one after another without padding, and their ``length``.
@@ -28,7 +43,7 @@ class TokenData:
         self.cache, self.reader = cache, TokenReader(cache, layers)
         self.layers = self.reader.layers
         n = len(cache)
-        self.rows: np.ndarray = np.arange(n) if rows is None else rows
+        self.rows = np.arange(n) if rows is None else rows
         self.start, self.lengths = (x.reshape(n, -1)[self.rows] for x in (self.reader.start, self.reader.length))
         self.length = self.lengths.sum(1)
         if not self.lengths.all():
@@ -76,7 +91,7 @@ class TokenData:
         }
 
 
-class PooledData:
+class PooledData(_Cached):
     """The examples of a cache as one pooled vector a layer, as if they were sequences of one piece.
 
     For a linear layer on a pooled vector that is enough: the mean (first, last) of a mix is the mix of the means.
@@ -90,7 +105,7 @@ class PooledData:
         rows: np.ndarray | None = None,
     ) -> None:
         self.cache = cache
-        self.rows: np.ndarray = np.arange(len(cache)) if rows is None else rows
+        self.rows = np.arange(len(cache)) if rows is None else rows
         self.layers = tuple(cache.layer_name(x) for x in (cache.layers if layers is None else layers))
         self.sources = [cache.mapped_layer(layer, pooling) for layer in self.layers]
         n = len(self.rows)

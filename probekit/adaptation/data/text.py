@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 
+from probekit.activations.grouping import stored_groups
 from probekit.adaptation.data.batches import label_tensor, mask_of, padded, word_tensors
 from probekit.errors import UsageError
 from probekit.models.encoder import Text, Tokens
@@ -33,7 +35,7 @@ class TextData:
     nbytes = 0.0
 
     def __init__(self, task: Task, split: Split, tokenizer: TextReader, *, apart: bool) -> None:
-        self.tokenizer = tokenizer
+        self.tokenizer, self.examples, self.kind = tokenizer, split.examples, task.kind
         texts = _texts(task.kind, split, apart)
         self.sequences = [_Pieces(tokenizer(list(some))) for some in texts]
         self.truncated = int(sum(s.tokens.truncated.sum() for s in self.sequences))
@@ -52,6 +54,10 @@ class TextData:
         if task.kind is TaskKind.SEQUENCE_LABELLING:
             self.words = self.sequences[0].words(self.labels, [len(e.words or ()) for e in split])
             self.unread = len(self.labels) - sum(len(at) for at, _ in self.words)
+
+    @cached_property
+    def groups(self) -> np.ndarray | None:
+        return stored_groups(self.examples, self.kind)[0].get("/groups")
 
     def __len__(self) -> int:
         return len(self.length)

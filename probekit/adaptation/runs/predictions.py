@@ -36,6 +36,8 @@ class Evaluation:
         The task's, then ``loss``.
     probabilities : list[np.ndarray], optional
         One array an example, (classes,), or (words, classes); None where the head has none.
+    groups : np.ndarray, optional
+        (n,), examples that intervals draw as wholes; None where each stands for itself.
     """
 
     task: TaskSpec
@@ -44,13 +46,15 @@ class Evaluation:
     labels: list[np.ndarray]
     metrics: dict[str, float]
     probabilities: list[np.ndarray] | None = None
+    groups: np.ndarray | None = None
 
     def table(self, about: Mapping[str, Any]) -> Predictions:
         """The predictions as a table of evaluated examples, words one after another; ``about`` are columns of all."""
-        ids, groups = self.ids.astype(str), None
+        ids, groups, sentences = self.ids.astype(str), self.groups, None
         if self.task.tags:
             count = [len(x) for x in self.labels]
-            groups = np.repeat(np.arange(len(ids)), count)
+            sentences = np.repeat(np.arange(len(ids)), count)
+            groups = sentences if groups is None else groups[sentences]
             ids = np.array([f"{ids[i]}:{word}" for i, n in enumerate(count) for word in range(n)])
         gold, more = np.concatenate(self.labels), {}
         if self.probabilities is not None:
@@ -59,7 +63,7 @@ class Evaluation:
             more = {"log_loss": -np.log(told)[None], "probabilities": shares[None]}
         return Predictions(
             make_fits([{**about, "target": "gold"}]), ids, gold, np.concatenate(self.predictions)[None],
-            self.task.metrics, groups, label_names=self.task.label_names, **more,
+            self.task.metrics, groups, label_names=self.task.label_names, sentences=sentences, **more,
         )  # fmt: skip
 
     def joined(self, what: str) -> np.ndarray:
@@ -73,8 +77,10 @@ class Evaluation:
         return out
 
     def interval(self, name: str, seed: int = 0) -> dict[str, Any]:
-        """The 95 % interval of a metric over the examples (whole sentences where words are tagged), as columns of rows:
-        ci_low, ci_high, and ``why`` where there is none."""
+        """The columns ci_low, ci_high of a metric's 95 % interval over the examples, and ``why`` where there is none.
+
+        Whole groups are drawn, and whole sentences where words are tagged.
+        """
         table = self.table({"step": 0, "seed": 0})
         found = bounds(**table.sample(), metric=name, resamples=RESAMPLES, seed=seed)
         ends = {"ci_low": float(found.ci[0, 0]), "ci_high": float(found.ci[0, 1])}
@@ -95,7 +101,7 @@ def gathered(task: TaskSpec, data: Data, said: Mapping[int, Said]) -> Evaluation
     """What :func:`say` told of each example, in the order of the data; without metrics."""
     predictions, labels = [said[i][0] for i in range(len(data))], [said[i][1] for i in range(len(data))]
     shares = [own for i in range(len(data)) if (own := said[i][2]) is not None]
-    return Evaluation(task, data.ids, predictions, labels, {}, shares or None)
+    return Evaluation(task, data.ids, predictions, labels, {}, shares or None, data.groups)
 
 
 def say(
