@@ -27,8 +27,9 @@ def compare(
     """Paired differences on the same examples, with intervals and p-values corrected over the layers.
 
     Two fits are tested by exchanging what they said of each example and computing the metric again; against shuffled
-    labels, the labels are permuted and the predictions stay. The interval resamples the examples. At the edge the two
-    may disagree; p adjusted is the one to go by.
+    labels, the labels are permuted and the predictions stay, and the value is the distance to what such labels give on
+    average. The interval is of the value on all examples that these are a sample of. At the edge it may disagree with
+    p; p adjusted is the one to go by.
 
     Examples:
 

@@ -109,7 +109,22 @@ def make_fits(records: Iterable[Mapping[str, Any]] | pd.DataFrame) -> pd.DataFra
     """
     import pandas as pd
 
+    if isinstance(records, pd.DataFrame) and _is_typed(records, FIT):
+        return records
     return _typed(pd.DataFrame(records if isinstance(records, pd.DataFrame) else list(records)), FIT)
+
+
+def _is_typed(rows: pd.DataFrame, columns: tuple[str, ...]) -> bool:
+    """Whether :func:`_typed` would change nothing."""
+    import pandas as pd
+
+    kinds = (
+        dict.fromkeys(TEXT, "string") | dict.fromkeys((*WHOLE, *OWN_WHOLE), "Int64") | dict.fromkeys(REAL, "float64")
+    )
+    in_order = tuple(rows.columns[: len(columns)]) == columns and "layer_name" not in rows
+    in_kind = all(dtype == kinds[name] for name, dtype in rows.dtypes.items() if name in kinds)
+    whole = in_order and in_kind and not any(rows[name].hasnans for name in TEXT if name in columns)
+    return whole and rows.index.equals(pd.RangeIndex(len(rows)))
 
 
 def _typed(rows: pd.DataFrame, columns: tuple[str, ...]) -> pd.DataFrame:

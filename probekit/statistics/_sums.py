@@ -16,11 +16,17 @@ import numpy as np
 from scipy import stats
 
 from probekit.errors import UsageError
-from probekit.metrics import OUTSIDE, span_closes, span_opens, span_part
+from probekit.statistics._additive import (
+    ABOVE_CHANCE,
+    ADDITIVE,
+    COUNTED,
+    Additive,
+    by_class_planes,
+    correlation,
+    span_planes,
+)
 
 __all__ = [
-    "ADDITIVE",
-    "COUNTED",
     "Pseudo",
     "Rows",
     "Score",
@@ -29,7 +35,6 @@ __all__ = [
     "Sums",
     "Units",
     "scale",
-    "span_finder",
     "statistic",
 ]
 
@@ -89,25 +94,6 @@ class Units:
 
 
 @dataclass(frozen=True, slots=True)
-class Additive:
-    """A metric made of sums.
-
-    Attributes
-    ----------
-    planes : Callable[[np.ndarray, np.ndarray, int], Iterator[np.ndarray]]
-        Of gold (1 or F, n), predicted (F, n) and the number of classes: arrays (1 or F, n) to be summed.
-    value : Callable[[Sequence[np.ndarray], np.ndarray], np.ndarray]
-        Of their totals, each (1 or F, R), and the number of rows drawn (R,): the metric (F, R).
-    coded : bool, default False
-        Gold and predicted are wanted as codes 0 … classes - 1.
-    """
-
-    planes: Callable[[np.ndarray, np.ndarray, int], Iterator[np.ndarray]]
-    value: Callable[[Sequence[np.ndarray], np.ndarray], np.ndarray]
-    coded: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Pseudo:
     """Pseudo-examples of a table of counts: one a cell, with a prior's weight (Jeffreys' ½ a cell of two classes).
 
@@ -119,6 +105,8 @@ class Pseudo:
         (cells,), the shape of each weight's gamma distribution.
     right : np.ndarray
         Bool (cells,), whether the prediction is right.
+    partner : np.ndarray
+        Int (cells,), the cell where a right prediction of the same example lies; -1 where the metric does not count it.
     held : np.ndarray
         Bool (F, cells), whether an example lies in the cell.
     known : np.ndarray
@@ -130,6 +118,7 @@ class Pseudo:
     planes: np.ndarray
     mass: np.ndarray
     right: np.ndarray
+    partner: np.ndarray
     held: np.ndarray
     known: np.ndarray
     size: np.ndarray
@@ -139,6 +128,19 @@ class Pseudo:
         wrong answers lowers no upper end: nothing right may mean 0, nothing wrong may mean 1."""
         left_out = ~self.held & {"both": self.right & ~self.right, "low": self.right, "high": ~self.right}[side]
         return (self.known & ~left_out) * self.size[:, None]
+
+    def of_pairs(self, draw: Callable[[np.ndarray], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """Weights of the pseudo-examples of two fits, (R, cells) each; ``draw`` draws gamma variables of some shapes.
+
+        Half of the weight of each cell is of examples of which both say the same. Of the others one is right where the
+        other is wrong, either way about: ½ each for both right, both wrong, and one right, of two classes shared by
+        them. So each fit has as much as it has alone, and the two differ where no example tells them apart.
+        """
+        wrong, counted = ~self.right, self.partner >= 0
+        same, one, other = (draw(self.mass / 2 * some) for some in (np.ones_like(wrong), wrong, wrong))
+        to_right = np.zeros((len(wrong), len(wrong)))
+        to_right[np.flatnonzero(wrong & counted), self.partner[wrong & counted]] = 1
+        return same + other + one @ to_right, same + one + other @ to_right
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +156,10 @@ class Sums:
     def at(self, weights: np.ndarray) -> np.ndarray:
         return self._of(self.matrix @ weights.astype(self.matrix.dtype, copy=False).T)
 
-    def posterior(self, weights: np.ndarray, masses: np.ndarray, sides: Sequence[Side] = ("both",)) -> list[np.ndarray]:
-        """The metric with the pseudo-examples added, (F, R) for each side; weights (R, units), masses (R, cells)."""
+    def posterior(self, weights: np.ndarray, masses: Sequence[tuple[np.ndarray, Side]]) -> list[np.ndarray]:
+        """The metric with pseudo-examples added, (F, R) for each of their masses (R, cells); weights (R, units)."""
         totals = self.matrix @ weights.astype(self.matrix.dtype, copy=False).T
-        return [self._of(totals, self._more(masses, side)) for side in sides]
+        return [self._of(totals, self._more(mass, side)) for mass, side in masses]
 
     def _more(self, masses: np.ndarray, side: Side) -> list[np.ndarray] | None:
         if side == "none" or self.pseudo is None:
@@ -218,10 +220,10 @@ def statistic(
     """
     if name == "spearman":
         return Rows(gold, predicted, units, _spearman)
-    metric, classes = ADDITIVE[name], 0
+    metric, classes = ADDITIVE.get(name) or ABOVE_CHANCE[name], 0
     if name == "span-f1":
         gold, predicted, units, ends = _words(gold, predicted, units, label_names, sentences)
-        planes = _span_planes(gold, predicted, ends, label_names)
+        planes = span_planes(gold, predicted, ends, label_names)
     else:
         if metric.coded:
             gold, predicted, classes = _codes(gold, predicted)
@@ -233,7 +235,8 @@ def statistic(
     matrix = np.concatenate(blocks, dtype=np.float32 if exact else np.float64)
     cuts = (0, *np.cumsum([len(b) for b in blocks]).tolist())
     sums = Sums(matrix, cuts, len(predicted), metric.value)
-    return replace(sums, pseudo=_pseudo(name, gold, predicted, classes, sums)) if name in COUNTED else sums
+    counted = name in COUNTED or (name in ABOVE_CHANCE and metric.coded)
+    return replace(sums, pseudo=_pseudo(name, metric, gold, predicted, classes, sums)) if counted else sums
 
 
 def scale(units: int) -> int:
@@ -242,7 +245,7 @@ def scale(units: int) -> int:
     return 1 << max(3, int(np.log2(WEIGHT / (units + 6 * np.sqrt(units)))))
 
 
-def _pseudo(name: str, gold: np.ndarray, predicted: np.ndarray, classes: int, sums: Sums) -> Pseudo:
+def _pseudo(name: str, metric: Additive, gold: np.ndarray, predicted: np.ndarray, classes: int, sums: Sums) -> Pseudo:
     """One right and one wrong answer more, of two classes half of one in each cell of the table.
 
     Accuracy has two cells; F1 those of right, missed and false positives; many classes have each class right, and pairs
@@ -252,14 +255,14 @@ def _pseudo(name: str, gold: np.ndarray, predicted: np.ndarray, classes: int, su
     every = by_unit[0].sum(1)
     if name in ("f1", "span-f1"):
         a, b = np.array([1, 1, 0]), np.array([1, 0, 1])
-        mass = np.full(3, 0.5)
+        mass, partner = np.full(3, 0.5), np.array([0, 0, -1])
         hit, true, pred = by_unit[:3]
         held = np.stack(np.broadcast_arrays(every, true.sum(1) - every, pred.sum(1) - every), axis=1) > 0
         known = np.ones_like(held)
         planes, of = np.stack([a & b, a, b, np.ones(3, dtype=int)]), true + pred - hit
     elif name in ("accuracy", "token-accuracy"):
         a, b = np.array([0, 0]), np.array([0, 1])
-        mass, hit, of = np.ones(2), by_unit[0], by_unit[-1]
+        mass, hit, of, partner = np.ones(2), by_unit[0], by_unit[-1], np.zeros(2, dtype=int)
         held = np.stack([every, by_unit[-1].sum() - every], axis=1) > 0
         known = np.ones_like(held)
         planes = np.stack([a == b, np.ones(2, dtype=int)])
@@ -269,12 +272,13 @@ def _pseudo(name: str, gold: np.ndarray, predicted: np.ndarray, classes: int, su
         table = count.reshape(-1, classes, classes)
         met = (table.sum(1) + table.sum(2) > 0) | (classes == 2)
         held, known = count[:, a * classes + b] > 0, met[:, a] & met[:, b]
+        partner = np.arange(len(a)) % (a == b).sum()
         mass = np.where(a == b, 1 / (a == b).sum(), 1 / max(1, (a != b).sum()))
-        planes = np.concatenate([*ADDITIVE[name].planes(a[None], b[None], classes), np.ones((1, len(a)))])
-        hit = np.sum(by_unit[:-1:3], axis=0) if name == "macro-f1" else by_unit[0]
+        planes = np.concatenate([*metric.planes(a[None], b[None], classes), np.ones((1, len(a)))])
+        hit = np.sum(by_unit[:-1:3], axis=0) if metric.planes is by_class_planes else by_unit[0]
         of = by_unit[-1]
     size = _design_effect(hit, of, by_unit[-1])
-    return Pseudo(planes.astype(np.float64), mass, a == b, held, known, size)
+    return Pseudo(planes.astype(np.float64), mass, a == b, partner, held, known, size)
 
 
 def _rows(gold: np.ndarray, predicted: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -313,100 +317,13 @@ def _codes(gold: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, np.ndar
     return np.searchsorted(classes, gold), np.searchsorted(classes, predicted), len(classes)
 
 
-def _share_planes(gold: np.ndarray, predicted: np.ndarray, classes: int) -> Iterator[np.ndarray]:
-    yield gold == predicted
-
-
-def _mean(parts: Sequence[np.ndarray], n: np.ndarray) -> np.ndarray:
-    return parts[0] / n
-
-
-def _f1_planes(gold: np.ndarray, predicted: np.ndarray, classes: int) -> Iterator[np.ndarray]:
-    true, pred = gold == 1, predicted == 1
-    yield from (true & pred, true, pred)
-
-
-def _f1(parts: Sequence[np.ndarray], n: np.ndarray) -> np.ndarray:
-    hit, true, pred = parts
-    return np.nan_to_num(2 * hit / (true + pred))
-
-
-def _macro_planes(gold: np.ndarray, predicted: np.ndarray, classes: int) -> Iterator[np.ndarray]:
-    for c in range(classes):
-        true, pred = gold == c, predicted == c
-        yield from (true & pred, true, pred)
-
-
-def _macro_f1(parts: Sequence[np.ndarray], n: np.ndarray) -> np.ndarray:
-    """Over the classes that the resample holds, in gold or prediction."""
-    total, held = np.zeros(()), np.zeros(())
-    for hit, true, pred in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
-        both = true + pred
-        total, held = total + np.nan_to_num(2 * hit / both), held + (both > 0)
-    return total / held
-
-
-def _matthews_planes(gold: np.ndarray, predicted: np.ndarray, classes: int) -> Iterator[np.ndarray]:
-    yield gold == predicted
-    for c in range(1, classes):  # what is of no other class is of class 0
-        yield from (gold == c, predicted == c)
-
-
-def _matthews(parts: Sequence[np.ndarray], n: np.ndarray) -> np.ndarray:
-    """Gorodkin 2004, equation 8; 0 where gold or prediction is constant."""
-    hit, true, pred = parts[0], parts[1::2], parts[2::2]
-    true, pred = ([n - sum(counts), *counts] for counts in (true, pred))
-    both, true2, pred2 = (
-        sum(a * b for a, b in zip(x, y, strict=True)) for x, y in ((true, pred), (true, true), (pred, pred))
-    )
-    spread = (n**2 - pred2) * (n**2 - true2)
-    return np.where(spread > 0, (hit * n - both) / np.sqrt(np.where(spread > 0, spread, 1)), 0.0)
-
-
-def _pearson_planes(gold: np.ndarray, predicted: np.ndarray, classes: int) -> Iterator[np.ndarray]:
-    y, p = _centred(gold), _centred(predicted)
-    yield from (y, p, y * y, p * p, y * p)
-
-
-def _centred(x: np.ndarray) -> np.ndarray:
-    """Mean 0 and deviation 1; what is constant becomes exactly 0."""
-    x = x.astype(np.float64) - x[:, :1]
-    x -= x.mean(1, keepdims=True)
-    spread = x.std(1, keepdims=True)
-    return x / np.where(spread == 0, 1, spread)
-
-
-def _pearson(parts: Sequence[np.ndarray], n: np.ndarray) -> np.ndarray:
-    return _correlation(*(total / n for total in parts))
-
-
-def _correlation(my: np.ndarray, mp: np.ndarray, yy: np.ndarray, pp: np.ndarray, yp: np.ndarray) -> np.ndarray:
-    """Of first and second moments. Gold values that are all the same: NaN; predictions that are: 0."""
-    vy, vp = yy - my**2, pp - mp**2
-    flat = vp <= 1e-12 * np.maximum(1, pp)
-    r = (yp - my * mp) / np.sqrt(np.where(vy > 1e-12 * np.maximum(1, yy), vy, np.nan) * np.where(flat, 1, vp))
-    return np.where(flat & ~np.isnan(r), 0.0, r)
-
-
-def _rmse_planes(gold: np.ndarray, predicted: np.ndarray, classes: int) -> Iterator[np.ndarray]:
-    yield (gold.astype(np.float64) - predicted) ** 2
-
-
-def _rmse(parts: Sequence[np.ndarray], n: np.ndarray) -> np.ndarray:
-    return np.sqrt(parts[0] / n)
-
-
-def _loss_planes(gold: np.ndarray, predicted: np.ndarray, classes: int) -> Iterator[np.ndarray]:
-    yield predicted.astype(np.float64)
-
-
 def _spearman(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray) -> np.ndarray:
     if not np.isfinite(predicted).all():
         return np.full(len(weights), np.nan)
     n = weights.sum(1)
     y, p = (_ranks(x, weights) / n[:, None] for x in (gold, predicted))
     sums = [np.einsum("ri,ri->r", weights, a) / n for a in (y, p)]
-    return _correlation(*sums, *(np.einsum("ri,ri,ri->r", weights, a, b) / n for a, b in ((y, y), (p, p), (y, p))))
+    return correlation(*sums, *(np.einsum("ri,ri,ri->r", weights, a, b) / n for a, b in ((y, y), (p, p), (y, p))))
 
 
 def _ranks(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -433,55 +350,3 @@ def _words(
     ends = np.zeros(length.sum(), dtype=bool)
     ends[np.cumsum(length)[length > 0] - 1] = True
     return flat[0], flat[1], Units(len(sentence), sentence), ends
-
-
-def span_finder(
-    names: Sequence[str], ends: np.ndarray
-) -> tuple[Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]], int]:
-    """Entities as conlleval finds them in codes of words, ends telling where sentences end, bool (words,).
-
-    Returns a function of codes (words,): whether an entity closes at the word, where it began, and its type; and the
-    number of types.
-    """
-    kinds = [OUTSIDE, *map(span_part, names)]
-    opens, closes = (np.array([[f(a, b) for b in kinds] for a in kinds]) for f in (span_opens, span_closes))
-    types = np.unique([kind for _, kind in kinds], return_inverse=True)[1]
-
-    def spans(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        tags = codes + 1  # 0 stands between sentences
-        after = np.where(ends, 0, np.append(tags[1:], 0))
-        before = np.append(0, np.where(ends, 0, tags)[:-1])
-        begin = np.maximum.accumulate(np.where(opens[before, tags], np.arange(len(tags)), -1))
-        return closes[tags, after], begin, types[tags]
-
-    return spans, int(types.max()) + 1
-
-
-def _span_planes(
-    gold: np.ndarray, predicted: np.ndarray, ends: np.ndarray, names: Sequence[str]
-) -> Iterator[np.ndarray]:
-    """Entities at their last word: right ones, gold ones, predicted ones."""
-    spans, _ = span_finder(names, ends)
-    true = [spans(row) for row in gold]
-    pred = [spans(row) for row in predicted]
-    hits = [
-        t[0] & p[0] & (t[1] == p[1]) & (t[2] == p[2])
-        for t, p in zip(true * (len(pred) if len(true) == 1 else 1), pred, strict=True)
-    ]
-    yield from (np.array(hits), np.array([t[0] for t in true]), np.array([p[0] for p in pred]))
-
-
-ADDITIVE: dict[str, Additive] = {
-    "accuracy": Additive(_share_planes, _mean),
-    "token-accuracy": Additive(_share_planes, _mean),
-    "f1": Additive(_f1_planes, _f1),
-    "macro-f1": Additive(_macro_planes, _macro_f1, coded=True),
-    "matthews": Additive(_matthews_planes, _matthews, coded=True),
-    "span-f1": Additive(_f1_planes, _f1),
-    "pearson": Additive(_pearson_planes, _pearson),
-    "rmse": Additive(_rmse_planes, _rmse),
-    "log-loss": Additive(_loss_planes, _mean),
-}
-
-COUNTED = ("accuracy", "token-accuracy", "f1", "macro-f1", "matthews", "span-f1")
-"""The metrics of a table of counts."""

@@ -7,6 +7,8 @@ What is drawn depends on the metric:
   weights of a gamma distribution (the Bayesian bootstrap, Rubin 1981), and so do pseudo-examples, together one right
   and one wrong answer (½ a cell of two classes, Jeffreys' prior). Drawing examples again cannot see what none of them
   shows: of 60 right answers it draws 60. A posterior of the table can.
+- Differences of two such metrics are of a posterior of the table in which both answers stand: of some pseudo-examples the
+  one fit is right and the other wrong.
 - Other metrics are evaluated on examples that are drawn with replacement (Efron & Tibshirani 1993, chapter 13), and
   their intervals are studentised: correlations by Fisher's z, means of losses and squared errors by their own spread.
 """
@@ -17,13 +19,14 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy import stats
 
 from probekit.errors import UsageError
-from probekit.statistics._sums import ADDITIVE, Rows, Score, Side, Statistic, Sums, Units, scale, statistic
+from probekit.statistics._additive import ADDITIVE
+from probekit.statistics._sums import Rows, Score, Side, Statistic, Sums, Units, scale, statistic
 from probekit.statistics.options import check_resamples
 
 __all__ = [
@@ -34,7 +37,9 @@ __all__ = [
     "estimates",
     "interval",
     "intervals",
+    "paired_replicates",
     "pseudo_values",
+    "replicated",
     "replicates",
     "statistics",
 ]
@@ -71,7 +76,20 @@ def replicates(
         As :func:`statistics` does.
     """
     parts = statistics(gold, predicted, metric, **more)
-    return np.concatenate([_again(one, units, resamples, seed) for units, one in parts])
+    return np.concatenate([replicated(one, units, resamples, seed)[0] for units, one in parts])
+
+
+def paired_replicates(
+    gold: np.ndarray, predicted: np.ndarray, metric: str, *, resamples: int = 1000, seed: int = 0, **more: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    """As :func:`replicates`, of each fit as the one and as the other of a difference, (F, resamples) each.
+
+    Of metrics of counts the pseudo-examples are of pairs: of some the one is right and the other is wrong, so that two
+    fits that say the same of all examples may still differ on others (Agresti & Min 2005; Bonett & Price 2012).
+    """
+    parts = statistics(gold, predicted, metric, **more)
+    found = [replicated(one, units, resamples, seed, pairs=True) for units, one in parts]
+    return np.concatenate([one for one, _ in found]), np.concatenate([other for _, other in found])
 
 
 def estimates(gold: np.ndarray, predicted: np.ndarray, metric: str, **more: Any) -> np.ndarray:
@@ -201,24 +219,39 @@ def _draw(units: int, resamples: int, rng: np.random.Generator) -> np.ndarray:
     return counts
 
 
-def _again(one: Statistic, units: Units, resamples: int, seed: int) -> np.ndarray:
-    """The replicates of some fits, float64 (F, resamples)."""
+def replicated(
+    one: Statistic, units: Units, resamples: int, seed: int, *, pairs: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """The replicates of a metric of some fits, float64 (F, resamples), as the one and as the other of ``pairs``."""
     if isinstance(one, Sums) and one.pseudo is not None:
-        return _posterior(one, units.count, resamples, seed, ("both",))[0]
-    return np.concatenate([one.at(w) for w in draws(units.count, resamples, seed)], axis=1)
+        found = _posterior(one, units.count, resamples, seed, "pairs" if pairs else ("both",))
+        return found[0], found[-1]
+    again = np.concatenate([one.at(w) for w in draws(units.count, resamples, seed)], axis=1)
+    return again, again
 
 
-def _posterior(one: Sums, units: int, resamples: int, seed: int, sides: Sequence[Side]) -> list[np.ndarray]:
-    """The replicates of a metric of counts for each side, float64 (F, resamples)."""
-    assert one.pseudo is not None
+def _posterior(
+    one: Sums, units: int, resamples: int, seed: int, sides: Sequence[Side] | Literal["pairs"]
+) -> list[np.ndarray]:
+    """The replicates of a metric of counts for each side, or as the one and as the other, float64 (F, resamples)."""
+    pseudo = one.pseudo
+    assert pseudo is not None
     block, whole = max(1, BLOCK // units), scale(units)
     weights, masses = np.random.default_rng([seed, 2]), np.random.default_rng([seed, 3])
     out: list[list[np.ndarray]] = []
     for at in range(0, resamples, block):
         size = min(block, resamples - at)
         w = np.rint(weights.standard_exponential((size, units), dtype=np.float32) * np.float32(whole))
-        g = np.rint(masses.standard_gamma(one.pseudo.mass, (size, len(one.pseudo.mass))) * whole)
-        out.append(one.posterior(w, g, sides))
+
+        def draw(shape: np.ndarray, size: int = size) -> np.ndarray:
+            return np.rint(masses.standard_gamma(shape, (size, len(shape))) * whole)
+
+        if sides == "pairs":
+            drawn: list[tuple[np.ndarray, Side]] = [(mass, "both") for mass in pseudo.of_pairs(draw)]
+        else:
+            mass = draw(pseudo.mass)
+            drawn = [(mass, side) for side in sides]
+        out.append(one.posterior(w, drawn))
     return [np.concatenate(parts, axis=1) for parts in zip(*out, strict=True)]
 
 
@@ -314,7 +347,7 @@ def _ends(
             ci = np.clip(ci - np.where(classes > 2, 2 * (alone.mean(1) - value), 0)[:, None], 0, 1)
             why[(units.rows / one.pseudo.size < 10 * classes) & (classes > 2)] = "fewer than 10 examples a class"
         return again, np.stack([np.fmin(ci[:, 0], value), np.fmax(ci[:, 1], value)], axis=1), why
-    again = _again(one, units, resamples, seed)
+    again, _ = replicated(one, units, resamples, seed)
     if metric in ("pearson", "spearman"):
         flat = np.ptp(np.nan_to_num(again), axis=1) < 1e-12
         why[flat] = "the predictions are all the same"

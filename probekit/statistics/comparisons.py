@@ -7,7 +7,7 @@ again, or shuffling again, would give other probes is not in the p-value: give s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -16,32 +16,25 @@ import numpy as np
 from scipy import stats
 
 from probekit.errors import UsageError
-from probekit.metrics import METRICS as NAMED
 from probekit.metrics import derive
 from probekit.metrics import metric as metric_called
-from probekit.rows import layer_labels, layer_order, make_rows
+from probekit.rows import make_rows
 from probekit.statistics._sums import Units
-from probekit.statistics.bootstrap import METRICS, estimates, intervals, replicates
+from probekit.statistics.bootstrap import estimates, intervals, paired_replicates
+from probekit.statistics.contrasts import Contrast, contrasts, family, fitting_metric, there
 from probekit.statistics.multiplicity import adjust, holm, joint_level, tails
-from probekit.statistics.options import CompareOptions, Correction, Over, Tails
-from probekit.statistics.permutation import Chance, exchanged, of_controls, relabelled
+from probekit.statistics.options import CompareOptions, Correction, Tails
+from probekit.statistics.permutation import BLOCK, Chance, exchanged, of_controls
 from probekit.statistics.predictions import Predictions, join
+from probekit.statistics.relabelling import above_chance, relabelled
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "Family", "Null", "above_noise", "compare_predictions", "compare_tables", "curves", "fitting_metric", "paired",
-]  # fmt: skip
+__all__ = ["Family", "Null", "above_noise", "compare_predictions", "compare_tables", "paired"]
 
-CURVE = (
-    *("task", "split", "trained_on", "model", "checkpoint", "step", "regime", "head", "variant", "position"),
-    *("representation", "estimator", "seed", "source"),
-)
-SAME = ("task", "split", "representation", "estimator", "target")
-"""What two models have in common whose layers are compared."""
-
-
+FINE = 10_000
+"""Exchanges, as far as there is room: of many pairs the smallest p is in a tail of which few draws tell little."""
 RANKED = 19
 """Draws of a control from which the rank of gold among them tells something: p is 1 / (1 + draws) at best."""
 
@@ -62,12 +55,13 @@ class Null(StrEnum):
             Null.EXCHANGEABLE: "p: how often a difference as large comes about when it is drawn for each example which "
             "of the fits said what.",
             Null.INDEPENDENT: "p: how often permuted labels are predicted as well, the predictions staying what they "
-            "are. The value is the distance to probes that were trained on shuffled labels.",
+            "are. The value and its interval are of the distance to what such labels give on average.",
             Null.CONTROL: "p: how often a difference as large comes about when it is drawn for each example (sentence) "
             "which label and prediction are gold's, and which the control's.",
             Null.INITIALISATIONS: "p: how often a difference as large comes about when it is drawn for each example "
             "which of the fits said what, and from Student's t how far the mean over initialisations is off.",
-            Null.RANK: "p: the rank of gold labels among the shuffled ones that probes were trained on.",
+            Null.RANK: "p: the rank of gold labels among the shuffled ones that probes were trained on. There is no "
+            "interval: a rank has none.",
         }[self]
 
 
@@ -95,25 +89,6 @@ class Family:
 
 
 @dataclass(frozen=True, slots=True)
-class Contrast:
-    """Fits of one curve and what each is held against.
-
-    Attributes
-    ----------
-    against : str
-        What that is called.
-    pairs : list[tuple[int, list[int]]]
-        Positions of a fit and of those whose mean it is held against.
-    shown : int
-        How many of the pairs, from the first on, are reported; the others are corrected for.
-    """
-
-    against: str
-    pairs: list[tuple[int, list[int]]]
-    shown: int
-
-
-@dataclass(frozen=True, slots=True)
 class Drawn:
     """K differences, what chance makes of what was tested, and their replicates.
 
@@ -121,10 +96,10 @@ class Drawn:
     ----------
     value : np.ndarray
         (K,).
-    chance : Chance
-        What was tested, (K,), and its draws (K, R).
     again : np.ndarray
         (K, resamples).
+    chance : Chance
+        What was tested, (K,), and its draws (K, R).
     units : int
         Examples or groups.
     sign : int
@@ -132,8 +107,8 @@ class Drawn:
     """
 
     value: np.ndarray
-    chance: Chance
     again: np.ndarray
+    chance: Chance
     units: int
     sign: int
 
@@ -153,9 +128,10 @@ def compare_predictions(
         the mean of the others; with "random", where the random model is.
     options : CompareOptions
         ``against``: "layer-0" (any "layer-NAME"), the same curve's layer of that name; "best", its best layer;
-        "shuffled" or "control-task", the mean over the draws of that control on the same layer (the latter by
-        "token-accuracy" where the main metric counts spans, unless another is asked for); "random", the same
-        layer of the model with random weights. "layer-0" where neither this nor ``other`` is given.
+        "shuffled", labels that have nothing to do with what is predicted; "control-task", the mean over the draws of
+        control tasks on the same layer (by "token-accuracy" where the main metric counts spans, unless another is
+        asked for); "random", the same layer of the model with random weights. "layer-0" where neither this nor
+        ``other`` is given.
 
     Returns
     -------
@@ -179,17 +155,24 @@ def compare_predictions(
 
     Against "shuffled" the null is that labels have nothing to do with what is predicted: labels are permuted (those of
     a group together), the same for all layers, and the metric is computed of the predictions as they are
-    (:func:`probekit.statistics.permutation.relabelled`). The value is another thing: gold minus probes that were
-    *trained* on shuffled labels. These may choose another penalty, so "the two fits differ" may be true of a layer that
-    knows nothing. Against "control-task" the label moves with the prediction: the null is that gold is predicted as
-    well as the control task, which asks another question of the same examples.
+    (:func:`probekit.statistics.relabelling.relabelled`). Value and interval are of the same question: the metric minus
+    what it is on average where labels and predictions are as frequent as these, and independent
+    (:func:`probekit.statistics.relabelling.above_chance`). How far gold is above probes that were *trained* on shuffled
+    labels is another thing, which rows of ``probe`` hold as "above-shuffled": these may choose another penalty, so that
+    the two fits differ on a layer that knows nothing.
+
+    Against "control-task" the label moves with the prediction: the null is that gold is predicted as well as the
+    control task, which asks another question of the same examples.
 
     Against "random" several initialisations are one model: the value is held against their mean, whose error (Student's
     t over the seeds) is in p and in the intervals.
 
     ``p_adjusted`` is over the layers of a curve, or over what ``family`` says: step-down min-p (Westfall & Young 1993,
     algorithm 2.8) or Holm (1979). Against "best" all pairs of layers are one family, since the best was found by
-    looking. Intervals resample the examples and know no null: at the edge they may disagree with p, which decides.
+    looking. Intervals are of other examples and know no null: at the edge they may disagree with p, which decides. Of
+    metrics of counts they come from a posterior of the table in which both fits' answers stand
+    (:func:`probekit.statistics.bootstrap.paired_replicates`): two that say the same of n examples may differ by about
+    3 / n. Losses and errors of fits that say the same have no interval, nor has a rank.
     """
     return compare_tables([(evaluated, other)], options)
 
@@ -205,31 +188,31 @@ def compare_tables(
         against = options.against or ("layer-0" if other is None else "other")
         if options.metric is None and against == "control-task" and metric_called(metric).spans:
             metric = "token-accuracy"  # the control's spans are others than gold's
-        contrasts = list(_contrasts(both, against, metric))
-        if not contrasts:
-            raise UsageError(f"there is nothing to hold against {against!r}: {_there(both)}.")
-        for contrast in contrasts:
+        held = list(contrasts(both, against, metric))
+        if not held:
+            raise UsageError(f"there is nothing to hold against {against!r}: {there(both)}.")
+        for contrast in held:
             null = _null_of(both, contrast, against, metric)
             found.append((both, contrast, metric, null, _drawn(both, contrast.pairs, metric, null, options)))
     families: dict[Any, list[int]] = {}
     for i, (both, contrast, *_) in enumerate(found):
-        families.setdefault(_family(both, contrast, options.family) or i, []).append(i)
+        families.setdefault(family(both, contrast, options.family) or i, []).append(i)
     judged: dict[int, Family] = {}
     for members in families.values():
         judged |= dict(zip(members, _judged([found[i][-1] for i in members], options), strict=True))
     records: list[dict[str, Any]] = []
     for i, (both, contrast, metric, null, _) in enumerate(found):
-        family = judged[i]
+        own = judged[i]
         for k, (fit, _others) in enumerate(contrast.pairs[: contrast.shown]):
             of: dict[Any, Any] = both.fits.iloc[fit].drop(labels="source", errors="ignore").to_dict()
             records.append(
                 {
                     **of,
-                    **{"analysis": "compare", "metric": derive("difference", metric), "value": family.value[k]},
-                    **{"ci_low": family.ci[k, 0], "ci_high": family.ci[k, 1], "p": family.p[k], "n": len(both.ids)},
-                    **{"against": contrast.against, "null": str(null), "p_adjusted": family.p_adjusted[k]},
+                    **{"analysis": "compare", "metric": derive("difference", metric), "value": own.value[k]},
+                    **{"ci_low": own.ci[k, 0], "ci_high": own.ci[k, 1], "p": own.p[k], "n": len(both.ids)},
+                    **{"against": contrast.against, "null": str(null), "p_adjusted": own.p_adjusted[k]},
                     **{"correction": str(options.correction), "family": str(options.family)},
-                    **{"joint_low": family.joint[k, 0], "joint_high": family.joint[k, 1]},
+                    **{"joint_low": own.joint[k, 0], "joint_high": own.joint[k, 1]},
                 }
             )
     return make_rows(records)
@@ -284,26 +267,29 @@ def _drawn(
     part, place = e.take(used), {f: i for i, f in enumerate(used)}
     at = [(place[one], [place[f] for f in others]) for one, others in pairs]
 
-    def minus(of: np.ndarray) -> np.ndarray:
-        return np.stack([of[one] - of[others].mean(0) for one, others in at])
+    def minus(of: np.ndarray, of_others: np.ndarray) -> np.ndarray:
+        return np.stack([of[one] - of_others[others].mean(0) for one, others in at])
 
-    how = {"draws": options.resamples, "seed": options.seed}
+    units = Units.of_groups(part.groups, len(part.ids)).count
+    sign = 0 if options.tails is Tails.TWO_SIDED else metric_called(metric).sign
+    of_examples: dict[str, Any] = {"resamples": options.resamples, "seed": options.seed}
     if null is Null.INDEPENDENT:
-        chance = relabelled(part, [one for one, _ in at], metric, **how)
-    elif null is Null.RANK:
-        chance = of_controls(part, at, metric)
-    else:
-        chance = exchanged(part, at, metric, **how)
+        fits = [one for one, _ in at]
+        chance = relabelled(part, fits, metric, draws=options.resamples, seed=options.seed)
+        return Drawn(*above_chance(part, fits, metric, chance, **of_examples), chance, units, sign)
     measured = estimates(metric=metric, **part.sample())
-    value = minus(measured)
-    again = minus(replicates(metric=metric, resamples=options.resamples, seed=options.seed, **part.sample()))
+    value = minus(measured, measured)
+    if null is Null.RANK:
+        return Drawn(value, np.full((len(at), options.resamples), np.nan), of_controls(part, at, metric), units, sign)
+    draws = max(options.resamples, min(FINE, BLOCK // units))
+    chance = exchanged(part, at, metric, draws=draws, seed=options.seed)
+    again = minus(*paired_replicates(metric=metric, **part.sample(), **of_examples))
     if null is Null.INITIALISATIONS:
         seeds = [measured[others] for _, others in at]
         rng = np.random.default_rng([options.seed, 3])
         again, by_chance = (draws + _error_of_means(seeds, draws.shape[1], rng) for draws in (again, chance[1]))
         chance = chance[0], by_chance
-    sign = 0 if options.tails is Tails.TWO_SIDED else metric_called(metric).sign
-    return Drawn(value, chance, again, Units.of_groups(part.groups, len(part.ids)).count, sign)
+    return Drawn(value, again, chance, units, sign)
 
 
 def _error_of_means(seeds: Sequence[np.ndarray], draws: int, rng: np.random.Generator) -> np.ndarray:
@@ -338,13 +324,19 @@ def _judged(drawn: Sequence[Drawn], options: CompareOptions) -> list[Family]:
     wide = joint_level(np.concatenate([one.again for one in drawn]), options.level) if step_down else np.nan
     families, start = [], 0
     for one in drawn:
-        ci = intervals(one.again, level=options.level, units=one.units)
-        joint = intervals(one.again, level=wide, units=one.units) if step_down else np.full_like(ci, np.nan)
-        alike = ci[:, 0] == ci[:, 1]  # two that say the same of every example: nothing tells how far they may differ
-        ci[alike], joint[alike] = np.nan, np.nan
+        ci = _around(one, options.level)
+        joint = _around(one, wide) if step_down else np.full_like(ci, np.nan)
         own = slice(start, start := start + len(one.value))
         families.append(Family(one.value, ci, joint, p[own], p_adjusted[own]))
     return families
+
+
+def _around(one: Drawn, level: float) -> np.ndarray:
+    """Intervals that hold what was measured, (K, 2); none where nothing tells how far two that are alike may differ."""
+    low, high = intervals(one.again, level=level, units=one.units).T
+    known = low < high
+    ends = np.fmin(low, one.value), np.fmax(high, one.value)
+    return np.stack([np.where(known, end, np.nan) for end in ends], axis=1)
 
 
 def _sizes(observed: np.ndarray, null: np.ndarray, sign: int) -> Chance:
@@ -362,135 +354,3 @@ def _sizes(observed: np.ndarray, null: np.ndarray, sign: int) -> Chance:
     size = np.where(flat & known, 0.0, (every - mean) / np.where(flat, 1, spread))
     size = np.abs(size) if sign == 0 else sign * size
     return size[:, 0], size[:, 1:]
-
-
-def _family(e: Predictions, contrast: Contrast, over: Over) -> Any:
-    """What differences are corrected together with: those of equal answers; None for a curve on its own."""
-    of = e.fits.iloc[contrast.pairs[0][0]]
-    match over:
-        case Over.TASK:
-            return "task", str(of["task"]), str(of["split"])
-        case Over.MODEL:
-            return "model", str(of["model"]), str(of["checkpoint"])
-        case Over.ALL:
-            return ("all",)
-        case _:
-            return None
-
-
-def fitting_metric(evaluated: Predictions, wanted: str | None = None) -> str:
-    """The metric that is wanted, or the table's first.
-
-    Raises
-    ------
-    UsageError
-        For a metric that is not one of these labels, naming those that are.
-    """
-    if wanted is None:
-        return evaluated.metrics[0]
-    tags = any(NAMED[name].needs == "tags" for name in evaluated.metrics if name in NAMED)
-    numbers = "f" in (evaluated.gold.dtype.kind, evaluated.predicted.dtype.kind)
-    needs = {"numbers"} if numbers else {"classes", "tags"} if tags else {"classes"}
-    own = [name for name in METRICS if NAMED[name].needs in needs or name in evaluated.metrics]
-    own += ["log-loss"] * (evaluated.log_loss is not None and "log-loss" not in own)
-    if not numbers and "f1" not in evaluated.metrics and max(evaluated.gold.max(), evaluated.predicted.max()) > 1:
-        own.remove("f1")
-    if metric_called(wanted).name not in own:
-        kind = "numbers" if numbers else "tags" if tags else "classes"
-        raise UsageError(f"{wanted} is no metric of {evaluated.task}, whose labels are {kind}: {', '.join(own)} are.")
-    return wanted
-
-
-def curves(evaluated: Predictions, *, targets: bool = False) -> list[np.ndarray]:
-    """Positions of the fits of each curve, layers in order (``final_norm`` last): same model, data and way of reading.
-
-    Parameters
-    ----------
-    targets : bool, default False
-        Curves of controls, too, one a draw; otherwise of "gold" only.
-    """
-    fits = evaluated.fits
-    keep = (fits["site"] != "").to_numpy(dtype=bool, copy=True)
-    if not targets:
-        keep &= (fits["target"] == "gold").to_numpy(dtype=bool)
-    by = [name for name in (*CURVE, "target", "draw") if name in fits]
-    stream = fits[keep]["site"].replace("final_norm", "resid_post")  # other sites are curves of their own
-    part = fits[keep].assign(_at=np.flatnonzero(keep), _order=layer_order(fits[keep]), _stream=stream)
-    whole = part.groupby([*by, "_stream"], sort=False, dropna=False)
-    groups = [group.sort_values("_order", kind="stable") for _, group in whole]
-    for group in groups:
-        if (twice := group.duplicated(["site", "layer"])).any():
-            name = layer_labels(group[twice]).iloc[0]
-            raise UsageError(
-                f"layer {name} of {group['model'].iloc[0]} was fitted more than once with the same description "
-                f"({', '.join(by)}); take the fits of one penalty."
-            )
-    return [group["_at"].to_numpy() for group in groups]
-
-
-def _contrasts(e: Predictions, against: str, metric: str) -> Iterator[Contrast]:
-    """What each curve is held against."""
-    names = layer_labels(e.fits).to_numpy()
-    every = curves(e, targets=True)
-    for curve in curves(e):
-        pairs: list[tuple[int, list[int]]]
-        if against == "best":
-            yield from _against_best(e, curve, metric, names)
-            continue
-        if against.startswith("layer-"):
-            reference = [f for f in curve if names[f] == against.removeprefix("layer-")]
-            pairs = [(int(f), reference) for f in curve if reference and f not in reference]
-            name = against.replace("-", " ", 1)
-        else:
-            theirs = [c for c in every if _held_against(e.fits, curve, c, against)]
-            others = {int(f): [int(g) for c in theirs for g in c if names[g] == names[f]] for f in curve}
-            pairs = [(f, held) for f, held in others.items() if held]
-            name = _called(e.fits, theirs, against)
-        if pairs:
-            yield Contrast(name, pairs, len(pairs))
-    if against == "other" and not every:  # whole models, as training runs leave them, have no layers
-        first, second = (np.flatnonzero(e.fits["source"] == i) for i in (0, 1))
-        if all(e.fits[name].nunique() == 1 for name in ("task", "split", "target")):
-            yield Contrast(_called(e.fits, [second], against), [(int(f), list(second)) for f in first], len(first))
-
-
-def _against_best(e: Predictions, curve: np.ndarray, metric: str, names: np.ndarray) -> Iterator[Contrast]:
-    """Each layer against the best one; all pairs of layers are one family."""
-    value = estimates(metric=metric, **e.take(curve).sample())
-    if np.isnan(value).all() or len(curve) < 2:
-        return
-    best = curve[metric_called(metric).best(value)]
-    rest = [int(f) for f in curve if f != best]
-    pairs = [(f, [int(best)]) for f in rest] + [(f, [g]) for i, f in enumerate(rest) for g in rest[:i]]
-    yield Contrast(f"layer {names[best]} (best)", pairs, len(rest))
-
-
-def _held_against(fits: pd.DataFrame, curve: np.ndarray, other: np.ndarray, against: str) -> bool:
-    """Whether one curve is what another is held against."""
-    one, two = (dict(fits.iloc[at[0]].astype(object).fillna("")) for at in (curve, other))
-    if against == "other":
-        return bool(one["source"] == 0 and two["source"] == 1) and all(one[name] == two[name] for name in SAME)
-    if against == "random":
-        random = [row.get("random_weights", "") != "" for row in (one, two)]
-        return random == [False, True] and all(one[name] == two[name] for name in SAME)
-    of_one_curve = all(one[name] == two[name] for name in CURVE if name in fits)
-    return of_one_curve and two["target"] == against and two["draw"] != ""
-
-
-def _called(fits: pd.DataFrame, theirs: list[np.ndarray], against: str) -> str:
-    if against not in ("random", "other") or not theirs:
-        return against
-    row = fits.iloc[theirs[0][0]].astype(object).fillna("").to_dict()
-    run = row["checkpoint"] if row.get("random_weights", "") == "" else "random weights"
-    return " ".join(filter(None, (row["model"], run)))
-
-
-def _there(e: Predictions) -> str:
-    pairs = zip(e.fits["model"], e.fits["checkpoint"], strict=True)
-    models = sorted({" ".join(filter(None, map(str, pair))) for pair in pairs})
-    layers = ", ".join(name for name in layer_labels(e.fits).unique() if name)
-    return (
-        f"the tables hold {f'the layers {layers}' if layers else 'no layers'}, "
-        f"the targets {', '.join(e.fits['target'].unique())} "
-        f"and the models {', '.join(models)}"
-    )

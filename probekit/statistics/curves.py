@@ -18,7 +18,7 @@ import numpy as np
 from probekit.metrics import metric as metric_called
 from probekit.rows import make_rows
 from probekit.statistics.bootstrap import band, bounds
-from probekit.statistics.comparisons import curves, fitting_metric
+from probekit.statistics.contrasts import curves, fitting_metric
 from probekit.statistics.options import SummaryOptions
 from probekit.statistics.predictions import Predictions
 

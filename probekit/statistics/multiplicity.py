@@ -18,7 +18,7 @@ def tails(observed: np.ndarray, null: np.ndarray) -> tuple[np.ndarray, np.ndarra
     every = np.concatenate([observed[:, None], np.nan_to_num(null, nan=np.inf)], axis=1)
     shares = np.empty_like(every)
     for own, values in zip(shares, every, strict=True):
-        own[:] = 1 - np.searchsorted(np.sort(values), values - 1e-9) / len(values)
+        own[:] = (len(values) - np.searchsorted(np.sort(values), values - 1e-9)) / len(values)
     shares[np.isnan(observed)] = np.nan
     return shares[:, 0], shares[:, 1:]
 

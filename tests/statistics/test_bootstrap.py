@@ -49,10 +49,10 @@ def test_weights_are_copies_and_pseudo_examples_are_examples(name):
     copies = [np.repeat(np.arange(60), w) for w in weights]
     drawn = [metric(name).function(gold[i], guess[i]) for i in copies]
     masses = np.zeros((5, len(one.pseudo.mass)))
-    np.testing.assert_allclose(one.posterior(weights, masses)[0][0], drawn, atol=1e-12)
+    np.testing.assert_allclose(one.posterior(weights, [(masses, "both")])[0][0], drawn, atol=1e-12)
     if name in ("accuracy", "token-accuracy"):  # the second pseudo-example is wrong
         masses[:, 1] = 60
-        half = one.posterior(np.ones_like(weights), masses)[0][0]
+        half = one.posterior(np.ones_like(weights), [(masses, "both")])[0][0]
         np.testing.assert_allclose(half, np.mean(gold == guess) / 2, atol=1e-12)
 
 

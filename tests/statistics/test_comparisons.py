@@ -71,16 +71,45 @@ def test_pairing_cancels_what_examples_share():
     assert row["ci_high"] - row["ci_low"] < 0.4 * apart
 
 
-def test_against_controls_is_against_their_mean():
+def test_against_control_tasks_is_against_their_mean():
     e = table([0.5, 0.8], controls=3)
-    rows = compare(e, against="shuffled", tails="better").set_index("layer")
+    e = replace(e, fits=e.fits.assign(target=e.fits["target"].replace("shuffled", "control-task")))
+    rows = compare(e, against="control-task", tails="better").set_index("layer")
     for layer in (0, 1):
         mean = np.mean([score(e, 2 * (i + 1) + layer) for i in range(3)])
         assert rows.loc[layer, "value"] == pytest.approx(score(e, layer) - mean)
     assert rows.loc[1, "p_adjusted"] < 0.005
     assert rows.loc[0, "p_adjusted"] > 0.05  # the control that must fail: no better than chance
-    one = compare(e.take([0, 1, 4, 5]), against="shuffled").set_index("layer")  # a single draw
+    one = compare(e.take([0, 1, 4, 5]), against="control-task").set_index("layer")  # a single draw
     assert one.loc[1, "value"] == pytest.approx(score(e, 1) - score(e, 5))
+
+
+@pytest.mark.parametrize("name", ["accuracy", "macro-f1", "f1", "matthews"])
+def test_against_shuffled_labels_is_above_what_permuted_ones_give(name):
+    """The value is the mean distance to permuted labels, to their own error, with or without probes trained on some."""
+    e = table([0.5, 0.8, 0.9], controls=2, gold=(np.arange(400) < 100).astype(int))
+    e = replace(e, metrics=(name,))
+    rows = compare(e, against="shuffled", resamples=4000).set_index("layer")
+    rng = np.random.default_rng(0)
+    for layer in (0, 1, 2):
+        by_chance = [metric(name).function(rng.permutation(e.gold[layer]), e.predicted[layer]) for _ in range(1000)]
+        error = np.std(by_chance) / np.sqrt(1000)
+        assert rows.loc[layer, "value"] == pytest.approx(score(e, layer, name) - np.mean(by_chance), abs=4 * error)
+    inside = (rows["ci_low"] < rows["value"]) & (rows["value"] < rows["ci_high"])
+    assert inside.all()
+    assert rows["ci_low"].loc[[1, 2]].min() > 0 > rows.loc[0, "ci_low"]
+    alone = compare(e.take(np.flatnonzero(e.is_gold)), against="shuffled", resamples=4000).set_index("layer")
+    pd.testing.assert_frame_equal(alone, rows)
+
+
+def test_two_that_say_the_same_may_still_differ_by_three_of_n():
+    """The interval of Bonett & Price for no discordant pair is ± 2.77 / (n + 2), the rule of three's 3 / n."""
+    e = table([0.9, 0.9], n=200)
+    [row] = compare(e).to_dict("records")
+    assert row["value"] == 0
+    assert row["ci_low"] < 0 < row["ci_high"]
+    assert 1.5 / 200 < row["ci_high"] < 3.5 / 200
+    assert row["p"] == 1
 
 
 def test_against_the_best_asks_all_pairs():
@@ -139,8 +168,8 @@ def test_several_initialisations_are_one_model():
 
 
 def test_nothing_to_hold_against_is_said():
-    with pytest.raises(UsageError, match=r"nothing to hold against 'shuffled'.*layers 0, 1, the targets gold"):
-        compare(table([0.5, 0.6]), against="shuffled")
+    with pytest.raises(UsageError, match=r"nothing to hold against 'control-task'.*layers 0, 1, the targets gold"):
+        compare(table([0.5, 0.6]), against="control-task")
 
 
 def test_losses_are_better_when_lower():

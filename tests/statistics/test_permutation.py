@@ -16,8 +16,9 @@ from probekit.probes.protocol.rows import probe_rows
 from probekit.statistics.comparisons import Null, above_noise, compare_predictions, compare_tables, paired
 from probekit.statistics.multiplicity import holm
 from probekit.statistics.options import CompareOptions, Correction
-from probekit.statistics.permutation import exchanged, relabelled, shuffles
+from probekit.statistics.permutation import exchanged
 from probekit.statistics.predictions import Predictions, join
+from probekit.statistics.relabelling import relabelled, shuffles
 
 TAGS = ("O", "B-X", "I-X", "B-Y")
 

@@ -146,11 +146,3 @@ def test_a_flipped_bit_is_told_or_changes_nothing(tmp_path, what):
             continue
         pd.testing.assert_frame_equal(found, held)
     assert told > 5
-
-
-def test_fits_that_say_the_same_have_no_interval_of_their_difference():
-    one = table(n=60, layers=2)
-    same = Predictions(one.fits, one.ids, one.gold, one.predicted[[0, 0]], ("accuracy",))
-    rows = compare_predictions(same, options=CompareOptions(against="layer-0", resamples=200))
-    assert rows["value"].tolist() == [0.0]
-    assert rows[["ci_low", "ci_high", "joint_low", "joint_high"]].isna().all(axis=None)

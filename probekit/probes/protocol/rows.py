@@ -11,7 +11,8 @@ from probekit.metrics import derive, metric
 from probekit.rows import make_rows
 from probekit.statistics.bootstrap import METRICS, Bounds, band, bounds, estimates, intervals
 from probekit.statistics.calibration import MEASURES
-from probekit.statistics.comparisons import above_noise, curves
+from probekit.statistics.comparisons import above_noise
+from probekit.statistics.contrasts import curves
 from probekit.statistics.controls import DERIVED, selectivity_interval
 from probekit.statistics.predictions import Predictions
 

@@ -1,0 +1,180 @@
+"""What is held against what: layers of one curve, another model, random weights, controls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from probekit.errors import UsageError
+from probekit.metrics import METRICS as NAMED
+from probekit.metrics import metric as metric_called
+from probekit.rows import layer_labels, layer_order
+from probekit.statistics.bootstrap import METRICS, estimates
+from probekit.statistics.options import Over
+from probekit.statistics.predictions import Predictions
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Contrast", "contrasts", "curves", "family", "fitting_metric", "there"]
+
+CURVE = (
+    *("task", "split", "trained_on", "model", "checkpoint", "step", "regime", "head", "variant", "position"),
+    *("representation", "estimator", "seed", "source"),
+)
+SAME = ("task", "split", "representation", "estimator", "target")
+"""What two models have in common whose layers are compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """Fits of one curve and what each is held against.
+
+    Attributes
+    ----------
+    against : str
+        What that is called.
+    pairs : list[tuple[int, list[int]]]
+        Positions of a fit and of those whose mean it is held against.
+    shown : int
+        How many of the pairs, from the first on, are reported; the others are corrected for.
+    """
+
+    against: str
+    pairs: list[tuple[int, list[int]]]
+    shown: int
+
+
+def family(e: Predictions, contrast: Contrast, over: Over) -> Any:
+    """What differences are corrected together with: those of equal answers; None for a curve on its own."""
+    of = e.fits.iloc[contrast.pairs[0][0]]
+    match over:
+        case Over.TASK:
+            return "task", str(of["task"]), str(of["split"])
+        case Over.MODEL:
+            return "model", str(of["model"]), str(of["checkpoint"])
+        case Over.ALL:
+            return ("all",)
+        case _:
+            return None
+
+
+def fitting_metric(evaluated: Predictions, wanted: str | None = None) -> str:
+    """The metric that is wanted, or the table's first.
+
+    Raises
+    ------
+    UsageError
+        For a metric that is not one of these labels, naming those that are.
+    """
+    if wanted is None:
+        return evaluated.metrics[0]
+    tags = any(NAMED[name].needs == "tags" for name in evaluated.metrics if name in NAMED)
+    numbers = "f" in (evaluated.gold.dtype.kind, evaluated.predicted.dtype.kind)
+    needs = {"numbers"} if numbers else {"classes", "tags"} if tags else {"classes"}
+    own = [name for name in METRICS if NAMED[name].needs in needs or name in evaluated.metrics]
+    own += ["log-loss"] * (evaluated.log_loss is not None and "log-loss" not in own)
+    if not numbers and "f1" not in evaluated.metrics and max(evaluated.gold.max(), evaluated.predicted.max()) > 1:
+        own.remove("f1")
+    if metric_called(wanted).name not in own:
+        kind = "numbers" if numbers else "tags" if tags else "classes"
+        raise UsageError(f"{wanted} is no metric of {evaluated.task}, whose labels are {kind}: {', '.join(own)} are.")
+    return wanted
+
+
+def curves(evaluated: Predictions, *, targets: bool = False) -> list[np.ndarray]:
+    """Positions of the fits of each curve, layers in order (``final_norm`` last): same model, data and way of reading.
+
+    Parameters
+    ----------
+    targets : bool, default False
+        Curves of controls, too, one a draw; otherwise of "gold" only.
+    """
+    fits = evaluated.fits
+    keep = (fits["site"] != "").to_numpy(dtype=bool, copy=True)
+    if not targets:
+        keep &= (fits["target"] == "gold").to_numpy(dtype=bool)
+    by = [name for name in (*CURVE, "target", "draw") if name in fits]
+    stream = fits[keep]["site"].replace("final_norm", "resid_post")  # other sites are curves of their own
+    part = fits[keep].assign(_at=np.flatnonzero(keep), _order=layer_order(fits[keep]), _stream=stream)
+    whole = part.groupby([*by, "_stream"], sort=False, dropna=False)
+    groups = [group.sort_values("_order", kind="stable") for _, group in whole]
+    for group in groups:
+        if (twice := group.duplicated(["site", "layer"])).any():
+            name = layer_labels(group[twice]).iloc[0]
+            raise UsageError(
+                f"layer {name} of {group['model'].iloc[0]} was fitted more than once with the same description "
+                f"({', '.join(by)}); take the fits of one penalty."
+            )
+    return [group["_at"].to_numpy() for group in groups]
+
+
+def contrasts(e: Predictions, against: str, metric: str) -> Iterator[Contrast]:
+    """What each curve is held against."""
+    names = layer_labels(e.fits).to_numpy()
+    every = curves(e, targets=True)
+    for curve in (c for c in every if e.fits["target"].iloc[c[0]] == "gold"):
+        pairs: list[tuple[int, list[int]]]
+        if against == "best":
+            yield from _against_best(e, curve, metric, names)
+            continue
+        if against.startswith("layer-"):
+            reference = [f for f in curve if names[f] == against.removeprefix("layer-")]
+            pairs = [(int(f), reference) for f in curve if reference and f not in reference]
+            name = against.replace("-", " ", 1)
+        else:
+            theirs = [c for c in every if _held_against(e.fits, curve, c, against)]
+            others = {int(f): [int(g) for c in theirs for g in c if names[g] == names[f]] for f in curve}
+            pairs = [(f, held) for f, held in others.items() if held or against == "shuffled"]
+            name = _called(e.fits, theirs, against)
+        if pairs:
+            yield Contrast(name, pairs, len(pairs))
+    if against == "other" and not every:  # whole models, as training runs leave them, have no layers
+        first, second = (np.flatnonzero(e.fits["source"] == i) for i in (0, 1))
+        if all(e.fits[name].nunique() == 1 for name in ("task", "split", "target")):
+            yield Contrast(_called(e.fits, [second], against), [(int(f), list(second)) for f in first], len(first))
+
+
+def _against_best(e: Predictions, curve: np.ndarray, metric: str, names: np.ndarray) -> Iterator[Contrast]:
+    """Each layer against the best one; all pairs of layers are one family."""
+    value = estimates(metric=metric, **e.take(curve).sample())
+    if np.isnan(value).all() or len(curve) < 2:
+        return
+    best = curve[metric_called(metric).best(value)]
+    rest = [int(f) for f in curve if f != best]
+    pairs = [(f, [int(best)]) for f in rest] + [(f, [g]) for i, f in enumerate(rest) for g in rest[:i]]
+    yield Contrast(f"layer {names[best]} (best)", pairs, len(rest))
+
+
+def _held_against(fits: pd.DataFrame, curve: np.ndarray, other: np.ndarray, against: str) -> bool:
+    """Whether one curve is what another is held against."""
+    one, two = (dict(fits.iloc[at[0]].astype(object).fillna("")) for at in (curve, other))
+    if against == "other":
+        return bool(one["source"] == 0 and two["source"] == 1) and all(one[name] == two[name] for name in SAME)
+    if against == "random":
+        random = [row.get("random_weights", "") != "" for row in (one, two)]
+        return random == [False, True] and all(one[name] == two[name] for name in SAME)
+    of_one_curve = all(one[name] == two[name] for name in CURVE if name in fits)
+    return of_one_curve and two["target"] == against and two["draw"] != ""
+
+
+def _called(fits: pd.DataFrame, theirs: list[np.ndarray], against: str) -> str:
+    if against not in ("random", "other") or not theirs:
+        return against
+    row = fits.iloc[theirs[0][0]].astype(object).fillna("").to_dict()
+    run = row["checkpoint"] if row.get("random_weights", "") == "" else "random weights"
+    return " ".join(filter(None, (row["model"], run)))
+
+
+def there(e: Predictions) -> str:
+    pairs = zip(e.fits["model"], e.fits["checkpoint"], strict=True)
+    models = sorted({" ".join(filter(None, map(str, pair))) for pair in pairs})
+    layers = ", ".join(name for name in layer_labels(e.fits).unique() if name)
+    return (
+        f"the tables hold {f'the layers {layers}' if layers else 'no layers'}, "
+        f"the targets {', '.join(e.fits['target'].unique())} "
+        f"and the models {', '.join(models)}"
+    )
