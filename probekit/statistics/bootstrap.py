@@ -7,8 +7,8 @@ What is drawn depends on the metric:
   weights of a gamma distribution (the Bayesian bootstrap, Rubin 1981), and so do pseudo-examples, together one right
   and one wrong answer (½ a cell of two classes, Jeffreys' prior). Drawing examples again cannot see what none of them
   shows: of 60 right answers it draws 60. A posterior of the table can.
-- Differences of two such metrics are of a posterior of the table in which both answers stand: of some pseudo-examples the
-  one fit is right and the other wrong.
+- Differences of two such metrics are of a posterior of the table in which both answers stand: of some pseudo-examples
+  the one fit is right and the other wrong.
 - Other metrics are evaluated on examples that are drawn with replacement (Efron & Tibshirani 1993, chapter 13), and
   their intervals are studentised: correlations by Fisher's z, means of losses and squared errors by their own spread.
 """
