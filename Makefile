@@ -8,7 +8,7 @@ PIP_FLAGS ?=
 # of what is installed, most is never imported: compiling it all takes half of the time
 PIP := $(BIN)/python -m pip install --quiet --no-compile $(PIP_FLAGS) -c constraints.txt
 
-.PHONY: demo test coverage test-slow lint notebooks calibration bench bench-probes bench-edge bench-mi bench-training bench-elmo bench-domains clean
+.PHONY: demo test coverage test-slow lint notebooks calibration bench bench-probes bench-edge bench-mi bench-training bench-elmo bench-domains attacks clean
 
 $(VENV)/.demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -78,6 +78,12 @@ bench-elmo: $(VENV)/.dev
 
 bench-domains: $(VENV)/.dev
 	$(BIN)/python benchmarks/divergence.py
+
+# half an hour: kills inside writes, flipped bits, damaged files, bad arguments; each must end in the same numbers or in a sentence
+attacks: $(VENV)/.dev
+	$(BIN)/python benchmarks/kills.py --kills 300
+	HF_HUB_OFFLINE=1 $(BIN)/python benchmarks/flips.py --flips 1000
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -m slow tests/test_fuzz_readers.py tests/cli/test_hostile_arguments.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .coverage*

@@ -10,6 +10,7 @@ import re
 import shutil
 import signal
 import stat
+import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -28,6 +29,7 @@ __all__ = [
     "FileKind",
     "beside",
     "cache_path",
+    "check_folder",
     "digest",
     "digest_of_content",
     "held",
@@ -41,6 +43,7 @@ __all__ = [
     "read_json",
     "read_lines",
     "remove",
+    "remove_unfinished",
     "seal",
     "signal_when_closed",
     "slug",
@@ -182,6 +185,16 @@ def write(path: str | Path, content: str | bytes, kind: FileKind) -> Path:
     return Path(path)
 
 
+def check_folder(folder: Path) -> None:
+    """Make a folder; UsageError, before the work is done, where no file can be written there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UsageError(f"nothing can be written in {folder} ({error.strerror}).") from None
+
+
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
     """A folder to fill, which becomes ``path`` at the end of the block, or is removed where that fails.
@@ -195,9 +208,7 @@ def new_folder(path: Path) -> Iterator[Path]:
     """
     if path.exists() or path.is_symlink():
         raise UsageError(f"{path} is there already; give another folder.")
-    for left in path.parent.iterdir() if path.parent.is_dir() else ():
-        if (own := writer_of(left.name)) and own[0] == path.name and not is_running(own[1]):
-            remove(left)
+    remove_unfinished(path.parent, lambda name: name == path.name)
     path.parent.mkdir(parents=True, exist_ok=True)
     with beside(path) as new:
         new.mkdir()
@@ -223,6 +234,24 @@ def writer_of(name: str) -> tuple[str, int] | None:
     """
     found = re.fullmatch(r"\.(.+)\.(\d+)-\d{9,}", name)  # the last is the number of a thread
     return (found[1], int(found[2])) if found else None
+
+
+def remove_unfinished(folder: Path, ours: Callable[[str], bool], *, held: bool = False) -> None:
+    """Remove what processes that were killed were writing in a folder.
+
+    Parameters
+    ----------
+    folder
+        Where they were, if it is there.
+    ours
+        Whether what was to have this name is ours.
+    held
+        Nobody else can be writing it, so that a process of the same number is another.
+    """
+    for left in folder.iterdir() if folder.is_dir() else ():
+        own = writer_of(left.name)
+        if own and ours(own[0]) and (held or not is_running(own[1])) and not left.is_symlink():
+            remove(left)
 
 
 def remove(path: Path) -> None:

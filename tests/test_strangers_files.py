@@ -12,6 +12,7 @@ from builders import word_caches, word_task
 
 from probekit.adaptation.train import train
 from probekit.errors import UsageError
+from probekit.rows import read
 
 OLD = Path(__file__).parent / "rows_of_0_1"
 REGIMES = [str(OLD / f"train-{name}.parquet") for name in ("fine-tune", "feature-extraction")]
@@ -99,6 +100,42 @@ def test_rows_that_a_killed_process_left_without_their_card_are_ours(call, cache
     assert call(*words).status == 0
     Path("x.parquet.json").rename(f".x.parquet.json.{os.getpid()}-140012345678912")  # as between the two renames
     assert call(*words).status == 0
+
+
+@pytest.mark.parametrize("name", ["p.examples.parquet", "p.cola-dev.examples.parquet"])
+@pytest.mark.parametrize(
+    "words",
+    [["probe", "no.h5", "no.h5"], ["mi", "no.h5"], ["mdl", "no.h5"], ["compare", "no.parquet"],
+     ["summary", "no.parquet"], ["domains", "a=no.txt", "b=no.txt"]],
+    ids=lambda words: words[0],
+)  # fmt: skip
+def test_places_of_examples_are_looked_at_before_the_work(words, name, call):
+    Path(name).write_bytes(THEIRS)
+    done = call(*words, "--out", "p.parquet")
+    assert (done.status, Path(name).read_bytes()) == (2, THEIRS)
+    assert f"{name} is there already and is not a file of evaluated examples" in done.err
+
+
+def test_rows_take_the_place_of_former_ones_with_their_examples(call, caches):
+    assert call("probe", *caches, "--controls", "0", "--out", "p.parquet").status == 0
+    shutil.copy("p.examples.parquet", "q.examples.parquet")  # of rows that were moved away
+    for name in "pq":
+        assert call("mi", caches[0], "--shuffles", "0", "--out", f"{name}.parquet").status == 0
+        assert read(f"{name}.parquet").predictions == ()
+    assert not Path("p.examples.parquet").exists()
+    assert Path("q.examples.parquet").exists()
+
+
+def test_examples_of_other_rows_are_told(call, caches):
+    words = ["probe", *caches, "--controls", "0", "--out"]
+    assert call(*words, "p.parquet").status == 0
+    assert call(*words, "q.parquet", "--penalties", "0.1").status == 0
+    shutil.copy("q.examples.parquet", "p.examples.parquet")  # as where a process was killed between the two
+    done = call("summary", "p.parquet")
+    assert done.status == 2
+    assert "p.examples.parquet: the evidence card tells of other examples. Make the rows again." in done.err
+    assert call(*words, "p.parquet").status == 0
+    assert len(read("p.parquet").predictions) == 1
 
 
 @pytest.mark.parametrize("overwrite", [[], ["--overwrite"]])

@@ -36,7 +36,7 @@ from probekit.public import public
 from probekit.recipe import Read, Recipe
 from probekit.rows import write_rows
 from probekit.rows.card import environment, make_card
-from probekit.rows.result import EXAMPLES
+from probekit.rows.examples import EXAMPLES
 from probekit.runtime import Dtype, Progress, no_progress, processes, resolve_device
 from probekit.tasks import load_task
 from probekit.tasks.context import in_context

@@ -18,7 +18,7 @@ from probekit.domains.rows import domain_rows, size_rows
 from probekit.domains.scanning import hugging_face
 from probekit.domains.terms import COUNTS_FILE, Terms, choose_terms, load_counts, merge, save_counts
 from probekit.errors import UsageError
-from probekit.files import read_lines
+from probekit.files import check_folder, read_lines
 from probekit.public import public
 from probekit.recipe import Read, current
 from probekit.rows import Result, make_rows
@@ -148,6 +148,7 @@ def _check(sources: Sequence[str], counts: str | Path | None) -> None:
         raise UsageError(f"counts are written as .parquet, to a file of their own, not to {counts}.")
     if counts is not None:
         COUNTS_FILE.check(Path(counts))
+        check_folder(Path(counts).parent)
     paths = [str(Path(source).resolve()) for source in sources]
     if again := sorted({path for path in paths if paths.count(path) > 1}):
         raise UsageError(f"{again[0]} is given twice; its documents would count double.")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from probekit.errors import DataError, UsageError, reading
-from probekit.files import FileKind, digest_of_content, whole
+from probekit.files import FileKind, check_folder, digest_of_content, whole
 from probekit.parquet import open_parquet
 from probekit.rows.card import CARD_FILE, card_path, describes
+from probekit.rows.examples import EXAMPLES_FILE, examples_of, examples_path
 from probekit.rows.schema import NEEDED, TEXT, make_rows
 from probekit.rows.upgrade import is_old, upgrade
 
@@ -30,21 +30,18 @@ def check_out(path: Path | None) -> None:
     if path.is_dir():
         raise UsageError(f"{path} is a folder; name a file, such as {path / 'rows.parquet'}.")
     _check_ours(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except OSError as error:
-        raise UsageError(f"nothing can be written in {path.parent} ({error.strerror}).") from None
+    check_folder(path.parent)
 
 
 ROWS_FILE = FileKind("a file of rows as its card tells it", describes, "give the rows another name")
 
 
 def _check_ours(path: Path) -> None:
-    """Raise UsageError where something that is not ours stands in the place of rows or of their card."""
+    """Raise UsageError where something that is not ours stands in the place of rows, of their card or of examples."""
     CARD_FILE.check(card_path(path))
     ROWS_FILE.check(path)
+    for examples in {examples_path(path), *examples_of(path)}:
+        EXAMPLES_FILE.check(examples)
 
 
 def write_rows(rows: pd.DataFrame, path: str | Path, card: Mapping[str, Any]) -> Path:

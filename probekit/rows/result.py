@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from html import escape
 from importlib import import_module
@@ -18,9 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from probekit.errors import DataError, UsageError, reading
+from probekit.files import digest_of_content
 from probekit.metrics import metric as metric_called
 from probekit.recipe import FUNCTIONS, Read, Recipe
 from probekit.rows.card import make_card, read_card
+from probekit.rows.examples import EXAMPLES, examples_of, examples_path, told_by
 from probekit.rows.files import check_out, read_rows, write_rows
 from probekit.rows.schema import called, layer_labels, make_rows
 
@@ -44,7 +47,6 @@ PLOTS = {
 """How each analysis is drawn on one Axes. Nothing here imports plots or statistics: names are looked up late."""
 SHOWN = ("task", "split", "model", "checkpoint", "step", "regime", "head", "variant", "representation", "estimator")
 CURVE = (*SHOWN, "analysis", "trained_on", "target", "metric", "seed")
-EXAMPLES = ".examples.parquet"
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +82,8 @@ class Result:
     def save(self, path: str | Path) -> Result:
         """Write the rows, their evidence card beside them, and the predictions for each example.
 
+        They take the place of what was saved under this name, its predictions among them.
+
         Parameters
         ----------
         path : path
@@ -102,17 +106,21 @@ class Result:
         if recipe and FUNCTIONS[recipe.function].rows and not FUNCTIONS[recipe.function].inside:
             recipe = replace(recipe, leaves={**recipe.leaves, FUNCTIONS[recipe.function].rows: str(path)})
         card = make_card(recipe, self.reads, self.seconds) if recipe else dict(self.card)
-        write_rows(self.rows, path, card)
-        for one, to in zip(self.predictions, self.prediction_paths(path), strict=True):
+        before, paths = _saved_examples(path), self.prediction_paths(path)
+        for one, to in zip(self.predictions, paths, strict=True):
             one.write(to)
+        write_rows(self.rows, path, {**card, "examples": [digest_of_content(to) for to in paths]})
+        for old in before:
+            if old not in paths:
+                old.unlink()
         return replace(self, recipe=recipe, card=read_card(path), path=path)
 
     def prediction_paths(self, path: Path) -> list[Path]:
         """Where what was said of each example goes, beside rows at ``path``."""
         if len(self.predictions) < 2:
-            return [path.with_name(f"{_stem(path)}{EXAMPLES}") for _ in self.predictions]
+            return [examples_path(path) for _ in self.predictions]
         names = [f"{Path(one.task).stem.replace(':', '-')}-{one.split}" for one in self.predictions]
-        return [path.with_name(f"{_stem(path)}.{name}{EXAMPLES}") for name in names]
+        return [examples_path(path, name) for name in names]
 
     def prediction_files(self) -> list[Path]:
         """The files of what was said of each example; [] of a result that is not saved."""
@@ -246,17 +254,29 @@ def read(path: str | Path) -> Result:
         rows = one.fits.assign(metric=one.metrics[0], value=float("nan"))
         return Result(make_rows(rows), (one,), path=path)
     rows = read_rows(path)
-    found = _examples(path, _stem(path))
+    found = examples_of(path)
     if not found and not path.with_suffix(".parquet").exists():
-        found = _examples(path, path.stem)  # as version 0.1 named those of a .csv
-    try:
-        card = read_card(path)
-    except DataError:
-        card = {}
+        found = examples_of(path, path.stem)  # as version 0.1 named those of a .csv
+    card = _card(path)
     with reading(path, "rows with an evidence card"):
         recipe, reads, seconds = _of_card(card)
-    said = tuple(_called(PREDICTIONS).read(p) for p in found)
+    said = tuple(_called(PREDICTIONS).read(p) for p in told_by(card, found))
     return Result(rows, said, recipe, reads, seconds, card, path)
+
+
+def _card(path: Path) -> dict[str, Any]:
+    """The evidence card of the rows at ``path``; {} where there is none."""
+    try:
+        return read_card(path)
+    except DataError:
+        return {}
+
+
+def _saved_examples(path: Path) -> list[Path]:
+    """The files of examples of the result that is saved at ``path``; those of a file that is gone are nobody's."""
+    with suppress(DataError):
+        return told_by(_card(path), examples_of(path)) if path.exists() else []
+    return []
 
 
 def _of_card(card: Mapping[str, Any]) -> tuple[Recipe | None, tuple[Read, ...], dict[str, float]]:
@@ -272,20 +292,3 @@ def _of_card(card: Mapping[str, Any]) -> tuple[Recipe | None, tuple[Read, ...], 
         for r in card.get("reads", ())
     )
     return recipe, reads, dict(card.get("seconds", {}))
-
-
-def _stem(rows: Path) -> str:
-    """How the names of the files of predictions begin: X of X.parquet, X.csv of X.csv, so that the two share none."""
-    return rows.stem if rows.suffix == ".parquet" else rows.name
-
-
-def _examples(rows: Path, stem: str) -> list[Path]:
-    """The files of predictions that belong to these rows, not to a file whose name begins alike."""
-    from glob import escape as literal
-
-    def belongs(examples: Path) -> bool:
-        middle = examples.name.removeprefix(stem).removesuffix(EXAMPLES)
-        other = middle == ".csv" or middle.startswith(".csv.") or rows.with_name(f"{stem}{middle}.parquet").exists()
-        return not middle or (middle.startswith(".") and not other)
-
-    return sorted(p for p in rows.parent.glob(f"{literal(stem)}*{EXAMPLES}") if belongs(p))

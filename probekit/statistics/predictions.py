@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probekit.errors import DataError, UsageError
-from probekit.files import FileKind, parse_json, whole
+from probekit.files import parse_json, whole
 from probekit.parquet import open_parquet
 from probekit.rows import make_fits
+from probekit.rows.examples import EXAMPLES_FILE, EXAMPLES_FORMATS, EXAMPLES_KEY
 from probekit.rows.upgrade import upgrade_fits
 from probekit.statistics.duplicates import merged
 
@@ -22,10 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Predictions", "join"]
 
-FORMAT = "probekit-examples/2"
-BEFORE = "probekit-examples/1"
-"""Of before version 0.2: its columns are read through :func:`probekit.rows.upgrade.upgrade_fits`."""
-KEY = b"probekit"
+FORMAT, BEFORE = EXAMPLES_FORMATS
+"""Columns of before are read through :func:`probekit.rows.upgrade.upgrade_fits`."""
 VALUES = ("id", "group", "sentence", "gold", "predicted", "log_loss", "prior_loss")
 ONCE = ("id", "group", "sentence")
 """The same for all fits."""
@@ -165,8 +164,7 @@ class Predictions:
         path = Path(path)
         if path.suffix != ".parquet":
             raise UsageError(f"evaluated examples are written as .parquet, not {path.suffix!r} ({path}).")
-        kind = FileKind("a file of evaluated examples", _is_examples, "give the rows another name")
-        schema = _long(self, 0, 1).schema.with_metadata({KEY: json.dumps(_about(self)).encode()})
+        schema = _long(self, 0, 1).schema.with_metadata({EXAMPLES_KEY: json.dumps(_about(self)).encode()})
         how: dict[str, Any] = {
             "compression": "zstd",
             "use_dictionary": [name for name in schema.names if name not in NUMBERS and not name.startswith(SHARE)],
@@ -174,7 +172,7 @@ class Predictions:
             "data_page_size": 1 << 23,
             "write_page_checksum": True,
         }
-        with whole(path, kind) as new, parquet.ParquetWriter(new, schema, **how) as writer:
+        with whole(path, EXAMPLES_FILE) as new, parquet.ParquetWriter(new, schema, **how) as writer:
             for a, b in _parts(self):
                 writer.write_table(_long(self, a, b).cast(schema), row_group_size=ROWS_AT_ONCE + len(self.ids))
         return path
@@ -189,7 +187,7 @@ class Predictions:
             raise DataError("there is no such file of evaluated examples.", file=path)
         with open_parquet(path) as file:
             schema = file.schema_arrow
-            about = parse_json((schema.metadata or {}).get(KEY, b"{}"))
+            about = parse_json((schema.metadata or {}).get(EXAMPLES_KEY, b"{}"))
             if about.get("format") not in (FORMAT, BEFORE):
                 raise DataError(
                     "this is no file of evaluated examples (ROWS.examples.parquet, which probekit probe writes beside "
@@ -228,12 +226,6 @@ class Predictions:
             first.get("sentence"),
             np.stack(probabilities, axis=2) if shares else None,
         )
-
-
-def _is_examples(path: Path) -> bool:
-    from pyarrow.parquet import read_schema
-
-    return KEY in (read_schema(path).metadata or {})
 
 
 def join(*evaluated: Predictions) -> Predictions:

@@ -15,7 +15,7 @@ from lessons import SHORT, count, praise, same_weights, weights
 import probekit.adaptation.train as module
 from probekit.activations import cache_activations
 from probekit.adaptation.heads.library import Layout
-from probekit.adaptation.runs.folder import RESUME, load_weights, locked_run, read_card, save_folder
+from probekit.adaptation.runs.folder import RESUME, begin, load_weights, locked_run, read_card, remove_run, save_folder
 from probekit.adaptation.train import train, train_on_caches
 from probekit.errors import CacheBusy, DataError, ModelError, NonFiniteError, UsageError
 from probekit.rows import read_rows
@@ -297,6 +297,20 @@ def test_what_a_killed_process_was_writing_is_swept_away(interrupted, tiny_bert)
     (interrupted / ".step-3.12345" / "model.safetensors").write_bytes(b"half")
     done = train(praise(), tiny_bert, interrupted, **SHORT)
     assert not [p for p in done.path.iterdir() if p.name.startswith(".")]
+
+
+def test_what_was_killed_before_its_first_card_is_begun_anew(tmp_path):
+    """Also by a process of the same number, as in a container; what others call alike stays."""
+    card = tmp_path / f".probekit.json.{os.getpid()}-140012345678912"
+    card.write_text("{")
+    assert begin(tmp_path, {}, overwrite=False) is None
+    assert not card.exists()
+    card.write_text("{")
+    (tmp_path / ".rows.parquet.4711-140012345678912").write_text("PAR1")
+    theirs = tmp_path / ".notes.4711-140012345678912"
+    theirs.write_text("mine")
+    remove_run(tmp_path)
+    assert list(tmp_path.iterdir()) == [theirs]
 
 
 @pytest.mark.parametrize("at", ["checkpoint", "kept"])

@@ -369,6 +369,10 @@ def test_the_table_of_trials_appears_whole(write, tmp_path, monkeypatch):
     search(read_space(write("learning_rate = [0.01]\nepochs = 1", keys.format(1))), out=tmp_path / "out")
     files = [tmp_path / "out" / name for name in ("trials.parquet", "best.toml")]
     before = [file.read_bytes() for file in files]
+    killed = tmp_path / "out" / f".best.toml.{os.getpid()}-140012345678912"
+    killed.write_text("# what a killed process was writing")
+    search(read_space(write("learning_rate = [0.01]\nepochs = 1", keys.format(1))), out=tmp_path / "out")
+    assert not killed.exists()
 
     def full(frame, path, **_):
         Path(path).write_bytes(b"PAR1 and no more")

@@ -27,7 +27,7 @@ from safetensors.torch import load_file
 from probekit.adaptation.heads.library import BARE, Layout
 from probekit.adaptation.runs.digests import check_weights, digests_of
 from probekit.errors import CacheBusy, ModelError, UsageError
-from probekit.files import FileKind, beside, lock, read_json, remove, write, writer_of
+from probekit.files import FileKind, beside, lock, read_json, remove, remove_unfinished, write, writer_of
 from probekit.models.folder import save_tensors
 from probekit.models.identity import CARD, RUN_FORMAT
 from probekit.runtime import processes
@@ -176,6 +176,7 @@ def publish(out: Path, card: Mapping[str, Any]) -> None:
             if file.name != CARD:
                 file.replace(out / file.name)
         write_card(out, card)
+        remove_unfinished(out, _is_of_run, held=True)
         shutil.rmtree(out / RESUME)
     if torch.distributed.is_initialized():
         torch.distributed.barrier()
@@ -203,6 +204,8 @@ def begin(out: Path, identity: Mapping[str, Any], *, overwrite: bool) -> dict[st
     UsageError
         Where the folder holds any other run, or something else.
     """
+    if not processes()[0]:
+        remove_unfinished(out, CARD.__eq__, held=True)
     if (out / CARD).is_file() and not overwrite:
         card = read_card(out)
         told = _ABSENT | card.get("identity", {})
@@ -309,6 +312,7 @@ def remove_run(out: Path, keep: Sequence[str] = ()) -> None:
     """Delete what a run left in its folder, its card last, and the folder where nothing else is in it."""
     if not out.is_dir() or out.is_symlink():
         return
+    remove_unfinished(out, _is_of_run, held=True)
     left = [f for f in out.iterdir() if f.name not in keep and not f.is_symlink()]
     steps = [*_steps(out), *_steps(out, hidden=True)]
     ours = [f for f in left if f in steps or f.name in (RESUME, "runs") or (f.is_file() and _is_of_run(f.name))]

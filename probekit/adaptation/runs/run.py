@@ -10,7 +10,7 @@ from typing import Any
 from probekit.adaptation.runs.folder import ROWS, read_card
 from probekit.recipe import Recipe
 from probekit.rows import Result, read_rows
-from probekit.rows.result import EXAMPLES
+from probekit.rows.examples import EXAMPLES
 from probekit.statistics.predictions import Predictions
 
 __all__ = ["Run", "open_run"]

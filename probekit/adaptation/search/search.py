@@ -30,7 +30,7 @@ from probekit.adaptation.runs.run import Run
 from probekit.adaptation.search.space import Space, read_space
 from probekit.adaptation.search.trials import Work, best_trial, local_pool, open_study, quiet, run_best, run_trials
 from probekit.errors import UsageError
-from probekit.files import MARK, FileKind, is_sealed, whole, write
+from probekit.files import MARK, FileKind, is_sealed, remove_unfinished, whole, write
 from probekit.metrics import metric
 from probekit.models.identity import identify
 from probekit.public import public
@@ -51,6 +51,7 @@ def _is_table(path: Path) -> bool:
 
 
 TRIALS_FILE = FileKind("the table of a search's trials", _is_table)
+FILES = ("trials.parquet", "best.toml", "rows.parquet", "rows.parquet.json")
 BEST_FILE = FileKind("what a search wrote of its best options", is_sealed, "rename it, or give another --out")
 
 
@@ -145,6 +146,7 @@ def search(
         reads = _reads(identity, asked)
         card = {} if recipe is None else make_card(recipe, reads, {})
         write_rows(rows, place / "rows.parquet", card)
+        remove_unfinished(place, FILES.__contains__, held=True)
     return Search(rows, reads=reads, path=place, trials=table, options={**asked.fixed, **best.params}, metric=main.name)
 
 

@@ -1,0 +1,70 @@
+/* Counts the calls that change what is on disk below a folder, and kills the process at one of them. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum { BEFORE, INSIDE, AFTER };
+static char root[4096];
+static long calls, at = -1;
+static int when;
+
+void kills_arm(const char *folder, long call, int how) { /* call: from 1; 0 only counts */
+    strncpy(root, folder, sizeof root - 1);
+    calls = 0, at = call, when = how;
+}
+long kills_calls(void) { return calls; }
+
+static int below(const char *path) { return !strncmp(path, root, strlen(root)); }
+static int of_fd(int fd) {
+    char name[32], path[4096];
+    snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(name, path, sizeof path - 1);
+    return n > 0 && (path[n] = 0, below(path));
+}
+static int of_path(int fd, const char *path) { return *path == '/' ? below(path) : fd != AT_FDCWD && of_fd(fd); }
+static void die(void) { kill(getpid(), SIGKILL), pause(); }
+
+/* Whether this call is the one to die at: it is made between the two, or by half. */
+static int begin(int ours) {
+    if (at < 0 || !ours) return 0;
+    int here = __atomic_add_fetch(&calls, 1, __ATOMIC_SEQ_CST) == at;
+    if (here && when == BEFORE) die();
+    return here;
+}
+#define REAL(name) __typeof__(name) *real = (__typeof__(name) *)dlsym(RTLD_NEXT, #name)
+#define CALL(result, name, ours, whole, half) \
+    { REAL(name); int here = begin(ours); if (here && when == INSIDE) { half; die(); } result got = whole; if (here) die(); return got; }
+
+ssize_t write(int fd, const void *b, size_t n) CALL(ssize_t, write, of_fd(fd), real(fd, b, n), real(fd, b, n / 2))
+ssize_t pwrite(int fd, const void *b, size_t n, off_t o) CALL(ssize_t, pwrite, of_fd(fd), real(fd, b, n, o), real(fd, b, n / 2, o))
+ssize_t pwrite64(int fd, const void *b, size_t n, off64_t o) CALL(ssize_t, pwrite64, of_fd(fd), real(fd, b, n, o), real(fd, b, n / 2, o))
+ssize_t writev(int fd, const struct iovec *v, int n) CALL(ssize_t, writev, of_fd(fd), real(fd, v, n), real(fd, v, n / 2))
+int fsync(int fd) CALL(int, fsync, of_fd(fd), real(fd), real(fd))
+int fdatasync(int fd) CALL(int, fdatasync, of_fd(fd), real(fd), real(fd))
+int ftruncate(int fd, off_t n) CALL(int, ftruncate, of_fd(fd), real(fd, n), real(fd, n))
+int ftruncate64(int fd, off64_t n) CALL(int, ftruncate64, of_fd(fd), real(fd, n), real(fd, n))
+int posix_fallocate(int fd, off_t o, off_t n) CALL(int, posix_fallocate, of_fd(fd), real(fd, o, n), real(fd, o, n / 2))
+int posix_fallocate64(int fd, off64_t o, off64_t n) CALL(int, posix_fallocate64, of_fd(fd), real(fd, o, n), real(fd, o, n / 2))
+int rename(const char *a, const char *b) CALL(int, rename, of_path(AT_FDCWD, b), real(a, b), real(a, b))
+int renameat(int f, const char *a, int g, const char *b) CALL(int, renameat, of_path(g, b), real(f, a, g, b), real(f, a, g, b))
+int renameat2(int f, const char *a, int g, const char *b, unsigned h) CALL(int, renameat2, of_path(g, b), real(f, a, g, b, h), real(f, a, g, b, h))
+int link(const char *a, const char *b) CALL(int, link, of_path(AT_FDCWD, b), real(a, b), real(a, b))
+int unlink(const char *a) CALL(int, unlink, of_path(AT_FDCWD, a), real(a), real(a))
+int unlinkat(int fd, const char *a, int h) CALL(int, unlinkat, of_path(fd, a), real(fd, a, h), real(fd, a, h))
+int rmdir(const char *a) CALL(int, rmdir, of_path(AT_FDCWD, a), real(a), real(a))
+int mkdir(const char *a, mode_t m) CALL(int, mkdir, of_path(AT_FDCWD, a), real(a, m), real(a, m))
+int mkdirat(int fd, const char *a, mode_t m) CALL(int, mkdirat, of_path(fd, a), real(fd, a, m), real(fd, a, m))
+
+#define MODE va_list more; va_start(more, flags); mode_t mode = va_arg(more, mode_t); va_end(more); int makes = flags & (O_CREAT | O_TRUNC);
+int open(const char *a, int flags, ...) { MODE CALL(int, open, makes && of_path(AT_FDCWD, a), real(a, flags, mode), real(a, flags, mode)) }
+int open64(const char *a, int flags, ...) { MODE CALL(int, open64, makes && of_path(AT_FDCWD, a), real(a, flags, mode), real(a, flags, mode)) }
+int openat(int fd, const char *a, int flags, ...) { MODE CALL(int, openat, makes && of_path(fd, a), real(fd, a, flags, mode), real(fd, a, flags, mode)) }
+int openat64(int fd, const char *a, int flags, ...) { MODE CALL(int, openat64, makes && of_path(fd, a), real(fd, a, flags, mode), real(fd, a, flags, mode)) }
