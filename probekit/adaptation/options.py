@@ -319,8 +319,11 @@ class SearchOptions:
         None, "Share of train that is set apart to choose by, instead of dev; .1 where the task has no dev split."
     )
     data_seed: int | None = option(None, "Of the examples that limit and validation draw.")
-    trials: int | None = option(None, "How many settings to try.")
-    seeds: int | None = option(None, "How often the best is trained again.")
+    trials: int | None = option(
+        None,
+        "How many settings to try; the file's, or 20. Chosen by dev, the best looks too good there: see --test.",
+    )
+    seeds: int | None = option(None, "How often the best is trained again; the file's, or 5.")
     seed: int | None = option(None, "Of the search, and the first of the best.")
     test: str | None = option(None, 'Split that the best is evaluated on, once a seed; "" for none.')
     workers: int = option(1, "Processes that train at the same time; with cuda or auto, they share the GPUs.")

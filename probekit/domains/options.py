@@ -115,7 +115,10 @@ class DivergenceOptions:
     vocabulary: int = option(10_000, "The most frequent terms of all domains together.")
     min_count: int = option(1, "Of a term, in all domains together.")
     stop_words: str | None = option(None, "A file of terms, one a line, that are left out.")
-    resamples: int = option(1000, "Of the documents, for the intervals: 100 or more; 0 for none.")
+    resamples: int = option(
+        1000,
+        "Of the documents, for the intervals: 100 or more; 0 for none. Those of js-… are a jackknife, of any number.",
+    )
     draws: int = option(199, "Of what sampling alone gives: 19 or more; 0 for none.")
     seed: int = option(0, "Of all that is drawn.")
     explain: tuple[str, ...] = option(

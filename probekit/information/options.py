@@ -59,7 +59,8 @@ class InformationOptions:
     estimator: tuple[str, ...] = option(
         (InformationEstimator.EDGE.value,),
         "With commas: edge (calibrated), edge-4.3.1 (the published scripts' numbers; also edge-4.2.0, edge-4.4.1), "
-        "knn, logistic, mlp (lower bounds), ridge (numbers) …",
+        "knn, logistic, mlp, ridge (numbers) … The value is an estimate; ci_low bounds the information from below "
+        "(97.5 %, one-sided), ci_high is all that labels hold; p one-sided, p_adjusted (Holm) over a curve's layers.",
     )
     shuffles: int | None = option(
         None, "Of the labels, for p and for where noise falls; each estimator's own number without it."

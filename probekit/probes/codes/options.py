@@ -38,7 +38,9 @@ class CodeOptions:
         None, "With commas: where portions of the online code end, as shares of train; the last is 1."
     )
     orders: int = option(
-        3, "Orders in which gold labels are sent; the mean counts, and two or more give an interval. Online code."
+        3,
+        "Orders in which gold labels are sent, online code: the row is their mean; with two or more it has a 95 % "
+        "interval, for new examples sent in new orders, and p, one-sided, against the code of the classes' shares.",
     )
     seed: int = option(0, "Of the order in which labels are sent, and of the controls.")
 

@@ -63,7 +63,7 @@ class ProbeOptions:
         False, "Take splits that are called otherwise: fit on one called dev or test, evaluate on one called train."
     )
     calibrate: bool = option(False, "Measure calibration, before and after temperature scaling.")
-    resamples: int = option(1000, "Of the bootstrap interval; 0 for none.")
+    resamples: int = option(1000, "Draws of the intervals, and of dev's labels for p; 0 for neither.")
     level: float = option(0.95, "Coverage of the interval.")
     seed: int = option(0, "Of folds, controls and resamples.")
     max_iter: int = option(5000, "Iterations of the solver at most.")
