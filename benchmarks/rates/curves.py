@@ -1,16 +1,19 @@
 """How often intervals of layer-curve numbers hold those of the true curve: plateaus, peaks, rising and flat curves.
 
 13 layers whose predictions share the examples' difficulty, and neighbours more than that. The true curve of accuracies
-is known, and with it each number. A flat curve has none: then the interval has to leave every layer open.
+is known, and with it each number. A flat curve has none: then the interval has to leave every layer open. The cases of
+"fitted probes" begin with features of five layers; their true curve is that on a population of examples.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
 import pandas as pd
 from calibration import case
+from comparisons import probed
 from scipy import stats
 
 from probekit.statistics.bootstrap import band, bounds
@@ -81,6 +84,37 @@ def selected(rng: np.random.Generator, *, shape: str, n: int) -> bool:
     return bool(low <= CURVES[shape][found.value.argmax()] <= high)
 
 
+@cache
+def of_features(n: int, seed: tuple[int, ...]) -> tuple[pd.DataFrame, np.ndarray]:
+    """What ``summary`` says of probes of five layers on n examples, and their accuracy on 40,000 others."""
+    rng, train = np.random.default_rng(seed), 1000
+    rows = train + n + 40_000
+    y, d = rng.integers(2, size=rows), 10
+    z, x = rng.normal(size=(rows, d)), []
+    for strength in (0.2, 0.6, 1.0, 1.3, 1.0):
+        z = 0.7 * z + np.sqrt(1 - 0.7**2) * rng.normal(size=(rows, d))
+        x.append(z + strength * y[:, None] * (np.arange(d) == 0))
+    e = probed(rng, [v[:train] for v in x], [v[train:] for v in x], y[:train], y[train:], ("accuracy",), controls=0)
+    dev = replace(e, ids=e.ids[:n], gold=e.gold[..., :n], predicted=e.predicted[:, :n], groups=None, sentences=None,
+                  **dict.fromkeys(("log_loss", "prior_loss", "probabilities")))  # fmt: skip
+    layers = e.fits["layer"].notna().to_numpy(dtype=bool)
+    true = (e.predicted == e.gold)[layers, n:].mean(1)
+    return curve_summary(dev, SummaryOptions(resamples=500)).set_index("metric"), true
+
+
+def fitted(rng: np.random.Generator, *, name: str, n: int) -> bool | None:
+    """Whether what is printed of fitted probes holds the number of their curve on all examples."""
+    found, true = of_features(n, tuple(rng.integers(1 << 31, size=2).tolist()))
+    if name == "best-layer":
+        return str(true.argmax()) in found.loc[name, "layers"].split(",")
+    low, high = found.loc[name, ["ci_low", "ci_high"]]
+    number = float(NUMBERS[name](np.arange(len(true)), true[:, None])[0])
+    return None if np.isnan(low) else bool(low - 1e-9 <= number <= high + 1e-9)
+
+
+for name in ("best-layer", "expected-layer"):
+    for n in (200, 872):
+        case(f"curves/{name} of fitted probes, n {n}", "coverage", runs=100)(partial(fitted, name=name, n=n))
 for shape in CURVES:
     for n in (200, 872, 5000):
         for name in NUMBERS:

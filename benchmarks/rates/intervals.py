@@ -1,7 +1,8 @@
 """How often intervals of metrics hold the value of the same probe on all examples, by metric, prevalence and size.
 
-The probe is fixed: it says "positive" of so many positives and of so many negatives. Its value on all examples follows
-from these shares. One case fits probes first.
+Most probes are given: they say "positive" of so many positives and of so many negatives, and their value on all
+examples follows from these shares. Those of "a fitted probe" begin with features; their value is that on a population
+of examples that the probe has not met.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from functools import cache, partial
 
 import numpy as np
 from calibration import case
+from comparisons import classes, probed
 
 from probekit.statistics.bootstrap import bounds, estimates
 
@@ -130,8 +132,24 @@ def losses(rng: np.random.Generator, *, mean: float, spread: float, n: int) -> b
     return holds(np.zeros(n, int), np.zeros(n, int), "log-loss", truth, log_loss=loss[None])
 
 
+def fitted(rng: np.random.Generator, *, name: str, n: int, d: int = 10, train: int = 300) -> bool | None:
+    """A probe of features, on n examples of dev and on 60 times as many, at least 20,000, that are all there are."""
+    rows = train + n + max(20_000, 60 * n)
+    number = name in ("pearson", "rmse")
+    y = rng.standard_t(6, size=rows) if number else classes(rng, rows, 0.2)
+    x = rng.normal(size=(rows, d)) + 1.2 * y[:, None] * (np.arange(d) < 2)
+    kind, metrics = ("regression", ("pearson", "rmse")) if number else ("classification", (name, "accuracy"))
+    e = probed(rng, [x[:train]], [x[train:]], y[:train], y[train:], metrics, kind=kind, controls=0)
+    gold, said = np.atleast_2d(e.gold)[0], e.predicted[e.fits["layer"].notna().to_numpy(dtype=bool)][:1]
+    truth = estimates(gold[n:], said[:, n:], name)[0]
+    return holds(gold[:n], said[0, :n], name, float(truth))
+
+
 def register() -> None:
     """Every case under its name."""
+    for name in ("accuracy", "matthews", "f1", "macro-f1", "pearson", "rmse"):
+        for n in (60, 300, 1000):
+            case(f"intervals/{name} of a fitted probe, n {n}", "coverage")(partial(fitted, name=name, n=n))
     for name in ("accuracy", "f1", "macro-f1", "matthews"):
         for probe, (positive, negative) in PROBES.items():
             for prevalence in (0.02, 0.1, 0.3, 0.5):
@@ -141,11 +159,11 @@ def register() -> None:
                     case(where, "coverage", before=BEFORE.get(where, ""))(partial(table, share=share, name=name, n=n))
         if name == "f1":
             continue
-        for classes, sizes in ((6, (60, 300, 1000)), (50, (300, 1000))):
+        for many, sizes in ((6, (60, 300, 1000)), (50, (300, 1000))):
             for accuracy in (0.4, 0.85, 0.98):
                 for n in sizes:
-                    share = many_classes(classes, accuracy, zipf=n == 300)
-                    where = f"intervals/{name}, {classes} classes, {accuracy:.0%} right, n {n}"
+                    share = many_classes(many, accuracy, zipf=n == 300)
+                    where = f"intervals/{name}, {many} classes, {accuracy:.0%} right, n {n}"
                     case(where, "coverage", runs=100)(partial(table, share=share, name=name, n=n))
     for name in ("token-accuracy", "span-f1", "macro-f1"):
         for sentences in (10, 30, 100, 300):
