@@ -129,6 +129,16 @@ class Pseudo:
         left_out = ~self.held & {"both": self.right & ~self.right, "low": self.right, "high": ~self.right}[side]
         return (self.known & ~left_out) * self.size[:, None]
 
+    def silent(self, metric: str) -> np.ndarray:
+        """Why the examples say nothing of the metric, str (F,); "" where they do."""
+        why = np.full(len(self.known), "", dtype=object)
+        if metric in ("matthews", "macro-f1"):
+            why[(self.known & self.right).sum(1) < 2] = "all examples and predictions are of one class"
+        if metric in ("f1", "span-f1"):
+            what = "a span" if metric == "span-f1" else "of class 1"
+            why[~self.held.any(1)] = f"no example is, or is called, {what}"
+        return why
+
     def of_pairs(self, draw: Callable[[np.ndarray], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """Weights of the pseudo-examples of two fits, (R, cells) each; ``draw`` draws gamma variables of some shapes.
 

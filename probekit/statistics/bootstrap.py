@@ -87,8 +87,13 @@ def paired_replicates(
     Of metrics of counts the pseudo-examples are of pairs: of some the one is right and the other is wrong, so that two
     fits that say the same of all examples may still differ on others (Agresti & Min 2005; Bonett & Price 2012).
     """
-    parts = statistics(gold, predicted, metric, **more)
-    found = [replicated(one, units, resamples, seed, pairs=True) for units, one in parts]
+    found = []
+    for units, one in statistics(gold, predicted, metric, **more):
+        pair = replicated(one, units, resamples, seed, pairs=True)
+        if isinstance(one, Sums) and one.pseudo is not None:
+            pair[0][one.pseudo.silent(metric) != ""] = np.nan
+            pair[1][one.pseudo.silent(metric) != ""] = np.nan
+        found.append(pair)
     return np.concatenate([one for one, _ in found]), np.concatenate([other for _, other in found])
 
 
@@ -307,10 +312,10 @@ def bounds(
     -----
     Measured coverage by metric, prevalence and number of examples is in docs/calibration.md
     (benchmarks/rates/intervals.py). There is no interval where fewer than 5 groups were drawn, where the metric is
-    undefined, of Matthews and macro-F1 where there is one class only, where a correlation is exact or its predictions
-    are all the same, where all errors are alike, and of macro-F1 with fewer than 10 examples a class. Root mean squared
-    errors whose squares have no variance (Student's t with 3 degrees of freedom) are covered in 80 to 90 %: a sample
-    without an outlier says nothing about outliers.
+    undefined, of Matthews and macro-F1 where there is one class only, of F1 where no example is, or is called, of class
+    1 or a span, where a correlation is exact or its predictions are all the same, where all errors are alike, and of
+    macro-F1 with fewer than 10 examples a class. Root mean squared errors whose squares have no variance (Student's t
+    with 3 degrees of freedom) are covered in 80 to 90 %: a sample without an outlier says nothing about outliers.
     """
     check_resamples(resamples, level, seed, none=True)
     found = []
@@ -340,10 +345,9 @@ def _ends(
         again, low, high, alone = _posterior(one, units.count, resamples, seed, sides)
         ends = [intervals(x, level=level, units=units.count)[:, i] for i, x in enumerate((low, high))]
         ci = np.stack(ends, axis=1)
-        if metric in ("matthews", "macro-f1"):
-            classes = (one.pseudo.known & one.pseudo.right).sum(1)
-            why[classes < 2] = "all examples and predictions are of one class"
+        why = one.pseudo.silent(metric)
         if metric == "macro-f1":  # a mean of several ratios is biased, its replicates twice as much
+            classes = (one.pseudo.known & one.pseudo.right).sum(1)
             ci = np.clip(ci - np.where(classes > 2, 2 * (alone.mean(1) - value), 0)[:, None], 0, 1)
             why[(units.rows / one.pseudo.size < 10 * classes) & (classes > 2)] = "fewer than 10 examples a class"
         return again, np.stack([np.fmin(ci[:, 0], value), np.fmax(ci[:, 1], value)], axis=1), why

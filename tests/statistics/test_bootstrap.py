@@ -93,6 +93,11 @@ def test_why_there_is_no_interval():
     assert "4 groups" in bounds(gold > 9, gold[None] > 9, "accuracy", groups=groups).why[0]
     for name in ("matthews", "macro-f1"):
         assert "of one class" in bounds(np.zeros(60, int), np.zeros((1, 60), int), name).why[0]
+    none = np.zeros(60, int)
+    found = bounds(none, np.stack([none, np.eye(60, dtype=int)[0]]), "f1")
+    assert list(found.why) == ["no example is, or is called, of class 1", ""]
+    assert np.isnan(found.ci[0]).all()
+    assert np.isfinite(found.ci[1]).all()
     many = np.arange(30) % 5
     assert bounds(many, many[None], "macro-f1").why[0] == "fewer than 10 examples a class"
     assert not bounds(gold, gold[None], "rmse", resamples=0).why[0]
