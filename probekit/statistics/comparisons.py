@@ -312,13 +312,19 @@ def _error_of_means(seeds: Sequence[np.ndarray], draws: int, rng: np.random.Gene
 
 def _judged(drawn: Sequence[Drawn], options: CompareOptions) -> list[Family]:
     """p-values and intervals of some differences as one family."""
-    least = min(one.chance[1].shape[1] for one in drawn)
-    sizes = [_sizes(one.chance[0], one.chance[1][:, :least], one.sign) for one in drawn]
+    if len(draws := sorted({one.chance[1].shape[1] for one in drawn})) > 1:
+        raise UsageError(
+            f"the curves of a family have {draws[0]} and {draws[-1]} draws of chance, and the fewest would "
+            "decide for all; correct each curve by itself (--family curve), or probe again where no "
+            "probabilities are stored."
+        )
+    sizes = [_sizes(one.chance[0], one.chance[1], one.sign) for one in drawn]
     size, drawn_size = (np.concatenate(part) for part in zip(*sizes, strict=True))
     p, by_chance = tails(size, drawn_size)
     step_down = options.correction is not Correction.HOLM
     if options.correction is Correction.MAX_T:
-        p_adjusted = adjust(-size, -np.nan_to_num(drawn_size, nan=np.inf))
+        undefined = np.isnan(size)[:, None]  # costs the others nothing
+        p_adjusted = adjust(-size, -np.where(undefined, -np.inf, np.nan_to_num(drawn_size, nan=np.inf)))
     else:
         p_adjusted = adjust(p, by_chance) if step_down else holm(p)
     wide = joint_level(np.concatenate([one.again for one in drawn]), options.level) if step_down else np.nan

@@ -92,7 +92,9 @@ class Predictions:
         for name, shapes in wanted.items():
             value = getattr(self, name)
             if value is not None and np.shape(value) not in shapes:
-                raise UsageError(f"{name} has the shape {np.shape(value)}; {shape[0]} fits of {shape[1]} examples are.")
+                raise UsageError(
+                    f"{name} has the shape {np.shape(value)}; wanted: {shape[0]} fits of {shape[1]} examples."
+                )
         if self.probabilities is not None and np.shape(self.probabilities)[:-1] != (self.is_gold.sum(), shape[1]):
             raise UsageError(
                 f"probabilities have the shape {np.shape(self.probabilities)}; those of {self.is_gold.sum()} fits of "

@@ -11,7 +11,7 @@ from probekit.errors import UsageError
 from probekit.metrics import metric
 from probekit.rows import read_card, read_rows
 from probekit.statistics.bootstrap import estimates, pseudo_values
-from probekit.statistics.comparisons import Null, compare_predictions, paired
+from probekit.statistics.comparisons import Drawn, Null, _judged, compare_predictions, paired
 from probekit.statistics.multiplicity import adjust, tails
 from probekit.statistics.options import CompareOptions, Correction, Tails
 from probekit.statistics.predictions import Predictions, join
@@ -265,6 +265,29 @@ def test_whole_models_have_no_layers():
     other = whole(b, "b")
     with pytest.raises(UsageError, match="nothing to hold against 'other'"):
         compare(whole(a, "a"), replace(other, fits=other.fits.assign(split="test")))
+
+
+def drawn(observed, draws):
+    """Differences of so many layers whose draws of chance are normal."""
+    rng = np.random.default_rng(5)
+    observed = np.asarray(observed, dtype=float)
+    noise = np.where(np.isnan(observed)[:, None], np.nan, rng.normal(size=(len(observed), draws)))
+    return Drawn(observed, rng.normal(size=(len(observed), 200)), (observed, noise), 100, 1)
+
+
+@pytest.mark.parametrize("correction", ["min-p", "max-t", "holm"])
+def test_an_undefined_layer_costs_the_others_nothing(correction):
+    options = CompareOptions(correction=correction)
+    (alone,) = _judged([drawn([9, 0.1], 999)], options)
+    (beside,) = _judged([drawn([9, 0.1, np.nan], 999)], options)
+    assert alone.p_adjusted[0] == pytest.approx(0.001, abs=2e-3)
+    assert beside.p_adjusted[:2] == pytest.approx(alone.p_adjusted, abs=0.05)
+    assert np.isnan(beside.p_adjusted[2])
+
+
+def test_curves_with_other_numbers_of_draws_are_no_family():
+    with pytest.raises(UsageError, match="19 and 999 draws of chance.*--family curve"):
+        _judged([drawn([9], 999), drawn([1], 19)], CompareOptions(family="task"))
 
 
 def test_command_line(tmp_path, call):

@@ -81,7 +81,7 @@ def test_other_files_are_refused(tmp_path):
 
 def test_shapes_must_go_together():
     e = table()
-    with pytest.raises(UsageError, match=r"predicted has the shape \(3, 30\); 4 fits of 30"):
+    with pytest.raises(UsageError, match=r"predicted has the shape \(3, 30\); wanted: 4 fits of 30"):
         Predictions(e.fits, e.ids, e.gold, e.predicted[:3], e.metrics)
 
 
