@@ -12,7 +12,7 @@ nothing to correlate with, and Pearson's and Spearman's coefficients are NaN.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import inf, log
@@ -22,7 +22,7 @@ import numpy as np
 
 from probekit.errors import UsageError, did_you_mean
 
-__all__ = ["DERIVED", "METRICS", "Metric", "derive", "metric", "task_metrics"]
+__all__ = ["DERIVED", "METRICS", "Metric", "derive", "metric", "task_metrics", "unfit"]
 
 Better = Literal["higher", "lower", ""]
 
@@ -123,6 +123,16 @@ def metric(name: str) -> Metric:
             of=inner, derived=word,
         )  # fmt: skip
     raise UsageError(f"unknown metric {name!r}; {did_you_mean(name, METRICS, most=3)}")
+
+
+def unfit(names: Iterable[str], kind: str) -> str:
+    """The first of these metrics that is of other labels than a task of this kind has, in words; "" where none is."""
+    needs = {"classification": {"classes"}, "regression": {"numbers"}}.get(kind, {"classes", "tags"})
+    for name in names:
+        if name in METRICS and METRICS[name].needs in {"classes", "numbers", "tags"} - needs:
+            fit = ", ".join(own.name for own in METRICS.values() if own.function and own.needs in needs)
+            return f"{name} is no metric of a task of {kind}; {fit} are."
+    return ""
 
 
 def task_metrics() -> tuple[str, ...]:

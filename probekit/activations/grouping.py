@@ -13,16 +13,16 @@ from probekit.activations.options import GROUPS
 from probekit.activations.writing.request import data_digest
 from probekit.errors import DataError, UsageError
 from probekit.runtime import Progress, no_progress
-from probekit.statistics.duplicates import Numbered, find_groups, text_numbers
+from probekit.statistics.duplicates import Numbered, find_groups, related, text_numbers
 from probekit.statistics.equal_rows import copies, equal_everywhere, with_copies
 from probekit.tasks.context import in_context
 from probekit.tasks.load import load_task
-from probekit.tasks.task import Example, TaskKind
+from probekit.tasks.task import Example, Task, TaskKind
 
 if TYPE_CHECKING:
     from probekit.activations.cache import ActivationCache
 
-__all__ = ["Groups", "cached_groups", "groups_of", "stored_groups", "with_equal_vectors"]
+__all__ = ["Groups", "cached_groups", "groups_of", "seen_in_train", "stored_groups", "with_equal_vectors"]
 
 log = logging.getLogger(__name__)
 
@@ -67,14 +67,27 @@ def stored_groups(
         encoded = [name.encode(errors="backslashreplace") for name in told]
         kept = np.array(encoded, dtype=f"S{max(map(len, encoded)) or 1}")
         return {"/groups": of, "/group_names": kept}, {"made": "declared"}
-    texts = [e.text if e.words is None else " ".join(e.words) for e in examples]
-    parts: list[Numbered] = [text_numbers(texts)]
-    if kind is not TaskKind.SEQUENCE_LABELLING and any(e.pair is not None for e in examples):
-        parts.append(text_numbers([e.pair or "" for e in examples]))
-    found = find_groups(parts, _domains([e.domain for e in examples]), progress=progress)
+    pairs = kind is not TaskKind.SEQUENCE_LABELLING and any(e.pair is not None for e in examples)
+    found = find_groups(_numbered(examples, pairs=pairs), _domains([e.domain for e in examples]), progress=progress)
     if found.count == len(examples):
         return {}, {}
     return {"/groups": found.of}, {"made": "found", **_counts(found)}
+
+
+def seen_in_train(task: Task) -> dict[str, int]:
+    """By split how many examples have a text that train has as well, or a near copy of one; {} without train."""
+    if "train" not in task.splits:
+        return {}
+    pairs = task.kind is not TaskKind.SEQUENCE_LABELLING and any(s.paired for s in task.splits.values())
+    train = _numbered(task.splits["train"].examples, pairs=pairs)
+    others = [split for name, split in task.splits.items() if name != "train" and len(split)]
+    return {s.name: int(related(train, _numbered(s.examples, pairs=pairs)).sum()) for s in others}
+
+
+def _numbered(examples: Sequence[Example], *, pairs: bool) -> list[Numbered]:
+    """The words of texts, and of the second ones of pairs, as numbers."""
+    parts: list[Numbered] = [text_numbers([e.text if e.words is None else " ".join(e.words) for e in examples])]
+    return [*parts, text_numbers([e.pair or "" for e in examples])] if pairs else parts
 
 
 def _declared(examples: Sequence[Example]) -> tuple[np.ndarray, list[str]]:

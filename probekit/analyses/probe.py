@@ -17,7 +17,7 @@ from probekit.activations import ActivationCache
 from probekit.analyses.options import VectorOptions
 from probekit.analyses.vectors import LayerVectors, columns_of, layer_vectors, read_of
 from probekit.errors import CacheMismatch, UsageError
-from probekit.metrics import METRICS
+from probekit.metrics import unfit
 from probekit.probes.protocol.baselines import Baselines
 from probekit.probes.protocol.diagnostic import evaluate_layers
 from probekit.probes.protocol.labels import Labels, Question
@@ -134,7 +134,8 @@ def probe_pair(
     if not own.words and options.controls != 0:
         bag = bag_of_pieces(train.pieces, dev.pieces)
         baselines = Baselines(bag, (length(train.pieces), length(dev.pieces)))
-    _check_metrics(metrics or (), train.spec)
+    if wrong := unfit(metrics or (), train.spec["kind"]):
+        raise UsageError(wrong)
     question = Question(
         train.spec["kind"],
         tuple(train.spec["metrics"]) if metrics is None else metrics,
@@ -187,15 +188,6 @@ def _shared(train: ActivationCache, dev: ActivationCache) -> np.ndarray:
                 train.spec["split"],
             )  # fmt: skip
     return np.logical_or.reduce(list(found.values()))
-
-
-def _check_metrics(asked: Iterable[str], spec: Mapping[str, Any]) -> None:
-    """Raise UsageError for a metric of labels of another kind than the task's."""
-    needs = {"classification": {"classes"}, "regression": {"numbers"}}.get(spec["kind"], {"classes", "tags"})
-    for name in asked:
-        if name in METRICS and METRICS[name].needs in {"classes", "numbers", "tags"} - needs:
-            fit = ", ".join(own.name for own in METRICS.values() if own.function and own.needs in needs)
-            raise UsageError(f"{name} is no metric of {spec['task']}, a task of {spec['kind']}; {fit} are.")
 
 
 def _check_splits(train: Mapping[str, Any], dev: Mapping[str, Any]) -> None:

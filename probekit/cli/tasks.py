@@ -45,8 +45,10 @@ def check(task: str, /, *, data_dir: str | None = None) -> None:
         Folder of the task's files.
     """
     import probekit
+    from probekit.activations.grouping import seen_in_train
 
-    _report(probekit.check_task(task, data_dir))
+    report = probekit.check_task(task, data_dir)
+    _report(report, seen_in_train(report.task))
 
 
 def _listing() -> None:
@@ -66,7 +68,7 @@ def _listing() -> None:
     terminal.print("Data of your own: describe them in a TOML file, then [bold]probekit tasks check FILE.toml[/].")
 
 
-def _report(report: TaskReport) -> None:
+def _report(report: TaskReport, seen: Mapping[str, int]) -> None:
     from rich.markup import escape
 
     task, terminal = report.task, console(highlight=False)
@@ -76,6 +78,10 @@ def _report(report: TaskReport) -> None:
     terminal.print(_table(report))
     for warning in report.warnings:
         terminal.print(f"[bold]Warning[/]: {escape(warning)}")
+    for split in report.splits:
+        if n := seen.get(split.name):
+            near = f"{split.name}: {n:,} of {split.examples:,} examples have a text, or a near copy of one, in train"
+            terminal.print(f"[bold]Warning[/]: {escape(near)}: they tell less of unseen text.")
     for note in task.notes:
         terminal.print(f"Note: {escape(note)}")
 

@@ -39,6 +39,19 @@ def test_check_prints_what_was_understood(tmp_path: Path, capsys: pytest.Capture
     assert "Note: Labels found: no, yes." in lines
 
 
+def test_check_tells_near_copies_across_splits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = "one two three four five six seven eight nine ten".split()
+    text = " ".join(words)
+    (tmp_path / "train.tsv").write_text(f"text\tlabel\n{text}\tyes\nall else is far away\tno\n")
+    near = [text.upper(), text.replace("nine", "9"), "nothing of this is there at all"]
+    (tmp_path / "dev.tsv").write_text("text\tlabel\n" + "".join(f"{line}\tyes\n" for line in near))
+    (tmp_path / "mine.toml").write_text('[splits]\ntrain = "train.tsv"\ndev = "dev.tsv"\n')
+    assert main(["tasks", "check", str(tmp_path / "mine.toml")]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "text occurs in train 0" in out
+    assert "Warning: dev: 2 of 3 examples have a text, or a near copy of one, in train" in out
+
+
 def test_check_a_dataset_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "TREC_10.label").write_text("NUM:dist How far ?\nLOC:city Where ?\n")
     assert main(["tasks", "check", "trec-6", "--data-dir", str(tmp_path)]) == 0

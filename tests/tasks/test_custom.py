@@ -188,6 +188,8 @@ GOOD = {"train.tsv": "text\tlabel\na\tyes\nb\tno\n"}
         ('type = "classify"\n' + SPLITS, r"line 1: unknown type 'classify'; there are classification, regression"),
         ('format = "xlsx"\n' + SPLITS, r"line 1: unknown format 'xlsx'; there are tsv, csv"),
         ('metrics = ["mathews"]\n' + SPLITS, r"line 1: unknown metric 'mathews'; did you mean matthews"),
+        ('metrics = ["pearson"]\n' + SPLITS, r"mine.toml: pearson is no metric of a task of classification; accuracy"),
+        ('metrics = ["log-loss"]\n' + SPLITS, r"line 1: log-loss is not computed from labels and answers; accuracy"),
         ('labels = ["yes", "yes"]\n' + SPLITS, r"line 1: labels names a label twice"),
         (
             'labels = ["yes", "maybe"]\n' + SPLITS,
@@ -272,6 +274,26 @@ def test_one_number_written_in_two_ways_is_a_question(own: Callable) -> None:
     listed = own('labels = ["0", "1", "1.0"]\n' + SPLITS, {"train.tsv": lines})  # the answer
     assert listed.labels("train").tolist() == [0, 1, 2]
     assert own(SPLITS, {"train.tsv": "text\tlabel\na\t1.0\nb\t2.0\n"}).label_names == ("1.0", "2.0")
+
+
+@pytest.mark.parametrize("other", ["Yes", "yes ", " YES"])
+def test_labels_that_differ_by_case_or_blanks_are_a_question(own: Callable, other: str) -> None:
+    lines = f"text\tlabel\na\tno\nb\tyes\nc\t{other}\n"
+    with pytest.raises(
+        DataError, match=rf"train.tsv, line 4, column 'label': the label '{other}' stands here and 'yes'"
+    ):
+        own(SPLITS, {"train.tsv": lines})
+    assert len(own(f'labels = ["no", "yes", "{other}"]\n' + SPLITS, {"train.tsv": lines}).label_names) == 3
+
+
+@pytest.mark.parametrize("kind", ["classification", "regression"])
+def test_a_number_beyond_all_is_refused_where_it_stands(own: Callable, kind: str) -> None:
+    told = f'type = "{kind}"\n'
+    with pytest.raises(DataError, match=r"train.tsv, line 3, column 'label': .*'1e400'"):
+        own(told + SPLITS, {"train.tsv": "text\tlabel\na\t1\nb\t1e400\n"})
+    lines = '{"text": "a", "label": 1}\n{"text": "b", "label": 1e400}\n'
+    with pytest.raises(DataError, match=r"train.jsonl, line 2, column 'label': .*inf"):
+        own(told + '[splits]\ntrain = "train.jsonl"\n', {"train.jsonl": lines})
 
 
 def test_io_tags_are_spans(own: Callable) -> None:

@@ -56,6 +56,7 @@ from pathlib import Path
 from typing import Any
 
 from probekit.errors import DataError
+from probekit.metrics import unfit
 from probekit.tasks.datasets.sources import examples, number
 from probekit.tasks.files.columns import Rows, hub_rows, read_rows
 from probekit.tasks.files.description import TaskFile, read_task_file
@@ -100,6 +101,8 @@ def custom_task(path: str | Path, data_dir: str | Path | None = None, *, groups:
         )
         raise DataError(message, file=path)
     kind = _kind(path, spec, rows)
+    if wrong := unfit(spec.metrics or (), kind):
+        raise DataError(wrong, file=path)
     notes = [f"{s} has no labels." for s, part in rows.items() if not {"label", "tags"} & set(part.columns)]
     names: tuple[str, ...] = ()
     if kind is not TaskKind.REGRESSION:
@@ -189,13 +192,17 @@ def _without_label(spec: TaskFile, part: Rows) -> Rows:
 
 
 def _check_alike(path: Path, spec: TaskFile, rows: Mapping[str, Rows]) -> None:
-    """Ask about labels that are one number written in two ways, 1 and 1.0, unless the task file lists them."""
-    first: dict[float, tuple[str, Rows, int]] = {}
+    """Ask about labels that may be one, 1 and 1.0 or Yes and "yes ", unless the file lists them; refuse infinity."""
+    first: dict[float | str, tuple[str, Rows, int]] = {}
     for part in rows.values() if spec.labels is None and not any(p.class_names for p in rows.values()) else ():
         for i, value in enumerate(part.columns.get("label", ())):
-            if _missing(value) or isinstance(value, bool) or (amount := number(_name(value))) is None:
+            if _missing(value) or isinstance(value, bool):
                 continue
-            name, where, line = first.setdefault(amount, (_name(value), part, i))
+            if _is_infinite(value):
+                raise part.error(i, "label", f"found {value!r}, a number too large to be told from others.")
+            amount = number(_name(value))
+            key = _name(value).strip().casefold() if amount is None else amount
+            name, where, line = first.setdefault(key, (_name(value), part, i))
             if name != _name(value):
                 raise part.error(
                     i,
@@ -203,6 +210,16 @@ def _check_alike(path: Path, spec: TaskFile, rows: Mapping[str, Rows]) -> None:
                     f"the label {_name(value)!r} stands here and {name!r} in line {where.lines[line]} of {where.file}: "
                     f"are they one class? Write them alike, or list all labels in {path} (labels = [...]).",
                 )
+
+
+def _is_infinite(value: Any) -> bool:
+    """Whether a label is a number beyond those that there are: 1e400, or what a reader has made of it."""
+    if isinstance(value, str) and not re.fullmatch(r"\s*[-+]?[\d.]+[eE][-+]?\d+\s*", value):
+        return False
+    try:
+        return math.isinf(float(value))
+    except (TypeError, ValueError, OverflowError):
+        return False
 
 
 def _name(value: Any) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from probekit.errors import DataError, UsageError
-from probekit.metrics import metric
+from probekit.metrics import metric, task_metrics
 from probekit.tasks.task import TaskKind
 from probekit.toml import read_toml, what_is_wrong
 
@@ -128,7 +128,8 @@ def _problem(spec: TaskFile) -> tuple[str, str] | None:
         return "labels", "labels names a label twice."
     try:
         for name in spec.metrics or ():
-            metric(name)
+            if metric(name).function is None:
+                return "metrics", f"{name} is not computed from labels and answers; {', '.join(task_metrics())} are."
     except UsageError as error:
         return "metrics", str(error)
     return None
