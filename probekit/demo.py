@@ -8,8 +8,9 @@ from time import monotonic
 
 from probekit.errors import ModelError
 from probekit.files import DATA_CACHE, FIGURES
+from probekit.functions import callable_package
 from probekit.public import public
-from probekit.recipe import callable_package, current
+from probekit.recipe import current
 from probekit.rows import Result
 from probekit.runtime import Progress, no_progress
 

@@ -12,7 +12,8 @@ from time import monotonic
 from typing import Any
 
 from probekit.errors import UsageError, did_you_mean
-from probekit.recipe import FUNCTIONS, Recipe, as_json, making
+from probekit.functions import FUNCTIONS
+from probekit.recipe import Recipe, as_json, making
 from probekit.rows.files import check_out
 from probekit.rows.result import Result
 

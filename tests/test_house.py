@@ -18,6 +18,7 @@ RANK = {
             "display",
             "errors",
             "files",
+            "functions",
             "hdf5",
             "metrics",
             "parquet",

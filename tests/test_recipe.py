@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from probekit import functions
 from probekit import recipe as module
 from probekit.errors import UsageError
+from probekit.functions import FUNCTIONS, Function
 from probekit.public import public
-from probekit.recipe import FUNCTIONS, Function, Recipe, as_json, current, option
+from probekit.recipe import Recipe, as_json, current, option
 from probekit.rows import Result, make_rows
 
 
@@ -38,9 +40,9 @@ def toy(train: str | Path, /, *more: str | Path, options: Options, progress=None
 def table(monkeypatch):
     monkeypatch.setitem(FUNCTIONS, "probe", Function(f"{__name__}:toy"))
     monkeypatch.setitem(sys.modules, __name__, sys.modules[toy.__module__])
-    module._adapters.cache_clear()
+    functions._adapters.cache_clear()
     yield
-    module._adapters.cache_clear()
+    functions._adapters.cache_clear()
 
 
 def test_options_one_by_one_or_together_are_one_recipe():
@@ -155,5 +157,5 @@ def test_a_recipe_is_checked_without_being_run(change, message):
     told.check()
     with pytest.raises(UsageError, match=message):
         replace(told, arguments={**told.arguments, **change}).check()
-    assert module.takes_many("probe", "layers")
-    assert not module.takes_many("probe", "folds")
+    assert functions.takes_many("probe", "layers")
+    assert not functions.takes_many("probe", "folds")

@@ -11,17 +11,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from probekit.activations.writing.request import data_digest
 from probekit.adaptation.options import Regime
-from probekit.adaptation.runs.folder import read_card
 from probekit.adaptation.runs.run import Run
+from probekit.analyses.finished_runs import (
+    REGIMES,
+    FinishedRun,
+    check_together,
+    check_weights,
+    common_split,
+    predictions_on,
+    read_run,
+)
 from probekit.analyses.options import GuidelinesOptions
-from probekit.errors import DataError, UsageError
-from probekit.files import slug
+from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 from probekit.public import public
 from probekit.recipe import Read
@@ -40,16 +46,6 @@ CANNOT_TELL, EITHER = "cannot tell", "either"
 ALPHA = 0.05
 CONFIDENCE = ((0.01, "high"), (ALPHA, "moderate"))
 FIRST, SECOND = Regime.FINE_TUNE, Regime.FEATURE_EXTRACTION
-NAMES = {FIRST: "fine-tuning", SECOND: "feature extraction"}
-SEEDS = ("seed", "splits")  # what runs of one setting may differ in; what they learned from is in their digests
-WEIGHTS = ("weights_digest", "tokenizer_digest", "random_weights")
-
-
-class _Run(NamedTuple):
-    """A finished run: its folder and its card."""
-
-    path: Path
-    card: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -186,10 +182,10 @@ def paired(
     DataError
         Where a run lacks what it said of each example.
     """
-    a, b = ([_read(run) for run in runs] for runs in (runs_a, runs_b))
+    a, b = ([read_run(run) for run in runs] for runs in (runs_a, runs_b))
     if not a or not b:
         raise UsageError("runs of two regimes are wanted, one or more of each.")
-    _belong(a, b)
+    check_together(a, b)
     return _paired(a, b, options or GuidelinesOptions())
 
 
@@ -241,14 +237,14 @@ def guidelines(*runs: str | Path, options: GuidelinesOptions) -> Result:
     """
     if not runs:
         raise UsageError("no run was given; probekit guidelines wants the folders of finished runs.")
-    groups: dict[tuple[str, str], list[_Run]] = {}
-    for run in map(_read, runs):
+    groups: dict[tuple[str, str], list[FinishedRun]] = {}
+    for run in map(read_run, runs):
         groups.setdefault((run.card["task"], run.card["model"]), []).append(run)
     records, found, heads = [], [], []
     for several in groups.values():
-        _same_weights(several)
+        check_weights(several)
         sides = [[run for run in several if run.card["regime"] == regime] for regime in (FIRST, SECOND)]
-        _belong(*sides)
+        check_together(*sides)
         one = _paired(sides[0], sides[1], options) if all(sides) else None
         found.append(one)
         heads.append([side[0].card["head"]["head"] for side in sides if side])
@@ -291,19 +287,10 @@ def overview(rows: pd.DataFrame) -> list[str]:
     return sentences
 
 
-def _read(run: str | Path | Run) -> _Run:
-    folder = Path(run.path or "") if isinstance(run, Run) else Path(run)
-    card = read_card(folder)
-    if not card["complete"]:
-        why = f": {card['failed']}" if "failed" in card else ", and its command goes on with it"
-        raise UsageError(f"{folder} is not finished{why}. Leave it out, or finish it ({card['command']}).")
-    return _Run(folder, card)
-
-
-def _paired(a: Sequence[_Run], b: Sequence[_Run], options: GuidelinesOptions) -> Difference:
+def _paired(a: Sequence[FinishedRun], b: Sequence[FinishedRun], options: GuidelinesOptions) -> Difference:
     runs, metric = [*a, *b], options.metric
-    split = _split(runs, options.split)
-    tables = [_said(run, split) for run in runs]
+    split = common_split(runs, options.split)
+    tables = [predictions_on(run, split) for run in runs]
     for run, table in zip(runs, tables, strict=True):
         metric = metric or table.metrics[0]
         if metric not in table.metrics:
@@ -320,91 +307,11 @@ def _paired(a: Sequence[_Run], b: Sequence[_Run], options: GuidelinesOptions) ->
     )
 
 
-def _belong(*sides: Sequence[_Run]) -> None:
-    """Raise UsageError where runs learned from other data, or those of one side differ in more than their seed."""
-    first, *others = [run for side in sides for run in side]
-    for run in others:
-        _same_data(first, run)
-    for side in filter(None, sides):
-        _seeds_alone(side)
-
-
-def _seeds_alone(runs: Sequence[_Run]) -> None:
-    """Raise UsageError where runs of one regime differ in anything but their seed, or not even in that."""
-    one, seen = runs[0], set()
-    for run in runs:
-        mine, its = one.card["identity"], run.card["identity"]
-        if different := [k for k in mine if k in its and k not in SEEDS and mine[k] != its[k]]:
-            k = different[0]
-            raise UsageError(
-                f"{one.path} and {run.path} are both {NAMES[Regime(run.card['regime'])]} of {run.card['task']}, and "
-                f"differ in more than the seed: {k} is {mine[k]!r} and {its[k]!r}. Give the runs of one setting: "
-                "choosing the better one here, by the examples it is then judged by, would flatter it."
-            )
-        if its["seed"] in seen:
-            raise UsageError(f"{run.path} is given twice, or is a run again with the seed {its['seed']}; give it once.")
-        seen.add(its["seed"])
-
-
-def _same_data(one: _Run, other: _Run) -> None:
-    """Raise UsageError where two runs learned from, or were kept by, other examples."""
-    if one.card["task"] != other.card["task"]:
-        raise UsageError(f"{one.path} learned {one.card['task']}, {other.path} {other.card['task']}.")
-    for i, (mine, its) in enumerate(zip(_digests(one), _digests(other), strict=True)):
-        if mine != its:
-            splits, sizes = ([run.card[key][i] for run in (one, other)] for key in ("splits", "examples"))
-            raise UsageError(
-                f"{one.path} and {other.path} do not have the same data: {splits[0]} of {sizes[0]:,} examples and "
-                f"{splits[1]} of {sizes[1]:,}. Train both on the same examples (--limit, --train, --dev, the files)."
-            )
-
-
-def _digests(run: _Run) -> list[str]:
-    """Of train and dev, as caches have them: the digest of the examples with the names of their labels."""
-    told = run.card["identity"]["data"]
-    if run.card["regime"] == SECOND:
-        return list(told)
-    return [data_digest(one, run.card["target"]["label_names"]) for one in told]
-
-
-def _same_weights(runs: Sequence[_Run]) -> None:
-    """Raise UsageError where two models go by one name."""
-    one = runs[0]
-    for run in runs[1:]:
-        for key in WEIGHTS:
-            if (mine := one.card["encoder"].get(key)) != (its := run.card["encoder"].get(key)):
-                raise UsageError(
-                    f"{one.path} and {run.path} are of two models by the name of {run.card['model']}: {key} is "
-                    f"{mine!r} and {its!r}. Train one of them with another --model-name."
-                )
-
-
-def _split(runs: Sequence[_Run], split: str | None) -> str:
-    """The split to judge by: the one wanted, or the last that all runs have evaluated."""
-    evaluated = [run.card["splits"][1:] for run in runs]
-    both = [name for name in evaluated[0] if all(name in others for others in evaluated)]
-    if not both or (split is not None and split not in both):
-        told = "; ".join(f"{run.path} on {', '.join(names)}" for run, names in zip(runs, evaluated, strict=True))
-        raise UsageError(f"the runs were not all evaluated on {split or 'one split'}: {told}.")
-    return split or str(both[-1])
-
-
-def _said(run: _Run, split: str) -> Predictions:
-    file = run.path / f"{slug(split)}.examples.parquet"
-    if not file.is_file():
-        raise DataError(
-            "is wanted and not there: a finished run has it, unless it was trained before there was such a file, or is "
-            f"a checkpoint of a run. Train it again with --overwrite ({run.card['command']}).",
-            file=file,
-        )
-    return Predictions.read(file)
-
-
 def _better(d: Difference) -> str:
     return str(FIRST if d.value * metric_called(d.metric).sign > 0 else SECOND)
 
 
-def _about(runs: Sequence[_Run], d: Difference | None, options: GuidelinesOptions) -> dict[str, Any]:
+def _about(runs: Sequence[FinishedRun], d: Difference | None, options: GuidelinesOptions) -> dict[str, Any]:
     """The columns of a row that are known before all rows are."""
     card = runs[0].card
     target = card["target"]
@@ -436,16 +343,16 @@ def _about(runs: Sequence[_Run], d: Difference | None, options: GuidelinesOption
     }
 
 
-def _caveat(d: Difference | None, runs: Sequence[_Run]) -> str:
+def _caveat(d: Difference | None, runs: Sequence[FinishedRun]) -> str:
     """What a difference does not hold, in sentences, or ""."""
     if d is None:
         return ""
     told = []
-    single = [NAMES[regime] for regime, count in zip((FIRST, SECOND), d.seeds, strict=True) if count == 1]
+    single = [REGIMES[regime] for regime, count in zip((FIRST, SECOND), d.seeds, strict=True) if count == 1]
     if not d.of_regimes:
         told.append("One seed of each: these are two trained models, and what other seeds would give cannot be told.")
     elif single:
-        other = NAMES[FIRST if d.seeds[0] > 1 else SECOND]
+        other = REGIMES[FIRST if d.seeds[0] > 1 else SECOND]
         told.append(f"One seed of {single[0]}: it is taken to vary as much as those of {other} do.")
     if any(run.card["identity"]["keep"] == "best" and run.card["splits"][1] == d.split for run in runs):
         told.append(f"The weights were chosen by their score on {d.split}, which flatters them there.")
@@ -455,9 +362,9 @@ def _caveat(d: Difference | None, runs: Sequence[_Run]) -> str:
 def _why(row: Mapping[str, Any], d: Difference | None, heads: Sequence[str], tasks: int) -> str:
     """The numbers of a row as a sentence; heads : of either regime; tasks : that p is corrected for."""
     if d is None:
-        return f"There is no run of {NAMES[SECOND if row['fine_tune_seeds'] else FIRST]}."
+        return f"There is no run of {REGIMES[SECOND if row['fine_tune_seeds'] else FIRST]}."
     ends = [
-        f"{NAMES[regime]} ({head} head, {count} seed{'s' * (count > 1)}) {end:.3f}"
+        f"{REGIMES[regime]} ({head} head, {count} seed{'s' * (count > 1)}) {end:.3f}"
         for regime, head, count, end in zip((FIRST, SECOND), heads, d.seeds, (d.first, d.second), strict=True)
     ]
     units = "sentences" if row["kind"] == "word tags" else "examples"
@@ -484,7 +391,7 @@ def _together(rows: pd.DataFrame) -> str:
     for row in rows.to_dict("records"):
         few = " (one seed)" if str(row["confidence"]).endswith("(one seed)") else ""
         tasks.setdefault(row["prefer"], []).append(f"{row['task']}{few}")
-    named = {CANNOT_TELL: CANNOT_TELL, EITHER: EITHER} | {str(regime): name for regime, name in NAMES.items()}
+    named = {CANNOT_TELL: CANNOT_TELL, EITHER: EITHER} | {str(regime): name for regime, name in REGIMES.items()}
     if len(tasks) > 1:
         return ", ".join(f"{named[w]} for {len(t)} of {len(rows)} ({', '.join(t)})" for w, t in sorted(tasks.items()))
     ((word, names),) = tasks.items()

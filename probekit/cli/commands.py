@@ -9,7 +9,7 @@ from typing import Any, get_args, get_origin
 
 from cyclopts import App, Group, Parameter
 
-from probekit.recipe import REPEATED
+from probekit.functions import REPEATED
 
 __all__ = ["COMMANDS", "Command", "make_app"]
 
@@ -104,9 +104,13 @@ def _shown(value: Any) -> str | None:
     return None if value is None or value is False or value == "" else str(value)
 
 
+_REPEATED = REPEATED | dict.fromkeys(("results", "clean", "reproduce"), ("model",))
+"""Of commands, those that are no recipes as well."""
+
+
 def _commas(app: App, commands: Any, arguments: Any) -> None:
     """``--penalties 0.1,1,10``: an option that takes any number of values takes them with commas, or is repeated."""
-    repeated = {f"--{name.strip('_')}" for name in REPEATED.get(commands[0].replace("-", "_") if commands else "", ())}
+    repeated = {f"--{name.strip('_')}" for name in _REPEATED.get(commands[0].replace("-", "_") if commands else "", ())}
     for argument in arguments:
         if repeated & set(argument.names):
             continue

@@ -13,7 +13,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from probekit.recipe import callable_package
+from probekit.functions import callable_package
 
 if TYPE_CHECKING:
     from probekit.domains.corpora import Corpus, read_files, read_hub, read_texts

@@ -10,9 +10,10 @@ from typing import Any
 
 from probekit.errors import DataError, UsageError
 from probekit.files import read_json
+from probekit.functions import FUNCTIONS
 from probekit.models.identity import CARD
 from probekit.provenance.old_cards import recipe_of_command
-from probekit.recipe import FUNCTIONS, Read, Recipe
+from probekit.recipe import Read, Recipe
 from probekit.rows import card_path
 from probekit.rows.card import old_card_path
 

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 from probekit.errors import UsageError
-from probekit.recipe import FUNCTIONS, Recipe, hints, parameters, takes_commas, takes_many, typed
+from probekit.functions import FUNCTIONS, hints, parameters, takes_commas, takes_many, typed
+from probekit.recipe import Recipe
 
 __all__ = ["recipe_of_command", "recipe_of_words"]
 

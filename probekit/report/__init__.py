@@ -3,7 +3,7 @@
 The package takes calls like the function that it holds: ``probekit.report("cola.parquet", out="report.html")``.
 """
 
-from probekit.recipe import callable_package
+from probekit.functions import callable_package
 from probekit.report.build import report
 from probekit.report.options import ReportOptions
 

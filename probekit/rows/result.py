@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 from probekit.errors import DataError, UsageError, reading
 from probekit.files import digest_of_content
+from probekit.functions import FUNCTIONS
 from probekit.metrics import metric as metric_called
-from probekit.recipe import FUNCTIONS, Read, Recipe
+from probekit.recipe import Read, Recipe
 from probekit.rows.card import make_card, read_card
 from probekit.rows.examples import EXAMPLES, examples_of, examples_path, told_by
 from probekit.rows.files import check_out, read_rows, write_rows

@@ -27,7 +27,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from probekit.activations.pooling import Pooling
 from probekit.adaptation.options import Regime, check_names
 from probekit.errors import DataError, UsageError
-from probekit.recipe import check_arguments, takes_commas
+from probekit.functions import takes_commas
+from probekit.recipe import check_arguments
 from probekit.studies.catalogue import shipped_studies
 from probekit.toml import read_named, what_is_wrong
 

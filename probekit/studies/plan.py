@@ -7,10 +7,10 @@ from pathlib import Path
 
 from probekit.errors import UsageError
 from probekit.files import slug
-from probekit.recipe import FUNCTIONS
+from probekit.functions import FUNCTIONS
 from probekit.studies.file import Information, Probe, Study
-from probekit.studies.sections.common import Plan
 from probekit.studies.sections.layers import layer_steps
+from probekit.studies.sections.names import Plan
 from probekit.studies.sections.outputs import domain_steps, figure_step, report_step, table_step
 from probekit.studies.sections.training import guidelines_steps, training_steps
 from probekit.studies.sources import Sources

@@ -11,7 +11,8 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-from probekit.recipe import Recipe, parameters
+from probekit.functions import parameters
+from probekit.recipe import Recipe
 from probekit.studies.pools import Pool
 from probekit.studies.records import State, log_path, make_room, remove_record, state_of, write_record
 from probekit.studies.steps import Step

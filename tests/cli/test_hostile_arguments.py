@@ -13,7 +13,7 @@ import pytest
 from damage import Hangs, watched
 
 from probekit.cli import main
-from probekit.recipe import FUNCTIONS
+from probekit.functions import FUNCTIONS
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

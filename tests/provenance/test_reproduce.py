@@ -16,11 +16,11 @@ import pytest
 import probekit
 from probekit.cli import main
 from probekit.errors import DataError, UsageError
+from probekit.functions import FUNCTIONS, hints, parameters
 from probekit.provenance import reproduce as module
 from probekit.provenance.cards import DROPPED, READS, elsewhere, read_any_card, unread
 from probekit.provenance.comparison import compare_rows
 from probekit.provenance.old_cards import recipe_of_command
-from probekit.recipe import FUNCTIONS, hints, parameters
 from probekit.rows import make_rows, read_card, read_rows, write_rows
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from probekit.errors import UsageError
-from probekit.recipe import FUNCTIONS, Function
+from probekit.functions import FUNCTIONS, Function
 from probekit.studies.pools import Pool
 from probekit.studies.steps import Inside, Step
 

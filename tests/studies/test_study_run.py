@@ -11,7 +11,7 @@ import pytest
 from study_toys import HERE, TOYS, Here, calls, registering, toy
 
 from probekit.errors import UsageError
-from probekit.recipe import FUNCTIONS
+from probekit.functions import FUNCTIONS
 from probekit.rows import read_card, read_rows
 from probekit.studies.file import read_study
 from probekit.studies.plan import study_steps

@@ -11,7 +11,7 @@ from probekit.adaptation.options import Regime
 from probekit.errors import UsageError
 from probekit.files import slug
 from probekit.studies.file import Information, Probe, arguments_of
-from probekit.studies.sections.common import Plan, guarded, run_name, task_name
+from probekit.studies.sections.names import Plan, guarded, run_name, task_name
 from probekit.studies.steps import Inside, Step
 
 __all__ = ["layer_steps"]

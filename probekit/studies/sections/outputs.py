@@ -8,7 +8,7 @@ from probekit.errors import UsageError, did_you_mean
 from probekit.files import slug
 from probekit.plots.options import KINDS
 from probekit.studies.file import Domains, Figure, Table, arguments_of
-from probekit.studies.sections.common import Plan, guarded, rows_of, task_name
+from probekit.studies.sections.names import Plan, guarded, rows_of, task_name
 from probekit.studies.steps import Inside, Step
 from probekit.tables.papers import published
 

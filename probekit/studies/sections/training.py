@@ -13,7 +13,7 @@ from probekit.adaptation.options import PLAIN, Regime, regime_defaults
 from probekit.errors import ProbekitError, UsageError
 from probekit.files import slug
 from probekit.studies.file import Train, arguments_of
-from probekit.studies.sections.common import Plan, guarded, run_name
+from probekit.studies.sections.names import Plan, guarded, run_name
 from probekit.studies.steps import Inside, Step
 from probekit.tasks.context import Context, in_context
 

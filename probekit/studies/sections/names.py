@@ -1,4 +1,4 @@
-"""What the sections of a study share: the names of steps and files, options as arguments, and steps that fail."""
+"""What the sections of a study share: a study with its sources, the names of runs and files, steps that fail."""
 
 from __future__ import annotations
 
