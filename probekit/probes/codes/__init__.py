@@ -1,1 +1,1 @@
-"""How many bits labels take: description length and V-information."""
+"""How many bits labels take to be sent: description length."""
