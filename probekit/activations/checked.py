@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -128,7 +129,8 @@ class CheckedFile:
     def values(self, name: str, *, mapped: bool = False) -> np.ndarray:
         """A dataset as a read-only array, compared with its digests; mapped where asked for, or where it is large.
 
-        What is mapped must not be used once the file is cut short; see :meth:`check_size`.
+        Before rows of what is mapped are taken the file is looked at: one that was cut short is told, where reading
+        would end the process. Who takes its memory in another way calls :meth:`check_size`.
         """
         ds = self.dataset(name)
         if not ds.size:
@@ -138,7 +140,9 @@ class CheckedFile:
             self.check_size()
             if self._mapped is None:
                 self._mapped = mmap.mmap(self.fd, self.size, access=mmap.ACCESS_READ)
-            return np.ndarray(ds.shape, ds.dtype, buffer=self._mapped, offset=ds.id.get_offset())
+            array = np.ndarray(ds.shape, ds.dtype, buffer=self._mapped, offset=ds.id.get_offset()).view(_Mapped)
+            array.check = self.check_size
+            return array
         array = self._read(name, ds)
         vectors = self._vectors(name, array)
         self._compare_blocks(name, lambda start, stop: vectors[start:stop])
@@ -229,6 +233,23 @@ class CheckedFile:
             if wrong.any():
                 row = some[wrong][0]
                 raise CacheCorrupt(f"{self.path}: {name}, row {row} differs from the row of the same text; {AGAIN}.")
+
+
+class _Mapped(np.ndarray):
+    """A mapped dataset, which is looked at before its rows are taken."""
+
+    check: Callable[[], None] | None = None
+
+    def __getitem__(self, at: Any) -> Any:
+        if self.check is not None:
+            self.check()
+        return self.view(np.ndarray)[at]
+
+    def take(self, indices: Any, axis: Any = None, out: Any = None, mode: Any = "raise") -> Any:
+        """As numpy's; ``np.take`` comes here, too."""
+        if self.check is not None:
+            self.check()
+        return self.view(np.ndarray).take(indices, axis, out, mode)
 
 
 class Rows:

@@ -6,15 +6,17 @@ import json
 import os
 import shutil
 import signal
+from functools import partial
 
 import h5py
 import numpy as np
 import pytest
 from toys import toy_pairs, toy_tags, toy_task
 
-from probekit import mi
+from probekit import mdl, mi
 from probekit.activations import ActivationCache, cache_activations, verify
 from probekit.activations import checked as module
+from probekit.activations.checked import CheckedFile
 from probekit.activations.hdf5 import extents, open_cache_file, xxh3
 from probekit.activations.tokens import TokenReader
 from probekit.activations.writing.partial import seal
@@ -143,6 +145,26 @@ def test_a_cache_that_is_cut_short_under_a_reader(copy):
         assert mapped.shape == (60, 32)
     with pytest.raises(CacheError, match=r"c\.h5"):
         ActivationCache(path)
+
+
+@pytest.mark.parametrize("analyse", [partial(mi, shuffles=1), mdl], ids=["mi", "mdl"])
+def test_a_mapped_cache_that_is_cut_short_amid_an_analysis(analyse, copy, monkeypatch):
+    """As layers of more than a gigabyte are read; where they are not looked at first, the process is killed here."""
+    path = copy()
+    want = analyse(path).rows["value"]
+    monkeypatch.setattr(module, "IN_MEMORY", 0)
+    assert analyse(path).rows["value"].equals(want)
+    values = CheckedFile.values
+
+    def cut(self, name, **how):
+        array = values(self, name, **how)
+        if name.startswith("/pooled/mean/2"):
+            os.truncate(path, 4096)
+        return array
+
+    monkeypatch.setattr(CheckedFile, "values", cut)
+    with pytest.raises(CacheCorrupt, match="was cut short"):
+        analyse(path)
 
 
 def forge(path, change) -> None:
