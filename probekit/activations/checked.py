@@ -140,9 +140,9 @@ class CheckedFile:
             self.check_size()
             if self._mapped is None:
                 self._mapped = mmap.mmap(self.fd, self.size, access=mmap.ACCESS_READ)
-            array = np.ndarray(ds.shape, ds.dtype, buffer=self._mapped, offset=ds.id.get_offset()).view(_Mapped)
-            array.check = self.check_size
-            return array
+            where = np.ndarray(ds.shape, ds.dtype, buffer=self._mapped, offset=ds.id.get_offset()).view(_Mapped)
+            where.check = self.check_size
+            return where
         array = self._read(name, ds)
         vectors = self._vectors(name, array)
         self._compare_blocks(name, lambda start, stop: vectors[start:stop])
