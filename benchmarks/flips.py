@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import shutil
 import signal
 import tempfile
@@ -58,6 +59,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--results", type=Path)
     options = parser.parse_args()
+    logging.disable(logging.WARNING)  # each run would say the same of its groups
     rng, ended = np.random.default_rng(options.seed), Counter[str]()
     with tempfile.TemporaryDirectory() as folder:
         train, dev, bad = (Path(folder) / f"{name}.h5" for name in ("train", "dev", "bad"))
