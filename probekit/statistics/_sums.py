@@ -43,6 +43,7 @@ Side = Literal["both", "low", "high", "none"]
 """Which end of an interval pseudo-examples are for; "none" has none."""
 EXACT = 1 << 24  # float32 counts up to here without rounding
 WEIGHT = 1 << 20  # what the weights of a resample add up to, about
+APART = 0.75  # pseudo-examples of which one fit is right and the other is wrong
 CELLS = 512  # pseudo-examples of many classes
 
 
@@ -142,12 +143,13 @@ class Pseudo:
     def of_pairs(self, draw: Callable[[np.ndarray], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """Weights of the pseudo-examples of two fits, (R, cells) each; ``draw`` draws gamma variables of some shapes.
 
-        Half of the weight of each cell is of examples of which both say the same. Of the others one is right where the
-        other is wrong, either way about: ½ each for both right, both wrong, and one right, of two classes shared by
-        them. So each fit has as much as it has alone, and the two differ where no example tells them apart.
+        Half of the weight of each cell is of examples of which both say the same: ½ of both right and ½ of both wrong.
+        Beside these, of ¾ the one is right where the other is wrong, and of ¾ the other way about, so that the two differ
+        where no example tells them apart. Jeffreys' ½ covers less where few examples do, a whole one (Bonett & Price
+        2012) draws ratios of few positives too near to each other.
         """
         wrong, counted = ~self.right, self.partner >= 0
-        same, one, other = (draw(self.mass / 2 * some) for some in (np.ones_like(wrong), wrong, wrong))
+        same, one, other = (draw(self.mass * share) for share in (0.5 + 0 * wrong, APART * wrong, APART * wrong))
         to_right = np.zeros((len(wrong), len(wrong)))
         to_right[np.flatnonzero(wrong & counted), self.partner[wrong & counted]] = 1
         return same + other + one @ to_right, same + one + other @ to_right
