@@ -144,9 +144,9 @@ class Pseudo:
         """Weights of the pseudo-examples of two fits, (R, cells) each; ``draw`` draws gamma variables of some shapes.
 
         Half of the weight of each cell is of examples of which both say the same: ½ of both right and ½ of both wrong.
-        Beside these, of ¾ the one is right where the other is wrong, and of ¾ the other way about, so that the two differ
-        where no example tells them apart. Jeffreys' ½ covers less where few examples do, a whole one (Bonett & Price
-        2012) draws ratios of few positives too near to each other.
+        Beside these, of ¾ the one is right where the other is wrong, and of ¾ the other way about, so that the two
+        differ where no example tells them apart. Jeffreys' ½ covers less where few examples do, a whole one (Bonett &
+        Price 2012) draws ratios of few positives too near to each other.
         """
         wrong, counted = ~self.right, self.partner >= 0
         same, one, other = (draw(self.mass * share) for share in (0.5 + 0 * wrong, APART * wrong, APART * wrong))
