@@ -31,6 +31,8 @@ import numpy as np
 HERE = Path(__file__).parent
 TABLE = HERE.parent / "docs" / "calibration.md"
 MARKS = ("<!-- table -->", "<!-- end of table -->")
+BEFORE: dict[str, str] = json.loads((HERE / "before.json").read_text())
+"""What version 0.1 covered of the same draws, of intervals and differences: percentiles of the bootstrap."""
 Outcome = bool | None
 
 
@@ -74,6 +76,7 @@ CASES: dict[str, Case] = {}
 
 def case(name: str, kind: Literal["false positives", "coverage"], **more: Any) -> Callable[..., Any]:
     """Register a function of a generator as a case; ``before``, ``runs``, ``nightly``, ``nominal`` as of `Case`."""
+    more["before"] = more.get("before") or BEFORE.get(name, "")
     more.setdefault("nominal", 0.05 if kind == "false positives" else 0.95)
 
     def register(run: Callable[[np.random.Generator], Outcome]) -> Callable[[np.random.Generator], Outcome]:
@@ -151,7 +154,9 @@ def write(results: Mapping[str, Mapping[str, Any]]) -> None:
     head, rest = text.split(MARKS[0])
     old, tail = rest.split(MARKS[1])
     lines = {line.split(" | ")[0][2:]: line for line in [*old.splitlines(), *table(results).splitlines()[2:]]}
-    kept = "\n".join([*table({}).splitlines(), *(lines[name] for name in CASES if name in lines)])
+    rows = {name: lines[name].split(" | ") for name in CASES if name in lines}
+    told = (" | ".join([*row[:2], CASES[name].before or "–", *row[3:]]) for name, row in rows.items())
+    kept = "\n".join([*table({}).splitlines(), *told])
     TABLE.write_text(f"{head}{MARKS[0]}\n{kept}\n{MARKS[1]}{tail}")
 
 

@@ -156,7 +156,7 @@ def register() -> None:
                 for n in (60, 300, 1000):
                     share = two_classes(prevalence, positive, negative)
                     where = f"intervals/{name}, {probe}, {prevalence:.0%} positive, n {n}"
-                    case(where, "coverage", before=BEFORE.get(where, ""))(partial(table, share=share, name=name, n=n))
+                    case(where, "coverage")(partial(table, share=share, name=name, n=n))
         if name == "f1":
             continue
         for many, sizes in ((6, (60, 300, 1000)), (50, (300, 1000))):
@@ -168,7 +168,7 @@ def register() -> None:
     for name in ("token-accuracy", "span-f1", "macro-f1"):
         for sentences in (10, 30, 100, 300):
             where = f"intervals/{name} of words, {sentences} sentences"
-            case(where, "coverage", before=BEFORE.get(where, ""))(partial(words, name=name, sentences=sentences))
+            case(where, "coverage")(partial(words, name=name, sentences=sentences))
     for n in (60, 300, 1000):
         for name in ("pearson", "spearman"):
             for r in (0.5, 0.9, 0.99):
@@ -181,11 +181,10 @@ def register() -> None:
         for kind in ("normal", "Laplace", "t, 5 degrees", "t, 3 degrees"):
             where = f"intervals/rmse, {kind}, n {n}"
             run = partial(numbers, name="rmse", draw=errors(kind), truth=1.0, n=n)
-            case(where, "coverage", before=BEFORE.get(where, ""))(run)
+            case(where, "coverage")(run)
         for called, (mean, spread) in {"ordinary": (1, 1.5), "confident": (4, 3), "nearly perfect": (6, 3)}.items():
             run = partial(losses, mean=mean, spread=spread, n=n)
             case(f"intervals/log-loss, {called}, n {n}", "coverage")(run)
 
 
-BEFORE: dict[str, str] = {}
 register()

@@ -85,7 +85,6 @@ def word_truth(name: str, right: tuple[float, float]) -> float:
     return float(other - one)
 
 
-BEFORE: dict[str, str] = {}
 SETTINGS = [
     *(("accuracy", probes, 0.5, n) for probes in PAIRS if "constant" not in probes for n in (60, 300)),
     ("accuracy", "nearly perfect", 0.5, 1000),
@@ -98,10 +97,10 @@ SETTINGS = [
 for name, probes, prevalence, n in SETTINGS:
     where = f"differences/{name}, {probes}, {prevalence:.0%} positive, n {n}"
     run = partial(pair, probes=probes, prevalence=prevalence, name=name, n=n)
-    case(where, "coverage", before=BEFORE.get(where, ""))(run)
+    case(where, "coverage")(run)
 for name in ("token-accuracy", "macro-f1", "span-f1"):
     for called, right in (("nearly perfect", (0.98, 0.99)), ("ordinary", (0.8, 0.85))):
         for sentences in (30, 100):
             where = f"differences/{name} of words, {called}, {sentences} sentences"
             run = partial(words, name=name, sentences=sentences, right=right)
-            case(where, "coverage", before=BEFORE.get(where, ""))(run)
+            case(where, "coverage")(run)
