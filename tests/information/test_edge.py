@@ -124,6 +124,27 @@ def test_members(run, seed, n, r, s, width, repeated):
         assert values[j] == pytest.approx(slow, abs=1e-12)
 
 
+@pytest.mark.skipif(not hasattr(kernels.members, "py_func"), reason="slow where numba is switched off")
+@pytest.mark.parametrize("spread", [3, 300], ids=["looked up directly", "by their hash"])
+def test_members_of_more_rows_than_a_chunk(spread):
+    rng = np.random.default_rng(0)
+    n, stretch = 2 * kernels.CHUNK + 77, np.linspace(1, 1.4, 11)
+    a, b = spread * rng.standard_normal((n, 3)), rng.integers(0, 3, (n, 1)).astype(float)
+    none, share = np.empty(0, np.int32), rng.random((11, 3)) / 2
+    side_a = (np.ascontiguousarray(a.T), a.min(0), a.max(0), none, np.full(3, 4.0), share)
+    side_b = (np.ascontiguousarray(b.T), b.min(0), b.max(0), none, np.full(1, 0.7), np.zeros((11, 1)))
+    values, buckets = np.empty(11), np.empty((11, 3), dtype=np.int64)
+    kernels.members(side_a, side_b, stretch, 10.0, values, buckets)
+    for j, times in enumerate(stretch):
+        digits = np.floor((a + share[j] * 4 * times) / (4 * times))
+        _, of_a, in_a = np.unique(digits, axis=0, return_inverse=True, return_counts=True)
+        _, of_b, in_b = np.unique(np.floor(b / (0.7 * times)), axis=0, return_inverse=True, return_counts=True)
+        cells, both = np.unique(of_a.ravel() * len(in_b) + of_b.ravel(), return_counts=True)
+        apart = in_a[cells // len(in_b)] * in_b[cells % len(in_b)].astype(float)
+        assert tuple(buckets[j]) == (len(in_a), len(in_b), len(cells))
+        assert values[j] == pytest.approx(both / n @ np.clip(np.log2(both * (n / apart)), 0.001, 10), abs=1e-12)
+
+
 # ---------------------------------------------------------------- settings
 
 

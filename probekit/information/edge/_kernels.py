@@ -14,6 +14,7 @@ from numba import njit
 __all__ = ["add_moments", "distinct", "members", "neighbour_distance", "project"]
 
 BLOCK = 1024  # rows whose keys stay in the nearest cache
+CHUNK = 32 * BLOCK  # rows counted for one member before the next, so that its table is near
 EXACT = 2.0**52  # whole numbers below are exact in float64
 
 
@@ -144,23 +145,6 @@ def _grown(table: np.ndarray, seen: np.ndarray, n: int) -> np.ndarray:
 
 
 @njit(nogil=True, cache=True)
-def _number(keys: np.ndarray, direct: bool, table: np.ndarray, seen: np.ndarray, n: int) -> int:
-    """Replace keys by numbers in order of appearance, from n on where they are new; returns how many there are.
-
-    seen : the key of each number
-    """
-    for i in range(len(keys)):
-        key = np.int64(keys[i])
-        at = key if direct else _slot(key, table, seen)
-        if table[at] < 0:
-            table[at] = n
-            seen[n] = key
-            n += 1
-        keys[i] = table[at]
-    return n
-
-
-@njit(nogil=True, cache=True)
 def distinct(keys: np.ndarray, span: float, seen: np.ndarray) -> int:
     """Replace whole ``keys`` by 0, 1, … in order of appearance, equal ones by the same; returns how many there are.
 
@@ -178,7 +162,32 @@ def distinct(keys: np.ndarray, span: float, seen: np.ndarray) -> int:
     for start in range(0, len(keys), BLOCK):
         if not direct:
             table = _grown(table, seen, n)
-        n = _number(keys[start : start + BLOCK], direct, table, seen, n)
+        for i in range(start, min(start + BLOCK, len(keys))):
+            key = np.int64(keys[i])
+            at = key if direct else _slot(key, table, seen)
+            if table[at] < 0:
+                table[at] = n
+                seen[n] = key
+                n += 1
+            keys[i] = table[at]
+    return n
+
+
+@njit(nogil=True, cache=True)
+def _count(keys: np.ndarray, direct: bool, table: np.ndarray, seen: np.ndarray, counts: np.ndarray, n: int) -> int:
+    """Count keys, those that are new from number n on; returns how many there are.
+
+    seen, counts : the key of each number, and how often it came
+    """
+    for i in range(len(keys)):
+        key = np.int64(keys[i])
+        at = key if direct else _slot(key, table, seen)
+        number = table[at]
+        if number < 0:
+            number = table[at] = n
+            seen[n], counts[n] = key, 0
+            n += 1
+        counts[number] += 1
     return n
 
 
@@ -190,84 +199,117 @@ def _pack(keys: np.ndarray, z: np.ndarray, width: float, shift: float, first: fl
 
 
 @njit(nogil=True, cache=True)
+def _digits(low: np.ndarray, high: np.ndarray, width: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The first digit of each column, and how many there are."""
+    first = np.floor((low + shift) / width)
+    return first, np.floor((high + shift) / width) - first + 1
+
+
+@njit(nogil=True, cache=True)
 def _packed(
     z: np.ndarray,
-    low: np.ndarray,
-    high: np.ndarray,
     width: np.ndarray,
-    stretch: np.ndarray,
-    share: np.ndarray,
+    shift: np.ndarray,
+    first: np.ndarray,
+    digits: np.ndarray,
     keys: np.ndarray,
     seen: np.ndarray,
-) -> np.ndarray:
-    """Buckets of points, columns of z (r, n), as whole keys >= 0 of some members, float64 (members, n).
+) -> float:
+    """Buckets of points, columns of z (r, n), as whole keys >= 0, float64 (n,), of any number of digits.
 
-    Returns what the keys of each member are below, at most EXACT, or -1 where a column alone has too many buckets.
-    Buckets are told apart exactly: the digits of a point are packed into one whole number; where they do not fit, what
-    is packed so far is numbered and goes on as one digit. A block of points is packed for all members while it is near.
+    Returns what the keys are below, at most EXACT, or -1 where a column alone has too many buckets. Buckets are told
+    apart exactly: the digits of a point are packed into one whole number; where they do not fit, what is packed so far
+    is numbered and goes on as one digit.
     """
-    (r, n), count = z.shape, len(stretch)
-    span, begin, end = np.ones(count), np.zeros(count, np.int64), np.zeros(count, np.int64)
-    first, digits = np.empty((count, r)), np.empty((count, r))
-    for j in range(count):
-        for c in range(r):
-            w = width[c] * stretch[j]
-            first[j, c] = np.floor((low[c] + share[j, c] * w) / w)
-            digits[j, c] = np.floor((high[c] + share[j, c] * w) / w) - first[j, c] + 1
-            if not digits[j, c] * n < EXACT:
-                span[j], end[j] = -1, r
+    r, n = z.shape
+    span, end = 1.0, 0
+    for c in range(r):
+        if not digits[c] * n < EXACT:
+            return -1.0
     keys[:] = 0
-    while end.min() < r:
-        for j in range(count):
-            begin[j] = end[j]
-            if 0 < begin[j] < r:
-                span[j] = distinct(keys[j], span[j], seen)
-            while end[j] < r and span[j] * digits[j, end[j]] < EXACT:
-                span[j] *= digits[j, end[j]]
-                end[j] += 1
+    while end < r:
+        begin = end
+        if begin:
+            span = float(distinct(keys, span, seen))
+        while end < r and span * digits[end] < EXACT:
+            span *= digits[end]
+            end += 1
         for start in range(0, n, BLOCK):
             stop = min(start + BLOCK, n)
-            for j in range(count):
-                for c in range(begin[j], end[j]):
-                    w = width[c] * stretch[j]
-                    _pack(keys[j, start:stop], z[c, start:stop], w, share[j, c] * w, first[j, c], digits[j, c])
+            for c in range(begin, end):
+                _pack(keys[start:stop], z[c, start:stop], width[c], shift[c], first[c], digits[c])
     return span
 
 
 @njit(nogil=True, cache=True)
-def _information(
-    x: np.ndarray,
-    span: float,
-    rows_x: np.ndarray,
-    y: np.ndarray,
-    found_y: int,
-    rows_y: np.ndarray,
-    bound: float,
-    seen: np.ndarray,
-    counts: np.ndarray,
-) -> tuple[float, int, int]:
-    """Σ (N_ij/N) max(min(log2(N_ij N / (N_i N_j)), bound), 0.001); occupied buckets i of x, and cells ij.
+def _append(keys: np.ndarray, numbers: np.ndarray, rows: np.ndarray, found: int, start: int) -> None:
+    """Append the numbers, below ``found``, of the rows from ``start`` on to keys; rows : as of :func:`members`."""
+    if len(rows):
+        for i in range(len(keys)):
+            keys[i] = keys[i] * found + numbers[rows[start + i]]
+    else:
+        for i in range(len(keys)):
+            keys[i] = keys[i] * found + numbers[start + i]
 
-    x : keys of its buckets, below span; y : numbers of its buckets. Only cells are looked up by row; the buckets of x
-    are those of the cells.
+
+@njit(nogil=True, cache=True)
+def _cells(
+    z: np.ndarray,
+    width: np.ndarray,
+    shift: np.ndarray,
+    first: np.ndarray,
+    digits: np.ndarray,
+    numbers: np.ndarray,
+    rows: np.ndarray,
+    found_y: np.ndarray,
+    bound: float,
+    values: np.ndarray,
+    buckets: np.ndarray,
+) -> None:
+    """Some members, by the points of x, columns of z (r, n), and the numbers of the buckets of y, (members, points).
+
+    The digits of x and the number of y make a key below EXACT, which only a chunk of rows is held of: a block of points
+    is packed for all members while it is near, and a chunk counted for one member while its table is.
     """
-    n = max(len(x), len(rows_x))
-    direct, table = _table(span * found_y, n)
-    found, keys = 0, np.empty(BLOCK, np.int64)
-    for start in range(0, n, BLOCK):
-        part = keys[: min(BLOCK, n - start)]
-        for i in range(len(part)):
-            ix = rows_x[start + i] if len(rows_x) else start + i
-            iy = rows_y[start + i] if len(rows_y) else start + i
-            part[i] = np.int64(x[ix]) * found_y + np.int64(y[iy])
-        if not direct:
-            table = _grown(table, seen, found)
-        before, found = found, _number(part, direct, table, seen, found)
-        counts[before:found] = 0
-        for cell in part:
-            counts[cell] += 1
-    of_x = seen[:found] // found_y
-    found_x = distinct(of_x, span, np.empty(found, np.int64))
+    (r, n), count = z.shape, len(width)
+    keys = np.empty((count, min(CHUNK, n)))
+    direct, found = np.zeros(count, np.bool_), np.zeros(count, np.int64)
+    tables, seen, counts = [], [], []
+    for j in range(count):
+        span = float(found_y[j])
+        for c in range(r):
+            span *= digits[j, c]
+        direct[j], table = _table(span, n)
+        tables.append(table)
+        seen.append(np.empty(n, np.int64))
+        counts.append(np.empty(n, np.int64))
+    for begin in range(0, n, CHUNK):
+        stop = min(begin + CHUNK, n)
+        for start in range(begin, stop, BLOCK):
+            end = min(start + BLOCK, stop)
+            for j in range(count):
+                part = keys[j, start - begin : end - begin]
+                part[:] = 0
+                for c in range(r):
+                    _pack(part, z[c, start:end], width[j, c], shift[j, c], first[j, c], digits[j, c])
+                _append(part, numbers[j], rows, found_y[j], start)
+        for j in range(count):
+            for start in range(0, stop - begin, BLOCK):
+                if not direct[j]:
+                    tables[j] = _grown(tables[j], seen[j], found[j])
+                part = keys[j, start : min(start + BLOCK, stop - begin)]
+                found[j] = _count(part, direct[j], tables[j], seen[j], counts[j], found[j])
+    for j in range(count):
+        values[j], buckets[j, 0] = _information(seen[j][: found[j]], counts[j], found_y[j], n, bound)
+        buckets[j, 1], buckets[j, 2] = found_y[j], found[j]
+
+
+@njit(nogil=True, cache=True)
+def _information(seen: np.ndarray, counts: np.ndarray, found_y: int, n: int, bound: float) -> tuple[float, int]:
+    """Σ (N_ij/N) max(min(log2(N_ij N / (N_i N_j)), bound), 0.001) over cells, and how many buckets of x they are in."""
+    found = len(seen)
+    of_x = seen // found_y
+    found_x = distinct(of_x, np.inf, np.empty(found, np.int64))
     in_x, in_y = np.zeros(found_x, np.int64), np.zeros(found_y, np.int64)
     for cell in range(found):
         in_x[of_x[cell]] += counts[cell]
@@ -276,7 +318,7 @@ def _information(
     for cell in range(found):
         both, apart = counts[cell], float(in_x[of_x[cell]]) * in_y[seen[cell] % found_y]
         total += both / n * max(min(math.log2(both * n / apart), bound), 0.001)
-    return total, found_x, found
+    return total, found_x
 
 
 @njit(nogil=True, cache=True)
@@ -304,19 +346,53 @@ def members(
     """
     points_x, low_x, high_x, rows_x, width_x, share_x = x
     points_y, low_y, high_y, rows_y, width_y, share_y = y
-    n, count = max(points_x.shape[1], len(rows_x)), len(stretch)
-    seen, counts = np.empty(n, np.int64), np.empty(n, np.int64)
-    keys_x, keys_y = np.empty((count, points_x.shape[1])), np.empty((count, points_y.shape[1]))
-    span_x = _packed(points_x, low_x, high_x, width_x, stretch, share_x, keys_x, seen)
-    span_y = _packed(points_y, low_y, high_y, width_y, stretch, share_y, keys_y, seen)
+    (r, m), count = points_x.shape, len(stretch)
+    n = max(m, len(rows_x))
+    keys_y, seen = np.empty(points_y.shape[1]), np.empty(max(n, points_y.shape[1]), np.int64)
+    numbers, found_y = np.empty((count, points_y.shape[1]), np.int32), np.ones(count, np.int64)
+    width, shift, first, digits = np.empty((4, count, r))
+    together = np.zeros(count, np.bool_)
     buckets[:] = -1
     for j in range(count):
-        if span_x[j] < 0 or span_y[j] < 0:
+        own = width_y * stretch[j]
+        moved = share_y[j] * own
+        span = _packed(points_y, own, moved, *_digits(low_y, high_y, own, moved), keys_y, seen)
+        if span < 0:
             continue
-        found_y = distinct(keys_y[j], span_y[j], seen)
-        if not span_x[j] * found_y < EXACT:
-            span_x[j] = distinct(keys_x[j], span_x[j], seen)
-        values[j], found_x, both = _information(
-            keys_x[j], span_x[j], rows_x, keys_y[j], found_y, rows_y, bound, seen, counts
+        found_y[j] = distinct(keys_y, span, seen)
+        numbers[j] = keys_y
+        width[j] = width_x * stretch[j]
+        shift[j] = share_x[j] * width[j]
+        first[j], digits[j] = _digits(low_x, high_x, width[j], shift[j])
+        fits = digits[j].max() * n < EXACT and digits[j].prod() * found_y[j] < EXACT
+        together[j] = fits and len(rows_x) == 0
+        if together[j]:
+            continue
+        keys = np.empty(m)
+        span = _packed(points_x, width[j], shift[j], first[j], digits[j], keys, seen)
+        if span < 0:
+            continue
+        if not span * found_y[j] < EXACT:
+            span = float(distinct(keys, span, seen))
+        points, one, of = np.empty((1, n)), np.ones((1, 1)), slice(j, j + 1)
+        points[0] = keys[rows_x] if len(rows_x) else keys
+        _cells(
+            points, one, 0 * one, 0 * one, span * one, numbers[of], rows_y, found_y[of], bound, values[of], buckets[of]
         )
-        buckets[j, 0], buckets[j, 1], buckets[j, 2] = found_x, found_y, both
+    fast = np.flatnonzero(together)
+    found, cells = np.empty(len(fast)), np.empty((len(fast), 3), np.int64)
+    _cells(
+        points_x,
+        width[fast],
+        shift[fast],
+        first[fast],
+        digits[fast],
+        numbers[fast],
+        rows_y,
+        found_y[fast],
+        bound,
+        found,
+        cells,
+    )
+    for k in range(len(fast)):
+        values[fast[k]], buckets[fast[k]] = found[k], cells[k]

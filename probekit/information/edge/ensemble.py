@@ -27,7 +27,7 @@ from probekit.runtime import cores
 __all__ = ["EdgeDetails", "EdgePass", "EdgeSettings", "edge", "edge_details"]
 
 SMALL = 1 << 21  # numbers hashed, below which a second thread costs more than it saves
-TOGETHER = 5  # members hashed in one go, at most: as often as their points are read once, and 8 bytes each a row
+TOGETHER = 10  # members hashed in one go, at most: as often as their points are read once
 SHRINK = {"4.2.0": 1.0, "4.3.1": 0.9, "4.4.1": 0.4}
 
 

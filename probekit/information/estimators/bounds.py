@@ -2,7 +2,9 @@
 
 For any q, I(X; Y) ≥ H(Y) + E log q(Y | X), with equality where q is the true conditional distribution (Barber & Agakov
 2003; Pimentel et al. 2020, section 3). Examples are held out in folds, and settings are chosen within the others.
-Labels are shuffled within folds: every fold keeps its share of each class, for gold and shuffled labels alike.
+Labels are shuffled within folds: every fold keeps its share of each class, for gold and shuffled labels alike. Where
+whole groups are shuffled, which are of several sizes, that can not be: folds are then dealt without a look at the
+labels, so that those as given have no folds that suit them better than shuffled ones.
 """
 
 from __future__ import annotations
@@ -231,9 +233,9 @@ def _classes(y: Response, whole: Groups | None, folds: int, shuffles: int, seed:
 def _folds(y: Response, whole: Groups | None, folds: int, seed: int) -> np.ndarray:
     from probekit.statistics.folds import folds as split
 
-    classes = y.codes is not None
-    codes, groups = np.arange(len(y)) if y.codes is None else y.codes, None if whole is None else whole.code
-    return split(codes, folds, groups=groups, seed=seed, stratify=classes)
+    if y.codes is None or whole is not None:
+        return split(np.arange(len(y)), folds, groups=None if whole is None else whole.code, seed=seed, stratify=False)
+    return split(y.codes, folds, seed=seed)
 
 
 def _orders(fold: np.ndarray, whole: Groups | None, shuffles: int, seed: int) -> np.ndarray:
