@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.stats import rankdata
 
 from probekit.errors import UsageError
 from probekit.information.hashing import _kernels as kernels
+from probekit.information.response import Response
 from probekit.statistics.equal_rows import copies, row_codes, with_copies
 
-__all__ = ["FEWEST", "Groups", "equal_keys", "grouped"]
+__all__ = ["FEWEST", "Groups", "equal_keys", "grouped", "in_order", "row_keys"]
 
 FEWEST = 20
 """Groups, below which nothing is said."""
@@ -136,6 +138,14 @@ def grouped(
     return None if found is None or found.trivial else found
 
 
+def row_keys(x: np.ndarray) -> np.ndarray:
+    """Two numbers for each row of x (n, d), equal where rows are, float64 (2, n); of -x their negatives."""
+    weights = np.random.default_rng(0).standard_normal((2, x.shape[1]))
+    key = np.empty((2, len(x)))
+    kernels.row_keys(x, np.zeros(x.shape[1]), weights[0], weights[1], key)
+    return key
+
+
 def equal_keys(key: np.ndarray) -> np.ndarray:
     """Numbers that are equal where both keys (2, n) of rows are, int64 (n,)."""
     order = np.lexsort(key)
@@ -143,3 +153,20 @@ def equal_keys(key: np.ndarray) -> np.ndarray:
     out = np.empty(key.shape[1], dtype=np.int64)
     out[order] = np.cumsum(new)
     return out
+
+
+def in_order(y: Response, key: np.ndarray) -> Response:
+    """Classes numbered by how many there are of them, and by where their vectors lie: not by what they are called.
+
+    Numbers are turned so that each column rises with where vectors lie. The sign of ``key`` (2, n), that of the
+    vectors, does not count.
+    """
+    by_place = np.lexsort(np.abs(key))
+    place = np.abs(key[0])[by_place]
+    if y.codes is None:
+        ranks = rankdata(y.numbers, axis=0)[by_place] - (len(y) + 1) / 2
+        return Response(numbers=np.where(place @ ranks < 0, -1, 1) * y.numbers)
+    order = np.lexsort((np.bincount(y.codes[by_place], place), np.bincount(y.codes)))
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    return Response(codes=rank[y.codes])

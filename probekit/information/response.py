@@ -9,8 +9,9 @@ import numpy as np
 
 from probekit.errors import NonFiniteError, UsageError
 
-__all__ = ["SMALLEST", "Response", "response", "symbols", "vectors"]
+__all__ = ["SMALLEST", "Response", "of_size", "response", "symbols", "vectors"]
 
+EXTREME = 1e12
 SMALLEST = 20  # examples; with fewer no estimator here says anything
 
 
@@ -177,3 +178,17 @@ def vectors(x: Any, rows: int) -> np.ndarray:
     if x.dtype in (np.float32, np.float64):
         return x
     return x.astype(np.float32 if x.dtype == np.float16 else np.float64)
+
+
+def of_size(x: np.ndarray) -> np.ndarray:
+    """``x`` (n, d), times a power of two where its largest number is beyond 1e12 or below 1e-12: near 1 then.
+
+    Squares would be lost in float32, or in float64. Columns that are smaller than 1e-12 of that are brought near 1 too.
+    """
+    extent = np.maximum(x.max(0), -x.min(0)).astype(np.float64)
+    if not np.isfinite(extent).all() or not (top := extent.max()):
+        return x
+    power = np.full(len(extent), 0 if 1 / EXTREME < top < EXTREME else -np.frexp(top)[1])
+    small = (extent > 0) & (np.ldexp(extent, power) < 1 / EXTREME)
+    power[small] = -np.frexp(extent)[1][small]
+    return np.asarray(np.ldexp(x, power)) if power.any() else x

@@ -6,8 +6,10 @@ import pytest
 from scipy.stats import norm
 
 from probekit.errors import NonFiniteError, UsageError
+from probekit.information.estimators import bounds
 from probekit.information.estimators.bounds import logistic_bound, mlp_bound, ridge_bound
 from probekit.information.estimators.nearest_neighbour import nearest_neighbour
+from probekit.information.grouping import grouped
 from probekit.information.response import response
 from probekit.statistics.folds import folds
 
@@ -112,6 +114,30 @@ def test_rare_classes():
     found = logistic_bound(x, response(y), shuffles=20)
     assert np.isfinite(found.null).all()
     assert 0.1 < found.value < found.entropy
+
+
+def test_folds_of_groups_do_not_suit_the_labels():
+    """Held-out shares of classes are as unlike the others' for labels as given as for shuffled ones."""
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(60), rng.integers(5, 25, 60))
+    given, x = rng.integers(0, 2, 60), rng.standard_normal((len(groups), 4))
+    one, other = (bounds._folds(response(y), grouped(groups, x, len(x)), 5, 0) for y in (given[groups], groups // 30))
+    assert one.tolist() == other.tolist()
+    assert all(len(np.unique(one[groups == g])) == 1 for g in range(60))
+    alone = [bounds._folds(response(y), None, 5, 0).tolist() for y in (given[groups], groups // 30)]
+    assert alone[0] != alone[1]  # of examples that stand alone every fold has its share of each class
+
+
+@pytest.mark.parametrize("shuffles", [0, 2])
+def test_a_perceptron_does_not_know_signs_and_names(shuffles):
+    x, y = shifted(np.random.default_rng(0), n=80, classes=3)
+    given = {"shuffles": shuffles, "folds": 2, "weight_decays": (10.0,), "seed": 1}
+    one, turned, named = (
+        mlp_bound(v, response(labels), **given) for v, labels in ((x, y), (-x, y), (x, np.array([5, 1, 3])[y]))
+    )
+    assert one.raw == turned.raw == named.raw
+    assert one.null.tolist() == turned.null.tolist() == named.null.tolist()
+    assert one.raw != mlp_bound(x, response(y), **{**given, "seed": 2}).raw
 
 
 def test_what_is_known_for_certain():

@@ -308,6 +308,20 @@ def test_combinations_of_few_values_are_no_copies():
     assert estimate(np.repeat(rng.standard_normal((50, 6)), 20, 0), rng.integers(0, 2, 1000)).groups == 50
 
 
+@pytest.mark.parametrize(("n", "d", "m"), [(203, 5, 1), (203, 1, 1), (150, 4, 2)])
+def test_the_sign_of_numbers_does_not_count(n, d, m):
+    rng = np.random.default_rng(n + d)
+    x, y = rng.standard_normal((n, d)), np.exp(rng.standard_normal((n, m)))
+    x[:, 0] += np.log(y[:, 0])
+    found = estimate(x, y)
+    assert same(found, estimate(x, -y))
+    assert same(found, estimate(-x, -y))
+    if m > 1:
+        assert same(found, estimate(x, y * [1, -1]))
+    assert found.value > 0.1
+    assert not same(found, estimate(x, y, seed=5))
+
+
 @pytest.mark.parametrize(("n", "d", "classes"), [(300, 1, 2), (400, 10, 3), (100, 300, 2), (400, 100, 5)])
 def test_neither_signs_nor_names_count(n, d, classes):
     """Equal to the bit for -x, and whatever classes are called."""

@@ -10,7 +10,7 @@ from sklearn.metrics import mutual_info_score
 
 import probekit
 from probekit import mutual_information
-from probekit.errors import UsageError
+from probekit.errors import NonFiniteError, UsageError
 from probekit.information import InformationEstimator
 
 N = 120  # examples
@@ -123,6 +123,32 @@ def test_published_numbers_of_classes_are_those_of_their_codes(sample):
     assert mutual_information(x, names, "edge-4.3.1").raw == probekit.edge(x, y)
     assert mutual_information(x, 5 * y, "edge-4.3.1").raw == probekit.edge(x, y)
     assert mutual_information(x, 5 * y, "edge-4.3.1", discrete=False).raw == probekit.edge(x, 5 * y)
+
+
+@pytest.mark.parametrize("estimator", ["edge", "knn", "logistic", "mlp", "ridge"])
+@pytest.mark.parametrize("wide", [False, True])
+def test_vectors_of_any_size(estimator, wide):
+    """Denormals, and numbers whose squares are infinite: a power of two changes nothing, but for rounding."""
+    if wide and estimator == "mlp":
+        pytest.skip("slow, and the same")
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((80, 100 if wide else 3)).astype(np.float32), np.arange(80) % 2
+    x[:, 0] += 4 * y
+    labels = y + 0.1 * rng.standard_normal(80) if estimator == "ridge" else y
+    given = {"estimator": estimator, "shuffles": 2}
+    plain = mutual_information(x, labels, **given).raw
+    for factor in (2.0**-80, 2.0**120):
+        assert mutual_information(x * np.float32(factor), labels, **given).raw == plain
+    assert mutual_information(x.astype(np.float64) * 2.0**900, labels, **given).raw == pytest.approx(plain, abs=1e-3)
+    denormal = mutual_information(x * np.float32(1e-42), labels, **given)  # which have few digits
+    assert 0 <= denormal.value <= 7
+    if not wide:
+        assert denormal.raw == pytest.approx(plain, abs=0.2)
+    odd = np.hstack([x, np.full((80, 1), 3e38, np.float32), x[:, :1] * np.float32(1e-42)])
+    assert 0 <= mutual_information(odd, labels, **given).value <= 7
+    odd[3, 1] = np.inf
+    with pytest.raises(NonFiniteError):
+        mutual_information(odd, labels, **given)
 
 
 def test_one_bucket_is_told_of():

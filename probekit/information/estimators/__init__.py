@@ -12,7 +12,7 @@ import numpy as np
 from probekit.errors import UsageError
 from probekit.information.estimate import Information
 from probekit.information.options import InformationEstimator
-from probekit.information.response import Response, response, symbols, vectors
+from probekit.information.response import Response, of_size, response, symbols, vectors
 from probekit.runtime import blas_thread
 
 __all__ = ["mutual_information"]
@@ -88,9 +88,10 @@ def mutual_information(
     -----
     Groups are taken for independent of each other: near copies that no group holds together make value and p too good.
     Labels of groups of about one size are exchanged as wholes; with fewer than 20 groups nothing is said. "edge" does
-    not depend on the order of examples or columns, on the sign of the vectors, on what classes are called, nor on where
-    columns lie. It does depend on ``seed``, which deals the folds: of weak signal p may differ much between seeds, so
-    fix one beforehand. The interval that its views have an upper end of, too, is ``shown_high``.
+    not depend on the order of examples or columns, on the sign of the vectors or of numbers, on what classes are
+    called, nor on where columns lie. "knn", "logistic" and "mlp" do not depend on the sign of the vectors and on what
+    classes are called. "edge" does depend on ``seed``, which deals the folds: of weak signal p may differ much between
+    seeds, so fix one beforehand. The interval that its views have an upper end of, too, is ``shown_high``.
     Products of matrices are made on one thread, so that numbers do not depend on how many there are.
 
     References
@@ -121,8 +122,9 @@ def mutual_information(
         return _find(InformationEstimator.PLUG_IN)(values, labels, groups=groups, **options)
     if estimator == InformationEstimator.PLUG_IN:
         raise UsageError("the plug-in estimate is of values (n,): integers, booleans or strings; these are vectors.")
+    found = vectors(x, len(labels))
     with blas_thread():
-        return _find(estimator)(vectors(x, len(labels)), labels, groups=groups, **options)
+        return _find(estimator)(found if estimator in PUBLISHED else of_size(found), labels, groups=groups, **options)
 
 
 def _find(estimator: InformationEstimator) -> Callable[..., Information]:

@@ -19,7 +19,7 @@ from scipy.stats import rankdata
 from probekit.errors import NonFiniteError
 from probekit.information.estimate import Information, p_value
 from probekit.information.grouping import FEWEST as FEWEST_GROUPS
-from probekit.information.grouping import Groups, equal_keys, grouped
+from probekit.information.grouping import Groups, equal_keys, grouped, in_order
 from probekit.information.hashing import _kernels as kernels
 from probekit.information.hashing.null import Measured, measure
 from probekit.information.hashing.projections import (
@@ -101,7 +101,7 @@ def calibrated(
         x, centre, scale = np.ascontiguousarray(x[:, live]), centre[live], scale[live]
     key = np.empty((2, len(x)))  # of which the second only parts what the first does not
     kernels.row_keys(x, centre, scale, scale * np.random.default_rng(0).standard_normal(len(scale)), key)
-    y = _in_order(y, key)
+    y = in_order(y, key)
     equal = equal_keys(key)
     whole = grouped(groups, x, len(x), equal)
     if whole is not None and (few := _too_few(whole)):
@@ -128,21 +128,6 @@ def calibrated(
     sizes = [[len(part) for part in held] for held in rows.values()]
     view, whole = "; ".join(v.name for v in views), None if whole is None else whole[order]
     return _report(found, view, y, whole, folds=sizes, doubled=fitted, columns=columns)
-
-
-def _in_order(y: Response, key: np.ndarray) -> Response:
-    """Classes numbered by how many there are of them, and by where their vectors lie: not by what they are called.
-
-    The sign of ``key`` (2, n), that of the vectors, does not count.
-    """
-    if y.codes is None:
-        return y
-    by_place = np.lexsort(np.abs(key))
-    place = np.bincount(y.codes[by_place], np.abs(key[0])[by_place])
-    order = np.lexsort((place, np.bincount(y.codes)))
-    rank = np.empty(len(order), dtype=np.int64)
-    rank[order] = np.arange(len(order))
-    return Response(codes=rank[y.codes])
 
 
 def _too_few(whole: Groups) -> str:
