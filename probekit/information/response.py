@@ -12,6 +12,7 @@ from probekit.errors import NonFiniteError, UsageError
 __all__ = ["SMALLEST", "Response", "of_size", "response", "symbols", "vectors"]
 
 EXTREME = 1e12
+GONE = -4000  # a power of two that leaves nothing
 SMALLEST = 20  # examples; with fewer no estimator here says anything
 
 
@@ -181,14 +182,19 @@ def vectors(x: Any, rows: int) -> np.ndarray:
 
 
 def of_size(x: np.ndarray) -> np.ndarray:
-    """``x`` (n, d), times a power of two where its largest number is beyond 1e12 or below 1e-12: near 1 then.
+    """``x`` (n, d), times a power of two where squares of most columns would be lost in float32, or in float64.
 
-    Squares would be lost in float32, or in float64. Columns that are smaller than 1e-12 of that are brought near 1 too.
+    That is where the median of the columns' largest numbers is beyond 1e12 or below 1e-12, which is near 1 then.
+    Columns above 1e12 are then brought near 1, too, and columns below 1e-24, which only underflow moves, are 0.
     """
     extent = np.maximum(x.max(0), -x.min(0)).astype(np.float64)
-    if not np.isfinite(extent).all() or not (top := extent.max()):
+    if not np.isfinite(extent).all() or not extent.any():
         return x
-    power = np.full(len(extent), 0 if 1 / EXTREME < top < EXTREME else -np.frexp(top)[1])
-    small = (extent > 0) & (np.ldexp(extent, power) < 1 / EXTREME)
-    power[small] = -np.frexp(extent)[1][small]
+    middle = np.median(extent[extent > 0])
+    power = np.full(len(extent), 0 if 1 / EXTREME < middle < EXTREME else -np.frexp(middle)[1])
+    with np.errstate(over="ignore"):
+        sized = np.ldexp(extent, power)
+    large = sized > EXTREME
+    power[large] = -np.frexp(extent)[1][large]
+    power[(sized > 0) & (sized < EXTREME**-2)] = GONE
     return np.asarray(np.ldexp(x, power)) if power.any() else x

@@ -67,7 +67,7 @@ def test_classes(estimator, sample):
         assert found.value > other.value
         assert np.isnan(found.p)
     else:  # the truth is 0.760 bits, by quadrature
-        assert 0.2 < found.value < 0.95  # a perceptron learns little from half of 120
+        assert 0.15 < found.value < 0.95  # a perceptron learns little from half of 120
         assert found.p == 1 / (1 + len(found.null))
         assert other.value < 0.1
         assert other.p > 0.05
