@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from probekit.probes.protocol.diagnostic import evaluate_layers, layer_rows
     from probekit.probes.protocol.labels import Labels, Question
     from probekit.probes.protocol.options import Estimator, ProbeOptions
-    from probekit.probes.solvers.logistic import LogisticPath
+    from probekit.probes.solvers.logistic_path import LogisticPath
     from probekit.probes.solvers.ridge import RidgePath
 
 __all__ = [
@@ -30,7 +30,7 @@ _HOME = {
     **dict.fromkeys(("evaluate_layers", "layer_rows"), "protocol.diagnostic"),
     **dict.fromkeys(("Labels", "Question"), "protocol.labels"),
     **dict.fromkeys(("Estimator", "ProbeOptions"), "protocol.options"),
-    "LogisticPath": "solvers.logistic",
+    "LogisticPath": "solvers.logistic_path",
     "RidgePath": "solvers.ridge",
 }
 

@@ -15,7 +15,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from probekit.errors import NonFiniteError, UsageError
-from probekit.probes.solvers.logistic import CS, LogisticPath, fit_logistic
+from probekit.probes.solvers.logistic import CS, fit_logistic
+from probekit.probes.solvers.logistic_path import LogisticPath
 from probekit.runtime import torch_threads
 
 # scikit-learn's newton-cg at tight tolerances, on some processors: the last step is too small to tell
@@ -108,6 +109,30 @@ def test_scikit_learn_says_the_same(name, classes):
             twin = LogisticRegression(C=C, solver=solver, tol=1e-9, max_iter=1000).fit(x.astype(np.float64), y)
             np.testing.assert_allclose(path.predict_proba(x.astype(np.float64))[0, c], twin.predict_proba(x), atol=1e-4)
             np.testing.assert_allclose(path.coef_[0, c], twin.coef_, atol=2e-4)
+
+
+def test_fifty_classes_of_unlike_sizes_are_at_the_optimum_on_the_whole_path():
+    """Each penalty begun where the one before led; gold, and a shuffling that few rows of rare classes hold fast.
+
+    Measured at most 1e-6 nats above scikit-learn's optimum, and probabilities within 2e-4.
+    """
+    rng = np.random.default_rng(3)
+    count = np.maximum(3, 900 * np.geomspace(120, 1, 50) / np.geomspace(120, 1, 50).sum()).astype(int)
+    y = rng.permutation(np.repeat(np.arange(50), count))
+    x = ((rng.normal(size=(50, 24))[y] + 1.5 * rng.normal(size=(len(y), 24))) @ rng.normal(size=(24, 24))).astype(
+        np.float32
+    )
+    x = (x - x.mean(0)) / x.std(0)
+    Y = np.column_stack([y, rng.permutation(y)])
+    path = LogisticPath(CS).fit(x, Y)
+    assert path.converged_.all()
+    for t in range(2):
+        for c in (3, 6, 7):
+            peer = LogisticRegression(C=CS[c], tol=1e-9, max_iter=20_000).fit(x.astype(np.float64), Y[:, t])
+            twin = Logistic(x, Y[:, t], 50, CS[c])
+            ours, theirs = ((path.coef_[t, c], path.intercept_[t, c]), (peer.coef_, peer.intercept_))
+            assert twin.objective(twin.parameters(*ours)) - twin.objective(twin.parameters(*theirs)) < 1e-5
+            np.testing.assert_allclose(path.predict_proba(x)[t, c], peer.predict_proba(x), atol=2e-3)
 
 
 @pytest.mark.parametrize("classes", [2, 4])
@@ -342,7 +367,7 @@ def test_what_is_not_finite(value, row):
 MEMORY = """
 import sys, threading, time
 import numpy as np
-from probekit.probes.solvers.logistic import LogisticPath
+from probekit.probes.solvers.logistic_path import LogisticPath
 def anonymous():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssAnon")) / 1024
 n, d = 60_000, 256

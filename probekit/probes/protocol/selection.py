@@ -24,6 +24,7 @@ from probekit.statistics.calibration import temperature
 
 __all__ = ["Chosen", "Estimator", "Outcome", "Problem", "probabilities", "select"]
 
+ROUGH = 2e-8  # of a row, at most 1e-3 nats: how near a fold's fits come, on which the choice alone rests
 Outcome = tuple[np.ndarray | None, np.ndarray]
 """Log losses (targets, settings, m) in nats, None for numbers; and what is predicted, of the same shape."""
 Criterion = Callable[[np.ndarray, np.ndarray, np.ndarray | None], np.ndarray]
@@ -131,6 +132,7 @@ def select(problem: Problem, criterion: Criterion | None) -> Chosen:
     shape = (len(p.y), len(settings))
     board, converged, fitted = _Board(shape), np.ones(shape, dtype=bool), None
     kept: list[tuple[np.ndarray, Outcome]] = []
+    rough = None if dtype == torch.float64 else min(1e-3, ROUGH * len(p.rows))
     tried = len(settings) > 1 or (p.calibrate and p.classes > 0)
     for f in folds if tried else ():
         held, out = p.fold == f, p.without(f)
@@ -138,7 +140,7 @@ def select(problem: Problem, criterion: Criterion | None) -> Chosen:
         watch = None
         if p.estimator is Estimator.LOGISTIC and p.classes > 2 and criterion is None:
             watch = Turned(p.x, p.rows[held], p.y[:, held])
-        fitted = _fit(p, ~out, settings, rest, None, dtype, watch)
+        fitted = _fit(p, ~out, settings, rest, None, dtype, watch, rough)
         converged &= fitted.converged
         loss, predicted = fitted.outcome(p.x, p.rows[held], p.y[:, held])
         if loss is None:
@@ -233,6 +235,7 @@ def _fit(
     start: LogisticFit | None,
     dtype: torch.dtype,
     watch: Turned | None = None,
+    tol: float | None = None,
 ) -> Fitted:
     """Fit the rows of ``use`` with settings (S,), or (targets, 1) where each target has its own."""
     rows = p.rows if use.all() else p.rows[use]
@@ -250,6 +253,7 @@ def _fit(
             sums=sums,
             weights=weights,
             start=start,
+            tol=tol,
             dtype=dtype,
             max_iter=p.max_iter,
             watch=watch,

@@ -36,8 +36,9 @@ __all__ = [
 ]
 
 BLOCK = 1024  # rows of a block stay in the processor's cache between the two products of a gradient
+NARROW = 512  # features, up to which twice as many rows do
 GRAM_BLOCK = 4096
-HELD = 1 << 26  # bytes of centred rows that may be held
+HELD = 1 << 25  # bytes of centred rows that may be held
 DEVICE_BLOCK = 1 << 16  # of an accelerator, which wants much work at a time
 NOT_FINITE = "the features hold NaN or infinity; no probe can be fitted on them."
 CANCELLED = 1e-4  # of a feature's power: what is left after a subtraction has no digits to spare
@@ -188,6 +189,8 @@ class Design:
         Int (m,), which of them, None for all.
     centre, scale : np.ndarray
         (d,), a scale of None is 1 everywhere.
+    block : int
+        Rows that are read at a time; 0 for as many as a processor's cache holds.
     """
 
     x: Any
@@ -196,7 +199,7 @@ class Design:
     scale: np.ndarray | None = None
     dtype: torch.dtype = torch.float32
     device: str = "cpu"
-    block: int = BLOCK
+    block: int = 0
 
     def __len__(self) -> int:
         return int(self.x.shape[0]) if self.rows is None else len(self.rows)
@@ -206,10 +209,17 @@ class Design:
         """The number of features."""
         return int(self.x.shape[1])
 
+    @property
+    def size(self) -> int:
+        """Rows that are read at a time."""
+        if self.device != "cpu":
+            return DEVICE_BLOCK
+        return self.block or BLOCK * (2 if self.width <= NARROW else 1)
+
     def blocks(self) -> Iterator[tuple[slice, torch.Tensor]]:
         """Which of the rows, and x - centre of them (b, d); the memory is used again for the next block."""
         n, kind = len(self), np.float64 if self.dtype == torch.float64 else np.float32
-        size = self.block if self.device == "cpu" else DEVICE_BLOCK
+        size = self.size
         if isinstance(self.x, torch.Tensor):
             mean = torch.as_tensor(self.centre, dtype=self.dtype, device=self.x.device)
             rows = None if self.rows is None else torch.as_tensor(self.rows, device=self.x.device)
@@ -261,8 +271,8 @@ class _Held(Design):
 
     def blocks(self) -> Iterator[tuple[slice, torch.Tensor]]:
         assert self.own is not None
-        for start in range(0, len(self), self.block):
-            at = slice(start, min(start + self.block, len(self)))
+        for start in range(0, len(self), self.size):
+            at = slice(start, min(start + self.size, len(self)))
             yield at, torch.from_numpy(self.own[at])
 
 

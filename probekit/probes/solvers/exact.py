@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from probekit.probes.solvers.design import Design
-from probekit.probes.solvers.newton import RARE, Solution
+from probekit.probes.solvers.newton import RARE, Problems, Solution
 
 __all__ = ["factored", "polished", "sizes_of", "solve_exactly"]
 
@@ -31,18 +31,8 @@ DOUBTFUL = 1e-7  # of it, a decrement that leaves a doubt, being approximate
 BALANCED = 1e-9  # of the rows, by how much the probabilities may miss the labels' sum
 
 
-def solve_exactly(
-    design: Design,
-    penalised: np.ndarray,
-    codes: torch.Tensor,
-    classes: int,
-    target: np.ndarray,
-    penalty: np.ndarray,
-    *,
-    weights: torch.Tensor | None = None,
-    tol: float = 1e-6,
-) -> Solution:
-    """Solve problem p: the labels codes[target[p]] with λ = penalty[p], from stronger penalties to weaker ones.
+def solve_exactly(design: Design, penalised: np.ndarray, problems: Problems, *, tol: float = 1e-6) -> Solution:
+    """Solve all problems, from stronger penalties to weaker ones.
 
     Parameters
     ----------
@@ -50,48 +40,36 @@ def solve_exactly(
         float64, not scaled.
     penalised : np.ndarray
         The scale of each feature that the penalty sees, (d,): 1 for the features as they are, 0 for one left out.
-    codes, weights : torch.Tensor
-        As of :func:`probekit.probes.solvers.newton.solve`.
 
     Returns
     -------
     Solution
         The duality gap in place of the decrement; above ``tol`` for what has not converged.
     """
-    k = 1 if classes == 2 else classes
-    problems = _problems(design, penalised, codes, k, weights)
-    out = torch.zeros((len(target), k, design.width + 1), dtype=torch.float64, device=design.device)
-    gap, iterations = np.full(len(target), np.inf), np.zeros(len(target), dtype=int)
+    each = _each(design, penalised, problems)
+    out = torch.zeros((len(problems), problems.k, design.width + 1), dtype=torch.float64, device=design.device)
+    gap, iterations = np.full(len(problems), np.inf), np.zeros(len(problems), dtype=int)
     last: dict[int, torch.Tensor] = {}
-    for p in np.argsort(-penalty, kind="stable"):
-        t = int(target[p])
-        out[p], gap[p], iterations[p] = _newton(problems(t, float(penalty[p])), last.get(t), tol)
+    for p in np.argsort(-problems.penalty, kind="stable").tolist():
+        t = int(problems.target[p])
+        out[p], gap[p], iterations[p] = _newton(each(p), last.get(t), tol)
         last[t] = out[p]
-    return Solution(out[..., :-1] * problems(0, 1.0).sizes, out[..., -1].contiguous(), gap, iterations)
+    return Solution(out[..., :-1] * each(0).sizes, out[..., -1].contiguous(), gap, iterations)
 
 
 def polished(
-    found: Solution,
-    design: Design,
-    penalised: np.ndarray,
-    codes: torch.Tensor,
-    classes: int,
-    target: np.ndarray,
-    penalty: np.ndarray,
-    *,
-    weights: torch.Tensor | None = None,
-    tol: float = 1e-6,
+    found: Solution, design: Design, penalised: np.ndarray, problems: Problems, *, tol: float = 1e-6
 ) -> Solution:
     """The same, solved on where the decrement is above a millionth of the objective, which nearly all rows fit then."""
     seen = torch.as_tensor(np.where(penalised > 0, penalised, np.inf), device=design.device)
-    ridge = 0.5 * penalty * (found.weights / seen).square().sum((1, 2)).cpu().numpy()
+    ridge = 0.5 * problems.penalty * (found.weights / seen).square().sum((1, 2)).cpu().numpy()
     doubtful = np.flatnonzero((found.decrement > DOUBTFUL * ridge) & (found.decrement <= tol))
     if not len(doubtful):
         return found
-    problems = _problems(design, penalised, codes, 1 if classes == 2 else classes, weights)
+    each = _each(design, penalised, problems)
     w, b, gap, iterations = found.weights.clone(), found.intercepts.clone(), found.decrement.copy(), found.iterations
-    for p in doubtful:
-        problem = problems(int(target[p]), float(penalty[p]))
+    for p in doubtful.tolist():
+        problem = each(p)
         live = problem.sizes > 0
         u = torch.cat([torch.where(live, w[p] / torch.where(live, problem.sizes, 1.0), 0.0), b[p, :, None]], 1)
         if gap[p] > DOUBTFUL * problem.value(u):
@@ -100,15 +78,14 @@ def polished(
     return Solution(w, b, gap, iterations)
 
 
-def _problems(
-    design: Design, penalised: np.ndarray, codes: torch.Tensor, k: int, weights: torch.Tensor | None
-) -> Callable[[int, float], _Problem]:
+def _each(design: Design, penalised: np.ndarray, problems: Problems) -> Callable[[int], _Problem]:
+    """Each problem by number."""
     sizes, units = sizes_of(design, penalised)
 
-    def problem(target: int, penalty: float) -> _Problem:
-        ridge = torch.cat([penalty * units**2, units.new_zeros(1)])
-        own = None if weights is None else weights[target].double()
-        return _Problem(design, sizes, ridge, codes[target].long(), k, own)
+    def problem(p: int) -> _Problem:
+        t, ridge = int(problems.target[p]), torch.cat([float(problems.penalty[p]) * units**2, units.new_zeros(1)])
+        own = None if problems.weights is None else problems.weights[t].double()
+        return _Problem(design, sizes, ridge, problems.codes[t].long(), problems.k, own)
 
     return problem
 

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from probekit.probes.solvers.design import Design, Moments, product
+from probekit.probes.solvers.basis import Basis
+from probekit.probes.solvers.design import Design, product
 
-__all__ = ["RARE", "Basis", "Solution", "Watch", "lost", "solve"]
+__all__ = ["RARE", "Problems", "Solution", "Watch", "solve"]
 
 MEMORY = {"binary": 12, "multinomial": 30}  # pairs that L-BFGS remembers
 WIDE = 32  # weight vectors that fill a matrix product
@@ -31,8 +32,36 @@ OWN = 12  # of them at a time
 RARE = 1e-9  # p(1 - p) of a class that no row has: its intercept would fall for ever, and is left where it is
 Watch = Callable[[np.ndarray, torch.Tensor, torch.Tensor], np.ndarray]
 Pair = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # of L-BFGS: s, y, 1/sᵀy
-FEW = 8  # directions of the most power, in which a row may have half of it
 SAMPLE = 16  # rows drawn for such a Hessian, times the features
+
+
+@dataclass(frozen=True, slots=True)
+class Problems:
+    """Problem p: the labels codes[target[p]] with λ = penalty[p].
+
+    Attributes
+    ----------
+    codes : torch.Tensor
+        Int (targets, m) below ``classes``, of the design's rows; two classes have one weight vector, for class 1.
+    target, penalty : np.ndarray
+        (problems,).
+    weights : torch.Tensor, optional
+        Float (targets, m) of the rows, for None all 1.
+    """
+
+    codes: torch.Tensor
+    classes: int
+    target: np.ndarray
+    penalty: np.ndarray
+    weights: torch.Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.target)
+
+    @property
+    def k(self) -> int:
+        """Weight vectors of a problem."""
+        return 1 if self.classes == 2 else self.classes
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,27 +85,19 @@ class Solution:
 def solve(
     design: Design,
     basis: Basis,
-    codes: torch.Tensor,
-    classes: int,
-    target: np.ndarray,
-    penalty: np.ndarray,
+    problems: Problems,
     *,
-    weights: torch.Tensor | None = None,
     start: tuple[torch.Tensor, torch.Tensor] | None = None,
     tol: float = 1e-4,
     max_iter: int = 5000,
     watch: Watch | None = None,
 ) -> Solution:
-    """Solve problem p: the labels codes[target[p]] with λ = penalty[p].
+    """Solve all problems.
 
     Parameters
     ----------
     basis : Basis
-        Of those rows.
-    codes : torch.Tensor
-        Int (targets, m) below ``classes``, of the design's rows; two classes have one weight vector, for class 1.
-    weights : torch.Tensor, optional
-        Float (targets, m) of the rows, for None all 1.
+        Of the design's rows.
     start : tuple[torch.Tensor, torch.Tensor], optional
         Weights (problems, 1 or classes, d) and intercepts to begin at. Without it problems of more than two classes
         begin where the solutions at stronger penalties lead, wherever there are enough to fill a matrix product.
@@ -84,8 +105,9 @@ def solve(
         Sees those as they come, the targets (b,), their weights and intercepts, and says which targets (b,) need no
         weaker penalty: these have the weights of the last one solved.
     """
-    data = _Data(design.held(), basis, codes, classes, weights)
-    k = 1 if classes == 2 else classes
+    target, penalty, k = problems.target, problems.penalty, problems.k
+    turn = (basis.vectors * basis.scale[:, None]).T.to(design.dtype)
+    data = _Data(design.held(), basis, problems.codes, problems.classes, problems.weights, turn)
     best = torch.zeros((len(target), k, basis.rank + 1), dtype=torch.float64, device=design.device)
     decrement, iterations = np.full(len(target), np.nan), np.zeros(len(target), dtype=int)
     path: dict[int, list[tuple[float, torch.Tensor]]] = {}  # of each target: penalties and solutions so far
@@ -98,12 +120,12 @@ def solve(
     ended: set[int] = set()
     for at in range(0, len(order), size):
         batch = order[at : at + size]
-        if ended:
-            for p in batch[np.isin(target[batch], list(ended))]:
-                best[p], decrement[p] = path[target[p]][-1][1], 0.0
-            batch = batch[~np.isin(target[batch], list(ended))]
-            if not len(batch):
-                continue
+        over = np.isin(target[batch], list(ended))
+        for p in batch[over]:
+            best[p], decrement[p] = path[target[p]][-1][1], 0.0
+        batch = batch[~over]
+        if not len(batch):
+            continue
         first = None
         if start is not None:
             first = basis.inside(start[0][batch], start[1][batch])
@@ -126,104 +148,13 @@ def _ahead(path: list[tuple[float, torch.Tensor]], penalty: float) -> torch.Tens
 
 
 @dataclass(frozen=True, slots=True)
-class Basis:
-    """Eigenvectors (d, r) and eigenvalues (r,) of the scaled features' Gram matrix; rows count as one more feature.
-
-    Directions that no row has are left out: no weight grows along them.
-
-    Attributes
-    ----------
-    lost : float
-        The curvature below which directions cannot be told from rounding; 0 where there is none such.
-    """
-
-    vectors: torch.Tensor
-    values: torch.Tensor
-    scale: torch.Tensor
-    rows: float
-    lost: float
-
-    @classmethod
-    def of(cls, design: Design, sums: Moments) -> Basis:
-        scale = torch.as_tensor(design.factors, dtype=torch.float64, device=design.device)
-        gram = torch.as_tensor(sums.scatter, dtype=torch.float64, device=design.device) * scale * scale[:, None]
-        values, vectors = torch.linalg.eigh(gram)
-        noise = 1e-12 if design.dtype == torch.float64 else 1e-8
-        top = float(values[-1].clamp_min(torch.finfo(torch.float64).tiny))
-        uncertain = lost(gram.diagonal(), values, top, design.dtype)
-        if design.dtype == torch.float64:
-            kept = values > noise * top
-            values, vectors = values[kept], vectors[:, kept]
-        return cls(vectors, values.clamp_min(noise * top), scale, sums.weight, uncertain)
-
-    def sound(self, design: Design, penalty: float) -> bool:
-        """Whether this basis serves problems of at least this penalty: their Hessians are like the Gram matrix.
-
-        They are not where curvature is lost that the penalty does not cover, or where one row holds half the power of
-        a direction: sure of its label, it holds none.
-        """
-        reach = (
-            1e7 * self.rows if design.dtype == torch.float64 else 0.01
-        )  # what is left out, and what is there as more
-        if not np.isfinite(self.lost) or self.lost * reach > penalty:
-            return False
-        if not self.rank:
-            return True
-        top = float(self.values[-1])
-        if top <= min(0.25 * float(self.values.sum()), 1e4 * float(self.values.median())):
-            return True
-        seen = (self.vectors[:, -FEW:] * self.scale[:, None]).T.to(design.dtype).contiguous()
-        most = self.values.new_zeros(len(seen))
-        for _, block in design.blocks():
-            most = torch.maximum(most, product(seen, block).double().square().amax(1))
-        large = self.values[-FEW:] > 0.01 * top
-        return bool((most <= 0.5 * self.values[-FEW:])[large].all())
-
-    @property
-    def rank(self) -> int:
-        return len(self.values)
-
-    @property
-    def curvature(self) -> torch.Tensor:
-        """Of each direction, and last of the intercept, where p(1 - p) is 1: (r + 1,)."""
-        return torch.cat([self.values, self.values.new_tensor([self.rows])])
-
-    def outside(self, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Weights on x - centre (p, k, d) and intercepts (p, k) of coordinates (p, k, r + 1)."""
-        return (a[..., :-1] @ self.vectors.T) * self.scale, a[..., -1].contiguous()
-
-    def inside(self, weights: torch.Tensor, intercepts: torch.Tensor) -> torch.Tensor:
-        unscaled = torch.where(self.scale > 0, weights / self.scale.clamp_min(1e-300), 0.0)
-        return torch.cat([unscaled @ self.vectors, intercepts[..., None]], -1)
-
-    def slope(self, by_weight: torch.Tensor, by_intercept: torch.Tensor) -> torch.Tensor:
-        """A gradient by weights and intercepts, in coordinates."""
-        return torch.cat([(by_weight.double() * self.scale) @ self.vectors, by_intercept.double()[..., None]], -1)
-
-
-def lost(power: torch.Tensor, values: torch.Tensor, top: float, dtype: torch.dtype) -> float:
-    """Of features' squares (d,) and eigenvalues (d,), ascending: ``Basis.lost``; infinite for sums that are wrong."""
-    live = power[power > 0]
-    if not len(live) or not bool(values.isfinite().all()):
-        return 0.0 if bool(values.isfinite().all()) else np.inf
-    floor = len(values) * torch.finfo(torch.float64).eps * top  # of exact sums: no direction at all
-    noise = 1e-12 * top if dtype == torch.float64 else 1e-8 * top
-    if float(values[0]) < -10 * noise or float(power.min()) < -noise:
-        return np.inf
-    if dtype == torch.float64:
-        graded = bool(((values > floor) & (values < noise)).any()) or float(live.min()) < 1e-10 * float(live.max())
-    else:
-        graded = int((values < noise).sum()) > len(power) - len(live)
-    return noise if graded else 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class _Data:
     design: Design
     basis: Basis
     codes: torch.Tensor
     classes: int
     weights: torch.Tensor | None
+    turn: torch.Tensor  # (r, d): of a slope by weights, in the design's precision, makes one by coordinates
 
     def gradient(
         self, a: torch.Tensor, target: torch.Tensor, penalty: torch.Tensor
@@ -253,7 +184,7 @@ class _Data:
                 spread += (row_weights * (z - z * z)).sum(1, keepdim=True)
             slope += product(wrong, block.T)
             steep += wrong.sum(1, keepdim=True)
-        g = self.basis.slope(slope.view(p, k, -1), steep.view(p, k))
+        g = torch.cat([product(slope, self.turn), steep], 1).double().view(p, k, -1)
         g[..., :-1] += penalty[:, None, None] * a[..., :-1]
         return g, spread.view(p, k).double() / self.basis.rows
 
@@ -291,6 +222,69 @@ class _Data:
         return torch.linalg.cholesky(inside)
 
 
+class _Batch:
+    """Problems that are iterated together, and what is known of each: L-BFGS pairs, Hessians of their own."""
+
+    def __init__(
+        self, data: _Data, target: np.ndarray, penalty: np.ndarray, start: torch.Tensor | None, memory: int
+    ) -> None:
+        self.data, self.memory, device = data, memory, data.design.device
+        self.t = torch.as_tensor(target, device=device)
+        self.lam = torch.as_tensor(penalty, dtype=torch.float64, device=device)
+        if start is None:  # at w = 0 all penalties of a target have the same gradient
+            which, back = np.unique(target, return_inverse=True)
+            a = _priors(data, which, 1 if data.classes == 2 else data.classes, data.basis.rank + 1)
+            g, mean = data.gradient(a, torch.as_tensor(which, device=device), self.lam.new_zeros(len(which)))
+            self.a, self.g, self.mean = a[back].clone(), g[back].clone(), mean[back].clone()
+        else:
+            self.a = start
+            self.g, self.mean = data.gradient(start, self.t, self.lam)
+        self.number = torch.arange(len(target), device=device)
+        self.scale = self.lam.new_ones(len(target))
+        self.history: list[Pair] = []
+        self.own: dict[int, torch.Tensor] = {}  # Cholesky factors by number
+
+    def precondition(self, v: torch.Tensor) -> torch.Tensor:
+        curve = self.mean[..., None].clamp_min(RARE) * self.data.basis.curvature
+        curve[..., :-1] += self.lam[:, None, None]
+        out = v / curve.clamp_min(1e-300)
+        for at, problem in enumerate(self.number.tolist() if self.own else ()):
+            if problem in self.own:
+                out[at, 0] = torch.cholesky_solve(v[at, 0, :, None], self.own[problem])[:, 0]
+        if v.shape[1] > 1:  # what all classes share, only the penalty feels
+            out[..., :-1] -= out[..., :-1].mean(1, keepdim=True)
+        return out
+
+    def direction(self) -> torch.Tensor:
+        return -_two_loops(self.g, self.history, self.precondition, self.scale)
+
+    def keep(self, which: torch.Tensor) -> None:
+        for name in ("number", "t", "lam", "a", "g", "mean", "scale"):
+            setattr(self, name, getattr(self, name)[which])
+        self.history = [(s[which], y[which], inverse[which]) for s, y, inverse in self.history]
+
+    def own_hessians(self, decrement: torch.Tensor, seed: int) -> None:
+        """The slowest binary problems begin again with Hessians of their own."""
+        worst = torch.argsort(decrement, descending=True)[:OWN].tolist()
+        self.own = {
+            int(self.number[i]): self.data.hessian(
+                self.a[i], int(self.t[i]), float(self.lam[i]), float(self.mean[i, 0]), seed
+            )
+            for i in worst
+        }
+        self.history.clear()
+        self.scale = torch.ones_like(self.scale)
+
+    def step(self, direction: torch.Tensor, falls: torch.Tensor) -> None:
+        self.a, self.g, self.mean, pair = _step(
+            self.data, self.a, self.g, self.mean, direction, falls, self.t, self.lam
+        )
+        self.history = [*self.history[1 - self.memory :], pair]
+        _, y, inverse = pair
+        bend = _dot(y, self.precondition(y)) * inverse  # yᵀH⁻¹y / sᵀy: by how much the preconditioner is off
+        self.scale = torch.where(bend > 0, 1 / bend.clamp_min(1e-300), 1.0)
+
+
 def _minimise(
     data: _Data,
     target: np.ndarray,
@@ -301,67 +295,27 @@ def _minimise(
     memory: int,
 ) -> tuple[torch.Tensor, np.ndarray, np.ndarray]:
     """L-BFGS on a batch of problems: coordinates, decrements, iterations. Those that converge leave the batch."""
-    device = data.design.device
-    t, lam = torch.as_tensor(target, device=device), torch.as_tensor(penalty, dtype=torch.float64, device=device)
-    k = 1 if data.classes == 2 else data.classes
-    curve = data.basis.curvature
-    ridge = torch.ones_like(curve)
-    ridge[-1] = 0
-    if start is None:  # at w = 0 all penalties of a target have the same gradient
-        which, back = np.unique(target, return_inverse=True)
-        a = _priors(data, which, k, len(curve))
-        g, mean = data.gradient(a, torch.as_tensor(which, device=device), lam.new_zeros(len(which)))
-        a, g, mean = a[back].clone(), g[back].clone(), mean[back].clone()
-    else:
-        a = start
-        g, mean = data.gradient(a, t, lam)
-    best, left = torch.empty_like(a), np.full(len(target), np.inf)
+    batch = _Batch(data, target, penalty, start, memory)
+    best, left = torch.empty_like(batch.a), np.full(len(target), np.inf)
     iterations = np.full(len(target), max_iter)
-    active = torch.arange(len(target), device=device)
-    history: list[Pair] = []
-    scale = lam.new_ones(len(active))
-    own: dict[int, torch.Tensor] = {}  # Cholesky factors by problem
-
-    def precondition(v: torch.Tensor) -> torch.Tensor:
-        out = v / (mean[..., None].clamp_min(RARE) * curve + lam[:, None, None] * ridge).clamp_min(1e-300)
-        for at, problem in enumerate(active.tolist() if own else ()):
-            if problem in own:
-                out[at, 0] = torch.cholesky_solve(v[at, 0, :, None], own[problem])[:, 0]
-        if k > 1:  # what all classes share, only the penalty feels
-            out[..., :-1] -= out[..., :-1].mean(1, keepdim=True)
-        return out
-
     for iteration in range(max_iter + 1):
-        steepest = precondition(g)
-        direction = -_two_loops(g, history, precondition, scale)
-        falls = -_dot(g, direction)
-        decrement = torch.maximum(falls, _dot(g, steepest))
+        direction = batch.direction()
+        falls = -_dot(batch.g, direction)
+        decrement = torch.maximum(falls, _dot(batch.g, batch.precondition(batch.g)))
         done = (decrement <= tol) | (iteration == max_iter) | ~decrement.isfinite()
         if done.any():
-            at = active[done].cpu().numpy()
-            best[active[done]], left[at], iterations[at] = a[done], decrement[done].cpu().numpy(), iteration
-            keep = ~done
-            active, t, lam, a, g, mean, scale, direction, falls, decrement = (
-                v[keep] for v in (active, t, lam, a, g, mean, scale, direction, falls, decrement)
-            )
-            history = [tuple(v[keep] for v in pair) for pair in history]  # type: ignore[misc]
-            if not len(active):
+            at = batch.number[done].cpu().numpy()
+            best[batch.number[done]], left[at], iterations[at] = batch.a[done], decrement[done].cpu().numpy(), iteration
+            batch.keep(~done)
+            direction, falls, decrement = (v[~done] for v in (direction, falls, decrement))
+            if not len(batch.a):
                 break
-        if k == 1 and iteration in SLOW and data.basis.rows > SAMPLE * data.design.width:  # else steps are cheaper
-            worst = torch.argsort(decrement, descending=True)[:OWN].tolist()
-            own = {
-                int(active[i]): data.hessian(a[i], int(t[i]), float(lam[i]), float(mean[i, 0]), iteration)
-                for i in worst
-            }
-            history.clear()
-            scale = torch.ones_like(scale)
-            direction = -precondition(g)
-            falls = -_dot(g, direction)
-        a, g, mean, pair = _step(data, a, g, mean, direction, falls, t, lam)
-        history = [*history[1 - memory :], pair]
-        _, y, inverse = pair
-        bend = _dot(y, precondition(y)) * inverse  # yᵀH⁻¹y / sᵀy: by how much the preconditioner is off
-        scale = torch.where(bend > 0, 1 / bend.clamp_min(1e-300), 1.0)
+        slow = len(direction[0]) == 1 and iteration in SLOW
+        if slow and data.basis.rows > SAMPLE * data.design.width:  # else steps are cheaper
+            batch.own_hessians(decrement, iteration)
+            direction = -batch.precondition(batch.g)
+            falls = -_dot(batch.g, direction)
+        batch.step(direction, falls)
     return best, left, iterations
 
 

@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from probekit.errors import UsageError
+from probekit.probes.solvers.basis import Basis, lost
 from probekit.probes.solvers.design import (
     Design,
     Moments,
@@ -26,7 +27,6 @@ from probekit.probes.solvers.design import (
     unsolved,
 )
 from probekit.probes.solvers.exact_ridge import ridge_exactly
-from probekit.probes.solvers.newton import Basis, lost
 from probekit.runtime import torch_threads
 
 __all__ = ["ALPHAS", "RidgeFit", "RidgePath", "fit_ridge"]

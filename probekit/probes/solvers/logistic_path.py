@@ -1,0 +1,219 @@
+"""scikit-learn's manners over many logistic regressions that are solved together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+import torch
+from scipy.special import log_softmax
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from probekit.errors import UsageError
+from probekit.probes.solvers.design import accelerator, check_matrix, unsolved
+from probekit.probes.solvers.logistic import CS, balanced, fit_logistic
+
+__all__ = ["LogisticPath"]
+
+
+class LogisticPath(ClassifierMixin, BaseEstimator):
+    """L2-penalised logistic regression for many penalties and many label sets on the same features.
+
+    Each model minimises C·Σᵢ sᵢ loss(yᵢ, xᵢ) + ½ |w|² with a free intercept: scikit-learn's ``LogisticRegression``,
+    binary for two classes and multinomial for more. All are solved together, a pass over X serving every one.
+
+    Parameters
+    ----------
+    Cs : float or sequence of float
+        Penalties, inverse strength.
+    standardise : bool
+        Put the penalty on standardised features; ``coef_`` still belongs to the features as given. Means and deviations
+        are those of the rows, whatever their sample_weight.
+    class_weight : mapping or "balanced", optional
+        A weight for each class by label; "balanced" is n / (classes · count of the class).
+    tol : float, optional
+        Newton decrement gᵀH⁻¹g at which a model has converged (twice the nats the objective can still fall by); None
+        for 2e-9·n, at most 1e-4, and 1e-6 in float64.
+    max_iter : int
+        Iterations of the solver at most.
+    device : str
+        Where the products are computed, "cpu" or "cuda".
+
+    Attributes
+    ----------
+    classes_ : ndarray
+        The labels, sorted.
+    coef_ : ndarray
+        float64 (targets, Cs, 1 or classes, d).
+    intercept_ : ndarray
+        float64 (targets, Cs, 1 or classes).
+    decrement_, n_iter_, converged_ : ndarray
+        (targets, Cs).
+
+    Notes
+    -----
+    A target that has two of more ``classes_`` gets the weights ±w/2 for them, w being the binary regression's. float64
+    features are computed in float64; all others in float32, or float64 with fewer than 4·d rows. X is read in blocks: of a
+    memory map of more than 32 MB no copy is held. One thread is used: fit layers side by side.
+
+    References
+    ----------
+    Nocedal & Wright 2006, Numerical Optimization, chapter 7 (Newton's method by conjugate gradients).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.normal(size=(400, 5)), np.arange(400) % 3
+    >>> X[:, 0] += 3 * y
+    >>> path = LogisticPath(Cs=(0.01, 0.1, 1)).fit(X, np.column_stack([y, rng.permutation(y)]))
+    >>> path.coef_.shape  # (targets, Cs, classes, d)
+    (2, 3, 3, 5)
+    >>> bool((path.predict(X)[0, 2] == y).mean() > 0.8)
+    True
+    """
+
+    def __init__(
+        self,
+        Cs: float | Sequence[float] = CS,
+        *,
+        standardise: bool = False,
+        class_weight: str | Mapping[Any, float] | None = None,
+        tol: float | None = None,
+        max_iter: int = 5000,
+        device: str = "cpu",
+    ) -> None:
+        self.Cs = Cs
+        self.standardise = standardise
+        self.class_weight = class_weight
+        self.tol = tol
+        self.max_iter = max_iter
+        self.device = device
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit all models.
+
+        Parameters
+        ----------
+        X : ndarray
+            (n, d).
+        y : ndarray
+            (n,) or (n, targets), labels of any kind.
+        sample_weight : ndarray, optional
+            (n,) or (n, targets).
+
+        Raises
+        ------
+        UsageError
+            For penalties that are not positive, one class only, or shapes that do not fit together.
+        """
+        Cs = np.atleast_1d(np.asarray(self.Cs, dtype=np.float64))
+        if Cs.ndim != 1 or not len(Cs) or not (np.isfinite(Cs).all() and (Cs > 0).all()):
+            raise UsageError(f"Cs are positive numbers, not {self.Cs}.")
+        if not (self.class_weight in (None, "balanced") or isinstance(self.class_weight, Mapping)):
+            raise UsageError(f"class_weight is None, 'balanced' or a mapping, not {self.class_weight!r}.")
+        X, Y = _validated(self, X, y)
+        self.classes_, codes = np.unique(Y, return_inverse=True)
+        codes = np.ascontiguousarray(codes.reshape(Y.shape).reshape(len(Y), -1).T)
+        weights = _weights(sample_weight, codes.shape)
+        rows = None
+        if weights is not None and (unused := (weights == 0).all(0)).any():
+            rows = np.flatnonzero(~unused)
+            codes, weights = codes[:, rows], weights[:, rows]
+        _check_classes(codes, weights, len(self.classes_))
+        if self.class_weight == "balanced":
+            weights = balanced(codes, len(self.classes_), weights)
+        elif isinstance(self.class_weight, Mapping):
+            own = np.array([self.class_weight.get(label, 1.0) for label in self.classes_])
+            weights = own[codes] * (1 if weights is None else weights)
+        fit = fit_logistic(
+            X,
+            codes,
+            len(self.classes_),
+            Cs,
+            rows=rows,
+            standardise=self.standardise,
+            weights=weights,
+            tol=self.tol,
+            max_iter=self.max_iter,
+            dtype=torch.float64 if X.dtype == np.float64 else None,
+            device=accelerator(self.device),
+        )
+        self.coef_ = fit.weights
+        self.intercept_ = fit.intercepts - np.einsum("tckd,d->tck", fit.weights, fit.centre)
+        self.decrement_, self.n_iter_, self.converged_ = fit.decrement, fit.iterations, fit.converged
+        unsolved(fit.converged, "Cs")
+        self._fit, self._single = fit, Y.ndim == 1 and len(Cs) == 1
+        return self
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Logits: (targets, Cs, n), or (targets, Cs, n, classes) for more than two classes.
+
+        Here as in ``predict`` and ``predict_proba``: with one C and y of shape (n,), without the first two axes.
+        """
+        z = self._logits(X)
+        z = z[:, :, 0] if z.shape[2] == 1 else np.moveaxis(z, 2, 3)
+        return z[0, 0] if self._single else z
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable class of each row, (targets, Cs, n)."""
+        z = self._logits(X)
+        best = (z[:, :, 0] > 0).astype(int) if z.shape[2] == 1 else z.argmax(2)
+        return self.classes_[best[0, 0] if self._single else best]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy. Raises UsageError for several Cs or targets, which have no one number."""
+        check_is_fitted(self)
+        if not self._single:
+            raise UsageError("a score wants one C and labels of shape (n,); give one C, or use predict.")
+        return float(super().score(X, y, sample_weight))
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities of ``classes_``, (targets, Cs, n, classes)."""
+        return np.exp(self.predict_log_proba(X))
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Their natural logarithms, (targets, Cs, n, classes)."""
+        z = self._logits(X)
+        if z.shape[2] == 1:
+            out = np.stack([-np.logaddexp(0, z[:, :, 0]), -np.logaddexp(0, -z[:, :, 0])], -1)
+        else:
+            out = log_softmax(np.moveaxis(z, 2, 3), -1)
+        return out[0, 0] if self._single else out
+
+    def _logits(self, X: Any) -> np.ndarray:
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype="numeric")
+        return self._fit.logits(X, dtype=torch.float64 if X.dtype == np.float64 else torch.float32)
+
+
+def _validated(estimator: Any, X: Any, Y: Any) -> tuple[Any, np.ndarray]:
+    X, Y = validate_data(estimator, X, Y, dtype="numeric", multi_output=True, ensure_min_samples=2)
+    check_classification_targets(Y[:, 0] if Y.ndim == 2 else Y)
+    check_matrix(X, len(Y))
+    return X, Y
+
+
+def _weights(given: Any, shape: tuple[int, ...]) -> np.ndarray | None:
+    if given is None:
+        return None
+    weights = np.asarray(given, dtype=np.float64)
+    weights = np.broadcast_to(weights, shape[1:])[None] if weights.ndim <= 1 else weights.T
+    if weights.shape[1] != shape[1] or len(weights) not in (1, shape[0]):
+        raise UsageError(f"sample_weight {np.shape(given)} does not go with Y {shape[::-1]}.")
+    if not np.isfinite(weights).all() or (weights < 0).any():
+        raise UsageError("sample_weight holds negative, NaN or infinite numbers.")
+    if (weights.sum(1) == 0).any():
+        raise UsageError("every sample_weight is zero; there is nothing to fit.")
+    return np.ascontiguousarray(np.broadcast_to(weights, shape))
+
+
+def _check_classes(codes: np.ndarray, weights: np.ndarray | None, classes: int) -> None:
+    for target, y in enumerate(codes):
+        seen = np.unique(y if weights is None else y[weights[target] > 0])
+        if len(seen) < 2:
+            where = f" in target {target}" if len(codes) > 1 else ""
+            raise UsageError(f"all labels are one class{where}; a classifier needs at least two classes.")
