@@ -83,7 +83,7 @@ def evaluate_layers(
     options : ProbeOptions
         How the probes are fitted.
     progress : callable
-        Told after each layer.
+        Told before the first layer and after each.
 
     Returns
     -------
@@ -115,6 +115,7 @@ def evaluate_layers(
     work: list[Callable[[], Fits]] = list(baseline_fits(experiment, baselines))  # the longest first
     work += [partial(experiment.layer, name, train_layers[name], dev_layers[name]) for name in train_layers]
     found = [constant_fit(experiment)]
+    progress("probe", 0, len(work))
     with threadpool_limits(1), torch_threads(1), ThreadPoolExecutor(options.threads or cores()) as pool:
         for done, one in enumerate(pool.map(lambda piece: piece(), work), 1):
             found.append(one)

@@ -56,8 +56,8 @@ class LogisticPath(ClassifierMixin, BaseEstimator):
     Notes
     -----
     A target that has two of more ``classes_`` gets the weights ±w/2 for them, w being the binary regression's. float64
-    features are computed in float64; all others in float32, or float64 with fewer than 4·d rows. X is read in blocks: of a
-    memory map of more than 32 MB no copy is held. One thread is used: fit layers side by side.
+    features are computed in float64; all others in float32, or float64 with fewer than 4·d rows. X is read in blocks:
+    of a memory map of more than 32 MB no copy is held. One thread is used: fit layers side by side.
 
     References
     ----------
