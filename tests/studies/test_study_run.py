@@ -115,9 +115,14 @@ def test_a_study_from_end_to_end(steps, tmp_path, monkeypatch):
     rows = out / "rows/mi-grammar-sentiment.tiny.pretrained.mean.parquet"
     rows.write_bytes(b"not what was left")
     assert states(todo, out)["mi grammar-sentiment.tiny.pretrained.mean"] == "again"
-    assert {o.step.name for o in run_steps(todo, out, HERE) if o.state == "done"} == {
-        "mi grammar-sentiment.tiny.pretrained.mean", "table regimes", "report"
-    }  # fmt: skip
+    outcomes = {o.step.name: o for o in run_steps(todo, out, HERE)}
+    refused = outcomes["mi grammar-sentiment.tiny.pretrained.mean"].message
+    assert "is not a file of rows as its card tells it, so it is not replaced" in refused
+    assert rows.read_bytes() == b"not what was left"
+    rows.unlink()
+    done = {o.step.name for o in run_steps(todo, out, HERE) if o.state == "done"}
+    assert {"mi grammar-sentiment.tiny.pretrained.mean", "report"} <= done
+    assert {o.state for o in run_steps(todo, out, HERE)} == {"reused"}
 
 
 def test_other_data_or_weights_make_steps_new(steps, tmp_path, tiny_bert):
