@@ -1,6 +1,6 @@
 """How fast probes are fitted, beside scikit-learn, on the same work in one run; how right they are and what they hold.
 
-    python benchmarks/probes.py                         about a quarter of an hour on one core
+    python benchmarks/probes.py                         all lines, most of the time scikit-learn's
     python benchmarks/probes.py --quick                 half a minute: does it run? Not a measurement
     python benchmarks/probes.py --lines 1,5             these lines of the list below
     python benchmarks/probes.py --cache sst2.train.h5   line 3, too: a layer of real activations (may be repeated)
