@@ -128,7 +128,7 @@ def test_members(run, seed, n, r, s, width, repeated):
 @pytest.mark.parametrize("spread", [3, 300], ids=["looked up directly", "by their hash"])
 def test_members_of_more_rows_than_a_chunk(spread):
     rng = np.random.default_rng(0)
-    n, stretch = 2 * kernels.CHUNK + 77, np.linspace(1, 1.4, 11)
+    n, stretch = kernels.CHUNK + 77, np.linspace(1, 1.4, 11)
     a, b = spread * rng.standard_normal((n, 3)), rng.integers(0, 3, (n, 1)).astype(float)
     none, share = np.empty(0, np.int32), rng.random((11, 3)) / 2
     side_a = (np.ascontiguousarray(a.T), a.min(0), a.max(0), none, np.full(3, 4.0), share)
@@ -142,7 +142,9 @@ def test_members_of_more_rows_than_a_chunk(spread):
         cells, both = np.unique(of_a.ravel() * len(in_b) + of_b.ravel(), return_counts=True)
         apart = in_a[cells // len(in_b)] * in_b[cells % len(in_b)].astype(float)
         assert tuple(buckets[j]) == (len(in_a), len(in_b), len(cells))
-        assert values[j] == pytest.approx(both / n @ np.clip(np.log2(both * (n / apart)), 0.001, 10), abs=1e-12)
+        assert values[j] == pytest.approx(
+            both / n @ np.clip(np.log2(both * (n / apart)), 0.001, 10), abs=1e-11
+        )  # 3e-12 of sums in another order
 
 
 # ---------------------------------------------------------------- settings
