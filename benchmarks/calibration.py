@@ -7,14 +7,15 @@
 
 A case simulates one experiment from its seed and says whether the claim came out false (``false positives``) or the
 interval held the truth (``coverage``); None is a refusal, with a reason given to the user, and is counted apart. The
-cases are in ``benchmarks/rates``, a file a subject. Results of one case and number of runs are kept in ``--results``,
-so that an interrupted run goes on where it was.
+cases are in ``benchmarks/rates``, a file a subject. Results of one case, number of runs and state of the code are kept
+in ``--results``, so that an interrupted run goes on where it was.
 """
 
 from __future__ import annotations
 
 import argparse
 import fnmatch
+import hashlib
 import importlib
 import json
 import os
@@ -99,6 +100,12 @@ def load() -> dict[str, int]:
     return found
 
 
+def code() -> str:
+    """A digest of what rates depend on: the package and the cases."""
+    paths = [*sorted((HERE.parent / "probekit").rglob("*.py")), *sorted((HERE / "rates").glob("*.py"))]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()[:16]
+
+
 def _some(name: str, start: int, stop: int) -> list[Outcome]:
     from threadpoolctl import threadpool_limits
 
@@ -139,7 +146,7 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> str:
     lines = ["| claim, setting | promised | before | now | runs | refused |", "|---|---|---|---|---|---|"]
     for name, found in results.items():
         one = CASES[name]
-        promised = f"≤ {one.nominal:.0%}" if one.kind == "false positives" else f"covers {one.nominal:.0%}"
+        promised = f"≤ {one.nominal:.0%}" if one.kind == "false positives" else f"covers {100 * one.nominal:g}%"
         now = "refused" if np.isnan(found["rate"]) else f"{found['rate']:.1%} ± {found['error']:.1%}"
         mark = "" if found["ok"] else " **outside**"
         lines.append(
@@ -175,12 +182,12 @@ def main() -> int:
     names = [name for name in CASES if any(fnmatch.fnmatch(name, f"{pattern}*") for pattern in given.cases)]
     if not names:
         parser.error(f"no case is called that; there are {', '.join(CASES)}")
-    results = {}
+    results, now = {}, code()
     for name in names:
         one = CASES[name]
         runs = given.runs or (one.nightly if given.nightly else one.runs)
-        if name not in kept or kept[name]["runs"] != runs:
-            kept[name] = measure(one, runs, given.jobs)
+        if name not in kept or (kept[name]["runs"], kept[name].get("code")) != (runs, now):
+            kept[name] = measure(one, runs, given.jobs) | {"code": now}
             given.results.write_text(json.dumps(kept, indent=1))
         results[name] = kept[name]
         print(table({name: kept[name]}).splitlines()[-1], f"{kept[name]['seconds']:.0f} s", flush=True)

@@ -132,7 +132,7 @@ OWN = {
     "one column": (partial(shifted, d=1, distance=1.0), bits(1.0), 300, ""),
 }  # fmt: skip
 for name, (make, truth, n, before) in OWN.items():
-    case(f"information/lower bound, {name}", COVERAGE, before=before)(partial(below, make=make, truth=truth, n=n))
+    case(f"information/lower bound, {name}", COVERAGE, before=before, nominal=0.975)(partial(below, make=make, truth=truth, n=n))
 for name in (
     "isotropic 10, 2 classes, 0.05", "isotropic 10, 2 classes, 0.5", "isotropic 10, 2 classes, 0.9",
     "bert 768, 2 classes, 0.15",
@@ -146,4 +146,4 @@ for name in (
         one = built(name)
         return below(rng, one.make, one.truth + 2 * one.error, n)
 
-    case(f"information/lower bound, {name}", COVERAGE, runs=100)(known)
+    case(f"information/lower bound, {name}", COVERAGE, runs=100, nominal=0.975)(known)
