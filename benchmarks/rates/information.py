@@ -132,7 +132,8 @@ OWN = {
     "one column": (partial(shifted, d=1, distance=1.0), bits(1.0), 300, ""),
 }  # fmt: skip
 for name, (make, truth, n, before) in OWN.items():
-    case(f"information/lower bound, {name}", COVERAGE, before=before, nominal=0.975)(partial(below, make=make, truth=truth, n=n))
+    registered = case(f"information/lower bound, {name}", COVERAGE, before=before, nominal=0.975)
+    registered(partial(below, make=make, truth=truth, n=n))
 for name in (
     "isotropic 10, 2 classes, 0.05", "isotropic 10, 2 classes, 0.5", "isotropic 10, 2 classes, 0.9",
     "bert 768, 2 classes, 0.15",
