@@ -70,7 +70,7 @@ def our_folds(job: Job) -> Found:
     x = features(job)
     fold = folds_of(len(x), folds)
     rows, Cs = np.arange(len(x)), tuple(job.more["Cs"])
-    problem = Problem(x, rows, codes, classes, fold, Estimator.LOGISTIC, Cs)
+    problem = Problem(x, rows, codes, classes, fold, Estimator.LOGISTIC, Cs, shuffled=np.arange(len(codes)) > 0)
     seen: list[np.ndarray] = []
 
     def both(y: np.ndarray, predicted: np.ndarray, loss: np.ndarray | None) -> np.ndarray:

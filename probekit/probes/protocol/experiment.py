@@ -97,6 +97,7 @@ class Experiment:
             sets.train.groups,
             options.seed,
             sets.apart,
+            np.array([target["target"] == "shuffled" for target in sets.targets[:count]]),
         )
         try:
             chosen = select(problem, None if options.choose_by == LOG_LOSS else self.criterion)

@@ -52,6 +52,9 @@ class Problem:
     apart : np.ndarray, optional
         Int (m, 2), two folds that do without each row (of its word type, of its sentence); it is held out where they
         are the same. None where a row is fitted on in all folds but its own.
+    shuffled : np.ndarray, optional
+        Bool (targets,), label sets in which nothing is to be found: their paths may end where the loss has turned.
+        Those of the others never do: what is found last, a signal in directions of low variance, may be worth most.
     """
 
     x: Any
@@ -67,6 +70,7 @@ class Problem:
     groups: np.ndarray | None = None
     seed: int = 0
     apart: np.ndarray | None = None
+    shuffled: np.ndarray | None = None
 
     def without(self, f: int) -> np.ndarray:
         """Which rows are not fitted on where those of fold ``f`` are held out, bool (m,)."""
@@ -116,7 +120,7 @@ def select(problem: Problem, criterion: Criterion | None) -> Chosen:
     """Choose each target's setting by its mean loss on the folds, and fit all rows with it.
 
     Of equally good settings the first one is taken: the strongest penalty; so one that is given the model before it,
-    where the loss of several classes has turned, is not chosen. Rows of a class that the fitted folds lack
+    where the loss of shuffled labels has turned, is not chosen. Rows of a class that the fitted folds lack
     say nothing about a setting and do not count.
 
     Parameters
@@ -138,8 +142,8 @@ def select(problem: Problem, criterion: Criterion | None) -> Chosen:
         held, out = p.fold == f, p.without(f)
         rest = None if total is None else total.without(sums[f])
         watch = None
-        if p.estimator is Estimator.LOGISTIC and p.classes > 2 and criterion is None:
-            watch = Turned(p.x, p.rows[held], p.y[:, held])
+        if p.estimator is Estimator.LOGISTIC and p.classes > 2 and criterion is None and p.shuffled is not None:
+            watch = Turned(p.x, p.rows[held], p.y[:, held], p.shuffled)
         fitted = _fit(p, ~out, settings, rest, None, dtype, watch, rough)
         converged &= fitted.converged
         loss, predicted = fitted.outcome(p.x, p.rows[held], p.y[:, held])

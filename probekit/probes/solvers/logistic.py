@@ -228,12 +228,13 @@ def _moved(
 class Turned:
     """Held-out rows of x, and the loss of each target's models there, from strong penalties to weak ones.
 
-    A target's path has turned when its two last losses are above its least one, the last by more, each by a hundredth
-    and by three standard errors of the difference: what follows fits the noise closer still.
+    The path of a target that may end, ``may`` (targets,), has turned when its two last losses are above its least one,
+    the last by more, each by a hundredth and by three standard errors of the difference. That is safe where labels were
+    shuffled: what follows fits the noise closer still.
     """
 
-    def __init__(self, x: Any, rows: np.ndarray, codes: np.ndarray) -> None:
-        self.x, self.rows, self.codes = x, rows, codes
+    def __init__(self, x: Any, rows: np.ndarray, codes: np.ndarray, may: np.ndarray) -> None:
+        self.x, self.rows, self.codes, self.may = x, rows, codes, may
         self._least: dict[int, np.ndarray] = {}
         self._last: dict[int, tuple[bool, float]] = {}
 
@@ -241,11 +242,14 @@ class Turned:
         self, centre: np.ndarray, targets: np.ndarray, weights: torch.Tensor, intercepts: torch.Tensor
     ) -> np.ndarray:
         """Which targets (b,) have turned, given their models (b, classes, d) and (b, classes) at the next penalty."""
-        w, b = (v.cpu().numpy()[:, None] for v in (weights, intercepts))
-        none = np.zeros((len(targets), 1))
-        loss, _ = LogisticFit(w, b, centre, none, none, 0.0).outcome(self.x, self.rows, self.codes[targets])
         out = np.zeros(len(targets), dtype=bool)
-        for i, (t, [own]) in enumerate(zip(targets.tolist(), loss, strict=True)):
+        at = np.flatnonzero(self.may[targets])
+        if not len(at):
+            return out
+        w, b = (v[at].cpu().numpy()[:, None] for v in (weights, intercepts))
+        none = np.zeros((len(at), 1))
+        loss, _ = LogisticFit(w, b, centre, none, none, 0.0).outcome(self.x, self.rows, self.codes[targets[at]])
+        for i, t, [own] in zip(at, targets[at].tolist(), loss, strict=True):
             least, mean = self._least.get(t), float(own.mean(dtype=np.float64))
             if least is None or mean <= float(least.mean(dtype=np.float64)):
                 self._least[t], self._last[t] = own, (False, mean)
