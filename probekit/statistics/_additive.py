@@ -196,6 +196,8 @@ R) of each class; of "f1" class 1 alone."""
 
 def _above_chance(name: str, parts: Sequence[np.ndarray], n: np.ndarray) -> np.ndarray:
     """A metric of classes minus what it would be if gold and prediction were as frequent, and independent."""
+    if name == "f1" and len(parts) == 3:  # there is no class 1
+        return np.zeros(np.shape(parts[0]))
     one = slice(1, 2) if name == "f1" else slice(None)
     hit, true, said = (np.stack(parts[i::3])[one] for i in range(3))
     gold, chance = (ADDITIVE[name].value(BY_CLASS[name](hits, true, said), n) for hits in (hit, true * said / n))

@@ -20,7 +20,7 @@ from probekit.metrics import derive
 from probekit.metrics import metric as metric_called
 from probekit.rows import make_rows
 from probekit.statistics._sums import Units
-from probekit.statistics.bootstrap import estimates, intervals, paired_replicates
+from probekit.statistics.bootstrap import FEWEST, estimates, intervals, paired_replicates
 from probekit.statistics.contrasts import Contrast, contrasts, family, fitting_metric, there
 from probekit.statistics.multiplicity import adjust, holm, joint_level, tails
 from probekit.statistics.options import CompareOptions, Correction, Tails
@@ -312,13 +312,14 @@ def _error_of_means(seeds: Sequence[np.ndarray], draws: int, rng: np.random.Gene
 
 def _judged(drawn: Sequence[Drawn], options: CompareOptions) -> list[Family]:
     """p-values and intervals of some differences as one family."""
-    if len(draws := sorted({one.chance[1].shape[1] for one in drawn})) > 1:
+    draws = sorted({one.chance[1].shape[1] for one in drawn})
+    if len(draws) > 1 and draws[0] < options.resamples:  # a rank among few
         raise UsageError(
             f"the curves of a family have {draws[0]} and {draws[-1]} draws of chance, and the fewest would "
             "decide for all; correct each curve by itself (--family curve), or probe again where no "
             "probabilities are stored."
         )
-    sizes = [_sizes(one.chance[0], one.chance[1], one.sign) for one in drawn]
+    sizes = [_sizes(one.chance[0], one.chance[1][:, : draws[0]], one.sign) for one in drawn]
     size, drawn_size = (np.concatenate(part) for part in zip(*sizes, strict=True))
     p, by_chance = tails(size, drawn_size)
     step_down = options.correction is not Correction.HOLM
@@ -338,9 +339,12 @@ def _judged(drawn: Sequence[Drawn], options: CompareOptions) -> list[Family]:
 
 
 def _around(one: Drawn, level: float) -> np.ndarray:
-    """Intervals that hold what was measured, (K, 2); none where nothing tells how far two that are alike may differ."""
+    """Intervals that hold what was measured, (K, 2).
+
+    None of fewer than 5 groups, and where nothing tells how far two that are alike, up to rounding, may differ.
+    """
     low, high = intervals(one.again, level=level, units=one.units).T
-    known = low < high
+    known = (high - low > 1e-9 * np.abs(one.chance[0])) & (one.units >= FEWEST)
     ends = np.fmin(low, one.value), np.fmax(high, one.value)
     return np.stack([np.where(known, end, np.nan) for end in ends], axis=1)
 

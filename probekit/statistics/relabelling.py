@@ -15,7 +15,7 @@ import numpy as np
 from probekit.errors import UsageError
 from probekit.statistics._additive import ADDITIVE, BY_CLASS, span_finder
 from probekit.statistics._sums import EXACT, Statistic, Sums, Units, statistic
-from probekit.statistics.bootstrap import replicated, replicates
+from probekit.statistics.bootstrap import bounds, replicated, replicates
 from probekit.statistics.permutation import BLOCK, Chance, ranks
 from probekit.statistics.predictions import Predictions
 
@@ -78,9 +78,9 @@ def above_chance(
     """
     part = evaluated.take(list(fits))
     if metric == "span-f1":
-        again = replicates(metric=metric, resamples=resamples, seed=seed, **part.sample())
+        found = bounds(metric=metric, resamples=resamples, seed=seed, **part.sample())
         mean = np.nanmean(chance[1], axis=1)
-        return chance[0] - mean, again - mean[:, None]
+        return chance[0] - mean, np.where(found.why == "", found.again.T - mean, np.nan).T
     if metric in ("matthews", "pearson", "spearman"):  # 0 by chance
         how = part.sample() | {"gold": np.atleast_2d(part.gold)[0]}
         return chance[0], replicates(metric=metric, resamples=resamples, seed=seed, **how)

@@ -290,6 +290,37 @@ def test_curves_with_other_numbers_of_draws_are_no_family():
         _judged([drawn([9], 999), drawn([1], 19)], CompareOptions(family="task"))
 
 
+def test_curves_of_many_and_of_few_examples_are_a_family():
+    one, other = _judged([drawn([9], 2500), drawn([0.1], 3000)], CompareOptions(family="task"))
+    assert one.p_adjusted[0] == pytest.approx(1 / 2501, abs=1e-3)
+    assert other.p_adjusted[0] > 0.05
+
+
+@pytest.mark.parametrize("groups", [2, 4, 5])
+def test_few_groups_have_no_interval(groups):
+    found = compare(replace(table([0.6, 0.9]), groups=np.arange(400) % groups), against="layer-0")
+    assert np.isnan(found["ci_low"]).all() == (groups < 5)
+
+
+def silent(metric, gold=0, **more):
+    """Against permuted labels: the row of a fit that says 0 of every example."""
+    gold, predicted = np.full((2, 60), gold), np.zeros((2, 60), dtype=int)
+    fits = pd.DataFrame([{**ABOUT, "target": "gold", "draw": None, "layer": i} for i in range(2)])
+    ids = np.array([f"dev-{i}" for i in range(60)])
+    return compare(Predictions(fits, ids, gold, predicted, (metric,), **more), against="shuffled", metric=metric).iloc[
+        0
+    ]
+
+
+@pytest.mark.parametrize("metric", ["f1", "span-f1", "accuracy", "rmse"])
+def test_fits_that_nothing_could_speak_for(metric):
+    """No example is, or is called, positive; no span; one class; one number: nothing found, and no interval."""
+    words = {"label_names": ("O", "B-X"), "sentences": np.arange(60) // 6} if metric == "span-f1" else {}
+    row = silent(metric, **words)
+    assert (row["value"], row["p"]) == (0, 1)
+    assert np.isnan([row["ci_low"], row["ci_high"], row["joint_low"]]).all()
+
+
 def test_command_line(tmp_path, call):
     a = table([0.6, 0.9, 0.7], controls=2).write(tmp_path / "a.examples.parquet")
     b = table([0.6, 0.7, 0.7], seed=2, checkpoint="other").write(tmp_path / "b.examples.parquet")
