@@ -46,7 +46,8 @@ def public(name: str | None = None, /, **options: type) -> Callable[[Callable[..
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         called = name or function.__name__
         own = inspect.signature(function)
-        saves = "out" not in own.parameters and FUNCTIONS[called].rows == "out"
+        rows = "" if FUNCTIONS[called].inside else FUNCTIONS[called].rows
+        saves = "out" not in own.parameters and rows == "out"
         flat = _flat(own, options, saves=saves)
 
         @wraps(function)
@@ -61,8 +62,8 @@ def public(name: str | None = None, /, **options: type) -> Callable[[Callable[..
             told |= {k: getattr(groups[part], k) for part, kind in options.items() for k in _fields(kind)}
             recipe = Recipe.of(called, told)
             out = told.get("out") if saves else None
-            if saves:
-                check_out(None if out is None else Path(out))
+            if rows and told[rows] is not None:
+                check_out(Path(told[rows]), recipe.arguments)
             began = monotonic()
             taken = {k for kind in options.values() for k in _fields(kind)} | ({"out"} if saves else set())
             passed = {k: v for k, v in bound.arguments.items() if k not in taken}

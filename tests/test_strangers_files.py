@@ -138,6 +138,56 @@ def test_examples_of_other_rows_are_told(call, caches):
     assert len(read("p.parquet").predictions) == 1
 
 
+READS = [
+    ["compare", "p.parquet", "--out", "p.parquet"],
+    ["compare", "p.parquet", "--out", "./sub/../p.parquet"],
+    ["summary", "p.parquet", "--out", "p.parquet"],
+    ["summary", "link.parquet", "--out", "p.parquet"],
+    ["compare", "q.parquet", "p.parquet", "--out", "p.parquet"],
+    ["compare", "p.examples.parquet", "--against", "shuffled", "--out", "p.parquet"],
+    ["table", "regimes", "p.parquet", "--rows", "p.parquet"],
+]
+
+
+@pytest.fixture
+def rows(call, caches):
+    for name in "pq":
+        assert call("probe", *caches, "--controls", "1", "--out", f"{name}.parquet").status == 0
+    Path("sub").mkdir()
+    Path("link.parquet").symlink_to("p.parquet")
+    Path("link.examples.parquet").symlink_to("p.examples.parquet")
+
+
+def test_what_is_read_is_not_replaced(rows, call):
+    before = {path: path.read_bytes() for path in Path().glob("p.*")}
+    assert len(before) == 3
+    for words in READS:
+        done = call(*words)
+        place = words[1] if "examples" in words[1] else words[-1].removeprefix("./")
+        assert (done.status, {path: path.read_bytes() for path in Path().glob("p.*")}) == (2, before), words
+        assert f"{place} is what is read; choose another --out." in done.err
+
+
+def test_results_in_memory_are_not_saved_over_what_they_are_made_of(rows):
+    p = read("p.parquet")
+    with pytest.raises(UsageError, match=r"^p\.parquet is what is read"):
+        p.compare("shuffled", out="p.parquet")
+    compared = p.compare("shuffled")
+    with pytest.raises(UsageError, match=r"^p\.parquet is what is read"):
+        compared.save("p.parquet")
+    assert len(read("p.parquet").predictions) == 1
+
+
+def test_another_place_is_taken_again_and_again(rows, call):
+    for _ in range(2):
+        assert call("compare", "p.examples.parquet", "--against", "shuffled", "--out", "c.parquet").status == 0
+        assert call("summary", "p.parquet", "--out", "q.parquet").status == 0
+    Path("s.examples.parquet").write_bytes(Path("p.examples.parquet").read_bytes())  # of no rows
+    for _ in range(2):  # rows beside examples that are not theirs leave them
+        assert call("compare", "s.examples.parquet", "--against", "shuffled", "--out", "s.parquet").status == 0
+    assert Path("s.examples.parquet").read_bytes() == Path("p.examples.parquet").read_bytes()
+
+
 @pytest.mark.parametrize("overwrite", [[], ["--overwrite"]])
 @pytest.mark.parametrize("suffix", ["", ".journal", ".partial", ".partial.new"])
 def test_what_lies_where_a_cache_grows(suffix, overwrite, call, tiny_bert):

@@ -3,34 +3,66 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from probekit.errors import DataError, UsageError, reading
 from probekit.files import FileKind, check_folder, digest_of_content, whole
 from probekit.parquet import open_parquet
-from probekit.rows.card import CARD_FILE, card_path, describes
-from probekit.rows.examples import EXAMPLES_FILE, examples_of, examples_path
+from probekit.recipe import Json
+from probekit.rows.card import CARD_FILE, card_path, describes, read_card
+from probekit.rows.examples import EXAMPLES_FILE, examples_of, examples_path, told_by
 from probekit.rows.schema import NEEDED, TEXT, make_rows
 from probekit.rows.upgrade import is_old, upgrade
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["as_rows", "check_out", "read_rows", "write_rows"]
+__all__ = ["as_rows", "card_of", "check_out", "read_rows", "saved_examples", "write_rows"]
 
 
-def check_out(path: Path | None) -> None:
-    """Raise UsageError, before the work is done, where no file of rows can be written at ``path``."""
+def check_out(path: Path | None, reads: Json = None) -> None:
+    """Raise UsageError, before the work is done, where no file of rows can be written at ``path``.
+
+    Parameters
+    ----------
+    path
+        Where they are to be; None where they are not written.
+    reads
+        The arguments of a recipe: what they name is read, so that it is not replaced, nor the examples beside rows.
+    """
     if path is None:
         return
     if path.suffix not in (".parquet", ".csv"):
         raise UsageError(f"rows are written as .parquet or .csv, not {path.name!r}.")
     if path.is_dir():
         raise UsageError(f"{path} is a folder; name a file, such as {path / 'rows.parquet'}.")
+    for place in (path, *saved_examples(path)) if path.is_file() else ():
+        if any(_is_at(place, read) for read in _named(reads)):
+            raise UsageError(f"{place} is what is read; choose another --out.")
     _check_ours(path)
     check_folder(path.parent)
+
+
+def _is_at(place: Path, named: str) -> bool:
+    """Whether a text names the file at ``place``."""
+    with suppress(OSError, ValueError):
+        return place.samefile(named)
+    return False
+
+
+def _named(reads: Json) -> Iterator[str]:
+    """The texts among the arguments of a recipe, of those within it, too: some are paths."""
+    if isinstance(reads, str):
+        yield reads
+    elif isinstance(reads, dict):
+        inner = reads.get("recipe")
+        yield from _named(inner.get("arguments") if isinstance(inner, dict) else list(reads.values()))
+    elif isinstance(reads, list):
+        for one in reads:
+            yield from _named(one)
 
 
 ROWS_FILE = FileKind("a file of rows as its card tells it", describes, "give the rows another name")
@@ -42,6 +74,21 @@ def _check_ours(path: Path) -> None:
     ROWS_FILE.check(path)
     for examples in {examples_path(path), *examples_of(path)}:
         EXAMPLES_FILE.check(examples)
+
+
+def card_of(path: Path) -> dict[str, Any]:
+    """The evidence card of the rows at ``path``; {} where there is none."""
+    try:
+        return read_card(path)
+    except DataError:
+        return {}
+
+
+def saved_examples(path: Path) -> list[Path]:
+    """The files of examples of the result that is saved at ``path``; those of a file that is gone are nobody's."""
+    with suppress(DataError):
+        return told_by(card_of(path), examples_of(path)) if path.exists() else []
+    return []
 
 
 def write_rows(rows: pd.DataFrame, path: str | Path, card: Mapping[str, Any]) -> Path:

@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from html import escape
 from importlib import import_module
@@ -25,7 +24,7 @@ from probekit.metrics import metric as metric_called
 from probekit.recipe import Read, Recipe
 from probekit.rows.card import make_card, read_card
 from probekit.rows.examples import EXAMPLES, examples_of, examples_path, told_by
-from probekit.rows.files import check_out, read_rows, write_rows
+from probekit.rows.files import card_of, check_out, read_rows, saved_examples, write_rows
 from probekit.rows.schema import called, layer_labels, make_rows
 
 if TYPE_CHECKING:
@@ -99,15 +98,14 @@ class Result:
         Raises
         ------
         UsageError
-            For another suffix, or a file that is not ours in the card's place.
+            For another suffix, a file that is not ours in the card's place, and the place of what it was made of.
         """
-        path = Path(path)
-        check_out(path)
-        recipe = self.recipe
+        path, recipe = Path(path), self.recipe
+        check_out(path, recipe and recipe.arguments)
         if recipe and FUNCTIONS[recipe.function].rows and not FUNCTIONS[recipe.function].inside:
             recipe = replace(recipe, leaves={**recipe.leaves, FUNCTIONS[recipe.function].rows: str(path)})
         card = make_card(recipe, self.reads, self.seconds) if recipe else dict(self.card)
-        before, paths = _saved_examples(path), self.prediction_paths(path)
+        before, paths = saved_examples(path), self.prediction_paths(path)
         for one, to in zip(self.predictions, paths, strict=True):
             one.write(to)
         write_rows(self.rows, path, {**card, "examples": [digest_of_content(to) for to in paths]})
@@ -258,26 +256,11 @@ def read(path: str | Path) -> Result:
     found = examples_of(path)
     if not found and not path.with_suffix(".parquet").exists():
         found = examples_of(path, path.stem)  # as version 0.1 named those of a .csv
-    card = _card(path)
+    card = card_of(path)
     with reading(path, "rows with an evidence card"):
         recipe, reads, seconds = _of_card(card)
     said = tuple(_called(PREDICTIONS).read(p) for p in told_by(card, found))
     return Result(rows, said, recipe, reads, seconds, card, path)
-
-
-def _card(path: Path) -> dict[str, Any]:
-    """The evidence card of the rows at ``path``; {} where there is none."""
-    try:
-        return read_card(path)
-    except DataError:
-        return {}
-
-
-def _saved_examples(path: Path) -> list[Path]:
-    """The files of examples of the result that is saved at ``path``; those of a file that is gone are nobody's."""
-    with suppress(DataError):
-        return told_by(_card(path), examples_of(path)) if path.exists() else []
-    return []
 
 
 def _of_card(card: Mapping[str, Any]) -> tuple[Recipe | None, tuple[Read, ...], dict[str, float]]:

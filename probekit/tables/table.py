@@ -13,7 +13,7 @@ from probekit.errors import UsageError, did_you_mean
 from probekit.files import MARK, FileKind, digest_of_content, is_sealed, write
 from probekit.public import public
 from probekit.recipe import Read, Recipe, current
-from probekit.rows import as_rows, check_out, write_rows
+from probekit.rows import as_rows, write_rows
 from probekit.rows.card import make_card
 from probekit.tables.domains import domain_table
 from probekit.tables.options import Kind, TableOptions
@@ -87,7 +87,6 @@ def table(
         raise UsageError(f"there is no table {kind!r}; {did_you_mean(kind, TABLES)}")
     if not rows:
         raise UsageError("no rows were given to make a table of.")
-    check_out(None if rows_out is None else Path(rows_out))
     if out is not None and Path(out).suffix != ".md":
         raise UsageError(f"a table is written as .md, not {Path(out).name!r}.")
     if out is not None:
