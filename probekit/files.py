@@ -291,7 +291,8 @@ class FileKind:
             raise UsageError(f"{path} is a folder, not {self.what}; {self.instead}.")
         if path.exists():
             with suppress(OSError, ValueError, TypeError, AttributeError, DataError):
-                if not path.stat().st_size or self.ours(path):
+                found = path.stat()
+                if stat.S_ISREG(found.st_mode) and (not found.st_size or self.ours(path)):  # a pipe has no size either
                     return
             raise UsageError(f"{path} is there already and is not {self.what}, so it is not replaced; {self.instead}.")
 

@@ -102,6 +102,27 @@ def test_rows_that_a_killed_process_left_without_their_card_are_ours(call, cache
     assert call(*words).status == 0
 
 
+def test_rows_whose_card_is_gone_can_be_deleted_as_the_message_says(call, caches):
+    words = ["mi", caches[0], "--shuffles", "0", "--out", "x.parquet"]
+    assert call(*words).status == 0
+    Path("x.parquet.json").unlink()
+    done = call(*words)
+    assert done.status == 2
+    assert "give the rows another name, or delete that file if nobody needs it" in done.err
+    Path("x.parquet").unlink()
+    assert call(*words).status == 0
+
+
+@pytest.mark.parametrize(
+    "words", [["mi", "no.h5", "--out", "x.csv"], ["report", *REGIMES, "-o", "x.html"]], ids=["mi", "report"]
+)
+def test_a_pipe_is_not_ours(words, call):
+    os.mkfifo(words[-1])
+    done = call(*words)
+    assert (done.status, Path(words[-1]).is_fifo()) == (2, True)
+    assert f"{words[-1]} is there already and is not" in done.err
+
+
 @pytest.mark.parametrize("name", ["p.examples.parquet", "p.cola-dev.examples.parquet"])
 @pytest.mark.parametrize(
     "words",

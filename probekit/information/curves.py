@@ -47,7 +47,7 @@ def check_estimators(estimators: Sequence[str], labels: Any, *, discrete: bool |
     labels, discrete
         As :func:`layer_information` takes them.
     """
-    classes = response(_labelled(labels)[0], discrete=discrete).codes is not None
+    classes = response(_labelled(labels, discrete)[0], discrete=discrete).codes is not None
     kinds = ("classes", FOR_CLASSES), ("numbers", FOR_NUMBERS)
     (these, own), (those, others) = kinds if classes else kinds[::-1]
     for name in map(InformationEstimator.named, estimators):
@@ -76,8 +76,8 @@ def layer_information(
     layers : mapping
         By layer, float (n, d) arrays or memory maps, or functions that give one.
     labels : array_like
-        (n,), as :func:`mutual_information` takes them; whole numbers below 0 and NaN are unlabelled, left out and
-        counted.
+        (n,), as :func:`mutual_information` takes them; NaN is unlabelled, and so are integers below 0 unless
+        ``discrete`` is False; these are left out and counted.
     about : mapping
         The columns task, split, model, representation … of the rows.
     groups : array_like, optional
@@ -115,7 +115,7 @@ def layer_information(
     check_estimators(options.estimator, labels, discrete=discrete)
     if not layers:
         raise UsageError("no layer was given.")
-    y, known = _labelled(labels)
+    y, known = _labelled(labels, discrete)
     job = _Job(y, known, None if groups is None else np.asarray(groups)[known], discrete, options)
     found = _each(job, layers, progress)
     common = {
@@ -146,12 +146,12 @@ def _each(job: _Job, layers: Mapping[str, Vectors], progress: Progress) -> dict[
     return found
 
 
-def _labelled(labels: Any) -> tuple[np.ndarray, np.ndarray]:
+def _labelled(labels: Any, discrete: bool | None) -> tuple[np.ndarray, np.ndarray]:
     """The labels that are known, and which rows they are of, bool (n,)."""
     y = np.asarray(labels)
     known: np.ndarray = np.ones(len(y), dtype=bool)
     if y.dtype.kind in "fi":
-        unknown = np.isnan(y) if y.dtype.kind == "f" else y < 0
+        unknown = np.isnan(y) if y.dtype.kind == "f" or discrete is False else y < 0
         known = ~np.any(unknown.reshape(len(y), -1), axis=1)
     return y[known], known
 

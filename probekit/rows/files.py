@@ -65,7 +65,11 @@ def _named(reads: Json) -> Iterator[str]:
             yield from _named(one)
 
 
-ROWS_FILE = FileKind("a file of rows as its card tells it", describes, "give the rows another name")
+ROWS_FILE = FileKind(
+    "a file of rows as its card tells it",
+    describes,
+    "give the rows another name, or delete that file if nobody needs it",
+)
 
 
 def _check_ours(path: Path) -> None:

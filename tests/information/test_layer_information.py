@@ -188,6 +188,16 @@ def test_unlabelled_rows_are_left_out_and_counted(labels):
     pd.testing.assert_series_equal(rows["value"], rest["value"])
 
 
+@pytest.mark.parametrize("kind", [np.int64, np.float64])
+def test_numbers_below_0_are_labels(kind):
+    layers, _ = toy(300)
+    scores = np.random.default_rng(0).integers(-3, 4, size=300).astype(kind)
+    told = information(layers, scores, shuffles=0, discrete=False)
+    assert (set(told["n"]), set(told["left_out"])) == ({300}, {0})
+    above = information(layers, scores + 3, shuffles=0, discrete=False)
+    pd.testing.assert_series_equal(told["value"], above["value"])
+
+
 def test_whole_numbers_may_be_numbers():
     layers, y = toy(300)
     assert (of(information(layers, y * 2.0, shuffles=0), column="bins") == 0).all()

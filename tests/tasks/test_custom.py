@@ -286,6 +286,23 @@ def test_labels_that_differ_by_case_or_blanks_are_a_question(own: Callable, othe
     assert len(own(f'labels = ["no", "yes", "{other}"]\n' + SPLITS, {"train.tsv": lines}).label_names) == 3
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "told"),
+    [
+        ("caf\xe9", "cafe\u0301", r"'cafe\\u0301' stands here and 'caf\\xe9'"),
+        ("yes", "\uff39es", "'\uff39es' stands here and 'yes'"),
+    ],
+    ids=["composed", "full-width"],
+)
+def test_labels_that_differ_in_their_unicode_form_are_a_question(
+    own: Callable, one: str, other: str, told: str
+) -> None:
+    lines = f"text\tlabel\na\tno\nb\t{one}\nc\t{other}\n"
+    with pytest.raises(DataError, match=told):
+        own(SPLITS, {"train.tsv": lines})
+    assert len(own(f'labels = ["no", "{one}", "{other}"]\n' + SPLITS, {"train.tsv": lines}).label_names) == 3
+
+
 @pytest.mark.parametrize("kind", ["classification", "regression"])
 def test_a_number_beyond_all_is_refused_where_it_stands(own: Callable, kind: str) -> None:
     told = f'type = "{kind}"\n'

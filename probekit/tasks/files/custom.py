@@ -49,6 +49,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -192,7 +193,7 @@ def _without_label(spec: TaskFile, part: Rows) -> Rows:
 
 
 def _check_alike(path: Path, spec: TaskFile, rows: Mapping[str, Rows]) -> None:
-    """Ask about labels that may be one, 1 and 1.0 or Yes and "yes ", unless the file lists them; refuse infinity."""
+    """Ask about labels that may be one (1 and 1.0, Yes and "yes ", two forms of é), unless listed; refuse infinity."""
     first: dict[float | str, tuple[str, Rows, int]] = {}
     for part in rows.values() if spec.labels is None and not any(p.class_names for p in rows.values()) else ():
         for i, value in enumerate(part.columns.get("label", ())):
@@ -201,14 +202,17 @@ def _check_alike(path: Path, spec: TaskFile, rows: Mapping[str, Rows]) -> None:
             if _is_infinite(value):
                 raise part.error(i, "label", f"found {value!r}, a number too large to be told from others.")
             amount = number(_name(value))
-            key = _name(value).strip().casefold() if amount is None else amount
+            key = unicodedata.normalize("NFKC", _name(value)).strip().casefold() if amount is None else amount
             name, where, line = first.setdefault(key, (_name(value), part, i))
             if name != _name(value):
+                alike = unicodedata.normalize("NFC", name) == unicodedata.normalize("NFC", _name(value))
+                shown = ascii if alike else repr  # what looks the same is told by its code points
                 raise part.error(
                     i,
                     "label",
-                    f"the label {_name(value)!r} stands here and {name!r} in line {where.lines[line]} of {where.file}: "
-                    f"are they one class? Write them alike, or list all labels in {path} (labels = [...]).",
+                    f"the label {shown(_name(value))} stands here and {shown(name)} in line "
+                    f"{where.lines[line]} of {where.file}: are they one class? "
+                    f"Write them alike, or list all labels in {path} (labels = [...]).",
                 )
 
 
