@@ -53,9 +53,6 @@ class Statistic(Protocol):
     def at(self, weights: np.ndarray) -> np.ndarray:
         """The metric in each resample, float64 (F, R), for weights (R, units): how often each unit is drawn."""
 
-    def without(self) -> np.ndarray:
-        """The metric without each unit in turn, float64 (F, units)."""
-
 
 @dataclass(frozen=True, slots=True)
 class Units:
@@ -179,9 +176,6 @@ class Sums:
         used = self.pseudo.used(side)
         return [(used * plane) @ masses.T for plane in self.pseudo.planes]
 
-    def without(self) -> np.ndarray:
-        return self._of(self.matrix.sum(1, dtype=np.float64, keepdims=True) - self.matrix)
-
     def by_unit(self) -> list[np.ndarray]:
         """The sums of each unit, an array (1 or F, units) a plane; the last, (1, units), counts rows."""
         return [self.matrix[a:b].astype(np.float64) for a, b in pairwise(self.cuts)]
@@ -209,11 +203,6 @@ class Rows:
         rows = self.units.spread(weights).astype(np.float64)
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.array([self.value(g, p, rows) for g, p in zip(gold, self.predicted, strict=True)])
-
-    def without(self) -> np.ndarray:
-        count, step = self.units.count, max(1, EXACT // self.units.rows)
-        ones = (1.0 - np.eye(min(step, count - at), count, at) for at in range(0, count, step))
-        return np.concatenate([self.at(weights) for weights in ones], axis=1)
 
 
 def statistic(

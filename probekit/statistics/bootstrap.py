@@ -35,10 +35,8 @@ __all__ = [
     "band",
     "bounds",
     "estimates",
-    "interval",
     "intervals",
     "paired_replicates",
-    "pseudo_values",
     "replicated",
     "replicates",
     "statistics",
@@ -101,18 +99,6 @@ def estimates(gold: np.ndarray, predicted: np.ndarray, metric: str, **more: Any)
     """The metric of F fits on the examples as they are, float64 (F,); arguments as of :func:`replicates`."""
     parts = statistics(gold, predicted, metric, **more)
     return np.concatenate([one.at(np.ones((1, units.count)))[:, 0] for units, one in parts])
-
-
-def pseudo_values(gold: np.ndarray, predicted: np.ndarray, metric: str, **more: Any) -> np.ndarray:
-    """What each unit contributes to the metric, float64 (F, units): the jackknife's pseudo-values (Tukey 1958).
-
-    With m units, m times the metric of all minus m - 1 times the metric without the unit; of a mean over examples it
-    is the example's own score. Arguments as of :func:`replicates`.
-    """
-    parts = statistics(gold, predicted, metric, **more)
-    return np.concatenate(
-        [units.count * one.at(np.ones((1, units.count))) - (units.count - 1) * one.without() for units, one in parts]
-    )
 
 
 def statistics(
@@ -454,31 +440,3 @@ def intervals(replicated: np.ndarray, *, level: float = 0.95, units: int | None 
         a, b = ordered[rows, low[rows]], ordered[rows, high[rows]]
         out[rows, side] = a + (at - low)[rows] * (b - a)
     return out
-
-
-def interval(
-    y_true: np.ndarray,
-    y_pred: np.ndarray,
-    score: Score,
-    *,
-    name: str = "",
-    groups: np.ndarray | None = None,
-    resamples: int = 1000,
-    level: float = 0.95,
-    seed: int = 0,
-) -> tuple[float, float]:
-    """Lower and upper bound of ``score(y_true, y_pred)``, (n,) both, of one fit; see :func:`bounds`.
-
-    (NaN, NaN) for resamples=0, and where :func:`bounds` has none.
-    """
-    found = bounds(
-        y_true,
-        np.asarray(y_pred)[None],
-        name,
-        score=score,
-        groups=groups,
-        resamples=resamples,
-        level=level,
-        seed=seed,
-    )
-    return float(found.ci[0, 0]), float(found.ci[0, 1])

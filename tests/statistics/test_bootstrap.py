@@ -7,7 +7,7 @@ from scipy import stats
 from probekit.errors import UsageError
 from probekit.metrics import metric
 from probekit.statistics import bootstrap
-from probekit.statistics.bootstrap import METRICS, band, bounds, estimates, interval, intervals, replicates, statistics
+from probekit.statistics.bootstrap import METRICS, band, bounds, estimates, intervals, replicates, statistics
 
 NUMBERS = ("pearson", "spearman", "rmse")
 NAMED = [name for name in METRICS if name != "log-loss"]
@@ -131,6 +131,11 @@ def test_a_band_holds_all_fits_and_is_no_wider_than_bonferroni():
     np.testing.assert_allclose(band(one.value, one.ci, one.again), one.ci, atol=0.02)
 
 
+def interval(gold, guess, score, *, name, **options):
+    """Lower and upper bound of one fit."""
+    return tuple(bounds(gold, guess[None], name, score=score, **options).ci[0])
+
+
 def test_a_metric_that_is_not_what_its_name_says_is_looped_over():
     gold, guess = draw("accuracy")
     low, high = interval(gold, guess, lambda t, p: 10 + np.mean(t == p), name="accuracy", resamples=100)
@@ -165,7 +170,7 @@ def test_the_same_seed_draws_the_same_and_another_one_others():
 
 def test_undefined_and_unwanted_intervals_are_nan():
     gold = np.zeros(20)
-    assert np.isnan(interval(gold, gold + 1, lambda t, p: float("nan"))).all()
+    assert np.isnan(interval(gold, gold + 1, lambda t, p: float("nan"), name="accuracy")).all()
     assert np.isnan(interval(gold, gold, metric("accuracy").function, name="accuracy", resamples=0)).all()
 
 

@@ -10,7 +10,6 @@ from scipy import stats
 from probekit.errors import UsageError
 from probekit.metrics import metric
 from probekit.rows import read_card, read_rows
-from probekit.statistics.bootstrap import estimates, pseudo_values
 from probekit.statistics.comparisons import Drawn, Null, _judged, compare_predictions, paired
 from probekit.statistics.multiplicity import adjust, tails
 from probekit.statistics.options import CompareOptions, Correction, Tails
@@ -181,18 +180,6 @@ def test_losses_are_better_when_lower():
     assert row["p"] < 0.01
     [back] = compare(e, metric="log-loss", against="layer-1", tails=Tails.BETTER).to_dict("records")
     assert back["p"] > 0.99
-
-
-def test_pseudo_values_of_a_mean_are_the_scores():
-    e = table([0.5, 0.8])
-    np.testing.assert_allclose(pseudo_values(e.gold, e.predicted, "accuracy"), e.predicted == e.gold, atol=1e-9)
-    pearson = np.random.default_rng(0).normal(size=(2, 80))
-    values = pseudo_values(pearson[0], pearson[1:], "pearson")
-    one = [metric("pearson").function(*np.delete(pearson, i, axis=1)) for i in range(80)]
-    np.testing.assert_allclose(values[0], 80 * estimates(pearson[0], pearson[1:], "pearson") - 79 * np.array(one))
-    rank = pseudo_values(pearson[0], pearson[1:], "spearman")
-    one = [metric("spearman").function(*np.delete(pearson, i, axis=1)) for i in range(80)]
-    np.testing.assert_allclose(rank[0], 80 * estimates(pearson[0], pearson[1:], "spearman") - 79 * np.array(one))
 
 
 def test_step_down_against_its_definition():
