@@ -13,6 +13,7 @@ from builders import word_caches, word_task
 from probekit.adaptation.train import train
 from probekit.errors import UsageError
 from probekit.rows import read
+from probekit.rows.files import check_out
 
 OLD = Path(__file__).parent / "rows_of_0_1"
 REGIMES = [str(OLD / f"train-{name}.parquet") for name in ("fine-tune", "feature-extraction")]
@@ -187,6 +188,26 @@ def test_what_is_read_is_not_replaced(rows, call):
         place = words[1] if "examples" in words[1] else words[-1].removeprefix("./")
         assert (done.status, {path: path.read_bytes() for path in Path().glob("p.*")}) == (2, before), words
         assert f"{place} is what is read; choose another --out." in done.err
+
+
+def test_the_rows_of_a_run_are_not_replaced_by_what_is_read_of_it(rows):
+    Path("run").mkdir()
+    read("p.parquet").save("run/rows.parquet")
+    with pytest.raises(UsageError, match=r"^run/rows\.parquet is what is read"):
+        check_out(Path("run/rows.parquet"), {"run": "run"})
+    check_out(Path("run/test.parquet"), {"run": "run"})
+
+
+def test_counts_are_not_written_over_counts_that_are_read(call):
+    for name in ("a", "b"):
+        Path(f"{name}.txt").write_text("".join(f"{name} word {i}\n" for i in range(40)))
+    words = ["domains", "a=a.txt", "b=b.txt", "--document", "line", "--draws", "19", "--resamples", "100"]
+    assert call(*words, "--counts", "c.parquet").status == 0
+    before = Path("c.parquet").read_bytes()
+    Path("c.txt").write_text("c word\n" * 40)
+    done = call("domains", "c.parquet", "c=c.txt", *words[3:], "--counts", "./c.parquet")
+    assert (done.status, Path("c.parquet").read_bytes()) == (2, before)
+    assert "c.parquet is what is read; choose another --counts." in done.err
 
 
 def test_results_in_memory_are_not_saved_over_what_they_are_made_of(rows):

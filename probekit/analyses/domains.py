@@ -150,6 +150,8 @@ def _check(sources: Sequence[str], counts: str | Path | None) -> None:
         COUNTS_FILE.check(Path(counts))
         check_folder(Path(counts).parent)
     paths = [str(Path(source).resolve()) for source in sources]
+    if counts is not None and str(Path(counts).resolve()) in paths:
+        raise UsageError(f"{counts} is what is read; choose another --counts.")
     if again := sorted({path for path in paths if paths.count(path) > 1}):
         raise UsageError(f"{again[0]} is given twice; its documents would count double.")
 

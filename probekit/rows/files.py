@@ -47,9 +47,11 @@ def check_out(path: Path | None, reads: Json = None) -> None:
 
 
 def _is_at(place: Path, named: str) -> bool:
-    """Whether a text names the file at ``place``."""
-    with suppress(OSError, ValueError):
-        return place.samefile(named)
+    """Whether a text names the file at ``place``, or the run whose rows lie there."""
+    for one in (Path(named), Path(named) / "rows.parquet"):
+        with suppress(OSError, ValueError):
+            if place.samefile(one):
+                return True
     return False
 
 
