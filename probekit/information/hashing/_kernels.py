@@ -13,6 +13,18 @@ NEGLIGIBLE = 1e-30  # a probability
 
 
 @njit(cache=True, nogil=True)
+def column_extents(x: np.ndarray) -> np.ndarray:
+    """The largest absolute value of each column of x (n, d), float64 (d,); NaN does not count."""
+    n, d = x.shape
+    out = np.zeros(d, dtype=x.dtype)
+    for i in range(n):
+        for j in range(d):
+            v = abs(x[i, j])
+            out[j] = v if v > out[j] else out[j]
+    return out.astype(np.float64)
+
+
+@njit(cache=True, nogil=True)
 def column_sums(x: np.ndarray, centre: np.ndarray, total: np.ndarray, squares: np.ndarray) -> None:
     """Add each column's sum and sum of squares about ``centre`` (d,) to ``total`` and ``squares``, float64."""
     n, d = x.shape
@@ -91,13 +103,6 @@ def grid(z: np.ndarray, shift: np.ndarray, out: np.ndarray) -> int:
 
 
 @njit(cache=True, nogil=True)
-def joint_counts(a: np.ndarray, b: np.ndarray, counts: np.ndarray) -> None:
-    """Add one to ``counts[a[i], b[i]]`` for each i."""
-    for i in range(len(a)):
-        counts[a[i], b[i]] += 1
-
-
-@njit(cache=True, nogil=True)
 def expected_information(
     a: np.ndarray, b: np.ndarray, log_factorial: np.ndarray, xlog: np.ndarray
 ) -> tuple[float, float]:
@@ -152,6 +157,68 @@ def _distinct(counts: np.ndarray) -> list[tuple[np.int64, np.int64]]:
         elif v > 0:
             out.append((np.int64(v), np.int64(1)))
     return out
+
+
+@njit(cache=True, nogil=True)
+def _entropy(counts: np.ndarray) -> float:
+    """In bits."""
+    n, h = counts.sum(), 0.0
+    for c in counts:
+        if c > 0:
+            h -= c / n * np.log2(c / n)
+    return h
+
+
+@njit(cache=True, nogil=True)
+def shared(
+    buckets: np.ndarray,
+    occupied: np.ndarray,
+    types: np.ndarray,
+    lookup: np.ndarray,
+    columns: int,
+    log_factorial: np.ndarray,
+    xlog: np.ndarray,
+    terms: np.ndarray,
+) -> tuple[float, float, float, float, float, float, float]:
+    """What buckets and labels share, each summed over grids; ``terms`` (n,) gets ln(n n_ab / (n_a n_b)) added.
+
+    Arguments as of :func:`shuffled_sums` and :func:`expected_information`.
+
+    Returns
+    -------
+    tuple of float
+        Σ c ln c over the counts of buckets and of labels; the mean information of shuffled labels in nats; the
+        entropy of labels and the lesser of both entropies, bits; kinds of labels; the joint cells that are occupied
+        beyond those that each bucket and label must have, and their mean over shuffled labels.
+    """
+    grids, n = buckets.shape
+    margins = expected = heights = tops = kinds = beyond = usual = 0.0
+    for g in range(grids):
+        counts = np.zeros((occupied[g], columns), dtype=np.int64)
+        own, look = buckets[g], lookup[g]
+        for i in range(n):
+            counts[own[i], look[types[i]]] += 1
+        rows, cols = counts.sum(1), counts.sum(0)
+        ratios, filled = np.zeros(counts.shape), 0
+        for a in range(len(rows)):
+            margins += xlog[rows[a]]
+            for b in range(columns):
+                if counts[a, b]:
+                    ratios[a, b] = np.log(counts[a, b] * (n / (rows[a] * cols[b])))
+                    filled += 1
+        for i in range(n):
+            terms[i] += ratios[own[i], look[types[i]]]
+        held = 0
+        for c in cols:
+            margins += xlog[c]
+            held += c > 0
+        information, cells = expected_information(rows, cols, log_factorial, xlog)
+        h = _entropy(cols)
+        heights, tops = heights + h, tops + min(h, _entropy(rows))
+        expected, kinds = expected + information, kinds + held
+        beyond += max(filled - occupied[g] - held + 1, 0)
+        usual += max(cells - occupied[g] - held + 1, 0.0)
+    return margins, expected, heights, tops, kinds, beyond, usual
 
 
 @njit(cache=True, nogil=True)
@@ -247,21 +314,6 @@ def _shuffled_pairs(
                 for lane in range(lanes):
                     c = counts[b, lane]
                     out[start + lane] += xlog[c] + xlog[size[b] - c]
-
-
-@njit(cache=True, nogil=True)
-def log_ratios(
-    a: np.ndarray, b: np.ndarray, counts: np.ndarray, rows: np.ndarray, columns: np.ndarray, out: np.ndarray
-) -> None:
-    """Add ln(n n_ab / (n_a n_b)) of each row's cell to ``out`` (n,)."""
-    n = len(a)
-    table = np.empty(counts.shape)
-    for i in range(counts.shape[0]):
-        for j in range(counts.shape[1]):
-            if counts[i, j]:
-                table[i, j] = np.log(counts[i, j] * (n / (rows[i] * columns[j])))
-    for i in range(n):
-        out[i] += table[a[i], b[i]]
 
 
 @njit(cache=True, nogil=True)

@@ -16,7 +16,6 @@ from scipy.special import gammaln
 
 from probekit.information.grouping import Groups
 from probekit.information.hashing import _kernels as kernels
-from probekit.information.response import entropy
 
 __all__ = ["Measured", "expected_information", "measure"]
 
@@ -121,25 +120,9 @@ def measure(
     lookup, types = np.ascontiguousarray(lookup), np.ascontiguousarray(types, dtype=np.int32)
     columns, logs, xlog = int(lookup.max()) + 1, log_factorials(n), xlogx(n)
     occupied = buckets.max(1).astype(np.int32) + 1
-    terms, margins, expected, heights, tops, held = np.zeros(n), 0.0, 0.0, 0.0, 0.0, 0
-    beyond = usual = 0.0
-    for own, size, look in zip(buckets, occupied, lookup, strict=True):
-        labels = look[types]
-        counts = np.zeros((size, columns), dtype=np.int64)
-        kernels.joint_counts(own, labels, counts)
-        rows, cols = counts.sum(1), counts.sum(0)
-        kernels.log_ratios(own, labels, counts, rows, cols, terms)
-        margins += xlog[rows].sum() + xlog[cols].sum()
-        information, cells = kernels.expected_information(rows, cols, logs, xlog)
-        own_h, label_h, kinds = entropy(rows), entropy(cols), int((cols > 0).sum())
-        expected, heights, tops, held = (
-            expected + information,
-            heights + label_h,
-            tops + min(own_h, label_h),
-            held + kinds,
-        )
-        beyond += max((counts > 0).sum() - size - kinds + 1, 0)
-        usual += max(cells - size - kinds + 1, 0)
+    terms = np.zeros(n)
+    found = kernels.shared(buckets, occupied, types, lookup, columns, logs, xlog, terms)
+    margins, expected, heights, tops, kinds, beyond, usual = found
     bits = grids * np.log(2)
     terms /= bits
     closed = expected / bits
@@ -163,7 +146,7 @@ def measure(
         null=null[:shuffles],
         terms=terms,
         buckets=float(occupied.mean()),
-        labels=held / grids,
+        labels=kinds / grids,
     )
 
 

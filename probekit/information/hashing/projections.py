@@ -152,10 +152,11 @@ def cut(points: Points, examples: float, *, numbers: bool = False) -> Scaled:
 
 
 def _deviations(z: np.ndarray) -> np.ndarray:
-    z = np.where((z**3).sum(0) < 0, -z, z)
-    low, middle, high = np.quantile(z, (0.16, 0.5, 0.84), axis=0)
+    z = z * np.where((z * z * z).sum(0) < 0, -1, 1)
+    low, middle, high = np.transpose([np.quantile(column, (0.16, 0.5, 0.84)) for column in z.T])
     scale = (high - low) / 2
-    scale = np.where(scale > TINY * np.abs(z).max(0), scale, z.std(0))
+    if not (wide := scale > TINY * np.abs(z).max(0)).all():
+        scale = np.where(wide, scale, z.std(0))
     return np.clip((z - middle) / np.where(scale > 0, scale, 1), -FARTHEST, FARTHEST)
 
 
@@ -213,19 +214,20 @@ def linear_axes(
     means : np.ndarray
         (fits, f, d), of classes.
     """
+    fits, f, d = cross.shape
     for root in roots(covariance, shrinkages):
+        white = solve_triangular(root, cross.reshape(fits * f, d).T, lower=True, check_finite=False)
+        u, s, v = np.linalg.svd(white.T.reshape(fits, f, d).swapaxes(1, 2), full_matrices=False)
+        sign = np.where(v @ np.cos(1.0 + np.arange(f)) < 0, -1, 1).astype(np.float32)  # one of the two
+        u, v = (u * sign[:, None])[..., :most], (v * sign[..., None])[:, :most]
+        every = solve_triangular(root, np.hstack(list(u)), lower=True, trans="T", check_finite=False)
+        spread = np.sqrt(np.maximum((every * (covariance @ every)).sum(0), 0))
+        every /= np.where(spread > 0, spread, 1)
         found = []
-        for c, m in zip(cross, means, strict=True):
-            white = solve_triangular(root, c.T, lower=True, check_finite=False)
-            u, s, v = np.linalg.svd(white, full_matrices=False)
-            sign = np.where(v @ np.cos(1.0 + np.arange(v.shape[1])) < 0, -1, 1).astype(np.float32)  # one of the two
-            u, v = u * sign, v * sign[:, None]
-            axes = solve_triangular(root, u[:, :most], lower=True, trans="T", check_finite=False)
-            spread = np.sqrt(np.maximum((axes * (covariance @ axes)).sum(0), 0))
-            axes /= np.where(spread > 0, spread, 1)
+        for axes, share, labels, m in zip(np.split(every, fits, 1), s[:, :most] ** 2, v, means, strict=True):
             centres = m @ axes
-            own = centres / (1 - np.minimum(s[:most] ** 2, 0.95))  # within classes, axes vary by 1 - share
-            found.append(Directions(scale[:, None] * axes, v[:most].T, own, 0.5 * (own * centres).sum(1)))
+            own = centres / (1 - np.minimum(share, 0.95))  # within classes, axes vary by 1 - share
+            found.append(Directions(scale[:, None] * axes, labels.T, own, 0.5 * (own * centres).sum(1)))
         yield found
 
 
@@ -254,7 +256,8 @@ def gaussian_scores(fitted: np.ndarray, codes: np.ndarray, classes: int, points:
         if len(own) < 2:
             continue
         mean = own.mean(0)
-        root = cholesky(0.9 * (own - mean).T @ (own - mean) / len(own) + 0.1 * common, lower=True, check_finite=False)
+        own = own - mean
+        root = cholesky(0.9 * own.T @ own / len(own) + 0.1 * common, lower=True, check_finite=False)
         white = solve_triangular(root, (points - mean).T, lower=True, check_finite=False)
         out[:, c] = -0.5 * (white**2).sum(0) - np.log(np.diagonal(root)).sum()
     return out
