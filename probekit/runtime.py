@@ -15,9 +15,10 @@ from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
-from time import sleep
-from typing import Any, Protocol
+from time import monotonic, sleep
+from typing import Any, Protocol, TextIO
 
+from probekit.display import shown
 from probekit.errors import UsageError
 from probekit.files import lock, signal_when_closed
 
@@ -32,9 +33,12 @@ __all__ = [
     "local_executor",
     "no_progress",
     "processes",
+    "progress_lines",
     "resolve_device",
     "torch_threads",
 ]
+
+EVERY = 10.0  # seconds between lines of progress
 
 
 class Dtype(StrEnum):
@@ -54,6 +58,31 @@ class Progress(Protocol):
 
 def no_progress(stage: str, done: int, total: int, /, **rates: float) -> None:
     """Progress that nobody watches."""
+
+
+def progress_lines(to: TextIO, clock: Callable[[], float] = monotonic) -> Progress:
+    """A Progress that writes a line where ten seconds have gone by since the last one, and nothing for less work."""
+    told = clock()
+    begun: dict[str, tuple[float, int, int, int]] = {}  # of each stage: when, at what, and the last it said
+
+    def show(stage: str, done: int, total: int, /, **rates: float) -> None:
+        nonlocal told
+        now = clock()
+        began, first, *last = begun.get(stage, (now, done, done, total))
+        if done < last[0] or total != last[1]:  # the same stage of another piece of work
+            began, first = now, done
+        begun[stage] = began, first, done, total
+        if now - told < EVERY:
+            return
+        told, seconds = now, max(now - began, 1e-9)
+        parts = [f"{stage}: {done:,} of {total:,} ({100 * done / max(total, 1):.0f} %)"]
+        if now > began:
+            parts += [f"{value / seconds:,.0f} {name}/s" for name, value in rates.items() if value]
+        if done > first:
+            parts.append(f"{(total - done) * seconds / (done - first):,.0f} s left")
+        print(shown(", ".join(parts)), file=to, flush=True)
+
+    return show
 
 
 def cores() -> int:

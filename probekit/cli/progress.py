@@ -3,49 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
-from typing import TextIO
 
 from probekit.display import shown
-from probekit.runtime import Progress
+from probekit.runtime import Progress, progress_lines
 
-__all__ = ["bar", "lines"]
-
-EVERY = 10.0  # seconds between lines
-
-
-def lines(to: TextIO, clock: Callable[[], float] = monotonic) -> Progress:
-    """A Progress that writes a line where ten seconds have gone by since the last one, and nothing for less work."""
-    told = clock()
-    begun: dict[str, tuple[float, int, int, int]] = {}  # of each stage: when, at what, and the last it said
-
-    def show(stage: str, done: int, total: int, /, **rates: float) -> None:
-        nonlocal told
-        now = clock()
-        began, first, *last = begun.get(stage, (now, done, done, total))
-        if done < last[0] or total != last[1]:  # the same stage of another piece of work
-            began, first = now, done
-        begun[stage] = began, first, done, total
-        if now - told < EVERY:
-            return
-        told, seconds = now, max(now - began, 1e-9)
-        parts = [f"{stage}: {done:,} of {total:,} ({100 * done / max(total, 1):.0f} %)"]
-        if now > began:
-            parts += [f"{value / seconds:,.0f} {name}/s" for name, value in rates.items() if value]
-        if done > first:
-            parts.append(f"{(total - done) * seconds / (done - first):,.0f} s left")
-        print(shown(", ".join(parts)), file=to, flush=True)
-
-    return show
+__all__ = ["bar"]
 
 
 @contextmanager
 def bar() -> Iterator[Progress]:
     """A Progress that draws one bar a stage, from the first second on; lines where standard error is no terminal."""
     if not sys.stderr.isatty():
-        yield lines(sys.stderr)
+        yield progress_lines(sys.stderr)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn

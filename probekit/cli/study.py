@@ -156,6 +156,8 @@ class _Teller:
 
     def begin(self, step: Step) -> None:
         self.running[step.name] = f"{step.name} (since {time.strftime('%H:%M')})"
+        if not self.status:
+            say(f"{step.name}: begun at {time.strftime('%H:%M')}")
         self._show()
 
     def _show(self) -> None:

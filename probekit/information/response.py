@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from probekit.errors import NonFiniteError, UsageError
-from probekit.information.hashing import _kernels as kernels
 
 __all__ = ["SMALLEST", "Response", "of_size", "response", "symbols", "vectors"]
 
@@ -188,7 +187,9 @@ def of_size(x: np.ndarray) -> np.ndarray:
     That is where the median of the columns' largest numbers is beyond 1e12 or below 1e-12, which is near 1 then.
     Columns above 1e12 are then brought near 1, too, and columns below 1e-24, which only underflow moves, are 0.
     """
-    extent = kernels.column_extents(x)
+    from probekit.information.hashing._kernels import column_extents
+
+    extent = column_extents(x)
     if not np.isfinite(extent).all() or not extent.any():
         return x
     middle = np.median(extent[extent > 0])

@@ -15,7 +15,9 @@ from typing import Any
 
 from probekit.errors import ProbekitError
 from probekit.files import open_to_write
+from probekit.functions import parameters
 from probekit.recipe import Recipe
+from probekit.runtime import progress_lines
 
 __all__ = ["Ended", "perform"]
 
@@ -42,7 +44,7 @@ def perform(recipe: Recipe, log: str, more: Mapping[str, Any]) -> Ended:
     recipe : Recipe
         What is run.
     log : str
-        The log file: messages, warnings, and the reason of a failure.
+        The log file: how far the work is, every ten seconds; messages, warnings, and the reason of a failure.
     more : mapping
         Further arguments, such as the worker's own ``device``.
     """
@@ -59,7 +61,8 @@ def perform(recipe: Recipe, log: str, more: Mapping[str, Any]) -> Ended:
 def _run_and_explain(recipe: Recipe, more: Mapping[str, Any], stream: Any) -> str:
     """Run a recipe; why it failed, as the command line says it, or ""."""
     try:
-        made = recipe.run(**more)
+        known = parameters(recipe.function)
+        made = recipe.run(**more, **({"progress": progress_lines(stream)} if "progress" in known else {}))
         if hasattr(made, "close"):
             made.close()
     except (ProbekitError, OSError) as error:

@@ -122,7 +122,7 @@ def run(chosen: list[list[str]], files: Path, tmp_path: Path, monkeypatch, capsy
     found, wrong = Counter[str](), {}
     work = tmp_path / "work"
     monkeypatch.chdir(shutil.copytree(files, work))
-    monkeypatch.setattr("probekit.cli.progress.EVERY", 1e9)  # a busy machine's lines are no complaint
+    monkeypatch.setattr("probekit.runtime.EVERY", 1e9)  # a busy machine's lines are no complaint
     for words in chosen:
         outcome = attack(words, work, capsys)
         found[outcome.partition(" ")[0]] += 1

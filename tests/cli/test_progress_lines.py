@@ -6,12 +6,12 @@ import io
 import subprocess
 import sys
 
-from probekit.cli.progress import lines
+from probekit.runtime import progress_lines
 
 
 def test_a_line_every_ten_seconds():
     now, out = [0.0], io.StringIO()
-    show = lines(out, lambda: now[0])
+    show = progress_lines(out, lambda: now[0])
     for second in range(1, 61):
         now[0] = float(second)
         show("encoding", second * 10, 600, pieces=second * 1000)
@@ -24,7 +24,7 @@ def test_a_line_every_ten_seconds():
 
 def test_nothing_of_short_work_and_a_new_start_for_other_work():
     now, out = [0.0], io.StringIO()
-    show = lines(out, lambda: now[0])
+    show = progress_lines(out, lambda: now[0])
     for second in range(9):
         now[0] = float(second)
         show("fits", second, 9)
@@ -36,8 +36,8 @@ def test_nothing_of_short_work_and_a_new_start_for_other_work():
 
 def test_a_pipe_gets_lines_and_no_escapes():
     script = (
-        "import probekit.cli.progress as p\n"
-        "p.EVERY = 0.0\n"
+        "import probekit.cli.progress as p, probekit.runtime as runtime\n"
+        "runtime.EVERY = 0.0\n"
         "with p.bar() as show:\n"
         "    show('layers', 1, 4); show('layers', 4, 4)\n"
     )

@@ -29,6 +29,8 @@ def toy_write(*read: str, out: str, text: str = "x", fail: str = "", device: str
             os.kill(os.getpid(), signal.SIGKILL)
         case "nothing":
             return
+        case "slow":
+            progress("training", 3, 9)
         case "talk":
             logging.getLogger("probekit.toy").warning("heard in %s", Path(out).name)
             warnings.warn(f"warned in {Path(out).name}", stacklevel=1)

@@ -230,6 +230,12 @@ def test_each_log_has_what_its_own_step_says_though_several_run_in_threads(tmp_p
     assert capfd.readouterr().out == ""
 
 
+def test_a_log_tells_how_far_a_step_is(tmp_path, monkeypatch):
+    monkeypatch.setattr("probekit.runtime.EVERY", 0.0)
+    run_steps([toy("a", fail="slow")], tmp_path, HERE)
+    assert (tmp_path / "logs/a.log").read_text() == "training: 3 of 9 (33 %)\n"
+
+
 def test_records_that_are_damaged_are_done_again(tmp_path):
     run_steps([toy("a")], tmp_path, HERE)
     record = tmp_path / "steps/a.json"
