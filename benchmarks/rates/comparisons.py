@@ -125,8 +125,10 @@ for calls, n, share, layers, metric, before in (
     )
 
 
-def equal_layers(rng, *, n, share, metric, layers=3, d=10, train=1500, kind="classification", strength=0.6):
-    """Layers that know equally much of the labels, each in noise of its own: held against the first."""
+def equal_layers(
+    rng, *, n, share, metric, layers=3, d=10, train=1500, kind="classification", strength=0.6, against="layer-0"
+):
+    """Layers that know equally much of the labels, each in noise of its own: held against the first, or the best."""
 
     def made(rows):
         y = rng.standard_t(4, size=rows) if kind == "regression" else classes(rng, rows, share)
@@ -135,7 +137,7 @@ def equal_layers(rng, *, n, share, metric, layers=3, d=10, train=1500, kind="cla
     (y, x), (y_dev, x_dev) = made(train), made(n)
     metrics = ("pearson", "spearman", "rmse") if kind == "regression" else (metric, "accuracy")
     e = probed(rng, x, x_dev, y, y_dev, metrics, kind=kind, controls=0)
-    return found(rng, e, against="layer-0", metric=metric)
+    return found(rng, e, against=against, metric=metric)
 
 
 for share, n, metric in (
@@ -149,6 +151,11 @@ for share, n, metric in (
     case(f"compare/layers, {metric}, n {n}, class share {share:g}", FALSE, runs=100)(
         partial(equal_layers, n=n, share=share, metric=metric, strength=1.0)
     )
+for share, n, metric in ((0.1, 300, "matthews"), (0.3, 1043, "matthews"), (0.1, 300, "f1"), (0.3, 300, "accuracy")):
+    for strength, known in ((1.0, ""), (0.0, ", noise")):
+        case(f"compare/best of 7, {metric}, n {n}, class share {share:g}{known}", FALSE, runs=200)(
+            partial(equal_layers, n=n, share=share, metric=metric, strength=strength, layers=7, against="best")
+        )
 for metric in ("pearson", "spearman", "rmse"):
     case(f"compare/layers, {metric}, n 300", FALSE, runs=100)(
         partial(equal_layers, n=300, share=0, metric=metric, kind="regression")

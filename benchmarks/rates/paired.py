@@ -85,6 +85,29 @@ def word_truth(name: str, right: tuple[float, float]) -> float:
     return float(other - one)
 
 
+def above_chance(rng: np.random.Generator, *, probe: str, prevalence: float, name: str, n: int) -> bool | None:
+    """Whether the interval against shuffled labels holds the metric less that of independent labels."""
+    table = two_classes(prevalence, *PAIRS[probe][0])
+    gold, said = np.divmod(rng.choice(4, size=n, p=table.ravel()), 2)
+    shuffled = rng.permutation(gold)
+    fits = pd.DataFrame({"task": "t", "split": "dev", "model": "m", "layer": 0, "target": ["gold", "shuffled"]})
+    fits["draw"] = [None, 0]
+    e = Predictions(fits, np.arange(n).astype(str), np.stack([gold, shuffled]), np.stack([said, said]), (name,))
+    how = CompareOptions(resamples=1000, metric=name, against="shuffled", seed=int(rng.integers(1 << 30)))
+    [row] = compare_predictions(e, options=how).to_dict("records")
+    truth = of_table(table, name) - of_table(np.outer(table.sum(1), table.sum(0)), name)
+    return None if np.isnan(row["ci_low"]) else bool(row["ci_low"] - 1e-9 <= truth <= row["ci_high"] + 1e-9)
+
+
+for name, probe, prevalence, n in (
+    *(("accuracy", probe, 0.5, n) for probe in ("nearly perfect", "ordinary") for n in (60, 300)),
+    *((name, "ordinary", 0.1, 300) for name in ("accuracy", "matthews", "f1", "macro-f1")),
+    *((name, "nearly perfect", 0.1, 300) for name in ("accuracy", "matthews", "f1", "macro-f1")),
+    *((name, "nearly constant", 0.1, 300) for name in ("accuracy", "matthews", "f1", "macro-f1")),
+):
+    run = partial(above_chance, probe=probe, prevalence=prevalence, name=name, n=n)
+    case(f"differences/{name} above chance, {probe}, {prevalence:.0%} positive, n {n}", "coverage", runs=400)(run)
+
 SETTINGS = [
     *(("accuracy", probes, 0.5, n) for probes in PAIRS if "constant" not in probes for n in (60, 300)),
     ("accuracy", "nearly perfect", 0.5, 1000),

@@ -40,6 +40,7 @@ __all__ = [
     "replicated",
     "replicates",
     "statistics",
+    "unbiased",
 ]
 
 METRICS = (*ADDITIVE, "spearman")
@@ -219,6 +220,18 @@ def replicated(
         return found[0], found[-1]
     again = np.concatenate([one.at(w) for w in draws(units.count, resamples, seed)], axis=1)
     return again, again
+
+
+def unbiased(one: Statistic, value: np.ndarray, units: Units, resamples: int, seed: int) -> np.ndarray:
+    """The replicates of a metric whose ``value`` (F,) is biased by products of shares, float64 (F, resamples).
+
+    Those of the examples alone are off by as much again on average, so that twice their distance is taken off.
+    """
+    if isinstance(one, Sums) and one.pseudo is not None:
+        again, alone = _posterior(one, units.count, resamples, seed, ("both", "none"))
+    else:
+        again, alone = replicated(one, units, resamples, seed)
+    return again - 2 * (np.nanmean(alone, axis=1) - value)[:, None]
 
 
 def _posterior(

@@ -15,7 +15,7 @@ import numpy as np
 from probekit.errors import UsageError
 from probekit.statistics._additive import ADDITIVE, BY_CLASS, span_finder
 from probekit.statistics._sums import EXACT, Statistic, Sums, Units, statistic
-from probekit.statistics.bootstrap import bounds, replicated, replicates
+from probekit.statistics.bootstrap import bounds, replicates, unbiased
 from probekit.statistics.permutation import BLOCK, Chance, ranks
 from probekit.statistics.predictions import Predictions
 
@@ -90,7 +90,8 @@ def above_chance(
         one = _losses(part, gold[0], units)
     else:
         one = statistic(f"{metric} above chance", gold, part.predicted, units)
-    return one.at(np.ones((1, units.count)))[:, 0], replicated(one, units, resamples, seed)[0]
+    value = one.at(np.ones((1, units.count)))[:, 0]
+    return value, unbiased(one, value, units, resamples, seed)
 
 
 def _losses(e: Predictions, gold: np.ndarray, units: Units) -> Sums:
