@@ -8,7 +8,7 @@ PIP_FLAGS ?=
 # of what is installed, most is never imported: compiling it all takes half of the time
 PIP := $(BIN)/python -m pip install --quiet --no-compile $(PIP_FLAGS) -c constraints.txt
 
-.PHONY: demo test coverage test-slow lint notebooks calibration bench bench-probes bench-edge bench-mi bench-training bench-elmo bench-domains attacks clean
+.PHONY: demo test coverage test-slow lint docs notebooks calibration bench bench-probes bench-edge bench-mi bench-training bench-elmo bench-domains attacks clean
 
 $(VENV)/.demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -42,6 +42,10 @@ lint: $(VENV)/.dev
 	elif ! $(BIN)/python -c "import urllib.request as u; u.urlopen('https://pypi.org/simple/pip/', timeout=10)" 2>/dev/null; then \
 		echo "pypi.org cannot be reached: known weaknesses are not looked up"; \
 	else $(BIN)/pip-audit --progress-spinner off --skip-editable; fi
+
+# the site, docs/_build/html/index.html: every warning, as of a link that leads nowhere, is an error
+docs: $(VENV)/.dev
+	HF_HUB_OFFLINE=1 $(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
 figures/demo/layers.parquet: | $(VENV)/.demo
 	HF_HUB_OFFLINE=1 $(BIN)/probekit demo
@@ -86,4 +90,4 @@ attacks: $(VENV)/.dev
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -m slow tests/test_fuzz_readers.py tests/cli/test_hostile_arguments.py
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .coverage*
+	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .coverage* docs/_build docs/api docs/commands docs/gallery docs/jupyter_execute

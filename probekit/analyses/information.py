@@ -44,7 +44,7 @@ def mi(
     *caches : path or ActivationCache
         Of several models, with random weights, of several splits or tasks. Each gives a curve for each estimator, and
         is corrected for its own layers alone. A task that labels words is measured word by word; vectors [u; v] of
-        pairs that were encoded separately become [u; v; |u - v|; u * v].
+        pairs that were encoded separately become ``[u; v; |u - v|; u * v]``.
     vectors : VectorOptions
         ``pooling`` and ``layers``; they may be given one by one.
     options : InformationOptions

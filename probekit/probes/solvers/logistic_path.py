@@ -22,7 +22,7 @@ __all__ = ["LogisticPath"]
 class LogisticPath(ClassifierMixin, BaseEstimator):
     """L2-penalised logistic regression for many penalties and many label sets on the same features.
 
-    Each model minimises C·Σᵢ sᵢ loss(yᵢ, xᵢ) + ½ |w|² with a free intercept: scikit-learn's ``LogisticRegression``,
+    Each model minimises C·Σᵢ sᵢ loss(yᵢ, xᵢ) + ½ ‖w‖² with a free intercept: scikit-learn's ``LogisticRegression``,
     binary for two classes and multinomial for more. All are solved together, a pass over X serving every one.
 
     Parameters

@@ -1,0 +1,74 @@
+"""Pages made from the code at each build: a page for each command, one for each public name, the notebooks.
+
+The files lie in ``commands/``, ``api/`` and ``gallery/``, which git ignores.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+from cyclopts.docs.markdown import generate_markdown_docs
+from sphinx.application import Sphinx
+from sphinx.config import Config
+
+import probekit
+from probekit.cli.commands import COMMANDS, make_app
+
+API = """# Python
+
+Every name below is imported from `probekit`: `probekit.probe(…)`, `from probekit import Result`. A function takes
+the same options as the command of that name.
+"""
+CALLED = {"domains": "probekit.analyses.domains", "report": "probekit.report"}
+"""Packages that are called like a function, and where that function is."""
+
+
+def write_pages(app: Sphinx, _: Config) -> None:
+    """Write all generated pages below the source folder."""
+    docs = Path(app.srcdir)
+    for folder in ("commands", "gallery"):
+        shutil.rmtree(docs / folder, ignore_errors=True)
+        (docs / folder).mkdir()
+    for name in COMMANDS:
+        (docs / "commands" / f"{name}.md").write_text(command_page(name), encoding="utf-8")
+    for notebook in sorted((docs.parent / "notebooks").glob("*.ipynb")):
+        shutil.copy(notebook, docs / "gallery")
+    (docs / "api.md").write_text("\n".join(api_page()), encoding="utf-8")
+
+
+def command_page(name: str) -> str:
+    """What ``probekit NAME --help`` says, as Markdown."""
+    with patch.object(sys, "argv", ["probekit"]):  # the usage line names the running program
+        text = generate_markdown_docs(make_app([name])[name], command_chain=["probekit", name], generate_toc=False)
+    text = re.sub(r", --empty-[\w-]+", "", text)  # the command line does not take them
+    return text.replace("```console", "```text").replace("&nbsp;", " ")
+
+
+def api_page() -> Iterator[str]:
+    """The public names by kind, each with a page of its own."""
+    yield API
+    names = [name for name in probekit.__all__ if name not in CALLED]
+    yield from _section("Functions", "probekit", [name for name in names if inspect.isroutine(getattr(probekit, name))])
+    for name, module in CALLED.items():
+        yield from _section(f"probekit.{name}", module, [name])
+    yield from _section("Classes", "probekit", [name for name in names if inspect.isclass(getattr(probekit, name))])
+    drawing = [name for name in probekit.plots.__all__ if inspect.isroutine(getattr(probekit.plots, name))]
+    yield from _section("Figures: probekit.plots", "probekit.plots", drawing)
+
+
+def _section(title: str, module: str, names: list[str]) -> Iterator[str]:
+    yield f"## {title}\n"
+    yield f"```{{eval-rst}}\n.. currentmodule:: {module}\n\n.. autosummary::\n   :toctree: api\n"
+    yield from (f"   {name}" for name in sorted(names, key=str.lower))
+    yield "```\n"
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.connect("config-inited", write_pages)  # before Sphinx looks for pages
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
