@@ -19,7 +19,7 @@ extensions = [
     "mathml",
 ]
 exclude_patterns = ["_build", "_ext", "jupyter_execute"]
-suppress_warnings = ["mystnb.unknown_mime_type", "toc.empty_glob"]
+suppress_warnings = ["mystnb.unknown_mime_type"]
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
