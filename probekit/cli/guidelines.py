@@ -72,9 +72,6 @@ def _show(rows: pd.DataFrame) -> None:
         numbers = [f"{value:+.3f}", f"{low:+.3f} – {high:+.3f}", f"{p:.3f}"] if p == p else [""] * 3  # NaN
         table.add_row(escape(name), row["prefer"], row["confidence"], *numbers)
     console().print(table)
-    for name, row in zip(names, rows.to_dict("records"), strict=True):
-        say(f"{name}: {row['prefer']}. {row['why']}")
-    say("")
     for caveat in filter(None, rows["caveat"].unique()):
         of = [name for name, told in zip(names, rows["caveat"], strict=True) if told == caveat]
         say(f"{', '.join(of)}: {caveat}")

@@ -40,7 +40,9 @@ def warn(text: object) -> None:
 
 
 def saved(result: Result) -> None:
-    """Where a result was saved: its rows, and what was said of each example."""
+    """The verdict, and where a result was saved: its rows, and what was said of each example."""
+    for sentence in result.verdict:
+        say(sentence)
     if result.path is not None:
         say(f"{result.path}  ({len(result.rows)} rows, {sum(result.seconds.values()):.1f} s)")
         for path in result.prediction_paths(result.path):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from html import escape
 from importlib import import_module
 from pathlib import Path
@@ -35,6 +36,7 @@ __all__ = ["Result", "read"]
 
 PREDICTIONS = "probekit.statistics.predictions:Predictions"
 COMPARE, SUMMARY = "probekit.analyses.comparison:compare", "probekit.analyses.comparison:summary"
+VERDICT = "probekit.analyses.verdict:verdict"
 PLOTS = {
     "probe": "probekit.plots:layer_curve",
     "mi": "probekit.plots:layer_curve",
@@ -105,6 +107,7 @@ class Result:
         if recipe and FUNCTIONS[recipe.function].rows and not FUNCTIONS[recipe.function].inside:
             recipe = replace(recipe, leaves={**recipe.leaves, FUNCTIONS[recipe.function].rows: str(path)})
         card = make_card(recipe, self.reads, self.seconds) if recipe else dict(self.card)
+        card |= {"verdict": list(self.verdict)}
         before, paths = saved_examples(path), self.prediction_paths(path)
         for one, to in zip(self.predictions, paths, strict=True):
             one.write(to)
@@ -126,6 +129,11 @@ class Result:
         if self.path is None:
             return []
         return [self.path] if self.path.name.endswith(EXAMPLES) else self.prediction_paths(self.path)
+
+    @cached_property
+    def verdict(self) -> tuple[str, ...]:
+        """What the rows show, in sentences; () for an analysis that has none. See :mod:`probekit.analyses.verdict`."""
+        return tuple(_called(VERDICT)(self))
 
     def best(self) -> pd.DataFrame:
         """The best layer of each curve, one row a curve.
@@ -225,6 +233,7 @@ class Result:
         return (
             f"<p><b>{escape(self.title)}</b>; {len(self.rows):,} rows. {escape(caption)}</p>"
             f"{table.to_html(index=False, escape=True, max_rows=20, na_rep='')}"
+            + "".join(f"<p>{escape(sentence)}</p>" for sentence in self.verdict)
             + (f"<p><code>{escape(str(self.recipe))}</code></p>" if self.recipe else "")
         )
 

@@ -35,6 +35,7 @@ __all__ = [
     "expected_within",
     "first_good_layer",
     "first_good_within",
+    "not_worse",
 ]
 
 
@@ -186,6 +187,20 @@ def best_layers(value: np.ndarray, again: np.ndarray, *, level: float = 0.95) ->
             among[layer] = t.max() <= np.quantile((behind[others] / error[others][:, None]).max(0), level)
     among[value.argmax()] = True
     return among
+
+
+def not_worse(evaluated: Predictions, metric: str, options: SummaryOptions = SummaryOptions()) -> np.ndarray | None:
+    """Which fits are not shown to be worse than the best one, bool (F,), as :func:`best_layers` tells.
+
+    None where a fit has no value, or no interval.
+    """
+    found = bounds(
+        metric=metric, resamples=options.resamples, level=options.level, seed=options.seed, **evaluated.sample()
+    )
+    if any(found.why) or not np.isfinite(found.value).all() or not np.isfinite(found.again).all():
+        return None
+    sign = metric_called(metric).sign
+    return best_layers(sign * found.value, sign * found.again, level=options.level)
 
 
 def best_layer(layers: np.ndarray, values: np.ndarray) -> np.ndarray:

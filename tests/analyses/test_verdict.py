@@ -1,0 +1,229 @@
+"""The words for what rows show: what is planted is named, and noise names nothing more often than its level allows."""
+
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from probekit.analyses.verdict import _list, _number, _p, sentences
+from probekit.information.curves import layer_information
+from probekit.information.options import InformationOptions
+from probekit.probes.codes.mdl import mdl_rows
+from probekit.probes.codes.options import CodeOptions
+from probekit.probes.protocol.diagnostic import evaluate_layers
+from probekit.probes.protocol.labels import Question
+from probekit.probes.protocol.options import ProbeOptions
+from probekit.probes.protocol.rows import probe_rows
+from probekit.rows import Result, make_rows, read
+from probekit.statistics.comparisons import compare_predictions
+from probekit.statistics.curves import curve_summary
+from probekit.statistics.options import CompareOptions, SummaryOptions
+
+ABOUT = {"task": "toy", "split": "dev", "model": "m", "representation": "mean"}
+NUMBER = r"-?\d?\.\d+"
+P = r"(≤ )?(< )?\.\d+"
+
+
+def features(rng, signals, labels):
+    """Layers (n, 6) whose first feature is the label as strongly as asked for, in noise that layers share in part."""
+    shared = rng.normal(size=(len(labels), 6))
+    layers = []
+    for signal in signals:
+        x = 0.7 * shared + 0.7 * rng.normal(size=shared.shape)
+        x[:, 0] += signal * (labels - 0.5)
+        layers.append(x.astype(np.float32))
+    return {str(i): x for i, x in enumerate(layers)}
+
+
+def probed(signals, *, n=300, seed=0, metric="accuracy", labels=None, about=ABOUT, **options):
+    """Rows and predictions of probes on such layers, from features on."""
+    rng = np.random.default_rng(seed)
+    y, y_dev = labels or (rng.integers(2, size=n), rng.integers(2, size=n))
+    train, dev = features(rng, signals, y), features(rng, signals, y_dev)
+    how = ProbeOptions(**{"controls": 1, "penalties": (0.01, 0.1, 1.0), "folds": 3, "resamples": 400} | options)
+    found = evaluate_layers(
+        train, y, dev, y_dev, Question("classification", (metric,), ("no", "yes"), about), options=how
+    )
+    about_analysis = probe_rows(found, resamples=how.resamples, seed=how.seed).assign(analysis="probe")
+    return about_analysis, found
+
+
+def said(*args, **options):
+    rows, found = probed(*args, **options)
+    return sentences(rows, [found])
+
+
+def test_a_planted_layer_is_named():
+    [text] = said([0, 0, 2.5, 0])
+    assert re.fullmatch(
+        rf"toy: layer 2 beats shuffled labels \(p adjusted {P}\); "
+        rf"layer 2 is best \(accuracy {NUMBER}, majority {NUMBER}\), clearly above all others\.",
+        text,
+    )
+
+
+def test_noise_names_no_layer():
+    [text] = said([0, 0, 0, 0], seed=3)
+    assert re.fullmatch(
+        rf"toy: no layer beats shuffled labels \(best accuracy {NUMBER} at layer \d, majority {NUMBER}, "
+        rf"p adjusted ≥ {NUMBER}\)\.",
+        text,
+    )
+
+
+def test_near_ties_are_not_called_apart():
+    [text] = said([0, 1.5, 1.5, 1.5, 0])
+    assert "layers 1–3 beat shuffled labels" in text
+    best, near = re.search(r"layer (\d) is best .*, not clearly above (.*)\.", text).groups()
+    assert {best, *near.split(" and ")} == {"1", "2", "3"}
+    [text] = said([1.5, 1.5, 1.5])
+    assert "every layer beats shuffled labels" in text
+    assert "no layer is clearly the best" in text
+
+
+def test_without_predictions_the_joint_intervals_compare():
+    rows, found = probed([0, 0.8, 2.5, 0.8])
+    alone = sentences(rows)[0]
+    assert "layer 2 is best" in alone
+    bare = sentences(rows.assign(joint_low=np.nan))[0]
+    assert "is layer 2's" in bare
+    assert "not compared with the others" in bare
+    assert "not clearly" not in bare
+    assert sentences(rows, [found])[0].startswith(alone.split(";")[0])
+
+
+def test_what_was_not_tested_is_called_so():
+    [text] = said([0, 2.5], resamples=0)
+    assert "not tested against shuffled labels" in text
+    assert "beat" not in text.replace("best", "")
+
+
+def test_undetermined_values_and_layers():
+    rows, found = probed([0, 2.5, 2.5])
+    gold = (rows["metric"] == "accuracy") & (rows["target"] == "gold")
+    gone = rows.assign(value=rows["value"].mask(gold & (rows["layer"] == 1)), p=rows["p"])
+    gone.loc[gold & (rows["layer"] == 1), "p_adjusted"] = np.nan
+    assert sentences(gone, [found])[0].endswith("undetermined at layer 1.")
+    nothing = rows.assign(value=rows["value"].mask(gold))
+    assert sentences(nothing)[0] == "toy: accuracy is undetermined at every layer."
+
+
+def test_one_class_shows_nothing():
+    rng = np.random.default_rng(0)
+    [text] = said([2.5, 2.5], labels=(rng.integers(2, size=200), np.ones(100, dtype=int)))
+    assert text == "toy: all 100 labels of dev are 'yes', so that nothing can be shown."
+
+
+def test_random_weights_are_the_control_and_are_corrected_for():
+    rows, found = probed([0, 2.5])
+    random, _ = probed([0, 0], seed=1, about=ABOUT | {"checkpoint": "random-0"})
+    random["random_weights"] = 0
+    both = make_rows(pd.concat([rows, random], ignore_index=True))
+    first, second = sentences(both, [found])
+    assert "layer 1 beats shuffled labels" in first
+    assert second == "toy: with random weights no layer is shown to beat shuffled labels."
+    known = both[both["target"] == "gold"].assign(p_adjusted=0.03)
+    assert "no layer beats" in sentences(known)[0]  # .03 for each of two curves is .06
+    alone = known[known["random_weights"].isna()]
+    assert "every layer beats shuffled labels (p adjusted ≤ .03)" in sentences(alone)[0]
+    knows, _ = probed([2.5, 2.5], seed=1, about=ABOUT | {"checkpoint": "random-0"})
+    knows["random_weights"] = 0
+    both = make_rows(pd.concat([rows, knows], ignore_index=True))
+    assert sentences(both, [found])[1] == "toy: with random weights layers 0 and 1 beat shuffled labels too."
+
+
+def test_curves_are_named_and_many_are_counted():
+    parts = [probed([0, 2.5 * (i < 2)], seed=i, about=ABOUT | {"step": 10 * i})[0] for i in range(6)]
+    few = sentences(pd.concat(parts[:2], ignore_index=True))
+    assert [text.split(": ")[1] for text in few] == ["step 0", "step 10"]
+    [text] = sentences(pd.concat(parts, ignore_index=True))
+    assert text == (
+        "toy: in 2 of 6 curves some layer beats shuffled labels (p adjusted for all of them): step 0, step 10."
+    )
+
+
+def test_tasks_have_a_sentence_each_and_the_main_metric_speaks():
+    one, two = probed([0, 2.5], metric="matthews")[0], probed([0, 0], about=ABOUT | {"task": "grammar:other"})[0]
+    first, second = sentences(pd.concat([one, two], ignore_index=True))
+    assert "best (matthews ." in first or "value is" in first
+    assert "majority" not in first  # it is 0
+    assert second.startswith("other: no layer")
+
+
+def test_words_of_comparisons():
+    found = probed([0, 0, 2.5])[1]
+    against = compare_predictions(found, options=CompareOptions(against="layer-0", resamples=200))
+    assert re.fullmatch(rf"toy: layer 2 is better than layer 0 by accuracy \(p adjusted {P}\)\.", sentences(against)[0])
+    best = compare_predictions(found, options=CompareOptions(against="best", resamples=200))
+    assert "layers 0 and 1 are worse than layer 2 (best)" in sentences(best)[0]
+    same = compare_predictions(probed([1, 1])[1], options=CompareOptions(against="layer-0", resamples=200))
+    assert "no layer is shown to differ from layer 0" in sentences(same)[0]
+
+
+def test_words_of_a_summary():
+    [text] = sentences(curve_summary(probed([0, 0, 2.5])[1], SummaryOptions(resamples=200)))
+    assert re.fullmatch(rf"toy: layer 2 is best \(accuracy {NUMBER}\), clearly above all others\.", text)
+    [text] = sentences(curve_summary(probed([0, 1.5, 1.5])[1], SummaryOptions(resamples=200)))
+    assert re.search(r"layer [12] is best .*, not clearly above [12]\.", text)
+
+
+def test_words_of_information():
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=300)
+    about = ABOUT | {"analysis": "mi"}
+    how = InformationOptions(shuffles=100)
+    rows = layer_information(features(rng, [0, 0, 3], y), y, about=about, options=how)
+    [text] = sentences(rows)
+    assert re.match(rf"toy: layer 2 holds information about the labels \(p adjusted {P}\); most 0\.\d+ bits ", text)
+    assert re.search(r"at layer 2, 0\.\d+ at least; which layer holds most is not tested", text)
+    noise = layer_information(features(rng, [0, 0], y), rng.permutation(y), about=about, options=how)
+    assert "no layer is shown to hold information" in sentences(noise)[0]
+    few = rows.assign(p=0.05, p_adjusted=0.15, shuffles=19)
+    assert "19 shuffled label sets are too few to show any" in sentences(few)[0]
+
+
+def test_words_of_code_lengths():
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=400)
+    about = ABOUT | {"analysis": "mdl"}
+    rows = mdl_rows(features(rng, [0, 3], y), y, about=about, options=CodeOptions(controls=0))
+    assert "layer 1 sends the labels in fewer bits than their shares alone" in sentences(rows)[0]
+    once = mdl_rows(features(rng, [0], y), y, about=about, options=CodeOptions(controls=0, orders=1))
+    assert "not tested, for one order tells no p" in sentences(once)[0]
+
+
+def test_the_card_keeps_the_words_and_the_notebook_shows_them(tmp_path):
+    rows, found = probed([0, 2.5])
+    result = Result(rows, (found,))
+    saved = result.save(tmp_path / "rows.parquet")
+    assert json.loads((tmp_path / "rows.parquet.json").read_text())["verdict"] == list(result.verdict)
+    assert read(tmp_path / "rows.parquet").verdict == result.verdict == saved.verdict
+    assert result.verdict[0] in saved._repr_html_()
+    assert replace(result, rows=rows.iloc[:0]).verdict == ()
+
+
+def test_noise_is_named_no_more_often_than_the_level_allows():
+    """From features to sentences, trained and random weights; 0.05 and two Monte Carlo errors of 40 runs."""
+    runs, named, how = 40, 0, {"n": 60, "controls": 0, "resamples": 100, "folds": 2, "penalties": (0.1,), "threads": 1}
+    for seed in range(runs):
+        one, found = probed([0, 0], seed=seed, **how)
+        random, _ = probed([0, 0], seed=1000 + seed, about=ABOUT | {"checkpoint": "random-0"}, **how)
+        texts = sentences(make_rows(pd.concat([one, random.assign(random_weights=0)], ignore_index=True)), [found])
+        named += not ("no layer beats" in texts[0] and "no layer is shown" in texts[1])
+    assert named / runs <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / runs)
+
+
+def test_numbers_in_words():
+    assert [_number(v) for v in (0.5671, -0.02, 1.0, 0.99961, 12.5)] == [".567", "-.020", "1.000", "1.000", "12.500"]
+    assert [_p(v) for v in (0.00099, 0.0049, 0.049, 0.0504, 0.12, 1.0)] == [
+        "< .001",
+        ".005",
+        ".049",
+        ".050",
+        ".12",
+        "1",
+    ]
+    assert _list(["2", "3", "4", "7", "final_norm"]) == "2–4, 7 and final_norm"
+    assert _list(["2", "3"]) == "2 and 3"
