@@ -84,7 +84,7 @@ SILENT = ("progress", "wait", "watcher")
 
 REPEATED: dict[str, tuple[str, ...]] = {
     "evaluate": ("task",),
-    "plot": ("out", "summary"),
+    "plot": ("out", "summary", "names"),
     "report": ("figure", "text"),
     "study": ("model", "set_"),
 }

@@ -49,7 +49,7 @@ ONLY = {
     "probes": {"statistics"},
     "domains": {"statistics"},
     "information": {"statistics", "probes"},
-    "plots": {"statistics"},
+    "plots": {"statistics", "tasks"},
     "tables": {"statistics"},
     "report": {"statistics", "plots"},
 }

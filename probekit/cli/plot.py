@@ -42,7 +42,7 @@ def layers(
     hollow where the layer is not above noise (p > 0.05, corrected over layers; of older rows where its interval reaches
     noise), half filled where it reaches the control task, which is not drawn for span F1. Several seeds of one kind (of
     random weights, of runs) are thin lines of one colour with one entry in the legend, without intervals. Estimators of
-    mutual information have panels of their own; an open diamond is a layer whose information is undetermined, dotted
+    mutual information have panels of their own; a cross is a layer whose information is undetermined, dotted
     over what is possible.
 
     Examples:

@@ -10,6 +10,7 @@ import numpy as np
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 from probekit.plots.curves import CURVE, CurveStyles, curves, of_analyses, plot_rows
+from probekit.plots.look import Look
 from probekit.plots.palette import INK
 from probekit.plots.panels import Scale, dress, legend, one_axes, panels
 from probekit.plots.titles import control_title, metric_title
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["difference_panels", "difference_rows", "layer_differences"]
 
 BY = (*CURVE, "against")
-HOLLOW = "p > {:g}, corrected"
+HOLLOW = "not above noise (p > {:g})"
 
 
 def layer_differences(rows: Any, *, level: float = 0.05, ax: Axes | None = None) -> Axes:
@@ -53,12 +54,14 @@ def layer_differences(rows: Any, *, level: float = 0.05, ax: Axes | None = None)
     rows, own = _of_comparisons(rows), ax is None
     ax = one_axes(rows, ax, 2.8, ("layer_differences", "difference_panels"))
     styles = CurveStyles.of(rows, BY)
-    _draw(ax, difference_rows(rows, level=level, styles=styles), styles, level)
+    _draw(ax, difference_rows(rows, level=level, styles=styles), styles, level, None)
     legend(ax, below=own)
     return ax
 
 
-def difference_panels(rows: Any, *, level: float = 0.05, columns: int = 4, width: float | None = None) -> Figure:
+def difference_panels(
+    rows: Any, *, level: float = 0.05, columns: int = 4, width: float | None = None, look: Look | None = None
+) -> Figure:
     """Draw one :func:`layer_differences` a task, side by side under one legend.
 
     Parameters
@@ -67,7 +70,7 @@ def difference_panels(rows: Any, *, level: float = 0.05, columns: int = 4, width
         As :func:`probekit.compare` makes them.
     level : float
         Of the corrected p-value.
-    columns, width
+    columns, width, look
         As of :func:`layer_panels`.
 
     Returns
@@ -76,10 +79,10 @@ def difference_panels(rows: Any, *, level: float = 0.05, columns: int = 4, width
         Not shown and not saved.
     """
     rows = _of_comparisons(rows)
-    figure, drawn = panels(rows, columns, 2.4, width=width)
+    figure, drawn = panels(rows, columns, 2.4, width=width, look=look)
     styles = CurveStyles.of(rows, BY)
     for ax, part in drawn:
-        _draw(ax, difference_rows(part, level=level, styles=styles), styles, level)
+        _draw(ax, difference_rows(part, level=level, styles=styles), styles, level, look)
     return figure
 
 
@@ -124,24 +127,33 @@ def _of_comparisons(rows: Any) -> pd.DataFrame:
     return rows[rows["analysis"] == "compare"]
 
 
-def _draw(ax: Axes, rows: pd.DataFrame, styles: CurveStyles, level: float) -> None:
+def _draw(ax: Axes, rows: pd.DataFrame, styles: CurveStyles, level: float, look: Look | None) -> None:
+    look = look or Look()
     scale, against = Scale.of(rows, ax), rows["against"].unique()
     ax.axhline(0, color=INK, linewidth=0.9, zorder=1)
     found = [part for _, part in rows.groupby("label", sort=False)]
     for i, part in enumerate(found):
         shift = min(0.24, 0.7 / len(found)) * (i - (len(found) - 1) / 2)
-        _draw_series(ax, part, scale.at(part) + shift, scale.sized(styles.style[part["label"].iloc[0]]), level)
+        _draw_series(ax, part, scale.at(part) + shift, scale.sized(styles.style[part["label"].iloc[0]]), level, look)
     title, _, better = metric_title(metric_called(rows["metric"].iloc[0]).of).partition("\n")
-    named = f"minus {control_title(against[0])}" if len(against) == 1 else "difference"
-    dress(ax, rows, ylabel=f"{title}\n{named} {better}".rstrip())
+    named = f"minus {look.shown(control_title(against[0]))}" if len(against) == 1 else "difference"
+    dress(ax, rows, ylabel=f"{title}\n{named} {better}".rstrip(), look=look)
     scale.set(ax)
 
 
-def _draw_series(ax: Axes, part: pd.DataFrame, x: np.ndarray, style: Mapping[str, Any], level: float) -> None:
+def _draw_series(
+    ax: Axes, part: pd.DataFrame, x: np.ndarray, style: Mapping[str, Any], level: float, look: Look
+) -> None:
     colour = style["color"]
     points = {**style, "linestyle": "none", "markeredgecolor": colour, "zorder": 4}
-    ax.vlines(x, part["joint_low"], part["joint_high"], color=colour, linewidth=0.8, zorder=3)
-    ax.vlines(x, part["ci_low"], part["ci_high"], color=colour, linewidth=2.4, alpha=0.45, zorder=2)
+    bars: tuple[tuple[tuple[str, str], str, dict[str, Any]], ...] = (
+        (("ci_low", "ci_high"), f"thick: {look.interval} of one layer", {"linewidth": 2.4, "alpha": 0.45, "zorder": 2}),
+        (("joint_low", "joint_high"), "thin: of all layers at once", {"linewidth": 0.8, "zorder": 3}),
+    )
+    for (low, high), words, bar in bars:
+        if part[low].notna().any():
+            ax.vlines(x, part[low], part[high], color=colour, **bar)
+            ax.plot([], [], color="#7F7F7F", label=words, **{**bar, "zorder": 3.5})
     ax.plot(x, part["value"], label=part["label"].iloc[0], **points)
     open_ = part["hollow"].to_numpy(dtype=bool)
     if open_.any():

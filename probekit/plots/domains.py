@@ -12,8 +12,11 @@ import numpy as np
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 from probekit.plots.curves import of_analyses
+from probekit.plots.legends import SMALL
+from probekit.plots.look import Look
 from probekit.plots.palette import COLOURS, INK, MARKERS
-from probekit.plots.panels import SMALL, bare, width_of, wrapped
+from probekit.plots.panels import bare, width_of
+from probekit.plots.text import wrapped
 from probekit.plots.titles import metric_title
 from probekit.rows import as_rows, make_rows
 
@@ -190,10 +193,10 @@ def domain_terms(rows: Any, *, top: int = 20, ax: Axes | None = None) -> Axes:
     ax.axvline(0, color=INK, linewidth=0.8)
     ax.xaxis.set_major_formatter(lambda x, _: f"{abs(x):g}")
     part = f", {shown['value'].sum() / whole:.0%} of {whole:.3f}" if whole else ""
-    ax.set_xlabel(f"bits of divergence{part}", fontsize=9, color=INK)
+    ax.set_xlabel(f"Bits of divergence{part}", fontsize=9, color=INK)
     sides: tuple[tuple[Literal["left", "right"], str, str], ...] = (("left", a, COLOURS[0]), ("right", b, COLOURS[1]))
     for side, name, colour in sides:
-        title = ax.set_title(f"more in {name}", loc=side, fontsize=8, fontweight="bold", color=colour)
+        title = ax.set_title(f"More in {name}", loc=side, fontsize=8, fontweight="bold", color=colour)
         title.set_parse_math(False)
     bare(ax, ("bottom",))
     return ax
@@ -232,19 +235,26 @@ def divergence_by_size(rows: Any, *, ax: Axes | None = None) -> Axes:
         ax.fill_between(
             pair["n"].astype(float), pair["raw_low"], pair["raw_high"], color=colour, alpha=0.15, linewidth=0
         )
-        ax.plot(pair["n"], pair["raw"], linestyle="--", linewidth=1, markerfacecolor="white", **style)
+        ax.plot(pair["n"], pair["raw"], linestyle="--", linewidth=1, **{**style, "markersize": 2})
         ax.plot(pair["n"], pair["value"], linewidth=1.6, label=f"{a} | {b}", **style)
     ax.plot([], [], color="#7F7F7F", linestyle="--", linewidth=1, label="raw")
     ax.set_xscale("log")
     ax.set_ylim(bottom=0)
-    ax.set_xlabel("documents", fontsize=9, color=INK)
+    ax.set_xlabel("Documents", fontsize=9, color=INK)
     ax.set_ylabel(metric_title("js-divergence"), fontsize=9, color=INK)
     ax.legend(**SMALL)
     bare(ax)
     return ax
 
 
-def domain_panels(rows: Any, *, metric: str | None = None, top: int = 20, width: float | None = None) -> Figure:
+def domain_panels(
+    rows: Any,
+    *,
+    metric: str | None = None,
+    top: int = 20,
+    width: float | None = None,
+    look: Look | None = None,
+) -> Figure:
     """Draw all that the rows hold, side by side: map and tree, the terms of each pair, the effect of size.
 
     Parameters

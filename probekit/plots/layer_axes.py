@@ -1,4 +1,4 @@
-"""Layer curves on Axes: lines, bands, hollow markers and diamonds of what :func:`curve_rows` worked out."""
+"""Layer curves on Axes: lines, bands, hollow markers and crosses of what :func:`curve_rows` worked out."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from probekit.metrics import metric as metric_called
 from probekit.plots.curves import CurveStyles
+from probekit.plots.look import Look
 from probekit.plots.noise import HOLLOW, NOT_ABOVE, TASK
 from probekit.plots.palette import INK
 from probekit.plots.panels import Scale, dress
@@ -21,7 +22,11 @@ if TYPE_CHECKING:
 
 __all__ = ["SMALL", "draw_layers"]
 
-BAND: dict[str, Any] = {"facecolor": "0.88", "linewidth": 0}
+BAND: dict[str, Any] = {"facecolor": "0.92", "linewidth": 0}
+EDGE: dict[str, Any] = {"color": "0.62", "linewidth": 0.7, "zorder": 2.9}
+"""Of a band of noise, drawn over intervals, which are tinted by it as little as can be."""
+TINT = 0.2
+"""How opaque a band of intervals is."""
 BANDS: dict[str, dict[str, Any]] = {
     "control-task": {"facecolor": "none", "edgecolor": "#8C8C8C", "hatch": "/////", "linewidth": 0},
 }
@@ -40,16 +45,28 @@ CODES: dict[str, dict[str, Any]] = {
 INTERVAL = ("value", "ci_low", "ci_high")
 UNDETERMINED = "undetermined, and what is possible"
 SMALL = 0.01  # bits
+BANDS_OF, BARS_OF = "_bands", "_bars"
+"""How intervals are known among what is drawn; what begins with _ is no entry of a legend."""
 
 
-def draw_layers(ax: Axes, points: pd.DataFrame, styles: CurveStyles, *, summary: pd.DataFrame | None = None) -> None:
+def draw_layers(
+    ax: Axes,
+    points: pd.DataFrame,
+    styles: CurveStyles,
+    *,
+    summary: pd.DataFrame | None = None,
+    look: Look | None = None,
+) -> None:
     """Draw a table of :func:`probekit.plots.layers.curve_rows` into ``ax``.
 
     Parameters
     ----------
     summary : pd.DataFrame, optional
         Rows of curves in a few numbers, which hang in a strip below.
+    look : Look, optional
+        Names, and what intervals cover.
     """
+    look = look or Look()
     metric, scale = metric_called(str(points["metric"].dropna().iloc[0])), Scale.of(points, ax)
     gold = points[points["role"] == "curve"]
     named = list(dict.fromkeys(gold["label"]))
@@ -60,8 +77,9 @@ def draw_layers(ax: Axes, points: pd.DataFrame, styles: CurveStyles, *, summary:
         label = str(curve["label"].iloc[0])
         shift = crowded * min(0.12, 0.5 / len(named)) * (named.index(label) - (len(named) - 1) / 2)
         _draw_curve(ax, curve, scale.at(curve) + shift, scale.sized(styles.style[label]), banded=not crowded)
+    _name_intervals(ax, look)
     for _, band in points[points["role"] == "control"].groupby("series", sort=False):
-        _draw_control(ax, band, scale)
+        _draw_control(ax, band, scale, look)
     _draw_undetermined(ax, [(styles.style[curve["label"].iloc[0]], curve) for curve in series], scale)
     for _, row in points[points["role"] == "line"].iterrows():
         ax.axhline(row["value"], color=INK, zorder=1.7, label=row["label"], **LINES.get(row["name"], LINE))
@@ -72,7 +90,7 @@ def draw_layers(ax: Axes, points: pd.DataFrame, styles: CurveStyles, *, summary:
         ax.update_datalim([(0, 0), (0, SMALL)])
     bound = information and "shown_high" in gold and gold["shown_high"].notna().any()
     title = metric_title(metric.name).replace(" (", ",\nlower bound (") if bound else metric_title(metric.name)
-    dress(ax, points, ylabel=title, how=how[0] if information and len(how) == 1 else "")
+    dress(ax, points, ylabel=title, how=how[0] if information and len(how) == 1 else "", look=look)
     scale.set(ax)
     if summary is not None:
         draw_summary(ax, summary, gold, styles)
@@ -96,24 +114,44 @@ def _draw_curve(ax: Axes, curve: pd.DataFrame, at: np.ndarray, style: Mapping[st
     known = np.isfinite(y)
     inside = through & known & np.isfinite(low) & (banded and not dashed)  # a grey band would look like noise
     alone = ~inside | ~(np.roll(inside, 1) & (x != x[0]) | np.roll(inside, -1) & (x != x[-1]))
-    # the edge tells it from a control in grey
-    edged: dict[str, Any] = {"facecolor": (colour, 0.15), "edgecolor": (colour, 0.5), "linewidth": 0.4}
-    ax.fill_between(x, low, high, where=inside, zorder=zorder - 2, **edged)
-    bars = known & alone
-    ax.vlines(x[bars], low[bars], high[bars], color=colour, linewidth=0.8, zorder=zorder - 1)
+    edged: dict[str, Any] = {"facecolor": (colour, TINT), "edgecolor": (colour, 0.6), "linewidth": 0.5}
+    if inside.any():
+        ax.fill_between(x, low, high, where=inside, zorder=zorder - 2.3, label=BANDS_OF, **edged)
+    bars = known & alone & np.isfinite(low)
+    if bars.any():
+        ax.vlines(x[bars], low[bars], high[bars], color=colour, linewidth=0.8, zorder=zorder - 1, label=BARS_OF)
     for why in (NOT_ABOVE, HOLLOW, TASK):
         if (some := (curve["hollow"] == why).to_numpy(dtype=bool)).any():
             white: dict[str, Any] = {"markerfacecolor": "white"}
             if why == TASK:  # half of it: above noise, but so may be what is learned by heart
                 white = {"fillstyle": "bottom", "markerfacecoloralt": "white"}
             ax.plot(x[some], y[some], zorder=zorder + 0.5, **{**points, **white})
-            ax.plot([], [], "o", color="#7F7F7F", markersize=4.5, zorder=3, label=why, **white)
+            ax.plot([], [], "o", color="#7F7F7F", markersize=4.5, zorder=1.65, label=why, **white)
+
+
+def _name_intervals(ax: Axes, look: Look) -> None:
+    """One entry for all intervals, bands and bars."""
+    from matplotlib.container import Container
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    drawn = {str(c.get_label()): c for c in reversed(ax.collections) if c.get_label() in (BANDS_OF, BARS_OF)}
+    marks: list[Any] = []
+    if BANDS_OF in drawn:
+        band: Any = drawn[BANDS_OF]
+        marks.append(Patch(facecolor=band.get_facecolor()[0], edgecolor=band.get_edgecolor()[0], linewidth=0.5))
+    if BARS_OF in drawn:
+        colour: Any = drawn[BARS_OF].get_edgecolor()
+        marks.append(Line2D([], [], color=colour[0], marker="|", markersize=8, linestyle="none"))
+    if marks:
+        marks[-1].set_zorder(3.5)
+        ax.add_container(Container(marks, label=look.interval))
 
 
 def _draw_undetermined(ax: Axes, gold: Sequence[tuple[Mapping[str, Any], pd.DataFrame]], scale: Scale) -> None:
     """Layers without a value but with an interval; what is possible widens the axes only where there is no value.
 
-    Their diamonds stand on the bottom line, which is no value.
+    Their crosses stand on the bottom line, which is no value.
     """
     from matplotlib.collections import LineCollection
 
@@ -126,27 +164,34 @@ def _draw_undetermined(ax: Axes, gold: Sequence[tuple[Mapping[str, Any], pd.Data
         ends = np.stack([np.stack([x, low], 1), np.stack([x, high], 1)], 1)
         dotted = LineCollection(list(ends), colors=style["color"], linestyles=":", linewidths=1.0, zorder=3)
         ax.add_collection(dotted, autolim=widen)
-        diamond: dict[str, Any] = {"marker": "D", "markersize": 4, "markerfacecolor": "white", "zorder": 6}
+        cross: dict[str, Any] = {"marker": "x", "markersize": 4.5, "zorder": 6}
         bottom: dict[str, Any] = {"transform": ax.get_xaxis_transform(), "clip_on": False}
-        ax.plot(x, np.zeros(len(x)), color=style["color"], linestyle="none", **bottom, **diamond)
-        ax.plot([], [], color="#7F7F7F", linestyle=":", label=UNDETERMINED, **{**diamond, "zorder": 2.9})
+        ax.plot(x, np.zeros(len(x)), color=style["color"], linestyle="none", **bottom, **cross)
+        ax.plot([], [], color="#7F7F7F", linestyle=":", label=UNDETERMINED, **{**cross, "zorder": 2.9})
     if widen and gold:
         box = {"facecolor": "white", "edgecolor": "none", "pad": 2}
         words: dict[str, Any] = {"fontsize": 8, "color": INK, "ha": "center", "va": "center", "zorder": 7, "bbox": box}
         ax.text(0.5, 0.5, "undetermined\nat every layer", transform=ax.transAxes, **words)
 
 
-def _draw_control(ax: Axes, band: pd.DataFrame, scale: Scale) -> None:
+def _draw_control(ax: Axes, band: pd.DataFrame, scale: Scale, look: Look) -> None:
     from matplotlib.container import Container
+    from matplotlib.patches import Patch
 
     style = BANDS.get(str(band["target"].iloc[0]), BAND)
     band = band.sort_values("layer")
     through = band[band["layer"].notna()]
     x, low, high = scale.at(through), through["ci_low"], through["ci_high"]
-    filled = ax.fill_between(x, low, high, zorder=1.5, **style)
-    line = CODES.get(str(band["target"].iloc[0]), {"color": "#8C8C8C", "linewidth": 0.8})
-    [middle] = ax.plot(x, through["value"], zorder=1.6, **line)
-    ax.add_container(Container([filled, middle], label=str(band["label"].iloc[0])))
+    words, marks, known = str(band["label"].iloc[0]), list[Any](), low.notna().any()
+    if known:
+        marks.append(ax.fill_between(x, low, high, zorder=1.5, **style))
+        for end in (low, high):
+            ax.plot(x, end, **EDGE)
+        marks.append(Patch(facecolor="none", edgecolor=EDGE["color"], linewidth=EDGE["linewidth"], zorder=1.5))
+        words = f"{words}: {'range of draws' if band['of_draws'].iloc[0] else look.middle}"
+    if (code := CODES.get(str(band["target"].iloc[0]))) or not known:
+        marks += ax.plot(x, through["value"], zorder=1.6, **(code or {"color": "#8C8C8C", "linewidth": 0.8}))
+    ax.add_container(Container(marks, label=words))
     for _, row in band[band["layer"].isna()].iterrows():
         wide = scale.place(row["layer_name"]) + 0.75 * scale.room * np.array([-1, 1])
         ax.fill_between(wide, row["ci_low"], row["ci_high"], zorder=1.5, **style)

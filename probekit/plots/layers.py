@@ -8,6 +8,7 @@ from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 from probekit.plots.curves import CURVE, CurveStyles, curves, of_analyses, plot_rows
 from probekit.plots.layer_axes import draw_layers
+from probekit.plots.look import Look
 from probekit.plots.noise import controls_by_layer, not_above_noise
 from probekit.plots.panels import legend, one_axes, panels
 from probekit.plots.titles import band_title
@@ -44,7 +45,7 @@ def layer_curve(rows: Any, *, metric: str | None = None, summary: Any = None, ax
     shuffled labels. Without it, it is hollow where the layer's interval (its value, where it has none) reaches noise of
     the same model: a look, not a test. It is half filled where its interval reaches the control task. These are
     not drawn in metrics of spans, where the two cannot be compared: see "token-accuracy" and its selectivity. A layer
-    whose value is undetermined is an open diamond on the bottom line, dotted over what is possible, beyond the top of
+    whose value is undetermined is a cross on the bottom line, dotted over what is possible, beyond the top of
     the axes where that is far above all values.
 
     Parameters
@@ -88,6 +89,7 @@ def layer_panels(
     summary: Any = None,
     columns: int = 4,
     width: float | None = None,
+    look: Look | None = None,
 ) -> Figure:
     """Draw one :func:`layer_curve` a task, side by side in the order of the rows, under one legend.
 
@@ -106,6 +108,8 @@ def layer_panels(
         Panels side by side, at most.
     width : float, optional
         Of the figure in inches, as it is printed, such as ``WIDTHS["text"]``.
+    look : Look, optional
+        Names, the place of the legend, and what intervals cover.
 
     Returns
     -------
@@ -118,11 +122,11 @@ def layer_panels(
     if not rows.empty:
         rows = pd.concat([of_metric(part, metric) for _, part in rows.groupby("task", sort=False)])
     rows = rows.assign(panel=rows["estimator"].where(rows["metric"] == INFORMATION, ""))
-    figure, drawn = panels(rows, columns, 2.2 if summary is None else 2.9, by="panel", width=width)
+    figure, drawn = panels(rows, columns, 2.35 if summary is None else 3.05, by="panel", width=width, look=look)
     styles, below = CurveStyles.of(gold_of(rows), panel=("task", "panel"), alike=True), _summary(summary)
     scales: dict[str, list[tuple[Axes, bool]]] = {}
     for ax, part in drawn:
-        draw_layers(ax, curve_rows(part, styles=styles), styles, summary=below)
+        draw_layers(ax, curve_rows(part, styles=styles), styles, summary=below, look=look)
         scales.setdefault(part["task"].iloc[0], []).append((ax, bool(gold_of(part)["value"].notna().any())))
     for axes in (one for one in scales.values() if len(one) > 1):
         some = any(known for _, known in axes)  # what is possible, where nothing is known, is no scale for what is

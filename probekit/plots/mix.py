@@ -9,6 +9,7 @@ import numpy as np
 from probekit.errors import UsageError
 from probekit.plots.curves import CurveStyles, curves, plot_rows
 from probekit.plots.layers import kept
+from probekit.plots.look import Look
 from probekit.plots.palette import INK
 from probekit.plots.panels import Scale, dress, legend, one_axes, panels
 
@@ -55,14 +56,14 @@ def mix_weights(rows: Any, *, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def mix_panels(rows: Any, *, columns: int = 4, width: float | None = None) -> Figure:
+def mix_panels(rows: Any, *, columns: int = 4, width: float | None = None, look: Look | None = None) -> Figure:
     """Draw one :func:`mix_weights` a task, side by side in the order of the rows, under one legend.
 
     Parameters
     ----------
     rows : DataFrame, Result or path
         As trainings with frozen layers make them.
-    columns, width
+    columns, width, look
         As of :func:`layer_panels`.
 
     Returns
@@ -71,10 +72,10 @@ def mix_panels(rows: Any, *, columns: int = 4, width: float | None = None) -> Fi
         Not shown and not saved.
     """
     rows = _of_mixes(rows)
-    figure, drawn = panels(rows, columns, 2.2, width=width)
+    figure, drawn = panels(rows, columns, 2.2, width=width, look=look)
     styles = _styles(rows)
     for ax, part in drawn:
-        _draw(ax, part, styles)
+        _draw(ax, part, styles, look)
     return figure
 
 
@@ -126,7 +127,7 @@ def _styles(rows: pd.DataFrame) -> CurveStyles:
     return CurveStyles.of(rows, BY, tell=tell)
 
 
-def _draw(ax: Axes, rows: pd.DataFrame, styles: CurveStyles) -> None:
+def _draw(ax: Axes, rows: pd.DataFrame, styles: CurveStyles, look: Look | None = None) -> None:
     scale, found = Scale.of(rows, ax), mix_rows(rows, styles=styles)
     for label, curve in found.groupby("label", sort=False):
         curve = curve.assign(at=scale.at(curve)).sort_values("at")
@@ -140,6 +141,6 @@ def _draw(ax: Axes, rows: pd.DataFrame, styles: CurveStyles) -> None:
     for layers in sorted(set(found["layers"])):
         ax.axhline(1 / layers, color=INK, linestyle=(0, (1, 2)), linewidth=1.0, zorder=1.7, label=EVEN)
     seeds = int(found["seeds"].max())
-    dress(ax, rows, ylabel="Weight in the mix", how=f"{seeds} seeds, mean and range" if seeds > 1 else "")
+    dress(ax, rows, ylabel="Weight in the mix", how=f"{seeds} seeds, mean and range" if seeds > 1 else "", look=look)
     scale.set(ax)
     ax.set_ylim(0, max(ax.get_ylim()[1], 2 / rows["layer_name"].nunique()))

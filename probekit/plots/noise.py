@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 __all__ = ["HOLLOW", "LEVEL", "NOT_ABOVE", "TASK", "controls_by_layer", "not_above_noise"]
 
-HOLLOW, NOT_ABOVE = "interval reaches noise", "not above noise (p > 0.05)"
+HOLLOW, NOT_ABOVE = "not above noise (interval)", "not above noise (p > 0.05)"
 TASK = "interval reaches control task"
 LEVEL = 0.05
 
 
 def controls_by_layer(rows: pd.DataFrame) -> pd.DataFrame:
-    """The controls by layer: their summaries, and mean and range of the draws that no row sums up.
+    """The controls by layer: their summaries, and mean and range of the draws that no row sums up (``of_draws``).
 
     Without control tasks in metrics of spans: their spans are others than gold's, some easier to find than others.
     """
@@ -32,7 +32,8 @@ def controls_by_layer(rows: pd.DataFrame) -> pd.DataFrame:
     by = ["task", *CURVE, "random", "layer", "layer_name"]
     values = rows[rows["draw"].notna()].groupby(by, sort=False, dropna=False)["value"]
     ranges = values.agg(value="mean", ci_low="min", ci_high="max").reset_index()
-    both = pd.concat([rows.loc[rows["draw"].isna(), ranges.columns], ranges], ignore_index=True)
+    summed = rows.loc[rows["draw"].isna(), ranges.columns]
+    both = pd.concat([summed.assign(of_draws=False), ranges.assign(of_draws=True)], ignore_index=True)
     return both.drop_duplicates(by)
 
 

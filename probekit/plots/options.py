@@ -1,14 +1,16 @@
 """Options of figures: one declaration for Python and for ``probekit plot``, which each kind takes a part of."""
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
 from probekit.errors import UsageError
+from probekit.plots.look import Legend
 from probekit.recipe import option
 
-__all__ = ["KINDS", "WIDTHS", "Kind", "PlotOptions", "inches", "options_of"]
+__all__ = ["COMMON", "KINDS", "WIDTHS", "Kind", "PlotOptions", "inches", "options_of"]
 
 WIDTHS = {"column": 3.03, "text": 6.30}
 """Widths in inches of one column and of the text of a two-column paper (A4, as the ACL sets it)."""
@@ -22,7 +24,9 @@ KINDS: dict[str, tuple[str, ...]] = {
     "relation": ("transfer", "columns"),
     "transfer": ("columns",),
 }
-"""The kinds of figure, and which options each takes beside ``width`` and ``dpi``."""
+"""The kinds of figure, and which options each takes beside :data:`COMMON`."""
+COMMON = ("width", "names", "title", "legend", "dpi")
+"""The options that all kinds take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +49,23 @@ class PlotOptions:
         "inches. Letters keep their size, 7 to 10 points. As wide as its panels without it.",
         metavar="column|text|INCHES",
     )
+    names: tuple[str, ...] = option(
+        (),
+        "What is shown for the name of a task, a model, a run, a domain … or for an entry of the legend; may be given "
+        "several times. Published tasks are shown as their authors write them, models without their owner.",
+        metavar="RAW=SHOWN",
+    )
+    title: str | None = option(None, "Over all panels.")
+    legend: Legend = option("below", "Where it stands.")
     dpi: int = option(300, "Of bitmaps.")
 
     def __post_init__(self) -> None:
         inches(self.width)
+        if isinstance(self.names, Mapping):
+            object.__setattr__(self, "names", tuple(f"{raw}={shown}" for raw, shown in self.names.items()))
+        for name in self.names:
+            if not all(name.partition("=")):
+                raise UsageError(f"names are given as RAW=SHOWN, such as cola=CoLA, not {name!r}.")
         for name, low in (("columns", 1), ("top", 1), ("dpi", 30)):
             if (value := getattr(self, name)) is not None and value < low:
                 raise UsageError(f"{name} is at least {low}, not {value}.")
@@ -72,7 +89,7 @@ def inches(width: str | float | None) -> float | None:
 @lru_cache(maxsize=16)
 def options_of(kind: str) -> type:
     """The options that one kind of figure takes, as a dataclass of their own."""
-    own = (*KINDS[kind], "width", "dpi")
+    own = (*KINDS[kind], *COMMON)
     fields = [
         (f.name, f.type, dataclasses.field(default=f.default, metadata=f.metadata))
         for f in dataclasses.fields(PlotOptions)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import textwrap
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 
 from probekit.errors import UsageError
+from probekit.plots.legends import SMALL, add_legend, narrower
+from probekit.plots.look import Look
 from probekit.plots.palette import FAINT, INK
+from probekit.plots.text import inches, wrapped
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,26 +21,20 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "SMALL",
     "Scale",
     "bare",
     "dress",
     "even",
     "fitting",
     "grid",
-    "inches",
     "legend",
     "one_axes",
     "panels",
     "same_labels",
     "width_of",
-    "wrapped",
 ]
 
 PANEL = 2.35  # inches, where no width is asked for
-SMALL: dict[str, Any] = {"frameon": False, "fontsize": 8, "labelcolor": INK, "handlelength": 2.4}
-ALIKE = (("majority class", "mean of train"), ("not above noise (p > 0.05)", "interval reaches noise"))
-"""What looks the same as a line or a point, and is one entry of a legend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +95,15 @@ class Scale:
         at |= {self.place(name): "norm" if name == "final_norm" else name for name in self.named}
         ax.set_xticks(list(at), list(at.values()))
         ax.set_xlim(-self.room, max(*at, self.deepest) + self.room)
-        ax.set_xlabel("layer", fontsize=9, color=INK)
+        ax.set_xlabel("Layer", fontsize=9, color=INK)
 
 
-def dress(ax: Axes, rows: pd.DataFrame, *, ylabel: str, how: str = "") -> None:
+def dress(ax: Axes, rows: pd.DataFrame, *, ylabel: str, how: str = "", look: Look | None = None) -> None:
     """Axes as they are printed: title, ``how`` it was measured and size, faint horizontal lines, no box."""
     ax.set_ylabel(ylabel, fontsize=9, color=INK)
-    title = str(rows["task"].iloc[0]).removeprefix("grammar:")
+    title = (look or Look()).task(str(rows["task"].iloc[0]))
     if inches(title, 10, "bold") > width_of(ax) - 0.5:
-        title = title.replace(":", ":\n", 1)
+        title = re.sub(": ?", ":\n", title, count=1)
     said = ", ".join(filter(None, (how, *rows["split"].unique(), f"n = {rows['n'].max():,}")))
     said = wrapped(said, width_of(ax) - 0.6, 7)
     pad = 14 + 10 * said.count("\n")
@@ -144,64 +141,10 @@ def legend(ax: Axes, *, below: bool) -> None:
     """The legend of one Axes: under it, where the figure is its own, or within it."""
     handles, labels = ax.get_legend_handles_labels()
     if below:
-        _legend_below(ax.figure, dict(zip(labels, handles, strict=True)))
+        add_legend(ax.figure, dict(zip(labels, handles, strict=True)), Look())
     elif len(set(labels)) > 1:
         named = dict(zip(labels, handles, strict=True))
         ax.legend(list(named.values()), list(named), **SMALL)
-
-
-def _legend_below(figure: Any, named: Mapping[str, Any]) -> None:
-    """As many columns as the width holds, in height of its own; curves first, then controls, then lines."""
-    from matplotlib.lines import Line2D
-
-    above = {label: (x[-1] if isinstance(x, tuple) else x).get_zorder() for label, x in named.items()}
-    order = sorted(named, key=lambda label: above[label], reverse=True)
-    if not order:
-        return
-    told = dict(zip(order, order, strict=True))
-    for first, second in ALIKE:
-        if isinstance(named.get(first), Line2D) and isinstance(named.get(second), Line2D):
-            order.remove(second)
-            told[first] = f"{first} or {second}"
-    size, wide = SMALL["fontsize"], figure.get_figwidth()
-    words = [wrapped(told[x], wide - (SMALL["handlelength"] + 3) * size / 72, size) for x in order]
-    columns = max((k for k in range(1, len(order) + 1) if _width(words, k) <= wide), default=1)
-    rows = -(-len(order) // columns)
-    lines = sum(max(1 + x.count("\n") for x in words[i::rows]) for i in range(rows))
-    figure.set_figheight(figure.get_figheight() + 0.17 * lines)
-    figure.legend([named[x] for x in order], words, loc="outside lower center", ncols=columns, **SMALL)
-
-
-def _width(words: Sequence[str], columns: int) -> float:
-    """Of a legend in inches."""
-    size = SMALL["fontsize"]
-    text = sum(max(inches(x, size) for x in column) for column in np.array_split(words, columns))
-    return float(text + size * (columns * (SMALL["handlelength"] + 0.8) + 2.0 * (columns - 1) + 2) / 72)
-
-
-def inches(words: str, size: float, weight: str = "normal") -> float:
-    """How wide the widest line is at most; letters of bitmaps are up to a tenth wider than drawn ones."""
-    from matplotlib.font_manager import FontProperties
-    from matplotlib.textpath import TextPath
-
-    font = FontProperties(weight=weight)
-    widths = (TextPath((0, 0), line, size, font).get_extents().width for line in words.splitlines())
-    return 1.1 * max(widths, default=0.0) / 72
-
-
-def wrapped(words: str, room: float, size: float) -> str:
-    """In as few lines as fit into ``room`` inches, parted at commas, or else where there is a space or a dash."""
-    parts, lines = words.split(", "), [""]
-    for i, part in enumerate(parts):
-        piece = part + ("," if i + 1 < len(parts) else "")
-        if lines[-1] and inches(f"{lines[-1]} {piece}", size) > room:
-            lines.append("")
-        lines[-1] = f"{lines[-1]} {piece}".lstrip()
-    for i, line in enumerate(lines):
-        if inches(line, size) > room:
-            fits = max(4, int(len(line) * room / inches(line, size)) - 1)
-            lines[i] = "\n".join(textwrap.wrap(line, fits))
-    return "\n".join(lines)
 
 
 def width_of(ax: Axes) -> float:
@@ -253,6 +196,7 @@ def panels(
     *,
     width: float | None = None,
     natural: float = PANEL,
+    look: Look | None = None,
 ) -> tuple[Figure, Iterator[tuple[Axes, pd.DataFrame]]]:
     """A figure, and an Axes with its rows for each task in turn; the legend follows when all are drawn.
 
@@ -262,7 +206,11 @@ def panels(
         A column each value of which has a panel of its own, those of one task side by side.
     width, natural : float
         As of :func:`grid`.
+    look : Look, optional
+        Names, and the place of the legend.
     """
+    look = look or Look()
+    width = narrower(width, look)
     if rows.empty:
         raise UsageError("there are no rows to draw.")
     tasks = [[part] for _, part in rows.groupby("task", sort=False)]
@@ -289,7 +237,7 @@ def panels(
             if i + across < len(cells) and cells[i + across] is not None:
                 ax.set_xlabel("")
         same_labels(axes, across)
-        _legend_below(figure, named)
+        add_legend(figure, named, look)
 
     return figure, drawn()
 

@@ -12,8 +12,11 @@ import numpy as np
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 from probekit.plots.curves import of_analyses, plot_rows
+from probekit.plots.legends import BESIDE, SMALL, narrower
+from probekit.plots.look import Look
 from probekit.plots.palette import COLOURS, FAINT, INK, MARKERS
-from probekit.plots.panels import SMALL, bare, even, fitting, grid, inches, same_labels, width_of
+from probekit.plots.panels import bare, even, fitting, grid, same_labels, width_of
+from probekit.plots.text import inches
 from probekit.plots.titles import metric_title
 from probekit.rows import fit_labels
 
@@ -83,7 +86,12 @@ def is_derived(rows: pd.DataFrame, word: str) -> pd.Series:
 
 
 def relation_panels(
-    points: Any, relations: pd.DataFrame | None = None, *, columns: int = 3, width: float | None = None
+    points: Any,
+    relations: pd.DataFrame | None = None,
+    *,
+    columns: int = 3,
+    width: float | None = None,
+    look: Look | None = None,
 ) -> Figure:
     """Draw values against distance: a panel for each corpus, metric and regime (task, model).
 
@@ -99,7 +107,7 @@ def relation_panels(
     relations : DataFrame, optional
         Rows of correlations to write above, metric "pearson", "spearman" or "kendall", with the own columns ``corpus``
         and ``of_metric`` (the points' metric).
-    columns, width
+    columns, width, look
         As of :func:`layer_panels`.
 
     Returns
@@ -112,7 +120,8 @@ def relation_panels(
     UsageError
         Without rows, without one of these columns, and where a panel has two values for one point.
     """
-    points = with_columns(points, "domain", "corpus", "x", "x_low", "x_high")
+    points, look = with_columns(points, "domain", "corpus", "x", "x_low", "x_high"), look or Look()
+    width = narrower(width, look) if "trained_on" in points else width
     if relations is not None and relations.empty:
         relations = None
     if relations is not None:
@@ -140,14 +149,14 @@ def relation_panels(
         if any(inches(words, 7) > width_of(ax) - 0.6 for words in said):
             said = [_said(r, SHORT) for r in its]
         ax.text(0, 1.02, "\n".join(said), transform=ax.transAxes, fontsize=7, color="#666666", va="bottom")
-        how = GAIN if metric_called(about["metric"]).derived == "difference" else about["series"]
+        how = look.shown(GAIN if metric_called(about["metric"]).derived == "difference" else about["series"])
         title = ", ".join(filter(None, (*(about[c].rsplit("/", 1)[-1] for c in told), how)))
         if inches(title, 10, "bold") > width_of(ax) - 0.5:
             title = title.replace(" ", "\n", 1)
         ax.set_title(title, loc="left", pad=6 + 10 * lines, fontsize=10, fontweight="bold", color=INK, parse_math=False)
     same_labels(list(axes.ravel()), across)
     if len(name) > 1:
-        _legend(figure, styles)
+        _legend(figure, styles, look)
     else:
         _name_apart(figure)
     return figure
@@ -167,7 +176,7 @@ def _draw(ax: Axes, part: pd.DataFrame, about: Mapping[str, str], styles: Mappin
         if styles is None:
             at = (row["x"], row["value"])
             ax.annotate(row["domain"], at, (0, 0), textcoords="offset points", fontsize=7, color=INK, parse_math=False)
-    words = f"distance from {about['corpus']}" if about["corpus"] else "distance of the two domains"
+    words = f"Distance from {about['corpus']}" if about["corpus"] else "Distance of the two domains"
     ax.set_xlabel(words, fontsize=9, color=INK)
     ax.xaxis.label.set_parse_math(False)
     ax.set_ylabel(_title(about["metric"]), fontsize=9, color=INK)
@@ -184,20 +193,25 @@ def _title(name: str) -> str:
     return own.title if own.derived == "lost" else metric_title(name)
 
 
-def _legend(figure: Figure, styles: Mapping[str, tuple[str, str]]) -> None:
+def _legend(figure: Figure, styles: Mapping[str, tuple[str, str]], look: Look) -> None:
     """A domain's colour and shape in one mark."""
+    if look.legend == "none":
+        return
     from matplotlib.lines import Line2D
 
     marks = [
         Line2D([], [], color=colour, marker=marker, linestyle="none", markersize=5)
         for colour, marker in styles.values()
     ]
-    columns = max(2, int(figure.get_figwidth() / 1.15))
-    figure.set_figheight(figure.get_figheight() + 0.2 + 0.17 * -(-len(styles) // columns))
-    title = "colour: evaluated on; shape: trained on"
-    drawn = figure.legend(
-        marks, list(styles), loc="outside lower center", ncols=columns, title=title, title_fontsize=8, **SMALL
-    )
+    right = look.legend == "right"
+    columns = 1 if right else max(2, int(figure.get_figwidth() / 1.15))
+    if right:
+        figure.set_figwidth(figure.get_figwidth() + BESIDE)
+    else:
+        figure.set_figheight(figure.get_figheight() + 0.2 + 0.17 * -(-len(styles) // columns))
+    title = "Colour: evaluated on\nShape: trained on" if right else "Colour: evaluated on; shape: trained on"
+    place: Any = "outside right upper" if right else "outside lower center"
+    drawn = figure.legend(marks, list(styles), loc=place, ncols=columns, title=title, title_fontsize=8, **SMALL)
     for text in drawn.get_texts():
         text.set_parse_math(False)
 

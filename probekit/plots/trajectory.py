@@ -13,6 +13,7 @@ from probekit.metrics import metric as metric_called
 from probekit.plots.curves import CURVE, CurveStyles, curves, of_analyses, plot_rows
 from probekit.plots.layer_axes import SMALL
 from probekit.plots.layers import INFORMATION, LAYERED, of_metric
+from probekit.plots.look import Look
 from probekit.plots.noise import controls_by_layer, not_above_noise
 from probekit.plots.palette import INK
 from probekit.plots.panels import bare, dress, legend, one_axes, panels, width_of
@@ -29,7 +30,7 @@ RUN = tuple(c for c in CURVE if c not in ("step", "target"))
 FINAL, MIX = "final_norm", "mix-weight"
 COLOURS = "viridis"  # perceptually uniform, ordered in grey, told apart with every kind of colour vision
 HATCHES = ("///", 3 * "\\", "...")
-POINT: dict[str, Any] = {"linestyle": "none", "color": INK, "markerfacecolor": "white", "zorder": 4}
+POINT: dict[str, Any] = {"linestyle": "none", "color": INK, "zorder": 3.9}
 
 
 def trajectory(rows: Any, *, metric: str | None = None, ax: Axes | None = None) -> Axes:
@@ -41,7 +42,7 @@ def trajectory(rows: Any, *, metric: str | None = None, ax: Axes | None = None) 
     low are turned round. The colour scale is at least as wide as an interval or the band of noise, and mix weights have
     equal ones in its middle, so that what noise makes looks alike. A dot marks the best layer of a step. Cells that are
     not above noise are hatched, by the rule of :func:`layer_curve`, each step by its own controls; those whose value is
-    undetermined are white with a diamond, those that no row is of are white.
+    undetermined are white with a cross, those that no row is of are white.
 
     Parameters
     ----------
@@ -75,7 +76,14 @@ def trajectory(rows: Any, *, metric: str | None = None, ax: Axes | None = None) 
     return ax
 
 
-def trajectory_panels(rows: Any, *, metric: str | None = None, columns: int = 3, width: float | None = None) -> Figure:
+def trajectory_panels(
+    rows: Any,
+    *,
+    metric: str | None = None,
+    columns: int = 3,
+    width: float | None = None,
+    look: Look | None = None,
+) -> Figure:
     """Draw one :func:`trajectory` a task and run, side by side in the order of the rows.
 
     Maps of one task share their colours; so do several estimators, poolings … of one run, which have maps of their own.
@@ -86,7 +94,7 @@ def trajectory_panels(rows: Any, *, metric: str | None = None, columns: int = 3,
         As of :func:`trajectory`, of any number of tasks and runs.
     metric : str, optional
         Each task's first for None.
-    columns, width
+    columns, width, look
         As of :func:`layer_panels`.
 
     Returns
@@ -98,10 +106,12 @@ def trajectory_panels(rows: Any, *, metric: str | None = None, columns: int = 3,
 
     rows = of_analyses(plot_rows(rows), *LAYERED, "train")
     found = [_runs(of_metric(part, metric)) for _, part in rows.groupby("task", sort=False)]
-    figure, drawn = panels(pd.concat(found) if found else rows, columns, 2.4, by="panel", width=width, natural=2.9)
+    figure, drawn = panels(
+        pd.concat(found) if found else rows, columns, 2.4, by="panel", width=width, natural=2.9, look=look
+    )
     limits = {part["task"].iloc[0]: _limits(part) for part in found}
     for ax, part in drawn:
-        _draw(ax, part, limits[part["task"].iloc[0]])
+        _draw(ax, part, limits[part["task"].iloc[0]], look)
     return figure
 
 
@@ -229,9 +239,10 @@ def _limits(rows: pd.DataFrame) -> tuple[float, float]:
     return value.min() - max(short, 0) / 2, value.max() + max(short, 0) / 2
 
 
-def _draw(ax: Axes, rows: pd.DataFrame, limits: tuple[float, float]) -> None:
+def _draw(ax: Axes, rows: pd.DataFrame, limits: tuple[float, float], look: Look | None = None) -> None:
     import matplotlib as mpl
 
+    look = look or Look()
     grid, metric = Grid.of(rows), str(rows["metric"].iloc[0])
     width = len(grid.steps)
     worse = metric_called(metric).better == "lower"
@@ -242,20 +253,20 @@ def _draw(ax: Axes, rows: pd.DataFrame, limits: tuple[float, float]) -> None:
     _hatch(ax, grid)
     best = "largest weight of the step" if metric == MIX else "best layer of the step"
     j, i = grid.best(-1 if worse else 1)
-    ax.plot(j, grid.at[i], "o", markersize=3, markeredgewidth=0.5, label=best, **POINT)
+    ax.plot(j, grid.at[i], "o", markersize=4, markeredgecolor="white", markeredgewidth=0.8, label=best, **POINT)
     if grid.undetermined.any():
         layers, steps = grid.undetermined.nonzero()
-        ax.plot(steps, grid.at[layers], "D", markersize=3.5, markeredgewidth=0.7, label="undetermined", **POINT)
+        ax.plot(steps, grid.at[layers], "x", markersize=3.5, markeredgewidth=0.9, label="undetermined", **POINT)
     apart: dict[str, Any] = {"color": "white", "linewidth": 2, "zorder": 2.5}
     if grid.steps[0] == 0 and width > 1:
         ax.axvline(0.5, **apart)
     if grid.layers[-1] == FINAL:
         ax.axhline(grid.edges[-2], **apart)
-    dress(ax, rows, ylabel="layer", how=rows["panel"].iloc[0])
+    dress(ax, rows, ylabel="Layer", how=look.shown(rows["panel"].iloc[0]), look=look)
     for text in ax.texts:  # what stands over the colour bar, too, is no reason to make the map narrower
         text.set_in_layout(False)
     ax.grid(visible=False)
-    ax.set_xlabel("training step", fontsize=9, color=INK)
+    ax.set_xlabel("Training step", fontsize=9, color=INK)
     ax.set(xlim=edges[0][[0, -1]], ylim=edges[1][[0, -1]])
     ax.set_xticks(*_ticks([f"{step:,}" for step in grid.steps], int(14 * (width_of(ax) - 1.2))))
     at, names = _ticks([name for name in grid.layers if name != FINAL], 40, wide=2)

@@ -9,6 +9,7 @@ import numpy as np
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 from probekit.plots.domains import WRITTEN, write
+from probekit.plots.look import Look
 from probekit.plots.palette import COLOURS, INK
 from probekit.plots.panels import bare, even, fitting, grid, same_labels, width_of
 from probekit.plots.relation import is_derived, of_study, with_columns
@@ -85,8 +86,8 @@ def transfer_matrix(
             ax.add_patch(Rectangle(at, 0.92, 0.92, facecolor="none", edgecolor=COLOURS[1], linewidth=1.6))
     ax.set_xticks(range(len(columns)), columns, rotation=45, ha="right", rotation_mode="anchor", parse_math=False)
     ax.set_yticks(range(len(down)), down, parse_math=False)
-    ax.set_xlabel("evaluated on", fontsize=9, color=INK)
-    ax.set_ylabel("trained on", fontsize=9, color=INK)
+    ax.set_xlabel("Evaluated on", fontsize=9, color=INK)
+    ax.set_ylabel("Trained on", fontsize=9, color=INK)
     title = rows["series"].iloc[0]
     ax.set_title(title, loc="left", fontsize=10, fontweight="bold", color=INK, parse_math=False)
     bare(ax, ())
@@ -126,7 +127,14 @@ def transfer_values(rows: Any, metric: str | None = None) -> pd.DataFrame:
     return rows.pivot(index="trained_on", columns="domain", values="value").loc[down, columns]
 
 
-def transfer_panels(rows: Any, *, metric: str | None = None, columns: int = 3, width: float | None = None) -> Figure:
+def transfer_panels(
+    rows: Any,
+    *,
+    metric: str | None = None,
+    columns: int = 3,
+    width: float | None = None,
+    look: Look | None = None,
+) -> Figure:
     """Draw one :func:`transfer_matrix` a regime (task, model), side by side on one scale of colours.
 
     Parameters
@@ -137,6 +145,8 @@ def transfer_panels(rows: Any, *, metric: str | None = None, columns: int = 3, w
         The rows' first for None.
     columns, width
         As of :func:`layer_panels`.
+    look : Look, optional
+        Names.
 
     Returns
     -------
@@ -144,6 +154,7 @@ def transfer_panels(rows: Any, *, metric: str | None = None, columns: int = 3, w
         Not shown and not saved.
     """
     rows, metric = _of_metric(rows, metric)
+    look = look or Look()
     parts = list(rows.groupby(["task", "model", "series"], sort=False))
     told = [c for c in ("task", "model") if rows[c].nunique() > 1]
     limits = (float(rows["value"].min()), float(rows["value"].max()))
@@ -156,9 +167,9 @@ def transfer_panels(rows: Any, *, metric: str | None = None, columns: int = 3, w
     axes = list(grid_.ravel())[: len(parts)]
     for i, (ax, (_, part)) in enumerate(zip(axes, parts, strict=True)):
         transfer_matrix(part, metric=metric, limits=limits, ax=ax)
-        if told:
-            over = ", ".join(str(part[c].iloc[0]).rsplit("/", 1)[-1] for c in told)
-            ax.set_title(f"{over}\n{part['series'].iloc[0]}", loc="left", fontsize=10, fontweight="bold", color=INK)
+        over = ", ".join(str(part[c].iloc[0]).rsplit("/", 1)[-1] for c in told)
+        title = "\n".join(filter(None, (over, look.shown(part["series"].iloc[0]))))
+        ax.set_title(title, loc="left", fontsize=10, fontweight="bold", color=INK, parse_math=False)
         if i % beside and _names(ax) == _names(axes[i - 1]):
             ax.tick_params(axis="y", labelleft=False)
         if i + beside < len(parts):

@@ -11,7 +11,7 @@ from probekit.tasks.datasets.dataset import Dataset
 from probekit.tasks.folders import plain
 from probekit.tasks.task import Task
 
-__all__ = ["DATASETS", "GRAMMARS", "load_task"]
+__all__ = ["DATASETS", "GRAMMARS", "load_task", "shown_task"]
 
 DATASETS: dict[str, tuple[Dataset, Callable[..., Task]]] = {
     dataset.name: (dataset, load)
@@ -22,6 +22,25 @@ DATASETS: dict[str, tuple[Dataset, Callable[..., Task]]] = {
 
 GRAMMARS = ("acceptability", "sentiment", "paraphrase", "similarity")
 """What may follow ``grammar:``."""
+
+
+def shown_task(name: str) -> str:
+    """What figures, tables and reports call a task: the name that its authors give it, any other as it is.
+
+    Parameters
+    ----------
+    name : str
+        As :func:`load_task` takes it and rows hold it.
+
+    Examples
+    --------
+    >>> shown_task("sst2"), shown_task("mnli:fiction"), shown_task("grammar:similarity"), shown_task("mine")
+    ('SST-2', 'MNLI: fiction', 'similarity', 'mine')
+    """
+    base, colon, part = name.partition(":")
+    if base == "grammar":
+        return part
+    return f"{DATASETS[base][0].shown}{': ' * bool(colon)}{part}" if base in DATASETS else name
 
 
 def load_task(name: str, data_dir: str | Path | None = None, *, groups: str | None = None) -> Task:

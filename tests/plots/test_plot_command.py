@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 from test_plot_differences import records as differences
-from test_plot_layers import records, statistics
+from test_plot_layers import controlled, records, statistics, tuned_on
 from test_relation_plots import crossed, points, said
 
 from probekit.cli import main
+from probekit.errors import UsageError
+from probekit.plots import plot
 from probekit.rows import make_rows, write_rows
 
 
@@ -32,7 +34,7 @@ def test_layers(files, capsys):
 
 def test_differences(files, capsys):
     assert main(["plot", "differences", files["minus"], "--level", "0.15", "--out", "a.svg"]) == 0
-    assert "p &gt; 0.15, corrected" in Path("a.svg").read_text()
+    assert "not above noise (p &gt; 0.15)" in Path("a.svg").read_text()
     assert main(["plot", "differences", files["cola"]]) == 2
     assert "probekit compare makes differences" in capsys.readouterr().err
 
@@ -55,7 +57,7 @@ def test_relation_and_transfer_are_as_wide_as_asked_for(tmp_path, monkeypatch):
     rows = make_rows([*crossed(), *lost, *points(), said("pearson", -0.5, 0.4)])
     write_rows(rows, tmp_path / "table.parquet", {})
     for words, shown in (
-        (["relation"], "Pearson"), (["relation", "--transfer"], "trained on"), (["transfer"], "evaluated on")
+        (["relation"], "Pearson"), (["relation", "--transfer"], "trained on"), (["transfer"], "Evaluated on")
     ):  # fmt: skip
         assert main(["plot", *words, "table.parquet", "--width", "text", "--out", "a.svg"]) == 0
         drawn = Path("a.svg").read_text()
@@ -73,3 +75,72 @@ def test_what_is_not_there_is_said(files, capsys):
     assert "these rows are no summary" in capsys.readouterr().err
     assert main(["plot", "layers", files["minus"]]) == 2
     assert "see layer_differences, or probekit plot differences" in capsys.readouterr().err
+
+
+def test_names_title_and_place_of_the_legend(files, capsys):
+    names = ["--names", "cola=Corpus $1", "--names", "tiny=MiniLM", "--names", "95 % interval=Spread"]
+    assert (
+        main(["plot", "layers", files["cola"], files["sst2"], *names, "--title", "Two $tasks", "--out", "a.svg"]) == 0
+    )
+    shown = re.findall("<text[^>]*>([^<]*)", Path("a.svg").read_text())
+    assert {"Corpus $1", "SST-2", "MiniLM", "Spread", "Two $tasks"} <= set(shown)
+    assert not {"cola", "CoLA", "sst2", "tiny", "95 % interval"} & set(shown)
+    assert main(["plot", "layers", files["cola"], "--names", "cora=C", "--out", "a.svg"]) == 2
+    assert "nothing in this figure is called 'cora'; did you mean cola?" in capsys.readouterr().err
+    assert main(["plot", "layers", files["cola"], "--names", "cola", "--out", "a.svg"]) == 2
+    assert "RAW=SHOWN, such as cola=CoLA, not 'cola'" in capsys.readouterr().err
+
+
+def test_a_legend_beside_below_and_none(files):
+    def drawn(legend, width):
+        figure = plot("layers", files["cola"], legend=legend, width=width, names={"tiny": "MiniLM"})
+        figure.draw_without_rendering()
+        return figure
+
+    below, right, none = (drawn(legend, 6.3) for legend in ("below", "right", "none"))
+    assert [f.get_figwidth() for f in (below, right, none)] == pytest.approx([6.3] * 3)
+    assert not none.legends
+    [legend] = right.legends
+    assert legend.get_window_extent().x0 >= right.axes[0].get_window_extent().x1
+    assert below.legends[0].get_window_extent().y1 <= below.axes[0].get_window_extent().y0
+    assert below.get_figheight() > none.get_figheight()
+    with pytest.raises(UsageError, match="a legend at the right wants a figure of at least 3.25 inches"):
+        drawn("right", "column")
+
+
+def test_a_legend_takes_less_than_a_quarter_of_a_column(tmp_path):
+    """With all that a probe of three models has in it."""
+    tested = {"p_adjusted": 0.5}
+    rows = [row | tested for row in controlled(band=(0.3, 0.6))]
+    rows += [row | tuned_on("cola", 0) for row in rows] + controlled(random_weights=0)
+    free = {"bag-of-pieces": "logistic", "length": "logistic"}
+    rows += [records()[0] | {"representation": name, "estimator": how} for name, how in free.items()]
+    figure = plot("layers", make_rows([*rows, records()[0]]), width="column")
+    figure.draw_without_rendering()
+    [legend] = figure.legends
+    assert len(legend.get_texts()) == 9
+    assert legend.get_window_extent().height < figure.bbox.height / 4
+
+
+def test_intervals_are_called_what_the_card_says(tmp_path):
+    recipe = {"function": "probe", "arguments": {"level": 0.9}, "defaults": {}}
+    path = write_rows(make_rows(controlled()), tmp_path / "rows.parquet", {"recipe": recipe})
+    [legend] = plot("layers", path).legends
+    told = [t.get_text() for t in legend.get_texts()]
+    assert "90 % interval" in told
+    assert "shuffled labels: middle 90 %" in told
+    both = [
+        t.get_text()
+        for t in plot(
+            "layers",
+            path,
+            write_rows(
+                make_rows(controlled(task="mrpc")),
+                tmp_path / "b.parquet",
+                {"recipe": recipe | {"arguments": {"level": 0.8}}},
+            ),
+        )
+        .legends[0]
+        .get_texts()
+    ]
+    assert "interval" in both

@@ -93,7 +93,7 @@ def test_terms_point_to_the_domain_that_has_more_of_them():
     assert sorted(p.get_width() for p in ax.patches) == [-0.05, 0.03]
     assert ax.get_ylim()[0] > ax.get_ylim()[1]
     assert "40% of 0.200" in ax.get_xlabel()
-    assert [ax.get_title(side) for side in ("left", "right")] == ["more in fiction", "more in travel"]
+    assert [ax.get_title(side) for side in ("left", "right")] == ["More in fiction", "More in travel"]
 
 
 def test_dollars_are_no_mathematics():

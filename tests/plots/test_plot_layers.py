@@ -41,6 +41,9 @@ def ax():
     return Figure().subplots()
 
 
+REACHES, SHUFFLED = "not above noise (interval)", "shuffled labels: middle 95 %"
+
+
 def labels(ax):
     return ax.get_legend_handles_labels()[1]
 
@@ -72,9 +75,9 @@ def test_the_axes_hold_the_rows(ax):
     edge = ax.collections[0].get_paths()[0].vertices
     assert {round(y, 9) for y in edge[:, 1]} == {round(y, 9) for c in ("ci_low", "ci_high") for y in measured[c]}
     assert ax.get_ylabel() == "Matthews correlation"
-    assert ax.get_title(loc="left") == "cola"
+    assert ax.get_title(loc="left") == "CoLA"
     assert [t.get_text() for t in ax.get_xticklabels()] == ["0", "1", "2", "3"]
-    assert labels(ax) == ["tiny", "majority class"]
+    assert labels(ax) == ["tiny", "majority class", "95 % interval"]
 
 
 def test_final_norm_stands_after_the_last_layer(ax):
@@ -108,7 +111,7 @@ def test_a_curve_is_named_by_what_tells_it_apart(ax):
         ]
     )
     layer_curve(rows, ax=ax)
-    assert labels(ax) == ["a", "b", "a, random weights 1", "majority class"]
+    assert labels(ax) == ["a", "b", "a, random weights 1", "majority class", "95 % interval"]
     random = line(ax, "a, random weights 1")
     assert (line(ax, "a").get_linestyle(), random.get_linestyle()) == ("-", "--")
     red, green, blue = mpl.colors.to_rgb(random.get_color())
@@ -125,7 +128,9 @@ def test_seeds_of_one_kind_look_alike():
     [ax] = figure.axes
     names = ["pretrained", "fine-tuned, 2 seeds", "v1.0", "v1.1", "random weights, 5 seeds"]
     [legend] = figure.legends
-    assert sorted(t.get_text().replace("tiny, ", "") for t in legend.get_texts()) == sorted([*names, "majority class"])
+    assert sorted(t.get_text().replace("tiny, ", "") for t in legend.get_texts()) == sorted(
+        [*names, "majority class", "95 % interval"]
+    )
     drawn = [one for one in ax.lines if one.get_label().endswith("random weights, 5 seeds")]
     held = rows[rows["random_weights"].notna() & rows["layer"].notna()].groupby("random_weights")["value"]
     np.testing.assert_array_equal(
@@ -152,10 +157,10 @@ def test_panels_share_their_styles():
     rows = make_rows([*records(), *records(model="b"), *records("sts-b", "b", **ridge), *records("sts-b", **ridge)])
     figure = layer_panels(rows)
     cola, sts = figure.axes
-    assert [ax.get_title(loc="left") for ax in figure.axes] == ["cola", "sts-b"]
+    assert [ax.get_title(loc="left") for ax in figure.axes] == ["CoLA", "sts-b"]
     assert line(cola, "b").get_color() == line(sts, "b").get_color() != line(cola, "tiny").get_color()
     [legend] = figure.legends
-    assert [t.get_text() for t in legend.get_texts()] == ["tiny", "b", "majority class"]
+    assert [t.get_text() for t in legend.get_texts()] == ["tiny", "b", "95 % interval", "majority class"]
     assert len(layer_panels(rows, columns=1).axes) == 2
 
 
@@ -177,9 +182,9 @@ def controlled(target="shuffled", draws=3, summed=True, band=(0.3, 0.5), **own):
 
 def test_controls_are_bands_and_their_draws_are_no_curves(ax):
     layer_curve(make_rows([*controlled(), *controlled("control-task", band=(0.0, 0.1))[4:]]), ax=ax)
-    assert labels(ax) == ["tiny", "interval reaches noise", "shuffled labels", TASK]
-    assert len([x for x in ax.lines if len(x.get_xdata()) == 4]) == 3  # the model, and the middle of each band
-    shuffled, task = line(ax, "shuffled labels"), line(ax, TASK)
+    assert labels(ax) == ["tiny", REACHES, "95 % interval", SHUFFLED, f"{TASK}: middle 95 %"]
+    assert len([x for x in ax.lines if len(x.get_xdata()) == 4]) == 5  # the model, and the ends of each band
+    shuffled, task = line(ax, SHUFFLED), line(ax, f"{TASK}: middle 95 %")
     assert band(shuffled, 2) == (0.3, 0.5)
     assert band(task, 2) == (0.0, 0.1)
     assert task.get_hatch()
@@ -188,9 +193,7 @@ def test_controls_are_bands_and_their_draws_are_no_curves(ax):
 
 def test_draws_that_nothing_sums_up_become_their_range(ax):
     layer_curve(make_rows(controlled(summed=False)), ax=ax)
-    assert band(line(ax, "shuffled labels"), 1) == (0.35, 0.45)
-    [middle] = [x for x in ax.lines if x.get_linewidth() == 0.8]
-    np.testing.assert_allclose(middle.get_ydata(), 0.4)
+    assert band(line(ax, "shuffled labels: range of draws"), 1) == (0.35, 0.45)
 
 
 def test_a_marker_is_hollow_where_the_interval_reaches_a_control(ax):
@@ -209,11 +212,11 @@ def test_each_model_is_held_against_its_own_controls(ax):
     rows = [*controlled(), *controlled(random_weights=0, band=(0.8, 0.9)), *controlled(step=3, band=(0.0, 0.0))]
     layer_curve(make_rows(rows), ax=ax)
     assert hollow(ax) == [0, 1, 2, 0, 1, 2, 3]
-    bands = [x[0] for x in ax.containers if x.get_label() == "shuffled labels"]
+    bands = [x[0] for x in ax.containers if x.get_label() == SHUFFLED]
     assert [band(x, 0) for x in bands] == [(0.3, 0.5), (0.0, 0.0)]  # of trained weights
     random = Figure().subplots()
     layer_curve(make_rows(controlled(random_weights=0, band=(0.8, 0.9))), ax=random)
-    assert band(line(random, "shuffled labels"), 0) == (0.8, 0.9)
+    assert band(line(random, SHUFFLED), 0) == (0.8, 0.9)
 
 
 def test_inputs_without_a_layer_are_lines_told_apart(ax):
@@ -225,7 +228,7 @@ def test_inputs_without_a_layer_are_lines_told_apart(ax):
     twice = rows + [row | {"random_weights": 0} for row in rows]  # the same inputs for every model
     layer_curve(make_rows(twice), ax=ax)
     names = ["majority class", "bag of word pieces", "length", "majority by word type"]
-    assert labels(ax)[2:] == names
+    assert labels(ax)[2:] == [*names, "95 % interval"]
     assert [list(line(ax, name).get_ydata()) for name in names] == [[x, x] for x in (0, 1 / 8, 2 / 8, 3 / 8)]
     assert len({str(line(ax, name)._unscaled_dash_pattern) for name in names}) == 4
 
@@ -289,19 +292,19 @@ def informed(task="cola", estimator="edge", values=(0.2, 0.4, None, 0.3), possib
     return out
 
 
-def test_undetermined_layers_are_diamonds_over_what_is_possible(ax):
+def test_undetermined_layers_are_crosses_over_what_is_possible(ax):
     layer_curve(make_rows(informed()), ax=ax)
     assert ax.get_ylabel() == "Mutual information (bits)"
-    assert labels(ax) == ["tiny", "undetermined, and what is possible", "shuffled labels"]
-    [diamond] = [x for x in ax.lines if x.get_marker() == "D" and len(x.get_xdata())]
-    [[x, y]] = diamond.get_transform().transform(diamond.get_xydata())
+    assert labels(ax) == ["tiny", "undetermined, and what is possible", "95 % interval", SHUFFLED]
+    [cross] = [x for x in ax.lines if x.get_marker() == "x" and len(x.get_xdata())]
+    [[x, y]] = cross.get_transform().transform(cross.get_xydata())
     assert x == pytest.approx(ax.transData.transform((2, 0))[0])
     assert y == pytest.approx(ax.transAxes.transform((0, 0))[1])
     assert y < ax.transData.transform((2, 0))[1] - 4.5  # on the bottom line, clear of zero
-    assert not diamond.get_clip_on()
+    assert not cross.get_clip_on()
     [dotted] = [x for x in ax.collections if hasattr(x, "get_segments") and x.get_linestyle()[0][1] is not None]
     assert [s.tolist() for s in dotted.get_segments()] == [[[2, 0], [2, 0.9]]]
-    assert hollow(ax) == [2]  # the diamond; no interval reaches noise
+    assert hollow(ax) == []  # no interval reaches noise
     assert 0.45 < ax.get_ylim()[1] < 0.6  # what is possible does not press the curve flat
     np.testing.assert_array_equal(line(ax, "tiny").get_ydata(), [0.2, 0.4, np.nan, 0.3])
     for path in ax.collections[0].get_paths():  # nor is the band drawn across
@@ -317,7 +320,7 @@ def test_a_marker_is_half_filled_where_the_control_task_is_reached(ax):
     rows = [row | (far if row["target"] == "gold" else {}) for row in rows]
     layer_curve(make_rows(rows), ax=ax)
     assert "interval reaches control task" in labels(ax)
-    assert "interval reaches noise" not in labels(ax)
+    assert REACHES not in labels(ax)
     drawn = curve_rows(make_rows(rows)).query("role == 'curve'")
     assert drawn["hollow"].tolist() == ["interval reaches control task"] * 2 + [""] * 2
     [half] = [x for x in ax.lines if x.get_fillstyle() == "bottom" and len(x.get_xdata())]
@@ -330,19 +333,19 @@ def test_a_marker_is_hollow_where_p_is_large(ax):
     rows = [row | far for row in informed(values=noise)]
     layer_curve(make_rows(rows), ax=ax)
     assert "not above noise (p > 0.05)" not in labels(ax)
-    assert hollow(ax) == [2]  # the diamond alone, though layer 3 lies within noise
+    assert hollow(ax) == []  # though layer 3 lies within noise
     rows[0] |= {"p_adjusted": 0.051}
     rows[4] |= {"p_adjusted": 1.0}  # undetermined
     layer_curve(make_rows(rows), ax=(tested := Figure().subplots()))
-    assert hollow(tested) == [0, 2]
+    assert hollow(tested) == [0]
     assert "not above noise (p > 0.05)" in labels(tested)
-    assert "interval reaches noise" not in labels(tested)
+    assert REACHES not in labels(tested)
     few = [row | {"p_adjusted": 4 / 20, "shuffles": 19} for row in informed(values=(0.2, 0.4, 0.3, 0.01))]
     layer_curve(make_rows(few), ax=(blind := Figure().subplots()))
     assert hollow(blind) == [3]
-    assert "interval reaches noise" in labels(blind)
+    assert REACHES in labels(blind)
     untested = [row | {"p_adjusted": None} for row in rows]
-    assert hollow(layer_curve(make_rows(untested), ax=Figure().subplots())) == [3, 2]
+    assert hollow(layer_curve(make_rows(untested), ax=Figure().subplots())) == [3]
 
 
 def test_a_layer_between_undetermined_ones_keeps_its_interval(ax):
@@ -359,9 +362,9 @@ def test_estimators_of_information_stand_side_by_side_on_one_scale():
     other = [*informed("mrpc"), *informed("mrpc", random_weights=0, values=(0.1,) * 4)]
     figure = layer_panels(make_rows([*informed(), *other, *faithful]), columns=3)
     assert [(x.get_title(loc="left"), x.texts[0].get_text()) for x in figure.axes] == [
-        ("cola", "edge, dev, n = 1,043"),
-        ("cola", "edge-4.3.1, dev, n = 1,043"),
-        ("mrpc", "edge, dev, n = 1,043"),
+        ("CoLA", "edge, dev, n = 1,043"),
+        ("CoLA", "edge-4.3.1, dev, n = 1,043"),
+        ("MRPC", "edge, dev, n = 1,043"),
     ]
     calibrated, published, mrpc = figure.axes
     assert calibrated.get_ylim() == published.get_ylim()
@@ -407,8 +410,8 @@ def test_what_looks_the_same_is_one_entry_of_the_legend():
     tested = [row | {"p_adjusted": 0.2, "shuffles": 1000} for row in informed()]
     [legend] = layer_panels(make_rows([*tested, *informed("mrpc", values=(0.01,) * 4)])).legends
     named = [t.get_text() for t in legend.get_texts()]
-    assert "not above noise (p > 0.05) or interval reaches noise" in named
-    assert "interval reaches noise" not in named
+    assert "not above noise" in named
+    assert REACHES not in named
 
 
 def test_next_to_nothing_is_drawn_as_such(ax):
@@ -463,7 +466,7 @@ def test_files_hold_text_in_embedded_fonts_and_no_date(tmp_path):
     assert b"/Type /Font" in pdf.read_bytes()
     assert b"/Subtype /Type3" not in pdf.read_bytes()
     assert b"/FontFile2" in pdf.read_bytes()  # TrueType, embedded
-    assert re.search("<text[^>]*>(.|\n)*cola", svg.read_text())
+    assert re.search("<text[^>]*>(.|\n)*CoLA", svg.read_text())
     first = [f.read_bytes() for f in (pdf, svg, png)]
     save(layer_panels(make_rows(records())), [pdf, svg, png])
     assert first == [f.read_bytes() for f in (pdf, svg, png)]
@@ -488,7 +491,7 @@ def test_eps_is_drawn_in_tints_and_the_figure_stays_as_it_was(tmp_path, caplog):
     save(figure, [tmp_path / "f.eps"])
     assert looks == [(x.get_facecolor().tolist(), x.get_alpha()) for x in figure.axes[0].collections]
     assert "does not support transparency" not in caplog.text
-    assert re.search("^0.88(0*|0 ).* set(gray|rgbcolor)", (tmp_path / "f.eps").read_text(), re.M)
+    assert re.search("^0.92(0*|0 ).* set(gray|rgbcolor)", (tmp_path / "f.eps").read_text(), re.M)
 
 
 def test_runs_of_one_kind_look_alike_in_the_panels_of_all_tasks():
@@ -505,7 +508,8 @@ def test_runs_of_one_kind_look_alike_in_the_panels_of_all_tasks():
     assert drawn[0] == drawn[1]
     assert len(set(drawn[0].values())) == 4
     [legend] = cola.figure.legends
-    assert [t.get_text() for t in legend.get_texts()][:4] == names
+    assert [t.get_text() for t in legend.get_texts()][:4] == [name.removeprefix("tiny, ") for name in names]
+    assert legend.get_title().get_text() == "tiny"
 
 
 def test_steps_are_told_of_runs_that_have_several_and_stand_in_their_order(ax):
@@ -526,5 +530,5 @@ def test_bands_of_several_controls_are_one_tint():
     ax = layer_curve(make_rows(rows), ax=Figure().subplots())
     bands = [c for c in ax.collections if c.get_zorder() == 1.5]
     assert len(bands) == 2
-    assert {tuple(c.get_facecolor()[0]) for c in bands} == {(0.88, 0.88, 0.88, 1.0)}
+    assert {tuple(c.get_facecolor()[0]) for c in bands} == {(0.92, 0.92, 0.92, 1.0)}
     assert line(ax, "majority class").get_zorder() > 1.5

@@ -77,8 +77,8 @@ def test_panels_of_tasks_tell_heads_apart():
     assert blue == same != other
     assert line(mrpc, "even mix").get_ydata()[0] == pytest.approx(1 / 3)
     assert [t.get_text() for t in cola.figure.legends[0].get_texts()] == [
-        "tiny, feature-extraction bcn",
-        f"tiny, feature-extraction {esim}",
+        "feature-extraction bcn",
+        f"feature-extraction {esim}",
         "even mix",
     ]
 

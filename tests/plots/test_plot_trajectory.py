@@ -71,7 +71,7 @@ def test_layers_go_up_and_steps_to_the_right():
     [bar] = [a for a in ax.figure.axes if a is not ax]
     assert bar.get_ylabel() == "Matthews correlation"
     assert bar.get_ylim() == pytest.approx((values.min(), values.max()))
-    assert ax.get_title(loc="left") == "cola"
+    assert ax.get_title(loc="left") == "CoLA"
     assert ax.texts[0].get_text() == "tiny, run, dev, n = 1,043"
     assert hatched(ax) == {}
 
@@ -167,7 +167,7 @@ def test_panels_of_runs_and_tasks(tmp_path):
     far, wide = grid(task="sst2", metric="accuracy", steps=(0, 1000, 2000, 50000), layers=range(25), seed=2)
     figure = trajectory_panels(make_rows(rows + again + far))
     maps = [ax for ax in figure.axes if ax.get_xlabel() or ax.get_title(loc="left")]
-    assert [ax.get_title(loc="left") for ax in maps] == ["cola", "cola", "sst2"]
+    assert [ax.get_title(loc="left") for ax in maps] == ["CoLA", "CoLA", "SST-2"]
     for ax, held in zip(maps, (values, others, wide), strict=True):
         np.testing.assert_array_equal(cells(ax), held)
     one, two, three = (next(c for c in ax.collections if isinstance(c, QuadMesh)).get_clim() for ax in maps)
@@ -189,7 +189,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     assert main(["plot", "trajectory", "run.parquet", "plain.parquet"]) == 0
     assert capsys.readouterr().out.split() == ["figures/trajectory.pdf", "figures/trajectory.png"]
     assert main(["plot", "trajectory", "run.parquet", "--out", "a.svg"]) == 0
-    assert "training step" in Path("a.svg").read_text()
+    assert "Training step" in Path("a.svg").read_text()
     assert main(["plot", "trajectory", "plain.parquet"]) == 2
     assert "have no training steps" in capsys.readouterr().err
 

@@ -57,7 +57,7 @@ def test_a_panel_for_each_corpus_metric_and_regime():
     assert [ax.get_title("left") for ax in figure.axes] == [
         "fine-tune linear", "feature-extraction linear", "fine-tune linear"]  # fmt: skip
     assert [ax.get_xlabel() for ax in figure.axes] == [
-        f"distance from {c}" for c in ("wikipedia", "wikipedia", "novels")
+        f"Distance from {c}" for c in ("wikipedia", "wikipedia", "novels")
     ]
     assert figure.axes[0].get_ylabel() == "Accuracy"
     two = relation_panels(make_rows([*points(), *points(model="b/gpt")]))
@@ -140,7 +140,7 @@ def test_pairs_have_the_colour_of_one_domain_and_the_shape_of_the_other():
     assert set(looks) == set(NAMES[:3])
     drawn = {(c.lines[0].get_ydata()[0], c.lines[0].get_color(), c.lines[0].get_marker()) for c in ax.containers}
     assert drawn == {(r["value"], looks[r["domain"]][0], looks[r["trained_on"]][1]) for r in rows}
-    assert ax.get_xlabel() == "distance of the two domains"
+    assert ax.get_xlabel() == "Distance of the two domains"
 
 
 def test_the_matrix_is_trained_on_by_evaluated_on():
@@ -150,7 +150,7 @@ def test_the_matrix_is_trained_on_by_evaluated_on():
     assert [t.get_text() for t in ax.get_yticklabels()] == [t.get_text() for t in ax.get_xticklabels()] == NAMES[:3]
     assert [t.get_text() for t in ax.texts][:2] == ["0.500", "0.510"]
     assert sum(isinstance(p, Rectangle) for p in ax.patches) == 3
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("evaluated on", "trained on")
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("Evaluated on", "Trained on")
 
 
 def test_a_matrix_may_have_gaps_and_other_rows_than_columns():

@@ -30,7 +30,7 @@ def test_best_layers_and_their_noise(tmp_path):
     best, random = cells(html, "Best layer of each curve")
     assert (best["best layer"], best["value"], best["interval"]) == ("1", "0.700", "0.650 – 0.750")
     assert (best["shuffled labels"], best["verdict"]) == ("0.450 – 0.550", "above noise")
-    assert (random["curve"], random["verdict"]) == ("tiny, random weights", "interval reaches noise")
+    assert (random["curve"], random["verdict"]) == ("tiny, random weights", "not above noise (interval)")
     assert "not above shuffled labels" in html
     assert "<li>cola, tiny, layers 0, 2</li>" in html  # and not the random weights, which are a control themselves
 
@@ -201,7 +201,7 @@ def test_trajectories(tmp_path):
     rows = [row for step in (0, 10, 100) for row in curve([0.5, 0.6 + step / 1000], step=step, checkpoint="run")]
     html = page([*rows, *curve([0.7], task="plain")], tmp_path)
     assert html.count("<svg") == 2
-    assert "training step</text>" in html
+    assert "Training step</text>" in html
     assert "probekit plot trajectory" in html
 
 
@@ -293,8 +293,8 @@ def test_a_study_comes_with_its_own_figures_which_are_not_drawn_again(tmp_path):
     (here / "study.json").unlink()  # as folders were before there was one: then all that is there counts
     more = report(here, out=tmp_path / "p.html").read_text()
     assert more.count("<svg") == 3
-    assert "sst2</text>" in more[more.index('id="probes"') :]
-    assert "cola</text>" not in more[more.index('id="probes"') :]
+    assert "SST-2</text>" in more[more.index('id="probes"') :]
+    assert "CoLA</text>" not in more[more.index('id="probes"') :]
 
 
 def test_what_failed_of_a_study_stands_above_all(tmp_path):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from probekit.errors import UsageError, did_you_mean
 from probekit.files import slug
-from probekit.plots.options import KINDS
+from probekit.plots.options import COMMON, KINDS
 from probekit.studies.file import Domains, Figure, Table, arguments_of
 from probekit.studies.sections.names import Plan, guarded, rows_of, task_name
 from probekit.studies.steps import Inside, Step
@@ -55,7 +55,7 @@ def figure_step(figure: Figure, steps: Sequence[Step]) -> Step:
     if figure.kind not in KINDS:
         raise UsageError(f"figure {name}: there is no figure {figure.kind!r}; {did_you_mean(figure.kind, KINDS)}")
     for key in figure.options:
-        if (own := key.replace("-", "_")) not in (*KINDS[figure.kind], "width", "dpi"):
+        if (own := key.replace("-", "_")) not in (*KINDS[figure.kind], *COMMON):
             raise UsageError(f"figure {name}: a figure of {figure.kind} takes no {own}.")
     start = {"train": "runs/"}.get(figure.rows, f"rows/{figure.rows}")
     found = [(step, path) for step in steps for path in rows_of(step) if path.startswith(start)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from probekit.tasks.task import Example, Split, Task, TaskKind
 
@@ -24,6 +24,8 @@ class Dataset:
         As in :class:`~probekit.tasks.task.Task`.
     sizes : Mapping[str, int]
         Published number of examples of each split.
+    shown : str
+        Its name in figures, tables and reports, as its authors write it.
     folder : str, default ''
         Usual name of its folder, without regard to case, ``-`` and ``_``.
     """
@@ -36,6 +38,7 @@ class Dataset:
     source: str
     licence: str
     label_names: tuple[str, ...] = ()
+    shown: str = field(kw_only=True)
     folder: str = ""
 
     def task(self, splits: Mapping[str, Sequence[Example]], notes: Sequence[str] = (), *, name: str = "") -> Task:

@@ -44,6 +44,7 @@ COLA = Dataset(
     "Warstadt et al. 2019, https://nyu-mll.github.io/CoLA/",
     "texts belong to the cited publications; research use",
     ("unacceptable", "acceptable"),
+    shown="CoLA",
 )
 SST2 = Dataset(
     "sst2",
@@ -55,6 +56,7 @@ SST2 = Dataset(
     "not stated",
     ("negative", "positive"),
     folder="SST-2",
+    shown="SST-2",
 )
 MRPC = Dataset(
     "mrpc",
@@ -65,6 +67,7 @@ MRPC = Dataset(
     "Dolan and Brockett 2005, https://aclanthology.org/I05-5002/",
     "Microsoft Shared Source licence",
     ("not_equivalent", "equivalent"),
+    shown="MRPC",
 )
 STSB = Dataset(
     "stsb",
@@ -75,6 +78,7 @@ STSB = Dataset(
     "Cer et al. 2017, https://aclanthology.org/S17-2001/",
     "scores CC BY-SA 4.0; each source of texts has its own terms",
     folder="STS-B",
+    shown="STS-B",
 )
 MNLI = Dataset(
     "mnli",
@@ -85,6 +89,7 @@ MNLI = Dataset(
     "Williams et al. 2018, https://cims.nyu.edu/~sbowman/multinli/",
     "OANC licence; parts of fiction CC BY 3.0 and CC BY-SA 3.0",
     ("entailment", "neutral", "contradiction"),
+    shown="MNLI",
 )
 RTE = Dataset(
     "rte",
@@ -95,6 +100,7 @@ RTE = Dataset(
     "Dagan et al. 2006 and later, https://gluebenchmark.com/tasks",
     "not stated",
     ENTAILMENT,
+    shown="RTE",
 )
 WNLI = Dataset(
     "wnli",
@@ -105,6 +111,7 @@ WNLI = Dataset(
     "Levesque et al. 2012, https://gluebenchmark.com/tasks",
     "not stated",
     ("not_entailment", "entailment"),
+    shown="WNLI",
 )
 QNLI = Dataset(
     "qnli",
@@ -115,6 +122,7 @@ QNLI = Dataset(
     "Rajpurkar et al. 2016, https://gluebenchmark.com/tasks",
     "CC BY-SA 4.0 (SQuAD)",
     ENTAILMENT,
+    shown="QNLI",
 )
 QQP = Dataset(
     "qqp",
@@ -125,6 +133,7 @@ QQP = Dataset(
     "Iyer et al. 2017, https://gluebenchmark.com/tasks",
     "Quora terms of service, non-commercial",
     ("not_duplicate", "duplicate"),
+    shown="QQP",
 )
 
 

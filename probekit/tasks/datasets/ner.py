@@ -30,6 +30,7 @@ CONLL2003 = Dataset(
     "Tjong Kim Sang and De Meulder 2003, https://aclanthology.org/W03-0419/",
     "Reuters corpus, research use only",
     _tags("PER", "ORG", "LOC", "MISC"),
+    shown="CoNLL-2003",
 )
 WNUT17 = Dataset(
     "wnut17",
@@ -40,6 +41,7 @@ WNUT17 = Dataset(
     "Derczynski et al. 2017, https://aclanthology.org/W17-4418/",
     "CC BY 4.0",
     _tags("corporation", "creative-work", "group", "location", "person", "product"),
+    shown="WNUT-17",
 )
 UNIVERSAL_NER = Dataset(
     "universal-ner",
@@ -51,6 +53,7 @@ UNIVERSAL_NER = Dataset(
     "CC BY-SA 4.0",
     _tags("PER", "ORG", "LOC"),
     folder="uner",
+    shown="Universal NER",
 )
 
 

@@ -28,7 +28,16 @@ LICENCE = "CC BY-NC-SA 3.0"
 NAMES = ("entailment", "neutral", "contradiction")
 
 SICK_E = Dataset(
-    "sick-e", "SICK entailment", TaskKind.CLASSIFICATION, SIZES, ("accuracy",), SOURCE, LICENCE, NAMES, folder="sick"
+    "sick-e",
+    "SICK entailment",
+    TaskKind.CLASSIFICATION,
+    SIZES,
+    ("accuracy",),
+    SOURCE,
+    LICENCE,
+    NAMES,
+    folder="sick",
+    shown="SICK-E",
 )
 SICK_R = Dataset(
     "sick-r",
@@ -39,6 +48,7 @@ SICK_R = Dataset(
     SOURCE,
     LICENCE,
     folder="sick",
+    shown="SICK-R",
 )
 
 FILES = {

@@ -34,6 +34,7 @@ TREC_6 = Dataset(
     "not stated",
     tuple(FINE),
     folder="trec",
+    shown="TREC-6",
 )
 TREC_50 = Dataset(
     "trec-50",
@@ -45,6 +46,7 @@ TREC_50 = Dataset(
     "not stated",
     tuple(f"{coarse}:{fine}" for coarse, fines in FINE.items() for fine in fines.split()),
     folder="trec",
+    shown="TREC-50",
 )
 
 

@@ -25,6 +25,7 @@ UD = Dataset(
         *("ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM"),
         *("PART", "PRON", "PROPN", "PUNCT", "SCONJ", "SYM", "VERB", "X"),
     ),
+    shown="UD",
 )
 
 
