@@ -1,0 +1,99 @@
+"""What pages say holds: their Python runs, their commands are valid, and mistakes give the message that is shown."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from difflib import SequenceMatcher
+from pathlib import Path
+
+import pytest
+
+import probekit
+from probekit.cli.commands import make_app
+
+ROOT = Path(probekit.__file__).parent.parent
+PAGES = sorted(
+    p for p in (ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("docs/analyses/*.md")) if p.name != "api.md"
+)
+BLOCK = re.compile(r"(?P<skipped><!-- not run: [^>]+-->\n+)?^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S)
+FILES = {
+    "train.csv": "text,stars\ngood,1\nbad,0\n",
+    "dev.csv": "text,stars\nfine,1\npoor,0\n",
+    "mine.toml": 'text = "sentence"\nlabel = "stars"\n\n[splits]\ntrain = "train.csv"\ndev = "dev.csv"\n',
+    "yes.csv": "text,label\ngood,pos\nbad,neg\nodd,Pos\n",
+    "yes.toml": '[splits]\ntrain = "yes.csv"\n',
+}
+
+
+def blocks(page: Path, *languages: str) -> list[str]:
+    """The code of a page in these languages, but what it says is not run."""
+    found = BLOCK.finditer(page.read_text(encoding="utf-8"))
+    return [m["text"] for m in found if m["language"] in languages and not m["skipped"]]
+
+
+def with_blocks(*languages: str) -> pytest.MarkDecorator:
+    pages = [page for page in PAGES if blocks(page, *languages)]
+    return pytest.mark.parametrize("page", pages, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory, minilm) -> Path:
+    """The files that pages name: caches of MiniLM and of its random weights on a generated task, and rows."""
+    folder = tmp_path_factory.mktemp("pages")
+    for seed, middle in ((None, ""), (0, ".random")):
+        encoder = probekit.load_encoder(minilm, device="cpu", random_weights=seed)
+        for split in ("train", "dev"):
+            out = folder / f"{split}{middle}.h5"
+            probekit.cache_activations(
+                encoder, "grammar:sentiment", split, limit=150, model_name="MiniLM", out=out
+            ).close()
+    for name, text in FILES.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    for task in ("cola", "sst2"):
+        for split in ("train", "dev"):
+            shutil.copy(folder / f"{split}.h5", folder / f"{task}.{split}.h5")
+    probekit.probe(folder / "train.h5", folder / "dev.h5", controls=1, out=folder / "sentiment.parquet")
+    return folder
+
+
+@pytest.fixture
+def workspace(made, tmp_path, monkeypatch) -> Path:
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@with_blocks("python")
+def test_python_runs(page, workspace):
+    names = {"probekit": probekit}
+    for text in blocks(page, "python"):
+        exec(compile(text, str(page), "exec"), names)
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    for text in blocks(page, "sh", "bash"):
+        for line in text.replace("\\\n", " ").splitlines():
+            if line.startswith("probekit "):
+                yield shlex.split(line, comments=True)[1:]
+
+
+@with_blocks("sh", "bash")
+def test_commands_are_valid(page):
+    for words in commands(page):
+        if words[0].startswith("-"):
+            continue
+        make_app(words).parse_args(words, exit_on_error=False, print_error=False)
+
+
+@with_blocks("console")
+def test_mistakes_give_the_message_that_is_shown(page, workspace, call, minilm):
+    for text in blocks(page, "console"):
+        command, message = text.removeprefix("$ ").split("\n", 1)
+        words = [str(minilm) if word == "MODEL" else word for word in shlex.split(command)]
+        said = call(*words[1:])
+        assert said.status == 2, command
+        likeness = SequenceMatcher(None, said.err.split("probekit: ")[-1].split(), message.split()[1:]).ratio()
+        assert likeness > 0.6, f"{command}\nsays {said.err}\n{page.name} shows {message}"
