@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from probekit.analyses.guidelines import guidelines
     from probekit.analyses.information import mi
     from probekit.analyses.mdl import mdl
+    from probekit.analyses.new_task import new_task
     from probekit.analyses.probe import probe
     from probekit.demo import demo
     from probekit.domains.divergence import js_divergence
@@ -72,6 +73,7 @@ __all__ = [
     "mdl",
     "mi",
     "mutual_information",
+    "new_task",
     "plot",
     "plots",
     "probe",
@@ -128,6 +130,7 @@ _HOME = {
     "Split": "probekit.tasks",
     "Task": "probekit.tasks",
     "check_task": "probekit.tasks.check",
+    "new_task": "probekit.analyses.new_task",
     "load_task": "probekit.tasks",
 }
 

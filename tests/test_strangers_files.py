@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from builders import word_caches, word_task
 
 from probekit.adaptation.train import train
-from probekit.errors import UsageError
+from probekit.errors import DataError, UsageError
 from probekit.rows import read
 from probekit.rows.files import check_out
 
@@ -217,6 +218,23 @@ def test_results_in_memory_are_not_saved_over_what_they_are_made_of(rows):
     compared = p.compare("shuffled")
     with pytest.raises(UsageError, match=r"^p\.parquet is what is read"):
         compared.save("p.parquet")
+    assert len(read("p.parquet").predictions) == 1
+
+
+def test_a_damaged_card_is_an_error_and_without_one_examples_are_those_of_the_rows(rows, call):
+    card = Path("p.parquet.json").read_text()
+    for text in ("{", ""):
+        Path("p.parquet.json").write_text(text)
+        done = call("summary", "p.parquet")
+        assert (done.status, "p.parquet.json" in done.err) == (2, True)
+    Path("p.parquet.json").unlink()
+    assert len(read("p.parquet").predictions) == 1
+    other = read("p.parquet")
+    replace(other, rows=other.rows.assign(model="another")).save("r.parquet")
+    Path("r.parquet.json").unlink()
+    with pytest.raises(DataError, match=r"r\.examples\.parquet: holds examples of .*, and the rows beside it do not"):
+        read("r.parquet")
+    Path("p.parquet.json").write_text(card)
     assert len(read("p.parquet").predictions) == 1
 
 

@@ -36,7 +36,7 @@ class Command:
 
 
 COMMANDS: dict[str, Command] = {
-    "tasks": Command("probekit.cli.tasks:app", "List the tasks, or check one.", READ),
+    "tasks": Command("probekit.cli.tasks:app", "List the tasks, check one, or write a task file for your data.", READ),
     "cache-activations": Command(
         "probekit.cli.cache:cache_activations", "Run a model over a task and store every layer's activations.", READ
     ),

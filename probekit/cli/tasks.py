@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from probekit.cli.show import console
+from probekit.cli.show import console, say
 from probekit.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
@@ -20,14 +21,14 @@ __all__ = ["app"]
 MOST = 30
 """Labels or domains shown; the others are summed up."""
 
-app = App("tasks", help="List the tasks, or check one.")
+app = App("tasks", help="List the tasks, check one, or write a task file for your data.")
 
 
 @app.default
 def tasks(*unknown: Annotated[str, Parameter(show=False)]) -> None:
     """List the tasks with size, metric, source and licence; or check one."""
     if unknown:
-        raise UsageError(f"there is no command tasks {unknown[0]}; {did_you_mean(unknown[0], ['check'])}")
+        raise UsageError(f"there is no command tasks {unknown[0]}; {did_you_mean(unknown[0], ['check', 'new'])}")
     _listing()
 
 
@@ -51,6 +52,45 @@ def check(task: str, /, *, data_dir: str | None = None) -> None:
     _report(report, seen_in_train(report.task))
 
 
+@app.command
+def new(data: str, /, *, out: Path | None = None, dev: float = 0.1, test: float = 0.0, seed: int = 0) -> None:
+    """Write a task file for your data: the format, the columns and the splits are guessed, each with its reason.
+
+    Files that need no change stay where they are. Rows are written anew, as JSON lines beside the task file, where a
+    split has to be drawn or the format has to change. Nothing that is there already is replaced.
+
+    Examples:
+
+        probekit tasks new reviews.csv
+
+        probekit tasks new data/ --out mine.toml
+
+        probekit tasks new hub:stanfordnlp/sst2
+
+    Parameters
+    ----------
+    data
+        A file (.csv, .tsv, .txt, .jsonl, .json, .parquet, .conll, .conllu), a folder with a file for each split, or
+        hub:REPO or hub:REPO:CONFIG.
+    out
+        The task file; the data's name with .toml in the current folder without it.
+    dev
+        Which part of train is held out where there is no dev split; 0 for none. Whole groups are drawn, and classes in
+        proportion.
+    test
+        The same for test.
+    seed
+        Of the drawing.
+    """
+    import probekit
+
+    path = probekit.new_task(data, out=out, dev=dev, test=test, seed=seed)
+    terminal = console(highlight=False)
+    terminal.print(path.read_text(encoding="utf-8"), markup=False, soft_wrap=True)
+    check(str(path))
+    say(f"\nWrote {path}. Read it, mend what is wrong, and check it again: probekit tasks check {path}")
+
+
 def _listing() -> None:
     from rich.padding import Padding
 
@@ -65,7 +105,8 @@ def _listing() -> None:
     terminal.print("\nGive a folder with the official files (--data-dir), or none to load from the Hugging Face hub.")
     terminal.print("[bold]ud:TREEBANK[/] and [bold]universal-ner:TREEBANK[/] choose a treebank, such as ud:de_gsd.")
     terminal.print(f"Generated, without any files: {', '.join(f'[bold]grammar:{name}[/]' for name in GRAMMARS)}.")
-    terminal.print("Data of your own: describe them in a TOML file, then [bold]probekit tasks check FILE.toml[/].")
+    terminal.print("Data of your own: [bold]probekit tasks new DATA[/] writes a TOML file that describes them,")
+    terminal.print("[bold]probekit tasks check FILE.toml[/] shows what is read.")
 
 
 def _report(report: TaskReport, seen: Mapping[str, int]) -> None:

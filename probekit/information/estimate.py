@@ -60,7 +60,7 @@ class Information:
     entropy: float
     n: int
     estimator: str
-    null: np.ndarray = field(default_factory=lambda: np.empty(0))
+    null: np.ndarray = field(default_factory=lambda: np.empty(0), repr=False)
     null_mean: float = float("nan")
     p: float = float("nan")
     ci_low: float = float("nan")

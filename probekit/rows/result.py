@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,11 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from probekit.errors import DataError, UsageError, reading
-from probekit.files import digest_of_content
+from probekit.files import digest_of_content, read_json
 from probekit.functions import FUNCTIONS
 from probekit.metrics import metric as metric_called
 from probekit.recipe import Read, Recipe
-from probekit.rows.card import make_card, read_card
+from probekit.rows.card import card_path, find_card, make_card, read_card
 from probekit.rows.examples import EXAMPLES, examples_of, examples_path, told_by
 from probekit.rows.files import card_of, check_out, read_rows, saved_examples, write_rows
 from probekit.rows.schema import called, layer_labels, make_rows
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Result", "read"]
 
+log = logging.getLogger(__name__)
 PREDICTIONS = "probekit.statistics.predictions:Predictions"
 COMPARE, SUMMARY = "probekit.analyses.comparison:compare", "probekit.analyses.comparison:summary"
 VERDICT = "probekit.analyses.verdict:verdict"
@@ -265,11 +267,40 @@ def read(path: str | Path) -> Result:
     found = examples_of(path)
     if not found and not path.with_suffix(".parquet").exists():
         found = examples_of(path, path.stem)  # as version 0.1 named those of a .csv
-    card = card_of(path)
+    card = _card(path)
     with reading(path, "rows with an evidence card"):
         recipe, reads, seconds = _of_card(card)
     said = tuple(_called(PREDICTIONS).read(p) for p in told_by(card, found))
+    if not isinstance(card.get("examples"), list):  # nothing but the names says that they belong together
+        for one, place in zip(said, found, strict=True):
+            _check_fits(rows, one.fits, place)
     return Result(rows, said, recipe, reads, seconds, card, path)
+
+
+def _card(path: Path) -> dict[str, Any]:
+    """The evidence card of rows; {} where there is none, or one of other rows. Raises DataError for a damaged one."""
+    beside = card_path(path)
+    if beside.is_file():
+        with reading(beside, "an evidence card"):
+            read_json(beside)
+    if not (card := card_of(path)) and find_card(path):
+        log.warning("%s describes other rows than %s holds now, so it is left aside.", find_card(path), path.name)
+    return card
+
+
+def _check_fits(rows: pd.DataFrame, fits: pd.DataFrame, place: Path) -> None:
+    """Raise DataError where examples are of fits that the rows beside do not hold."""
+    names = ("task", "split", "model", "checkpoint", "representation")
+    known = [name for name in names if name in fits and name in rows]
+    strange = set(fits[known].fillna("").astype(str).itertuples(index=False, name=None)) - set(
+        rows[known].fillna("").astype(str).itertuples(index=False, name=None)
+    )
+    if strange:
+        raise DataError(
+            f"holds examples of {', '.join(filter(None, sorted(strange)[0]))}, and the rows beside it do not. Make the "
+            "rows again, or keep the two apart.",
+            file=place,
+        )
 
 
 def _of_card(card: Mapping[str, Any]) -> tuple[Recipe | None, tuple[Read, ...], dict[str, float]]:

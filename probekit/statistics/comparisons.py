@@ -104,6 +104,8 @@ class Drawn:
         Examples or groups.
     sign : int
         1 where large differences speak for the first, -1 where small ones do, 0 where either way counts.
+    centre : np.ndarray, optional
+        (K,), what chance gives on average; the mean of the draws, the tested one among them, without it.
     """
 
     value: np.ndarray
@@ -111,6 +113,7 @@ class Drawn:
     chance: Chance
     units: int
     sign: int
+    centre: np.ndarray | None = None
 
 
 def compare_predictions(
@@ -276,7 +279,8 @@ def _drawn(
     if null is Null.INDEPENDENT:
         fits = [one for one, _ in at]
         chance = relabelled(part, fits, metric, draws=options.resamples, seed=options.seed)
-        return Drawn(*above_chance(part, fits, metric, chance, **of_examples), chance, units, sign)
+        value, again = above_chance(part, fits, metric, chance, **of_examples)
+        return Drawn(value, again, chance, units, sign, chance[0] - value)
     measured = estimates(metric=metric, **part.sample())
     value = minus(measured, measured)
     if null is Null.RANK:
@@ -289,7 +293,7 @@ def _drawn(
         rng = np.random.default_rng([options.seed, 3])
         again, by_chance = (draws + _error_of_means(seeds, draws.shape[1], rng) for draws in (again, chance[1]))
         chance = chance[0], by_chance
-    return Drawn(value, again, chance, units, sign)
+    return Drawn(value, again, chance, units, sign, np.zeros(len(value)))
 
 
 def _error_of_means(seeds: Sequence[np.ndarray], draws: int, rng: np.random.Generator) -> np.ndarray:
@@ -319,7 +323,7 @@ def _judged(drawn: Sequence[Drawn], options: CompareOptions) -> list[Family]:
             "decide for all; correct each curve by itself (--family curve), or probe again where no "
             "probabilities are stored."
         )
-    sizes = [_sizes(one.chance[0], one.chance[1][:, : draws[0]], one.sign) for one in drawn]
+    sizes = [_sizes(one.chance[0], one.chance[1][:, : draws[0]], one.sign, one.centre) for one in drawn]
     size, drawn_size = (np.concatenate(part) for part in zip(*sizes, strict=True))
     p, by_chance = tails(size, drawn_size)
     step_down = options.correction is not Correction.HOLM
@@ -349,16 +353,18 @@ def _around(one: Drawn, level: float) -> np.ndarray:
     return np.stack([np.where(known, end, np.nan) for end in ends], axis=1)
 
 
-def _sizes(observed: np.ndarray, null: np.ndarray, sign: int) -> Chance:
+def _sizes(observed: np.ndarray, null: np.ndarray, sign: int, centre: np.ndarray | None = None) -> Chance:
     """How much each speaks against chance: in standard deviations of all of them, to the side that counts.
 
+    Two sides are as far from the ``centre``, known where outcomes are exchanged or labels permuted: that of the draws
+    is off by chance, and would leave out one of two sides that are alike.
     Where nothing varies by chance, up to rounding, there is nothing that could speak.
     """
     every = np.concatenate([observed[:, None], null], axis=1)
     known = np.isfinite(every)
     held = np.where(known, every, 0.0)
     count = np.maximum(known.sum(1, keepdims=True), 1)
-    mean = held.sum(1, keepdims=True) / count
+    mean = held.sum(1, keepdims=True) / count if centre is None else centre[:, None]
     spread = np.sqrt((np.where(known, every - mean, 0) ** 2).sum(1, keepdims=True) / count)
     flat = spread <= 1e-9 * np.maximum(1, np.abs(mean))
     size = np.where(flat & known, 0.0, (every - mean) / np.where(flat, 1, spread))

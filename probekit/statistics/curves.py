@@ -114,14 +114,17 @@ def _interval(
     """The interval of a number: what it is on the curves of a band around the measured one.
 
     The band that holds the whole curve makes it too wide. Its height is lowered as far as the interval still fails half
-    as often as it may, whichever of the curves that the data leave open is the true one: the measured one, and those
-    that are flat from some layer on or up to some layer, where maxima and minima of noise are worst. Each is simulated
+    as often as it may, whichever of the curves that the data leave open is the true one: the measured one, those that
+    are flat from some layer on or up to some layer, where maxima and minima of noise are worst, and those in which the
+    best layer and another one are alike, or the other way about. Each is simulated
     with the replicates' deviations. The other half pays for not knowing the true curve. Where a flat curve is open, so
     is every layer.
     """
     own, error, reach = _deviations(again, level)
     open_ = [c for c in _flattened(value) if (np.abs(c - value) <= reach * error + 1e-12).all()]
     low, high = (value[:, None] + side * reach * error[:, None] for side in (-1, 1))
+    if np.isnan(number(layers, value[:, None])[0]):
+        return float(layers[0]), float(layers[-1])
     widest = tuple(float(end[0]) for end in within(layers, low, high))
     if not len(layers) > 1 or not error.any() or low.max() <= high.min():
         return widest[0], widest[1]
@@ -155,12 +158,20 @@ def _deviations(again: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray
 
 
 def _flattened(value: np.ndarray) -> list[np.ndarray]:
-    """The curve, and it with the layers from some layer on, or up to some layer, at their mean; each centred alike."""
+    """The curve, and it with the layers from some layer on, or up to some layer, at their mean; with the best layer and
+    another one at their mean, or exchanged."""
     curves = [value]
     for cut in range(len(value) - 1):
         for part in (slice(cut, None), slice(None, cut + 2)):
             curve = value.copy()
             curve[part] = value[part].mean()
+            curves.append(curve)
+    best = int(np.nanargmax(value))
+    for other in np.delete(np.arange(len(value)), best):
+        two = [best, int(other)]
+        for values in (value[two].mean(), value[two][::-1]):
+            curve = value.copy()
+            curve[two] = values
             curves.append(curve)
     return curves
 

@@ -328,3 +328,17 @@ def test_command_line(tmp_path, call):
         refused = call("compare", a, *words)
         assert refused.status == 2
         assert why in refused.err
+
+
+@pytest.mark.parametrize(("one", "other", "n"), [(5, 0, 40), (5, 0, 100), (6, 0, 200), (9, 1, 200), (4, 0, 40)])
+def test_two_sided_exchange_is_mcnemars_exact_test(one, other, n):
+    """Exchanges of the examples that tell two fits apart are a binomial; no seed leaves one of two sides out."""
+    gold = np.ones(n, dtype=int)
+    said = np.ones((2, n), dtype=int)
+    said[0, :one], said[1, one : one + other] = 0, 0
+    fits = pd.DataFrame({"task": "t", "split": "dev", "model": "m", "layer": [0, 1], "target": "gold"})
+    e = Predictions(fits, np.arange(n).astype(str), gold, said, ("accuracy",))
+    exact = stats.binomtest(one, one + other).pvalue
+    for seed in range(6):
+        [row] = compare_predictions(e, options=CompareOptions(against="layer-0", seed=seed)).to_dict("records")
+        assert row["p"] == pytest.approx(exact, abs=4 * np.sqrt(exact / 10_000) + 1e-4)

@@ -1,0 +1,360 @@
+"""What a file of labelled data seems to hold: its separator and header, and which column is the text, the label …
+
+Every guess comes with its reason, which ``probekit tasks new`` writes beside it.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from probekit.errors import DataError
+from probekit.files import parse_json, read_lines
+from probekit.parquet import open_parquet
+from probekit.tasks.datasets.sources import number
+from probekit.tasks.files.description import SUFFIXES, Format
+from probekit.tasks.files.readers import read_conll, read_conllu, read_json_lines
+from probekit.tasks.task import TaskKind
+
+__all__ = ["Guess", "Raw", "guess", "read_any", "split_files"]
+
+DELIMITERS = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
+CLASSES = 20
+"""More distinct numbers than these are scores."""
+SAMPLE = 5000
+"""Rows that a guess rests on."""
+LABELS = (
+    "label",
+    "labels",
+    "class",
+    "category",
+    "target",
+    "gold",
+    "gold_label",
+    "y",
+    "sentiment",
+    "polarity",
+    "stance",
+    "intent",
+    "emotion",
+    "score",
+    "rating",
+    "stars",
+    "similarity",
+)
+TEXTS = ("text", "sentence", "review", "content", "body", "tweet", "utterance", "comment", "message", "title")
+PAIRS = (
+    ("sentence1", "sentence2"),
+    ("sentence_1", "sentence_2"),
+    ("text1", "text2"),
+    ("text_a", "text_b"),
+    ("premise", "hypothesis"),
+    ("question1", "question2"),
+    ("question", "sentence"),
+    ("question", "passage"),
+    ("query", "passage"),
+    ("context", "response"),
+    ("prompt", "response"),
+    ("sentence_a", "sentence_b"),
+)
+WORDS = ("words", "tokens", "forms")
+TAGS = ("tags", "ner_tags", "pos_tags", "upos", "labels", "ner", "pos")
+IDS = ("id", "idx", "index", "guid", "uid", "uuid", "example_id", "pair_id", "sentence_id")
+DOMAINS = ("domain", "genre", "source", "topic", "language", "lang", "register")
+GROUPS = (
+    "group",
+    "groups",
+    "doc_id",
+    "document_id",
+    "doc",
+    "author",
+    "author_id",
+    "user",
+    "user_id",
+    "speaker",
+    "subject",
+    "document",
+    "dialog_id",
+    "dialogue_id",
+    "conversation_id",
+    "thread_id",
+    "template",
+    "premise_id",
+)
+SPLITS = {
+    "train": ("train", "training"),
+    "dev": ("dev", "valid", "validation", "val", "development", "trial"),
+    "test": ("test",),
+}
+
+
+@dataclass(frozen=True)
+class Raw:
+    """A file's columns by name, in order, and how it was read.
+
+    Attributes
+    ----------
+    columns : dict of str to list
+        As many values each as there are rows.
+    how : str
+        In words: "comma-separated, with a header".
+    as_it_is : bool
+        Whether a task file can name this file; if not, its rows are written anew.
+    header : bool
+        False for a delimited file whose columns have numbers for names.
+    named : bool
+        False for a CoNLL file, whose columns are of words.
+    """
+
+    path: Path
+    columns: dict[str, list[Any]]
+    how: str
+    as_it_is: bool = True
+    header: bool = True
+    named: bool = True
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()), []))
+
+
+@dataclass(frozen=True)
+class Guess:
+    """The kind of task, and the column of each role with the reason for it."""
+
+    kind: TaskKind
+    roles: Mapping[str, str]
+    why: Mapping[str, str]
+    classes: Mapping[str, int]
+
+
+def split_files(folder: Path) -> dict[str, Path]:
+    """The files of a folder by split: named train, dev (or valid, validation, val) and test.
+
+    Raises
+    ------
+    DataError
+        Where no file, or more than one, is named like a split.
+    """
+    found: dict[str, list[Path]] = {}
+    for path in sorted(folder.iterdir()):
+        words = re.split(r"[^a-z]+", path.stem.lower())
+        for split, names in SPLITS.items():
+            if path.is_file() and path.suffix.lower() in SUFFIXES and set(names) & set(words):
+                found.setdefault(split, []).append(path)
+    if twice := next((split for split, paths in found.items() if len(paths) > 1), None):
+        several = ", ".join(path.name for path in found[twice])
+        raise DataError(
+            f"several files could be the {twice} split: {several}. Give the folder of one data set.", file=folder
+        )
+    if "train" not in found:
+        there = ", ".join(path.name for path in sorted(folder.iterdir())[:8]) or "nothing"
+        raise DataError(
+            f"no file is named train.csv, train.tsv, train.jsonl …; it holds {there}. Give one file of them, and its "
+            "splits are drawn.",
+            file=folder,
+        )
+    return {split: found[split][0] for split in SPLITS if split in found}
+
+
+def read_any(path: Path) -> Raw:
+    """The columns of a file of labelled data, whatever its format, separator and header.
+
+    Raises
+    ------
+    DataError
+        Naming the file and the line that cannot be read.
+    """
+    if not path.is_file():
+        raise DataError("there is no such file.", file=path)
+    kind = SUFFIXES.get(path.suffix.lower())
+    if kind in (Format.CONLL, Format.CONLLU):
+        return _words(path, kind)
+    if kind is Format.PARQUET:
+        with open_parquet(path) as file:
+            table = file.read()
+            return Raw(path, {name: table[name].to_pylist() for name in table.column_names}, "Parquet")
+    if kind is Format.JSON_LINES:
+        return _json(path)
+    if kind is Format.TSV and _one_word_a_line(read_lines(path)):
+        return _words(path, Format.CONLL)
+    return _delimited(path)
+
+
+def _words(path: Path, kind: Format) -> Raw:
+    """A CoNLL or CoNLL-U file."""
+    word, tag = (1, 3) if kind is Format.CONLLU else (0, -1)
+    sentences = list(read_conllu(path) if kind is Format.CONLLU else read_conll(path))
+    columns: dict[str, list[Any]] = {
+        "words": [list(s.column(word)) for s in sentences],
+        "tags": [list(s.column(tag)) for s in sentences],
+    }
+    if sentences and all(s.document for s in sentences):
+        columns["document"] = [s.document for s in sentences]
+    return Raw(path, columns, f"one word a line ({kind})", named=False)
+
+
+def _one_word_a_line(lines: Sequence[str]) -> bool:
+    """Whether lines are short runs of words with as many cells each, an empty line between two."""
+    some = [line.strip() for line in lines[:SAMPLE]]
+    cells = Counter(len(line.split()) for line in some if line)
+    return (
+        "" in some[:-1] and bool(cells) and cells.most_common(1)[0][1] > 0.99 * cells.total() and 2 <= max(cells) <= 15
+    )
+
+
+def _json(path: Path) -> Raw:
+    lines = read_lines(path)
+    listed = next((line for line in lines if line.strip()), "").lstrip().startswith("[")
+    if listed:
+        try:
+            records = parse_json("\n".join(lines))
+        except json.JSONDecodeError as error:
+            raise DataError(f"is not JSON: {error.msg}.", file=path, line=error.lineno, column=error.colno) from error
+        if not all(isinstance(record, dict) for record in records):
+            raise DataError("expected a list of JSON objects.", file=path)
+    else:
+        records = [record for _, record in read_json_lines(path)]
+    names = list(dict.fromkeys(name for record in records for name in record))
+    columns = {name: [record.get(name) for record in records] for name in names}
+    return Raw(path, columns, "a JSON list" if listed else "JSON lines", as_it_is=not listed)
+
+
+def _delimited(path: Path) -> Raw:
+    lines = [line for line in read_lines(path) if line]
+    if not lines:
+        raise DataError("is empty.", file=path)
+    parsed = {delimiter: _parse(lines, delimiter) for delimiter in DELIMITERS}
+    width = {delimiter: Counter(map(len, rows)).most_common(1)[0] for delimiter, rows in parsed.items()}
+    score = {d: count / len(parsed[d]) for d, (columns, count) in width.items() if columns > 1}
+    delimiter = max(score, key=lambda d: (score[d] > 0.9, width[d][0] > 1, score[d], width[d][0])) if score else "\t"
+    rows, columns = parsed[delimiter], width[delimiter][0]
+    header = _has_header(rows)
+    names = [name.strip() for name in rows[0]] if header else [str(i + 1) for i in range(columns)]
+    body = rows[1:] if header else rows
+    if bad := [i for i, row in enumerate(body) if len(row) != len(names)]:
+        raise DataError(
+            f"{len(bad):,} of {len(body):,} rows do not have {len(names)} columns ({', '.join(names)}), such as "
+            f"{DELIMITERS[delimiter].join(['', '-separated'])} row {bad[0] + 1}: {str(body[bad[0]])[:80]}.",
+            file=path,
+        )
+    if len(set(names)) < len(names):
+        raise DataError(f"the header names a column twice: {', '.join(names)}.", file=path, line=1)
+    suffix = SUFFIXES.get(path.suffix.lower())
+    plain = (delimiter, suffix) in (("\t", Format.TSV), (",", Format.CSV))
+    how = f"{DELIMITERS[delimiter]}-separated, {'with' if header else 'without'} a header"
+    return Raw(path, {n: [row[i] for row in body] for i, n in enumerate(names)}, how, plain, header)
+
+
+def _parse(lines: Sequence[str], delimiter: str) -> list[list[str]]:
+    if delimiter == "\t":  # knows no quoting
+        return [line.split("\t") for line in lines]
+    limit = csv.field_size_limit(2**31 - 1)
+    try:
+        return [row for row in csv.reader((line + "\n" for line in lines), delimiter=delimiter) if row]
+    except csv.Error:
+        return [line.split(delimiter) for line in lines]
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _has_header(rows: Sequence[Sequence[str]]) -> bool:
+    """Whether the first row names columns: known names, or short distinct words that no row below repeats."""
+    first = [cell.strip().lower() for cell in rows[0]]
+    known = {*LABELS, *TEXTS, *WORDS, *TAGS, *IDS, *DOMAINS, *GROUPS, *(name for pair in PAIRS for name in pair)}
+    if set(first) & known:
+        return True
+    if len(set(first)) < len(first) or any(not cell or number(cell) is not None or len(cell) > 30 for cell in first):
+        return False
+    below = [{row[i].strip().lower() for row in rows[1:SAMPLE] if i < len(row)} for i in range(len(first))]
+    return len(rows) > 1 and not any(cell in cells for cell, cells in zip(first, below, strict=True))
+
+
+def guess(raw: Raw) -> Guess:
+    """What each column of a file seems to be, and what kind of task that makes.
+
+    Raises
+    ------
+    DataError
+        Where no column holds text.
+    """
+    sample = {name: values[:SAMPLE] for name, values in raw.columns.items()}
+    roles, why = dict[str, str](), dict[str, str]()
+
+    def take(role: str, name: str | None, reason: str) -> None:
+        if name is not None and name not in roles.values():
+            roles[role], why[role] = name, reason
+
+    lists = {name for name, values in sample.items() if any(isinstance(v, list) for v in values)}
+    if words := _named(lists, WORDS) or next(iter(lists), None):
+        take("words", words, "lists of words")
+        take("tags", _named(lists - {words}, TAGS) or next(iter(lists - {words}), None), "lists as long")
+        kind = TaskKind.SEQUENCE_LABELLING
+    else:
+        kind = TaskKind.CLASSIFICATION
+        lower = {name.lower(): name for name in sample}
+        for one, other in PAIRS:
+            if one in lower and other in lower:
+                take("text", lower[one], "by its name")
+                take("pair", lower[other], "by its name")
+                break
+        take("label", _named(sample, LABELS), "by its name")
+        if "text" not in roles:
+            _take_text(take, {n: v for n, v in sample.items() if n not in roles.values()})
+        if "text" not in roles:
+            raise DataError(f"no column holds text; it has {', '.join(map(repr, raw.columns))}.", file=raw.path)
+        if "label" not in roles:
+            take("label", *_fewest({n: v for n, v in sample.items() if n not in roles.values()}))
+    rest = {name: values for name, values in sample.items() if name not in roles.values()}
+    unique = {name for name, values in rest.items() if len({str(v) for v in values}) == len(values)}
+    take("id", _named(unique, IDS), "unique")
+    take("groups", _named(set(rest) - unique, GROUPS), "by its name; values are repeated")
+    take("domain", _named(set(rest) - unique, DOMAINS), "by its name")
+    classes = Counter[str]()
+    if "label" in roles:
+        labels = [v for v in raw.columns[roles["label"]] if v is not None and str(v).strip() != ""]
+        numbers = [None if isinstance(v, bool) else number(str(v)) for v in labels]
+        whole = None in numbers or all(x == int(x) for x in numbers)  # type: ignore[arg-type]
+        if None not in numbers and (not whole or len(set(numbers)) > CLASSES):
+            kind = TaskKind.REGRESSION
+        else:
+            classes.update(str(v) for v in labels)
+    return Guess(kind, roles, why, dict(classes.most_common()))
+
+
+def _named(columns: Any, names: Sequence[str]) -> str | None:
+    """The first column that has one of these names."""
+    lower = {name.lower(): name for name in columns}
+    return next((lower[name] for name in names if name in lower), None)
+
+
+def _words_of(values: Sequence[Any]) -> float:
+    texts = [v for v in values if isinstance(v, str)]
+    return fmean(len(v.split()) for v in texts) if texts else 0.0
+
+
+def _take_text(take: Any, columns: Mapping[str, Sequence[Any]]) -> None:
+    length = {name: _words_of(values) for name, values in columns.items()}
+    text = {n: v for n, v in columns.items() if length[n] and any(number(str(cell)) is None for cell in v)}
+    if name := _named(text, TEXTS):
+        take("text", name, "by its name")
+    elif text:
+        name = max(text, key=length.__getitem__)
+        take("text", name, f"the longest texts, {length[name]:.1f} words on average")
+
+
+def _fewest(columns: Mapping[str, Sequence[Any]]) -> tuple[str | None, str]:
+    """The column with the fewest distinct values, if these are repeated as those of a label are; else of numbers."""
+    distinct = {name: len({str(v) for v in values}) for name, values in columns.items()}
+    likely = {name: d for name, d in distinct.items() if 2 <= d <= max(CLASSES, len(columns[name]) // 10)}
+    if likely:
+        name = min(likely, key=likely.__getitem__)
+        return name, f"{likely[name]} distinct values, the fewest"
+    scores = [n for n, values in columns.items() if distinct[n] > 1 and all(number(str(v)) is not None for v in values)]
+    return (scores[-1], "numbers") if scores else (None, "")

@@ -1,0 +1,155 @@
+"""A task file from data alone: what is guessed, how splits are drawn, and that nothing is replaced."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from probekit import check_task, load_task, new_task
+from probekit.errors import DataError, UsageError
+
+LABELS = ("bad", "good", "so-so")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def reviews(n=200):
+    """Rows of a text, a label, an author of four texts and a number of each row."""
+    return [(f"review {i} of the {i * 7919 % 1009}th film", LABELS[i % 3], f"u{i // 4}", str(i)) for i in range(n)]
+
+
+def write(path, delimiter, header=("review", "liked", "author", "idx"), rows=None):
+    lines = [header] * bool(header) + (reviews() if rows is None else rows)
+    Path(path).write_text(
+        "".join(delimiter.join(f'"{c}"' if delimiter in c else c for c in row) + "\n" for row in lines)
+    )
+
+
+WRITTEN = [("a.csv", ","), ("a.tsv", "\t"), ("a.csv", ";"), ("a.txt", "|"), ("a.txt", "\t")]
+
+
+@pytest.mark.parametrize(("name", "delimiter"), WRITTEN)
+@pytest.mark.parametrize("header", [("review", "liked", "author", "idx"), ()])
+def test_separators_and_headers(name, delimiter, header):
+    write(name, delimiter, header)
+    task = load_task(new_task(name))
+    assert {split: len(examples) for split, examples in task.splits.items()} == {"train": 180, "dev": 20}
+    assert task.label_names == LABELS
+    assert task.splits["dev"].examples[0].text.startswith("review ")
+    assert (task.splits["dev"].examples[0].group is not None) == bool(header)
+
+
+def test_whole_groups_are_drawn_and_classes_in_proportion():
+    rows = [(f"text {i} {i * i}", "rare" if i < 30 else "often", f"g{i // 3}", str(i)) for i in range(300)]
+    write("a.csv", ",", rows=rows)
+    task = load_task(new_task("a.csv", dev=0.2, test=0.1))
+    groups = [{e.group for e in task.splits[s]} for s in ("train", "dev", "test")]
+    assert [len(g) for g in groups] == [70, 20, 10]
+    assert len(set.union(*groups)) == 100
+    assert [sum(task.label_names[e.label] == "rare" for e in task.splits[s]) for s in ("train", "dev", "test")] == [
+        21,
+        6,
+        3,
+    ]
+
+
+def test_near_copies_stay_together():
+    base = [" ".join(f"w{(i * 37 + k * 101) % 997}" for k in range(12)) for i in range(60)]
+    rows = [(text + f" end{j}", LABELS[i % 3], "x", "y") for i, text in enumerate(base) for j in range(2)]
+    write("a.csv", ",", header=("text", "label", "other", "more"), rows=rows)
+    task = load_task(new_task("a.csv", dev=0.25))
+    starts = [{e.text.rsplit(" ", 1)[0] for e in task.splits[s]} for s in ("train", "dev")]
+    assert not starts[0] & starts[1]
+
+
+def test_the_same_seed_draws_the_same():
+    write("a.csv", ",")
+    made = [new_task("a.csv", out=f"{k}.toml", seed=seed) for k, seed in enumerate((0, 0, 1))]
+    dev = [path.with_suffix(".dev.jsonl").read_bytes() for path in made]
+    assert dev[0] == dev[1] != dev[2]
+
+
+def test_a_folder_with_splits_stays_where_it_is():
+    Path("data").mkdir()
+    for split in ("train", "validation", "test"):
+        write(f"data/{split}.tsv", "\t")
+    path = new_task("data", out="data/mine.toml")
+    assert sorted(p.name for p in Path("data").iterdir()) == ["mine.toml", "test.tsv", "train.tsv", "validation.tsv"]
+    assert 'dev = "validation.tsv"' in path.read_text()
+    assert list(load_task(path).splits) == ["train", "dev", "test"]
+
+
+def test_pairs_numbers_words_and_lists():
+    rng = np.random.default_rng(0)
+    pd.DataFrame(
+        {
+            "premise": [f"one {i}" for i in range(80)],
+            "hypothesis": [f"other {i * 31}" for i in range(80)],
+            "score": rng.random(80).round(2),
+            "genre": ["a", "b"] * 40,
+        }
+    ).to_parquet("pairs.parquet")
+    task = load_task(new_task("pairs.parquet"))
+    example = task.splits["dev"].examples[0]
+    assert (task.kind, example.pair.startswith("other"), example.domain in "ab") == ("regression", True, True)
+    Path("ner.jsonl").write_text(
+        "".join(
+            json.dumps({"tokens": [f"a{i}", "of", f"b{i}"], "ner_tags": ["B-X", "O", "O"]}) + "\n" for i in range(60)
+        )
+    )
+    assert load_task(new_task("ner.jsonl")).kind == "sequence-labelling"
+    Path("conll.txt").write_text("".join(f"w{i} NN B-NP\nx{i * 7} VB O\n\n" for i in range(60)))
+    assert load_task(new_task("conll.txt")).label_names == ("B-NP", "O")
+    Path("list.json").write_text(json.dumps([{"text": f"text {i}", "label": i % 2} for i in range(60)]))
+    assert load_task(new_task("list.json")).label_names == ("0", "1")
+
+
+def test_every_guess_has_its_reason_and_the_file_is_checked():
+    write("a.csv", ";")
+    text = new_task("a.csv").read_text()
+    assert 'groups = "author"  # by its name; values are repeated' in text
+    assert "3 classes: bad (67), good (67), so-so (66)" in text
+    assert "whole groups of 'author'" in text
+    assert check_task("a.toml").splits[0].examples == 180
+
+
+def test_nothing_is_replaced():
+    write("a.csv", ",")
+    new_task("a.csv")
+    before = {path: path.read_bytes() for path in Path().iterdir()}
+    with pytest.raises(UsageError, match=r"a\.toml, .*is there already"):
+        new_task("a.csv")
+    Path("b.dev.jsonl").write_text("mine\n")
+    with pytest.raises(UsageError, match=r"b\.dev\.jsonl is there already"):
+        new_task("a.csv", out="b.toml")
+    Path("b.dev.jsonl").unlink()
+    assert {path: path.read_bytes() for path in Path().iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty"),
+        ("text,label\nonly one\nfine,yes\na,b\nc,d\n", "do not have 2 columns"),
+        ("1,2\n3,4\n5,6\n", "no column holds text"),
+        ("text,label\na,b\nc,d\n", None),
+    ],
+)
+def test_what_cannot_be_a_task(text, message):
+    Path("a.csv").write_text(text)
+    if message is None:  # too few rows to draw from: train alone
+        assert list(load_task(new_task("a.csv")).splits) == ["train"]
+    else:
+        with pytest.raises(DataError, match=message):
+            new_task("a.csv")
+    with pytest.raises(DataError, match="no such file"):
+        new_task("none.csv")
+    with pytest.raises(UsageError, match="leave some of it"):
+        new_task("a.csv", dev=0.6, test=0.5)
