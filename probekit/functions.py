@@ -75,6 +75,7 @@ FUNCTIONS: dict[str, Function] = {
     "plot": Function("probekit.plots:plot", rows=""),
     "report": Function("probekit.report:report", rows=""),
     "study": Function("probekit.studies.run:study", rows=""),
+    "run": Function("probekit.studies.first_look:run", rows="", always=("out",)),
     "demo": Function("probekit.demo:demo", ("figures", "caches"), "figures", "layers.parquet", ("caches",)),
 }
 """The closed table of what a recipe may name. The key is the public name: ``probekit.NAME`` and ``probekit NAME``."""

@@ -31,7 +31,7 @@ from probekit.statistics.duplicates import related
 from probekit.statistics.folds import duplicates
 from probekit.statistics.predictions import Predictions, join
 
-__all__ = ["probe"]
+__all__ = ["by_split", "probe"]
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ def probe(
             found.append(probe_pair(a, b, names, vectors, options, progress))
             reads += [read_of(a), read_of(b)]
     rows = pd.concat([own for own, _ in found], ignore_index=True)
-    return Result(rows, tuple(_by_split(said for _, said in found)), reads=tuple(reads))
+    return Result(rows, tuple(by_split(said for _, said in found)), reads=tuple(reads))
 
 
 def probe_pair(
@@ -216,7 +216,7 @@ def check_match(train: Mapping[str, Any], dev: Mapping[str, Any]) -> None:
             )
 
 
-def _by_split(found: Iterable[Predictions]) -> list[Predictions]:
+def by_split(found: Iterable[Predictions]) -> list[Predictions]:
     """One table for each task and split, all models in it."""
     splits: dict[tuple[str, str], list[Predictions]] = {}
     for one in found:

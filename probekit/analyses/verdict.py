@@ -27,6 +27,7 @@ from probekit.statistics.predictions import Predictions
 if TYPE_CHECKING:
     import pandas as pd
 
+    from probekit.recipe import Recipe
     from probekit.rows import Result
 
 __all__ = ["sentences", "verdict"]
@@ -51,7 +52,17 @@ def verdict(result: Result) -> tuple[str, ...]:
     >>> probekit.analyses.verdict.verdict(result)  # doctest: +SKIP
     ('rte: no layer beats shuffled labels (best accuracy .567 at layer 1, majority .527, p adjusted ≥ .12).',)
     """
-    return sentences(result.rows, result.predictions)
+    return (*sentences(result.rows, result.predictions), *_quick(result.recipe))
+
+
+def _quick(recipe: Recipe | None) -> Iterator[str]:
+    """That probes were fitted in a hurry: one penalty path on one part of train, and no shuffled labels."""
+    told = {**recipe.defaults, **recipe.arguments} if recipe and recipe.function in ("probe", "run") else {}
+    if told.get("quick") or (told.get("controls") == 0 and told.get("held_out")):
+        yield (
+            "A quick look: the penalty was chosen on one held-out part of train, and no probe was trained on shuffled "
+            "labels; p is of permuted labels of what was evaluated."
+        )
 
 
 def sentences(rows: pd.DataFrame, predictions: Sequence[Predictions] = ()) -> tuple[str, ...]:

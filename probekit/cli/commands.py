@@ -44,6 +44,7 @@ COMMANDS: dict[str, Command] = {
     "verify": Command("probekit.cli.cache:verify", "Check that no byte of a cache has changed.", READ),
     "certify": Command("probekit.cli.certify:certify", "Measure what a model's hidden states depend on.", READ),
     "convert": Command("probekit.cli.convert:app", "Published files of ELMo and Skip-thoughts to model folders.", READ),
+    "run": Command("probekit.cli.run:run", "What each layer of a model knows of a task: all of it at once.", BEGIN),
     "demo": Command("probekit.cli.demo:demo", "Try everything once, without data or a network.", BEGIN),
     "probe": Command("probekit.cli.probe:probe", "Fit a diagnostic classifier on each layer.", ANALYSE),
     "mi": Command("probekit.cli.mi:mi", "Measure in bits what each layer tells about the labels.", ANALYSE),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from probekit.studies.runner import Outcome
     from probekit.studies.steps import Step
 
-__all__ = ["app"]
+__all__ = ["Teller", "app", "show_end"]
 
 app = App("study", help="Whole tables and figures of a paper, from one file.")
 
@@ -67,9 +67,9 @@ def run_command(
     if plan:
         return _show_plan(planned, workers.jobs, commands=commands)
     pool = pool_of(workers)
-    with _Teller(len(planned.steps)) as teller:
+    with Teller(len(planned.steps)) as teller:
         run = run_study(planned, pool, begin=teller.begin, tell=teller.tell)
-    _show_end(run)
+    show_end(run)
     return 1 if run.failed else 0
 
 
@@ -136,7 +136,7 @@ def _show_space(folder: Path, space: float) -> None:
         say(f"caches of pieces take roughly {space / 1e9:,.0f} GB; {free / 1e9:,.0f} GB are free")
 
 
-class _Teller:
+class Teller:
     """Tells each step as it ends, and on a terminal what is being done, since when."""
 
     def __init__(self, steps: int) -> None:
@@ -184,7 +184,7 @@ class _Teller:
             say(line)
 
 
-def _show_end(run: StudyRun) -> None:
+def show_end(run: StudyRun) -> None:
     from probekit.files import slug
 
     states = [one.state for one in run.outcomes]

@@ -277,6 +277,7 @@ def expected_within(layers: np.ndarray, low: np.ndarray, high: np.ndarray) -> tu
         for top in range(1, len(layers)):  # the layer that is best
             short = (high[top] - np.maximum(below[1:top], high[0])) / (high[top] - high[0])
             last = np.where(high[top] >= below[-1], np.fmax(last, gaps[: top - 1] @ short), last)
+    first = np.minimum(first, last)  # which rounding may put above it
     return np.where(flat, layers[1], layers[1] + first), np.where(flat, layers[-1], layers[1] + last)
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from probekit.errors import ProbekitError, UsageError
 from probekit.runtime import local_executor
 
-__all__ = ["Pool", "dask_pool", "local_pool"]
+__all__ = ["Pool", "dask_pool", "here_pool", "local_pool"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,20 @@ def local_pool(jobs: int) -> Pool:
 
     quiet = dict.fromkeys(("TQDM_DISABLE", "HF_HUB_DISABLE_PROGRESS_BARS"), "1")
     return Pool(partial(local_executor, jobs, environment=quiet), jobs, torch.cuda.device_count())
+
+
+class _Here(Executor):
+    """Does what is submitted at once, in this process."""
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(function(*args, **kwargs))
+        return future
+
+
+def here_pool() -> Pool:
+    """This process, one step after another: nothing is imported twice."""
+    return Pool(_Here)
 
 
 def dask_pool(address: str, *, seconds: float = 20.0) -> Pool:

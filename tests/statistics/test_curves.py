@@ -189,3 +189,13 @@ def test_errors_are_turned_round_and_final_norm_is_no_layer():
     np.testing.assert_allclose(by_loss.loc[others, "value"], by_accuracy.loc[others, "value"].astype(float), atol=1e-6)
     assert by_loss.loc["expected-layer", "value"] == pytest.approx(by_accuracy.loc["expected-layer", "value"], abs=0.05)
     assert by_loss.loc["best-layer", "value"] == 4
+
+
+def test_only_the_last_layer_knows_anything():
+    """Five times d / 5 d may be above 1 by rounding, and the interval would be upside down."""
+    for right in range(132, 277):
+        curve = np.append(np.full(6, 131 / 277), right / 277)[:, None]
+        first, last = expected_within(np.arange(7), curve, curve)
+        assert first[0] <= last[0]
+        assert first[0] == pytest.approx(6)
+        assert last[0] == pytest.approx(6)
