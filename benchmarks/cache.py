@@ -238,7 +238,7 @@ def main() -> None:
     if args.texts is None and not SHARED.is_dir():
         raise SystemExit(f"skipped: the shared data sets are not at {SHARED}; give --texts FILE.")
     if args.model is None:
-        from probekit.demo import minilm_folder
+        from probekit.models.find import minilm_folder
 
         args.model = minilm_folder()
     rows, rounds = (48, 1) if args.quick else (args.rows, args.rounds)

@@ -340,7 +340,7 @@ def main() -> None:
     if not args.grammar and not Path(args.data_dir).is_dir():
         raise SystemExit(f"skipped: the shared data sets are not at {args.data_dir}; give --data-dir, or --grammar.")
     if args.model is None:
-        from probekit.demo import minilm_folder
+        from probekit.models.find import minilm_folder
 
         args.model = str(minilm_folder())
     rows, epochs, rounds = (64, 2, 1) if args.quick else (args.rows, args.epochs, args.rounds)

