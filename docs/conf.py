@@ -5,11 +5,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
-from importlib.metadata import version as installed
+import probekit
 
 project = "probekit"
 copyright = "the probekit authors; Apache-2.0"
-release = installed("probekit")
+release = probekit.__version__
 extensions = [
     "myst_nb",
     "numpydoc",

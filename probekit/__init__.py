@@ -12,6 +12,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from probekit.version import VERSION as __version__  # noqa: F401
+
 if TYPE_CHECKING:
     from probekit import plots, report
     from probekit.activations import ActivationCache, cache_activations, inspect, verify

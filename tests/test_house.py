@@ -28,6 +28,7 @@ RANK = {
             "runtime",
             "sites",
             "toml",
+            "version",
         ),
         0,
     ),

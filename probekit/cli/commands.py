@@ -10,6 +10,7 @@ from typing import Any, get_args, get_origin
 from cyclopts import App, Group, Parameter
 
 from probekit.functions import REPEATED
+from probekit.version import VERSION
 
 __all__ = ["COMMANDS", "Command", "make_app"]
 
@@ -93,9 +94,7 @@ def make_app(words: Sequence[str] = ()) -> App:
 
 
 def _version() -> str:
-    from importlib.metadata import version
-
-    return f"probekit {version('probekit')}"
+    return f"probekit {VERSION}"
 
 
 def _shown(value: Any) -> str | None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from probekit.errors import DataError, reading
 from probekit.files import FileKind, digest_of_content, read_json, writer_of
+from probekit.version import VERSION
 
 if TYPE_CHECKING:
     from probekit.recipe import Read, Recipe
@@ -38,7 +39,7 @@ CACHE = (
     *("device", "allow_nonfinite"),
 )
 """What a card keeps of the spec of a cache: what determines its numbers, and no more."""
-PACKAGES = ("probekit", "numpy", "scipy", "scikit-learn", "pandas", "torch", "transformers")
+PACKAGES = ("numpy", "scipy", "scikit-learn", "pandas", "torch", "transformers")
 
 
 def make_card(recipe: Recipe, reads: Iterable[Read], seconds: Mapping[str, float]) -> dict[str, Any]:
@@ -59,8 +60,9 @@ def make_card(recipe: Recipe, reads: Iterable[Read], seconds: Mapping[str, float
 
 def environment() -> dict[str, Any]:
     """What numbers may depend on beside recipe and data: versions, processor and BLAS, and the revision of the code."""
+    own = {"python": platform.python_version(), "probekit": VERSION}
     return {
-        "versions": {"python": platform.python_version(), **{p: v for p in PACKAGES if (v := _version(p))}},
+        "versions": own | {p: v for p in PACKAGES if (v := _version(p))},
         "machine": _machine(),
         "git": revision(),
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from probekit.models.encoder import Encoder, Text, Tokens, join
 from probekit.runtime import Progress
 from probekit.sites import Site, choose_all
 from probekit.tasks.task import Example, Split, Task, TaskKind
+from probekit.version import VERSION
 
 __all__ = ["check_environment", "difference", "prepare"]
 
@@ -82,7 +82,7 @@ def prepare(request: Request, encoder: Encoder, journal: Journal, *, progress: P
     create(
         request.path,
         journal,
-        attributes=attributes(spec, request.spec_id, version("probekit"), {**request.about, "groups": grouping}),
+        attributes=attributes(spec, request.spec_id, VERSION, {**request.about, "groups": grouping}),
         static=static,
         links=links,
         streams=_streams(request, encoder, int(token_start[-1])),
