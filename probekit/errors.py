@@ -30,6 +30,7 @@ __all__ = [
     "CacheIncomplete",
     "CacheMismatch",
     "DataError",
+    "Faults",
     "ModelError",
     "NonFiniteError",
     "ProbekitError",
@@ -60,6 +61,54 @@ class DataError(ProbekitError, ValueError):
         where += [] if line is None else [f"line {line}"]
         where += [] if column is None else [f"column {column}" if isinstance(column, int) else f"column {column!r}"]
         super().__init__(f"{', '.join(where)}: {message}" if where else message)
+
+
+class Faults:
+    """Faults of a data file, which are gathered and told together: ``with faults:`` around what reads one row.
+
+    Examples
+    --------
+    >>> faults = Faults()
+    >>> for line, cell in enumerate(["1", "x", "2", "y"], start=1):
+    ...     with faults:
+    ...         if not cell.isdigit():
+    ...             raise DataError(f"{cell!r} is not a number.", file="a.csv", line=line)
+    >>> faults.check()
+    Traceback (most recent call last):
+    probekit.errors.DataError: a.csv: 2 rows cannot be read.
+      line 2: 'x' is not a number.
+      line 4: 'y' is not a number.
+    """
+
+    MOST = 20
+    """How many are told one by one."""
+
+    def __init__(self) -> None:
+        self.found: list[DataError] = []
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> bool:
+        if not isinstance(error, DataError) or error.line is None:
+            return False
+        self.found.append(error)
+        return True
+
+    def check(self) -> None:
+        """Raise DataError where there are faults: the one that there is, or all, in the order of files and lines."""
+        if len(self.found) == 1:
+            raise self.found[0]
+        if not self.found:
+            return
+        files = list(dict.fromkeys(str(error.file) for error in self.found))
+        ordered = sorted(self.found, key=lambda error: (files.index(str(error.file)), error.line or 0))
+        name = files[0] if len(files) == 1 else None
+        told = [str(error).removeprefix(f"{name}, ") for error in ordered[: self.MOST]]
+        more = [f"and {len(ordered) - self.MOST:,} more"] if len(ordered) > self.MOST else []
+        rows = len({(error.file, error.line) for error in ordered})
+        lines = "".join(f"\n  {one}" for one in (*told, *more))
+        raise DataError(f"{rows:,} rows cannot be read.{lines}", file=name)
 
 
 class ModelError(ProbekitError):

@@ -116,5 +116,6 @@ def _spelled(words: Sequence[str]) -> list[str]:
 
 
 def _fail(message: str) -> int:
-    print(f"probekit: {shown(' '.join(message.split()))}", file=sys.stderr)  # noqa: T201
+    parts = [shown(" ".join(part.split())) for part in message.split("\n  line ")]  # each fault of a file has a line
+    print("\n  line ".join((f"probekit: {parts[0]}", *parts[1:])), file=sys.stderr)  # noqa: T201
     return 2

@@ -200,7 +200,10 @@ GOOD = {"train.tsv": "text\tlabel\na\tyes\nb\tno\n"}
         ("text = 3\n" + SPLITS, r"train.tsv, line 1: text = 3, but the file has 2 columns"),
         ("header = false\n" + SPLITS, r"header = false, so columns are numbers: say text = 1"),
         ("header = false\ntext = 1\n" + SPLITS, r"header = false, so columns are numbers: say label = 2"),
-        ('type = "regression"\n' + SPLITS, r"train.tsv, line 2, column 'label': expected a number, found 'yes'"),
+        (
+            'type = "regression"\n' + SPLITS,
+            r"rows cannot be read.\n  line 2, column 'label': expected a number, found 'yes'",
+        ),
         ('type = "sequence-labelling"\n' + SPLITS, r"mine.toml: type = \"sequence-labelling\" needs words and tags"),
         ('words = "text"\ntags = "label"\n' + SPLITS, r"words and tags are lists; keep them in JSON lines"),
         ('[splits]\ntrain = "absent.tsv"\n', r"absent.tsv: there is no such file; it is named in .*mine.toml"),
@@ -214,7 +217,7 @@ GOOD = {"train.tsv": "text\tlabel\na\tyes\nb\tno\n"}
 def test_mistakes(own: Callable, toml: str, message: str) -> None:
     with pytest.raises(DataError, match=message) as caught:
         own(toml, GOOD)
-    assert "\n" not in str(caught.value)
+    assert all(line.startswith("  line ") for line in str(caught.value).split("\n")[1:])
 
 
 @pytest.mark.parametrize(
@@ -340,3 +343,24 @@ def test_declared_groups(own: Callable) -> None:
     assert [e.group for e in task.split("train")] == ["p1", "p1", None]
     with pytest.raises(DataError, match="there is no column 'premise'"):
         own('groups = "premise"\n' + SPLITS, {"train.tsv": "text\tlabel\na\tyes\n"})
+
+
+def test_all_bad_rows_are_told_at_once(tmp_path):
+    lines = ["text\tlabel\tid"] + [f"text {i}\t{'x' if i % 9 == 4 else i / 7:}\t{max(i, 2)}" for i in range(30)]
+    (tmp_path / "train.tsv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "t.toml").write_text('type = "regression"\nid = "id"\n[splits]\ntrain = "train.tsv"\n')
+    with pytest.raises(DataError) as caught:
+        load_task(tmp_path / "t.toml")
+    told = str(caught.value).split("\n")
+    assert told[0] == f"{tmp_path / 'train.tsv'}: 5 rows cannot be read."
+    assert told[1] == "  line 3, column 'id': the id '2' is that of line 2 already; ids must be unique."
+    assert [line.partition(",")[0] for line in told[1:]] == [f"  line {n}" for n in (3, 4, 6, 15, 24)]
+
+
+def test_all_rows_of_another_width_are_told_at_once(tmp_path):
+    lines = ["text\tlabel"] + [f"text {i}" if i % 10 == 5 else f"text {i}\tyes" for i in range(300)]
+    (tmp_path / "train.tsv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "t.toml").write_text('[splits]\ntrain = "train.tsv"\n')
+    told = r"30 of 300 rows have another number of columns: line 7 has 1, line 17 has 1.*and 10 rows more"
+    with pytest.raises(DataError, match=told):
+        load_task(tmp_path / "t.toml")

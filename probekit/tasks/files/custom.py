@@ -56,7 +56,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from probekit.errors import DataError
+from probekit.errors import DataError, Faults
 from probekit.metrics import unfit
 from probekit.tasks.datasets.sources import examples, number
 from probekit.tasks.files.columns import Rows, hub_rows, read_rows
@@ -115,19 +115,22 @@ def custom_task(path: str | Path, data_dir: str | Path | None = None, *, groups:
     notes += [f"{split}: {note}" for split, part in rows.items() for note in part.notes]
     if kind is TaskKind.CLASSIFICATION:
         _check_alike(path, spec, rows)
-    splits = {}
+    faults, splits = Faults(), {}
     for split, part in rows.items():
-        ids = _ids(part)
-        texts = _texts(part, "text")
-        words = [tuple(w) for w in _lists(part, "words")] if "words" in part.columns else None
+        ids = _ids(part, faults)
+        texts, pairs = (_texts(part, role, faults) for role in ("text", "pair"))
+        words = [tuple(w) for w in _lists(part, "words", faults)] if "words" in part.columns else None
+        labels = _labels(part, kind, names, words, faults)
+        if faults.found:
+            continue
         splits[split] = Split(
             split,
             tuple(
                 examples(
                     split,
                     [" ".join(w) for w in words] if words is not None and not texts else texts,
-                    _labels(part, kind, names, words),
-                    pairs=_texts(part, "pair") or None,
+                    labels,
+                    pairs=pairs or None,
                     words=words,
                     ids=ids,
                     domains=[None if _missing(d) else str(d) for d in part.columns.get("domain", ())],
@@ -135,6 +138,7 @@ def custom_task(path: str | Path, data_dir: str | Path | None = None, *, groups:
                 )
             ),
         )
+    faults.check()
     metrics = tuple(spec.metrics or _default_metrics(kind, names))
     return Task(
         spec.name or path.stem,
@@ -242,57 +246,62 @@ def _class_names(spec: TaskFile, rows: Mapping[str, Rows]) -> tuple[str, ...]:
     names = {_name(v) for part in rows.values() for v in part.columns.get("label", ()) if not _missing(v)}
     for part in rows.values():
         if "tags" in part.columns:
-            names |= {_name(t) for tags in _lists(part, "tags", holes=True) for t in tags if not _missing(t)}
+            names |= {_name(t) for tags in _lists(part, "tags", Faults(), holes=True) for t in tags if not _missing(t)}
     whole = all(re.fullmatch(r"-?\d{1,18}", name) for name in names)
     return tuple(sorted(names, key=int) if whole else sorted(names))
 
 
-def _texts(part: Rows, role: str) -> list[str]:
+def _texts(part: Rows, role: str, faults: Faults) -> list[str]:
     values = part.columns.get(role, [])
     for i, value in enumerate(values):
-        if not isinstance(value, str):
-            raise part.error(i, role, f"expected a text, found {value!r}.")
+        with faults:
+            if not isinstance(value, str):
+                raise part.error(i, role, f"expected a text, found {value!r}.")
     return values
 
 
-def _lists(part: Rows, role: str, *, holes: bool = False) -> list[list[Any]]:
+def _lists(part: Rows, role: str, faults: Faults, *, holes: bool = False) -> list[list[Any]]:
     """A column of lists: of words, or (with ``holes``) of tags, which may be missing."""
     values = part.columns[role]
     for i, value in enumerate(values):
         if holes and value is None:
             continue
-        if not isinstance(value, list) or not (holes or all(isinstance(w, str) for w in value)):
-            raise part.error(i, role, f"expected a list of {'tags' if holes else 'words'}, found {str(value)[:60]!r}.")
-        if not value:
-            raise part.error(i, role, "a sentence without words.")
-    return [value or [] for value in values]
+        with faults:
+            if not isinstance(value, list) or not (holes or all(isinstance(w, str) for w in value)):
+                what = "tags" if holes else "words"
+                raise part.error(i, role, f"expected a list of {what}, found {str(value)[:60]!r}.")
+            if not value:
+                raise part.error(i, role, "a sentence without words.")
+    return [value if isinstance(value, list) else [] for value in values]
 
 
 def _labels(
-    part: Rows, kind: TaskKind, names: Sequence[str], words: Sequence[tuple[str, ...]] | None
+    part: Rows, kind: TaskKind, names: Sequence[str], words: Sequence[tuple[str, ...]] | None, faults: Faults
 ) -> list[Label] | None:
     index = {name: i for i, name in enumerate(names)}
     out: list[Label] = []
     if words is not None:
         if "tags" not in part.columns:
             return None
-        for i, tags in enumerate(_lists(part, "tags", holes=True)):
-            if tags and len(tags) != len(words[i]):
-                raise part.error(i, "tags", f"{len(tags)} tags for {len(words[i])} words.")
-            out.append(tuple(-1 if _missing(t) else _index(part, i, "tags", t, index) for t in tags) or None)
+        for i, tags in enumerate(_lists(part, "tags", faults, holes=True)):
+            with faults:
+                if tags and len(tags) != len(words[i]):
+                    raise part.error(i, "tags", f"{len(tags)} tags for {len(words[i])} words.")
+                out.append(tuple(-1 if _missing(t) else _index(part, i, "tags", t, index) for t in tags) or None)
         return out
     if "label" not in part.columns:
         return None
     for i, value in enumerate(part.columns["label"]):
-        if _missing(value):
-            out.append(None)
-        elif kind is TaskKind.REGRESSION:
-            score = None if isinstance(value, bool) else number(str(value))
-            if score is None:
-                raise part.error(i, "label", f"expected a number, found {value!r}.")
-            out.append(score)
-        else:
-            out.append(_index(part, i, "label", value, index))
+        with faults:
+            if _missing(value):
+                out.append(None)
+            elif kind is TaskKind.REGRESSION:
+                score = None if isinstance(value, bool) else number(str(value))
+                if score is None:
+                    raise part.error(i, "label", f"expected a number, found {value!r}.")
+                out.append(score)
+            else:
+                out.append(_index(part, i, "label", value, index))
     return out
 
 
@@ -304,18 +313,21 @@ def _index(part: Rows, i: int, role: str, value: Any, index: Mapping[str, int]) 
     return index[_name(value)]
 
 
-def _ids(part: Rows) -> list[str] | None:
-    """The ids as texts; raises DataError, with both lines, where one occurs twice."""
+def _ids(part: Rows, faults: Faults) -> list[str] | None:
+    """The ids as texts; a fault, with both lines, where one occurs twice."""
     if "id" not in part.columns:
         return None
     first: dict[str, int] = {}
     for i, value in enumerate(part.columns["id"]):
-        if _missing(value):
-            raise part.error(i, "id", "has no id.")
-        if str(value) in first:
-            before = part.lines[first[str(value)]]
-            raise part.error(i, "id", f"the id {str(value)!r} is that of line {before} already; ids must be unique.")
-        first[str(value)] = i
+        with faults:
+            if _missing(value):
+                raise part.error(i, "id", "has no id.")
+            if str(value) in first:
+                before = part.lines[first[str(value)]]
+                raise part.error(
+                    i, "id", f"the id {str(value)!r} is that of line {before} already; ids must be unique."
+                )
+            first[str(value)] = i
     return list(first)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from probekit.errors import DataError
+from probekit.errors import DataError, Faults
 from probekit.files import parse_json, read_lines
 
 __all__ = ["Sentence", "Table", "read_conll", "read_conllu", "read_csv", "read_json_lines", "read_tsv"]
@@ -158,11 +158,14 @@ def _table(
         out = set(bad)
         kept = [i for i in range(len(rows)) if i not in out]
         return Table(path, table.columns, [rows[i] for i in kept], [lines[i] for i in kept], len(bad))
-    found = len(rows[bad[0]])
     what = f"at least {least}" if ragged else f"{len(columns)}"
+    wanted_here = f"expected {what} ({', '.join(columns)}). Is the file cut short, or separated by something else?"
+    if len(bad) == 1:
+        raise DataError(f"{_columns(len(rows[bad[0]]))}, {wanted_here}", file=path, line=lines[bad[0]])
+    told = [f"line {lines[i]} has {len(rows[i])}" for i in bad[: Faults.MOST]]
+    more = f", and {len(bad) - len(told):,} rows more" if len(bad) > len(told) else ""
     raise DataError(
-        f"{_columns(found)}, expected {what} ({', '.join(columns)}). "
-        "Is the file cut short, or separated by something else?",
+        f"{len(bad):,} of {len(rows):,} rows have another number of columns: {', '.join(told)}{more}; {wanted_here}",
         file=path,
         line=lines[bad[0]],
     )
