@@ -23,7 +23,7 @@ Out = Annotated[
     list[Path] | None,
     Parameter(
         help="A figure, by suffix .pdf, .svg, .eps or .png; may be given several times. "
-        "A .pdf and a .png in figures/ without it."
+        "A .pdf and a .png in figures/ without it. A suggested caption stands beside, FIGURE.caption.txt."
     ),
 ]
 
@@ -226,10 +226,11 @@ def _draw(kind: str, rows: tuple[str, ...], out: list[Path] | None, options: Any
     import dataclasses
 
     import probekit
+    from probekit.plots.caption import caption_path
 
     name = f"transfer-{kind}" if getattr(options, "transfer", False) else kind
     files = tuple(out or (FIGURES / f"{name}.pdf", FIGURES / f"{name}.png"))
     told = {f.name: getattr(options, f.name) for f in dataclasses.fields(options)}
     probekit.plot(kind, *rows, out=files, **told)
-    for path in files:
+    for path in (*files, *dict.fromkeys(map(caption_path, files))):
         say(path)

@@ -14,6 +14,7 @@ from probekit.metrics import metric as metric_called
 from probekit.plots.curves import of_analyses
 from probekit.plots.legends import SMALL
 from probekit.plots.look import Look
+from probekit.plots.options import WIDTHS
 from probekit.plots.palette import COLOURS, INK, MARKERS
 from probekit.plots.panels import bare, width_of
 from probekit.plots.text import wrapped
@@ -266,7 +267,7 @@ def domain_panels(
     top : int
         Terms of each pair.
     width : float, optional
-        Of the figure in inches, with as many lines of panels as that takes; one line for None.
+        Of the figure in inches, with as many lines of panels as that takes; that of a page's text, or less, for None.
 
     Returns
     -------
@@ -307,7 +308,7 @@ def _figure(parts: list[_Part], width: float | None) -> Figure:
 
     if not parts:
         raise UsageError("there are no rows to draw.")
-    width = width or sum(part.width for part in parts)
+    width = width or min(WIDTHS["text"], sum(part.width for part in parts))
     lines: list[list[_Part]] = []
     for part in parts:
         if not lines or sum(p.width for p in (*lines[-1], part)) > 1.25 * width:

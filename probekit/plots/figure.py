@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from probekit.errors import ProbekitError, UsageError, did_you_mean
+from probekit.plots.caption import details, write_caption
 from probekit.plots.differences import difference_panels
 from probekit.plots.domains import domain_panels
 from probekit.plots.layers import layer_panels
@@ -29,6 +30,16 @@ if TYPE_CHECKING:
 
 __all__ = ["coverage", "plot"]
 
+HEADS = {
+    "layers": "What each layer knows.",
+    "differences": "Paired differences by layer on the same examples.",
+    "trajectory": "What each layer knows at each step of training.",
+    "mix": "Weight of each layer in the scalar mix that training ended with.",
+    "domains": "How far domains are from each other.",
+    "relation": "Metrics against the distance of domains, with their correlations.",
+    "transfer": "What training on one domain is worth on each other; framed where it is the same.",
+}
+"""How the suggested caption of each kind begins."""
 DOMAINS = ("domains", "relation", "transfer")
 NAMED = ("task", "model", "domain", "domain_a", "domain_b", "mostly", "corpus", "trained_on")
 """The kinds of figure whose names stand in cells, at axes and at points, and the columns that hold them."""
@@ -47,7 +58,8 @@ def plot(
     *rows : DataFrame, Result or path
         Those of other analyses than the kind draws are left out.
     out : path or tuple of path, optional
-        Files to write, by suffix .pdf, .svg, .eps or .png.
+        Files to write, by suffix .pdf, .svg, .eps or .png. Beside them stands a suggested caption,
+        ``FIGURE.caption.txt``, made from the rows; one that you have changed stays as it is.
     options : PlotOptions
         ``metric``, ``columns``, ``width`` …; they may be given one by one.
 
@@ -85,6 +97,10 @@ def plot(
         figure.suptitle(options.title, x=0.02, ha="left", fontsize=11, fontweight="bold", color=INK, parse_math=False)
         figure.set_figheight(figure.get_figheight() + 0.28)
     save(figure, files, dpi=options.dpi)
+    if files:
+        words = f"{HEADS[kind]} {details(kind, told, options, look)}"
+        for path in {Path(path).with_suffix(""): Path(path) for path in files}.values():
+            write_caption(path, words)
     return figure
 
 

@@ -12,7 +12,7 @@ from probekit.plots.look import Look
 from probekit.plots.palette import INK
 from probekit.plots.text import inches, wrapped
 
-__all__ = ["BESIDE", "SMALL", "add_legend", "narrower"]
+__all__ = ["BESIDE", "SMALL", "add_legend", "common", "narrower"]
 
 SMALL: dict[str, Any] = {"frameon": False, "fontsize": 8, "labelcolor": INK, "handlelength": 2.0}
 TIGHT: dict[str, Any] = {"labelspacing": 0.25, "borderpad": 0.2, "borderaxespad": 0.2, "handletextpad": 0.6}
@@ -55,7 +55,7 @@ def add_legend(figure: Any, named: Mapping[str, Any], look: Look) -> None:
             order.remove(second)
             told[first] = both
     told = {label: look.shown(words) for label, words in told.items()}
-    title = _common([told[label] for label in order if above[label] >= CURVES])
+    title = common([told[label] for label in order if above[label] >= CURVES])
     told = {label: words.removeprefix(f"{title}, ") for label, words in told.items()}
     if look.legend == "none":
         return
@@ -80,7 +80,7 @@ def add_legend(figure: Any, named: Mapping[str, Any], look: Look) -> None:
     drawn.get_title().set(color=INK, fontweight="bold")
 
 
-def _common(curves: Sequence[str]) -> str:
+def common(curves: Sequence[str]) -> str:
     """The first part of the names of all curves, where each has another part, too."""
     first = {label.partition(", ")[0] for label in curves}
     return first.pop() if len(first) == 1 and len(curves) > 1 and all(", " in label for label in curves) else ""

@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from probekit.errors import DataError, ProbekitError, UsageError
+from probekit.plots.caption import details
 from probekit.plots.domains import SIZES, TERMS
 from probekit.plots.figure import plot
+from probekit.plots.look import Look
+from probekit.plots.options import PlotOptions
 from probekit.plots.relation import relation_rows
 from probekit.plots.titles import first_line
 from probekit.plots.transfer import transfer_rows
@@ -94,7 +97,7 @@ def _said(sections: Mapping[Section, pd.DataFrame], made: Made) -> tuple[str, st
         for wanted in (wanted for section, part in parts if len(part) for wanted in _wanted(section, part, ())):
             if (wanted.kind, wanted.transfer) == (one.kind, one.transfer):
                 metric = f"{first_line(one.metric)}: " if one.metric else ""
-                return metric + wanted.caption, wanted.long
+                return metric + _whole(wanted), wanted.long
     return made.path.stem.replace("-", " ").replace("_", " "), ""
 
 
@@ -116,11 +119,21 @@ def of_section(
             _few(wanted)
             figure = drawn(plot(wanted.kind, wanted.rows, **wanted.options))
             html, why = embed(figure, f"{prefix}{section.name.lower()}-{i + 1}", wanted.caption, wanted.long), ""
+            caption = _whole(wanted)
             command = _command(section, wanted, sections)
         except Exception as error:  # whatever a plot runs into, the page is worth having
-            html, command = Markup(), ""
+            html, command, caption = Markup(), "", wanted.caption
             why = str(error) if isinstance(error, ProbekitError) else f"{type(error).__name__}: {error}"
-        yield Drawing(wanted.caption, html, why, command)
+        yield Drawing(caption, html, why, command)
+
+
+def _whole(wanted: _Wanted) -> str:
+    """A caption with what intervals, bands and markers are, as far as the rows tell."""
+    try:
+        said = details(wanted.kind, wanted.rows, PlotOptions(**wanted.options), Look())
+    except ProbekitError:
+        return wanted.caption
+    return f"{wanted.caption} {said}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,9 @@ def files(tmp_path, monkeypatch):
 
 def test_layers(files, capsys):
     assert main(["plot", "layers", files["cola"], files["sst2"]]) == 0
-    assert capsys.readouterr().out.split() == ["figures/layers.pdf", "figures/layers.png"]
+    assert capsys.readouterr().out.split() == [
+        *("figures/layers.pdf", "figures/layers.png", "figures/layers.caption.txt")
+    ]
     asked = ["--metric", "selectivity(matthews)", "--out", "a.svg"]
     assert main(["plot", "layers", files["cola"], *asked]) == 0
     assert "Selectivity" in Path("a.svg").read_text()
@@ -144,3 +146,23 @@ def test_intervals_are_called_what_the_card_says(tmp_path):
         .get_texts()
     ]
     assert "interval" in both
+
+
+def test_a_caption_stands_beside_each_figure(files):
+    """Of what is drawn: metric, data and n, estimator, intervals, controls; words of one's own stay."""
+    write_rows(make_rows(controlled()), "a.parquet", {})
+    plot("layers", "a.parquet", files["sst2"], out=("f.svg", "f.png"), names={"tiny": "MiniLM"})
+    said = Path("f.caption.txt").read_text()
+    for words in (
+        "Matthews correlation (CoLA, dev, n = 1,043; SST-2, dev, n = 1,043)", "MiniLM; logistic probes",
+        "95 % intervals", "Shuffled labels: the band holds the middle 95 %", "3 draws", "not a test", "majority class",
+    ):  # fmt: skip
+        assert words in said
+    plot("layers", files["sst2"], out="f.svg")
+    other = Path("f.caption.txt").read_text()
+    assert "Shuffled labels" not in other
+    Path("f.caption.txt").write_text("My own words.")
+    plot("layers", "a.parquet", out="f.svg")
+    assert Path("f.caption.txt").read_text() == "My own words."
+    plot("differences", files["minus"], out="d.svg")
+    assert "Thick bars: 95 % intervals of one layer; thin bars: of all" in Path("d.caption.txt").read_text()
