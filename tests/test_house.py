@@ -52,7 +52,7 @@ ONLY = {
     "information": {"statistics", "probes"},
     "plots": {"statistics", "tasks"},
     "tables": {"statistics"},
-    "report": {"statistics", "plots"},
+    "report": {"statistics", "plots", "tasks"},
 }
 """What these rooms may import beside rank 0: they take arrays and rows."""
 

@@ -10,6 +10,7 @@ import numpy as np
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 from probekit.plots.curves import CURVE, CurveStyles, curves, of_analyses, plot_rows
+from probekit.plots.hover import hover, in_words
 from probekit.plots.look import Look
 from probekit.plots.palette import INK
 from probekit.plots.panels import Scale, dress, legend, one_axes, panels
@@ -154,10 +155,12 @@ def _draw_series(
         if part[low].notna().any():
             ax.vlines(x, part[low], part[high], color=colour, **bar)
             ax.plot([], [], color="#7F7F7F", label=words, **{**bar, "zorder": 3.5})
-    ax.plot(x, part["value"], label=part["label"].iloc[0], **points)
+    words = in_words(part.assign(hollow=""))
+    hover(ax.plot(x, part["value"], label=part["label"].iloc[0], **points), words)
     open_ = part["hollow"].to_numpy(dtype=bool)
     if open_.any():
-        ax.plot(x[open_], part["value"][open_], **{**points, "markerfacecolor": "white", "zorder": 5})
+        white = ax.plot(x[open_], part["value"][open_], **{**points, "markerfacecolor": "white", "zorder": 5})
+        hover(white, [said for said, one in zip(words, open_, strict=True) if one])
         ax.plot(
             [], [], "o", color="#7F7F7F", markerfacecolor="white", markersize=4.5, zorder=3, label=HOLLOW.format(level)
         )

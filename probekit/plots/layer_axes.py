@@ -9,6 +9,7 @@ import numpy as np
 
 from probekit.metrics import metric as metric_called
 from probekit.plots.curves import CurveStyles
+from probekit.plots.hover import hover, in_words
 from probekit.plots.look import Look
 from probekit.plots.noise import HOLLOW, NOT_ABOVE, TASK
 from probekit.plots.palette import INK
@@ -109,8 +110,10 @@ def _draw_curve(ax: Axes, curve: pd.DataFrame, at: np.ndarray, style: Mapping[st
     x, y, low, high = (np.asarray(v, dtype=float) for v in (at[order], *(curve[c] for c in INTERVAL)))
     through = curve["layer"].notna().to_numpy(dtype=bool)  # final_norm is no block: it stands apart
     label = str(curve["label"].iloc[0])
-    ax.plot(x[through], y[through], label=label, zorder=zorder, **{**style, "markeredgecolor": colour})
-    ax.plot(x[~through], y[~through], zorder=zorder, **points)
+    words = np.array(in_words(curve), dtype=object)
+    line = ax.plot(x[through], y[through], label=label, zorder=zorder, **{**style, "markeredgecolor": colour})
+    hover(line, words[through])
+    hover(ax.plot(x[~through], y[~through], zorder=zorder, **points), words[~through])
     known = np.isfinite(y)
     inside = through & known & np.isfinite(low) & (banded and not dashed)  # a grey band would look like noise
     alone = ~inside | ~(np.roll(inside, 1) & (x != x[0]) | np.roll(inside, -1) & (x != x[-1]))
@@ -125,7 +128,7 @@ def _draw_curve(ax: Axes, curve: pd.DataFrame, at: np.ndarray, style: Mapping[st
             white: dict[str, Any] = {"markerfacecolor": "white"}
             if why == TASK:  # half of it: above noise, but so may be what is learned by heart
                 white = {"fillstyle": "bottom", "markerfacecoloralt": "white"}
-            ax.plot(x[some], y[some], zorder=zorder + 0.5, **{**points, **white})
+            hover(ax.plot(x[some], y[some], zorder=zorder + 0.5, **{**points, **white}), words[some])
             ax.plot([], [], "o", color="#7F7F7F", markersize=4.5, zorder=1.65, label=why, **white)
 
 

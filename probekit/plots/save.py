@@ -6,6 +6,7 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ import numpy as np
 
 from probekit.errors import UsageError
 from probekit.files import MARK, FileKind, is_sealed, seal, write
+from probekit.plots.hover import with_values
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,12 +49,17 @@ def save(figure: Figure, paths: Iterable[str | Path], *, dpi: int = 300) -> list
     with mpl.rc_context({"pdf.fonttype": 42, "ps.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "probekit"}):
         for path in files:
             with _opaque(figure) if path.suffix == ".eps" else nullcontext():
-                figure.savefig(drawn := BytesIO(), format=path.suffix[1:], dpi=dpi, metadata=FORMATS[path.suffix])
-            data = drawn.getvalue()
+                draw = partial(_drawn, figure, path.suffix, dpi)
+                data = with_values(figure, draw) if path.suffix == ".svg" else draw()
             if path.suffix == ".eps":  # whose metadata take no date
                 data = re.sub(rb"%%CreationDate: .*\n", b"", data, count=1)
             write(path, _png(data) if path.suffix == ".png" else data, FIGURE_FILE)
     return files
+
+
+def _drawn(figure: Figure, suffix: str, dpi: int) -> bytes:
+    figure.savefig(file := BytesIO(), format=suffix[1:], dpi=dpi, metadata=FORMATS[suffix])
+    return file.getvalue()
 
 
 def _png(data: bytes) -> bytes:

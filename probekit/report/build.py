@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from importlib.resources import files
 from pathlib import Path
@@ -19,13 +19,14 @@ from probekit.files import MARK, FileKind, is_sealed, write
 from probekit.public import public
 from probekit.recipe import Recipe
 from probekit.report import caveats, figures, summary
-from probekit.report.curves import JOINT, by_layer
+from probekit.report.curves import JOINT, by_layer, model_once
 from probekit.report.markdown import markdown, text
 from probekit.report.options import ReportOptions
 from probekit.report.sections import LAYERED, Section, by_section
 from probekit.report.studies import Made, Part, Source, find, read
 from probekit.report.tables import LARGEST, Table, table
 from probekit.rows import Result, make_rows
+from probekit.tasks.load import shown_task
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -131,6 +132,7 @@ def _part(part: Part, prefix: str) -> dict[str, Any]:
         "about": part.about,
         "lede": _lede(rows, sources) if sources else [],
         "undone": undone if part.undone else [],
+        "verdicts": list(dict.fromkeys(_verdicts(sources))),
         "texts": [(made.path.name, markdown(text(made.path)), shlex.join(made.words)) for made in part.texts],
         "drawings": list(figures.given(sections, part.figures, prefix)),
         "summaries": list(summary.summaries(sections, layers)),
@@ -138,6 +140,13 @@ def _part(part: Part, prefix: str) -> dict[str, Any]:
         "sections": [_section(section, sections, layers.get(section), part.figures, prefix) for section in sections],
         "cards": [_card(source) for source in sources],
     }
+
+
+def _verdicts(sources: Sequence[Source]) -> Iterator[str]:
+    """What each file's card says came out."""
+    for source in sources:
+        told = source.card.get("verdict")
+        yield from (str(sentence) for sentence in (told if isinstance(told, list) else []))
 
 
 def _together(sources: Sequence[Source]) -> pd.DataFrame:
@@ -148,7 +157,7 @@ def _together(sources: Sequence[Source]) -> pd.DataFrame:
 
 
 def _title(rows: pd.DataFrame) -> str:
-    tasks = [name.removeprefix("grammar:") for name in dict.fromkeys(rows["task"]) if name not in ("", "domains")]
+    tasks = [shown_task(name) for name in dict.fromkeys(rows["task"]) if name not in ("", "domains")]
     more = [f"{len(tasks) - 3:,} more tasks"] if len(tasks) > 4 else tasks[3:]
     *first, last = [*tasks[:3], *more] or [""]
     return f"Results on {', '.join(first)}{' and ' * bool(first)}{last}" if tasks else "Results"
@@ -160,7 +169,7 @@ def _lede(rows: pd.DataFrame, sources: Sequence[Source]) -> list[str]:
     for column in ("task", "model"):
         names = [name for name in dict.fromkeys(rows[column]) if name not in ("", "domains")]
         if names:
-            short = [name.removeprefix("grammar:") for name in names[:6]]
+            short = [shown_task(name) if column == "task" else name.rsplit("/", 1)[-1] for name in names[:6]]
             counts.append(
                 f"{len(names):,} {column}{'s' * (len(names) != 1)} ({', '.join(short)}{' …' * (len(names) > 6)})"
             )
@@ -190,7 +199,9 @@ def _section(
     tables: list[Table] = []
     if layers is not None and len(layers):
         own = layers.drop(columns=["random", "noise_mean", "penalty_at_edge", *JOINT], errors="ignore")
-        tables.append(table(own, "The main metric by layer, with its interval, beside what shuffled labels give."))
+        tables.append(
+            table(model_once(own), "The main metric by layer, with its interval, beside what shuffled labels give.")
+        )
     if section is Section.TRAINING:
         tables.append(table(summary.trained_rows(rows), "The weights that were kept, by task, metric and regime."))
     if section is Section.DOMAINS and len(found := summary.pairs(rows)):

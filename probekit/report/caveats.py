@@ -12,6 +12,7 @@ from probekit.plots.noise import TASK
 from probekit.report.curves import MOST_CURVES
 from probekit.report.sections import Section
 from probekit.report.summary import trained_rows
+from probekit.tasks.load import shown_task
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -105,7 +106,7 @@ def _of_kind(section: Section, rows: pd.DataFrame) -> Iterator[Caveat]:
         Section.SUMMARIES,
     ):
         sizes = gold.groupby(["task", "split"], sort=False)["n"].max().reset_index().to_dict("records")
-        few = (f"{row['task']} {row['split']}: n = {row['n']:,}" for row in sizes if row["n"] < FEW)
+        few = (f"{shown_task(row['task'])} {row['split']}: n = {row['n']:,}" for row in sizes if row["n"] < FEW)
         yield from _caveat(f"{name}: fewer than {FEW} examples.", few)
     if section is Section.TRAINING:
         kept = trained_rows(rows)
@@ -129,7 +130,9 @@ def _of_kind(section: Section, rows: pd.DataFrame) -> Iterator[Caveat]:
     ):
         if column in rows:
             counts = rows.groupby("task", sort=False)[column].max()
-            yield from _caveat(f"{name}: {what}", (f"{task}: {int(n):,}" for task, n in counts.items() if n > 0))
+            yield from _caveat(
+                f"{name}: {what}", (f"{shown_task(str(task))}: {int(n):,}" for task, n in counts.items() if n > 0)
+            )
     if "p" in rows and section is Section.DOMAINS:
         alike = gold[(gold["p"] > 0.05) & ~gold["metric"].isin((SIZES, TERMS))]  # p of a term is another number
         yield from _caveat(

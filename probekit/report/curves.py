@@ -12,12 +12,14 @@ from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 from probekit.plots.curves import CURVE, CurveStyles, curves, plot_rows
 from probekit.plots.layers import of_metric
+from probekit.plots.legends import common
 from probekit.plots.noise import controls_by_layer, not_above_noise
+from probekit.tasks.load import shown_task
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["JOINT", "MOST_CURVES", "best_layers", "by_layer", "main_rows"]
+__all__ = ["JOINT", "MOST_CURVES", "best_layers", "by_layer", "main_rows", "model_once"]
 
 MOST_CURVES = 300
 """Curves that are looked at; a page of more is read by nobody."""
@@ -83,7 +85,7 @@ def _of_curve(curve: pd.DataFrame, controls: pd.DataFrame, label: str, *, random
     verdict[curve["value"].isna() & curve["ci_low"].notna()] = "undetermined"
     own: dict[str, Any] = {c: curve[c] for c in (*OWN, *JOINT) if c in curve}
     shown = curve.assign(
-        task=curve["task"].str.removeprefix("grammar:"),
+        task=curve["task"].map(shown_task),
         curve=label,
         random=random,
         layer=curve["layer_name"],
@@ -97,6 +99,14 @@ def _of_curve(curve: pd.DataFrame, controls: pd.DataFrame, label: str, *, random
     )
     names = ["task", "curve", "random", "split", "metric", "layer", "value", "ci_low", "ci_high"]
     return shown[[*names, "noise_mean", "noise_low", "noise_high", "control_task", "verdict", *own]]
+
+
+def model_once(layers: pd.DataFrame) -> pd.DataFrame:
+    """Curves without the model that all of them are of, which stands in a column of its own, the same in all rows."""
+    same = common(list(dict.fromkeys(layers["curve"])))
+    if not same:
+        return layers
+    return layers.assign(curve=layers["curve"].str.removeprefix(f"{same}, "), model=same)
 
 
 def best_layers(layers: pd.DataFrame) -> Iterator[dict[str, Any]]:

@@ -35,7 +35,7 @@ __all__ = ["Drawing", "given", "of_section"]
 
 MOST_PANELS, MOST_CURVES = 24, 24
 NAMES = ("F1", "Matthews", "Pearson", "Spearman", "V-")
-COLUMNS, WIDE = 3, 9
+COLUMNS, WIDE = 4, 9
 """Panels side by side, or inches, so that a figure is as wide as the text."""
 CURVE = ["model", "run", "step", "representation", "method", "split", "seed"]
 

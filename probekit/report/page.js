@@ -106,12 +106,4 @@
   dark.addEventListener("change", named);
   named();
   document.querySelector("header").append(theme);
-
-  // Paper can not be unfolded: the commands and versions go with a print.
-  let opened = [];
-  addEventListener("beforeprint", () => {
-    opened = [...document.querySelectorAll(".cards:not([open]), .card details:not([open])")];
-    opened.forEach((card) => { card.open = true; });
-  });
-  addEventListener("afterprint", () => opened.forEach((card) => { card.open = false; }));
 })();

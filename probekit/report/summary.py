@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from probekit.metrics import metric as metric_called
 from probekit.plots.domains import SIZES, TERMS
-from probekit.report.curves import best_layers
+from probekit.report.curves import best_layers, model_once
 from probekit.report.sections import Section
 from probekit.report.tables import Table, table
+from probekit.tasks.load import shown_task
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,7 +53,7 @@ def summaries(
             else:
                 yield section.value, table(found.drop(columns=["epoch", "step"], errors="ignore"), caption)
         elif section in CAPTIONS and len(found := pd.DataFrame(best_layers(layers[section]))):
-            found = found[[c for c in SHOWN if c in found]]
+            found = model_once(found[[c for c in SHOWN if c in found]])
             yield section.value, table(found.rename(columns={"layer": "best layer"}), CAPTIONS[section])
         elif section is Section.GUIDELINES:
             yield (
@@ -79,9 +80,7 @@ def trained_rows(rows: pd.DataFrame) -> pd.DataFrame:
     kept = kept[kept["trained_on"].isin(("",)) | (kept["trained_on"] == kept["task"])]  # else there is a matrix
     if "seeds" in kept and kept["seeds"].isna().any():  # means over the runs that are here themselves
         kept = kept[kept["seeds"].isna()].drop(columns="seeds")
-    kept = kept.assign(task=kept["task"].str.removeprefix("grammar:")).sort_values(
-        ["task", "split", "metric"], kind="stable"
-    )
+    kept = kept.assign(task=kept["task"].map(shown_task)).sort_values(["task", "split", "metric"], kind="stable")
     more = [c for c in ("sd", "seeds", "epoch", "step") if c in kept]
     kept = kept[[*SHOWN_OF_RUNS, "n", *more]].rename(columns={"checkpoint": "run"})
     return kept if (kept["variant"] != "").any() else kept.drop(columns="variant")

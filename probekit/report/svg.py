@@ -17,6 +17,7 @@ from xml.etree import ElementTree
 from markupsafe import Markup
 
 from probekit.errors import DataError
+from probekit.plots.hover import with_values
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,7 +27,7 @@ __all__ = ["drawn", "embed"]
 ELEMENTS = frozenset(
     (
         *("svg", "g", "defs", "path", "use", "text", "tspan", "rect", "circle", "ellipse", "line", "polyline"),
-        *("polygon", "clipPath", "image", "linearGradient", "radialGradient", "stop", "pattern"),
+        *("polygon", "title", "clipPath", "image", "linearGradient", "radialGradient", "stop", "pattern"),
     )
 )
 PLACES = frozenset(
@@ -49,8 +50,8 @@ ROUND = {"stroke-linejoin": "round", "stroke-linecap": "butt"}
 FONT = re.compile(r"((?:[\w-]+ )*)([\d.]+(?:px|pt)) (.+)")
 REFERENCE = re.compile(r"url\(#([^)]+)\)")
 PICTURE = "data:image/png;base64,"
-WIDE = 480
-"""Points, above which a figure is scrolled, not shrunk, on a phone."""
+WIDE = 400
+"""Points, above which a figure is as wide as the page, and is scrolled, not shrunk, on a phone."""
 
 
 class _Foreign(Exception):
@@ -61,10 +62,12 @@ def drawn(figure: Figure) -> bytes:
     """A figure as the bytes of an SVG file, the same for the same figure."""
     import matplotlib as mpl
 
-    file = BytesIO()
+    def draw() -> bytes:
+        figure.savefig(file := BytesIO(), format="svg", metadata={"Date": None})
+        return file.getvalue()
+
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "probekit"}):
-        figure.savefig(file, format="svg", metadata={"Date": None})
-    return file.getvalue()
+        return with_values(figure, draw)
 
 
 def embed(svg: bytes, name: str, alt: str, long: str = "") -> Markup:
@@ -145,7 +148,7 @@ def _plain(element: ElementTree.Element) -> ElementTree.Element:
 
 
 def _shown(element: ElementTree.Element, text: str | None) -> str | None:
-    return text if _local(element.tag) in ("text", "tspan") and (text or "").strip() else None
+    return text if _local(element.tag) in ("text", "tspan", "title") and (text or "").strip() else None
 
 
 def _attributes(element: ElementTree.Element) -> Iterator[tuple[str, str]]:

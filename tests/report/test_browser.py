@@ -187,6 +187,11 @@ def test_paper(opened, tmp_path):
     opened.emulate_media(media="print")
     assert opened.locator("nav").is_hidden()
     assert opened.get_by_role("button", name="CSV").count() == 0
+    assert opened.locator("#evidence pre.command").first.is_hidden()
+    assert "1 file of rows" in opened.locator("#evidence > p").inner_text()
+    opened.set_viewport_size({"width": 688, "height": 1000})  # of A4 between the margins
+    assert opened.evaluate("document.documentElement.scrollWidth") <= 688
+    opened.evaluate("document.querySelector('.cards').open = true")  # who unfolds it has it on paper
     assert opened.locator("#evidence pre.command").first.is_visible()
     assert len(opened.pdf(path=tmp_path / "page.pdf", format="A4")) > 10_000
 
@@ -202,3 +207,16 @@ def test_dark(opened):
     assert len(opened.screenshot(full_page=True)) > 10_000
     opened.locator("#theme").click()
     assert brightness("document.documentElement") > 700
+
+
+@pytest.mark.parametrize("opened", [{"viewport": {"width": 1280, "height": 800}}], indirect=True, ids=["desktop"])
+def test_tables_and_figures_fit_a_desktop(opened):
+    """But for all rows as they are in the files, which are folded and scroll."""
+    cut = """() => [...document.querySelectorAll(".scroll")].filter(e => !e.closest("details.rows")
+        && e.scrollWidth > e.clientWidth + 1).map(e => e.getAttribute("aria-label"))"""
+    assert opened.evaluate(cut) == []
+    widths = """() => [...document.querySelectorAll("svg.wide")].map(e => e.getBoundingClientRect().width
+        / e.parentElement.clientWidth)"""
+    shown = opened.evaluate(widths)
+    assert shown
+    assert min(shown) > 0.95

@@ -32,7 +32,34 @@ def test_best_layers_and_their_noise(tmp_path):
     assert (best["shuffled labels"], best["verdict"]) == ("0.450 – 0.550", "above noise")
     assert (random["curve"], random["verdict"]) == ("tiny, random weights", "not above noise (interval)")
     assert "not above shuffled labels" in html
-    assert "<li>cola, tiny, layers 0, 2</li>" in html  # and not the random weights, which are a control themselves
+    assert "<li>CoLA, tiny, layers 0, 2</li>" in html  # and not the random weights, which are a control themselves
+
+
+def test_what_came_out_stands_first(tmp_path):
+    """The verdicts of the evidence cards, as text, once each, before tables and figures."""
+    told = ["CoLA: layer 2 <is> best.", "CoLA: layer 1 is not above noise."]
+    for name in ("a", "b"):
+        save(curve([0.5, 0.7], task="cola" if name == "a" else "mrpc"), tmp_path / f"{name}.parquet")
+        card = json.loads(card_path(tmp_path / f"{name}.parquet").read_text())
+        card_path(tmp_path / f"{name}.parquet").write_text(json.dumps(card | {"verdict": told}))
+    html = report(tmp_path / "a.parquet", tmp_path / "b.parquet", out=tmp_path / "p.html").read_text()
+    first = html.index("<li>CoLA: layer 2 &lt;is&gt; best.</li><li>CoLA: layer 1 is not above noise.</li>")
+    assert html.count("layer 2 &lt;is&gt; best") == 1
+    assert html.index('id="summary"') < first < html.index("Best layer of each curve") < html.index("<figure>")
+
+
+def test_points_tell_their_values(tmp_path):
+    """By titles of the SVG; as many as there are points, each with the value it is drawn at."""
+    rows = [*curve([0.5, 0.7, 0.6]), *curve([0.52, 0.51, 0.5], random_weights=0)]
+    html = page(rows, tmp_path)
+    told = re.findall("<use [^>]*><title>([^<]*)</title></use>", html)
+    assert {t.split(" (")[0] for t in told} >= {f"tiny, layer {i}: {v:.3f}" for i, v in enumerate((0.5, 0.7, 0.6))}
+    assert "tiny, random weights, layer 2: 0.500 (0.450 to 0.550), not above noise (interval)" in told
+    drawn = plots.plot("layers", make_rows(rows), out=tmp_path / "f.svg")
+    file = (tmp_path / "f.svg").read_text()
+    assert re.findall("<use [^>]*><title>([^<]*)</title></use>", file) == told
+    plots.save(drawn, [tmp_path / "g.svg"])
+    assert (tmp_path / "g.svg").read_text() == file
 
 
 def test_the_control_that_is_reached_is_named():
@@ -65,8 +92,8 @@ def test_verdicts_and_cautions():
     assert list(layers[Section.PROBES]["verdict"]) == ["no control", "no value", "above noise"]
     said = {caution.what: caution.where for caution in of_rows(sections, layers)}
     no_control = "Diagnostic classifiers: there is no control (shuffled labels) to hold values against."
-    assert said[no_control] == ["cola, tiny, layer 0"]
-    assert said["Diagnostic classifiers: values have no interval."] == ["cola, tiny, layer 0"]
+    assert said[no_control] == ["CoLA, tiny, layer 0"]
+    assert said["Diagnostic classifiers: values have no interval."] == ["CoLA, tiny, layer 0"]
     assert said["Diagnostic classifiers: fewer than 100 examples."] == ["few dev: n = 20"]
     assert said["Mutual information: an estimate is undetermined."] == ["mi, tiny, layer 0: too few"]
     assert said["Mutual information: the estimator's own warning."] == ["w (1 rows)"]
@@ -285,7 +312,7 @@ def test_a_study_comes_with_its_own_figures_which_are_not_drawn_again(tmp_path):
     files = " ".join(str(here / "rows" / f"probe-{task}.parquet") for task in ("cola", "mrpc"))
     assert f"probekit plot layers {files} --out {here}/figures/layers.svg" in html
     assert html.count("<figcaption>Accuracy by layer.") == 1
-    assert "cola, tiny: best at layer 1 with 0.600, shuffled labels 0.500." in html  # in words, for who cannot see it
+    assert "CoLA, tiny: best at layer 1 with 0.600, shuffled labels 0.500." in html  # in words, for who cannot see it
     assert f"probekit table regimes {here}/runs/a/rows.parquet" in html
     assert [row["value"] for row in cells(html, "What training ended with")] == ["0.800"]
     assert "Not all of this study is done" not in html
@@ -343,8 +370,8 @@ def test_what_no_step_of_a_study_left_is_not_shown(tmp_path):
     html = report(here, out=tmp_path / "p.html").read_text()
     assert "4 files of rows" in html
     assert f"plot layers {here}/rows/probe-cola.parquet --out {here}/figures/layers.svg" in html
-    assert "cola, tiny: best" in html
-    assert "mrpc, tiny: best" not in html
+    assert "CoLA, tiny: best" in html
+    assert "MRPC, tiny: best" not in html
     assert "<li>probe-mrpc: it was not begun" in html
     shutil.rmtree(here / "steps")  # nothing is done: the page says so
     html = report(here, out=tmp_path / "p.html").read_text()
@@ -405,9 +432,9 @@ def test_regimes_stand_side_by_side(tmp_path):
                 rows += training(run, f"{regime} linear", value + more, **own)
     found = cells(page(rows, tmp_path), "What training ended with")
     assert [(r["task"], r["variant"], r["seed"], r["feature extraction"], r["fine tuning"]) for r in found] == [
-        ("mrpc", "joint", "0", "0.700", "0.800"), ("mrpc", "joint", "1", "0.710", "0.810"),
-        ("mrpc", "apart", "0", "0.800", "0.900"), ("mrpc", "apart", "1", "0.810", "0.910"),
-        ("ud:en_ewt", "joint", "0", "0.700", "0.800"), ("ud:en_ewt", "joint", "1", "0.710", "0.810"),
+        ("MRPC", "joint", "0", "0.700", "0.800"), ("MRPC", "joint", "1", "0.710", "0.810"),
+        ("MRPC", "apart", "0", "0.800", "0.900"), ("MRPC", "apart", "1", "0.810", "0.910"),
+        ("UD: en_ewt", "joint", "0", "0.700", "0.800"), ("UD: en_ewt", "joint", "1", "0.710", "0.810"),
     ]  # fmt: skip
 
 
