@@ -155,12 +155,12 @@ def _draw_series(
         if part[low].notna().any():
             ax.vlines(x, part[low], part[high], color=colour, **bar)
             ax.plot([], [], color="#7F7F7F", label=words, **{**bar, "zorder": 3.5})
-    words = in_words(part.assign(hollow=""))
-    hover(ax.plot(x, part["value"], label=part["label"].iloc[0], **points), words)
+    told = in_words(part.assign(hollow=""))
+    hover(ax.plot(x, part["value"], label=part["label"].iloc[0], **points), told)
     open_ = part["hollow"].to_numpy(dtype=bool)
     if open_.any():
         white = ax.plot(x[open_], part["value"][open_], **{**points, "markerfacecolor": "white", "zorder": 5})
-        hover(white, [said for said, one in zip(words, open_, strict=True) if one])
+        hover(white, [said for said, one in zip(told, open_, strict=True) if one])
         ax.plot(
             [], [], "o", color="#7F7F7F", markerfacecolor="white", markersize=4.5, zorder=3, label=HOLLOW.format(level)
         )

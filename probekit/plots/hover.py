@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -21,7 +21,7 @@ VALUES: WeakKeyDictionary[Line2D, list[str]] = WeakKeyDictionary()
 """Of lines with markers, the words of each point that is drawn."""
 
 
-def hover(lines: Sequence[Line2D], words: Sequence[str]) -> None:
+def hover(lines: Sequence[Line2D], words: Iterable[str]) -> None:
     """Let points say ``words``, one for each point of a line; those without a value are not drawn and say nothing."""
     for line in lines:
         drawn = np.isfinite(np.asarray(line.get_ydata(), dtype=float))
