@@ -16,7 +16,9 @@ from probekit.cli.commands import make_app
 
 ROOT = Path(probekit.__file__).parent.parent
 PAGES = sorted(
-    p for p in (ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("docs/analyses/*.md")) if p.name != "api.md"
+    p
+    for p in (ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("docs/analyses/*.md"))
+    if p.name not in ("api.md", "commands.md")
 )
 BLOCK = re.compile(r"(?P<skipped><!-- not run: [^>]+-->\n+)?^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S)
 FILES = {

@@ -35,11 +35,24 @@ def write_pages(app: Sphinx, _: Config) -> None:
     for folder in ("commands", "gallery"):
         shutil.rmtree(docs / folder, ignore_errors=True)
         (docs / folder).mkdir()
+    (docs / "commands.md").write_text("\n".join(commands_page()), encoding="utf-8")
     for name in COMMANDS:
         (docs / "commands" / f"{name}.md").write_text(command_page(name), encoding="utf-8")
     for notebook in sorted((docs.parent / "notebooks").glob("*.ipynb")):
         shutil.copy(notebook, docs / "gallery")
     (docs / "api.md").write_text("\n".join(api_page()), encoding="utf-8")
+
+
+def commands_page() -> Iterator[str]:
+    """The commands by what they are for, as ``probekit --help`` lists them."""
+    yield "# Commands\n\nA command takes options after its name; `--help` behind it shows them, as its page here does."
+    for group in dict.fromkeys(command.group for command in COMMANDS.values()):
+        yield f"\n## {group.name}\n\n| Command | What it does |\n|---|---|"
+        own = ((name, command.help) for name, command in COMMANDS.items() if command.group is group)
+        yield from (f"| [`probekit {name}`](commands/{name}.md) | {line} |" for name, line in own)
+    yield "\n```{toctree}\n:hidden:\n"
+    yield from (f"commands/{name}" for name in sorted(COMMANDS))
+    yield "```\n"
 
 
 def command_page(name: str) -> str:
