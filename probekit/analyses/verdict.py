@@ -379,7 +379,10 @@ def _summary(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]
         if row.get("why"):
             yield f"{name}the best value is layer {layer}'s ({number}), without an interval: {row['why']}"
         elif near:
-            yield f"{name}layer {layer} is best ({number}), not clearly above {_list(near)}"
+            yield (
+                f"{name}layer {layer} has the highest value ({number}), not clearly above {_list(near)}; whether it "
+                "beats noise is not tested here (compare --against shuffled)"
+            )
         else:
             yield f"{name}layer {layer} is best ({number}), clearly above all others"
 
