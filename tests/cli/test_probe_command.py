@@ -70,7 +70,7 @@ def test_from_caches_to_rows_and_figures(caches, tmp_path, call):
     assert call("probe", *caches["random"], "--out", more, "--resamples", 0, "--controls", 0).status == 0
     figures = [tmp_path / f"figure{suffix}" for suffix in (".pdf", ".png", ".svg")]
     result = call("plot", "layers", out, more, *(word for f in figures for word in ("--out", f)))
-    assert result.out.split() == [str(f) for f in figures]
+    assert result.out.split() == [*map(str, figures), str(tmp_path / "figure.caption.txt")]
     assert b"%PDF" in figures[0].read_bytes()[:8]
     assert "random weights 3" in figures[2].read_text()
 
@@ -121,7 +121,9 @@ def test_options_reach_the_protocol(caches, tmp_path, call):
 def test_default_figures(caches, tmp_path, monkeypatch, call):
     monkeypatch.chdir(tmp_path)
     call("probe", *caches["bert"], "--out", "r.csv", "--resamples", 0, "--layers", "0,3", "--metrics", "f1")
-    assert call("plot", "layers", "r.csv").out.split() == ["figures/layers.pdf", "figures/layers.png"]
+    assert call("plot", "layers", "r.csv").out.split() == [
+        *("figures/layers.pdf", "figures/layers.png", "figures/layers.caption.txt")
+    ]
     assert read_card("r.csv")["recipe"]["arguments"]["metrics"] == ["f1"]
     assert set(read_rows("r.csv")["layer"].dropna()) == {0, 3}
 

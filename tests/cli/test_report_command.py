@@ -24,7 +24,7 @@ def test_a_page(rows, capsys):
     assert "<strong>words</strong>" in html
     assert "probekit report cola.parquet --out p.html --title Mine --text t.md" in html
     assert main(["report", rows]) == 0
-    assert "Results on cola" in Path("report.html").read_text()
+    assert "Results on CoLA" in Path("report.html").read_text()
 
 
 def test_two_studies(rows, capsys):
@@ -35,10 +35,10 @@ def test_two_studies(rows, capsys):
     assert main(["report", "studies/a", "studies/b", rows, "-o", "p.html"]) == 0
     html = Path("p.html").read_text()
     assert "<h1>Results of several studies</h1>" in html
-    assert [f"<h2>{title}</h2>" in html for title in ("a", "b", "Results on cola")] == [True] * 3
+    assert [f"<h2>{title}</h2>" in html for title in ("a", "b", "Results on CoLA")] == [True] * 3
     assert html.count("<svg") == 3
     assert main(["report", "studies", rows, "-o", "all.html"]) == 0
-    assert re.findall("<h2>(.*?)</h2>", Path("all.html").read_text())[:3] == ["a", "b", "Results on cola"]
+    assert re.findall("<h2>(.*?)</h2>", Path("all.html").read_text())[:3] == ["a", "b", "Results on CoLA"]
     Path("empty").mkdir()
     assert main(["report", "studies/a", "empty"]) == 2
     assert "empty is a folder without rows" in capsys.readouterr().err

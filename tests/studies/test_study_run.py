@@ -97,7 +97,9 @@ def test_a_study_from_end_to_end(steps, tmp_path, monkeypatch):
     assert [(o.step.name, o.message) for o in outcomes if o.state != "done"] == []
     assert [o.step.name for o in outcomes] == [step.name for step in todo]
     assert (out / "tables/regimes.md").read_text().count("\n|") >= 4
-    assert {f.name for f in (out / "figures").iterdir()} == {"layers.svg", "layers.pdf", "layers.png"}
+    assert {f.name for f in (out / "figures").iterdir()} == {
+        *("layers.svg", "layers.pdf", "layers.png", "layers.caption.txt")
+    }
     assert "Toys" in (out / "report.html").read_text()
     probed = read_rows(*sorted((out / "rows").glob("probe*.mean.parquet")))
     assert set(probed["model"]) == {"tiny"}
