@@ -16,7 +16,8 @@ __all__ = ["COMMANDS", "Command", "make_app"]
 
 HELP = """What each layer of a language model knows, how adaptation changes it, and how sure we are.
 
-Start with `probekit demo`; then `probekit cache-activations`, `probekit probe` and `probekit plot layers`."""
+Start with `probekit demo`, or with `probekit run MODEL TASK`, which stands for `probekit cache-activations`,
+`probekit probe`, `probekit mi`, `probekit plot layers` and `probekit report`."""
 
 READ = Group.create_ordered("Read texts, store layers")
 BEGIN = Group.create_ordered("Begin")

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from probekit.analyses.verdict import _list, _number, _p, sentences
+from probekit.analyses.verdict import sentences
+from probekit.analyses.verdict.words import listed, number, p_value
 from probekit.information.curves import layer_information
 from probekit.information.options import InformationOptions
 from probekit.probes.codes.mdl import mdl_rows
@@ -216,8 +217,8 @@ def test_noise_is_named_no_more_often_than_the_level_allows():
 
 
 def test_numbers_in_words():
-    assert [_number(v) for v in (0.5671, -0.02, 1.0, 0.99961, 12.5)] == [".567", "-.020", "1.000", "1.000", "12.500"]
-    assert [_p(v) for v in (0.00099, 0.0049, 0.049, 0.0504, 0.12, 1.0)] == [
+    assert [number(v) for v in (0.5671, -0.02, 1.0, 0.99961, 12.5)] == [".567", "-.020", "1.000", "1.000", "12.500"]
+    assert [p_value(v) for v in (0.00099, 0.0049, 0.049, 0.0504, 0.12, 1.0)] == [
         "< .001",
         ".005",
         ".049",
@@ -225,5 +226,5 @@ def test_numbers_in_words():
         ".12",
         "1",
     ]
-    assert _list(["2", "3", "4", "7", "final_norm"]) == "2–4, 7 and final_norm"
-    assert _list(["2", "3"]) == "2 and 3"
+    assert listed(["2", "3", "4", "7", "final_norm"]) == "2–4, 7 and final_norm"
+    assert listed(["2", "3"]) == "2 and 3"

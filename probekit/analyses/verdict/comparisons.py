@@ -1,0 +1,102 @@
+"""What differs, in words: of comparisons, summaries of curves, domains and guidelines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from probekit.analyses.verdict.curves import CURVE, Curve, names
+from probekit.analyses.verdict.words import ALPHA, at_most, layers, listed, number, p_value
+from probekit.metrics import metric as metric_called
+from probekit.rows import layer_labels
+from probekit.statistics.multiplicity import holm
+from probekit.statistics.predictions import Predictions
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["compare", "domains", "guidelines", "summary"]
+
+
+def compare(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
+    """Of each curve the layers that are better, and those that are worse, than what they are held against."""
+    keys = [c for c in (*CURVE, "against") if c in rows]
+    by = [rows[c].astype("string").fillna("") for c in keys]
+    parts = [part for _, part in rows.groupby(by, sort=False)]
+    heads = [Curve(part.iloc[0].to_dict(), part, [], np.empty(0), np.empty(0)) for part in parts]
+    for part, name in zip(parts, names(heads), strict=True):
+        metric, against = str(part["metric"].iloc[0]), str(part["against"].iloc[0])
+        own = metric_called(metric)
+        labels = [f"layer {label}" if label else "it" for label in layer_labels(part)]
+        value, p = (part[c].to_numpy(dtype=float) for c in ("value", "p_adjusted"))
+        against = {"shuffled": "shuffled labels", "control-task": "the control task"}.get(against, against)
+        shown = (p <= ALPHA) & np.isfinite(value) & (value != 0)
+        told = []
+        for word, side in (("better", own.sign * value > 0), ("worse", own.sign * value < 0)):
+            which = [labels[i].removeprefix("layer ") for i in np.flatnonzero(shown & side)]
+            if which:
+                who = "" if which == ["it"] else f"{layers(which)} {'is' if len(which) == 1 else 'are'} "
+                told.append(f"{who}{word} than {against}")
+        if np.isnan(p).all():
+            yield f"{name}undetermined against {against}"
+        elif told:
+            yield f"{name}{' and '.join(told)} by {own.of} (p adjusted {at_most(p[shown])})"
+        else:
+            word = "no layer is" if labels != ["it"] else "it is not"
+            rest = f"p adjusted {'≥ ' if len(p) > 1 else ''}{p_value(np.nanmin(p))}"
+            yield f"{name}{word} shown to differ from {against} by {own.of} ({rest})"
+
+
+def summary(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
+    best = rows[rows["metric"] == "best-layer"]
+    heads = [Curve(row, best.iloc[[i]], [], np.empty(0), np.empty(0)) for i, row in enumerate(best.to_dict("records"))]
+    for head, name in zip(heads, names(heads), strict=True):
+        row = head.head
+        if np.isnan(row["value"]):
+            yield f"{name}the best layer is undetermined{f' ({why})' if (why := row.get('why')) else ''}"
+            continue
+        layer = str(int(row["value"]))
+        near = [one for one in str(row["layers"]).split(",") if one != layer]
+        value = f"{row['of_metric']} {number(row['best_value'])}"
+        if row.get("why"):
+            yield f"{name}the best value is layer {layer}'s ({value}), without an interval: {row['why']}"
+        elif near:
+            yield f"{name}layer {layer} is best ({value}), not clearly above {listed(near)}"
+        else:
+            yield f"{name}layer {layer} is best ({value}), clearly above all others"
+
+
+def domains(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
+    gold = rows[(rows["target"] == "gold") & rows["domain_a"].notna() & rows["domain_b"].notna()]
+    gold = gold[(gold["domain_a"] != gold["domain_b"]) & gold["value"].notna()]
+    gold = gold[~gold["metric"].isin(("js-contribution", "js-divergence-by-size"))]
+    if gold.empty:
+        return
+    own = metric_called(str(gold["metric"].iloc[0]))
+    gold = gold[gold["metric"] == own.name]
+    order = gold.assign(_near=gold["value"] * (-1 if own.alike else 1)).sort_values("_near", kind="stable")
+    ends = [order.iloc[0]] + ([order.iloc[-1]] if len(order) > 1 else [])
+    unit = f" {own.unit}" if own.unit else ""
+    far = [f"{row['domain_a']} and {row['domain_b']} ({row['value']:.3f}{unit})" for row in ends]
+    told = (
+        f"by {own.name} the nearest are {far[0]}, the farthest {far[1]}" if len(far) > 1 else f"{own.name} of {far[0]}"
+    )
+    p = gold["p"].to_numpy(dtype=float)
+    if np.isnan(p).all():
+        yield f"{told}; not tested against two samples of one population"
+        return
+    shown = int((holm(p) <= ALPHA).sum())
+    if len(p) == 1:
+        word = "further" if shown else "not shown to be further"
+        yield f"{told}, {word} apart than samples of one population (p {p_value(p[0])})"
+        return
+    yield f"{told}; {shown} of {len(p)} pairs are further apart than samples of one population (Holm over pairs)"
+
+
+def guidelines(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
+    several = rows["model"].nunique() > 1
+    for row in rows.to_dict("records"):
+        name = f"{row['model']}: " if several else ""
+        yield f"{name}{row['prefer']}. {str(row['why']).rstrip('.')}"

@@ -1,0 +1,138 @@
+"""Layer curves of rows, and what is said of one, of many, and of random weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from probekit.analyses.verdict.words import ALPHA, layers, p_value
+from probekit.rows import layer_labels, layer_order
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["CURVE", "Curve", "adjusted", "curves_of", "each", "names"]
+
+FEW = 4
+"""Curves of a task that have a sentence each; more of them are counted."""
+NAMED = 6
+CURVE = (
+    *("trained_on", "model", "checkpoint", "step", "regime", "head", "variant", "position", "representation"),
+    *("estimator", "seed", "random_weights"),
+)
+SHOWN = ("model", "checkpoint", "step", "regime", "head", "variant", "position", "representation", "estimator", "seed")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The layers of one curve, in their order.
+
+    Attributes
+    ----------
+    head : mapping
+        The columns that all of its rows share.
+    rows : DataFrame
+        Gold labels, one row a layer.
+    layers : list of str
+        What the layers are called.
+    value, p : ndarray
+        (L,); ``p`` is corrected for all layers of all curves of the task.
+    """
+
+    head: Mapping[Any, Any]
+    rows: pd.DataFrame
+    layers: list[str]
+    value: np.ndarray
+    p: np.ndarray
+
+    @property
+    def random(self) -> bool:
+        return str(self.head.get("random_weights", "")) not in ("", "nan", "None", "<NA>")
+
+    def beating(self, better: np.ndarray | None = None) -> list[str]:
+        """The layers that are shown to be better than noise."""
+        shown = (self.p <= ALPHA) & (True if better is None else better)
+        return [layer for layer, one in zip(self.layers, shown, strict=True) if one]
+
+    @property
+    def unknown(self) -> list[str]:
+        """The layers without a value."""
+        return [layer for layer, one in zip(self.layers, self.value, strict=True) if np.isnan(one)]
+
+    def best(self, sign: int = 1) -> int:
+        return int(np.nanargmax(sign * self.value))
+
+
+def curves_of(rows: pd.DataFrame) -> list[Curve]:
+    """The curves of the layers of one metric; their p-values are corrected for all of these curves together."""
+    gold = rows[(rows["target"] == "gold") & rows["draw"].isna() & (rows["site"] != "")]
+    stream = gold["site"].replace("final_norm", "resid_post")
+    by = [gold[c].astype("string").fillna("") for c in CURVE if c in gold]
+    found = []
+    parts = [part for _, part in gold.groupby([*by, stream], sort=False)]
+    for part in parts:
+        own = part.assign(_order=layer_order(part)).sort_values("_order", kind="stable")
+        p = own["p_adjusted"].to_numpy(dtype=float) if "p_adjusted" in own else np.full(len(own), np.nan)
+        value = own["value"].to_numpy(dtype=float)
+        head = own.iloc[0].to_dict()
+        found.append(Curve(head, own, layer_labels(own).tolist(), value, np.minimum(1, p * len(parts))))
+    return found
+
+
+def each(
+    trained: Sequence[Curve], random: Sequence[Curve], text: Callable[..., str], does: str, do: str
+) -> Iterator[str]:
+    """A sentence for each trained curve, or one for many of them, and one for random weights."""
+    if len(trained) > FEW:
+        yield _many(trained, does)
+    else:
+        for curve, name in zip(trained, names(trained), strict=True):
+            yield f"{name}{text(curve, trained, random)}"
+    if random:
+        yield _control(random, do, trained)
+
+
+def _many(curves: Sequence[Curve], does: str) -> str:
+    """How many of many curves have a layer that is shown to know something."""
+    some = [name.removesuffix(": ") for name, one in zip(names(curves), curves, strict=True) if one.beating()]
+    if not some:
+        known = [p for one in curves for p in one.p if np.isfinite(p)]
+        least = f"p adjusted ≥ {p_value(min(known))}" if known else "not tested"
+        return f"no layer of {len(curves)} curves {does} ({least})"
+    rest = f" and {len(some) - NAMED} more" if len(some) > NAMED else ""
+    which = "" if len(some) == len(curves) else f": {', '.join(some[:NAMED])}{rest}"
+    return f"in {len(some)} of {len(curves)} curves some layer {does} (p adjusted for all of them){which}"
+
+
+def _control(random: Sequence[Curve], do: str, trained: Sequence[Curve]) -> str:
+    """What the same network does with random weights."""
+    if all(np.isnan(one.p).all() for one in random):
+        return "random weights were not tested"
+    found = [one.beating() for one in random]
+    if not any(found):
+        return f"with random weights no layer is shown to {do}"
+    who = layers(found[0]) if len(random) == 1 else f"layers of {sum(map(bool, found))} of {len(random)} seeds"
+    too = " too" if any(one.beating() for one in trained) else ""
+    word = do if len(random) > 1 or len(found[0]) > 1 else do.replace("beat ", "beats ").replace("hold ", "holds ")
+    return f"with random weights {who} {word}{too}"
+
+
+def names(curves: Sequence[Curve]) -> list[str]:
+    """What tells curves apart, "" of a single one: "minilm, step 100: "."""
+    if len(curves) < 2:
+        return ["" for _ in curves]
+    cells = [
+        {c: "" if (v := str(one.head.get(c, ""))) in ("<NA>", "nan", "None") else v for c in SHOWN} for one in curves
+    ]
+    told = [c for c in SHOWN if len({one[c] for one in cells}) > 1]
+    words = [[f"{c} {one[c]}" if c in ("step", "seed") else one[c] for c in told if one[c]] for one in cells]
+    return [f"{', '.join(own)}: " if own else "" for own in words]
+
+
+def adjusted(curve: Curve) -> str:
+    """The smallest corrected p of a curve, none of which shows anything."""
+    least = float(np.nanmin(curve.p))
+    return f"p adjusted {'≥ ' if len(curve.layers) > 1 else ''}{p_value(least)}"

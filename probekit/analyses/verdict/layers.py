@@ -1,0 +1,201 @@
+"""What layers know, in words: of probes, mutual information and code lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from probekit.analyses.verdict.curves import CURVE, Curve, adjusted, curves_of, each, names
+from probekit.analyses.verdict.words import ALPHA, at_most, layers, listed, number
+from probekit.metrics import METRICS
+from probekit.metrics import metric as metric_called
+from probekit.rows import layer_labels
+from probekit.statistics.curves import not_worse
+from probekit.statistics.predictions import Predictions
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["mdl", "mi", "probe"]
+
+
+def probe(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
+    metric = _main(rows)
+    rows = rows[rows["metric"] == metric]
+    curves = curves_of(rows)
+    trained, random = ([one for one in curves if one.random is kind] for kind in (False, True))
+    if one_class := _one_class(tables):
+        yield one_class
+        return
+    beside = _beside(rows, metric)
+    text = partial(_noise_text, metric=metric, sign=metric_called(metric).sign, beside=beside, tables=tables)
+    yield from each(trained, random, text, "beats shuffled labels", "beat shuffled labels")
+
+
+def _main(rows: pd.DataFrame) -> str:
+    """The task's main metric: the first that is no difference and no loss beside it."""
+    names = [str(name) for name in dict.fromkeys(rows["metric"]) if not metric_called(str(name)).derived]
+    return next((name for name in names if METRICS[name].function is not None), names[0])
+
+
+def _noise_text(
+    curve: Curve,
+    trained: Sequence[Curve],
+    random: Sequence[Curve],
+    *,
+    metric: str,
+    sign: int,
+    beside: str,
+    tables: Sequence[Predictions],
+) -> str:
+    """Whether layers of one curve of probes beat shuffled labels, and which is best."""
+    if np.isnan(curve.value).all():
+        return f"{metric} is undetermined at every layer{_why(curve.rows)}"
+    at = curve.best(sign)
+    where = f"{metric} {number(curve.value[at])} at layer {curve.layers[at]}{beside}"
+    lost = f"; undetermined at {layers(curve.unknown)}" if curve.unknown else ""
+    if np.isnan(curve.p).all():
+        return f"best {where}, not tested against shuffled labels{lost}"
+    beating = curve.beating()
+    if not beating:
+        return f"no layer beats shuffled labels (best {where}, {adjusted(curve)}){lost}"
+    whole = len(beating) == len(curve.layers) > 1
+    who = "every layer" if whole else layers(beating)
+    verb = "beats" if whole or len(beating) == 1 else "beat"
+    p = at_most(curve.p[curve.p <= ALPHA])
+    told = f"{who} {verb} shuffled labels (p adjusted {p})"
+    return f"{told}; {_best(curve, at, where, metric, tables)}{lost}"
+
+
+def _best(curve: Curve, at: int, where: str, metric: str, tables: Sequence[Predictions]) -> str:
+    """Which layer is best, with those that are not shown to be worse."""
+    layer, value = curve.layers[at], where.replace(f" at layer {curve.layers[at]}", "", 1)
+    if len(curve.layers) == 1:
+        return value
+    among = _among_best(curve, metric, tables)
+    if among is None:
+        return f"the best value is layer {layer}'s ({value}), which is not compared with the others"
+    near = [name for i, name in enumerate(curve.layers) if among[i] and i != at]
+    if not near:
+        return f"layer {layer} is best ({value}), clearly above all others"
+    if len(near) == len(curve.layers) - 1:
+        return f"no layer is clearly the best (best {where})"
+    return f"layer {layer} is best ({value}), not clearly above {listed(near)}"
+
+
+def _among_best(curve: Curve, metric: str, tables: Sequence[Predictions]) -> np.ndarray | None:
+    """Which layers are not shown to be worse than the best one, bool (L,); None where nothing compares them."""
+    for table in tables:
+        at = _positions(table, curve)
+        if at is not None:
+            return not_worse(table.take(at), metric)
+    joint = ("joint_low", "joint_high")
+    if not set(joint) <= set(curve.rows) or curve.rows[list(joint)].isna().to_numpy().any():
+        return None
+    low, high = (curve.rows[name].to_numpy(dtype=float) for name in joint)
+    if metric_called(metric).sign < 0:
+        low, high = -high, -low
+    return np.asarray(high >= low.max())
+
+
+def _positions(table: Predictions, curve: Curve) -> list[int] | None:
+    """Where a table holds the layers of a curve; None where it does not hold all of them."""
+    fits = table.fits
+    same = (fits["target"] == "gold") & fits["draw"].isna()
+    for name in (c for c in CURVE if c in fits and c in curve.rows):
+        same &= fits[name].astype("string").fillna("") == str(curve.rows[name].astype("string").fillna("").iloc[0])
+    names = layer_labels(fits)
+    found = {str(names.iloc[i]): int(i) for i in np.flatnonzero(same.to_numpy(dtype=bool))}
+    return [found[name] for name in curve.layers] if set(curve.layers) <= set(found) else None
+
+
+def _one_class(tables: Sequence[Predictions]) -> str:
+    """That what was evaluated has one class only, so that nothing can be told; "" where it has more."""
+    for table in tables:
+        gold = np.atleast_2d(table.gold)[0]
+        if gold.dtype.kind != "f" and len(gold) and (gold == gold[0]).all():
+            called = table.label_names[int(gold[0])] if table.label_names else str(gold[0])
+            return f"all {len(gold):,} labels of {table.split} are {called!r}, so that nothing can be shown"
+    return ""
+
+
+def _beside(rows: pd.DataFrame, metric: str) -> str:
+    """What needs no model, in words: the majority class and the bag of pieces, where they tell something."""
+    plain = rows[(rows["target"] == "gold") & rows["draw"].isna() & (rows["site"] == "")]
+    constant = plain[plain["estimator"].isin(("majority", "mean"))]
+    bag = plain[plain["representation"] == "bag-of-pieces"]
+    told = ""
+    for name, own in (("majority", constant[constant["estimator"] == "majority"]), ("bag of pieces", bag)):
+        value = float(own["value"].iloc[0]) if len(own) else np.nan
+        if np.isfinite(value) and (value or name != "majority"):
+            told += f", {name} {number(value)}"
+    return told if metric_called(metric).range[1] <= 1 else ""
+
+
+def _why(rows: pd.DataFrame) -> str:
+    why = next((str(text) for text in rows.get("why", ()) if isinstance(text, str) and text), "")
+    return f" ({why})" if why else ""
+
+
+def mi(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
+    curves = curves_of(rows)
+    trained, random = ([one for one in curves if one.random is kind] for kind in (False, True))
+    word = "holds information about the labels", "hold information about the labels"
+    yield from each(trained, random, _information_text, *word)
+
+
+def _information_text(curve: Curve, trained: Sequence[Curve], random: Sequence[Curve]) -> str:
+    """Which layers of one curve are shown to hold information, and how much there is at least."""
+    lost = f"; undetermined at {layers(curve.unknown)}" if curve.unknown else ""
+    if np.isnan(curve.value).all():
+        why = next(filter(None, curve.rows.get("undetermined", [])), "")
+        return f"information is undetermined at every layer{f' ({why})' if why else ''}"
+    at = curve.best()
+    where = f"{curve.value[at]:.3f} bits at layer {curve.layers[at]}"
+    if np.isnan(curve.p).all():
+        return f"most {where}, not tested against shuffled labels{lost}"
+    beating = curve.beating(curve.value > 0)
+    if not beating:
+        few = _too_few(curve, len(trained) + len(random))
+        return f"no layer is shown to hold information about the labels (most {where}, {few}){lost}"
+    low = float(curve.rows["ci_low"].iloc[at])
+    least = f", {low:.3f} at least" if curve.layers[at] in beating and np.isfinite(low) else ""
+    whole = len(beating) == len(curve.layers) > 1
+    who, verb = ("every layer", "holds") if whole else (layers(beating), "holds" if len(beating) == 1 else "hold")
+    p = at_most(curve.p[(curve.p <= ALPHA) & (curve.value > 0)])
+    more = "; which layer holds most is not tested" if len(curve.layers) > 1 else ""
+    return f"{who} {verb} information about the labels (p adjusted {p}); most {where}{least}{more}{lost}"
+
+
+def _too_few(curve: Curve, curves: int) -> str:
+    """The smallest p, or that so few shuffled labels could not have shown anything."""
+    count = curve.rows["shuffles"].max() if "shuffles" in curve.rows else np.nan
+    floor = len(curve.layers) * curves / (1 + count) if count == count else 0.0  # Holm: the smallest there can be
+    if floor > ALPHA and np.nanmin(curve.rows["p"].to_numpy(dtype=float)) <= 1 / (1 + count) + 1e-12:
+        return f"{int(count)} shuffled label sets are too few to show any"
+    return adjusted(curve)
+
+
+def mdl(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
+    [*curves] = curves_of(rows[rows["metric"] == "saved-bits"])
+    for curve, name in zip(curves, names(curves), strict=True):
+        ratio = rows[(rows["metric"] == "compression-over-prior") & (rows["target"] == "gold")]
+        at = curve.best()
+        over = ratio[layer_labels(ratio) == curve.layers[at]]["value"]
+        where = f"most saved at layer {curve.layers[at]}: {curve.value[at]:,.0f} bits" + (
+            f", compression over the prior's code {over.iloc[0]:.2f}" if len(over) else ""
+        )
+        beating = curve.beating(curve.value > 0)
+        if np.isnan(curve.p).all():
+            yield f"{name}not tested, for one order tells no p ({where})"
+        elif not beating:
+            yield f"{name}no layer sends the labels in fewer bits than their shares alone ({where}, {adjusted(curve)})"
+        else:
+            whole = len(beating) == len(curve.layers) > 1
+            verb = "sends" if whole or len(beating) == 1 else "send"
+            p = at_most(curve.p[(curve.p <= ALPHA) & (curve.value > 0)])
+            who = "every layer" if whole else layers(beating)
+            yield f"{name}{who} {verb} the labels in fewer bits than their shares alone (p adjusted {p}); {where}"

@@ -1,0 +1,57 @@
+"""Numbers and names of layers in sentences."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+
+__all__ = ["ALPHA", "at_most", "layers", "listed", "number", "p_value", "short"]
+
+ALPHA = 0.05
+"""The corrected p-value up to which something is said to be shown."""
+
+
+def short(task: Any) -> str:
+    """A task without the folder of its file, and without the word for those that come with probekit."""
+    name = str(task).removeprefix("grammar:")
+    return PurePath(name).stem if name.endswith(".toml") else name
+
+
+def number(value: float) -> str:
+    """Three decimals, without the 0 before them."""
+    return re.sub(r"^(-?)0\.", r"\1.", f"{value:.3f}")
+
+
+def p_value(value: float) -> str:
+    """A p-value with two digits, three where two would hide on which side of 0.05 it is."""
+    if value < 0.001:
+        return "< .001"
+    if value >= 0.995:
+        return "1"
+    near = abs(value - ALPHA) < 0.005 and value != ALPHA
+    return f"{value:.{3 if near or value < 0.01 else 2}f}".replace("0.", ".", 1)
+
+
+def at_most(values: np.ndarray) -> str:
+    """The largest of some p-values: ".012" of one, "≤ .012" of several, "< .001"."""
+    text = p_value(float(max(values)))
+    return text if len(values) == 1 or text.startswith("<") else f"≤ {text}"
+
+
+def layers(names: Sequence[str]) -> str:
+    """ "layer 3", "layers 2–5 and 7", "layers 11 and final_norm"."""
+    return f"{'layer' if len(names) == 1 else 'layers'} {listed(names)}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names one after another, three and more neighbouring numbers as a range: "2–5, 7 and final_norm"."""
+    runs: list[list[str]] = []
+    for name in names:
+        follows = runs and name.isdecimal() and runs[-1][-1].isdecimal() and int(name) == int(runs[-1][-1]) + 1
+        runs[-1].append(name) if follows else runs.append([name])
+    words = [w for run in runs for w in ([f"{run[0]}–{run[-1]}"] if len(run) > 2 else run)]
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
