@@ -177,8 +177,9 @@ def test_words_of_information():
     how = InformationOptions(shuffles=100)
     rows = layer_information(features(rng, [0, 0, 3], y), y, about=about, options=how)
     [text] = sentences(rows)
-    assert re.match(rf"toy: layer 2 holds information about the labels \(p adjusted {P}\); most 0\.\d+ bits ", text)
-    assert re.search(r"at layer 2, 0\.\d+ at least; which layer holds most is not tested", text)
+    assert re.fullmatch(rf"toy: layer 2 holds information about the labels \(p adjusted {P}\): 0\.\d+ bits\.", text)
+    many = sentences(rows.assign(p_adjusted=0.01, value=rows["value"].abs() + 0.01))[0]
+    assert re.search(r"the highest estimate of these is \d\.\d+ bits at layer 2, but which layer holds most", many)
     noise = layer_information(features(rng, [0, 0], y), rng.permutation(y), about=about, options=how)
     assert "no layer is shown to hold information" in sentences(noise)[0]
     few = rows.assign(p=0.05, p_adjusted=0.15, shuffles=19)

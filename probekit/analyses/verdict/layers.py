@@ -78,12 +78,13 @@ def _best(curve: Curve, at: int, where: str, metric: str, tables: Sequence[Predi
     among = _among_best(curve, metric, tables)
     if among is None:
         return f"the best value is layer {layer}'s ({value}), which is not compared with the others"
+    is_best = "is best" if layer in curve.beating() else "has the best value"
     near = [name for i, name in enumerate(curve.layers) if among[i] and i != at]
     if not near:
-        return f"layer {layer} is best ({value}), clearly above all others"
+        return f"layer {layer} {is_best} ({value}), clearly above all others"
     if len(near) == len(curve.layers) - 1:
         return f"no layer is clearly the best (best {where})"
-    return f"layer {layer} is best ({value}), not clearly above {listed(near)}"
+    return f"layer {layer} {is_best} ({value}), not clearly above {listed(near)}"
 
 
 def _among_best(curve: Curve, metric: str, tables: Sequence[Predictions]) -> np.ndarray | None:
@@ -148,7 +149,7 @@ def mi(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
 
 
 def _information_text(curve: Curve, trained: Sequence[Curve], random: Sequence[Curve]) -> str:
-    """Which layers of one curve are shown to hold information, and how much there is at least."""
+    """Which layers of one curve are shown to hold information, and the highest estimate of these."""
     lost = f"; undetermined at {layers(curve.unknown)}" if curve.unknown else ""
     if np.isnan(curve.value).all():
         why = next(filter(None, curve.rows.get("undetermined", [])), "")
@@ -161,13 +162,15 @@ def _information_text(curve: Curve, trained: Sequence[Curve], random: Sequence[C
     if not beating:
         few = _too_few(curve, len(trained) + len(random))
         return f"no layer is shown to hold information about the labels (most {where}, {few}){lost}"
-    low = float(curve.rows["ci_low"].iloc[at])
-    least = f", {low:.3f} at least" if curve.layers[at] in beating and np.isfinite(low) else ""
+    bits, layer = max((v, name) for v, name in zip(curve.value, curve.layers, strict=True) if name in beating)
     whole = len(beating) == len(curve.layers) > 1
     who, verb = ("every layer", "holds") if whole else (layers(beating), "holds" if len(beating) == 1 else "hold")
     p = at_most(curve.p[(curve.p <= ALPHA) & (curve.value > 0)])
-    more = "; which layer holds most is not tested" if len(curve.layers) > 1 else ""
-    return f"{who} {verb} information about the labels (p adjusted {p}); most {where}{least}{more}{lost}"
+    most = (
+        f"; the highest estimate of these is {bits:.3f} bits at layer {layer}, but which layer holds most is not tested"
+    )
+    told = most if len(beating) > 1 else f": {bits:.3f} bits"
+    return f"{who} {verb} information about the labels (p adjusted {p}){told}{lost}"
 
 
 def _too_few(curve: Curve, curves: int) -> str:
