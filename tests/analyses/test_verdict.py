@@ -167,7 +167,7 @@ def test_words_of_a_summary():
     [text] = sentences(curve_summary(probed([0, 0, 2.5])[1], SummaryOptions(resamples=200)))
     assert re.fullmatch(rf"toy: layer 2 is best \(accuracy {NUMBER}\), clearly above all others\.", text)
     [text] = sentences(curve_summary(probed([0, 1.5, 1.5])[1], SummaryOptions(resamples=200)))
-    assert re.search(r"layer [12] has the highest value .*, not clearly above [12]; whether it beats noise", text)
+    assert re.search(r"layer [12] has the best value .*, not clearly above [12]; whether it beats noise", text)
 
 
 def test_words_of_information():

@@ -63,7 +63,10 @@ def summary(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
         if row.get("why"):
             yield f"{name}the best value is layer {layer}'s ({value}), without an interval: {row['why']}"
         elif near:
-            yield f"{name}layer {layer} is best ({value}), not clearly above {listed(near)}"
+            yield (
+                f"{name}layer {layer} has the best value ({value}), not clearly above {listed(near)}; whether it beats "
+                "noise is not tested here (compare --against shuffled)"
+            )
         else:
             yield f"{name}layer {layer} is best ({value}), clearly above all others"
 
