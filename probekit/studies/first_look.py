@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -112,8 +113,9 @@ def plan_run(
     steps = [_on(step, options.device) for step in study_steps(study, options.data_dir)]
     if wrong := next((step.error for step in steps if step.error), ""):
         raise UsageError(wrong)
-    probes = [step for step in steps if step.function == "probe"][:: len(study.probe[0].of)]  # of trained weights
-    steps = [*steps[:-1], _summary(probes, "quick" if options.quick else "")]
+    steps = list(_together(steps[:-1]))
+    probes = [step for step in steps if step.function == "probe"]
+    steps.append(_summary(probes, "quick" if options.quick else ""))
     page, leaf = report_step(study.title, steps), "quick.html" if options.quick else "report.html"
     steps.append(replace(page, arguments={**page.arguments, "out": Inside(leaf)}, leaves=(leaf,)))
     check_steps(study, steps)
@@ -142,6 +144,26 @@ def _on(step: Step, device: str) -> Step:
     """A step on the device that was asked for."""
     caches = step.function == "cache_activations"
     return replace(step, arguments={**step.arguments, "device": device}) if caches else step
+
+
+def _together(steps: Sequence[Step]) -> Iterator[Step]:
+    """The steps, with one analysis of trained and random weights where there was one of each: one verdict has both."""
+    before: dict[tuple[str, Any], Step] = {}
+    gone: dict[str, Step] = {}
+    random = {f"{step.name.replace('.random.', '.pretrained.')}" for step in steps if ".random." in step.name}
+    for step in steps:
+        if step.function in ("probe", "mi") and step.name in random:
+            before[step.function, step.name] = step
+        elif first := before.get((step.function, step.name.replace(".random.", ".pretrained."))):
+            own = {"more": [step.arguments["train"], step.arguments["dev"]]} if step.function == "probe" else {}
+            own = own or {"caches": [*first.arguments["caches"], *step.arguments["caches"]]}
+            gone[step.name] = step
+            yield replace(first, arguments={**first.arguments, **own}, needs=(*first.needs, *step.needs))
+        else:
+            lost = [Inside(one.leaves[0]) for name, one in gone.items() if name in step.needs]
+            rows = {"rows": [one for one in step.arguments["rows"] if one not in lost]} if lost else {}
+            needs = tuple(name for name in step.needs if name not in gone)
+            yield replace(step, arguments={**step.arguments, **rows}, needs=needs)
 
 
 def _summary(probes: Sequence[Step], name: str) -> Step:

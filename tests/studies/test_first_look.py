@@ -60,6 +60,8 @@ def test_a_whole_run_has_its_controls(here, tiny_bert):
     assert any("with random weights" in sentence for sentence in result.verdict)
     assert not any("quick" in sentence for sentence in result.verdict)
     [folder] = (here / "probekit-run").iterdir()
+    cards = [json.loads(path.read_text()) for path in (folder / "rows").glob("[pm]*.parquet.json")]
+    assert sorted(text for card in cards for text in card["verdict"]) == sorted(result.verdict)
     assert folder.name.endswith("-grammar-sentiment")
     assert (folder / "report.html").is_file()
     assert [p.name for p in (folder / "rows").glob("summary*.parquet")] == ["summary.parquet"]
