@@ -126,7 +126,7 @@ for calls, n, share, layers, metric, before in (
 
 
 def equal_layers(
-    rng, *, n, share, metric, layers=3, d=10, train=1500, kind="classification", strength=0.6, against="layer-0"
+    rng, *, n, share, metric, layers=3, d=10, train=15_000, kind="classification", strength=0.6, against="layer-0"
 ):
     """Layers that know equally much of the labels, each in noise of its own: held against the first, or the best."""
 
