@@ -99,3 +99,10 @@ def test_mistakes_give_the_message_that_is_shown(page, workspace, call, minilm):
         assert said.status == 2, command
         likeness = SequenceMatcher(None, said.err.split("probekit: ")[-1].split(), message.split()[1:]).ratio()
         assert likeness > 0.6, f"{command}\nsays {said.err}\n{page.name} shows {message}"
+
+
+def test_links_of_the_readme_lead_somewhere():
+    """Sphinx checks those of the site."""
+    links = re.findall(r"\]\(([^)#:]+)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert links
+    assert [link for link in links if not (ROOT / link).is_file()] == []

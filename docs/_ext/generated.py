@@ -32,7 +32,7 @@ CALLED = {"domains": "probekit.analyses.domains", "report": "probekit.report"}
 def write_pages(app: Sphinx, _: Config) -> None:
     """Write all generated pages below the source folder."""
     docs = Path(app.srcdir)
-    for folder in ("commands", "gallery"):
+    for folder in ("api", "commands", "gallery"):
         shutil.rmtree(docs / folder, ignore_errors=True)
         (docs / folder).mkdir()
     (docs / "commands.md").write_text("\n".join(commands_page()), encoding="utf-8")
