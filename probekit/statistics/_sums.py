@@ -13,7 +13,6 @@ from itertools import pairwise
 from typing import Literal, Protocol
 
 import numpy as np
-from scipy import stats
 
 from probekit.errors import UsageError
 from probekit.statistics._additive import (
@@ -329,7 +328,7 @@ def _spearman(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray) -> n
 
 def _ranks(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Average ranks of x (n,) in each resample, (R, n), centred for the sake of rounding."""
-    position = stats.rankdata(x, method="dense") - 1
+    position = np.unique(x, return_inverse=True)[1]
     order = np.argsort(position, kind="stable")
     count = np.add.reduceat(weights[:, order], np.flatnonzero(np.diff(position[order], prepend=-1)), axis=1)
     return (np.cumsum(count, 1) - (count - 1) / 2)[:, position] - (weights.sum(1, keepdims=True) + 1) / 2

@@ -354,7 +354,7 @@ def _seen(
         held = np.bincount(group, minlength=FOLDS * classes).reshape(FOLDS, classes, 1).astype(np.float64)
     else:
         features, classes = _whitened(y.numbers), SLICES  # type: ignore[arg-type]
-        codes = (rankdata(features[:, 0], method="ordinal") - 1) * SLICES // n
+        codes = (rankdata(features[:, 0], method="ordinal").astype(int) - 1) * SLICES // n
         sums = np.stack([features[rows].T @ (x[rows] - centre) for rows in parts])
         held = np.zeros((FOLDS, 1, 1))
     if narrow:  # columns of a basis are orthogonal
