@@ -18,11 +18,12 @@ class TokenReader:
 
     What is read stays in the system's file cache as long as there is room, and nowhere else.
 
-    start, length : int64 (n,) or, of pairs read apart, (n, 2): where each example's vectors lie
-    special : bool (t,), pieces that the tokenizer added; none where vectors are of words
-
     Attributes
     ----------
+    start, length : np.ndarray
+        int64 (n,), or (n, 2) for pairs read apart: where each example's vectors lie.
+    special : np.ndarray
+        Bool (t,), pieces that the tokenizer added; none where vectors are of words.
     cache : ActivationCache
         With token vectors.
     layers : Sequence[int | str], optional

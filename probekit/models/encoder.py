@@ -93,9 +93,6 @@ class Batch:
 class Encoder(Protocol):
     """A model that gives every layer's hidden states.
 
-    stateful : sentences in a batch of an encoder that carries its state from batch to batch, which are then run in
-        order; 0 for all others, where the attribute may be missing
-
     Attributes
     ----------
     name : str
@@ -116,6 +113,9 @@ class Encoder(Protocol):
         Whether one batch may hold sequences of different lengths (packed); if not, all are equal.
     batch_tokens : int
         Pieces a batch should hold for good speed.
+    stateful : int
+        Sentences in a batch of an encoder that carries its state from batch to batch, which are then run in order; 0
+        for all others, where the attribute may be missing.
     """
 
     name: str

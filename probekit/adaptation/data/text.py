@@ -22,14 +22,14 @@ __all__ = ["TextData"]
 class TextData:
     """The examples of a split as word pieces, all in memory (see :class:`probekit.adaptation.data.batches.Data`).
 
-    truncated : how many texts were cut off
-
     Attributes
     ----------
     tokenizer : TextReader
         The encoder's.
     apart : bool
         Read the sentences of pairs apart, as two sequences.
+    truncated : int
+        How many texts were cut off.
     """
 
     nbytes = 0.0

@@ -73,11 +73,12 @@ def allowed_transitions(scheme: str, labels: Sequence[str]) -> Tensor:
 class CRF(nn.Module):
     """A conditional random field over k tags.
 
-    transitions (k, k), from row to column; start_transitions, end_transitions (k,), absent with
-    ``include_start_end_transitions=False``
-
     Attributes
     ----------
+    transitions : Parameter
+        (k, k), from row to column.
+    start_transitions, end_transitions : Parameter
+        (k,), absent with ``include_start_end_transitions=False``.
     allowed : Tensor
         Bool (k + 2, k + 2) of :func:`allowed_transitions`, or None.
     """

@@ -13,10 +13,12 @@ __all__ = ["ScalarMix"]
 class ScalarMix(nn.Module):
     """gamma · Σ_l softmax(s)_l · h_l (Peters et al. 2018, equation 1); at the start the mean of the layers.
 
-    scalar_parameters : (layers,), s; gamma : (1,)
-
     Attributes
     ----------
+    scalar_parameters : Parameter
+        (layers,), s.
+    gamma : Parameter
+        (1,).
     layer_norm : bool, default False
         First take from each layer its mean and divide it by its deviation, √(variance + 1e-12), both over all numbers
         of the layer in the batch that are no padding. This is what bilm-tf and AllenNLP do with ``do_layer_norm``; with

@@ -45,14 +45,14 @@ def save_steps(text: str, steps_per_epoch: int, total: int) -> tuple[int, ...]:
 class Checkpointing(TrainerCallback):
     """Says when to evaluate; saves what is asked for, keeps the best, ends training early, tells the progress.
 
-    kept : the step of the weights that the run ends with, and their metrics on dev
-
     Attributes
     ----------
     out : Path
         The run's folder.
     save : Save
         Writes the weights as they are.
+    kept : tuple
+        The step of the weights that the run ends with, and their metrics on dev.
     """
 
     def __init__(

@@ -27,8 +27,6 @@ DRAWS = 50
 class Measured:
     """The information that buckets of vectors and of labels share, in bits, averaged over grids.
 
-    shuffled labels occupy: about 1 under noise, 0 where one determines the other
-
     Attributes
     ----------
     raw : float
@@ -40,7 +38,8 @@ class Measured:
     top : float
         The most that could be shared: the lesser of the entropies of labels and buckets.
     spread : float
-        Of the joint cells that are occupied beyond those that each bucket and label must have, as a share of what.
+        The joint cells that are occupied beyond those that each bucket and label must have, as a share of those that
+        shuffled labels occupy: about 1 under noise, 0 where one determines the other.
     null : np.ndarray
         (shuffles,) raw of shuffled labels.
     terms : np.ndarray

@@ -57,8 +57,6 @@ FAR = -1e9
 class Points:
     """What one view shows of some rows.
 
-    None for coordinates that no labels were needed for
-
     Attributes
     ----------
     name : str
@@ -70,7 +68,8 @@ class Points:
     code : np.ndarray, optional
         Int (n,), a decision between classes, or None.
     axes : np.ndarray, optional
-        (f, q), the coordinates in terms of the label features, which tell how those of two fits lie to each other.
+        (f, q), the coordinates in terms of the label features, which tell how those of two fits lie to each other;
+        None for coordinates that need no labels.
     labels : np.ndarray, optional
         (n, q') coordinates of numbers in several columns; None for other labels.
     fineness : int, default 1
@@ -95,14 +94,14 @@ class Points:
 class Scaled:
     """Points of some rows, to be cut by a unit grid.
 
-    they are; labels : (n, q'), in widths, too, or None
-
     Attributes
     ----------
     z : np.ndarray
         (n, q), in widths of a bucket.
     free : np.ndarray
-        Bool (q,), columns on which the grid is shifted, others are counted as.
+        Bool (q,), columns on which the grid is shifted; others are counted as they are.
+    labels : np.ndarray, optional
+        (n, q'), in widths, too; None where labels are not cut.
     """
 
     z: np.ndarray

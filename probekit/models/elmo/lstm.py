@@ -19,7 +19,7 @@ __all__ = ["ProjectedLSTM", "Steps"]
 class Steps:
     """Sequences, one after another without padding, as an LSTM reads them: step by step, the longest first.
 
-    s sequences with t rows in all.
+    There are s sequences with t rows in all.
 
     Attributes
     ----------
@@ -54,13 +54,18 @@ class Steps:
 class ProjectedLSTM(nn.Module):
     """One layer, one direction: gates i, f, g, o; c = clip(i g + f c), h = clip(W (o tanh c)) (Sak et al. 2014).
 
-    input : (4 cells, inputs) with the bias; recurrent : (4 cells, outputs); projection : (outputs, cells)
-    fused : run torch.nn.LSTM first, which knows no limits but is one kernel on a GPU. Where a batch reaches a limit,
-        which is found out afterwards, its outputs are thrown away and the batch is run again. Its last bits may differ
-        from the loop's. On a CPU torch.nn.LSTM with a projection is no faster than the loop
-
     Attributes
     ----------
+    input : Linear
+        (4 cells, inputs), with the bias.
+    recurrent : Linear
+        (4 cells, outputs).
+    projection : Linear
+        (outputs, cells).
+    fused : bool
+        Run torch.nn.LSTM first, which has no limits but is one kernel on a GPU. Where a batch reaches a limit, which
+        is found afterwards, its outputs are thrown away and the batch is run again. Its last bits may differ from the
+        loop's. On a CPU torch.nn.LSTM with a projection is no faster than the loop.
     cell_clip, proj_clip : float, optional
         Limits to the absolute values of c and h, which are carried on cut; None for no limit.
     """

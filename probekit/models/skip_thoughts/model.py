@@ -125,12 +125,11 @@ class Readers(nn.Module):
 class SkipThoughtsModel(PreTrainedModel):
     """The network, the states of which after a sentence's last word are its vector: combine-skip, 4800 of them.
 
-    were, but come of a regression; and gradients and moments of both (4.6 GB) would take 14 GB.
-
     Attributes
     ----------
     uni_words, bi_words : Tensor
-        (vocab_size, …), the vectors of words. They are not trained: most of the published ones never.
+        (vocab_size, …), the vectors of words. They are not trained: most of the published ones come from a regression
+        and never were, and the gradients and moments of both (4.6 GB) would take 14 GB.
     """
 
     config_class = SkipThoughtsConfig

@@ -61,8 +61,6 @@ class Packing(StrEnum):
 class HuggingFaceEncoder(Shown):
     """An Encoder (see :mod:`probekit.models.encoder`) around a transformers model; made by :func:`load_transformer`.
 
-    depth : L, the number of blocks
-
     Attributes
     ----------
     model : Any
@@ -71,6 +69,8 @@ class HuggingFaceEncoder(Shown):
         Texts to word pieces.
     folder : Path
         Where the model is from.
+    depth : int
+        L, the number of blocks.
     """
 
     def __init__(

@@ -27,12 +27,16 @@ CONTROLS = {"words": 3, "texts": 10}
 class LabelSets:
     """T label sets of the m labelled rows of train and the n labelled ones of dev, the same for every layer.
 
-    y (T, m), y_dev (T, n) : codes of classes, or numbers; classes : how many, 0 for numbers
-
     Attributes
     ----------
+    y, y_dev : np.ndarray
+        (T, m) and (T, n), codes of classes, or numbers.
+    classes : int
+        How many; 0 for numbers.
     train, dev : Labels
-        Of the labelled rows; rows (m,), rows_dev (n,) : where they stand among all.
+        Of the labelled rows.
+    rows, rows_dev : np.ndarray
+        (m,) and (n,), where the labelled rows stand among all.
     targets : tuple[Mapping[str, str | int | None], ...]
         The columns target and draw of each label set, gold first.
     fold : np.ndarray

@@ -81,10 +81,12 @@ class Problem:
 class Chosen:
     """A probe of each target, fitted on all rows with its best setting.
 
-    setting, held_out (the criterion there), decrement : (targets,); converged : of every fit it rests on
-
     Attributes
     ----------
+    setting, held_out, decrement : np.ndarray
+        (targets,): the best setting, the criterion on held-out rows there, and the Newton decrement of its fit.
+    converged : np.ndarray
+        Whether every fit that a probe rests on has converged.
     edge : np.ndarray
         Whether the setting is the first or last and clearly better than its neighbour (by a thousandth at least; of log
         losses also by more than a standard error).

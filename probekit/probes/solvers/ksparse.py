@@ -39,8 +39,6 @@ ONE_BY_ONE = 64
 class KSparsePath:
     """Logistic regressions on ``dimensions`` int (T, most): that of setting k uses the first k of them.
 
-    without an example. n : float (T,), the sum of the weights. converged : bool (T, S).
-
     Attributes
     ----------
     coef : np.ndarray
@@ -48,7 +46,11 @@ class KSparsePath:
     intercept : np.ndarray
         float32 (T, S, K).
     absent : np.ndarray
-        Bool (T, K), classes.
+        Bool (T, K), classes without an example.
+    n : np.ndarray
+        float (T,), the sum of the weights.
+    converged : np.ndarray
+        Bool (T, S).
     """
 
     settings: tuple[int, ...]
