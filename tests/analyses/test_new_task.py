@@ -153,3 +153,22 @@ def test_what_cannot_be_a_task(text, message):
         new_task("none.csv")
     with pytest.raises(UsageError, match="leave some of it"):
         new_task("a.csv", dev=0.6, test=0.5)
+
+
+def test_a_column_of_few_values_does_not_group():
+    """Eight authors of 400 reviews cannot be held out as wholes."""
+    rows = [(f"review {i} of the {i * 7919 % 1009}th film", LABELS[i % 3], f"u{i % 8}", str(i)) for i in range(400)]
+    write("a.csv", ";", rows=rows)
+    path = new_task("a.csv")
+    assert "\ngroups" not in path.read_text()
+    assert "Not used: author" in path.read_text()
+    assert len(load_task(path).splits["dev"]) == 40
+
+
+def test_data_given_as_a_task_and_other_separators_lead_to_tasks_new():
+    write("a.csv", ";")
+    with pytest.raises(UsageError, match=r"a\.csv is not a task but data; probekit tasks new a\.csv writes"):
+        load_task("a.csv")
+    Path("a.toml").write_text('text = "review"\nlabel = "liked"\n[splits]\ntrain = "a.csv"\n')
+    with pytest.raises(DataError, match=r"there is no column 'review'.* probekit tasks new FILE finds the separator"):
+        load_task("a.toml")

@@ -28,6 +28,8 @@ __all__ = ["Guess", "Raw", "guess", "read_any", "split_files"]
 DELIMITERS = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
 CLASSES = 20
 """More distinct numbers than these are scores."""
+FEWEST_GROUPS = 20
+"""Values of a column of groups: fewer cannot be shuffled or held out as wholes."""
 SAMPLE = 5000
 """Rows that a guess rests on."""
 LABELS = (
@@ -314,7 +316,8 @@ def guess(raw: Raw) -> Guess:
     rest = {name: values for name, values in sample.items() if name not in roles.values()}
     unique = {name for name, values in rest.items() if len({str(v) for v in values}) == len(values)}
     take("id", _named(unique, IDS), "unique")
-    take("groups", _named(set(rest) - unique, GROUPS), "by its name; values are repeated")
+    many = {name for name, values in rest.items() if FEWEST_GROUPS <= len({str(v) for v in values}) < len(values)}
+    take("groups", _named(many, GROUPS), "by its name; values are repeated")
     take("domain", _named(set(rest) - unique, DOMAINS), "by its name")
     classes = Counter[str]()
     if "label" in roles:

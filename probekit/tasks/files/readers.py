@@ -53,8 +53,10 @@ class Table:
     def index(self, name: str) -> int:
         """The place of a column; raises DataError naming the columns there are."""
         if name not in self.columns:
+            other = len(self.columns) == 1 and any(mark in self.columns[0] for mark in ";|,\t")
+            hint = " Is it separated by something else? probekit tasks new FILE finds the separator." if other else ""
             raise DataError(
-                f"there is no column {name!r}; the header has {', '.join(map(repr, self.columns)) or 'nothing'}.",
+                f"there is no column {name!r}; the header has {', '.join(map(repr, self.columns)) or 'nothing'}.{hint}",
                 file=self.path,
                 line=1,
             )
@@ -159,7 +161,10 @@ def _table(
         kept = [i for i in range(len(rows)) if i not in out]
         return Table(path, table.columns, [rows[i] for i in kept], [lines[i] for i in kept], len(bad))
     what = f"at least {least}" if ragged else f"{len(columns)}"
-    wanted_here = f"expected {what} ({', '.join(columns)}). Is the file cut short, or separated by something else?"
+    wanted_here = (
+        f"expected {what} ({', '.join(columns)}). Is the file cut short, or separated by something else? "
+        "probekit tasks new FILE finds the separator."
+    )
     if len(bad) == 1:
         raise DataError(f"{_columns(len(rows[bad[0]]))}, {wanted_here}", file=path, line=lines[bad[0]])
     told = [f"line {lines[i]} has {len(rows[i])}" for i in bad[: Faults.MOST]]
