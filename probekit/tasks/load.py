@@ -111,7 +111,7 @@ def _grammar(part: str, data_dir: str | Path | None) -> Task:
 
 def _unknown(name: str) -> str:
     names = [*DATASETS, *(f"grammar:{part}" for part in GRAMMARS)]
-    if Path(name).suffix.lower() in SUFFIXES or Path(name).is_dir():
+    if name and (Path(name).suffix.lower() in SUFFIXES or Path(name).is_dir()):
         return f"{name} is not a task but data; probekit tasks new {name} writes the TOML file that describes them."
     hint = did_you_mean(name.lower(), names, most=3)
     return f"unknown task {name!r}; {hint} Data of your own are described by a TOML file (name ending in .toml)."

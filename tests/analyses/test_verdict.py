@@ -128,7 +128,7 @@ def test_random_weights_are_the_control_and_are_corrected_for():
     known = both[both["target"] == "gold"].assign(p_adjusted=0.03)
     assert "no layer beats" in sentences(known)[0]  # .03 for each of two curves is .06
     alone = known[known["random_weights"].isna()]
-    assert "every layer beats shuffled labels (p adjusted ≤ .03)" in sentences(alone)[0]
+    assert "every layer beats shuffled labels (p adjusted ≤ .030)" in sentences(alone)[0]
     knows, _ = probed([2.5, 2.5], seed=1, about=ABOUT | {"checkpoint": "random-0"})
     knows["random_weights"] = 0
     both = make_rows(pd.concat([rows, knows], ignore_index=True))
@@ -223,7 +223,7 @@ def test_numbers_in_words():
         "< .001",
         ".005",
         ".049",
-        ".050",
+        ".051",
         ".12",
         "1",
     ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from probekit.analyses.verdict.curves import CURVE, Curve, names
-from probekit.analyses.verdict.words import ALPHA, at_most, layers, listed, number, p_value
+from probekit.analyses.verdict.words import ALPHA, at_least, at_most, layers, listed, number, p_value
 from probekit.metrics import metric as metric_called
 from probekit.rows import layer_labels
 from probekit.statistics.multiplicity import holm
@@ -45,7 +45,7 @@ def compare(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
             yield f"{name}{' and '.join(told)} by {own.of} (p adjusted {at_most(p[shown])})"
         else:
             word = "no layer is" if labels != ["it"] else "it is not"
-            rest = f"p adjusted {'≥ ' if len(p) > 1 else ''}{p_value(np.nanmin(p))}"
+            rest = f"p adjusted {at_least(p)}"
             yield f"{name}{word} shown to differ from {against} by {own.of} ({rest})"
 
 

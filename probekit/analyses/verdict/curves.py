@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from probekit.analyses.verdict.words import ALPHA, layers, p_value
+from probekit.analyses.verdict.words import ALPHA, at_least, layers
 from probekit.rows import layer_labels, layer_order
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _many(curves: Sequence[Curve], does: str) -> str:
     some = [name.removesuffix(": ") for name, one in zip(names(curves), curves, strict=True) if one.beating()]
     if not some:
         known = [p for one in curves for p in one.p if np.isfinite(p)]
-        least = f"p adjusted ≥ {p_value(min(known))}" if known else "not tested"
+        least = f"p adjusted {at_least(known)}" if known else "not tested"
         return f"no layer of {len(curves)} curves {does} ({least})"
     rest = f" and {len(some) - NAMED} more" if len(some) > NAMED else ""
     which = "" if len(some) == len(curves) else f": {', '.join(some[:NAMED])}{rest}"
@@ -134,5 +134,4 @@ def names(curves: Sequence[Curve]) -> list[str]:
 
 def adjusted(curve: Curve) -> str:
     """The smallest corrected p of a curve, none of which shows anything."""
-    least = float(np.nanmin(curve.p))
-    return f"p adjusted {'≥ ' if len(curve.layers) > 1 else ''}{p_value(least)}"
+    return f"p adjusted {at_least(curve.p)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from pathlib import PurePath
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["ALPHA", "at_most", "layers", "listed", "number", "p_value", "short"]
+__all__ = ["ALPHA", "at_least", "at_most", "layers", "listed", "number", "p_value", "short"]
 
 ALPHA = 0.05
 """The corrected p-value up to which something is said to be shown."""
@@ -27,13 +28,22 @@ def number(value: float) -> str:
 
 
 def p_value(value: float) -> str:
-    """A p-value with two digits, three where two would hide on which side of 0.05 it is."""
+    """A p-value with two digits, three below .1, rounded up: none sounds smaller than it is."""
     if value < 0.001:
         return "< .001"
     if value >= 0.995:
         return "1"
-    near = abs(value - ALPHA) < 0.005 and value != ALPHA
-    return f"{value:.{3 if near or value < 0.01 else 2}f}".replace("0.", ".", 1)
+    digits = 3 if value < 0.1 else 2
+    return f"{math.ceil(value * 10**digits - 1e-9) / 10**digits:.{digits}f}".replace("0.", ".", 1)
+
+
+def at_least(values: Sequence[float] | np.ndarray) -> str:
+    """The smallest of some p-values: ".12" of one, "≥ .12" of several, rounded down."""
+    least = float(np.nanmin(values))
+    if len(values) == 1 or least < 0.001 or least >= 0.995:
+        return p_value(least)
+    digits = 3 if least < 0.1 else 2
+    return f"≥ {math.floor(least * 10**digits + 1e-9) / 10**digits:.{digits}f}".replace("0.", ".", 1)
 
 
 def at_most(values: np.ndarray) -> str:
