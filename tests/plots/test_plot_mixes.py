@@ -99,7 +99,7 @@ def test_the_command_and_the_same_bytes_for_the_same_rows(tmp_path, monkeypatch,
     monkeypatch.chdir(tmp_path)
     rows = write_rows(make_rows([*run([0.2, 0.8]), *run([0.3, 0.7], seed=1)]), "a.parquet", {})
     assert main(["plot", "mix", str(rows)]) == 0
-    assert capsys.readouterr().out.split() == ["figures/mix.pdf", "figures/mix.png"]
+    assert capsys.readouterr().out.split() == ["figures/mix.pdf", "figures/mix.png", "figures/mix.caption.txt"]
     outs = ["a.svg", "a.pdf", "a.png"]
     assert main(["plot", "mix", str(rows), "--width", "column", *(x for out in outs for x in ("--out", out))]) == 0
     first = [Path(out).read_bytes() for out in outs]

@@ -187,7 +187,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     for name, rows in {"run": grid()[0], "plain": grid((None,))[0]}.items():
         write_rows(make_rows(rows), f"{name}.parquet", {})
     assert main(["plot", "trajectory", "run.parquet", "plain.parquet"]) == 0
-    assert capsys.readouterr().out.split() == ["figures/trajectory.pdf", "figures/trajectory.png"]
+    assert capsys.readouterr().out.split() == [f"figures/trajectory.{end}" for end in ("pdf", "png", "caption.txt")]
     assert main(["plot", "trajectory", "run.parquet", "--out", "a.svg"]) == 0
     assert "Training step" in Path("a.svg").read_text()
     assert main(["plot", "trajectory", "plain.parquet"]) == 2
