@@ -13,7 +13,7 @@ import numpy as np
 
 from probekit.activations.grouping import stored_groups
 from probekit.errors import UsageError
-from probekit.files import check_folder
+from probekit.files import FileKind, check_folder, whole
 from probekit.tasks.datasets.sources import HUB_SPLITS, from_hub
 from probekit.tasks.files.description import SUFFIXES, Format
 from probekit.tasks.files.guess import Guess, Raw, guess, read_any, split_files
@@ -21,6 +21,8 @@ from probekit.tasks.task import Example, TaskKind
 
 __all__ = ["new_task"]
 
+NEW = FileKind("a file that is not there yet", lambda path: False)
+"""Task files are edited by hand, so that none is ever replaced."""
 FEWEST = 20
 """Rows, below which no split is drawn."""
 MANY = 12
@@ -83,9 +85,11 @@ def new_task(
     check_folder(task_file.parent)
     splits, header = _splits(str(data))
     first = guess(splits["train"].raw)
+    left = 1.0
     for split, part in (("test", test), ("dev", dev)):
         if part and split not in splits:
-            splits = _drawn(splits, first, split, part / (1 - (test if split == "dev" and test else 0)), seed)
+            splits = _drawn(splits, first, split, part / left, seed)
+            left -= part
     places = [task_file, *(task_file.with_suffix(f".{split}.jsonl") for split, one in splits.items() if not one.stays)]
     if there := [str(place) for place in places if place.exists() or place.is_symlink()]:
         raise UsageError(f"{', '.join(there)} is there already and is not replaced; move it, or give another --out.")
@@ -216,8 +220,8 @@ def _strata(train: Raw, first: Guess, group: np.ndarray) -> np.ndarray:
 
 
 def _write(path: Path, text: str) -> None:
-    with path.open("x", encoding="utf-8", newline="\n") as file:  # never replaces
-        file.write(text)
+    with whole(path, NEW) as new:
+        new.write_text(text, encoding="utf-8", newline="\n")
 
 
 def _text(

@@ -42,7 +42,7 @@ def run(
     Parameters
     ----------
     model
-        Hub id, or a local folder with config.json and safetensors.
+        Hub id, a local folder with config.json and safetensors, or minilm, the model of the extra demo.
     task
         Name of a task (see *probekit tasks*), or a TOML file.
     tasks

@@ -86,6 +86,14 @@ def test_a_folder_with_splits_stays_where_it_is():
     assert list(load_task(path).splits) == ["train", "dev", "test"]
 
 
+def test_a_test_split_that_is_there_leaves_dev_its_share():
+    Path("data").mkdir()
+    for split in ("train", "test"):
+        write(f"data/{split}.csv", ",", header=("review", "liked", "other", "idx"))
+    task = load_task(new_task("data", dev=0.2, test=0.5))
+    assert {split: len(part) for split, part in task.splits.items()} == {"train": 160, "test": 200, "dev": 40}
+
+
 def test_pairs_numbers_words_and_lists():
     rng = np.random.default_rng(0)
     pd.DataFrame(
