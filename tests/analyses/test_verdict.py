@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from probekit.analyses.verdict import sentences
-from probekit.analyses.verdict.words import listed, number, p_value
+from probekit.analyses.verdict.words import at_least, at_most, listed, number, p_value
 from probekit.information.curves import layer_information
 from probekit.information.options import InformationOptions
 from probekit.probes.codes.mdl import mdl_rows
@@ -227,5 +227,7 @@ def test_numbers_in_words():
         ".12",
         "1",
     ]
+    assert [at_least(v) for v in ([0.1299, 0.5], [0.0769, 0.2], [0.127])] == ["≥ .12", "≥ .076", ".13"]
+    assert [at_most(np.array(v)) for v in ([0.002, 0.01398], [0.0301], [0.0004])] == ["≤ .014", ".031", "< .001"]
     assert listed(["2", "3", "4", "7", "final_norm"]) == "2–4, 7 and final_norm"
     assert listed(["2", "3"]) == "2 and 3"
