@@ -25,9 +25,11 @@ class CacheOptions:
         "One or several of mean, mean-all, first, last, max, with commas; or none. Without it mean (of Skip-thoughts "
         "last).",
     )
-    tokens: bool = option(False, "Keep the vector of every token as well.")
-    token_level: str = option(
-        "piece", "With --tokens: piece, word-pieces (without special ones), word-first (first piece) or word-mean."
+    tokens: bool | None = option(None, "Keep the vector of every token as well; without it for tasks that label words.")
+    token_level: str | None = option(
+        None,
+        "Tokens are piece, word-pieces (without special ones), word-first (first piece) or word-mean. "
+        "Without it word-first for tasks that label words, piece with --tokens.",
     )
     context: str = option("none", "Of labelled words: none, or document, the sentences around as far as there is room.")
     pairs: str = option("auto", "Sentence pairs: joint (one sequence), separate (two), or auto: joint where possible.")
@@ -60,10 +62,8 @@ class CacheOptions:
             object.__setattr__(self, "layers", tuple(str(layer).strip() for layer in told))
             if not self.layers:
                 raise UsageError("no layer was asked for; leave --layers out to keep all.")
-        if not isinstance(self.tokens, bool):
+        if not isinstance(self.tokens, bool | None):
             raise UsageError(f"tokens is {self.tokens!r}; give tokens=True, and token_level={str(self.tokens)!r}.")
-        if self.token_level != "piece" and not self.tokens:
-            raise UsageError(f"--token-level {self.token_level} is for token vectors; add --tokens.")
         if self.batch_size is not None and not self.stateful:
             raise UsageError(
                 "--batch-size is for --stateful, whose numbers depend on it; else batches are told by --batch-tokens."
@@ -71,7 +71,7 @@ class CacheOptions:
         _one_of("on_truncate", self.on_truncate, "keep", "error")
         _one_of("pairs", self.pairs, "auto", "joint", "separate")
         _one_of("context", self.context, *Context)
-        if self.context != Context.NONE and self.tokens and self.token_level == "piece":
+        if self.context != Context.NONE and self.tokens and self.token_level in (None, "piece"):
             raise UsageError("the pieces of a context are not kept; with --context give --token-level word-pieces.")
         if self.data_seed < 0:
             raise UsageError(f"data_seed is {self.data_seed}; it must be 0 or more.")

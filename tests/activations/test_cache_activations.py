@@ -350,6 +350,21 @@ def test_a_worker_that_fails_says_why(tiny_bert, tmp_path, small_blocks):
     assert np.isfinite(kept.layer(1)).all()
 
 
+def test_tasks_that_label_words_keep_vectors_of_words(encoder, tmp_path):
+    tags, sentences = toy_tags(), toy_task()
+    default = cache_activations(encoder, tags, out=tmp_path / "default.h5")
+    named = cache_activations(encoder, tags, tokens=True, token_level="word-first", out=tmp_path / "named.h5")
+    assert default.spec_id == named.spec_id
+
+    def tokens(task, **options):
+        return cache_activations(encoder, task, out=tmp_path / f"{task.name}-{options}.h5", **options).spec["tokens"]
+
+    assert tokens(tags, token_level="word-mean") == "word-mean"
+    assert tokens(tags, tokens=True) == "piece"
+    assert tokens(tags, tokens=False) is None
+    assert tokens(sentences) is None
+
+
 def test_numbers_too_large_for_float16(encoder, tmp_path, monkeypatch):
     inner = encoder.encode
     monkeypatch.setattr(encoder, "encode", lambda batch, sink, edit=None: inner(batch, lambda i, h: sink(i, h * 1e6)))

@@ -20,7 +20,7 @@ from probekit.models.encoder import Encoder
 from probekit.recipe import Recipe
 from probekit.runtime import Dtype
 from probekit.tasks.context import Context, in_context
-from probekit.tasks.task import Split, Task
+from probekit.tasks.task import Split, Task, TaskKind
 
 __all__ = ["Request", "data_digest", "make_request", "recipe_of"]
 
@@ -111,7 +111,7 @@ def _of_data(task: Task, part: Split, options: CacheOptions, kind: str, dtype: s
         "pairs": pairs if part.paired else None,
         "sentences": 2 if part.paired and pairs == "separate" else 1,
         "pooling": [str(p) for p in poolings(default_pooling(kind) if asked is None else asked)],
-        "tokens": _choice(TokenLevel, options.token_level, "token_level") if options.tokens else None,
+        "tokens": _token_level(options, words=task.kind is TaskKind.SEQUENCE_LABELLING),
         "store": _choice(Dtype, options.store or dtype, "store"),
     }
     if options.layers is not None:
@@ -125,6 +125,18 @@ def _of_data(task: Task, part: Split, options: CacheOptions, kind: str, dtype: s
     if not want["pooling"] and not want["tokens"]:
         raise UsageError("nothing to store: give a --pooling, --tokens, or both.")
     return want
+
+
+def _token_level(options: CacheOptions, *, words: bool) -> str | None:
+    """The tokens that are kept, for None none; a task that labels words needs those of words."""
+    level = options.token_level
+    if options.tokens is None and words:
+        return _choice(TokenLevel, level or TokenLevel.WORD_FIRST, "token_level")
+    if options.tokens:
+        return _choice(TokenLevel, level or TokenLevel.PIECE, "token_level")
+    if level not in (None, TokenLevel.PIECE):
+        raise UsageError(f"--token-level {level} is for token vectors; add --tokens.")
+    return None
 
 
 def _of_named_model(model: str | Path, options: CacheOptions) -> tuple[Loading, dict[str, Any]]:

@@ -154,7 +154,7 @@ def _cached(
     known |= {"store": store} if store else {}
     return cache_activations(
         where, task, split, model_name=encoder["model"], pairs=encoder.get("pairs") or "auto",
-        tokens=bool(level := encoder.get("tokens")), token_level=level or "piece",
+        tokens=bool(level := encoder.get("tokens")), token_level=level or None,
         pooling=[] if level else card["head"]["pooling"],
         stateful=bool(encoder.get("stateful")), batch_size=encoder.get("stateful") or None,
         out=None if caches is None else f"{caches}/", **how, **known,
