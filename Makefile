@@ -8,7 +8,7 @@ PIP_FLAGS ?=
 # of what is installed, most is never imported: compiling it all takes half of the time
 PIP := $(BIN)/python -m pip install --quiet --no-compile $(PIP_FLAGS) -c constraints.txt
 
-.PHONY: demo test coverage test-slow lint docs notebooks calibration bench bench-probes bench-edge bench-mi bench-training bench-elmo bench-domains attacks clean
+.PHONY: demo test coverage test-slow lint docs notebooks notebooks-write calibration bench bench-probes bench-edge bench-mi bench-training bench-elmo bench-domains attacks clean
 
 $(VENV)/.demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -54,6 +54,10 @@ figures/demo/layers.parquet: | $(VENV)/.demo
 notebooks: figures/demo/layers.parquet $(VENV)/.dev
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest --nbmake --nbmake-timeout=600 -n 2 \
 		$(foreach n,03 05 04 02 06 01,$(wildcard notebooks/$(n)_*.ipynb))
+
+# the same, with the outputs written into the notebooks: after a change of their code, or of what it shows
+notebooks-write: figures/demo/layers.parquet $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python notebooks/write.py $(wildcard notebooks/*.ipynb)
 
 # the rates of docs/calibration.md: an hour or two at the small size
 calibration: $(VENV)/.dev

@@ -32,6 +32,7 @@ numpydoc_class_members_toctree = False
 
 html_theme = "pydata_sphinx_theme"
 html_title = "probekit"
+html_context = {"default_mode": "auto"}
 html_theme_options = {
     "navbar_align": "left",
     "navbar_persistent": [],

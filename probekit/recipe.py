@@ -201,6 +201,13 @@ class Recipe:
                 words += _option(name, arguments[name], repeat=name in REPEATED.get(self.function, ()))
         return words
 
+    @property
+    def is_command(self) -> bool:
+        """Whether the command line can be typed: an argument that is a value in memory has no words."""
+        return not any(
+            isinstance(one, dict) for v in self.arguments.values() for one in (v if isinstance(v, list) else [v])
+        )
+
     def __str__(self) -> str:
         return shlex.join(self.words())
 

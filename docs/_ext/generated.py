@@ -6,11 +6,14 @@ The files lie in ``commands/``, ``api/`` and ``gallery/``, which git ignores.
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import shutil
 import sys
+from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 from cyclopts.docs.markdown import generate_markdown_docs
@@ -39,8 +42,19 @@ def write_pages(app: Sphinx, _: Config) -> None:
     for name in COMMANDS:
         (docs / "commands" / f"{name}.md").write_text(command_page(name), encoding="utf-8")
     for notebook in sorted((docs.parent / "notebooks").glob("*.ipynb")):
-        shutil.copy(notebook, docs / "gallery")
+        text = notebook.read_text(encoding="utf-8")
+        (docs / "gallery" / notebook.name).write_text(text.replace("](../docs/", "](../"), encoding="utf-8")
+        for tag, png in tagged_figures(json.loads(text)):
+            (docs / "gallery" / f"{notebook.stem}-{tag}.png").write_bytes(png)
     (docs / "api.md").write_text("\n".join(api_page()), encoding="utf-8")
+
+
+def tagged_figures(notebook: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
+    """The figures of cells that have a tag, for the cards of ``gallery.md``."""
+    for cell in notebook["cells"]:
+        for tag in cell["metadata"].get("tags", ()):
+            [png] = [o["data"]["image/png"] for o in cell["outputs"] if "image/png" in o.get("data", ())]
+            yield tag, b64decode(png)
 
 
 def commands_page() -> Iterator[str]:

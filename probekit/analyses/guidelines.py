@@ -136,7 +136,8 @@ def difference(
         return Difference(metric, split, ends[0], ends[1], (np.nan, np.nan), seeds, units, np.empty(0))
     value, drawn = ends[0] - ends[1], again[first].mean(0) - again[~first].mean(0)
     drawn = _with_seeds(drawn, value, [(again[side], one_each[side]) for side in sides], seed)
-    low, high = intervals(drawn[None], level=1 - ALPHA, units=units)[0]
+    least, most = metric_called(metric).range
+    low, high = np.clip(intervals(drawn[None], level=1 - ALPHA, units=units)[0], least - most, most - least)
     return Difference(metric, split, ends[0], ends[1], (float(low), float(high)), seeds, units, drawn)
 
 

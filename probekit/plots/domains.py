@@ -16,7 +16,7 @@ from probekit.plots.legends import SMALL
 from probekit.plots.look import Look
 from probekit.plots.options import WIDTHS
 from probekit.plots.palette import COLOURS, INK, MARKERS
-from probekit.plots.panels import bare, width_of
+from probekit.plots.panels import bare, new_figure, width_of
 from probekit.plots.text import wrapped
 from probekit.plots.titles import metric_title
 from probekit.rows import as_rows, make_rows
@@ -304,8 +304,6 @@ def _parts(rows: pd.DataFrame, metric: str | None, top: int, width: float | None
 
 def _figure(parts: list[_Part], width: float | None) -> Figure:
     """Panels in as many lines as the width takes."""
-    from matplotlib.figure import Figure
-
     if not parts:
         raise UsageError("there are no rows to draw.")
     width = width or min(WIDTHS["text"], sum(part.width for part in parts))
@@ -315,7 +313,7 @@ def _figure(parts: list[_Part], width: float | None) -> Figure:
             lines.append([])
         lines[-1].append(part)
     heights = [max(part.height for part in line) for line in lines]
-    figure = Figure(figsize=(width, sum(heights)), layout="constrained")
+    figure = new_figure((width, sum(heights)), "constrained")
     strips = figure.subfigures(len(lines), 1, squeeze=False, height_ratios=heights)[:, 0]
     for strip, line in zip(strips, lines, strict=True):
         axes = strip.subplots(1, len(line), squeeze=False, width_ratios=[part.width for part in line])[0]

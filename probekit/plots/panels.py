@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
@@ -28,6 +29,7 @@ __all__ = [
     "fitting",
     "grid",
     "legend",
+    "new_figure",
     "one_axes",
     "panels",
     "same_labels",
@@ -164,18 +166,39 @@ def grid(panels: int, columns: int, height: float, width: float | None, natural:
     width : float | None
         Of the figure, in inches; without it, that of panels of ``natural`` inches.
     """
-    from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     down = -(-panels // columns)
     if width is None:
         width = natural * max(columns, 1.5)
     pads = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.06, wspace=0.04)
-    figure = Figure(figsize=(width, height * down + 0.1), layout=pads)
+    figure = new_figure((width, height * down + 0.1), pads)
     axes = figure.subplots(down, columns, squeeze=False)
     for ax in axes.ravel()[panels:]:
         ax.remove()
     return figure, axes
+
+
+def new_figure(size: tuple[float, float], layout: Any) -> Figure:
+    """A figure that a notebook shows, also if pyplot was never imported there.
+
+    Parameters
+    ----------
+    size : tuple[float, float]
+        Inches.
+    layout : str or LayoutEngine
+        As matplotlib takes it.
+    """
+    from matplotlib.figure import Figure
+
+    class ShownFigure(Figure):
+        def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+            page = BytesIO()
+            self.savefig(page, format="png", dpi=2 * self.dpi)
+            width, height = self.get_size_inches() * self.dpi
+            return page.getvalue(), {"width": round(width), "height": round(height)}
+
+    return ShownFigure(figsize=size, layout=layout)
 
 
 def fitting(columns: int, width: float | None, natural: float) -> int:

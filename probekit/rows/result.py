@@ -50,6 +50,9 @@ PLOTS = {
 }
 """How each analysis is drawn on one Axes. Nothing here imports plots or statistics: names are looked up late."""
 SHOWN = ("task", "split", "model", "checkpoint", "step", "regime", "head", "variant", "representation", "estimator")
+COMPARED = ("domain_a", "domain_b", "against", "prefer")
+TITLE = ("task", "split", "model", "checkpoint", "step", "representation")
+"""The columns that a result's title names."""
 CURVE = (*SHOWN, "analysis", "trained_on", "target", "metric", "seed")
 
 
@@ -216,7 +219,7 @@ class Result:
         layered = self.rows[self.rows["site"] != ""]
         head = (layered if len(layered) else self.rows).iloc[0]
         told = [c for c in ("task", "split") if self.rows[c].nunique() == 1]
-        what = " ".join(str(head[c]) for c in told) or f"{self.rows['task'].nunique()} tasks"
+        what = " ".join(str(head[c]) for c in told if head[c]) or f"{self.rows['task'].nunique()} tasks"
         models = self.rows["model"].nunique()
         return f"{head['analysis'] or 'rows'}: {what}, {called(head) if models == 1 else f'{models} models'}"
 
@@ -226,18 +229,32 @@ class Result:
 
     def _repr_html_(self) -> str:
         best = self.best()
-        shown = best if len(best) else self.rows.head(10)
-        columns = [c for c in (*SHOWN, "metric") if shown[c].astype(str).replace("<NA>", "").ne("").any()]
-        table = shown[columns].assign(layer=layer_labels(shown), value=shown["value"].round(4))
-        for c in ("ci_low", "ci_high"):
-            table[c] = shown[c].round(4)
+        shown = best if len(best) else self._first_rows()
+        table = shown[[c for c in (*SHOWN, *COMPARED) if c in shown and self._is_informative(shown[c])]]
+        if shown["layer"].notna().any():
+            table = table.assign(layer=layer_labels(shown))
+        table = table.assign(**{c: shown[c].round(4) for c in ("metric", "value", "ci_low", "ci_high")})
         caption = "the best layer of each curve, with an interval that holds all layers at once" if len(best) else ""
         return (
             f"<p><b>{escape(self.title)}</b>; {len(self.rows):,} rows. {escape(caption)}</p>"
             f"{table.to_html(index=False, escape=True, max_rows=20, na_rep='')}"
             + "".join(f"<p>{escape(sentence)}</p>" for sentence in self.verdict)
-            + (f"<p><code>{escape(str(self.recipe))}</code></p>" if self.recipe else "")
+            + (f"<p><code>{escape(str(self.recipe))}</code></p>" if self.recipe and self.recipe.is_command else "")
         )
+
+    def _first_rows(self) -> pd.DataFrame:
+        """Up to ten rows on gold labels, those of the first metric where there are more."""
+        gold = self.rows[(self.rows["target"] == "gold") & self.rows["draw"].isna()]
+        if len(gold) > 10:
+            gold = gold[gold["metric"] == gold["metric"].iloc[0]]
+        return (gold if len(gold) else self.rows).head(10)
+
+    @staticmethod
+    def _is_informative(column: pd.Series) -> bool:
+        """Whether a column says more than the title does: it varies, or the title does not name it."""
+        if column.nunique(dropna=False) > 1:
+            return True
+        return column.name not in TITLE and bool(column.notna().all() and column.ne("").all())
 
 
 def _called(place: str) -> Any:

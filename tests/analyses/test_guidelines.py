@@ -137,6 +137,14 @@ def test_a_seed_that_stands_out_widens_the_interval():
     assert widths[1] > 3 * widths[0]
 
 
+def test_an_interval_stays_within_what_differences_can_be():
+    n, first = 200, np.array([True, True, False, False])
+    unlike = np.stack([right(n, share, s) for s, share in enumerate((1.0, 0.5, 0.5, 0.55))])
+    found = difference(table(unlike), first, "accuracy")
+    assert found.ci == (-1, 1)
+    assert np.quantile(found.replicates, 0.975) > 1
+
+
 @pytest.mark.parametrize(
     ("seeds", "spread"), [((3, 3), (0.15, 0.15)), pytest.param((1, 1), (0, 0), id="of these models")]
 )

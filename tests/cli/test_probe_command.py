@@ -209,6 +209,19 @@ def test_a_result_shows_itself_escaped(caches):
     assert html.escape(evil) in shown
 
 
+def test_a_result_shows_what_its_title_does_not_say(caches, tmp_path):
+    result = probe(*caches["bert"], resamples=200, controls=2, layers=[0, 1])
+    both = probe(*caches["bert"], *caches["random"], resamples=0, controls=0, layers=[0, 1])
+    heads = [re.findall("<th>(.*?)</th>", one._repr_html_()) for one in (result, both)]
+    assert heads[0] == ["estimator", "layer", "metric", "value", "ci_low", "ci_high"]
+    assert heads[1] == ["checkpoint", *heads[0]]
+    difference = result.compare("shuffled", resamples=200)
+    assert "against" in re.findall("<th>(.*?)</th>", difference._repr_html_())
+    assert "<code>" not in difference._repr_html_()  # an unsaved result has no words on a command line
+    saved = result.save(tmp_path / "rows.parquet").compare("shuffled", resamples=200)
+    assert f"<code>probekit compare {tmp_path / 'rows.parquet'}" in saved._repr_html_()
+
+
 OWN = ("seconds", "created", "rows")
 """What differs between two cards of the same work, beside the file's name."""
 

@@ -79,3 +79,11 @@ def test_what_cannot_be_drawn():
     both = make_rows([*records(), *records(metric="difference(accuracy)")])
     with pytest.raises(UsageError, match="matthews and accuracy have no common axis"):
         layer_differences(both, ax=Figure().subplots())
+
+
+def test_a_figure_shows_itself_in_a_notebook():
+    figure = difference_panels(make_rows(records()))
+    png, size = figure._repr_png_()
+    assert png.startswith(b"\x89PNG")
+    drawn = int.from_bytes(png[16:20], "big")
+    assert drawn == pytest.approx(2 * size["width"], abs=2)
