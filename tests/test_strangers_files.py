@@ -208,7 +208,7 @@ def test_counts_are_not_written_over_counts_that_are_read(call):
     Path("c.txt").write_text("c word\n" * 40)
     done = call("domains", "c.parquet", "c=c.txt", *words[3:], "--counts", "./c.parquet")
     assert (done.status, Path("c.parquet").read_bytes()) == (2, before)
-    assert "c.parquet is what is read; choose another --counts." in done.err
+    assert "c.parquet is also a source; choose another file." in done.err
 
 
 def test_results_in_memory_are_not_saved_over_what_they_are_made_of(rows):

@@ -1,4 +1,4 @@
-"""How something is trained: frozen values, checked when they are made. Importing them costs nothing."""
+"""Options of training, evaluation and search, checked when they are created. Importing this module is cheap."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 
-if TYPE_CHECKING:  # None may be given for what regimes have defaults of; an instance holds a number
+if TYPE_CHECKING:  # None may be passed where the regime has a default; an instance always holds a number
     Count = int
     Rate = float
 else:
@@ -38,14 +38,14 @@ else:
 
 
 class Regime(StrEnum):
-    """Whether the encoder is trained, too (Peters, Ruder & Smith 2019)."""
+    """Whether the encoder is trained with the head (Peters, Ruder & Smith 2019)."""
 
     FINE_TUNE = "fine-tune"
     FEATURE_EXTRACTION = "feature-extraction"
 
 
 class Optimizer(StrEnum):
-    """AdamW of Loshchilov & Hutter (2019), or BERT's own, without bias correction (Devlin et al. 2019)."""
+    """AdamW (Loshchilov & Hutter 2019), or BERT's variant without bias correction (Devlin et al. 2019)."""
 
     ADAMW = "adamw"
     BERT_ADAMW = "bert-adamw"
@@ -57,22 +57,22 @@ class Schedule(StrEnum):
     CONSTANT = "constant"
     LINEAR = "linear"  # warm-up, then a line from the peak to zero
     COSINE = "cosine"  # warm-up, then half a cosine from the peak to zero
-    BERT = "bert"  # BERT's own: a line from the peak at the first update to zero, cut off by the warm-up
+    BERT = "bert"  # as in BERT's code: a line from the peak at update 1 to zero, replaced by the warm-up at first
     SLANTED_TRIANGULAR = "slanted-triangular"  # ULMFiT's
 
 
 class Unfreezing(StrEnum):
-    """In what order the layers are trained; the top is the head."""
+    """The order in which layers are trained; the head is the top."""
 
     ALL = "all"  # everything, always
     TOP = "top"  # the head only
     GRADUAL = "gradual"  # the head, then one layer more in each epoch (Howard & Ruder 2018, section 3.3)
-    CHAIN_THAW = "chain-thaw"  # the head, then each other layer alone from the bottom, then all (Felbo et al. 2017)
+    CHAIN_THAW = "chain-thaw"  # the head, then each other layer by itself from the bottom, then all (Felbo et al. 2017)
     SEQUENTIAL = "sequential"  # the head, then all but the embeddings, then all (Chronopoulou et al. 2019)
 
 
 class Keep(StrEnum):
-    """Which weights a run ends with: those of the epoch that was best on dev, or of the last."""
+    """Which weights a run keeps: those of the best epoch on dev, or of the last."""
 
     BEST = "best"
     LAST = "last"
@@ -82,14 +82,14 @@ REGIME_DEFAULTS: dict[Regime, dict[str, Any]] = {
     Regime.FINE_TUNE: {"epochs": 3, "learning_rate": 5e-5, "weight_decay": 0.01},
     Regime.FEATURE_EXTRACTION: {"epochs": 20, "learning_rate": 1e-3, "weight_decay": 0.0},
 }
-"""What stands for None in each regime; in feature extraction the ``PLAIN`` heads learn at ``PLAIN_RATE`` instead."""
+"""The values that replace None in each regime; in feature extraction, ``PLAIN`` heads use ``PLAIN_RATE``."""
 
 PLAIN, PLAIN_RATE = ("linear", "softmax", "crf", "pair", "rating"), 1e-2
-"""Heads without a hidden layer, which learn too little of frozen layers at a rate of 1e-3: the mix stays even."""
+"""Heads without a hidden layer, for which 1e-3 is too low on frozen layers: the mix stays uniform."""
 
 
 def regime_defaults(regime: Regime, head: str) -> dict[str, Any]:
-    """The epochs, the learning rate and the weight decay of a regime and a head where none are asked for."""
+    """The default epochs, learning rate and weight decay of a regime and a head."""
     plain = regime is Regime.FEATURE_EXTRACTION and head in PLAIN
     return REGIME_DEFAULTS[regime] | ({"learning_rate": PLAIN_RATE} if plain else {})
 
@@ -98,33 +98,37 @@ def regime_defaults(regime: Regime, head: str) -> dict[str, Any]:
 class HeadOptions:
     """The task model.
 
-    The head "auto" is, where the encoder is trained, a linear layer, on each word's first piece where words are
-    tagged; of ELMo and Skip-thoughts bi-attention for pairs, and a CRF where the tags are spans. On cached layers it is
-    the paper's: BCN for sentences, ESIM for pairs, BiLSTM-CRF for tags (without the CRF where tags are no spans).
+    If the encoder is trained, the head "auto" is a linear layer, applied to each word's first piece for word tags;
+    with ELMo and Skip-thoughts it is bi-attention for pairs, and a CRF if the tags are spans. On cached layers it is
+    the paper's: BCN for sentences, ESIM for pairs, BiLSTM-CRF for tags (without the CRF if the tags are not spans).
 
-    The pooling "auto" is, where the encoder is trained, the maximum of ELMo, the encoder's pooler, the last piece of a
-    decoder and of Skip-thoughts, the first of other encoders; of cached layers the mean, of Skip-thoughts the last.
+    If the encoder is trained, the pooling "auto" is the maximum for ELMo, the encoder's pooler if it has one, the last
+    piece for decoders and Skip-thoughts, and the first piece for other encoders. On cached layers it is the mean, for
+    Skip-thoughts the last piece.
     """
 
     head: str = option(
         "auto",
-        "auto, linear, bcn; of pairs esim, bi-attention, of pairs read apart pair, rating; of word tags "
-        "softmax, crf, bilstm, bilstm-crf. auto fine-tunes with linear or softmax (of ELMo and Skip-"
-        "thoughts, bi-attention for pairs and crf for spans), and extracts with the paper's: bcn, esim, "
-        "bilstm-crf.",
+        "auto, linear, bcn; for pairs esim, bi-attention; for pairs encoded separately pair, rating; for word tags "
+        "softmax, crf, bilstm, bilstm-crf. auto fine-tunes with linear or softmax (ELMo and Skip-"
+        "thoughts: bi-attention for pairs, crf for spans); for feature extraction it takes the paper's heads: bcn, "
+        "esim, bilstm-crf.",
     )
-    pooling: str = option("auto", "Of linear, pair and rating: auto, pooler, first, last, mean, mean-all or max.")
+    pooling: str = option(
+        "auto", "Pooling for linear, pair and rating: auto, pooler, first, last, mean, mean-all or max."
+    )
     pairs: str = option(
         "auto",
-        "auto (frozen layers joint where model and head can; of ELMo and Skip-thoughts, and fine-tuning with "
-        "bi-attention or esim, separate), joint (esim and bi-attention cut it in two) or separate.",
+        "How pairs are encoded: joint (one sequence, which esim and bi-attention split in two), separate, or auto "
+        "(frozen layers joint if model and head allow it; separate for ELMo and Skip-thoughts, and when fine-tuning "
+        "with bi-attention or esim).",
     )
     context: Context = option(
-        Context.NONE, "Of labelled words: none, or document, the sentences around as far as the model has room."
+        Context.NONE, "Context of labelled words: none, or document (as many surrounding sentences as fit the model)."
     )
-    hidden_size: int | None = option(None, "Of the head.")
-    dropout: float | None = option(None, "Of the head.")
-    mix: bool = option(False, "Fine-tune with a head that reads a learned mix of all layers, not the last one.")
+    hidden_size: int | None = option(None, "Hidden size of the head (default: depends on the head).")
+    dropout: float | None = option(None, "Dropout of the head (default: depends on the head).")
+    mix: bool = option(False, "Fine-tune with a head that reads a learned mix of all layers instead of the last one.")
     layer_norm: bool = option(False, "Normalise each layer before the mix.")
 
     def __post_init__(self) -> None:
@@ -136,42 +140,47 @@ class HeadOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hyperparameters(HeadOptions):
-    """What determines the numbers of a training beside its data and its model; what a search may vary.
+    """The hyperparameters of a training, which a search may vary.
 
-    ``epochs``, ``learning_rate`` and ``weight_decay`` may be given as None: they become those of the regime and the
-    head (:func:`regime_defaults`), so that whoever reads them finds numbers.
+    If ``epochs``, ``learning_rate`` or ``weight_decay`` is None, it is replaced by the default of the regime and the
+    head (:func:`regime_defaults`), so an instance always holds numbers.
     """
 
-    regime: Regime = option(Regime.FINE_TUNE, "fine-tune, or feature-extraction (frozen encoder).")
-    epochs: Count = option(None, "3 for fine-tuning, 20 for feature extraction.")
+    regime: Regime = option(Regime.FINE_TUNE, "fine-tune or feature-extraction (frozen encoder).")
+    epochs: Count = option(None, "Epochs (default: 3 for fine-tuning, 20 for feature extraction).")
     batch_size: int = option(32, "Examples in a batch.")
-    accumulation: int = option(1, "Batches before each step.")
+    accumulation: int = option(1, "Gradient accumulation: batches per update.")
     learning_rate: Rate = option(
         None,
-        "Its peak: 5e-5 for fine-tuning; 1e-3 for feature extraction, 1e-2 with heads without a hidden layer.",
+        "Peak learning rate (default: 5e-5 for fine-tuning; 1e-3 for feature extraction, 1e-2 with heads without a "
+        "hidden layer).",
     )
-    weight_decay: Rate = option(None, "Not of biases and norms: .01 for fine-tuning, else 0.")
+    weight_decay: Rate = option(
+        None, "Weight decay, not applied to biases and norms (default: .01 for fine-tuning, otherwise 0)."
+    )
     optimizer: Optimizer = option(Optimizer.ADAMW, "adamw, or bert-adamw (without bias correction).")
     schedule: Schedule = option(Schedule.LINEAR, "linear, cosine, constant, bert or slanted-triangular.")
-    warmup: float = option(0.1, "Share of the steps.")
-    cut: float = option(0.1, "Of the slanted triangle: share of the steps that rise.")
-    ratio: float = option(32.0, "Of the slanted triangle: highest over lowest rate.")
-    layer_factor: float = option(1.0, "Discriminative rates: each layer's over that of the one above, such as 0.4.")
-    unfreezing: Unfreezing = option(Unfreezing.ALL, "all, top (frozen encoder), gradual, chain-thaw or sequential.")
-    sequential_head: int = option(1, "With sequential unfreezing: epochs of the head alone.")
-    sequential_body: int = option(1, "With sequential unfreezing: epochs of all but the embeddings, before all train.")
-    encoder_dropout: float | None = option(
-        None, "In fine-tuning, of the encoder's layers and attention; as its configuration has it without it."
+    warmup: float = option(0.1, "Warm-up, as a share of all updates.")
+    cut: float = option(0.1, "Slanted triangle: share of the updates with a rising rate.")
+    ratio: float = option(32.0, "Slanted triangle: highest over lowest rate.")
+    layer_factor: float = option(
+        1.0, "Discriminative rates: rate of a layer over that of the layer above, such as 0.4."
     )
-    max_grad_norm: float = option(1.0, "Clip gradients; 0 for not at all.")
+    unfreezing: Unfreezing = option(Unfreezing.ALL, "all, top (frozen encoder), gradual, chain-thaw or sequential.")
+    sequential_head: int = option(1, "Sequential unfreezing: epochs that train only the head.")
+    sequential_body: int = option(1, "Sequential unfreezing: epochs that then train all but the embeddings.")
+    encoder_dropout: float | None = option(
+        None, "Fine-tuning: dropout of the encoder's layers and attention (default: the model's configuration)."
+    )
+    max_grad_norm: float = option(1.0, "Norm at which gradients are clipped; 0 for no clipping.")
     dtype: Dtype = option(Dtype.FLOAT32, "float32, or mixed precision in bfloat16 or float16.")
-    group: bool = option(True, "Batch texts of like length together.")
-    window: int = option(2 << 30, "Bytes of a token cache that are shuffled as one.")
-    gradient_checkpointing: bool = option(False, "Less memory for more time, for large encoders.")
-    keep: Keep = option(Keep.BEST, "Weights of the best epoch on dev, or of the last.")
-    patience: int | None = option(None, "End after so many epochs without a better one.")
-    save_at: str = option("", "Checkpoints: steps such as 10,20,50, or epochs, or log-spaced.")
-    seed: int = option(0, "Of initial weights, order and dropout.")
+    group: bool = option(True, "Batch texts of similar length together.")
+    window: int = option(2 << 30, "Bytes of a token cache that are shuffled together in memory.")
+    gradient_checkpointing: bool = option(False, "Use less memory and more time, for large encoders.")
+    keep: Keep = option(Keep.BEST, "Weights to keep: best (epoch on dev) or last.")
+    patience: int | None = option(None, "Stop after this many epochs without improvement.")
+    save_at: str = option("", "Checkpoints to save: steps such as 10,20,50, or epochs, or log-spaced.")
+    seed: int = option(0, "Seed of initial weights, order and dropout.")
 
     def __post_init__(self) -> None:
         HeadOptions.__post_init__(self)
@@ -196,7 +205,7 @@ class Hyperparameters(HeadOptions):
         for name in ("sequential_head", "sequential_body"):
             _check(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
             if getattr(self, name) != 1 and self.unfreezing is not Unfreezing.SEQUENTIAL:
-                raise UsageError(f"{name} is of sequential unfreezing; the unfreezing is {self.unfreezing}.")
+                raise UsageError(f"{name} is for sequential unfreezing; unfreezing is {self.unfreezing}.")
         dropout = self.encoder_dropout
         _check(dropout is None or 0 <= dropout < 1, "encoder_dropout", dropout, "from 0 to below 1")
         if dropout is not None and self.regime is not Regime.FINE_TUNE:
@@ -204,51 +213,55 @@ class Hyperparameters(HeadOptions):
         _check(0 < self.layer_factor <= 1, "layer_factor", self.layer_factor, "above 0, at most 1")
 
     def numbers(self) -> dict[str, Any]:
-        """The hyper-parameters alone, by name: of :class:`TrainOptions` not the data, the model and the places."""
+        """The hyperparameters by name, without the data, model and paths of :class:`TrainOptions`."""
         names = {f.name for f in fields(Hyperparameters)}
         return {name: value for name, value in asdict(self).items() if name in names}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainOptions(Hyperparameters):
-    """All that ``probekit train`` takes beside the task, the model and the run's folder."""
+    """All options of ``probekit train`` except the task, the model and the run folder."""
 
-    data_dir: Path | None = option(None, "Folder with the task's files; the hub without it.")
-    train: str = option("train", "Split to learn from.")
+    data_dir: Path | None = option(None, "Folder with the task's files (default: the hub).")
+    train: str = option("train", "Split to train on.")
     dev: str = option("dev", "Split to evaluate on after each epoch.")
     test: str | None = option(None, "Split to evaluate on once, at the end.")
-    limit: int | None = option(None, "Learn from N examples only, drawn at random.", metavar="N")
+    limit: int | None = option(None, "Train on only N examples, drawn at random.", metavar="N")
     validation: float | None = option(
         None,
-        "Share of train that is set apart to choose the epoch by, instead of dev: by class, groups as wholes. .1 where "
-        "the task has no dev split.",
+        "Share of train held out to choose the epoch instead of dev: stratified by class, groups stay whole (default: "
+        ".1 if the task has no dev split).",
         metavar="SHARE",
     )
-    data_seed: int = option(0, "Of the examples that limit and validation draw.", metavar="SEED")
+    data_seed: int = option(0, "Seed of the examples that limit and validation draw.", metavar="SEED")
     revision: str | None = option(None, "Branch, tag or commit of a hub model.")
-    random_weights: int | None = option(None, "Control: begin with a re-initialised encoder.", metavar="SEED")
-    max_length: int | None = option(None, "Most pieces of a sequence.")
-    model_name: str | None = option(None, "Name in tables.")
-    run_name: str | None = option(None, "Name of the run in tables; its folder's without it.")
-    variant: str = option("", "Name in tables of what sets the run apart from others of its task, model and regime.")
+    random_weights: int | None = option(
+        None, "Control: start from an encoder with random weights drawn with this seed.", metavar="SEED"
+    )
+    max_length: int | None = option(None, "Maximum number of pieces per sequence.")
+    model_name: str | None = option(None, "Name of the model in tables.")
+    run_name: str | None = option(None, "Name of the run in tables (default: the name of its folder).")
+    variant: str = option(
+        "", "Name in tables that distinguishes the run from others with the same task, model and regime."
+    )
     layers: tuple[int | str, ...] | None = option(
         None,
-        "Layers to mix in feature extraction, such as 0,6,12; all without it, the widest where they differ in width.",
+        "Layers to mix in feature extraction, such as 0,6,12 (default: all; if their widths differ, the widest).",
     )
     caches: Path | None = option(
-        None, "Folder for the caches of feature extraction; data_cache/ without it.", metavar="FOLDER"
+        None, "Folder for the caches of feature extraction (default: data_cache/).", metavar="FOLDER"
     )
     cache: tuple[Path, ...] | None = option(
         None,
-        "For feature extraction: caches of train, dev and, if there is one, test that are there already, with commas.",
+        "Feature extraction: existing caches of train, dev and, if there is one, test, separated by commas.",
         metavar="TRAIN.h5,DEV.h5",
     )
-    encoder_dtype: Dtype = option(Dtype.FLOAT32, "For feature extraction: what the frozen encoder computes in.")
-    store: Dtype | None = option(None, "Numbers in its caches; as --encoder-dtype without it.")
-    compress: bool = option(False, "Pack its caches with zstd (slower to read).")
-    device: str = option("auto", "auto, cpu, cuda, cuda:N or mps.")
-    report_to: str = option("none", "tensorboard, wandb …, as transformers names them.")
-    overwrite: bool = option(False, "Replace another run.")
+    encoder_dtype: Dtype = option(Dtype.FLOAT32, "Feature extraction: precision in which the frozen encoder computes.")
+    store: Dtype | None = option(None, "Precision of the numbers in the caches (default: that of --encoder-dtype).")
+    compress: bool = option(False, "Compress the caches with zstd (slower to read).")
+    device: str = option("auto", "Device: auto, cpu, cuda, cuda:N or mps.")
+    report_to: str = option("none", "Where to log the training: tensorboard, wandb …, as in transformers.")
+    overwrite: bool = option(False, "Replace an existing run.")
 
     def __post_init__(self) -> None:
         Hyperparameters.__post_init__(self)
@@ -256,7 +269,7 @@ class TrainOptions(Hyperparameters):
         _check(self.data_seed >= 0, "data_seed", self.data_seed, "0 or more")
         _check(self.validation is None or 0 < self.validation < 1, "validation", self.validation, "between 0 and 1")
         if self.validation is not None and self.dev not in ("dev", "validation"):
-            raise UsageError(f"--validation takes the place of --dev {self.dev}; give one of them.")
+            raise UsageError(f"--validation replaces --dev {self.dev}; give one of them.")
         if self.validation is None and self.keep is Keep.BEST and self.dev.startswith("test"):
             raise UsageError(
                 f"{self.dev} would choose the epoch. Leave --dev out, with --validation .1 where the task has no dev "
@@ -264,7 +277,7 @@ class TrainOptions(Hyperparameters):
             )
         for role, split in (("evaluate", self.dev), ("test", self.test)):
             if split == self.train:
-                raise UsageError(f"the split to {role} on is {split!r}, which is what is learned from; choose another.")
+                raise UsageError(f"the split to {role} on, {split!r}, is also the training split; choose another.")
         object.__setattr__(self, "encoder_dtype", _choice(Dtype, self.encoder_dtype, "encoder_dtype"))
         if self.store is not None:
             object.__setattr__(self, "store", _choice(Dtype, self.store, "store"))
@@ -275,31 +288,31 @@ class TrainOptions(Hyperparameters):
                 "the encoder itself."
             )
         if self.cache is not None:
-            told = self.cache.split(",") if isinstance(self.cache, str) else self.cache
-            object.__setattr__(self, "cache", tuple(map(Path, told)))
-            wanted = ["train", *([] if self.validation else ["dev"]), *(["test"] if self.test else [])]
-            if len(self.cache) != len(wanted):
-                raise UsageError(f"{len(self.cache)} caches are given; wanted {len(wanted)}: {', '.join(wanted)}.")
+            paths = self.cache.split(",") if isinstance(self.cache, str) else self.cache
+            object.__setattr__(self, "cache", tuple(map(Path, paths)))
+            roles = ["train", *([] if self.validation else ["dev"]), *(["test"] if self.test else [])]
+            if len(self.cache) != len(roles):
+                raise UsageError(f"--cache needs one cache each for {', '.join(roles)}; {len(self.cache)} are given.")
             if self.caches is not None or self.store is not None or self.compress:
-                raise UsageError("with --cache nothing is cached; leave --caches, --store and --compress out.")
+                raise UsageError("with --cache no cache is written; leave out --caches, --store and --compress.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluateOptions:
-    """On what a run is evaluated, and with which model and device."""
+    """The task or cache to evaluate a run on, with which model and on which device."""
 
     task: tuple[str, ...] | None = option(
-        None, "Task with the labels of the one that it learned, which it is without it; may be repeated."
+        None, "Task with the same labels as the task of the run (default: that task); may be repeated."
     )
     split: str = option("test", "Split of the task.")
-    data_dir: Path | None = option(None, "Folder with the task's files; the hub without it.")
+    data_dir: Path | None = option(None, "Folder with the task's files (default: the hub).")
     cache: Path | None = option(
-        None, "For feature extraction: a cache of the same model, instead of a task.", metavar="CACHE.h5"
+        None, "Feature extraction: a cache of the same model, instead of a task.", metavar="CACHE.h5"
     )
-    model: str | None = option(None, "For feature extraction: where the frozen model is, if it was moved.")
-    caches: Path | None = option(None, "Folder for the caches of feature extraction; data_cache/ without it.")
+    model: str | None = option(None, "Feature extraction: path of the frozen model, if it was moved.")
+    caches: Path | None = option(None, "Folder for the caches of feature extraction (default: data_cache/).")
     batch_size: int = option(32, "Examples in a batch.")
-    device: str = option("auto", "auto, cpu, cuda, cuda:N or mps.")
+    device: str = option("auto", "Device: auto, cpu, cuda, cuda:N or mps.")
 
     def __post_init__(self) -> None:
         _check(self.batch_size >= 1, "batch_size", self.batch_size, "1 or more")
@@ -309,50 +322,53 @@ class EvaluateOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchOptions:
-    """What replaces the keys of a space, and where its trials run."""
+    """Values that replace keys of a search space file, and where the trials run."""
 
-    task: str | None = option(None, "Instead of the file's.")
-    model: str | None = option(None, "Instead of the file's.")
+    task: str | None = option(None, "Task, instead of the one in the file.")
+    model: str | None = option(None, "Model, instead of the one in the file.")
     data_dir: Path | None = option(None, "Folder of the task's files.")
-    limit: int | None = option(None, "Learn from so many examples only, drawn at random.")
+    limit: int | None = option(None, "Train on only this many examples, drawn at random.")
     validation: float | None = option(
-        None, "Share of train that is set apart to choose by, instead of dev; .1 where the task has no dev split."
+        None, "Share of train held out to choose by, instead of dev (default: .1 if the task has no dev split)."
     )
-    data_seed: int | None = option(None, "Of the examples that limit and validation draw.")
+    data_seed: int | None = option(None, "Seed of the examples that limit and validation draw.")
     trials: int | None = option(
         None,
-        "How many settings to try; the file's, or 20. Chosen by dev, the best looks too good there: see --test.",
+        "Settings to try (default: the file's number, or 20). The best is chosen on dev, where its score is therefore "
+        "biased upwards: see --test.",
     )
-    seeds: int | None = option(None, "How often the best is trained again; the file's, or 5.")
-    seed: int | None = option(None, "Of the search, and the first of the best.")
-    test: str | None = option(None, 'Split that the best is evaluated on, once a seed; "" for none.')
-    workers: int = option(1, "Processes that train at the same time; with cuda or auto, they share the GPUs.")
-    device: str = option("auto", "auto, cpu, cuda, cuda:N or mps.")
+    seeds: int | None = option(
+        None, "Seeds with which the best setting is trained again (default: the file's number, or 5)."
+    )
+    seed: int | None = option(None, "Seed of the search, and first seed of the best setting.")
+    test: str | None = option(None, 'Split on which the best setting is evaluated, once per seed; "" for none.')
+    workers: int = option(1, "Processes that train in parallel; with cuda or auto, they share the GPUs.")
+    device: str = option("auto", "Device: auto, cpu, cuda, cuda:N or mps.")
 
     def __post_init__(self) -> None:
         _check(self.workers >= 1, "workers", self.workers, "1 or more")
 
     def instead(self) -> dict[str, Any]:
-        """What replaces the keys of a space."""
-        own = {name: value for name, value in asdict(self).items() if name not in ("workers", "device")}
-        return own | {"data_dir": None if self.data_dir is None else str(self.data_dir)}
+        """The values that replace keys of the space."""
+        given = {name: value for name, value in asdict(self).items() if name not in ("workers", "device")}
+        return given | {"data_dir": None if self.data_dir is None else str(self.data_dir)}
 
 
 def check_names(given: Iterable[str], known: type[HeadOptions] = Hyperparameters) -> None:
-    """Raise UsageError for the first name that is no option of training."""
+    """Raise UsageError for the first name that is not a training option."""
     names = sorted(f.name for f in fields(known))
     for name in given:
         if name not in names:
-            raise UsageError(f"there is no option {name!r} of training; {did_you_mean(name, names, most=2)}")
+            raise UsageError(f"training has no option {name!r}; {did_you_mean(name, names, most=2)}")
 
 
 def _choice(kind: type[StrEnum], value: str, name: str) -> StrEnum:
     try:
         return kind(value)
     except ValueError:
-        raise UsageError(f"{name} is {value!r}; it is one of {', '.join(kind)}.") from None
+        raise UsageError(f"{name} is {value!r}; it must be one of {', '.join(kind)}.") from None
 
 
-def _check(fine: bool, name: str, value: object, wanted: str) -> None:
-    if not fine:
-        raise UsageError(f"{name} is {value}; it must be {wanted}.")
+def _check(valid: bool, name: str, value: object, allowed: str) -> None:
+    if not valid:
+        raise UsageError(f"{name} is {value}; it must be {allowed}.")

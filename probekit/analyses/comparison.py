@@ -1,7 +1,7 @@
-"""Paired differences between layers, models and controls, and layer curves in a few numbers.
+"""Paired differences between layers, models and controls, and summaries of layer curves.
 
-The analyses behind ``probekit compare`` and ``probekit summary``: what probes said of each example goes in, rows come
-out. Nothing is fitted again.
+The analyses of ``probekit compare`` and ``probekit summary``: they turn the predictions of probes for each example
+into rows and fit nothing again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from probekit.statistics.predictions import Predictions
 __all__ = ["compare", "summary"]
 
 Evaluated = str | Path | Result | Predictions
-"""What probes said of each example: a result, its file, the file of the examples, or the table itself."""
+"""Predictions for each example: a result, its file, the file of the predictions, or the table itself."""
 
 
 @public(options=CompareOptions)
@@ -33,25 +33,25 @@ def compare(first: Evaluated, second: Evaluated | None = None, /, *, options: Co
     Parameters
     ----------
     first : Result, Predictions or path
-        Of :func:`probekit.probe`, or of a training: ``ROWS.parquet`` or ``ROWS.examples.parquet``.
+        From :func:`probekit.probe` or a training: ``ROWS.parquet`` or ``ROWS.examples.parquet``.
     second : Result, Predictions or path, optional
-        Another model, on the same examples.
+        The same for another model, on the same examples.
     options : CompareOptions
-        ``against``, ``metric``, ``correction``, ``family``, ``tails``, ``resamples``, ``level``, ``seed``; they may be
-        given one by one. Each layer is held against ``against``: "layer-0" (any "layer-NAME"), "best",
-        "shuffled", "control-task" or "random"; without it against the same layer of ``second``, or against layer 0.
+        ``against``, ``metric``, ``correction``, ``family``, ``tails``, ``resamples``, ``level``, ``seed``; each may be
+        given as a keyword. Each layer is compared with ``against``: "layer-0" (any "layer-NAME"), "best", "shuffled",
+        "control-task" or "random"; by default with the same layer of ``second``, or else with layer 0.
 
     Returns
     -------
     Result
-        Rows with the metric "difference(NAME)"; ``null`` (what p is the probability under), ``p``, ``p_adjusted``, and
-        the interval of each difference alone and (``joint_low``, ``joint_high``) of all at once. See
+        Rows with the metric "difference(NAME)"; ``null`` (the null hypothesis of p), ``p``, ``p_adjusted``, the
+        interval of each difference, and its interval simultaneous for all (``joint_low``, ``joint_high``). See
         :func:`probekit.statistics.comparisons.compare_predictions` for the tests.
 
     Raises
     ------
     UsageError
-        Where there is nothing to hold against, nothing was said of examples, or the two hold other examples.
+        If there is nothing to compare with, if there are no predictions, or if the examples of the two differ.
 
     References
     ----------
@@ -63,10 +63,10 @@ def compare(first: Evaluated, second: Evaluated | None = None, /, *, options: Co
     >>> from probekit.statistics.predictions import Predictions
     >>> import numpy as np, pandas as pd
     >>> gold = np.arange(200) % 2
-    >>> right = np.arange(200)[None] % 10 < [[5], [9]]  # layer 0 is right of half, layer 1 of nine in ten
+    >>> right = np.arange(200)[None] % 10 < [[5], [9]]  # layer 0 is right on half, layer 1 on nine in ten
     >>> fits = pd.DataFrame({"task": "toy", "split": "dev", "model": "m", "layer": [0, 1], "target": "gold"})
-    >>> said = Predictions(fits, np.arange(200).astype(str), gold, np.where(right, gold, 1 - gold), ("accuracy",))
-    >>> probekit.compare(said).rows[["layer", "metric", "value", "against"]].values.tolist()
+    >>> table = Predictions(fits, np.arange(200).astype(str), gold, np.where(right, gold, 1 - gold), ("accuracy",))
+    >>> probekit.compare(table).rows[["layer", "metric", "value", "against"]].values.tolist()
     [[1, 'difference(accuracy)', 0.4, 'layer 0']]
     """
     tables, reads = _predictions(first)
@@ -80,24 +80,24 @@ def compare(first: Evaluated, second: Evaluated | None = None, /, *, options: Co
 
 @public(options=SummaryOptions)
 def summary(first: Evaluated, /, *more: Evaluated, options: SummaryOptions) -> Result:
-    """Layer curves in a few numbers, with intervals: best layer, centre of gravity, expected layer, first good layer.
+    """Summarise layer curves, with intervals: best layer, centre of gravity, expected layer, first good layer.
 
     Parameters
     ----------
     first, *more : Result, Predictions or path
-        Of :func:`probekit.probe`: ``ROWS.parquet`` or ``ROWS.examples.parquet``.
+        From :func:`probekit.probe`: ``ROWS.parquet`` or ``ROWS.examples.parquet``.
     options : SummaryOptions
-        ``metric``, ``resamples``, ``level``, ``seed``; they may be given one by one.
+        ``metric``, ``resamples``, ``level``, ``seed``; each may be given as a keyword.
 
     Returns
     -------
     Result
-        Four rows a curve, in layers; the metric of the curve is the own column ``of_metric``.
+        Four rows per curve, in layers; the additional column ``of_metric`` is the metric of the curve.
 
     Raises
     ------
     UsageError
-        Where there is no layer curve.
+        If there is no layer curve.
 
     References
     ----------
@@ -111,19 +111,19 @@ def summary(first: Evaluated, /, *more: Evaluated, options: SummaryOptions) -> R
     rows = [curve_summary(one, options) for tables, _ in found for one in tables]
     whole = pd.concat(rows, ignore_index=True)
     if whole.empty:
-        raise UsageError("there is no layer curve in these tables.")
+        raise UsageError("these tables contain no layer curve; give the predictions of probekit probe.")
     return Result(whole, reads=tuple(read for _, reads in found for read in reads))
 
 
 def _predictions(given: Evaluated) -> tuple[tuple[Predictions, ...], list[Read]]:
-    """The tables of what was said of each example, and what they were read from."""
+    """The tables of predictions, and the files they were read from."""
     if isinstance(given, Predictions):
         return (given,), []
     result = given if isinstance(given, Result) else read(given)
     if not result.predictions:
         raise UsageError(
-            f"{'the result' if result.path is None else result.path} says nothing of single examples; what can be "
-            "compared is that of probekit.probe, and the examples of a training (RUN/dev.examples.parquet)."
+            f"{'the result' if result.path is None else result.path} has no predictions for single examples; give the "
+            "result of probekit.probe, or the examples of a training (RUN/dev.examples.parquet)."
         )
     if result.file() is None:
         return result.predictions, list(result.reads)
@@ -134,12 +134,12 @@ def _predictions(given: Evaluated) -> tuple[tuple[Predictions, ...], list[Read]]
 def _paired(
     tables: tuple[Predictions, ...], others: tuple[Predictions, ...]
 ) -> list[tuple[Predictions, Predictions | None]]:
-    """Each table with that of the same task and split."""
+    """Pair each table with the one for the same task and split."""
     if len(tables) == len(others) == 1:
         return [(tables[0], others[0])]
     known = {(other.task, other.split): other for other in others}
     pairs = [(one, known[one.task, one.split]) for one in tables if (one.task, one.split) in known]
     if not pairs:
         theirs = ", ".join(f"{task} {split}" for task, split in known)
-        raise UsageError(f"the two are of no task and split in common; the second is of {theirs}.")
+        raise UsageError(f"the two have no task and split in common; the second has {theirs}.")
     return list(pairs)

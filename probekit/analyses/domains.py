@@ -1,4 +1,4 @@
-"""How far the texts of domains are from each other: the analysis behind ``probekit domains``."""
+"""Divergence between the texts of domains: the analysis of ``probekit domains``."""
 
 from __future__ import annotations
 
@@ -39,32 +39,33 @@ def domains(
     options: DivergenceOptions,
     progress: Progress = no_progress,
 ) -> Result:
-    """Measure how far the texts of domains are from each other, how sure that is, and which terms make it.
+    """Measure how far apart the texts of domains are, with intervals, and which terms contribute.
 
-    The Jensen-Shannon divergence of term distributions, in bits: 0 for equal, 1 for nothing in common. Two samples of
-    one population are not at 0: how much sampling alone gives stands beside (null), and is taken off the values of the
-    Jensen-Shannon family, as far as both have terms in common. Intervals draw documents again.
+    The default is the Jensen-Shannon divergence of term distributions in bits: 0 for equal distributions, 1 for no
+    common term. Two samples of one population do not give 0: the divergence that sampling causes is in the column
+    ``null``, and is subtracted from the values of the Jensen-Shannon family, as far as both have terms in common.
+    Intervals resample documents.
 
     Parameters
     ----------
     *sources : str
-        ``NAME=PATH``: a file, a folder with all below it, or a pattern: text, .jsonl, .gz of either.
-        ``NAME=hub:REPO@SPLIT`` or ``NAME=hub:REPO:CONFIG@SPLIT`` is a data set of the hub; ``COUNTS.parquet`` what
+        ``NAME=PATH``: a file, a folder (searched recursively) or a pattern of text, .jsonl or .gz files of either.
+        ``NAME=hub:REPO@SPLIT`` or ``NAME=hub:REPO:CONFIG@SPLIT`` is a hub data set; ``COUNTS.parquet`` a file that
         ``counts`` wrote.
     task : str, optional
-        Each domain of a task: the genres of mnli.
+        Add each domain of a task, such as the genres of mnli.
     data_dir : path, optional
         Folder of the task's files.
     split : tuple of str, optional
-        Of the task; all for None.
+        Splits of the task (default: all).
     counts : path, optional
-        Where the counts of all terms are written (.parquet), to be read again, alone or with others.
+        File (.parquet) to write the counts of all terms to; it can be given as a source later.
     texts : CountOptions
-        ``tokenizer``, ``cased``, ``document``, ``field`` and ``blocks``; they may be given one by one.
+        ``tokenizer``, ``cased``, ``document``, ``field`` and ``blocks``; each may be given as a keyword.
     options : DivergenceOptions
-        ``measure``, ``vocabulary``, ``resamples``, ``draws``, ``seed``, ``explain``, ``sizes`` …; one by one, too.
+        ``measure``, ``vocabulary``, ``resamples``, ``draws``, ``seed``, ``explain``, ``sizes`` …; likewise.
     progress : callable
-        Told how far the work is.
+        Receives the progress of the work.
 
     Returns
     -------
@@ -75,9 +76,9 @@ def domains(
     Raises
     ------
     UsageError
-        For domains of one name, a text given twice, options that a file of counts cannot follow.
+        If two domains have the same name, a text is given twice, or an option contradicts a file of counts.
     DataError
-        For text that cannot be read, an empty domain, a domain of one document.
+        If a text cannot be read, or a domain is empty or has only one document.
 
     References
     ----------
@@ -102,7 +103,7 @@ def domains(
         save_counts(counts, counted)
     terms = choose_terms(counted, vocabulary=options.vocabulary, min_count=options.min_count, leave_out=left_out)
     tables = _tables(terms, options, progress)
-    for side in ("a", "b"):  # which are domains of a task, and which corpora
+    for side in ("a", "b"):  # marks domains of a task; the others are corpora
         is_of_task = tables[0][f"domain_{side}"].isin([one.name for one in of_task])
         tables[0][f"task_{side}"] = is_of_task.map({True: task, False: ""})
     reads = [read for one in (*found, *of_task[:1]) for read in one.reads]
@@ -113,19 +114,21 @@ def domains(
 
 
 def _tables(terms: Terms, options: DivergenceOptions, progress: Progress) -> list[pd.DataFrame]:
-    """Rows of pairs and halves; of the terms of each pair that is to be explained; of sizes."""
+    """Rows for pairs and halves, for the terms of each pair in ``explain``, and for sizes."""
     for pair in options.pairs:
         if unknown := [name for name in pair if name not in terms.names]:
-            raise UsageError(f"there is no domain {unknown[0]!r} to explain; there are {', '.join(terms.names)}.")
+            raise UsageError(
+                f"cannot explain the unknown domain {unknown[0]!r}; the domains are {', '.join(terms.names)}."
+            )
     how: dict[str, Any] = {"resamples": options.resamples, "draws": options.draws}
     tables = [domain_rows(terms, options.measure, **how, seed=options.seed, progress=progress)]
     if tables[0].empty:
-        raise UsageError(f"{','.join(options.measure)} measures pairs; give two domains or more.")
+        raise UsageError(f"{','.join(options.measure)} compares pairs of domains; give two domains or more.")
     shares, tokens = terms.distributions, terms.totals.sum(axis=1)
     for pair in options.pairs:
         i, j = (terms.names.index(name) for name in pair)
-        rest = (int(tokens[i]), int(tokens[j]))
-        tables.append(explain(shares[i], shares[j], terms.vocabulary, domains=pair, tokens=rest, top=options.top))
+        sizes = (int(tokens[i]), int(tokens[j]))
+        tables.append(explain(shares[i], shares[j], terms.vocabulary, domains=pair, tokens=sizes, top=options.top))
     if options.sizes:
         tables.append(size_rows(terms, seed=options.seed, progress=progress))
     return tables
@@ -133,7 +136,7 @@ def _tables(terms: Terms, options: DivergenceOptions, progress: Progress) -> lis
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A domain, or a part of one: its text, or what was counted of it; and what it was read from."""
+    """A domain, or a part of one: its text or its counts, and the files they were read from."""
 
     name: str
     content: Corpus | Counts
@@ -141,23 +144,23 @@ class _Source:
 
 
 def _check(sources: Sequence[str], counts: str | Path | None) -> None:
-    """Raise UsageError, before anything is read, for a text given twice and a place where no counts can be written."""
+    """Raise UsageError, before reading anything, for a text given twice or an impossible path for the counts."""
     recipe = current()
     out = recipe.leaves.get("out") if recipe else None
     if counts is not None and (Path(counts).suffix != ".parquet" or str(counts) == out):
-        raise UsageError(f"counts are written as .parquet, to a file of their own, not to {counts}.")
+        raise UsageError(f"--counts must be a separate .parquet file, not {counts}.")
     if counts is not None:
         COUNTS_FILE.check(Path(counts))
         check_folder(Path(counts).parent)
     paths = [str(Path(source).resolve()) for source in sources]
     if counts is not None and str(Path(counts).resolve()) in paths:
-        raise UsageError(f"{counts} is what is read; choose another --counts.")
+        raise UsageError(f"--counts {counts} is also a source; choose another file.")
     if again := sorted({path for path in paths if paths.count(path) > 1}):
         raise UsageError(f"{again[0]} is given twice; its documents would count double.")
 
 
 def _counting(texts: CountOptions, seed: int) -> dict[str, Any]:
-    """How texts are counted, with the defaults of what was not given."""
+    """The settings for counting, with defaults for those that were not given."""
     name = texts.tokenizer or Tokenization.WORD
     return {
         "tokenizer": Tokenization(name) if name in list(Tokenization) else hugging_face(name),
@@ -169,12 +172,12 @@ def _counting(texts: CountOptions, seed: int) -> dict[str, Any]:
 
 
 def _of_sources(sources: Sequence[str], texts: CountOptions, how: Mapping[str, Any]) -> Iterator[_Source]:
-    """Text by its name, NAME=PATH, and files of counts, each with all domains that it holds."""
+    """The texts given as NAME=PATH, and all domains of the files of counts."""
     for source in sources:
         name, equals, place = source.partition("=")
         if equals and name and place:
             hub = HubName.parse(place)
-            corpus = None if hub else read_files(place, field=texts.field)  # what is not there is told first
+            corpus = None if hub else read_files(place, field=texts.field)  # a missing file is reported first
             known, about = corpus_digest(place)
             if hub:
                 at = about.get("revision")
@@ -184,36 +187,38 @@ def _of_sources(sources: Sequence[str], texts: CountOptions, how: Mapping[str, A
         elif source.endswith(".parquet"):
             for part in load_counts(source):
                 _agrees(source, part, texts, how)
-                told = {"domain": part.name, "counting": part.settings}
-                yield _Source(part.name, part, (Read(source, "corpus", corpus_digest(source)[0], told),))
+                details = {"domain": part.name, "counting": part.settings}
+                yield _Source(part.name, part, (Read(source, "corpus", corpus_digest(source)[0], details),))
         else:
-            raise UsageError(f"{source!r} names no domain; write NAME={source}, or the name of a file of counts.")
+            raise UsageError(
+                f"{source!r} has no domain name; write NAME={source}, or give a file of counts (.parquet)."
+            )
 
 
 def _agrees(source: str, counts: Counts, texts: CountOptions, how: Mapping[str, Any]) -> None:
-    """Refuse options that were given and say otherwise than a file of counts, which cannot follow them any more.
+    """Raise UsageError if an option contradicts a file of counts, whose counting cannot be changed any more.
 
-    The seed may be another: what is drawn of the counts follows it, though not which documents are a block.
+    The seed may differ: later draws from the counts use it, but the division of documents into blocks does not.
     """
-    asked = {
+    settings = {
         "tokenizer": ("tokenizer", getattr(how["tokenizer"], "__name__", str(how["tokenizer"]))),
         "cased": ("lower", int(how["lower"])),
         "document": ("unit", str(how["unit"])),
         "blocks": ("blocks", how["blocks"]),
     }
-    for option, (key, value) in asked.items():
-        if getattr(texts, option) is not None and value != (made := counts.settings.get(key)):
+    for option, (key, value) in settings.items():
+        if getattr(texts, option) is not None and value != (counted := counts.settings.get(key)):
             raise UsageError(
-                f"--{option} was given, and {source} was counted otherwise ({key} {made}, not {value}); leave it out, "
-                "or count the texts anew."
+                f"--{option} contradicts {source}, which was counted with {key} {counted}, not {value}; leave the "
+                "option out, or count the texts again."
             )
 
 
 def _of_task(task: str, data_dir: str | Path | None, splits: Sequence[str] | None) -> Iterator[_Source]:
-    """Each domain of a task with its sentences; without domains, all as one.
+    """The sentences of each domain of a task; of the whole task if it has no domains.
 
-    A document is a first sentence with all second sentences that it has (MNLI's premises have three hypotheses each),
-    each read once: apart they would count as several documents that tell the same.
+    A document is a first sentence with all of its second sentences (MNLI has three hypotheses per premise), each read
+    once: separately they would count as several documents with the same content.
     """
     loaded = load_task(task, data_dir)
     parts = {name: loaded.split(name) for name in splits or loaded.splits}
@@ -221,15 +226,15 @@ def _of_task(task: str, data_dir: str | Path | None, splits: Sequence[str] | Non
     texts: dict[str, dict[str, dict[str, None]]] = {}
     for part in parts.values():
         for example in part:
-            own = texts.setdefault(example.domain or loaded.name, {}).setdefault(example.text, {})
-            own |= {} if example.pair is None else {example.pair: None}
+            seconds = texts.setdefault(example.domain or loaded.name, {}).setdefault(example.text, {})
+            seconds |= {} if example.pair is None else {example.pair: None}
     for name in sorted(texts):
         documents = ["\n".join([first, *others]) for first, others in texts[name].items()]
         yield _Source(name, read_texts(documents, name), reads)
 
 
 def _counted(sources: Sequence[_Source], how: Mapping[str, Any], progress: Progress) -> list[Counts]:
-    """The counts of each domain; those of one name from files of counts are merged, and come first."""
+    """The counts of each domain; those from files of counts come first, and equal names are merged."""
     if not sources:
         raise UsageError("no text was given; write NAME=PATH for each domain, or --task.")
     loaded: dict[str, Counts] = {}
@@ -241,13 +246,13 @@ def _counted(sources: Sequence[_Source], how: Mapping[str, Any], progress: Progr
     names = [*loaded, *(name for name, _ in texts)]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise UsageError(
-            f"several domains are called {', '.join(map(repr, twice))}; give each a name of its own, or put the files "
-            "of one in a folder."
+            f"several domains are called {', '.join(map(repr, twice))}; give each a different name, or put the files "
+            "of one domain into one folder."
         )
     return [*loaded.values(), *(count(name, corpus, **how, progress=progress) for name, corpus in texts)]
 
 
 def _as_terms(words: Sequence[str], counts: Counts) -> list[str]:
-    """Words as the terms of ``counts`` are written."""
+    """Normalise words in the same way as the terms of ``counts``."""
     words = [word.lower() if counts.settings["lower"] else word for line in words if (word := line.strip())]
     return [unicodedata.normalize("NFC", word) for word in words] if counts.settings.get("form") else words

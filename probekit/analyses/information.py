@@ -1,4 +1,4 @@
-"""Mutual information between each layer of caches and their labels: the analysis behind ``probekit mi``."""
+"""Mutual information between each layer of caches and the labels: the analysis of ``probekit mi``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from probekit.runtime import Progress, no_progress
 __all__ = ["mi"]
 
 CURVE = ("task", "split", "model", "checkpoint", "step", "representation")
-"""What says of which curve rows are."""
+"""The columns that identify a curve."""
 
 
 @public(vectors=VectorOptions, options=InformationOptions)
@@ -32,44 +32,44 @@ def mi(
     options: InformationOptions,
     progress: Progress = no_progress,
 ) -> Result:
-    """Measure in bits what each layer of caches tells about the labels at least, beside where noise falls.
+    """Measure the mutual information between each layer of caches and the labels, in bits, beside the noise level.
 
-    It takes caches, and gives a curve over their layers. Of one array of vectors and its labels
-    :func:`probekit.mutual_information` gives a single estimate; it is what is called here for each layer. Values are
-    lower bounds: what an estimator does not see is not counted. Examples of one group (words of one sentence, equal
-    vectors, groups of the cache) are folded, shuffled and counted as a whole.
+    The result is a curve over the layers of each cache; for one array of vectors and its labels, call
+    :func:`probekit.mutual_information`, which is applied here to each layer. Values are lower bounds: they do not
+    include information that the estimator does not detect. Examples of one group (words of a sentence, equal vectors,
+    groups of the cache) share a fold and are shuffled and counted as a whole.
 
     Parameters
     ----------
     *caches : path or ActivationCache
-        Of several models, with random weights, of several splits or tasks. Each gives a curve for each estimator, and
-        is corrected for its own layers alone. A task that labels words is measured word by word; vectors [u; v] of
-        pairs that were encoded separately become ``[u; v; |u - v|; u * v]``.
+        Caches of one or several models (also with random weights), splits or tasks. Each gives a curve per estimator,
+        whose p-values are corrected only for the layers of that curve. Tasks that label words are measured word by
+        word; vectors [u; v] of separately encoded pairs become ``[u; v; |u - v|; u * v]``.
     vectors : VectorOptions
-        ``pooling`` and ``layers``; they may be given one by one.
+        ``pooling`` and ``layers``; each may be given as a keyword.
     options : InformationOptions
-        ``estimator``, ``shuffles``, ``controls``, ``seed`` and ``threads``; they may be given one by one.
+        ``estimator``, ``shuffles``, ``controls``, ``seed`` and ``threads``; each may be given as a keyword.
     progress : callable
-        Told how far the work is.
+        Receives the progress of the work.
 
     Returns
     -------
     Result
-        A row for each layer and estimator, target "gold", in bits, and one with target "shuffled" that says where
-        noise falls; see :func:`probekit.information.curves.layer_information`. The own column ``random_weights`` holds
-        the seed of a model that was never trained.
+        For each layer and estimator a row in bits with target "gold", and one with target "shuffled" for the noise
+        level; see :func:`probekit.information.curves.layer_information`. The additional column ``random_weights``
+        holds the seed of a randomly initialised model.
 
     Raises
     ------
     UsageError
-        Before anything is measured, for an unknown estimator, layer or pooling, for an estimator that is not for the
-        labels of each cache, and for two caches whose curves could not be told apart.
+        Before measuring, for an unknown estimator, layer or pooling, for an estimator that does not fit the labels of
+        a cache, and for two caches with indistinguishable curves.
     NonFiniteError
-        Naming a layer with NaN.
+        If a layer contains NaN; the message names the layer.
 
     See Also
     --------
-    probekit.mutual_information : One estimate, of arrays.
+    probekit.mutual_information : One estimate, from arrays.
 
     References
     ----------
@@ -82,36 +82,36 @@ def mi(
     >>> result.plot()  # doctest: +SKIP
     """
     if not caches:
-        raise UsageError("no cache was given; name one or more, such as cola.train.h5.")
+        raise UsageError("no cache was given; give one or more, such as cola.train.h5.")
     with ExitStack() as stack:
         opened = [c if isinstance(c, ActivationCache) else stack.enter_context(ActivationCache(c)) for c in caches]
         chosen = [_checked(cache, vectors, options) for cache in opened]
-        told = [columns_of(cache, own.representation) for cache, own in zip(opened, chosen, strict=True)]
-        _told_apart(opened, told)
+        columns = [columns_of(cache, layers.representation) for cache, layers in zip(opened, chosen, strict=True)]
+        _check_distinct(opened, columns)
         rows = [
-            _measured(cache, own, columns, options, progress)
-            for cache, own, columns in zip(opened, chosen, told, strict=True)
+            _measured(cache, layers, about, options, progress)
+            for cache, layers, about in zip(opened, chosen, columns, strict=True)
         ]
         reads = tuple(read_of(cache) for cache in opened)
     return Result(pd.concat(rows, ignore_index=True), reads=reads)
 
 
 def _checked(cache: ActivationCache, vectors: VectorOptions, options: InformationOptions) -> LayerVectors:
-    """The vectors to be measured, which the estimators can measure."""
+    """The vectors to measure, after checking that the estimators fit their labels."""
     with _naming(cache):
-        own = layer_vectors(cache, vectors)
-        check_estimators(options.estimator, own.labels.y, discrete=cache.spec["kind"] != "regression")
-    return own
+        chosen = layer_vectors(cache, vectors)
+        check_estimators(options.estimator, chosen.labels.y, discrete=cache.spec["kind"] != "regression")
+    return chosen
 
 
 def _measured(
-    cache: ActivationCache, own: LayerVectors, told: dict[str, Any], options: InformationOptions, progress: Progress
+    cache: ActivationCache, chosen: LayerVectors, about: dict[str, Any], options: InformationOptions, progress: Progress
 ) -> pd.DataFrame:
     return layer_information(
-        own.layers,
-        own.labels.y,
-        about=told | own.told | {"analysis": "mi"},
-        groups=own.labels.groups,
+        chosen.layers,
+        chosen.labels.y,
+        about=about | chosen.group_columns | {"analysis": "mi"},
+        groups=chosen.labels.groups,
         discrete=cache.spec["kind"] != "regression",
         options=options,
         progress=progress,
@@ -120,7 +120,7 @@ def _measured(
 
 @contextmanager
 def _naming(cache: ActivationCache) -> Iterator[None]:
-    """Say which of several caches does not go."""
+    """Add the path of the cache to a UsageError."""
     try:
         yield
     except UsageError as error:
@@ -128,14 +128,14 @@ def _naming(cache: ActivationCache) -> Iterator[None]:
         raise UsageError(str(error) if named else f"{cache.path}: {error}") from None
 
 
-def _told_apart(caches: Sequence[ActivationCache], told: Sequence[dict[str, Any]]) -> None:
-    """Raise UsageError for two caches whose rows could not be told apart."""
+def _check_distinct(caches: Sequence[ActivationCache], columns: Sequence[dict[str, Any]]) -> None:
+    """Raise UsageError for two caches whose rows would be indistinguishable."""
     seen: dict[tuple[Any, ...], Path] = {}
-    for cache, own in zip(caches, told, strict=True):
-        curve = tuple(own[key] for key in CURVE)
+    for cache, about in zip(caches, columns, strict=True):
+        curve = tuple(about[key] for key in CURVE)
         if curve in seen:
             raise UsageError(
-                f"{seen[curve]} and {cache.path} would be one curve, {own['task']}, {own['split']}, {called(own)}: "
-                "give one of them, or measure them in runs of their own."
+                f"{seen[curve]} and {cache.path} would give the same curve, {about['task']}, {about['split']}, "
+                f"{called(about)}: give only one of them, or measure them in separate runs."
             )
         seen[curve] = cache.path

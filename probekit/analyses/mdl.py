@@ -1,4 +1,4 @@
-"""In how many bits labels can be sent to one who has the vectors of a layer: the analysis behind ``probekit mdl``."""
+"""Code length of the labels, given the vectors of each layer: the analysis of ``probekit mdl``."""
 
 from __future__ import annotations
 
@@ -29,37 +29,37 @@ def mdl(
     options: CodeOptions,
     progress: Progress = no_progress,
 ) -> Result:
-    """Measure in how many bits the labels of a cache can be sent to one who has its vectors, layer by layer.
+    """Measure the code length of a cache's labels, in bits, for a receiver who has the vectors of a layer.
 
-    A probe that finds the labels easily, from few examples, sends them in few bits. Compression is the length of the
-    uniform code over that of the code; "compression-over-prior" is that of a code that learns the shares of the classes
-    and looks at no vectors, and a layer whose code is no shorter than this holds nothing that the probe finds.
+    A probe that finds the labels easily, from few examples, transmits them in few bits. Compression is the length of
+    the uniform code over that of the probe's code. "compression-over-prior" divides instead the length of a code that
+    learns only the class frequencies; a layer whose code is not shorter than that holds nothing that the probe finds.
 
     Parameters
     ----------
     train : path or ActivationCache
-        Of the training split; no other is needed.
+        Cache of the training split; no other is needed.
     vectors : VectorOptions
-        ``pooling`` and ``layers``; they may be given one by one.
+        ``pooling`` and ``layers``; each may be given as a keyword.
     options : CodeOptions
-        ``code``, ``controls``, ``penalties``, ``fractions``, ``orders``, ``seed``; they may be given one by one.
+        ``code``, ``controls``, ``penalties``, ``fractions``, ``orders``, ``seed``; each may be given as a keyword.
     progress : callable
-        Told how far the work is.
+        Receives the progress of the work.
 
     Returns
     -------
     Result
         Rows of each layer, for gold labels and each draw of a control: "codelength-bits", "bits-per-example",
-        "compression", "compression-over-prior", "saved-bits", and of the online code "portion-bits-per-example"; of
-        the targets "uniform" and "prior", codes that look at no vectors. Gold has the mean over several orders with a
-        95 % interval for new examples in new orders. There are no predictions.
+        "compression", "compression-over-prior", "saved-bits", and for the online code "portion-bits-per-example"; also
+        of the targets "uniform" and "prior", codes that do not use the vectors. Gold rows are means over several
+        orders, with a 95 % interval for new examples in new orders. There are no predictions.
 
     Raises
     ------
     UsageError
         For a regression task, an unknown layer or pooling.
     NonFiniteError
-        Naming a layer with NaN.
+        If a layer contains NaN; the message names the layer.
 
     References
     ----------
@@ -72,14 +72,14 @@ def mdl(
     """
     with ExitStack() as stack:
         cache = train if isinstance(train, ActivationCache) else stack.enter_context(ActivationCache(train))
-        own = layer_vectors(cache, vectors)
+        chosen = layer_vectors(cache, vectors)
         if cache.spec["kind"] == "regression":
-            raise UsageError(f"{cache.spec['task']} asks for numbers; a code length is defined for classes.")
-        labels = replace(own.labels, types=word_types(cache.word_pieces)[0]) if own.words else own.labels
+            raise UsageError(f"{cache.spec['task']} is a regression task; code lengths are defined only for classes.")
+        labels = replace(chosen.labels, types=word_types(cache.word_pieces)[0]) if chosen.words else chosen.labels
         rows = mdl_rows(
-            own.layers,
+            chosen.layers,
             labels,
-            about={"analysis": "mdl", **columns_of(cache, own.representation), **own.told},
+            about={"analysis": "mdl", **columns_of(cache, chosen.representation), **chosen.group_columns},
             options=options,
             classes=len(cache.spec["label_names"]) or None,
             progress=progress,

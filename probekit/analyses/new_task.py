@@ -1,4 +1,4 @@
-"""A task file for data of one's own: guessed columns, splits drawn by group and class, a reason for every guess."""
+"""Task files for your own data: guessed columns, splits drawn by group and class, a reason for each guess."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from probekit.tasks.task import Example, TaskKind
 __all__ = ["new_task"]
 
 NEW = FileKind("a file that is not there yet", lambda path: False)
-"""Task files are edited by hand, so that none is ever replaced."""
-FEWEST = 20
-"""Rows, below which no split is drawn."""
-MANY = 12
-"""Classes that the task file lists in a remark."""
+"""Task files are edited by hand, so an existing one is never replaced."""
+MIN_ROWS = 20
+"""No split is drawn from fewer rows."""
+MAX_LISTED = 12
+"""Most classes that a comment in the task file lists."""
 
 
 def new_task(
@@ -38,21 +38,21 @@ def new_task(
     test: float = 0.0,
     seed: int = 0,
 ) -> Path:
-    """Write a task file for labelled data: formats, columns and splits are guessed, with a remark on each guess.
+    """Write a task file for labelled data: formats, columns and splits are guessed, with a comment on each guess.
 
     Parameters
     ----------
     data : str or path
         A file (.csv, .tsv, .txt, .jsonl, .json, .parquet, .conll, .conllu), a folder with a file for each split
-        (train, dev or validation, test), or ``hub:REPO`` or ``hub:REPO:CONFIG``, a data set of the Hugging Face hub.
+        (train, dev or validation, test), or ``hub:REPO`` or ``hub:REPO:CONFIG``, a data set on the Hugging Face hub.
     out : path, optional
-        The task file; without it the name of the data with the suffix .toml, in the current folder. Nothing that is
-        there already is replaced.
+        The task file (default: the name of the data with the suffix .toml, in the current folder). Existing files are
+        not replaced.
     dev, test : float
-        Which part of train is held out where the data have no such split, 0 for none. Whole groups are drawn (the
-        column that names them, else equal texts, shared sentences and near copies), classes in proportion.
+        Shares of train to hold out if the data have no such split; 0 for none. Whole groups are drawn (from the group
+        column, otherwise equal texts, shared sentences and near copies), stratified by class.
     seed : int
-        Of the drawing.
+        Seed of the random split.
 
     Returns
     -------
@@ -62,9 +62,9 @@ def new_task(
     Raises
     ------
     DataError
-        Naming the file and the line that cannot be read, or the columns where none of them holds text.
+        If a file cannot be read (the message names the line), or no column holds text.
     UsageError
-        For a file that is there already, and for parts that leave nothing to train on.
+        If a file already exists, or the shares leave nothing to train on.
 
     Examples
     --------
@@ -77,11 +77,11 @@ def new_task(
     ['films.csv', 'films.dev.jsonl', 'films.toml', 'films.train.jsonl']
     """
     if not (0 <= dev < 1 and 0 <= test < 1 and dev + test < 1):
-        raise UsageError(f"dev and test are parts of train and leave some of it; {dev:g} and {test:g} do not.")
+        raise UsageError(f"dev and test must be shares of train, from 0 to a sum below 1, not {dev:g} and {test:g}.")
     name = _name(data)
     task_file = Path(f"{name}.toml") if out is None else Path(out)
     if task_file.suffix != ".toml":
-        raise UsageError(f"a task file ends in .toml, {task_file} does not.")
+        raise UsageError(f"a task file must end in .toml; {task_file} does not.")
     check_folder(task_file.parent)
     splits, header = _splits(str(data))
     first = guess(splits["train"].raw)
@@ -92,7 +92,7 @@ def new_task(
             left -= part
     places = [task_file, *(task_file.with_suffix(f".{split}.jsonl") for split, one in splits.items() if not one.stays)]
     if there := [str(place) for place in places if place.exists() or place.is_symlink()]:
-        raise UsageError(f"{', '.join(there)} is there already and is not replaced; move it, or give another --out.")
+        raise UsageError(f"{', '.join(there)} already exists and is not replaced; move it, or give another --out.")
     files = {}
     for split, one in splits.items():
         if one.stays:
@@ -117,7 +117,7 @@ class _Part:
     hub: str = ""
 
     def place(self, base: Path) -> str:
-        """The file's name as the task file gives it: relative where it lies below."""
+        """The path of the file as written in the task file: relative if it is below the task file's folder."""
         if self.hub:
             return self.hub
         path = self.raw.path.resolve()
@@ -130,7 +130,7 @@ def _name(data: str | Path) -> str:
 
 
 def _splits(data: str) -> tuple[dict[str, _Part], dict[str, Any]]:
-    """The splits that the data have, and the keys of the task file that say how they are read."""
+    """The splits of the data, and the keys of the task file for reading them."""
     if data.startswith("hub:"):
         return _of_hub(*data.removeprefix("hub:").partition(":")[::2])
     path = Path(data)
@@ -160,14 +160,14 @@ def _of_hub(repository: str, config: str) -> tuple[dict[str, _Part], dict[str, A
 
 
 def _drawn(splits: Mapping[str, _Part], first: Guess, split: str, part: float, seed: int) -> dict[str, _Part]:
-    """The splits with one more, drawn from train: whole groups, classes in proportion."""
+    """Add a split drawn from train: whole groups, stratified by class."""
     from sklearn.model_selection import train_test_split
 
     train = splits["train"].raw
-    if len(train) < FEWEST:
+    if len(train) < MIN_ROWS:
         return dict(splits)
     group, how = _groups(train, first)
-    if group.max() + 1 < FEWEST:
+    if group.max() + 1 < MIN_ROWS:
         raise UsageError(
             f"{train.path} has {len(train):,} rows in {group.max() + 1} groups ({how}), too few to draw {split} from; "
             "give --dev 0, or a folder with a file for each split."
@@ -176,19 +176,19 @@ def _drawn(splits: Mapping[str, _Part], first: Guess, split: str, part: float, s
     if round(part * len(strata)) <= strata.max():
         strata = np.zeros_like(strata)
     taken = train_test_split(np.arange(len(strata)), test_size=part, random_state=seed, stratify=strata)[1]
-    own = np.isin(group, taken)
+    drawn = np.isin(group, taken)
 
     def some(rows: np.ndarray) -> _Part:
         columns = {name: [values[i] for i in rows] for name, values in train.columns.items()}
         note = f"{len(rows):,} rows of {train.path.name}, drawn with seed {seed}: {how}"
         return _Part(Raw(train.path, columns, train.how, header=train.header), note, stays=False)
 
-    rest = {name: _Part(one.raw, one.note, stays=False) for name, one in splits.items()}
-    return {**rest, "train": some(np.flatnonzero(~own)), split: some(np.flatnonzero(own))}
+    others = {name: _Part(one.raw, one.note, stays=False) for name, one in splits.items()}
+    return {**others, "train": some(np.flatnonzero(~drawn)), split: some(np.flatnonzero(drawn))}
 
 
 def _groups(train: Raw, first: Guess) -> tuple[np.ndarray, str]:
-    """The group of each row, from 0, and how it was found."""
+    """The group of each row, numbered from 0, and how the groups were found."""
     if "groups" in first.roles:
         values = [str(v) for v in train.columns[first.roles["groups"]]]
         return np.unique(values, return_inverse=True)[1], f"whole groups of {first.roles['groups']!r}"
@@ -202,12 +202,12 @@ def _groups(train: Raw, first: Guess) -> tuple[np.ndarray, str]:
     examples = [Example(str(i), t, pair=p) for i, (t, p) in enumerate(zip(texts, pairs, strict=True))]
     stored, _ = stored_groups(examples, TaskKind.CLASSIFICATION)
     if not stored:
-        return np.arange(len(train)), "no two texts belong together"
+        return np.arange(len(train)), "no groups: all texts are distinct"
     return stored["/groups"].astype(np.int64), "equal texts, shared sentences and near copies together"
 
 
 def _strata(train: Raw, first: Guess, group: np.ndarray) -> np.ndarray:
-    """The stratum of each group: its first row's class; classes of one group are joined."""
+    """The stratum of each group: the class of its first row; classes of a single group are merged."""
     start = np.unique(group, return_index=True)[1]
     if not first.classes or "label" not in first.roles:
         return np.zeros(len(start), dtype=np.int64)
@@ -234,9 +234,9 @@ def _text(
     *,
     kept: bool,
 ) -> str:
-    """The task file, a remark on each line."""
+    """The text of the task file, with a comment on each guess."""
     lines = [
-        f"# Guessed from {data}. Read it, mend what is wrong, then: probekit tasks check {task_file.name}",
+        f"# Guessed from {data}. Check and correct the guesses, then run: probekit tasks check {task_file.name}",
         f"name = {json.dumps(_name(data))}",
         f'type = "{first.kind}"{_remark(_kind(first))}',
     ]
@@ -247,12 +247,12 @@ def _text(
             f"{role} = {column if by_number else json.dumps(column, ensure_ascii=False)}{_remark(first.why[role])}"
         )
     if first.kind is not TaskKind.SEQUENCE_LABELLING and "label" not in first.roles:
-        lines.append("label = false  # no column looks like a label; name it here")
+        lines.append("label = false  # no column looks like a label; write its name here")
     others = [name for name in splits["train"].raw.columns if name not in first.roles.values()]
     if others:
         lines.append(f"# Not used: {', '.join(others)}.")
     if "groups" not in first.roles:
-        lines.append('# groups = "…"  # column of what makes rows belong together (document, author, premise)')
+        lines.append('# groups = "…"  # column that groups rows (document, author, premise)')
     lines += ["", "[splits]"]
     lines += [
         f"{split} = {json.dumps(files[split], ensure_ascii=False)}{_remark(splits[split].note)}" for split in files
@@ -266,8 +266,8 @@ def _remark(text: str) -> str:
 
 def _kind(first: Guess) -> str:
     if first.kind is TaskKind.REGRESSION:
-        return "labels are numbers, with a fraction or many of them"
-    common = Counter(first.classes).most_common(MANY)
+        return "labels are numbers, with fractions or many values"
+    common = Counter(first.classes).most_common(MAX_LISTED)
     listed = ", ".join(f"{name} ({count:,})" for name, count in common)
     more = f" and {len(first.classes) - len(common):,} more" if len(first.classes) > len(common) else ""
     return f"{len(first.classes)} classes: {listed}{more}" if common else ""

@@ -12,32 +12,37 @@ __all__ = ["GuidelinesOptions", "VectorOptions"]
 
 @dataclass(frozen=True, slots=True)
 class VectorOptions:
-    """Which vectors of a cache are looked at."""
+    """Which vectors of a cache are analysed."""
 
-    pooling: str | None = option(None, "Which sentence vectors; the caches' first without it.")
+    pooling: str | None = option(None, "Pooling of the sentence vectors (default: the first in the cache).")
     layers: tuple[int | str, ...] | None = option(
-        None, "Some of the layers, with commas: 0,6,final_norm; -1 is the last."
+        None, "Layers to analyse, separated by commas: 0,6,final_norm; -1 is the last (default: all)."
     )
     groups: str = option(
         "auto",
-        "Examples that are shuffled, held out and resampled as wholes: auto (declared by the task, else equal texts, "
-        "shared sentences of pairs and near copies), domain, a column of the data of your task file, or none. Examples "
-        "whose vectors are equal are together but for none. Words always go by sentence at least.",
+        "How examples are grouped; a group is shuffled, held out and resampled as a whole: auto (groups that the task "
+        "declares, otherwise equal texts, shared sentences of pairs and near copies), domain, a column of the data of "
+        "your task file, or none. Except with none, examples with equal vectors share a group. Words are always "
+        "grouped at least by sentence.",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class GuidelinesOptions:
-    """By what the regimes are held against each other, and how small a difference makes none."""
+    """How the regimes are compared, and which differences are too small to matter."""
 
-    metric: str | None = option(None, "That all tasks have; each task's first without it.")
-    split: str | None = option(None, "The last that all runs of a task evaluated without it.")
-    margin: float = option(0.01, "Differences below this, on the metric's scale, make none in practice.")
-    resamples: int = option(5000, "Of the examples.")
-    seed: int = option(0, "Of the resamples.")
+    metric: str | None = option(None, "Metric that all tasks have (default: the first metric of each task).")
+    split: str | None = option(
+        None, "Split to compare on (default: the last on which all runs of a task were evaluated)."
+    )
+    margin: float = option(0.01, "Largest difference, on the metric's scale, that does not matter in practice.")
+    resamples: int = option(5000, "Bootstrap resamples of the examples.")
+    seed: int = option(0, "Seed of the resampling.")
 
     def __post_init__(self) -> None:
         if not 0 < self.margin < 1:
             raise UsageError(f"margin is {self.margin}; it must be between 0 and 1.")
         if self.resamples < 1000 or self.seed < 0:
-            raise UsageError(f"resamples are 1000 or more, a seed is 0 or more, not {self.resamples} and {self.seed}.")
+            raise UsageError(
+                f"resamples must be 1000 or more and seed 0 or more, not {self.resamples} and {self.seed}."
+            )

@@ -1,4 +1,4 @@
-"""Diagnostic classifiers on each layer of caches: the analysis behind ``probekit probe``."""
+"""Diagnostic classifiers on each layer of caches: the analysis of ``probekit probe``."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SAME = (
     *("task", "kind", "label_names", "random_weights", "weights_digest", "tokenizer_digest"),
     *("cut_at", "stateful", "dtype", "store", "layers", "width", "pairs"),
 )
-"""What two caches have in common that are probed together."""
+"""The keys of the spec in which a train and a dev cache must agree."""
 
 
 @public(vectors=VectorOptions, options=ProbeOptions)
@@ -55,37 +55,37 @@ def probe(
 ) -> Result:
     """Fit a diagnostic classifier on each layer of one cache and evaluate it on another.
 
-    Features are standardised on train, the L2 penalty is chosen by cross-validation in train, the probe is fitted
-    again on all of train (logistic regression, or ridge for numbers), and dev is looked at once, with a bootstrap
-    interval. Shuffled labels, and control tasks where words are labelled, go the same way; so do a bag of pieces and
-    the length of the texts.
+    Features are standardised on train, the L2 penalty is chosen by cross-validation on train, the probe (logistic
+    regression, or ridge for numbers) is fitted again on all of train, and evaluated once on dev, with a bootstrap
+    interval. Shuffled labels, control tasks (for labelled words), a bag of pieces and the length of the texts go
+    through the same procedure.
 
     Parameters
     ----------
     train, dev : path or ActivationCache
         Files or open caches of the same task, model and layers.
     *more : path or ActivationCache
-        Further pairs, train and dev in turn, whose rows follow.
+        Further pairs, train and dev alternating, whose rows follow.
     metrics : tuple of str, optional
-        Names in :data:`probekit.metrics.METRICS`, the main one first; the task's own for None.
+        Names in :data:`probekit.metrics.METRICS`, the main one first (default: those of the task).
     vectors : VectorOptions
-        ``pooling`` and ``layers``; they may be given one by one.
+        ``pooling`` and ``layers``; each may be given as a keyword.
     options : ProbeOptions
-        ``estimator``, ``penalties``, ``controls``, ``folds``, ``seed`` …; they may be given one by one.
+        ``estimator``, ``penalties``, ``controls``, ``folds``, ``seed`` …; each may be given as a keyword.
     progress : callable
-        Told how far the work is.
+        Receives the progress of the work.
 
     Returns
     -------
     Result
-        A row for each layer and metric, and for each control; what each probe said of each example.
+        A row for each layer and metric, and for each control; the predictions of each probe for each example.
 
     Raises
     ------
     CacheMismatch
-        Where two caches do not belong together.
+        If the two caches of a pair do not match.
     NonFiniteError
-        Naming a layer with NaN.
+        If a layer contains NaN; the message names the layer.
     UsageError
         For an odd number of caches, an unknown layer, pooling or metric.
 
@@ -96,7 +96,7 @@ def probe(
     """
     caches = (train, dev, *more)
     if len(caches) % 2:
-        raise UsageError(f"caches come in pairs, TRAIN.h5 DEV.h5; {len(caches)} were given.")
+        raise UsageError(f"caches must be given in pairs, TRAIN.h5 DEV.h5; {len(caches)} were given.")
     names = None if metrics is None else (metrics,) if isinstance(metrics, str) else tuple(metrics)
     found, reads = [], []
     with ExitStack() as stack:
@@ -104,8 +104,8 @@ def probe(
             a, b = (c if isinstance(c, ActivationCache) else stack.enter_context(ActivationCache(c)) for c in pair)
             found.append(probe_pair(a, b, names, vectors, options, progress))
             reads += [read_of(a), read_of(b)]
-    rows = pd.concat([own for own, _ in found], ignore_index=True)
-    return Result(rows, tuple(by_split(said for _, said in found)), reads=tuple(reads))
+    rows = pd.concat([table for table, _ in found], ignore_index=True)
+    return Result(rows, tuple(by_split(predictions for _, predictions in found)), reads=tuple(reads))
 
 
 def probe_pair(
@@ -116,22 +116,22 @@ def probe_pair(
     options: ProbeOptions = ProbeOptions(),
     progress: Progress = no_progress,
 ) -> tuple[pd.DataFrame, Predictions]:
-    """Rows of one pair of caches, and what they rest on; CacheMismatch where the two do not belong together."""
+    """The rows and predictions of one pair of caches; CacheMismatch if the two do not match."""
     check_match(train.spec, dev.spec)
     if not options.any_split:
         _check_splits(train.spec, dev.spec)
-    own = layer_vectors(train, vectors)
-    same = VectorOptions(None if own.words else own.representation, tuple(own.layers), vectors.groups)
-    other = layer_vectors(dev, same)
-    labels = _labels(train, dev, own, other, options, alone=vectors.groups == "none")
+    of_train = layer_vectors(train, vectors)
+    same = VectorOptions(None if of_train.words else of_train.representation, tuple(of_train.layers), vectors.groups)
+    of_dev = layer_vectors(dev, same)
+    labels = _labels(train, dev, of_train, of_dev, options, ungrouped=vectors.groups == "none")
     for cache in (train, dev):
         if cut := int(cache.truncated.sum()):
             log.warning(
-                "%s %s: %s of %s examples are longer than the model reads and were cut off.",
+                "%s %s: %s of %s examples exceed the model's maximum length and were truncated.",
                 cache.spec["task"], cache.spec["split"], f"{cut:,}", f"{len(cache.truncated):,}",
             )  # fmt: skip
     baselines = Baselines()
-    if not own.words and options.controls != 0:
+    if not of_train.words and options.controls != 0:
         bag = bag_of_pieces(train.pieces, dev.pieces)
         baselines = Baselines(bag, (length(train.pieces), length(dev.pieces)))
     if wrong := unfit(metrics or (), train.spec["kind"]):
@@ -140,10 +140,10 @@ def probe_pair(
         train.spec["kind"],
         tuple(train.spec["metrics"]) if metrics is None else metrics,
         tuple(train.spec["label_names"]),
-        {"analysis": "probe", **columns_of(dev, own.representation), **other.told},
+        {"analysis": "probe", **columns_of(dev, of_train.representation), **of_dev.group_columns},
     )
     found = evaluate_layers(
-        own.layers, labels[0], other.layers, labels[1], question,
+        of_train.layers, labels[0], of_dev.layers, labels[1], question,
         baselines=baselines, options=options, progress=progress,
     )  # fmt: skip
     known = labels[1].seen[labels[1].known]  # type: ignore[index]
@@ -157,67 +157,69 @@ def _labels(
     of_dev: LayerVectors,
     options: ProbeOptions,
     *,
-    alone: bool,
+    ungrouped: bool,
 ) -> tuple[Labels, Labels]:
-    """Labels with what belongs together: the types of words, domains, and the examples of dev that train holds too."""
-    words, own, other = of_train.words, of_train.labels, of_dev.labels
+    """The labels, with word types, domains as groups, and the examples of dev that train contains too."""
+    words, train_labels, dev_labels = of_train.words, of_train.labels, of_dev.labels
     if words:
         types, types_dev = word_types(train.word_pieces, dev.word_pieces)
-        own, other = replace(own, types=types), replace(other, types=types_dev)
-    seen = duplicates(keys(train.pieces), keys(dev.pieces)) if alone else _shared(train, dev)
-    other = replace(other, seen=seen[dev.word_sentence] if words else seen)
+        train_labels, dev_labels = replace(train_labels, types=types), replace(dev_labels, types=types_dev)
+    seen = duplicates(keys(train.pieces), keys(dev.pieces)) if ungrouped else _shared(train, dev)
+    dev_labels = replace(dev_labels, seen=seen[dev.word_sentence] if words else seen)
     if options.hold_out_domains:
         if words or train.domains is None:
             raise UsageError(f"{train.spec['task']} has no domains of examples; leave hold_out_domains off.")
-        own = replace(own, groups=np.unique(train.domains, return_inverse=True)[1])  # of dev, examples are drawn
-    return own, other
+        train_labels = replace(
+            train_labels, groups=np.unique(train.domains, return_inverse=True)[1]
+        )  # dev is resampled by example
+    return train_labels, dev_labels
 
 
 def _shared(train: ActivationCache, dev: ActivationCache) -> np.ndarray:
-    """Which examples of dev belong to a group of train, bool (n_dev,): a text, a near copy, a declared group."""
-    found = {"have a text, or a near copy of one, in": related(train.pieces, dev.pieces)}
+    """Which examples of dev share a text, a near copy or a declared group with train, bool (n_dev,)."""
+    found = {"have the same or a nearly equal text in": related(train.pieces, dev.pieces)}
     if train.group_names is not None and dev.group_names is not None and dev.groups is not None:
-        told = np.isin(dev.group_names, [name for name in train.group_names if name])[dev.groups]
-        found["are of groups whose names (the task's column of groups) are also those of groups in"] = told
-    for what, shared in found.items():
+        same_group = np.isin(dev.group_names, [name for name in train.group_names if name])[dev.groups]
+        found["belong to groups (named in the task's group column) that also occur in"] = same_group
+    for relation, shared in found.items():
         if shared.any():
             log.warning(
-                "%s: %s of %s examples of %s %s %s: they tell less of unseen text. "
+                "%s: %s of %s examples of %s %s %s, and say less about unseen text. "
                 "The column value_unseen leaves them out.",
-                dev.spec["task"], f"{int(shared.sum()):,}", f"{len(shared):,}", dev.spec["split"], what,
+                dev.spec["task"], f"{int(shared.sum()):,}", f"{len(shared):,}", dev.spec["split"], relation,
                 train.spec["split"],
             )  # fmt: skip
     return np.logical_or.reduce(list(found.values()))
 
 
 def _check_splits(train: Mapping[str, Any], dev: Mapping[str, Any]) -> None:
-    """Raise UsageError where two caches were made as other splits than they are given for."""
+    """Raise UsageError if the splits of two caches do not fit their roles as train and dev."""
     fitted, evaluated = train["split"].lower(), dev["split"].lower()
     for_evaluation = re.match(r"(dev|valid|val|test|eval)", fitted) and "train" not in fitted
     if for_evaluation or ("train" in evaluated and "train" not in fitted):
         raise UsageError(
-            f"the first cache is fitted on and was made as {train['split']!r}, the second is evaluated on and was made "
-            f"as {dev['split']!r}; are they swapped? TRAIN comes first; with --any-split they are taken as they are."
+            f"the first cache (to fit probes on) holds the split {train['split']!r}, the second (to evaluate on) "
+            f"{dev['split']!r}; are they swapped? TRAIN comes first; --any-split allows any splits."
         )
 
 
 def check_match(train: Mapping[str, Any], dev: Mapping[str, Any]) -> None:
-    """Raise CacheMismatch where two specs describe vectors or labels that do not go together."""
+    """Raise CacheMismatch if two specs describe incompatible vectors or labels."""
     words = train["kind"] == "sequence-labelling"
     if train.get("data_digest") == dev.get("data_digest") is not None:
         raise CacheMismatch(
-            f"both caches hold the same examples, {train['task']} {train['split']}; dev must be others."
+            f"both caches hold the same examples, {train['task']} {train['split']}; dev needs other examples."
         )
     for name in (*SAME, "tokens") if words else SAME:
         if train.get(name) != dev.get(name):
             raise CacheMismatch(
-                f"the two caches do not belong together: {name} is {train.get(name)!r} in train ({train['split']}, "
+                f"the two caches do not match: {name} is {train.get(name)!r} in train ({train['split']}, "
                 f"{train['model']}) and {dev.get(name)!r} in dev ({dev['split']}, {dev['model']})."
             )
 
 
 def by_split(found: Iterable[Predictions]) -> list[Predictions]:
-    """One table for each task and split, all models in it."""
+    """Join predictions into one table per task and split, for all models."""
     splits: dict[tuple[str, str], list[Predictions]] = {}
     for one in found:
         splits.setdefault((one.task, one.split), []).append(one)

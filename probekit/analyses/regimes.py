@@ -1,4 +1,4 @@
-"""What rows say of trained models: the number of each run, means over seeds, and what fine-tuning adds."""
+"""Summaries of training runs from their rows: main metric, means over seeds, and the gain of fine-tuning."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 __all__ = ["by_seeds", "differences", "regime_study", "run_numbers"]
 
 SETTING = ("model", "task", "trained_on", "variant", "regime", "head", "metric")
-"""What says which runs differ in nothing but their seed."""
+"""Runs that agree in these columns differ only in their seed."""
 
 
 def run_numbers(rows: pd.DataFrame) -> pd.DataFrame:
-    """The number of each run: its main metric, on test where it was tested and on dev otherwise; of evaluations, too.
+    """The row with the main metric of each run or evaluation: on test if it was tested, otherwise on dev.
 
     Parameters
     ----------
     rows : pd.DataFrame
-        any; those of no run are left out.
+        Any rows; those that do not belong to a run are left out.
     """
     headline = rows.get("headline")
     return rows[:0] if headline is None else rows[headline.fillna(value=False).astype(bool) & (rows["regime"] != "")]
@@ -38,32 +38,32 @@ def regime_study(rows: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     rows : DataFrame
-        Of trainings, and of :func:`probekit.guidelines`, whose paired intervals are taken.
+        Rows of trainings, and of :func:`probekit.guidelines`, which supply the paired intervals.
 
     Returns
     -------
     DataFrame
-        Rows; own columns ``sd`` and ``seeds``.
+        Rows, with the additional columns ``sd`` and ``seeds``.
 
     Raises
     ------
     UsageError
-        Where there are no rows of training runs.
+        If there are no rows of training runs.
     """
     import pandas as pd
 
     runs = run_numbers(rows)
     if runs.empty:
-        raise UsageError("there are no rows of training runs.")
+        raise UsageError("the rows contain no training runs; give those of probekit train or probekit evaluate.")
     home = runs[runs["trained_on"] == runs["task"]]
     return make_rows(pd.DataFrame([*by_seeds(home), *differences(rows, home)]))
 
 
 def by_seeds(runs: pd.DataFrame) -> Iterator[dict[Any, Any]]:
-    """Of the rows of :func:`run_numbers` one a model, task, variant, regime, head and metric: means over seeds, and
-    their ``sd``.
+    """Means over seeds of the rows of :func:`run_numbers`, with their ``sd``: one row per setting.
 
-    The interval is the mean of the seeds' intervals: over examples, which all seeds share, not over seeds.
+    The interval is the mean of the intervals of the seeds: it covers the sampling of examples, which all seeds share,
+    but not the variation over seeds.
     """
     for _, part in runs.groupby(list(SETTING), sort=False):
         row = part.iloc[0].to_dict()
@@ -78,7 +78,7 @@ def differences(rows: pd.DataFrame, runs: pd.DataFrame) -> Iterator[dict[Any, An
     Parameters
     ----------
     rows : pd.DataFrame
-        Of ``probekit guidelines``, whose paired intervals are taken; without them there is none.
+        Rows of ``probekit guidelines``, which supply the paired intervals; without them there are no intervals.
     """
     import pandas as pd
 
@@ -86,7 +86,7 @@ def differences(rows: pd.DataFrame, runs: pd.DataFrame) -> Iterator[dict[Any, An
     if means.empty:
         return
     for (model, task, _, metric), part in means.groupby(["model", "task", "variant", "metric"], sort=False):
-        sides = {regime: own for regime, own in part.groupby("regime") if len(own) == 1}
+        sides = {regime: side for regime, side in part.groupby("regime") if len(side) == 1}
         if len(sides) < 2:
             continue
         tuned, frozen = (sides[str(regime)].iloc[0] for regime in (Regime.FINE_TUNE, Regime.FEATURE_EXTRACTION))

@@ -1,6 +1,6 @@
-"""Does distance explain adaptation? Rows of trainings and of divergences, domain by domain, and their correlation.
+"""Correlation between the divergence of domains and the results of adaptation, domain by domain.
 
-Table 6 of Peters, Ruder & Smith (2019): accuracy of feature extraction on each domain of MNLI, what fine-tuning adds,
+Table 6 of Peters, Ruder & Smith (2019): accuracy of feature extraction on each domain of MNLI, the gain of fine-tuning,
 and the Jensen-Shannon divergence between the domain and the pretraining text.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["domain_study"]
 
 FIT = ("estimator", "regime", "head", "variant")
-"""What tells the series of one domain after another apart."""
+"""The columns that identify a series over domains."""
 
 
 def domain_study(
@@ -33,18 +33,18 @@ def domain_study(
     resamples: int = 2000,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Metrics by domain beside the domain's distance to each corpus, and whether one goes with the other.
+    """Metrics by domain, the distance of the domain to each corpus, and the correlation of the two.
 
     Parameters
     ----------
     rows : DataFrame
-        Of runs on tasks called TASK:DOMAIN; of the divergences between these domains, and to corpora
-        (:func:`probekit.domains`); where there are any, of evaluations on other domains (:func:`probekit.evaluate`)
-        and of paired differences of the regimes (:func:`probekit.guidelines`).
+        Rows of runs on tasks called TASK:DOMAIN; of the divergences between these domains and to corpora
+        (:func:`probekit.domains`); optionally of evaluations on other domains (:func:`probekit.evaluate`) and of
+        paired differences of the regimes (:func:`probekit.guidelines`).
     measure : str
-        What distance is.
+        The measure of distance.
     permutations, resamples, seed : int
-        Of the correlations, see :func:`probekit.statistics.correlation.relation`.
+        For the correlations; see :func:`probekit.statistics.correlation.relation`.
 
     Returns
     -------
@@ -52,19 +52,20 @@ def domain_study(
         Rows of three kinds.
 
         - Points: the main metric of each regime, and ``difference(METRIC)``, fine-tuning minus feature extraction, by
-          ``domain`` and ``corpus``, with the distance ``x`` and its interval x_low, x_high; ``seeds``, over which
-          ``value`` is a mean.
+          ``domain`` and ``corpus``, with the distance ``x`` and its interval x_low, x_high; ``seeds`` is the number
+          over which ``value`` is a mean.
         - Transfers: the metric of each regime, trained on ``trained_on`` and evaluated on ``domain``, corpus "", and
-          ``lost(METRIC)``, that of what was trained on the domain itself minus it.
+          ``lost(METRIC)``, the metric of the model trained on the domain itself minus that metric.
         - Correlations: metric "pearson", "spearman" or "kendall", with ``corpus``, ``of_metric``, ``p``, ``exact`` and
-          ``caution``, what so many points can carry; of transfers those of what is lost, by permutation of domains, as
-          it is (``adjust`` "in-domain") and, of 4 domains or more, without what belongs to a domain alone ("effects"),
-          which else may pass for a relation; see :func:`probekit.statistics.correlation.matrix_relation`.
+          ``caution`` (the limits of so few points). For transfers they relate the loss to the distance, with
+          permutations of domains: unadjusted (``adjust`` "in-domain") and, for 4 domains or more, without the main
+          effects of the domains ("effects"), which could otherwise look like a relation; see
+          :func:`probekit.statistics.correlation.matrix_relation`.
 
     Raises
     ------
     UsageError
-        Where there are no domains, or no divergence between one and a corpus.
+        If there are no domains, or a divergence between a domain and a corpus is missing.
 
     References
     ----------
@@ -73,7 +74,7 @@ def domain_study(
     runs = run_numbers(rows)
     runs = runs[runs["task"].str.contains(":")]
     if runs.empty:
-        raise UsageError("there are no rows of runs on single domains, such as of --task mnli:fiction.")
+        raise UsageError("the rows contain no runs on single domains; train some, such as with --task mnli:fiction.")
     found: list[dict[str, Any]] = []
     distances = _distances(rows, measure)
     bases = runs["task"].str.partition(":")[0]
@@ -82,11 +83,11 @@ def domain_study(
         others = _domains_of_tasks(rows)
         corpora = sorted({b for a, b in distances if a in domains and b not in domains and b not in others})
         if lacking := [(d, c) for c in corpora for d in domains if (d, c) not in distances]:
-            raise UsageError(f"there is no {measure} between {lacking[0][0]} and {lacking[0][1]} in the rows.")
+            raise UsageError(f"the rows lack the {measure} between {lacking[0][0]} and {lacking[0][1]}.")
         if not corpora:
             raise UsageError(
-                f"there is no {measure} between {', '.join(domains)} and any corpus in the rows; "
-                f"make some with probekit domains NAME=PATH --task {task}."
+                f"the rows lack the {measure} between {', '.join(domains)} and a corpus; "
+                f"measure it with probekit domains NAME=PATH --task {task}."
             )
         home = part[part["trained_on"] == part["task"]]
         series = [*by_seeds(home), *differences(rows, home)]
@@ -111,7 +112,7 @@ def _domain(task: str) -> str:
 
 
 def _domains_of_tasks(rows: pd.DataFrame) -> set[str]:
-    """Domains that probekit domains read from a task: those that were not trained on are no corpora either."""
+    """Domains that probekit domains read from a task: they are not corpora, even if no run was trained on them."""
     sides = [(f"domain_{side}", f"task_{side}") for side in "ab" if f"task_{side}" in rows]
     return {
         name
@@ -122,15 +123,15 @@ def _domains_of_tasks(rows: pd.DataFrame) -> set[str]:
 
 
 def _distances(rows: pd.DataFrame, measure: str) -> dict[tuple[str, str], tuple[float, float, float]]:
-    """Value and interval of each pair of domains, both ways round."""
+    """Value and interval of each pair of domains, in both orders."""
     if "domain_a" not in rows:
-        raise UsageError("there are no rows of probekit domains.")
+        raise UsageError("the rows contain none of probekit domains.")
     mine = rows[(rows["metric"] == measure) & (rows["target"] == "gold") & rows["domain_a"].notna()]
     found: dict[tuple[str, str], tuple[float, float, float]] = {}
     for row in mine.to_dict("records"):
-        told = (float(row["value"]), float(row["ci_low"]), float(row["ci_high"]))
+        distance = (float(row["value"]), float(row["ci_low"]), float(row["ci_high"]))
         for pair in ((row["domain_a"], row["domain_b"]), (row["domain_b"], row["domain_a"])):
-            if found.setdefault(pair, told) != told:
+            if found.setdefault(pair, distance) != distance:
                 raise UsageError(f"the rows have two values of {measure} between {pair[0]} and {pair[1]}.")
     return found
 
@@ -153,10 +154,10 @@ def _points(
         if len(points) < 3:
             continue
         x, y = (np.array([p[key] for p in points]) for key in ("x", "value"))
-        told = {**about, "corpus": corpus, "of_metric": metric, "representation": "domains"}
-        told |= dict(zip(FIT, fit, strict=True))
+        columns = {**about, "corpus": corpus, "of_metric": metric, "representation": "domains"}
+        columns |= dict(zip(FIT, fit, strict=True))
         for name, r in relation(x, y, **how).items():
-            yield told | {
+            yield columns | {
                 "metric": name, "value": r.value, "ci_low": r.low, "ci_high": r.high, "p": r.p, "exact": r.exact,
                 "n": r.n, "seed": how["seed"], "caution": caution(r.n),
             }  # fmt: skip
@@ -169,15 +170,15 @@ def _transfers(
     about: Mapping[str, Any],
     how: Mapping[str, Any],
 ) -> Iterator[dict[str, Any]]:
-    """The metric of each pair of domains, and how what is lost goes with the distance between the two."""
+    """The metric of each pair of domains, and the correlation of the loss with their distance."""
     d = len(domains)
-    for fit, own in part.groupby(list(FIT), sort=False):
-        if (own["trained_on"] == own["task"]).all():
+    for fit, runs in part.groupby(list(FIT), sort=False):
+        if (runs["trained_on"] == runs["task"]).all():
             continue
-        cells = {(_domain(row["trained_on"]), _domain(row["task"])): row for row in by_seeds(own)}
+        cells = {(_domain(row["trained_on"]), _domain(row["task"])): row for row in by_seeds(runs)}
         y = np.array([[cells[i, j]["value"] if (i, j) in cells else np.nan for j in domains] for i in domains])
         x = np.array([[distances.get((i, j), (np.nan,) * 3)[0] for j in domains] for i in domains])
-        metric = f"lost({own['metric'].iloc[0]})"
+        metric = f"lost({runs['metric'].iloc[0]})"
         for (i, j), cell in cells.items():
             at = dict(zip(("x", "x_low", "x_high"), distances.get((i, j), (np.nan,) * 3), strict=True))
             cell = {**cell, **about, **at, "corpus": "", "domain": j, "trained_on": i}
@@ -188,12 +189,12 @@ def _transfers(
         off = ~np.eye(d, dtype=bool)
         if d < 3 or not (np.isfinite(y).all() and np.isfinite(x[off]).all()):
             continue
-        told = {**about, "corpus": "", "representation": "transfer", **dict(zip(FIT, fit, strict=True))}
+        columns = {**about, "corpus": "", "representation": "transfer", **dict(zip(FIT, fit, strict=True))}
         for adjust in (Adjust.IN_DOMAIN, Adjust.EFFECTS):
             if adjust is Adjust.EFFECTS and d < 4:
                 continue
             for name, r in matrix_relation(x, -y, adjust=adjust, **how).items():
-                yield told | {
+                yield columns | {
                     "metric": name, "value": r.value, "ci_low": r.low, "ci_high": r.high, "p": r.p, "exact": r.exact,
                     "n": r.n, "seed": how["seed"], "of_metric": metric, "adjust": str(adjust),
                     "caution": caution(r.n, domains=d),

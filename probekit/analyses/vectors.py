@@ -1,4 +1,4 @@
-"""Which vectors of a cache are looked at: of texts or of words, which pooling, which layers; what rows call them."""
+"""The vectors of a cache that an analysis uses: texts or words, pooling, layers, and their columns in rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from probekit.rows.card import CACHE
 __all__ = ["LayerVectors", "PairFeatures", "columns_of", "layer_vectors", "pair_features", "read_of"]
 
 OF_TRAINING = {"trained_on": "trained_on", "regime": "regime", "head": "head", "variant": "variant", "seed": "run_seed"}
-"""What the origin of a cache says of a trained model, and the columns for it."""
+"""Keys of a cache's origin that describe a trained model, and their columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,44 +31,44 @@ class LayerVectors:
     Attributes
     ----------
     representation : str
-        Their pooling, or how words are read.
+        The pooling, for words over the pieces of a word.
     words : bool
         Whether a row is a word.
     layers : dict[str, Callable[[], Any]]
-        By name, in the order of the model, functions that give (n, d); (n, 4 d) of separately encoded pairs.
+        By name, in the order of the model: functions that return (n, d), or (n, 4 d) for separately encoded pairs.
     labels : Labels
-        Of n rows, with the groups of each; of words with its sentence.
-    told : dict[str, Any]
-        The columns of rows that say how the examples are grouped.
+        Labels of the n rows with their groups; for words, with their sentences.
+    group_columns : dict[str, Any]
+        The columns of rows that describe the grouping of examples.
     """
 
     representation: str
     words: bool
     layers: dict[str, Callable[[], Any]]
     labels: Labels
-    told: dict[str, Any] = field(default_factory=dict)
+    group_columns: dict[str, Any] = field(default_factory=dict)
 
 
 def layer_vectors(cache: ActivationCache, options: VectorOptions = VectorOptions()) -> LayerVectors:
-    """What is to be looked at in a cache, and which of its examples belong together.
+    """The vectors of a cache to analyse, and the groups of its examples.
 
-    Of vectors one layer is read, the others only of examples whose vectors are equal in it.
+    To find equal vectors, one layer is read in full, the others only for examples whose vectors are equal in it.
 
     Raises
     ------
     UsageError
-        For an unknown layer or pooling, and where the cache lacks the vectors that its task asks for.
+        For an unknown layer or pooling, and if the cache lacks the vectors that its task needs.
     """
     spec, words = cache.spec, cache.spec["kind"] == "sequence-labelling"
     if words and not spec["tokens"]:
-        raise UsageError(f"{spec['task']} labels words, and the cache holds none; make it with --tokens.")
+        raise UsageError(f"{spec['task']} labels words, but the cache holds no token vectors; create it with --tokens.")
     if words and options.pooling is not None:
-        raise UsageError(f"{spec['task']} is probed word by word; there is no pooling to choose.")
+        raise UsageError(f"{spec['task']} is probed word by word; leave out --pooling.")
     if not words and not cache.poolings:
-        raise UsageError("the cache holds no pooled vectors; make it with --pooling mean.")
+        raise UsageError("the cache holds no pooled vectors; create it with --pooling mean.")
     how = str(spec["tokens"]) if words else options.pooling or cache.poolings[0]
     if not words and how not in cache.poolings:
-        raise UsageError(f"{spec['split']} has no pooling {how!r}; it has {', '.join(cache.poolings)}.")
+        raise UsageError(f"the cache of {spec['split']} has no pooling {how!r}; it has {', '.join(cache.poolings)}.")
 
     def read(name: str) -> Any:
         if words:
@@ -85,13 +85,13 @@ def layer_vectors(cache: ActivationCache, options: VectorOptions = VectorOptions
 
 
 def _chosen(cache: ActivationCache, options: VectorOptions) -> list[str]:
-    """The names of the layers that are asked for, in the order of the model."""
+    """The names of the requested layers, in the order of the model."""
     if options.layers is None:
         return list(cache.layers)
     if not options.layers:
-        raise UsageError(f"no layer was asked for; the cache holds {', '.join(cache.layers)}.")
-    asked = set(cache.layer_names(options.layers))
-    return [name for name in cache.layers if name in asked]
+        raise UsageError(f"layers is empty; the cache holds {', '.join(cache.layers)}.")
+    chosen = set(cache.layer_names(options.layers))
+    return [name for name in cache.layers if name in chosen]
 
 
 def _labels(cache: ActivationCache, words: bool, groups: np.ndarray | None) -> Labels:
@@ -113,7 +113,7 @@ def pair_features(x: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class PairFeatures:
-    """Vectors [u; v] (n, 2d) read as [u; v; |u - v|; u * v] (n, 4d), some rows at a time."""
+    """Vectors [u; v] (n, 2d) read as [u; v; |u - v|; u * v] (n, 4d), a few rows at a time."""
 
     x: np.ndarray
 
@@ -133,11 +133,10 @@ class PairFeatures:
 
 
 def columns_of(cache: ActivationCache, representation: str) -> dict[str, Any]:
-    """The columns of rows that say which vectors of which model they are of.
+    """The columns of rows that identify the vectors and the model.
 
-    A checkpoint of training is called by its run, and has a step. A randomly initialised model is shown by the
-    checkpoint "random-SEED"; the seed itself is the column ``random_weights``. A model that was read from a folder is
-    called by the folder's name.
+    A training checkpoint has the name of its run, and a step. A randomly initialised model has the checkpoint
+    "random-SEED", and its seed in the column ``random_weights``. A model read from a folder has the folder's name.
     """
     spec, origin = cache.spec, cache.origin
     random = spec["random_weights"]
@@ -154,7 +153,7 @@ def columns_of(cache: ActivationCache, representation: str) -> dict[str, Any]:
 
 
 def read_of(cache: ActivationCache) -> Read:
-    """What a card keeps of a cache that was read: where it is, its ``spec_id``, its spec, and what makes it."""
+    """The entry of a cache in a card: its path, ``spec_id``, spec and recipe."""
     about: dict[str, Any] = {"spec": {k: cache.spec[k] for k in CACHE if k in cache.spec}}
     if cache.recipe is not None:
         about["recipe"] = cache.recipe.to_json()

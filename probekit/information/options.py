@@ -14,12 +14,13 @@ __all__ = ["InformationEstimator", "InformationOptions"]
 class InformationEstimator(StrEnum):
     """Estimators of mutual information.
 
-    ``edge`` is calibrated hashing, the default; of symbols it is plug-in. ``edge-4.3.1``, ``edge-4.2.0`` and
-    ``edge-4.4.1`` are the numbers of the published scripts (Noshad, Zeng & Hero 2018), ``edge-4.3.1-first-pass`` those
-    before the second pass sets other widths. ``knn`` and ``knn-raw`` are nearest neighbours (Ross 2014; numbers:
-    Kraskov et al. 2004), among four principal components or all columns. ``logistic`` and ``mlp`` are lower bounds by
-    classifiers, ``ridge`` one about numbers. ``plug-in`` is of symbols, less what shuffled labels give. ``binning``,
-    ``kernel-upper`` and ``kernel-lower`` are for the record (Saxe et al. 2018; Kolchinsky & Tracey 2017).
+    ``edge`` (the default) is calibrated hashing; for symbols it is the plug-in estimate. ``edge-4.3.1``,
+    ``edge-4.2.0`` and ``edge-4.4.1`` give the numbers of the published scripts (Noshad, Zeng & Hero 2018),
+    ``edge-4.3.1-first-pass`` those before its second pass changes the widths. ``knn`` and ``knn-raw`` use nearest
+    neighbours (Ross 2014; for numbers, Kraskov et al. 2004) in four principal components or in all columns.
+    ``logistic`` and ``mlp`` are lower bounds from classifiers, ``ridge`` from a regression on numbers. ``plug-in`` is
+    for symbols and subtracts the estimate under shuffled labels. ``binning``, ``kernel-upper`` and ``kernel-lower``
+    reproduce earlier papers (Saxe et al. 2018; Kolchinsky & Tracey 2017).
     """
 
     EDGE = "edge"
@@ -48,7 +49,7 @@ class InformationEstimator(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class InformationOptions:
-    """By what mutual information is estimated, and against what noise.
+    """Estimators of mutual information and their controls.
 
     Raises
     ------
@@ -58,20 +59,23 @@ class InformationOptions:
 
     estimator: tuple[str, ...] = option(
         (InformationEstimator.EDGE.value,),
-        "With commas: edge (calibrated), edge-4.3.1 (the published scripts' numbers; also edge-4.2.0, edge-4.4.1), "
-        "knn, logistic, mlp, ridge (numbers) … The value is an estimate; ci_low bounds the information from below "
-        "(97.5 %, one-sided), ci_high is all that labels hold; p one-sided, p_adjusted (Holm) over a curve's layers.",
+        "Estimators, separated by commas: edge (calibrated), edge-4.3.1 (the numbers of the published scripts; also "
+        "edge-4.2.0, edge-4.4.1), knn, logistic, mlp, ridge (for numbers) … The value is an estimate; ci_low is a "
+        "lower bound of the information (97.5 %, one-sided), ci_high the entropy of the labels; p is one-sided, "
+        "p_adjusted is corrected over the layers of a curve (Holm).",
     )
     shuffles: int | None = option(
-        None, "Of the labels, for p and for where noise falls; each estimator's own number without it."
+        None, "Shuffles of the labels, for p and for the noise level (default: depends on the estimator)."
     )
     controls: int | None = option(
         None,
-        "Whole estimates of as many shuffled label sets; 19 without it where an estimator shuffles no labels itself, "
-        "whose p takes as many at least.",
+        "Number of shuffled label sets to estimate in full (default: 19 for estimators that do not shuffle labels "
+        "themselves, whose p needs at least as many).",
     )
-    seed: int = option(0, "Of all that is drawn.")
-    threads: int | None = option(None, "Layers measured at a time; one a core without it. Numbers do not depend on it.")
+    seed: int = option(0, "Seed of everything random.")
+    threads: int | None = option(
+        None, "Layers measured in parallel (default: one per core). The numbers do not depend on it."
+    )
 
     def __post_init__(self) -> None:
         given = [self.estimator] if isinstance(self.estimator, str) else self.estimator
@@ -82,4 +86,4 @@ class InformationOptions:
         if min(self.shuffles or 0, self.controls or 0, self.seed) < 0 or (
             self.threads is not None and self.threads < 1
         ):
-            raise UsageError("shuffles, controls and a seed are 0 or more, threads are 1 or more.")
+            raise UsageError("shuffles, controls and seed must be 0 or more, threads 1 or more.")

@@ -1,4 +1,4 @@
-"""Probes, arrays in, rows out: what is fitted (``solvers``), how layers are probed (``protocol``), and ``codes``."""
+"""Probes, from arrays to rows: models (``solvers``), probing procedure (``protocol``), code lengths (``codes``)."""
 
 from __future__ import annotations
 
@@ -36,6 +36,6 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME:  # torch is imported when something is fitted, not for the options of a command
+    if name in _HOME:  # imports torch only when a probe is fitted, not for the options of a command
         return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

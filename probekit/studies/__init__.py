@@ -1,1 +1,1 @@
-"""Studies: what composes tasks, caches, analyses and figures."""
+"""Studies: combinations of tasks, caches, analyses and figures."""

@@ -1,4 +1,4 @@
-"""Study files: which models, tasks, trainings and analyses belong together, as a checked value.
+"""Study files: models, tasks, trainings and analyses, as a validated value.
 
 title = "Pretrained and fine-tuned layers of CoLA"
 models = { bert = "bert-base-uncased" }
@@ -40,13 +40,13 @@ Count = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0)]
 Seeds = Annotated[list[Seed], Field(min_length=1)]
 SET = ("out", "rows", "pooling", "published", "task", "data_dir", "split", "limit", "data_seed")
-"""Options that the study gives a command itself."""
+"""Options that the study sets itself."""
 
 
 def _not_set(options: Options) -> Options:
     for name in options:
         if name.replace("-", "_") in SET:
-            raise ValueError(f"{name} is not an option here, the study gives it itself")
+            raise ValueError(f"{name} is not allowed in options, because the study sets it")
     return options
 
 
@@ -58,20 +58,20 @@ class _Section(BaseModel):
 
 
 class Train(_Section):
-    """Training runs: one for each model, task, regime and seed.
+    """Training runs: one per model, task, regime and seed.
 
     Attributes
     ----------
     name : str, default ''
-        Of a variant, such as "joint"; it stands in the runs' names and in tables.
+        Name of a variant, such as "joint", for the names of runs and for tables.
     models : list[str], default []
-        Some of the study's, all for none.
+        Some of the study's models (default: all).
     limit, validation, data_seed : int, float or None, int
-        As of ``probekit train``: learn from so many examples, choose by a share of train, drawn with this seed.
+        As in ``probekit train``: train on this many examples, choose by a share of train, draw with this seed.
     transfer : bool, default False
-        Evaluate each run on the dev splits of the other tasks, too (their labels are the same).
+        Also evaluate each run on the dev splits of the other tasks, which must have the same labels.
     options : Options, default {}
-        Of both regimes, as ``probekit train`` takes them; ``fine-tune`` and ``feature-extraction`` of one.
+        Options of ``probekit train`` for both regimes; ``fine-tune`` and ``feature-extraction`` are for one of them.
     """
 
     tasks: list[str] = Field(min_length=1)
@@ -96,12 +96,12 @@ class Train(_Section):
 
 
 class _Layers(_Section):
-    """What is asked of each layer: of pretrained models, of the fine-tuning runs of the task, of random ones.
+    """An analysis of each layer of pretrained models, of the fine-tuning runs of the task, or of random weights.
 
-    name : of one of several sections that would give the same; it stands in their files' names
-    poolings : of the pieces of a text, without any the mean; of word tags "first" or "mean" of the pieces of each
-        word, without any the first
-    limit : learn from so many examples only, drawn at random with data_seed; seeds : of random weights
+    name : distinguishes sections that would otherwise be the same; part of file names
+    poolings : over the pieces of a text (default: mean); for word tags "first" or "mean" over the pieces of each word
+        (default: first)
+    limit : train on only this many examples, drawn at random with data_seed; seeds : for random weights
     """
 
     tasks: list[str] = Field(min_length=1)
@@ -115,7 +115,7 @@ class _Layers(_Section):
 
 
 class Probe(_Layers):
-    """Diagnostic classifiers on each layer; options as ``probekit probe`` takes them."""
+    """Diagnostic classifiers on each layer, with options of ``probekit probe``."""
 
     train: str = "train"
     dev: str = "dev"
@@ -126,7 +126,7 @@ class Probe(_Layers):
 
 
 class Information(_Layers):
-    """Mutual information between each layer and the labels of one split; options as ``probekit mi`` takes them."""
+    """Mutual information between each layer and the labels of one split, with options of ``probekit mi``."""
 
     split: str = "train"
 
@@ -136,7 +136,7 @@ class Information(_Layers):
 
 
 class Domains(_Section):
-    """Divergences between the domains of a task and corpora, by name; options as ``probekit domains`` takes them."""
+    """Divergences between the domains of a task and named corpora, with options of ``probekit domains``."""
 
     task: str
     split: str | None = None
@@ -145,7 +145,7 @@ class Domains(_Section):
 
 
 class Table(_Section):
-    """A table: what ``probekit table KIND`` makes of all rows; ``published`` names numbers to stand beside ours."""
+    """A table of all rows from ``probekit table KIND``; ``published`` is the name of published numbers to add."""
 
     kind: Literal["regimes", "domains"]
     name: str = ""
@@ -154,7 +154,7 @@ class Table(_Section):
 
 
 class Figure(_Section):
-    """A figure: what ``probekit plot KIND`` draws of the rows of ``rows``."""
+    """A figure from ``probekit plot KIND``, of the rows of the sections named in ``rows``."""
 
     kind: str
     name: str = ""
@@ -168,9 +168,9 @@ class Study(_Section):
     Attributes
     ----------
     models : dict[str, str], default Field(min_length=1)
-        By the name that tables give them, hub ids or folders.
+        Hub ids or folders, by their name in tables.
     data : dict[str, str], default {}
-        Folders of tasks' files below the data folder, where they cannot be told from the task's name.
+        Folders of task files below the data folder, if they differ from the name of the task.
     """
 
     name: str = ""
@@ -187,21 +187,21 @@ class Study(_Section):
 
 
 def read_study(where: str | Path, *, models: Mapping[str, str] | None = None, changes: Sequence[str] = ()) -> Study:
-    """The checked study of a TOML file, or of one that comes with probekit by its name.
+    """Read and check a study from a TOML file, or a shipped study by its name.
 
     Parameters
     ----------
     models : Mapping[str, str], optional
-        Instead of the file's.
+        Models that replace those of the file.
     changes : Sequence[str], default ()
-        "train.0.seeds=[0,1,2]" replaces a value, written as in TOML.
+        Values to replace, in TOML syntax: "train.0.seeds=[0,1,2]".
 
     Raises
     ------
     UsageError
-        For a name that there is not.
+        For an unknown name.
     DataError
-        Naming the file and the key that is wrong.
+        If the file is invalid; the message gives the file and the key.
     """
     raw, path = read_named(where, shipped_studies(), "study")
     for change in changes:
@@ -215,15 +215,17 @@ def read_study(where: str | Path, *, models: Mapping[str, str] | None = None, ch
     _check_training(study, path)
     _check_options(study, path)
     if not (study.train or study.probe or study.mi or study.domains):
-        raise DataError("asks for nothing; add a section such as [[probe]].", file=path)
+        raise DataError("has no analysis; add a section such as [[probe]].", file=path)
     return study
 
 
 def _check_training(study: Study, path: Path) -> None:
-    """Raise DataError for a model that there is not, and for what training does not take."""
+    """Raise DataError for unknown models and for invalid training options."""
     for i, block in enumerate(study.train):
         if strange := [name for name in block.models if name not in study.models]:
-            raise DataError(f"train: there is no model {strange[0]!r}; there are {', '.join(study.models)}.", file=path)
+            raise DataError(
+                f"train: unknown model {strange[0]!r}; the models are {', '.join(study.models)}.", file=path
+            )
         for regime in block.regimes:
             options = arguments_of("train", block.of_regime(regime))
             try:
@@ -234,11 +236,11 @@ def _check_training(study: Study, path: Path) -> None:
 
 
 FUNCTION = {"probe": "probe", "mi": "mi", "domains": "domains", "table": "table", "figure": "plot"}
-"""By section the public function whose options it takes."""
+"""By section, the public function whose options it takes."""
 
 
 def _check_options(study: Study, path: Path) -> None:
-    """Raise DataError for options that the function of a section does not take."""
+    """Raise DataError for invalid options of a section's function."""
     for section, function in FUNCTION.items():
         for i, block in enumerate(getattr(study, section)):
             try:
@@ -248,11 +250,11 @@ def _check_options(study: Study, path: Path) -> None:
 
 
 def arguments_of(function: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a TOML file as arguments of a public function: with underscores, and commas where it takes many."""
-    told = {key.replace("-", "_"): value for key, value in options.items()}
+    """Turn TOML options into arguments of a public function: underscores for hyphens, lists for commas."""
+    arguments = {key.replace("-", "_"): value for key, value in options.items()}
     return {
         key: value.split(",") if isinstance(value, str) and takes_commas(function, key) else value
-        for key, value in told.items()
+        for key, value in arguments.items()
     }
 
 
@@ -265,10 +267,12 @@ def _change(raw: Any, change: str) -> None:
     except tomllib.TOMLDecodeError:
         value = text.strip()
     try:
-        for key in way:  # a number is of a list, and no name
+        for key in way:  # a number indexes a list
             raw = raw[int(key)] if key.isdigit() else raw.setdefault(key, {})
         raw[int(last) if isinstance(raw, list) else last] = value
     except (AttributeError, LookupError, TypeError, ValueError):
         equals = ""
     if not equals:
-        raise UsageError(f"--set {change!r} replaces nothing; write key=value, such as train.0.seeds=[0,1,2].")
+        raise UsageError(
+            f"--set {change!r} does not match a value of the study; write key=value, such as train.0.seeds=[0,1,2]."
+        )

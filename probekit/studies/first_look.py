@@ -1,4 +1,4 @@
-"""A first look at a model: what its layers know of some tasks, as a small study that is made in memory."""
+"""A first look at the layers of a model on some tasks: a small study that is created in memory."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ FOLDER = "probekit-run"
 QUICK = {"controls": 0, "held-out": 0.2}
 ABOUT = "Diagnostic classifiers and mutual information of each layer, also of the same model with random weights."
 ABOUT_QUICK = (
-    "A quick look: the penalty is chosen on one held-out fifth of train, no probe is trained on shuffled labels, and "
-    "random weights and mutual information are left out. Without --quick they are there."
+    "Quick look: the penalty is chosen on one held-out fifth of train, no probe is trained on shuffled labels, and "
+    "random weights and mutual information are left out. Without --quick they are included."
 )
 
 
@@ -47,35 +47,35 @@ def run(
     options: RunOptions,
     progress: Progress = no_progress,
 ) -> Result:
-    """Find out what each layer of a model knows of some tasks: caches, probes with controls, a figure, a page.
+    """Analyse each layer of a model on some tasks: caches, probes with controls, a figure and a report.
 
-    The activations of train and dev are cached, of the model and of the same architecture with random weights. Each
-    layer is probed, with shuffled labels beside gold ones, its mutual information with the labels is measured, and the
-    layer curves are drawn and summed up. All of it is in one folder, with one page, ``report.html``. What is there
-    already, made from the same data, weights and options, is not made again.
+    The activations of train and dev are cached, for the model and for the same architecture with random weights. Each
+    layer is probed, with gold and with shuffled labels; its mutual information with the labels is measured; the layer
+    curves are plotted and summarised. All results are in one folder, with one page, ``report.html``. Existing results
+    from the same data, weights and options are reused.
 
     Parameters
     ----------
     model : path
         Hub id, or a local folder with config.json and safetensors.
     task, *tasks : str
-        Names of tasks, or TOML files.
+        Names of tasks, or task files (TOML).
     out : path, optional
-        The folder; ``probekit-run/MODEL-TASK`` without it.
+        The folder (default: ``probekit-run/MODEL-TASK``).
     options : RunOptions
-        ``data_dir``, ``limit``, ``pooling``, ``device``, ``quick``; they may be given one by one.
+        ``data_dir``, ``limit``, ``pooling``, ``device``, ``quick``; each may be given as a keyword.
     progress : callable
-        Told how many steps have ended.
+        Receives the number of steps that have ended.
 
     Returns
     -------
     Result
-        The rows of probes and of mutual information, the predictions for each example, and the ``verdict``.
+        The rows of probes and mutual information, the predictions for each example, and the ``verdict``.
 
     Raises
     ------
     UsageError
-        Before anything is done for a model, a task or an option that cannot be used; and where a step fails.
+        For an unusable model, task or option, before anything is run; and if a step fails.
 
     Examples
     --------
@@ -100,12 +100,12 @@ def run(
 def plan_run(
     model: str | Path, tasks: Sequence[str | Path], out: str | Path | None = None, options: RunOptions | None = None
 ) -> PlannedStudy:
-    """What :func:`run` does, step by step; nothing is done yet.
+    """The steps of :func:`run`, before anything is run.
 
     Raises
     ------
     UsageError
-        For a model, a task or an option that cannot be used.
+        For an unusable model, task or option.
     """
     options, names = options or RunOptions(), list(dict.fromkeys(map(str, tasks)))
     study = _study(str(model), names, options)
@@ -123,7 +123,7 @@ def plan_run(
 
 
 def _study(model: str, tasks: list[str], options: RunOptions) -> Study:
-    """The study that a run stands for."""
+    """The study of a run."""
     of = ["pretrained"] if options.quick else ["pretrained", "random"]
     name, poolings = "quick" if options.quick else "", [Pooling(options.pooling)] if options.pooling else []
     common = {"tasks": tasks, "of": of, "name": name, "poolings": poolings, "limit": options.limit}
@@ -141,13 +141,13 @@ def _study(model: str, tasks: list[str], options: RunOptions) -> Study:
 
 
 def _on(step: Step, device: str) -> Step:
-    """A step on the device that was asked for."""
+    """The step on the given device."""
     caches = step.function == "cache_activations"
     return replace(step, arguments={**step.arguments, "device": device}) if caches else step
 
 
 def _together(steps: Sequence[Step]) -> Iterator[Step]:
-    """The steps, with one analysis of trained and random weights where there was one of each: one verdict has both."""
+    """Merge the analyses of trained and random weights, so that one verdict covers both."""
     before: dict[tuple[str, Any], Step] = {}
     gone: dict[str, Step] = {}
     random = {f"{step.name.replace('.random.', '.pretrained.')}" for step in steps if ".random." in step.name}
@@ -155,10 +155,10 @@ def _together(steps: Sequence[Step]) -> Iterator[Step]:
         if step.function in ("probe", "mi") and step.name in random:
             before[step.function, step.name] = step
         elif first := before.get((step.function, step.name.replace(".random.", ".pretrained."))):
-            own = {"more": [step.arguments["train"], step.arguments["dev"]]} if step.function == "probe" else {}
-            own = own or {"caches": [*first.arguments["caches"], *step.arguments["caches"]]}
+            added = {"more": [step.arguments["train"], step.arguments["dev"]]} if step.function == "probe" else {}
+            added = added or {"caches": [*first.arguments["caches"], *step.arguments["caches"]]}
             gone[step.name] = step
-            yield replace(first, arguments={**first.arguments, **own}, needs=(*first.needs, *step.needs))
+            yield replace(first, arguments={**first.arguments, **added}, needs=(*first.needs, *step.needs))
         else:
             lost = [Inside(one.leaves[0]) for name, one in gone.items() if name in step.needs]
             rows = {"rows": [one for one in step.arguments["rows"] if one not in lost]} if lost else {}
@@ -167,32 +167,32 @@ def _together(steps: Sequence[Step]) -> Iterator[Step]:
 
 
 def _summary(probes: Sequence[Step], name: str) -> Step:
-    """Layer curves in a few numbers."""
+    """The step that summarises the layer curves."""
     first, *more = [Inside(step.leaves[0]) for step in probes]
     leaf = f"rows/{slug(f'summary {name}'.strip())}.parquet"
-    told = {"first": first, "more": more, "out": Inside(leaf)}
-    return Step(f"summary {name}".strip(), "summary", told, tuple(step.name for step in probes), (leaf,))
+    arguments = {"first": first, "more": more, "out": Inside(leaf)}
+    return Step(f"summary {name}".strip(), "summary", arguments, tuple(step.name for step in probes), (leaf,))
 
 
 def result_of(done: StudyRun) -> Result:
-    """The rows of all probes and of mutual information, as one result.
+    """The rows of all probes and of mutual information, in one result.
 
     Raises
     ------
     ProbekitError
-        Where no step left any.
+        If no step produced any.
     """
     ended = [one.step for one in done.outcomes if one.state in ("done", "reused")]
     found = [read(done.folder / step.leaves[0]) for step in ended if step.function in ("probe", "mi")]
     if not found:
-        raise ProbekitError(f"nothing was measured; the logs in {done.folder / 'logs'} say why.")
+        raise ProbekitError(f"nothing was measured; see the logs in {done.folder / 'logs'}.")
     rows = make_rows(pd.concat([one.rows for one in found], ignore_index=True))
-    said = by_split(one for result in found for one in result.predictions)
+    predictions = by_split(one for result in found for one in result.predictions)
     reads = tuple(one for result in found for one in result.reads)
-    return Result(rows, tuple(said), found[0].recipe, reads)
+    return Result(rows, tuple(predictions), found[0].recipe, reads)
 
 
 def page_of(done: StudyRun) -> Path | None:
-    """The page, where it was made."""
-    made = [one.step for one in done.outcomes if one.state in ("done", "reused") and one.step.function == "report"]
-    return done.folder / made[0].leaves[0] if made else None
+    """The path of the report; None if it was not written."""
+    reports = [one.step for one in done.outcomes if one.state in ("done", "reused") and one.step.function == "report"]
+    return done.folder / reports[0].leaves[0] if reports else None

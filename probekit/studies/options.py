@@ -1,4 +1,4 @@
-"""How a study is run: frozen values, checked when they are made."""
+"""Options of a study, checked when they are created."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["RunOptions", "StudyOptions", "WorkerOptions"]
 
 @dataclass(frozen=True, slots=True)
 class StudyOptions:
-    """What a study is of."""
+    """The models, data and values of a study."""
 
     model: tuple[str, ...] = option(
-        (), "Instead of the file's: NAME=MODEL, hub id or folder; may be repeated.", metavar="NAME=MODEL"
+        (), "Replace the models of the file by NAME=MODEL, a hub id or a folder; may be repeated.", metavar="NAME=MODEL"
     )
     data_dir: str | None = option(
-        None, "Folder with a folder for each task's files; the hub without it.", metavar="FOLDER"
+        None, "Folder with one subfolder of files per task (default: the hub).", metavar="FOLDER"
     )
     set_: tuple[str, ...] = option(
         (), "Replace a value of the file, such as train.0.seeds=[0,1,2]; may be repeated.", metavar="KEY=VALUE"
@@ -28,39 +28,39 @@ class StudyOptions:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What a first look is of, and how thorough it is."""
+    """The data of a first look, and how thorough it is."""
 
     data_dir: str | None = option(
-        None, "Folder of the task's files, or with a folder for each task; the hub without it.", metavar="FOLDER"
+        None, "Folder with the task's files, or with one subfolder per task (default: the hub).", metavar="FOLDER"
     )
-    limit: int | None = option(None, "Learn from N examples of train, drawn at random.", metavar="N")
+    limit: int | None = option(None, "Train on N examples of train, drawn at random.", metavar="N")
     pooling: str | None = option(
-        None, "mean, mean-all, first, last or max of the pieces of a text; first or mean of each labelled word."
+        None, "Pooling: mean, mean-all, first, last or max over the pieces of a text; first or mean for labelled words."
     )
     device: str = option("auto", "Where the model runs: auto, cpu, cuda, cuda:N or mps.")
     quick: bool = option(
-        False, "A quick look: the penalty chosen on one held-out part, no shuffled labels, no random weights."
+        False, "Quick look: choose the penalty on one held-out part; no shuffled labels, no random weights."
     )
 
     def __post_init__(self) -> None:
         if self.limit is not None and self.limit < 1:
             raise UsageError(f"limit is {self.limit}; it must be 1 or more.")
         if self.pooling is not None and self.pooling not in list(Pooling):
-            raise UsageError(f"pooling is one of {', '.join(Pooling)}, not {self.pooling!r}.")
+            raise UsageError(f"pooling must be one of {', '.join(Pooling)}, not {self.pooling!r}.")
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """Where its steps run."""
+    """Where the steps of a study run."""
 
-    jobs: int = option(1, "Steps at a time on this machine.")
+    jobs: int = option(1, "Steps that run in parallel on this machine.")
     backend: str = option("loky", "loky (this machine) or dask.")
-    scheduler: str | None = option(None, "With --backend dask: its address, such as tcp://host:8786.")
+    scheduler: str | None = option(None, "Address of the dask scheduler, with --backend dask, such as tcp://host:8786.")
 
     def __post_init__(self) -> None:
         if self.backend not in ("loky", "dask"):
-            raise UsageError(f"--backend is loky or dask, not {self.backend!r}.")
+            raise UsageError(f"--backend must be loky or dask, not {self.backend!r}.")
         if (self.backend == "dask") != (self.scheduler is not None):
-            raise UsageError("--backend dask and --scheduler ADDRESS belong together.")
+            raise UsageError("--backend dask and --scheduler ADDRESS must be given together.")
         if self.jobs < 1:
             raise UsageError(f"--jobs is {self.jobs}; it must be 1 or more.")

@@ -1,4 +1,4 @@
-"""From a study to its steps."""
+"""The steps of a study."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ __all__ = ["check_steps", "study_steps"]
 
 
 def study_steps(study: Study, data_dir: str | Path | None = None) -> list[Step]:
-    """The steps of a study, each after those that it needs.
+    """The steps of a study, each after the steps it needs.
 
     Parameters
     ----------
     study : Study
-        What is asked for.
+        The study.
     data_dir : path, optional
-        Folder of the tasks' folders; from the hub without it.
+        Folder with one subfolder per task (default: the hub).
 
     Returns
     -------
     list of Step
-        A task or model that cannot be read spoils its own steps only: they hold the error.
+        A task or model that cannot be read affects only its steps, which hold the error.
 
     Raises
     ------
     UsageError
-        Where two steps would go by one name, or something is asked for that the study does not have.
+        If two steps would have the same name, or a section refers to something that the study does not contain.
     """
     plan = Plan(study, Sources(None if data_dir is None else Path(data_dir), study.data, study.models))
     layered: list[Probe | Information] = [*study.probe, *study.mi]
@@ -56,7 +56,7 @@ def study_steps(study: Study, data_dir: str | Path | None = None) -> list[Step]:
 
 
 def check_steps(study: Study, steps: Iterable[Step]) -> None:
-    """Raise UsageError, naming the step, where its function would not take its arguments. Nothing is run."""
+    """Raise UsageError, with the name of the step, for invalid arguments of its function. Nothing is run."""
     for step in steps:
         if step.function:
             try:
@@ -67,21 +67,25 @@ def check_steps(study: Study, steps: Iterable[Step]) -> None:
 
 
 def _check_places(step: Step) -> None:
-    """Raise UsageError where a step would write outside of the study's folder."""
+    """Raise UsageError if a step would write outside the study's folder."""
     for key in FUNCTIONS[step.function].writes:
-        told = step.arguments.get(key)
-        for place in told if isinstance(told, list | tuple) else [told]:
+        value = step.arguments.get(key)
+        for place in value if isinstance(value, list | tuple) else [value]:
             leaf = place.leaf if isinstance(place, Inside) else "" if place is None else None
             if leaf is None or Path(leaf).is_absolute() or ".." in Path(leaf).parts:
                 shown = leaf if leaf is not None else place
-                raise UsageError(f"{key} is {str(shown)!r}; a study writes in its own folder, so name a file below it.")
+                raise UsageError(
+                    f"{key} is {str(shown)!r}; a study writes only to its folder, so give a relative path below it."
+                )
 
 
 def _unique(steps: Iterable[Step]) -> list[Step]:
-    """Each step once: several analyses read one cache. By the files' names, which leave out what files do not bear."""
+    """Remove duplicate steps, because several analyses share a cache; compared by the names of files."""
     unique: dict[str, Step] = {}
     for step in steps:
         if (other := unique.setdefault(slug(step.name), step)) != step:
-            what = repr(step.name) if other.name == step.name else f"{other.name!r} and {step.name!r}"
-            raise UsageError(f"the study has two different steps called {what}; give sections, models or tasks names.")
+            both = repr(step.name) if other.name == step.name else f"{other.name!r} and {step.name!r}"
+            raise UsageError(
+                f"the study has two different steps called {both}; give sections, models or tasks different names."
+            )
     return list(unique.values())

@@ -1,4 +1,4 @@
-"""Where the steps of a study run: processes on this machine, or the workers of a Dask cluster."""
+"""Worker pools for the steps of a study: processes on this machine, or the workers of a Dask cluster."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ __all__ = ["Pool", "dask_pool", "here_pool", "local_pool"]
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """An executor, made again where it broke.
+    """A factory of executors; a broken one is replaced.
 
     Attributes
     ----------
     jobs : int, default 1
-        Steps at a time.
+        Steps that run in parallel.
     gpus : int, default 0
-        How many there are for them.
+        Number of GPUs for them.
     elsewhere : bool, default False
-        Whether workers have another folder.
+        Whether workers run in another working directory.
     """
 
     make: Callable[[], AbstractContextManager[Executor]]
@@ -46,7 +46,7 @@ def local_pool(jobs: int) -> Pool:
 
 
 class _Here(Executor):
-    """Does what is submitted at once, in this process."""
+    """An executor that runs submitted calls immediately in this process."""
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -55,7 +55,7 @@ class _Here(Executor):
 
 
 def here_pool() -> Pool:
-    """This process, one step after another: nothing is imported twice."""
+    """A pool that runs the steps one after another in this process, which avoids importing modules again."""
     return Pool(_Here)
 
 
@@ -65,24 +65,26 @@ def dask_pool(address: str, *, seconds: float = 20.0) -> Pool:
     Parameters
     ----------
     address : str
-        Of its scheduler, such as "tcp://host:8786", which has so many seconds to answer.
+        Address of the scheduler, such as "tcp://host:8786".
+    seconds : float
+        Seconds to wait for an answer.
 
     Raises
     ------
     ProbekitError
-        Where none answers, and where it has no workers.
+        If the scheduler does not answer or has no workers.
     """
     try:
         from distributed import Client
     except ImportError:
-        raise UsageError("--backend dask wants the package distributed: pip install 'probekit[dask]'.") from None
+        raise UsageError("--backend dask needs the package distributed: pip install 'probekit[dask]'.") from None
     try:
         client = Client(address, timeout=seconds)
     except (OSError, TimeoutError, ValueError) as error:
-        raise ProbekitError(f"no Dask scheduler answers at {address} ({error}).") from error
+        raise ProbekitError(f"no Dask scheduler answers at {address} ({error}); check --scheduler.") from error
     jobs = len(client.nthreads())  # a step uses the cores of a worker, if it can
     if not jobs:
-        raise ProbekitError(f"the Dask scheduler at {address} has no workers.")
+        raise ProbekitError(f"the Dask scheduler at {address} has no workers; start some.")
 
     @contextmanager
     def workers() -> Iterator[Executor]:

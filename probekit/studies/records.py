@@ -1,4 +1,4 @@
-"""What a study notes of its steps: which are done, of what, and what they left."""
+"""Records of the steps of a study: which are done, with which inputs, and which files they wrote."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ FORMAT = "probekit-step/2"
 
 
 def _is_record(path: Path) -> bool:
-    told = json.loads(path.read_text(encoding="utf-8"))
-    return isinstance(told, dict) and (told.get("format") == FORMAT or "command" in told)  # so before version 0.2
+    record = json.loads(path.read_text(encoding="utf-8"))
+    return isinstance(record, dict) and (record.get("format") == FORMAT or "command" in record)  # before version 0.2
 
 
 def _is_digest(path: Path) -> bool:
@@ -40,21 +40,21 @@ def _is_digest(path: Path) -> bool:
 RECORD_FILE = FileKind("the record of a step", _is_record)
 BEGUN_FILE = FileKind("the note of a step that was begun", _is_digest)
 WHOLE = 1 << 24
-"""Bytes of a file up to which its content is compared with what a step left; of larger ones the size."""
+"""Up to this size in bytes, files are compared by content; larger ones by size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A step that was done.
+    """The record of a completed step.
 
     Attributes
     ----------
     digest : str
-        Of what determines the result; "" of a record of an earlier version, which kept another.
+        Digest of what determines the result; "" for records of earlier versions, which used another digest.
     without : tuple[str, ...], default ()
-        Names of the steps that it needs, and was done without.
+        Names of needed steps that were missing.
     left : Mapping[str, str | None], optional
-        By file what it is known again by.
+        By file, the mark that identifies its content.
     """
 
     digest: str
@@ -65,7 +65,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What is to be done of a step: "done", "again" (done once, of something else or not whole) or "new"."""
+    """The state of a step: "done", "again" (done before, with other inputs or incompletely) or "new"."""
 
     word: str
     digest: str
@@ -73,7 +73,7 @@ class State:
 
 
 def state_of(steps: Sequence[Step], out: Path) -> dict[str, State]:
-    """By step what is to be done, its digest, and the seconds that it took."""
+    """By step, its state, its digest, and the seconds that it took."""
     digests: dict[str, str] = {}
     for step in steps:
         digests[step.name] = step.digest(digests)
@@ -81,22 +81,22 @@ def state_of(steps: Sequence[Step], out: Path) -> dict[str, State]:
     same = {name for name, one in records.items() if one and one.digest == digests[name] and not one.without}
     whole = {step.name for step in steps if step.name in same and _is_whole(out, step, records[step.name])}
     gone = {step.name for step in steps if step.between and not any((out / leaf).exists() for leaf in step.leaves)}
-    spared = same & gone  # what is gone may stay so, until a step that is not done needs it
+    spared = same & gone  # missing files are only restored if a step that is not done needs them
     while True:
         done: set[str] = set()
         for step in steps:
             if (step.name in whole or step.name in spared) and done.issuperset(step.needs):
                 done.add(step.name)
-        wanted = {need for step in steps if step.name not in done for need in step.needs}
-        if not spared & wanted:
+        needed = {need for step in steps if step.name not in done for need in step.needs}
+        if not spared & needed:
             break
-        spared -= wanted
+        spared -= needed
     words = {name: "done" if name in done else "again" if one else "new" for name, one in records.items()}
     return {name: State(words[name], digests[name], one.seconds if one else None) for name, one in records.items()}
 
 
 def _is_whole(out: Path, step: Step, record: Record | None) -> bool:
-    """Whether all is there that a step left, and as it left it."""
+    """Whether all files of a step exist and are unchanged."""
     return (
         record is not None
         and all((out / path).exists() for path in step.leaves)
@@ -105,7 +105,7 @@ def _is_whole(out: Path, step: Step, record: Record | None) -> bool:
 
 
 def _mark(path: Path) -> str | None:
-    """By what a file is known again: its size, and the digest of a small one."""
+    """The mark of a file: its size and, for small files, its digest."""
     try:
         size = path.stat().st_size
         return f"{size}" if size > WHOLE else f"{size} {digest_of_content(path)}"
@@ -118,17 +118,17 @@ def _path(out: Path, step: Step) -> Path:
 
 
 def _begun(out: Path, step: Step) -> Path:
-    """Holds the digest of what a step that is not done was begun as, or left before."""
+    """The file with the digest under which an unfinished step was begun, or last completed."""
     return out / "steps" / f"{slug(step.name)}.begun"
 
 
 def read_record(out: Path, step: Step) -> Record | None:
-    """The record of a step; None where there is none that can be read."""
+    """The record of a step; None if it does not exist or cannot be read."""
     try:
-        told = read_json(_path(out, step))
-        if told.get("format") != FORMAT:
-            return Record("") if told else None
-        return Record(str(told["digest"]), tuple(told["without"]), told["seconds"], dict(told["left"]))
+        found = read_json(_path(out, step))
+        if found.get("format") != FORMAT:
+            return Record("") if found else None
+        return Record(str(found["digest"]), tuple(found["without"]), found["seconds"], dict(found["left"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -136,21 +136,21 @@ def read_record(out: Path, step: Step) -> Record | None:
 def write_record(
     out: Path, step: Step, digest: str, recipe: Recipe, seconds: float, without: Sequence[str] = ()
 ) -> None:
-    """Note that a step is done."""
-    told = {
+    """Record that a step is done."""
+    record = {
         "format": FORMAT, "step": step.name, "digest": digest, "without": list(without), "seconds": round(seconds, 1),
         "recipe": recipe.to_json(), "command": recipe.words(),
         "left": {leaf: _mark(out / leaf) for leaf in step.leaves},
     }  # fmt: skip
-    write(_path(out, step), json.dumps(told, indent=1, ensure_ascii=False) + "\n", RECORD_FILE)
+    write(_path(out, step), json.dumps(record, indent=1, ensure_ascii=False) + "\n", RECORD_FILE)
     _begun(out, step).unlink(missing_ok=True)
 
 
 def make_room(out: Path, step: Step, digest: str) -> None:
-    """Remove what a step left of something else; what it began of the same it goes on with.
+    """Remove the files of a step with other inputs; a step begun with the same inputs resumes.
 
-    What is not as a step left it, and what an earlier version left, stays: the function itself looks whether it can be
-    used, and replaces it or refuses to.
+    Files that have changed since, and files of an earlier version, are kept: the function itself checks whether it can
+    use or replace them.
     """
     from probekit.activations.hdf5 import is_cache_file
     from probekit.adaptation.runs.folder import remove_run
@@ -178,17 +178,17 @@ def _read_begun(path: Path) -> str:
 
 
 def _begin(path: Path, digest: str) -> None:
-    """Note what a step is begun as."""
+    """Store the digest under which a step begins."""
     write(path, digest, BEGUN_FILE)
 
 
 def log_path(out: Path, step: Step) -> Path:
-    """Where a step's messages go."""
+    """The log file of a step."""
     return out / "logs" / f"{slug(step.name)}.log"
 
 
 def check_logs(out: Path, steps: Sequence[Step]) -> None:
-    """Raise UsageError where a file stands in the place of the log of a step that was never begun here."""
+    """Raise UsageError if the log of a step would replace a file that is not a log of this study."""
     for step in steps:
         path = log_path(out, step)
         known = _path(out, step).exists() or _begun(out, step).exists()
@@ -197,7 +197,7 @@ def check_logs(out: Path, steps: Sequence[Step]) -> None:
 
 
 def remove_record(out: Path, step: Step) -> None:
-    """Take away the record of a step that is no longer done."""
+    """Remove the record of a step that is no longer done."""
     record = read_record(out, step)
     if record and record.digest:
         _begin(_begun(out, step), record.digest)

@@ -1,4 +1,4 @@
-"""Studies: from a file to all of its numbers, tables, figures and the report."""
+"""Studies: from a file to numbers, tables, figures and the report."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ __all__ = ["Forecast", "PlannedStudy", "StudyRun", "plan_study", "pool_of", "run
 
 
 def _is_study(path: Path) -> bool:
-    told = json.loads(path.read_text(encoding="utf-8"))
-    return is_sealed(path) or list(told) == ["title", "about", "steps"]  # as of version 0.2
+    found = json.loads(path.read_text(encoding="utf-8"))
+    return is_sealed(path) or list(found) == ["title", "about", "steps"]  # as in version 0.2
 
 
 STUDY_FILE = FileKind("what a study notes of itself", _is_study)
 USED = 0.5
-"""Of the speed of large products, what training and inference of transformers reach."""
+"""Speed of transformer training and inference, as a share of that of large matrix products."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What is to be done of a step ("done", "again", "new"), and how long it will take, roughly."""
+    """The state of a step ("done", "again", "new"), and a rough estimate of its time."""
 
     word: str
     seconds: float
@@ -44,23 +44,23 @@ class Forecast:
 
 @dataclass(frozen=True)
 class PlannedStudy:
-    """A study, its folder and its steps; nothing is done yet."""
+    """A study, its folder and its steps, before anything is run."""
 
     study: Study
     folder: Path
     steps: tuple[Step, ...]
 
     def forecast(self) -> dict[str, Forecast]:
-        """By step what is to be done and how long it takes, roughly, one after another.
+        """By step, its state and a rough estimate of its time, for steps that run one after another.
 
-        What was done before takes as long as it did; the rest is told from its floating-point operations and the speed
-        of this machine, within a factor of two or so.
+        Steps that have run before take as long again; the time of others is estimated from floating-point operations
+        and the speed of this machine, within a factor of about two.
         """
         speed, states, found = USED * flops_per_second(), state_of(self.steps, self.folder), {}
         for step in self.steps:
             state = states[step.name]
-            own = state.seconds or step.seconds + step.work / speed
-            found[step.name] = Forecast(state.word, 0.0 if state.word == "done" else own)
+            seconds = state.seconds or step.seconds + step.work / speed
+            found[step.name] = Forecast(state.word, 0.0 if state.word == "done" else seconds)
         return found
 
     def __repr__(self) -> str:
@@ -69,14 +69,14 @@ class PlannedStudy:
 
 @dataclass(frozen=True)
 class StudyRun:
-    """How a study ended.
+    """The outcome of a study.
 
     Attributes
     ----------
     folder : Path
-        With caches, runs, rows, tables, figures and ``report.html``.
+        Folder with caches, runs, rows, tables, figures and ``report.html``.
     outcomes : tuple of Outcome
-        Of each step, in their order.
+        One per step, in order.
     """
 
     folder: Path
@@ -84,13 +84,13 @@ class StudyRun:
 
     @property
     def failed(self) -> tuple[Outcome, ...]:
-        """What failed, or was skipped because another step had."""
+        """The steps that failed, or were skipped because another step failed."""
         return tuple(one for one in self.outcomes if one.state in ("failed", "skipped"))
 
     def __repr__(self) -> str:
         states = [one.state for one in self.outcomes]
-        told = ", ".join(f"{states.count(s)} {s}" for s in dict.fromkeys(states))
-        return f"<StudyRun in {self.folder}: {told}>"
+        counts = ", ".join(f"{states.count(s)} {s}" for s in dict.fromkeys(states))
+        return f"<StudyRun in {self.folder}: {counts}>"
 
 
 @public(options=StudyOptions, workers=WorkerOptions)
@@ -103,32 +103,32 @@ def study(
     workers: WorkerOptions,
     progress: Progress = no_progress,
 ) -> StudyRun:
-    """Do all that a study asks for, and is not there yet: caches, training, analyses, tables, figures, the report.
+    """Run the missing steps of a study: caches, training, analyses, tables, figures and the report.
 
     Parameters
     ----------
     study : path
-        A TOML file, or the name of a study that comes with probekit.
+        A TOML file, or the name of a shipped study.
     out : path, optional
-        Folder of the study; ``studies/NAME`` without it.
+        Folder of the study (default: ``studies/NAME``).
     options : StudyOptions
-        ``model``, ``data_dir``, ``set_``; they may be given one by one.
+        ``model``, ``data_dir``, ``set_``; each may be given as a keyword.
     workers : WorkerOptions
-        ``jobs``, ``backend``, ``scheduler``; they may be given one by one.
+        ``jobs``, ``backend``, ``scheduler``; each may be given as a keyword.
     progress : callable
-        Told how many steps have ended.
+        Receives the number of steps that have ended.
 
     Returns
     -------
     StudyRun
-        How each step ended. A step that fails stops those alone that need it.
+        The outcome of each step. If a step fails, only the steps that need it are skipped.
 
     Raises
     ------
     DataError
-        Naming the file and the key that is wrong.
+        If the file is invalid; the message gives the file and the key.
     UsageError
-        For what cannot be run, before anything is; and where another process runs the study.
+        If a step cannot be run, before any step starts; and if another process runs the study.
 
     Examples
     --------
@@ -146,18 +146,18 @@ def study(
 
 
 def plan_study(study: str | Path, out: str | Path | None = None, options: StudyOptions | None = None) -> PlannedStudy:
-    """A study and its steps, each checked before anything is run.
+    """A study and its steps, all checked before anything is run.
 
     Raises
     ------
     DataError, UsageError
-        For what is wrong in the file, and for a step that its function would not take.
+        For errors in the file, and for invalid arguments of a step.
     """
     options = options or StudyOptions()
-    asked = read_study(study, models=dict(map(_named, options.model)), changes=options.set_)
-    steps = study_steps(asked, options.data_dir)
-    check_steps(asked, steps)
-    return PlannedStudy(asked, Path(out) if out else Path("studies") / slug(asked.name), tuple(steps))
+    found = read_study(study, models=dict(map(_split_model, options.model)), changes=options.set_)
+    steps = study_steps(found, options.data_dir)
+    check_steps(found, steps)
+    return PlannedStudy(found, Path(out) if out else Path("studies") / slug(found.name), tuple(steps))
 
 
 def run_study(
@@ -167,40 +167,40 @@ def run_study(
     begin: Callable[[Step], None] = lambda _: None,
     tell: Callable[[Outcome], None] = lambda _: None,
 ) -> StudyRun:
-    """Do what is missing of a study in its folder; see :func:`probekit.studies.runner.run_steps`.
+    """Run the missing steps of a study in its folder; see :func:`probekit.studies.runner.run_steps`.
 
-    Leaves in ``study.json`` what the report says of it: title, what it is about, and all its steps, in their order.
+    Writes title, description and steps, which the report shows, to ``study.json``.
 
     Raises
     ------
     UsageError
-        Where another process does.
+        If another process runs the study.
     """
-    out, asked = planned.folder, planned.study
+    out, study = planned.folder, planned.study
     with open_study(out):
-        named = [{"step": step.name} | ({"error": step.error} if step.error else {}) for step in planned.steps]
-        told = {"title": asked.title, "about": asked.about, "steps": named, "probekit": MARK}
-        write(out / "study.json", json.dumps(told, indent=1, ensure_ascii=False) + "\n", STUDY_FILE)
+        steps = [{"step": step.name} | ({"error": step.error} if step.error else {}) for step in planned.steps]
+        content = {"title": study.title, "about": study.about, "steps": steps, "probekit": MARK}
+        write(out / "study.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n", STUDY_FILE)
         check_logs(out, planned.steps)
         return StudyRun(out, tuple(run_steps(planned.steps, out, pool, begin=begin, tell=tell)))
 
 
 def pool_of(workers: WorkerOptions) -> Pool:
-    """Where the steps run."""
+    """The pool in which the steps run."""
     return dask_pool(str(workers.scheduler)) if workers.backend == "dask" else local_pool(workers.jobs)
 
 
-def _named(word: str) -> tuple[str, str]:
-    """NAME=MODEL, or MODEL under its own name."""
+def _split_model(text: str) -> tuple[str, str]:
+    """Split NAME=MODEL; MODEL without a name keeps its name."""
     from probekit.models.identity import model_name
 
-    name, equals, where = word.partition("=")
-    return (name, where) if equals else (model_name(word), word)
+    name, equals, where = text.partition("=")
+    return (name, where) if equals else (model_name(text), text)
 
 
 @contextmanager
 def open_study(out: Path) -> Iterator[None]:
-    """Hold the folder of a study; raises UsageError where another process runs it."""
+    """Lock the folder of a study; raises UsageError if another process runs it."""
     out.mkdir(parents=True, exist_ok=True)
     busy = UsageError(f"another process runs the study in {out}; wait for it, or give another --out.")
     with lock(out / ".lock", busy):
@@ -208,7 +208,7 @@ def open_study(out: Path) -> Iterator[None]:
 
 
 def flops_per_second() -> float:
-    """Floating-point operations a second of large float32 products here, as torch does them."""
+    """Floating-point operations per second of large float32 products with torch on this machine."""
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -218,4 +218,4 @@ def flops_per_second() -> float:
         began = monotonic()
         (a @ a)[0, 0].item()
         times.append(monotonic() - began)
-    return 2 * 1024**3 / min(times)  # other processes only ever slow it down
+    return 2 * 1024**3 / min(times)  # the minimum, because other processes only slow it down

@@ -1,4 +1,4 @@
-"""Run the missing steps of a study, in the order of their needs, in a pool of workers."""
+"""Run the missing steps of a study in a pool of workers, each after the steps it needs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Outcome", "run_steps"]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a step ended: "done", "reused", "failed", or "skipped" because another that it needs failed."""
+    """The outcome of a step: "done", "reused", "failed", or "skipped" because a step that it needs failed."""
 
     step: Step
     state: str
@@ -39,18 +39,18 @@ def run_steps(
     begin: Callable[[Step], None] = lambda _: None,
     tell: Callable[[Outcome], None] = lambda _: None,
 ) -> list[Outcome]:
-    """Do what is not done yet; a step that fails stops those alone that need it.
+    """Run the steps that are not done yet; if a step fails, only the steps that need it are skipped.
 
     Parameters
     ----------
     steps : sequence of Step
-        Each after those that it needs.
+        Each after the steps it needs.
     out : Path
-        The study's folder; what a step logs goes to ``OUT/logs/STEP.log``.
+        The study's folder; the log of a step is ``OUT/logs/STEP.log``.
     pool : Pool
-        Where they run. A step whose process dies is tried once more, alone.
+        The workers. A step whose process dies is tried once more, with no other step running.
     begin, tell : callable
-        Called with each step that is to be done now, and with each outcome, when it is there.
+        Called with each step when it starts, and with its outcome when it ends.
 
     Returns
     -------
@@ -72,7 +72,7 @@ def run_steps(
 
 @dataclass(slots=True)
 class _Run:
-    """What is going on: steps that could begin, those at work with their slots, and how the others ended."""
+    """The progress of a study: steps that are ready, running steps with their slots, and outcomes."""
 
     out: Path
     pool: Pool
@@ -88,7 +88,7 @@ class _Run:
     workers: ExitStack = field(default_factory=ExitStack)
 
     def begin_ready(self) -> list[str]:
-        """Begin what can begin; names of the steps that ended at once."""
+        """Start the steps that can start; return the names of steps that ended immediately."""
         ended = []
         while self.ready and len(self.running) < (1 if self.died else self.pool.jobs):
             step = self.steps[self.ready.pop(0)]
@@ -99,7 +99,7 @@ class _Run:
         return ended
 
     def _at_once(self, step: Step) -> Outcome | None:
-        """The outcome of a step of which nothing is to be done."""
+        """The outcome of a step that need not run."""
         if lacking := step.lost(self._broken(step)):
             return Outcome(step, "skipped", message=f"it needs {lacking}")
         if step.error:
@@ -121,13 +121,13 @@ class _Run:
         self.running[future] = step.name, slot, recipe
 
     def _device(self, step: Step, slot: int) -> dict[str, Any]:
-        """The GPU of a worker, where there are several and the function takes one."""
+        """The GPU of a worker, if there are several and the function takes a device."""
         if self.pool.gpus < 2 or "device" not in parameters(step.function):
             return {}
         return {"device": f"cuda:{slot % self.pool.gpus}"}
 
     def collect(self) -> list[str]:
-        """Wait for a step; names of those that ended."""
+        """Wait for a step; return the names of those that ended."""
         return [name for future in wait(self.running, return_when=FIRST_COMPLETED).done for name in self._ended(future)]
 
     def _ended(self, future: Future[Ended]) -> list[str]:
@@ -135,9 +135,9 @@ class _Run:
         step = self.steps[name]
         try:
             ended = future.result()
-        except OSError as error:  # a full disk, say
+        except OSError as error:  # such as a full disk
             return [self._end(Outcome(step, "failed", message=str(error)))]
-        except Exception as error:  # the process died, or never began: a cluster raises any of several errors
+        except Exception as error:  # the process died or did not start; clusters raise various errors
             if isinstance(error, BrokenProcessPool):
                 self.executor = None
                 self.workers.close()
@@ -146,16 +146,16 @@ class _Run:
                 self.ready.append(name)
                 return []
             self.died.discard(name)
-            why = f"its process died twice, perhaps for lack of memory ({type(error).__name__}: {error})"
+            why = f"its process died twice, perhaps because of insufficient memory ({type(error).__name__}: {error})"
             return [self._end(Outcome(step, "failed", message=why))]
         self.died.discard(name)
         missing = [path for path in step.leaves if not (self.out / path).exists()]
-        if error_told := ended.error or (f"it left no {missing[0]}" if missing else ""):
-            return [self._end(Outcome(step, "failed", ended.seconds, error_told))]
+        if message := ended.error or (f"it did not write {missing[0]}" if missing else ""):
+            return [self._end(Outcome(step, "failed", ended.seconds, message))]
         without = self._broken(step)
         write_record(self.out, step, self.states[name].digest, recipe, ended.seconds, without)
-        told = f"without {', '.join(without)}" if without else ""
-        return [self._end(Outcome(step, "done", ended.seconds, told))]
+        note = f"without {', '.join(without)}" if without else ""
+        return [self._end(Outcome(step, "done", ended.seconds, note))]
 
     def _end(self, outcome: Outcome) -> str:
         self.outcomes[outcome.step.name] = outcome

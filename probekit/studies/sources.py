@@ -1,4 +1,4 @@
-"""What a study reads from outside: tasks, models and corpora, by digests of their content, and how large they are."""
+"""The inputs of a study: tasks, models and corpora, with digests of their content and their sizes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["ModelSize", "Sources"]
 
 @dataclass(frozen=True, slots=True)
 class ModelSize:
-    """Weights of a model's blocks, roughly, its width, and how many layers a cache of it has."""
+    """The approximate number of weights in a model's blocks, its width, and its number of cached layers."""
 
     weights: float
     width: int
@@ -34,16 +34,16 @@ class ModelSize:
 
 @dataclass(slots=True)
 class Sources:
-    """Tasks and models of a study, each read once; the next study looks again.
+    """Tasks and models of a study, each read once per study.
 
     Attributes
     ----------
     data_dir : Path | None
-        Folder of the tasks' folders; from the hub without it.
+        Folder with one subfolder per task (default: the hub).
     named : Mapping[str, str]
-        Folders below it of tasks whose names do not tell.
+        Subfolders of tasks whose folder has another name.
     models : Mapping[str, str]
-        Where they are, by their names in tables.
+        Hub ids or folders of the models, by their names in tables.
     """
 
     data_dir: Path | None
@@ -52,7 +52,7 @@ class Sources:
     _known: dict[tuple[Any, ...], Any] = field(default_factory=dict)
 
     def _once(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        """What ``make`` gives or raises, asked once."""
+        """The value or error of ``make``, which is called once per key."""
         if key not in self._known:
             try:
                 self._known[key] = make()
@@ -66,7 +66,7 @@ class Sources:
     # tasks
 
     def folder(self, task: str) -> Path | None:
-        """The folder that the files of a task are read from; None for the hub, and for what has no files."""
+        """The folder of a task's files; None for the hub, and for tasks without files."""
         base = task.split(":", 1)[0]
         if self.data_dir is None or base == "grammar" or ".toml" in task:
             return None
@@ -75,12 +75,12 @@ class Sources:
         return task_folders(base, self.data_dir)[0] if self.data_dir.is_dir() else self.data_dir
 
     def task(self, name: str) -> Task:
-        """The task; ProbekitError or OSError where it cannot be read."""
+        """The task; ProbekitError or OSError if it cannot be read."""
         task: Task = self._once(("task", name), lambda: load_task(name, self.folder(name)))
         return task
 
     def labels_words(self, task: str) -> bool:
-        """Whether the words of a task are labelled; not of one that cannot be read, whose caches tell why."""
+        """Whether a task labels words; False if it cannot be read, which its caches report."""
         try:
             return self.task(task).kind is TaskKind.SEQUENCE_LABELLING
         except (ProbekitError, OSError):
@@ -91,21 +91,21 @@ class Sources:
         return any(example.label is not None for example in self.task(task).split(split))
 
     def set_apart(self, task: str, dev: str, asked: float | None) -> float | None:
-        """The share of train that is chosen by instead of ``dev``; what is asked for, of a task that is not here."""
+        """The share of train that replaces ``dev``; for a task that cannot be read, the requested share."""
         try:
             return validation_share(self.task(task), dev, asked)
         except (ProbekitError, OSError):
             return asked
 
     def task_arguments(self, name: str, *splits: str | None) -> dict[str, Any]:
-        """The arguments that name a task, known by the digests of those of its splits that are read."""
+        """The arguments for a task, identified by the digests of the splits that are read."""
         read = {s: self._once(("digest", name, s), self.task(name).split(s).digest) for s in splits if s}
         folder = self.folder(name)
         where = {"data_dir": Outside(str(folder))} if folder else {}
         return {"task": Outside(name, f"{name} {json.dumps(read)}"), **where}
 
     def pieces(self, name: str, split: str, limit: int | None = None) -> float:
-        """How many pieces the examples of a split, or ``limit`` of them, have, roughly."""
+        """The approximate number of pieces in a split, or in ``limit`` of its examples."""
         part = self.task(name).split(split)
         counts = self._once(
             ("pieces", name, split), lambda: [1.35 * len(f"{e.text} {e.pair or ''}".split()) + 3 for e in part]
@@ -115,12 +115,12 @@ class Sources:
     # models
 
     def model_arguments(self, name: str) -> dict[str, Any]:
-        """The arguments that name a model, known by the digests of weights, tokenizer and configuration."""
+        """The arguments for a model, identified by the digests of weights, tokenizer and configuration."""
         where = self.models[name]
         return {"model": Outside(where, self._once(("model", where), lambda: _model_digest(where))), "model_name": name}
 
     def size(self, name: str) -> ModelSize:
-        """How large a model is."""
+        """The size of a model."""
         where = self.models[name]
         size: ModelSize = self._once(("size", where), lambda: _model_size(where))
         return size
@@ -128,22 +128,23 @@ class Sources:
     # corpora
 
     def corpus(self, name: str, place: str) -> Outside:
-        """A corpus as ``NAME=PLACE``, known by the digest of what it holds."""
+        """A corpus as ``NAME=PLACE``, identified by the digest of its content."""
         path = place if place.startswith("hub:") else str((self.data_dir or Path()) / place)
         known = self._once(("corpus", path), lambda: _corpus_digest(path))
         return Outside(f"{name}={path}", f"{name}={known}")
 
 
 def _model_digest(where: str) -> str:
-    told = identify(where, name="model")
-    return xxhash.xxh3_128_hexdigest(json.dumps(told, sort_keys=True).encode())
+    identity = identify(where, name="model")
+    return xxhash.xxh3_128_hexdigest(json.dumps(identity, sort_keys=True).encode())
 
 
 def _model_size(where: str) -> ModelSize:
-    told = read_json(resolve_model(where) / "config.json")
-    told = told.get("text_config", told)
-    width = next((told[key] for key in ("hidden_size", "n_embd", "d_model", "dim") if key in told), 768)
-    depth = next((told[key] for key in ("num_hidden_layers", "n_layer", "num_layers", "n_layers") if key in told), 12)
+    config = read_json(resolve_model(where) / "config.json")
+    config = config.get("text_config", config)
+    width = next((config[key] for key in ("hidden_size", "n_embd", "d_model", "dim") if key in config), 768)
+    depths = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+    depth = next((config[key] for key in depths if key in config), 12)
     return ModelSize(12.0 * width**2 * depth, int(width), int(depth) + 1)
 
 
@@ -151,4 +152,4 @@ def _corpus_digest(place: str) -> str:
     try:
         return corpus_digest(place)[0]
     except DataError as error:
-        raise UsageError(f"{error} Say where it is: --set domains.0.corpora.NAME=PATH.") from None
+        raise UsageError(f"{error} Give its path: --set domains.0.corpora.NAME=PATH.") from None

@@ -1,4 +1,4 @@
-"""A step of a study: a recipe, with what it needs and what it leaves."""
+"""A step of a study: a recipe, with the steps it needs and the files it writes."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ __all__ = ["Inside", "Outside", "Step"]
 
 
 NAMES = ("model_name",)
-"""Arguments that no number depends on, but the names in rows."""
+"""Arguments that affect only the names in rows, not the numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """As an argument of a step: a file or folder of the study, relative to the study's own folder."""
+    """As an argument of a step: a file or folder of the study, relative to the study's folder."""
 
     leaf: str
 
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """As an argument of a step: a thing from outside, known by the digest of its content, wherever it is."""
+    """As an argument of a step: an external input, identified by the digest of its content, not by its path."""
 
     place: str
     digest: str = ""
@@ -41,25 +41,25 @@ class Step:
     Attributes
     ----------
     name : str
-        Of its record and its log.
+        Name of its record and its log.
     function : str
-        A key of :data:`probekit.recipe.FUNCTIONS`; "" of a step with an ``error``.
+        A key of :data:`probekit.recipe.FUNCTIONS`; "" for a step with an ``error``.
     arguments : mapping
-        By parameter; :class:`Inside` and :class:`Outside` stand for files, in lists, too.
+        By parameter; :class:`Inside` and :class:`Outside` represent files, also in lists.
     needs : tuple of str
-        Names of the steps that must be done before.
+        Names of the steps that must be done first.
     leaves : tuple of str
         Files, relative to the study's folder.
     work, seconds : float
-        Floating-point operations, roughly, and seconds of other work.
+        Approximate floating-point operations, and seconds of other work.
     space : float
-        Bytes of caches, roughly, that are not among ``leaves``.
+        Approximate bytes of caches that are not among ``leaves``.
     between : bool
-        Whether what it leaves is for other steps alone, and may be gone once these are done.
+        Whether only other steps need its files, which may be deleted once these are done.
     partly : bool
-        Whether it is done without those of its needs that failed, as long as one is there.
+        Whether it runs without failed steps that it needs, as long as one of them succeeded.
     error : str
-        Why it cannot be done, where that is known already.
+        The reason why it cannot run, if already known.
     """
 
     name: str
@@ -75,22 +75,22 @@ class Step:
     error: str = ""
 
     def lost(self, broken: Collection[str]) -> str | None:
-        """One of its needs that is among ``broken`` and without which it cannot be done."""
+        """A step among ``broken`` without which this one cannot run."""
         lacking = [name for name in self.needs if name in broken]
         enough = self.partly and len(lacking) < len(self.needs)
         return lacking[0] if lacking and not enough else None
 
     def recipe(self, out: Path, without: Collection[str] = (), *, absolute: bool = False) -> Recipe:
-        """What is run, in the study's folder ``out``.
+        """The recipe to run in the study's folder ``out``.
 
         Parameters
         ----------
         out : Path
             The study's folder.
         without : collection of str
-            Files of the study that are not there, which it is done without.
+            Missing files of the study to leave out.
         absolute : bool
-            Name all that is there by its absolute path, for a process that works in another folder.
+            Use absolute paths, for a process with another working directory.
         """
         gone = {*without, *(str(Path(path).parent) for path in without if path.startswith("runs/"))}
 
@@ -104,7 +104,7 @@ class Step:
         return Recipe.of(self.function, {key: _filled(v, place, gone) for key, v in self.arguments.items()})
 
     def digest(self, done: Mapping[str, str]) -> str:
-        """xxh3 of what determines the result, wherever the study lies; ``done`` are the digests of what it needs."""
+        """xxh3 of what determines the result, independent of the study's path; ``done``: digests of needed steps."""
         needs = [done[name] for name in self.needs]
         if not self.function:
             return xxhash.xxh3_128_hexdigest(json.dumps([self.name, needs]).encode())
@@ -112,13 +112,13 @@ class Step:
         def known(one: Inside | Outside) -> str:
             return f"study:{one.leaf}" if isinstance(one, Inside) else one.digest
 
-        told = {key: _filled(value, known) for key, value in self.arguments.items()}
-        names = [f"{key} {told[key]}" for key in NAMES if told.get(key)]
-        return Recipe.of(self.function, told).identity([*needs, *names])
+        arguments = {key: _filled(value, known) for key, value in self.arguments.items()}
+        names = [f"{key} {arguments[key]}" for key in NAMES if arguments.get(key)]
+        return Recipe.of(self.function, arguments).identity([*needs, *names])
 
 
 def _filled(value: Any, place: Callable[[Inside | Outside], str], gone: Collection[str] = ()) -> Any:
-    """An argument with text in the place of what stands for files, without the files of the study that are gone."""
+    """An argument with files replaced by text, without the missing files of the study."""
     if isinstance(value, Inside | Outside):
         return place(value)
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""A step, done where it is sent to: the function is called, and what it logs goes to the step's own file."""
+"""Run a step in a worker: call the function, and write its log to the step's file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from probekit.runtime import progress_lines
 __all__ = ["Ended", "perform"]
 
 LOGGERS = ("", "transformers", "datasets", "huggingface_hub")
-"""The root, and loggers of libraries that do not tell it."""
+"""The root logger, and library loggers that do not propagate to it."""
 
 _at_work: set[int] = set()
 _changing = threading.Lock()
@@ -30,23 +30,23 @@ _changing = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How long a step took, and why it failed, or ""."""
+    """The time that a step took, and the reason of its failure, or ""."""
 
     seconds: float
     error: str = ""
 
 
 def perform(recipe: Recipe, log: str, more: Mapping[str, Any]) -> Ended:
-    """Run a recipe with further arguments. Several may run at once, in processes or threads.
+    """Run a recipe with additional arguments. Several may run at once, in processes or threads.
 
     Parameters
     ----------
     recipe : Recipe
-        What is run.
+        The recipe to run.
     log : str
-        The log file: how far the work is, every ten seconds; messages, warnings, and the reason of a failure.
+        The log file: progress every ten seconds, messages, warnings, and the reason of a failure.
     more : mapping
-        Further arguments, such as the worker's own ``device``.
+        Additional arguments, such as the ``device`` of the worker.
     """
     began = monotonic()
     path = Path(log)
@@ -59,12 +59,12 @@ def perform(recipe: Recipe, log: str, more: Mapping[str, Any]) -> Ended:
 
 
 def _run_and_explain(recipe: Recipe, more: Mapping[str, Any], stream: Any) -> str:
-    """Run a recipe; why it failed, as the command line says it, or ""."""
+    """Run a recipe; returns the error as shown on the command line, or ""."""
     try:
         known = parameters(recipe.function)
-        made = recipe.run(**more, **({"progress": progress_lines(stream)} if "progress" in known else {}))
-        if hasattr(made, "close"):
-            made.close()
+        result = recipe.run(**more, **({"progress": progress_lines(stream)} if "progress" in known else {}))
+        if hasattr(result, "close"):
+            result.close()
     except (ProbekitError, OSError) as error:
         return f"probekit: {' '.join(str(error).split())}"
     except Exception as error:
@@ -75,13 +75,13 @@ def _run_and_explain(recipe: Recipe, more: Mapping[str, Any], stream: Any) -> st
 
 @contextmanager
 def _logged(stream: Any) -> Iterator[None]:
-    """Let a file have what this thread logs, and warnings; a thread that a step starts is heard by all steps."""
-    own = threading.get_ident()
+    """Write this thread's log and warnings to a file; threads that a step starts appear in the logs of all steps."""
+    thread = threading.get_ident()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
-    handler.addFilter(lambda record: record.thread == own or record.thread not in _at_work)
+    handler.addFilter(lambda record: record.thread == thread or record.thread not in _at_work)
     with _changing:
-        _at_work.add(own)
+        _at_work.add(thread)
         if len(_at_work) == 1:
             logging.captureWarnings(capture=True)
         for name in LOGGERS:
@@ -92,6 +92,6 @@ def _logged(stream: Any) -> Iterator[None]:
         with _changing:
             for name in LOGGERS:
                 logging.getLogger(name).removeHandler(handler)
-            _at_work.discard(own)
+            _at_work.discard(thread)
             if not _at_work:
                 logging.captureWarnings(capture=False)

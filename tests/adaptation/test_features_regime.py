@@ -266,7 +266,7 @@ def test_caches_that_are_there_are_taken(tiny_bert, tiny_model, tmp_path):
         train(task, tiny_bert, tmp_path / "third", cache=made[::-1], **options)
     with pytest.raises(CacheMismatch, match="weights_digest is"):
         train(task, tiny_model("gpt2"), tmp_path / "third", cache=made, **options)
-    with pytest.raises(UsageError, match="2 caches are given; wanted 3: train, dev, test"):
+    with pytest.raises(UsageError, match="--cache needs one cache each for train, dev, test; 2 are given"):
         train(task, tiny_bert, tmp_path / "third", cache=made, test="test", **options)
     with pytest.raises(UsageError, match="are for feature extraction"):
         train(task, tiny_bert, tmp_path / "third", cache=made)

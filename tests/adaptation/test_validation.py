@@ -109,7 +109,7 @@ def test_test_never_chooses(tiny_bert, tmp_path, caplog):
     assert "praise has no dev split; 0.1 of train is set apart" in caplog.text
     for wrong, told in (
         ({"dev": "test"}, "test would choose the epoch"),
-        ({"dev": "other", "validation": 0.1}, "--validation takes the place of --dev other"),
+        ({"dev": "other", "validation": 0.1}, "--validation replaces --dev other"),
         ({"validation": 1.0}, "validation is 1.0; it must be between 0 and 1"),
         ({"dev": "nothing"}, "praise has no split 'nothing'"),
         ({"data_seed": -1}, "data_seed is -1"),
@@ -191,7 +191,7 @@ def test_a_part_of_a_cache_that_is_there_is_set_apart(tiny_bert, tmp_path):
     how = {"regime": "feature-extraction", "head": "linear", "validation": 0.25, **ONE}
     run = train(praise(), tiny_bert, tmp_path / "run", cache=tuple(caches), test="dev", **how)
     assert run.card["examples"] == [30, 10]
-    with pytest.raises(UsageError, match="2 caches are given; wanted 1: train"):
+    with pytest.raises(UsageError, match="--cache needs one cache each for train; 2 are given"):
         train(praise(), tiny_bert, tmp_path / "other", cache=tuple(caches), **how)
     with pytest.raises(CacheMismatch, match="holds others than the 24 examples that a part is set apart of"):
         train(praise(), tiny_bert, tmp_path / "other", cache=tuple(caches[:1]), limit=24, **how)

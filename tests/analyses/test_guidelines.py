@@ -190,14 +190,14 @@ def test_it_says_what_to_prefer(run):
         so_far = by_hand[k] = max(so_far, min(1, left * least[k]))
     assert rows["p_adjusted"].tolist() == pytest.approx([by_hand[k] for k in range(4)])
     assert rows.loc["cola", "why"].startswith(
-        "By accuracy on the same 2,000 examples of dev, fine-tuning (linear head, 2 seeds) 0.800 and feature "
+        "accuracy on the same 2,000 examples of dev: fine-tuning (linear head, 2 seeds) 0.800, feature "
         "extraction (esim head, 1 seed) 0.700; the difference, +0.100 (95 % interval "
     )
     assert rows.loc["cola", "why"].endswith("is not 0 (p 0.004, corrected for 4 tasks).")
-    assert "is less than 0.01 either way" in rows.loc["mrpc", "why"]
-    assert "may be 0 and may be more than 0.01" in rows.loc["sick-e", "why"]
+    assert "is less than 0.01 in either direction" in rows.loc["mrpc", "why"]
+    assert "may be 0 or more than 0.01" in rows.loc["sick-e", "why"]
     caveat = rows["caveat"].iloc[0]
-    assert "One seed of feature extraction: it is taken to vary as much as those of fine-tuning do" in caveat
+    assert "One seed of feature extraction: it is assumed to vary as much as the seeds of fine-tuning" in caveat
     assert "chosen by their score on dev" in caveat
     assert overview(rows.reset_index()) == [
         "tiny, any task: cannot tell for 1 of 4 (sick-e), either for 1 of 4 (mrpc (one seed)), feature extraction "
@@ -218,8 +218,8 @@ def test_what_all_tasks_prefer_is_said_of_the_kind(run):
     ]
     rows = rows_of(folders)
     assert overview(rows) == ["tiny, sentence pairs: use fine-tuning (all 2 tasks; one seed of a regime in 1 of them)."]
-    assert overview(rows[:1]) == ["tiny, sentence pairs: use fine-tuning (the one task there is, mrpc (one seed))."]
-    assert overview(rows[1:]) == ["tiny, sentence pairs: use fine-tuning (the one task there is, sick-e)."]
+    assert overview(rows[:1]) == ["tiny, sentence pairs: use fine-tuning (the only task, mrpc (one seed))."]
+    assert overview(rows[1:]) == ["tiny, sentence pairs: use fine-tuning (the only task, sick-e)."]
 
 
 def test_one_seed_of_each_regime_cannot_tell(run):
@@ -230,8 +230,10 @@ def test_one_seed_of_each_regime_cannot_tell(run):
     assert rows["confidence"].tolist() == ["none"] * 2
     assert rows["p"].iloc[0] < 0.001  # of these two models
     assert rows["p_adjusted"].isna().all()
-    assert rows["why"].iloc[0].endswith("as well as of regimes (p < 0.001 of these two models alone).")
-    assert rows["caveat"].iloc[0].startswith("One seed of each: these are two trained models")
+    assert rows["why"].iloc[0].endswith("instead of the regimes (p < 0.001, for these two models only).")
+    assert (
+        rows["caveat"].iloc[0].startswith("One seed of each regime: the result holds only for these two trained models")
+    )
     assert overview(rows) == ["tiny, single sentences: cannot tell (all 2 tasks)."]
 
 
@@ -311,7 +313,7 @@ def test_words_are_drawn_by_sentences(run):
 def test_one_regime_only_is_told(run):
     rows = rows_of([run(FT, right(50, 0.8)), run(FX, right(50, 0.8), task="mrpc")])
     assert rows["prefer"].tolist() == ["cannot tell"] * 2
-    assert rows["why"].tolist() == ["There is no run of feature extraction.", "There is no run of fine-tuning."]
+    assert rows["why"].tolist() == ["There is no run with feature extraction.", "There is no run with fine-tuning."]
     assert rows[["value", "p_adjusted"]].isna().all(axis=None)
     assert overview(rows)[0] == "tiny, any task: cannot tell (all 2 tasks)."
 
@@ -328,7 +330,7 @@ def test_the_last_split_of_all_is_taken(run):
     row = rows_of(runs).iloc[0]
     assert row["split"] == "test"
     assert "flatters" not in row["caveat"]  # the weights were chosen on dev
-    with pytest.raises(DataError, match=r"dev\.examples\.parquet: is wanted and not there"):
+    with pytest.raises(DataError, match=r"dev\.examples\.parquet: does not exist"):
         rows_of(runs, split="dev")
 
 
@@ -346,12 +348,16 @@ def put(*keys, value):
 @pytest.mark.parametrize(
     ("edit", "error", "told"),
     [
-        (put("complete", value=False), UsageError, "is not finished, and its command goes on with it"),
+        (put("complete", value=False), UsageError, "is not finished; its command resumes it"),
         (lambda card: card.update(complete=False, failed="NaN"), UsageError, "is not finished: NaN"),
         (put("format", value="other/1"), ModelError, "other/1"),
-        (put("identity", "data", value=["other", "other"]), UsageError, "do not have the same data: train of 100"),
-        (put("encoder", "weights_digest", value="v"), UsageError, "two models by the name of tiny: weights_digest"),
-        (put("splits", value=["train", "exam"]), UsageError, "not all evaluated on one split"),
+        (put("identity", "data", value=["other", "other"]), UsageError, "have different data: train with 100"),
+        (
+            put("encoder", "weights_digest", value="v"),
+            UsageError,
+            "two models with the same name, tiny: weights_digest",
+        ),
+        (put("splits", value=["train", "exam"]), UsageError, "not all evaluated on the same split"),
     ],
 )
 def test_runs_that_do_not_go_together_are_refused(edit, error, told, run):
@@ -369,13 +375,13 @@ def test_other_refusals(run):
         rows_of([one, two, two])
     with pytest.raises(UsageError, match="epochs is 3 and 4"):
         rows_of([one, two, run(FX, right(50, 0.8), seed=1, edit=put("identity", "epochs", value=4))])
-    with pytest.raises(UsageError, match="was not evaluated by f1, but by accuracy"):
+    with pytest.raises(UsageError, match="was not evaluated with f1, but with accuracy"):
         rows_of([one, two], metric="f1")
     with pytest.raises(UsageError, match="the two hold other examples"):
         rows_of([one, run(FX, right(49, 0.8))])
-    with pytest.raises(UsageError, match="other labels"):
+    with pytest.raises(UsageError, match="different labels"):
         rows_of([one, run(FX, right(50, 0.8), gold=right(50, 0.5))])
-    with pytest.raises(UsageError, match=r"learned cola, .* sst2"):
+    with pytest.raises(UsageError, match=r"was trained on cola, .* sst2"):
         paired([one], [run(FX, right(50, 0.8), task="sst2")])
-    with pytest.raises(UsageError, match="one or more of each"):
+    with pytest.raises(UsageError, match="one or more runs on each side"):
         paired([one], [])

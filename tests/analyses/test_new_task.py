@@ -132,10 +132,10 @@ def test_nothing_is_replaced():
     write("a.csv", ",")
     new_task("a.csv")
     before = {path: path.read_bytes() for path in Path().iterdir()}
-    with pytest.raises(UsageError, match=r"a\.toml, .*is there already"):
+    with pytest.raises(UsageError, match=r"a\.toml, .*already exists"):
         new_task("a.csv")
     Path("b.dev.jsonl").write_text("mine\n")
-    with pytest.raises(UsageError, match=r"b\.dev\.jsonl is there already"):
+    with pytest.raises(UsageError, match=r"b\.dev\.jsonl already exists"):
         new_task("a.csv", out="b.toml")
     Path("b.dev.jsonl").unlink()
     assert {path: path.read_bytes() for path in Path().iterdir()} == before
@@ -159,7 +159,7 @@ def test_what_cannot_be_a_task(text, message):
             new_task("a.csv")
     with pytest.raises(DataError, match="no such file"):
         new_task("none.csv")
-    with pytest.raises(UsageError, match="leave some of it"):
+    with pytest.raises(UsageError, match="must be shares of train"):
         new_task("a.csv", dev=0.6, test=0.5)
 
 

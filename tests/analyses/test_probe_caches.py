@@ -165,9 +165,9 @@ def test_words():
     assert set(rows["draw"].dropna()) == {0, 1, 2}
     assert best.loc["token-accuracy", "seen_in_train"] == 5
     assert found.ids[3:7].tolist() == ["dev-0:3", "dev-0:4", "dev-1:0", "dev-1:1"]
-    with pytest.raises(UsageError, match="make it with --tokens"):
+    with pytest.raises(UsageError, match="create it with --tokens"):
         run(Memory("train", **spec | {"tokens": None}), Memory("dev", **spec | {"tokens": None}))
-    with pytest.raises(UsageError, match="no pooling to choose"):
+    with pytest.raises(UsageError, match="leave out --pooling"):
         run(Memory("train", **spec), Memory("dev", **spec), pooling="mean")
 
 
@@ -233,10 +233,10 @@ def test_what_makes_a_probe_say_little_is_told(caplog):
     dev.labels[:2] = 2
     train.spec["label_names"] = dev.spec["label_names"] = ["no", "yes", "maybe"]
     run(train, dev)
-    assert "layer 1: 2 of 6 features are the same in all of train" in caplog.text
+    assert "layer 1: 2 of 6 features are constant in train" in caplog.text
     assert "layer 0" not in caplog.text
-    assert "toy dev: 3 of 200 examples are longer than the model reads and were cut off" in caplog.text
-    assert "2 of dev have a label that train lacks (maybe)" in caplog.text
+    assert "toy dev: 3 of 200 examples exceed the model's maximum length and were truncated" in caplog.text
+    assert "2 rows of dev have a label that train lacks (maybe)" in caplog.text
 
 
 def test_a_metric_of_other_labels_is_refused():

@@ -355,9 +355,9 @@ def test_all_published_numbers_are_those_of_the_transcription():
 
 
 def test_what_is_lacking_is_told(rows):
-    with pytest.raises(UsageError, match="no rows of runs on single domains"):
+    with pytest.raises(UsageError, match="contain no runs on single domains"):
         domain_study(rows[rows["task"] == "domains"])
-    with pytest.raises(UsageError, match="no js-divergence between fiction, government.* and any corpus"):
+    with pytest.raises(UsageError, match="lack the js-divergence between fiction, government.* and a corpus"):
         domain_study(rows[~rows["domain_a"].isin(["wiki"]) & ~rows["domain_b"].isin(["novels"])])
     with pytest.raises(UsageError, match="between slate and wiki"):
         domain_study(rows[~((rows["domain_a"] == "wiki") & (rows["domain_b"] == "slate"))])

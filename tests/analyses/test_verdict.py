@@ -114,7 +114,7 @@ def test_undetermined_values_and_layers():
 def test_one_class_shows_nothing():
     rng = np.random.default_rng(0)
     [text] = said([2.5, 2.5], labels=(rng.integers(2, size=200), np.ones(100, dtype=int)))
-    assert text == "toy: all 100 labels of dev are 'yes', so that nothing can be shown."
+    assert text == "toy: all 100 labels of dev are 'yes', so no layer can be tested."
 
 
 def test_random_weights_are_the_control_and_are_corrected_for():
@@ -141,7 +141,7 @@ def test_curves_are_named_and_many_are_counted():
     assert [text.split(": ")[1] for text in few] == ["step 0", "step 10"]
     [text] = sentences(pd.concat(parts, ignore_index=True))
     assert text == (
-        "toy: in 2 of 6 curves some layer beats shuffled labels (p adjusted for all of them): step 0, step 10."
+        "toy: in 2 of 6 curves some layer beats shuffled labels (p adjusted for all curves): step 0, step 10."
     )
 
 
@@ -167,7 +167,9 @@ def test_words_of_a_summary():
     [text] = sentences(curve_summary(probed([0, 0, 2.5])[1], SummaryOptions(resamples=200)))
     assert re.fullmatch(rf"toy: layer 2 is best \(accuracy {NUMBER}\), clearly above all others\.", text)
     [text] = sentences(curve_summary(probed([0, 1.5, 1.5])[1], SummaryOptions(resamples=200)))
-    assert re.search(r"layer [12] has the best value .*, not clearly above [12]; whether it beats noise", text)
+    assert re.search(
+        r"layer [12] has the best value .*, not clearly above [12]; whether it beats shuffled labels", text
+    )
 
 
 def test_words_of_information():
@@ -183,7 +185,7 @@ def test_words_of_information():
     noise = layer_information(features(rng, [0, 0], y), rng.permutation(y), about=about, options=how)
     assert "no layer is shown to hold information" in sentences(noise)[0]
     few = rows.assign(p=0.05, p_adjusted=0.15, shuffles=19)
-    assert "19 shuffled label sets are too few to show any" in sentences(few)[0]
+    assert "19 shuffled label sets are too few for a significant p" in sentences(few)[0]
 
 
 def test_words_of_code_lengths():
@@ -191,9 +193,9 @@ def test_words_of_code_lengths():
     y = rng.integers(2, size=400)
     about = ABOUT | {"analysis": "mdl"}
     rows = mdl_rows(features(rng, [0, 3], y), y, about=about, options=CodeOptions(controls=0))
-    assert "layer 1 sends the labels in fewer bits than their shares alone" in sentences(rows)[0]
+    assert "layer 1 sends the labels in fewer bits than the class frequencies do" in sentences(rows)[0]
     once = mdl_rows(features(rng, [0], y), y, about=about, options=CodeOptions(controls=0, orders=1))
-    assert "not tested, for one order tells no p" in sentences(once)[0]
+    assert "not tested, because one order gives no p" in sentences(once)[0]
 
 
 def test_the_card_keeps_the_words_and_the_notebook_shows_them(tmp_path):

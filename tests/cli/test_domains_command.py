@@ -171,18 +171,21 @@ def test_stop_words_and_the_mass_outside(folder, tmp_path):
 
 WRONG = {
     "nothing": ([], "no text was given; write NAME=PATH"),
-    "no name": (["{0}/sea"], "names no domain; write NAME="),
+    "no name": (["{0}/sea"], "has no domain name; write NAME="),
     "twice": (["a={0}/sea", "a={0}/law.jsonl"], "several domains are called 'a'"),
     "missing": (["a={0}/none.txt"], "none.txt: there is no such file or folder"),
     "no field": (["a={0}/law.jsonl"], "law.jsonl, line 1: there is no field 'text'; the fields are 'id', 'body'"),
     "one document": (["a={0}/sea", "b={0}/b.txt"], "the domain 'b' is one document"),
     "undecodable": (["a={0}/sea", "b={0}/bad.txt"], "bad.txt: byte 0xe9 at offset 3 is not UTF-8"),
-    "unknown pair": (["a={0}/sea", "--explain", "a,c"], "there is no domain 'c' to explain; there are a"),
-    "no pair": (["a={0}/sea", "--explain", "a"], "two domains A,B are wanted"),
+    "unknown pair": (["a={0}/sea", "--explain", "a,c"], "cannot explain the unknown domain 'c'; the domains are a"),
+    "no pair": (["a={0}/sea", "--explain", "a"], "explain must be two different domains A,B"),
     "no split": (["a=hub:some/set"], "names no split; write hub:REPO@SPLIT"),
     "no task": (["a={0}/sea", "--split", "dev"], "--data-dir and --split belong to --task"),
-    "measure": (["a={0}/sea", "b={0}/sea", "--measure", "l7"], "there is no measure 'l7'"),
-    "no other": (["a={0}/sea", "--measure", "proxy-a-distance"], "proxy-a-distance measures pairs; give two"),
+    "measure": (["a={0}/sea", "b={0}/sea", "--measure", "l7"], "unknown measure 'l7'"),
+    "no other": (
+        ["a={0}/sea", "--measure", "proxy-a-distance"],
+        "proxy-a-distance compares pairs of domains; give two",
+    ),
     "document": (
         ["a={0}/sea", "--document", "page"],
         '"page" for --document. Choose from: "paragraph", "line", "file"',
@@ -223,11 +226,11 @@ def test_hypotheses_of_a_premise_are_one_document(tmp_path):
         (["c.parquet", "./c.parquet"], "c.parquet is given twice"),
         (
             ["none=none.txt", "--measure", "nonsense"],
-            "no measure 'nonsense'; there are js-divergence, .*proxy-a-distance",
+            "unknown measure 'nonsense'; it must be one of js-divergence, .*proxy-a-distance",
         ),
-        (["none=none.txt", "--measure", ""], "no measure ''"),
-        (["none=none.txt", "--counts", "c.txt"], "counts are written as .parquet"),
-        (["none=none.txt", "--counts", "c.parquet", "--out", "c.parquet"], "to a file of their own"),
+        (["none=none.txt", "--measure", ""], "unknown measure ''"),
+        (["none=none.txt", "--counts", "c.txt"], "--counts must be a separate .parquet file"),
+        (["none=none.txt", "--counts", "c.parquet", "--out", "c.parquet"], "--counts must be a separate .parquet file"),
     ],
 )
 def test_what_is_told_before_anything_is_read(words, says, tmp_path, monkeypatch, capsys):
@@ -241,10 +244,10 @@ def test_options_that_a_file_of_counts_cannot_follow_are_refused(folder, tmp_pat
     assert main(["domains", f"sea={folder / 'sea'}", "--counts", counts, "--seed", "3", *QUICK]) == 0
     capsys.readouterr()
     for given, says in (
-        (["--cased"], "--cased was given, and {} was counted otherwise (lower 1, not 0)"),
-        (["--tokenizer", "whitespace"], "(tokenizer word, not whitespace)"),
-        (["--document", "line"], "(unit paragraph, not line)"),
-        (["--blocks", "10"], "(blocks 1000, not 10)"),
+        (["--cased"], "--cased contradicts {}, which was counted with lower 1, not 0"),
+        (["--tokenizer", "whitespace"], "tokenizer word, not whitespace"),
+        (["--document", "line"], "unit paragraph, not line"),
+        (["--blocks", "10"], "blocks 1000, not 10"),
     ):
         assert main(["domains", counts, *given, *QUICK]) == 2
         assert says.format(counts) in capsys.readouterr().err
@@ -291,4 +294,4 @@ def test_one_tiny_corpus_does_not_stop_the_others(folder, tmp_path, capsys):
 @pytest.mark.parametrize("few", [["--resamples", "1"], ["--draws", "5"]])
 def test_too_few_draws_are_refused_before_anything_is_read(few, capsys):
     assert main(["domains", "a=none", *few]) == 2
-    assert "fewer than 19 draws and 100 resamples say nothing" in capsys.readouterr().err
+    assert "95 % limits need at least 19 draws and 100 resamples" in capsys.readouterr().err

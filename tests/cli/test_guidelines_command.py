@@ -47,7 +47,7 @@ def test_it_prints_and_writes(runs, tmp_path, capsys):
 
 def test_one_regime_only(runs, capsys):
     assert main(["guidelines", runs[2]]) == 0
-    assert "cannot tell. There is no run of fine-tuning." in capsys.readouterr().out
+    assert "cannot tell. There is no run with fine-tuning." in capsys.readouterr().out
 
 
 def test_refusals_are_one_sentence(runs, tmp_path, capsys):

@@ -137,12 +137,12 @@ def test_what_does_not_go_is_said_of_all_caches_before_the_work(caches, tmp_path
     for words, said in (
         ([numbers, plain, "--estimator", "edge,ridge"], "plain.train.h5: ridge is for numbers"),
         ([plain, numbers, "--estimator", "edge,logistic"], "numbers.train.h5: logistic is for classes"),
-        ([plain, plain], "plain.train.h5 would be one curve, classification, train, "),
-        ([plain, numbers, str(again)], "again.h5 would be one curve"),
+        ([plain, plain], "plain.train.h5 would give the same curve, classification, train, "),
+        ([plain, numbers, str(again)], "again.h5 would give the same curve"),
     ):
         assert main(["mi", *words]) == 2
         assert said in capsys.readouterr().err.replace("\n", " ")
-    with ActivationCache(plain) as cache, pytest.raises(UsageError, match="would be one curve"):
+    with ActivationCache(plain) as cache, pytest.raises(UsageError, match="would give the same curve"):
         mi(cache, cache)
 
 
@@ -173,9 +173,9 @@ def test_what_cannot_be_measured_is_said_in_a_sentence(caches, tmp_path, capsys)
         ([plain, "--estimator", "edgy"], "there is no estimator 'edgy'; did you mean edge"),
         ([plain, "--layers", "9"], "plain.train.h5 has no layer 9; it has 0, 1, 2, 3"),
         ([plain, "--pooling", "last"], "train has no pooling 'last'; it has mean"),
-        ([str(caches["words"]), "--pooling", "mean"], "no pooling to choose"),
+        ([str(caches["words"]), "--pooling", "mean"], "leave out --pooling"),
         ([plain, "--out", str(tmp_path / "rows.txt")], ".parquet or .csv"),
-        ([plain, "--shuffles", "-1"], "shuffles, controls and a seed are 0 or more"),
+        ([plain, "--shuffles", "-1"], "shuffles, controls and seed must be 0 or more"),
         ([str(tmp_path / "none.h5")], "there is no such file"),
         ([], "no cache was given"),
     ):

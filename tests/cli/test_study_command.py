@@ -75,10 +75,10 @@ def test_a_study_is_run_and_run_again(little, tmp_path, capsys):
 def test_what_cannot_be_run_is_told(little, capsys):
     for words, told in (
         (["nonsense"], "there is no study 'nonsense'"),
-        ([little(), "--backend", "slurm"], "--backend is loky or dask, not 'slurm'"),
-        ([little(), "--backend", "dask"], "--backend dask and --scheduler ADDRESS belong together"),
-        ([little(), "--scheduler", "tcp://x"], "belong together"),
-        ([little(), "--set", "mi.0.split"], "replaces nothing"),
+        ([little(), "--backend", "slurm"], "--backend must be loky or dask, not 'slurm'"),
+        ([little(), "--backend", "dask"], "--backend dask and --scheduler ADDRESS must be given together"),
+        ([little(), "--scheduler", "tcp://x"], "must be given together"),
+        ([little(), "--set", "mi.0.split"], "does not match a value"),
         ([little(), "--jobs", "0"], "--jobs is 0"),
     ):
         assert main(["study", "run", *words]) == 2
@@ -124,7 +124,7 @@ def test_tables(tmp_path, capsys):
         (["table", "regime", "x.parquet"], "there is no table 'regime'; did you mean regimes"),
         ([*words[:3], "--out", "t.txt"], "a table is written as .md"),
         ([*words[:3], "--published", "peters-2019/7"], "no published numbers 'peters-2019/7'"),
-        (["table", "domains", *words[2:3]], "no rows of runs on single domains"),
+        (["table", "domains", *words[2:3]], "contain no runs on single domains"),
     ):
         assert main(wrong) == 2
         assert told in capsys.readouterr().err

@@ -86,7 +86,7 @@ def test_a_study_writes_in_its_own_folder(counts, call, tmp_path, tiny_bert, mon
     (tmp_path / "s.toml").write_text(study + f'corpora = {{ a = "a.txt" }}\noptions = {{ counts = "{counts}" }}\n')
     done = call("study", "run", "s.toml", "--out", "out")
     assert done.status == 2
-    assert "a study writes in its own folder" in done.err
+    assert "a study writes only to its folder" in done.err
     assert not (tmp_path / "out").exists()
 
 

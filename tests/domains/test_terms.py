@@ -215,9 +215,9 @@ def test_what_is_wrong_is_said():
         count_domains({"m": ["a b", "a b"], "n": ["c", "d"]}, vocabulary=2)
     with pytest.raises(UsageError, match="several domains are called 'm'; give each a name"):
         count_domains([("m", two), ("m", two)])
-    with pytest.raises(UsageError, match="terms are told by 'letters'; it is one of word, whitespace"):
+    with pytest.raises(UsageError, match="tokenizer is 'letters'; it must be one of word, whitespace"):
         count_domains({"m": two}, tokenizer="letters")
-    with pytest.raises(UsageError, match="a document is 'page'; it is one of paragraph, line, file"):
+    with pytest.raises(UsageError, match="document is 'page'; it must be one of paragraph, line, file"):
         count_domains({"m": two}, unit="page")
     with pytest.raises(UsageError, match="'a' and 'b' were not counted the same way .seed 0 and 1.; count one"):
         choose_terms([*count_all({"a": two}), *count_all({"b": two}, seed=1)])

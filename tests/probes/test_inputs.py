@@ -66,7 +66,7 @@ def test_bag_of_pairs_is_that_of_vectors():
     vocabulary = [5, 7, 8, 9]
     uv = np.array([[[*t].count(v) for part in (A, B) for t in [item(part, i)] for v in vocabulary] for i in range(4)])
     assert train.toarray().tolist() == pair_features(uv).tolist()
-    with pytest.raises(UsageError, match="2 texts an example, dev has 1"):
+    with pytest.raises(UsageError, match="2 texts per example, dev has 1"):
         bag_of_pieces([A, B], [A])
 
 
@@ -111,7 +111,7 @@ def test_sparse_path_of_a_class_that_never_occurs():
     out = sparse_path(x, codes * 2, 3, [1.0]).log_proba(x)
     assert np.isneginf(out[0, :, 1]).all()
     np.testing.assert_allclose(out[..., [0, 2]], sparse_path(x, codes, 2, [1.0]).log_proba(x), atol=1e-6)
-    with pytest.raises(UsageError, match="nothing to tell apart"):
+    with pytest.raises(UsageError, match="a probe needs two"):
         sparse_path(x, np.zeros(400, int), 2)
     with pytest.raises(UsageError, match="0 … 1"):
         sparse_path(x, codes + 1, 2)

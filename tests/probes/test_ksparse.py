@@ -116,9 +116,9 @@ def test_what_cannot_be_is_said():
     x, y, _ = planted(n=100)
     with pytest.raises(UsageError, match="fewer than two classes"):
         KSparse((1,)).fit(x, 0 * y)
-    with pytest.raises(UsageError, match="between 1 and the 60 dimensions"):
+    with pytest.raises(UsageError, match="between 1 and 60"):
         path(x, y[None], 2, (61,))
-    with pytest.raises(UsageError, match="weights are finite"):
+    with pytest.raises(UsageError, match="weights must be finite"):
         path(x, y[None], 2, (1,), weights=-np.ones(100))
     x[99, 0] = np.nan
     with pytest.raises(NonFiniteError, match="between rows 0 and 99"):

@@ -331,19 +331,19 @@ def test_rows_may_be_named():
 def test_bad_input():
     x, y = case("plain", 2)
     for Cs in (0.0, -1.0, (1.0, np.nan), ()):
-        with pytest.raises(UsageError, match="Cs are positive"):
+        with pytest.raises(UsageError, match="Cs must be positive"):
             LogisticPath(Cs).fit(x, y)
-    with pytest.raises(UsageError, match="all labels are one class"):
+    with pytest.raises(UsageError, match="all labels have the same class"):
         LogisticPath(1.0).fit(x, y * 0)
-    with pytest.raises(UsageError, match="one class in target 1"):
+    with pytest.raises(UsageError, match="the same class in target 1"):
         LogisticPath(1.0).fit(x, np.column_stack([y, y * 0]))
-    with pytest.raises(UsageError, match="all labels are one class"):
+    with pytest.raises(UsageError, match="all labels have the same class"):
         LogisticPath(1.0).fit(x, y, sample_weight=(y == 1).astype(float))
     with pytest.raises(UsageError, match="negative, NaN or infinite"):
         LogisticPath(1.0).fit(x, y, sample_weight=np.where(y, -1.0, 1.0))
     with pytest.raises(UsageError, match="every sample_weight is zero"):
         LogisticPath(1.0).fit(x, y, sample_weight=np.zeros(N))
-    with pytest.raises(UsageError, match="does not go with Y"):
+    with pytest.raises(UsageError, match="sample_weight must have the shape"):
         LogisticPath(1.0).fit(x, y, sample_weight=np.ones((N, 2)))
     with pytest.raises(UsageError, match="class_weight"):
         LogisticPath(1.0, class_weight="even").fit(x, y)

@@ -114,9 +114,9 @@ def test_what_cannot_be_is_said():
     x, y = data()
     with pytest.raises(UsageError, match="fewer than two classes"):
         MassMean().fit(x, np.zeros(len(x), dtype=int))
-    with pytest.raises(UsageError, match=r"labels \(1, 3\) do not go"):
+    with pytest.raises(UsageError, match=r"labels must have the shape .*, not \(1, 3\)"):
         path(x, y[None, :3], 3)
-    with pytest.raises(UsageError, match="shrinkages lie between"):
+    with pytest.raises(UsageError, match="shrinkages must lie between"):
         path(x, y[None], 3, (2.0,))
     x[5, 2] = np.nan
     with pytest.raises(NonFiniteError, match="between rows 0 and 399"):

@@ -82,7 +82,7 @@ def test_several_orders_give_a_mean_and_an_interval():
     alone = mdl_rows({"1": x}, y, about=ABOUT, options=CodeOptions(**how, orders=1))
     same = [own[own["target"] == "shuffled"]["value"].tolist() for own in (rows, alone)]
     assert same[0] == same[1]
-    with pytest.raises(UsageError, match="orders are 1 or more, not 0"):
+    with pytest.raises(UsageError, match="orders must be 1 or more, not 0"):
         CodeOptions(orders=0)
 
 
@@ -144,12 +144,14 @@ def test_bad_input():
     layers, y = toy()
     with pytest.raises(UsageError, match=r"numbers \(regression\)"):
         mdl_rows(layers, y.astype(float), about=ABOUT)
-    with pytest.raises(UsageError, match="target late labels other rows than gold"):
+    with pytest.raises(UsageError, match="target late must label the same rows as the gold labels"):
         mdl_rows(layers, y, about=ABOUT, targets={"late": np.where(np.arange(300) < 5, -1, y)})
-    with pytest.raises(UsageError, match=r"layer 0: vectors \(300, 8\) do not go with 299 labels"):
+    with pytest.raises(
+        UsageError, match=r"layer 0: vectors must have the shape \(n, d\) with n = 299 labels, not \(300, 8\)"
+    ):
         mdl_rows(layers, y[1:], about=ABOUT)
     layers["0"][3, 3] = np.nan
-    with pytest.raises(NonFiniteError, match="layer 0 holds NaN"):
+    with pytest.raises(NonFiniteError, match="layer 0 contains NaN"):
         mdl_rows(layers, y, about=ABOUT)
 
 
@@ -195,12 +197,12 @@ def test_words_are_sent_by_sentence(caches):
     assert whole["gold"] > 5  # the embedding is the word
     assert whole["gold"] > 2 * whole["shuffled"]
     assert rows["n"].iloc[0] == 1000
-    with pytest.raises(UsageError, match="no pooling to choose"):
+    with pytest.raises(UsageError, match="leave out --pooling"):
         mdl(caches["sequence-labelling"], pooling="mean")
 
 
 def test_what_has_no_code(caches, tmp_path, call):
-    with pytest.raises(UsageError, match="regression asks for numbers"):
+    with pytest.raises(UsageError, match="regression is a regression task"):
         mdl(caches["regression"])
     with pytest.raises(UsageError, match="no layer 9"):
         mdl(caches["classification"], layers=[9])

@@ -134,7 +134,7 @@ def test_values_are_predicted_where_they_depend_on_x():
     assert left[0].max() < 0.05
     assert left[1].min() > 0.95
     assert left[1].max() < 1.1
-    with pytest.raises(UsageError, match="target 1 does not vary"):
+    with pytest.raises(UsageError, match="target 1 is constant"):
         regression_path(x, np.stack([x[:, 0], np.ones(1500)]))
 
 
@@ -164,9 +164,9 @@ def test_what_cannot_be_is_said():
     x, codes = targets()
     with pytest.raises(UsageError, match="fewer than two classes"):
         path(x, np.zeros_like(codes), 3)
-    with pytest.raises(UsageError, match="3 seeds do not go with 2 targets"):
+    with pytest.raises(UsageError, match="one for each of the 2 targets, not 3"):
         path(x, codes, 3, seed=[1, 2, 3])
-    with pytest.raises(UsageError, match="weight decays are not negative"):
+    with pytest.raises(UsageError, match="weight decays must be 0 or more"):
         path(x, codes, 3, (-1.0,))
     with pytest.raises(UsageError, match="shares below 1"):
         MLPOptions(dropout=1.0)

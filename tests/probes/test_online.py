@@ -127,19 +127,19 @@ def test_small_and_degenerate():
 
 def test_bad_input():
     x, Y = toy()
-    with pytest.raises(UsageError, match=r"defined for classes \(whole numbers\); these labels are float64"):
+    with pytest.raises(UsageError, match=r"defined only for classes \(whole numbers\); these labels are float64"):
         online_code(x, Y.astype(float))
-    with pytest.raises(UsageError, match=r"vectors \(599, 12\) do not go with labels \(600, 2\)"):
+    with pytest.raises(UsageError, match=r"vectors must be .*, not \(599, 12\) and \(600, 2\)"):
         online_code(x[1:], Y)
     with pytest.raises(UsageError, match="600 with 2 unlabelled"):
         online_code(x, np.where(np.arange(600)[:, None] == 5, -1, Y))
-    with pytest.raises(UsageError, match="labels go up to 1, of 1 classes"):
+    with pytest.raises(UsageError, match="largest label is 1, for 1 classes"):
         online_code(x, Y, classes=1)
-    with pytest.raises(UsageError, match="fractions rise"):
+    with pytest.raises(UsageError, match="fractions must increase"):
         online_code(x, Y, fractions=FRACTIONS[:-1])
-    with pytest.raises(UsageError, match="in one portion"):
+    with pytest.raises(UsageError, match="into one portion"):
         online_code(x, Y, groups=np.zeros(600, dtype=int))
-    with pytest.raises(UsageError, match="Cs are positive"):
+    with pytest.raises(UsageError, match="Cs must be positive"):
         online_code(x, Y, Cs=(1.0, 0.0))
     x[3, 3] = np.nan
     with pytest.raises(NonFiniteError):

@@ -135,7 +135,7 @@ def test_each_target_may_have_its_own_penalty():
 def test_bad_input():
     x, y = toy()
     for alphas in (0.0, -1.0, (1.0, np.inf), ()):
-        with pytest.raises(UsageError, match="alphas are positive"):
+        with pytest.raises(UsageError, match="alphas must be positive"):
             RidgePath(alphas).fit(x, y)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         RidgePath().fit(x[1:], y)

@@ -116,7 +116,7 @@ def test_scikit_learns_answer_where_it_has_one():
 def test_what_cannot_be_solved_is_said():
     """A row of 10³⁰ times the others' norm leaves no digits for them: a sentence, and no claim."""
     x, y = features("row 30")
-    with pytest.warns(ConvergenceWarning, match="too unlike in size"):
+    with pytest.warns(ConvergenceWarning, match="differ too much in scale"):
         path = LogisticPath(CS).fit(x.astype(np.float64), y)
     assert not path.converged_.all()
 

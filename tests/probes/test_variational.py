@@ -61,5 +61,5 @@ def test_bad_input():
     x, Y = toy(n=50)
     with pytest.raises(UsageError, match="whole numbers"):
         variational_code(x, Y.astype(float))
-    with pytest.raises(UsageError, match="steps and batch are positive"):
+    with pytest.raises(UsageError, match="steps and batch must be positive"):
         variational_code(x, Y, steps=0)

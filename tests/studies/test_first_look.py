@@ -24,13 +24,13 @@ def test_a_quick_look_says_so_and_is_not_done_again(here, tiny_bert, capsys):
     assert main(words) == 0
     told = capsys.readouterr().out
     assert "sentiment: " in told
-    assert "A quick look: the penalty was chosen on one held-out part of train" in told
+    assert "Quick look: the penalty was chosen on one held-out part of train" in told
     assert told.endswith("look/quick.html\n")
-    assert "A quick look" in (here / "look/quick.html").read_text()
+    assert "Quick look" in (here / "look/quick.html").read_text()
     [rows] = (here / "look/rows").glob("probe-*mean.parquet")
     assert set(read_rows(rows)["target"]) == {"gold"}
     card = json.loads(rows.with_name(f"{rows.name}.json").read_text())
-    assert card["verdict"][-1].startswith("A quick look")
+    assert card["verdict"][-1].startswith("Quick look")
     assert main(words) == 0
     assert "6 reused" in capsys.readouterr().out
 
@@ -70,7 +70,7 @@ def test_a_whole_run_has_its_controls(here, tiny_bert):
 def test_what_cannot_be_run_is_told_before_anything_is_made(here, tiny_bert):
     with pytest.raises(UsageError, match="unknown task 'rtee'"):
         probekit.run(tiny_bert, "rtee")
-    with pytest.raises(UsageError, match="pooling is one of mean"):
+    with pytest.raises(UsageError, match="pooling must be one of mean"):
         probekit.run(tiny_bert, TASK, pooling="median")
     with pytest.raises(probekit.ProbekitError, match="no-such-model"):
         probekit.run("no-such-model", TASK)

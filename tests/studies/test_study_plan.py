@@ -87,7 +87,7 @@ def test_one_task_in_two_sections(written):
     [
         (TEXTS + "options = { resample = 3 }", "probe.0.options: probe takes no 'resample'; did you mean resamples"),
         (TEXTS + 'options = { folds = "two" }', "probe.0.options: probe: folds is 'two'"),
-        (TEXTS + '[[figure]]\nkind = "layer"', "figure layer: there is no figure 'layer'; did you mean layers"),
+        (TEXTS + '[[figure]]\nkind = "layer"', "figure layer: unknown kind 'layer'; did you mean layers"),
         (TEXTS + '[[figure]]\nkind = "layers"\noptions = { width = "wide" }', "figure.0.options: .*'wide'"),
         (TEXTS + '[[table]]\nkind = "regime"', "table.0.kind is 'regime'"),
         (
@@ -99,7 +99,10 @@ def test_one_task_in_two_sections(written):
             TEXTS + '[[figure]]\nkind = "layers"\n[[figure]]\nkind = "layers"\noptions = {dpi = 90}',
             "'figure layers'; g",
         ),
-        (WORDS + 'poolings = ["max"]', "words.toml labels words, whose pieces are read as first or mean, not max"),
+        (
+            WORDS + 'poolings = ["max"]',
+            "words.toml labels words; the pooling of their pieces must be first or mean, not max",
+        ),
         (TEXTS + '[[table]]\nkind = "regimes"\npublished = "peters-2019/9"', "no published numbers 'peters-2019/9'"),
     ],
 )

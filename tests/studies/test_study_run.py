@@ -205,7 +205,7 @@ def test_a_function_that_leaves_nothing_or_raises_has_failed(tmp_path):
     todo = [toy("a", fail="nothing"), toy("b", fail="memory"), toy("c", fail="usage")]
     ended = run_steps(todo, tmp_path, HERE)
     assert [o.state for o in ended] == ["failed"] * 3
-    assert [o.message for o in ended] == ["it left no a", "MemoryError: no room", "the loss is no number"]
+    assert [o.message for o in ended] == ["it did not write a", "MemoryError: no room", "the loss is no number"]
     assert "Traceback" in (tmp_path / "logs/b.log").read_text()
     assert (tmp_path / "logs/c.log").read_text() == "probekit: the loss is no number\n"
 

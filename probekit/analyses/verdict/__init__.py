@@ -1,10 +1,10 @@
-"""What the rows of an analysis show, in words: one to a few sentences for each task, and nothing beyond their tests.
+"""Conclusions from the rows of an analysis, as far as the tests support them: one or a few sentences per task.
 
-A layer is said to beat shuffled labels, to hold information or to save bits only where its p-value is 0.05 at most
-after correction for all layers of all curves (models, checkpoints, seeds of random weights) of the task; a comparison
-goes by the correction that it was asked for. A layer is called best only together with every layer that is not shown to
-be worse: the set holds the true best layer with a probability of 95 %. What has no p-value is called not tested; what
-has no value, undetermined.
+A sentence says that a layer beats shuffled labels, holds information or saves bits only if its p-value is at most 0.05
+after correction for all layers of all curves (models, checkpoints, seeds of random weights) of the task; comparisons
+use their chosen correction. The best layer is reported together with all layers that are not shown to be worse: the set
+contains the true best layer with a probability of 95 %. Values without a p-value are called not tested, missing values
+undetermined.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ JUDGES: dict[str, Callable[[Any, Sequence[Predictions]], Iterator[str]]] = {
     "probe": probe, "mi": mi, "mdl": mdl, "compare": compare, "summary": summary, "domains": domains,
     "guidelines": guidelines,
 }  # fmt: skip
-"""By analysis, what makes sentences of the rows of one task."""
+"""By analysis, the function that turns the rows of one task into sentences."""
 
 
 def verdict(result: Result) -> tuple[str, ...]:
-    """The sentences of a result; () for an analysis that has none.
+    """The sentences of a result; () for an analysis without any.
 
     Examples
     --------
@@ -45,15 +45,15 @@ def verdict(result: Result) -> tuple[str, ...]:
 
 
 def sentences(rows: pd.DataFrame, predictions: Sequence[Predictions] = ()) -> tuple[str, ...]:
-    """What rows show, one analysis and task after another.
+    """The conclusions from rows, by analysis and task.
 
     Parameters
     ----------
     rows : DataFrame
-        Of one or several analyses.
+        Rows of one or several analyses.
     predictions : sequence of Predictions
-        The predictions for each example that rows of ``probe`` come from, by which the best layer is compared with the
-        others. Without them it is compared by the intervals that hold all layers at once, which show less.
+        The predictions behind rows of ``probe``, used to compare the best layer with the others. Without them, the
+        comparison uses the simultaneous intervals of all layers, which have less power.
 
     Returns
     -------
@@ -61,11 +61,11 @@ def sentences(rows: pd.DataFrame, predictions: Sequence[Predictions] = ()) -> tu
         Whole sentences.
     """
     found: list[str] = []
-    for analysis, own in rows.groupby("analysis", sort=False):
+    for analysis, of_analysis in rows.groupby("analysis", sort=False):
         if (judge := JUDGES.get(str(analysis))) is None:
             continue
-        for (task, split), part in own.groupby(["task", "split"], sort=False):
-            several = own.loc[own["task"] == task, "split"].nunique() > 1
+        for (task, split), part in of_analysis.groupby(["task", "split"], sort=False):
+            several = of_analysis.loc[of_analysis["task"] == task, "split"].nunique() > 1
             name = f"{short(task)} {split}" if several else short(task)
             tables = [one for one in predictions if (one.task, one.split) == (task, split)]
             found += [f"{name}: {text}." if name else f"{text}." for text in judge(part, tables)]
@@ -73,10 +73,10 @@ def sentences(rows: pd.DataFrame, predictions: Sequence[Predictions] = ()) -> tu
 
 
 def _quick(recipe: Recipe | None) -> Iterator[str]:
-    """That probes were fitted in a hurry: one penalty path on one part of train, and no shuffled labels."""
-    told = {**recipe.defaults, **recipe.arguments} if recipe and recipe.function in ("probe", "run") else {}
-    if told.get("quick") or (told.get("controls") == 0 and told.get("held_out")):
+    """A note on quick looks: one held-out part of train chose the penalty, and there are no shuffled labels."""
+    options = {**recipe.defaults, **recipe.arguments} if recipe and recipe.function in ("probe", "run") else {}
+    if options.get("quick") or (options.get("controls") == 0 and options.get("held_out")):
         yield (
-            "A quick look: the penalty was chosen on one held-out part of train, and no probe was trained on shuffled "
-            "labels; p is of permuted labels of what was evaluated."
+            "Quick look: the penalty was chosen on one held-out part of train, and no probe was trained on shuffled "
+            "labels; p comes from permuting the labels of the evaluated examples."
         )

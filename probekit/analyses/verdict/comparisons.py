@@ -1,4 +1,4 @@
-"""What differs, in words: of comparisons, summaries of curves, domains and guidelines."""
+"""Sentences on comparisons, summaries of curves, domains and guidelines."""
 
 from __future__ import annotations
 
@@ -21,32 +21,31 @@ __all__ = ["compare", "domains", "guidelines", "summary"]
 
 
 def compare(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
-    """Of each curve the layers that are better, and those that are worse, than what they are held against."""
+    """For each curve, the layers that are better and those that are worse than their reference."""
     keys = [c for c in (*CURVE, "against") if c in rows]
     by = [rows[c].astype("string").fillna("") for c in keys]
     parts = [part for _, part in rows.groupby(by, sort=False)]
     heads = [Curve(part.iloc[0].to_dict(), part, [], np.empty(0), np.empty(0)) for part in parts]
     for part, name in zip(parts, names(heads), strict=True):
         metric, against = str(part["metric"].iloc[0]), str(part["against"].iloc[0])
-        own = metric_called(metric)
+        definition = metric_called(metric)
         labels = [f"layer {label}" if label else "it" for label in layer_labels(part)]
         value, p = (part[c].to_numpy(dtype=float) for c in ("value", "p_adjusted"))
         against = {"shuffled": "shuffled labels", "control-task": "the control task"}.get(against, against)
         shown = (p <= ALPHA) & np.isfinite(value) & (value != 0)
-        told = []
-        for word, side in (("better", own.sign * value > 0), ("worse", own.sign * value < 0)):
+        findings = []
+        for word, side in (("better", definition.sign * value > 0), ("worse", definition.sign * value < 0)):
             which = [labels[i].removeprefix("layer ") for i in np.flatnonzero(shown & side)]
             if which:
                 who = "" if which == ["it"] else f"{layers(which)} {'is' if len(which) == 1 else 'are'} "
-                told.append(f"{who}{word} than {against}")
+                findings.append(f"{who}{word} than {against}")
         if np.isnan(p).all():
             yield f"{name}undetermined against {against}"
-        elif told:
-            yield f"{name}{' and '.join(told)} by {own.of} (p adjusted {at_most(p[shown])})"
+        elif findings:
+            yield f"{name}{' and '.join(findings)} by {definition.of} (p adjusted {at_most(p[shown])})"
         else:
             word = "no layer is" if labels != ["it"] else "it is not"
-            rest = f"p adjusted {at_least(p)}"
-            yield f"{name}{word} shown to differ from {against} by {own.of} ({rest})"
+            yield f"{name}{word} shown to differ from {against} by {definition.of} (p adjusted {at_least(p)})"
 
 
 def summary(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
@@ -65,7 +64,7 @@ def summary(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
         elif near:
             yield (
                 f"{name}layer {layer} has the best value ({value}), not clearly above {listed(near)}; whether it beats "
-                "noise is not tested here (compare --against shuffled)"
+                "shuffled labels is not tested here (use compare --against shuffled)"
             )
         else:
             yield f"{name}layer {layer} is best ({value}), clearly above all others"
@@ -77,25 +76,27 @@ def domains(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
     gold = gold[~gold["metric"].isin(("js-contribution", "js-divergence-by-size"))]
     if gold.empty:
         return
-    own = metric_called(str(gold["metric"].iloc[0]))
-    gold = gold[gold["metric"] == own.name]
-    order = gold.assign(_near=gold["value"] * (-1 if own.alike else 1)).sort_values("_near", kind="stable")
+    metric = metric_called(str(gold["metric"].iloc[0]))
+    gold = gold[gold["metric"] == metric.name]
+    order = gold.assign(_near=gold["value"] * (-1 if metric.alike else 1)).sort_values("_near", kind="stable")
     ends = [order.iloc[0]] + ([order.iloc[-1]] if len(order) > 1 else [])
-    unit = f" {own.unit}" if own.unit else ""
+    unit = f" {metric.unit}" if metric.unit else ""
     far = [f"{row['domain_a']} and {row['domain_b']} ({row['value']:.3f}{unit})" for row in ends]
-    told = (
-        f"by {own.name} the nearest are {far[0]}, the farthest {far[1]}" if len(far) > 1 else f"{own.name} of {far[0]}"
+    pairs = (
+        f"by {metric.name} the closest domains are {far[0]}, the most distant {far[1]}"
+        if len(far) > 1
+        else f"{metric.name} between {far[0]}"
     )
     p = gold["p"].to_numpy(dtype=float)
     if np.isnan(p).all():
-        yield f"{told}; not tested against two samples of one population"
+        yield f"{pairs}; not tested against two samples of one population"
         return
     shown = int((holm(p) <= ALPHA).sum())
     if len(p) == 1:
         word = "further" if shown else "not shown to be further"
-        yield f"{told}, {word} apart than samples of one population (p {p_value(p[0])})"
+        yield f"{pairs}, {word} apart than samples of one population (p {p_value(p[0])})"
         return
-    yield f"{told}; {shown} of {len(p)} pairs are further apart than samples of one population (Holm over pairs)"
+    yield f"{pairs}; {shown} of {len(p)} pairs are further apart than samples of one population (Holm over pairs)"
 
 
 def guidelines(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Layer curves of rows, and what is said of one, of many, and of random weights."""
+"""Layer curves of rows, and sentences on one curve, on many, and on random weights."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["CURVE", "Curve", "adjusted", "curves_of", "each", "names"]
 
 FEW = 4
-"""Curves of a task that have a sentence each; more of them are counted."""
-NAMED = 6
+"""Up to this many curves of a task get a sentence each; more are only counted."""
+LISTED = 6
 CURVE = (
     *("trained_on", "model", "checkpoint", "step", "regime", "head", "variant", "position", "representation"),
     *("estimator", "seed", "random_weights"),
@@ -33,11 +33,11 @@ class Curve:
     Attributes
     ----------
     head : mapping
-        The columns that all of its rows share.
+        The columns that all rows share.
     rows : DataFrame
-        Gold labels, one row a layer.
+        Rows for gold labels, one per layer.
     layers : list of str
-        What the layers are called.
+        Names of the layers.
     value, p : ndarray
         (L,); ``p`` is corrected for all layers of all curves of the task.
     """
@@ -53,7 +53,7 @@ class Curve:
         return str(self.head.get("random_weights", "")) not in ("", "nan", "None", "<NA>")
 
     def beating(self, better: np.ndarray | None = None) -> list[str]:
-        """The layers that are shown to be better than noise."""
+        """The layers shown to be better than noise."""
         shown = (self.p <= ALPHA) & (True if better is None else better)
         return [layer for layer, one in zip(self.layers, shown, strict=True) if one]
 
@@ -74,11 +74,11 @@ def curves_of(rows: pd.DataFrame) -> list[Curve]:
     found = []
     parts = [part for _, part in gold.groupby([*by, stream], sort=False)]
     for part in parts:
-        own = part.assign(_order=layer_order(part)).sort_values("_order", kind="stable")
-        p = own["p_adjusted"].to_numpy(dtype=float) if "p_adjusted" in own else np.full(len(own), np.nan)
-        value = own["value"].to_numpy(dtype=float)
-        head = own.iloc[0].to_dict()
-        found.append(Curve(head, own, layer_labels(own).tolist(), value, np.minimum(1, p * len(parts))))
+        curve = part.assign(_order=layer_order(part)).sort_values("_order", kind="stable")
+        p = curve["p_adjusted"].to_numpy(dtype=float) if "p_adjusted" in curve else np.full(len(curve), np.nan)
+        value = curve["value"].to_numpy(dtype=float)
+        head = curve.iloc[0].to_dict()
+        found.append(Curve(head, curve, layer_labels(curve).tolist(), value, np.minimum(1, p * len(parts))))
     return found
 
 
@@ -96,19 +96,19 @@ def each(
 
 
 def _many(curves: Sequence[Curve], does: str) -> str:
-    """How many of many curves have a layer that is shown to know something."""
+    """The number of curves with a layer that is shown to differ from noise."""
     some = [name.removesuffix(": ") for name, one in zip(names(curves), curves, strict=True) if one.beating()]
     if not some:
         known = [p for one in curves for p in one.p if np.isfinite(p)]
         least = f"p adjusted {at_least(known)}" if known else "not tested"
         return f"no layer of {len(curves)} curves {does} ({least})"
-    rest = f" and {len(some) - NAMED} more" if len(some) > NAMED else ""
-    which = "" if len(some) == len(curves) else f": {', '.join(some[:NAMED])}{rest}"
-    return f"in {len(some)} of {len(curves)} curves some layer {does} (p adjusted for all of them){which}"
+    more = f" and {len(some) - LISTED} more" if len(some) > LISTED else ""
+    which = "" if len(some) == len(curves) else f": {', '.join(some[:LISTED])}{more}"
+    return f"in {len(some)} of {len(curves)} curves some layer {does} (p adjusted for all curves){which}"
 
 
 def _control(random: Sequence[Curve], do: str, trained: Sequence[Curve]) -> str:
-    """What the same network does with random weights."""
+    """The sentence on the same network with random weights."""
     if all(np.isnan(one.p).all() for one in random):
         return "random weights were not tested"
     found = [one.beating() for one in random]
@@ -121,17 +121,17 @@ def _control(random: Sequence[Curve], do: str, trained: Sequence[Curve]) -> str:
 
 
 def names(curves: Sequence[Curve]) -> list[str]:
-    """What tells curves apart, "" of a single one: "minilm, step 100: "."""
+    """Prefixes that distinguish curves, "" for a single one: "minilm, step 100: "."""
     if len(curves) < 2:
         return ["" for _ in curves]
     cells = [
         {c: "" if (v := str(one.head.get(c, ""))) in ("<NA>", "nan", "None") else v for c in SHOWN} for one in curves
     ]
-    told = [c for c in SHOWN if len({one[c] for one in cells}) > 1]
-    words = [[f"{c} {one[c]}" if c in ("step", "seed") else one[c] for c in told if one[c]] for one in cells]
-    return [f"{', '.join(own)}: " if own else "" for own in words]
+    varying = [c for c in SHOWN if len({one[c] for one in cells}) > 1]
+    labels = [[f"{c} {one[c]}" if c in ("step", "seed") else one[c] for c in varying if one[c]] for one in cells]
+    return [f"{', '.join(parts)}: " if parts else "" for parts in labels]
 
 
 def adjusted(curve: Curve) -> str:
-    """The smallest corrected p of a curve, none of which shows anything."""
+    """The smallest corrected p of a curve without any significant layer."""
     return f"p adjusted {at_least(curve.p)}"

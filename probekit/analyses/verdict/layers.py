@@ -1,4 +1,4 @@
-"""What layers know, in words: of probes, mutual information and code lengths."""
+"""Sentences on layer curves: probes, mutual information and code lengths."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def probe(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
 
 
 def _main(rows: pd.DataFrame) -> str:
-    """The task's main metric: the first that is no difference and no loss beside it."""
+    """The task's main metric: the first that is neither a difference nor an additional loss."""
     names = [str(name) for name in dict.fromkeys(rows["metric"]) if not metric_called(str(name)).derived]
     return next((name for name in names if METRICS[name].function is not None), names[0])
 
@@ -51,7 +51,7 @@ def _noise_text(
     beside: str,
     tables: Sequence[Predictions],
 ) -> str:
-    """Whether layers of one curve of probes beat shuffled labels, and which is best."""
+    """Whether layers of a probe curve beat shuffled labels, and which layer is best."""
     if np.isnan(curve.value).all():
         return f"{metric} is undetermined at every layer{_why(curve.rows)}"
     at = curve.best(sign)
@@ -66,12 +66,12 @@ def _noise_text(
     who = "every layer" if whole else layers(beating)
     verb = "beats" if whole or len(beating) == 1 else "beat"
     p = at_most(curve.p[curve.p <= ALPHA])
-    told = f"{who} {verb} shuffled labels (p adjusted {p})"
-    return f"{told}; {_best(curve, at, where, metric, tables)}{lost}"
+    finding = f"{who} {verb} shuffled labels (p adjusted {p})"
+    return f"{finding}; {_best(curve, at, where, metric, tables)}{lost}"
 
 
 def _best(curve: Curve, at: int, where: str, metric: str, tables: Sequence[Predictions]) -> str:
-    """Which layer is best, with those that are not shown to be worse."""
+    """The best layer, with the layers that are not shown to be worse."""
     layer, value = curve.layers[at], where.replace(f" at layer {curve.layers[at]}", "", 1)
     if len(curve.layers) == 1:
         return value
@@ -88,7 +88,7 @@ def _best(curve: Curve, at: int, where: str, metric: str, tables: Sequence[Predi
 
 
 def _among_best(curve: Curve, metric: str, tables: Sequence[Predictions]) -> np.ndarray | None:
-    """Which layers are not shown to be worse than the best one, bool (L,); None where nothing compares them."""
+    """Which layers are not shown to be worse than the best one, bool (L,); None if they cannot be compared."""
     for table in tables:
         at = _positions(table, curve)
         if at is not None:
@@ -103,7 +103,7 @@ def _among_best(curve: Curve, metric: str, tables: Sequence[Predictions]) -> np.
 
 
 def _positions(table: Predictions, curve: Curve) -> list[int] | None:
-    """Where a table holds the layers of a curve; None where it does not hold all of them."""
+    """The rows of a table for the layers of a curve; None if a layer is missing."""
     fits = table.fits
     same = (fits["target"] == "gold") & fits["draw"].isna()
     for name in (c for c in CURVE if c in fits and c in curve.rows):
@@ -114,26 +114,26 @@ def _positions(table: Predictions, curve: Curve) -> list[int] | None:
 
 
 def _one_class(tables: Sequence[Predictions]) -> str:
-    """That what was evaluated has one class only, so that nothing can be told; "" where it has more."""
+    """A sentence if the evaluated examples have only one class, which allows no conclusion; otherwise ""."""
     for table in tables:
         gold = np.atleast_2d(table.gold)[0]
         if gold.dtype.kind != "f" and len(gold) and (gold == gold[0]).all():
             called = table.label_names[int(gold[0])] if table.label_names else str(gold[0])
-            return f"all {len(gold):,} labels of {table.split} are {called!r}, so that nothing can be shown"
+            return f"all {len(gold):,} labels of {table.split} are {called!r}, so no layer can be tested"
     return ""
 
 
 def _beside(rows: pd.DataFrame, metric: str) -> str:
-    """What needs no model, in words: the majority class and the bag of pieces, where they tell something."""
+    """The baselines without a model, as text: the majority class and the bag of pieces, if informative."""
     plain = rows[(rows["target"] == "gold") & rows["draw"].isna() & (rows["site"] == "")]
     constant = plain[plain["estimator"].isin(("majority", "mean"))]
     bag = plain[plain["representation"] == "bag-of-pieces"]
-    told = ""
-    for name, own in (("majority", constant[constant["estimator"] == "majority"]), ("bag of pieces", bag)):
-        value = float(own["value"].iloc[0]) if len(own) else np.nan
+    text = ""
+    for name, baseline in (("majority", constant[constant["estimator"] == "majority"]), ("bag of pieces", bag)):
+        value = float(baseline["value"].iloc[0]) if len(baseline) else np.nan
         if np.isfinite(value) and (value or name != "majority"):
-            told += f", {name} {number(value)}"
-    return told if metric_called(metric).range[1] <= 1 else ""
+            text += f", {name} {number(value)}"
+    return text if metric_called(metric).range[1] <= 1 else ""
 
 
 def _why(rows: pd.DataFrame) -> str:
@@ -144,12 +144,12 @@ def _why(rows: pd.DataFrame) -> str:
 def mi(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
     curves = curves_of(rows)
     trained, random = ([one for one in curves if one.random is kind] for kind in (False, True))
-    word = "holds information about the labels", "hold information about the labels"
-    yield from each(trained, random, _information_text, *word)
+    verbs = "holds information about the labels", "hold information about the labels"
+    yield from each(trained, random, _information_text, *verbs)
 
 
 def _information_text(curve: Curve, trained: Sequence[Curve], random: Sequence[Curve]) -> str:
-    """Which layers of one curve are shown to hold information, and the highest estimate of these."""
+    """The layers of a curve that are shown to hold information, and their highest estimate."""
     lost = f"; undetermined at {layers(curve.unknown)}" if curve.unknown else ""
     if np.isnan(curve.value).all():
         why = next(filter(None, curve.rows.get("undetermined", [])), "")
@@ -169,16 +169,16 @@ def _information_text(curve: Curve, trained: Sequence[Curve], random: Sequence[C
     most = (
         f"; the highest estimate of these is {bits:.3f} bits at layer {layer}, but which layer holds most is not tested"
     )
-    told = most if len(beating) > 1 else f": {bits:.3f} bits"
-    return f"{who} {verb} information about the labels (p adjusted {p}){told}{lost}"
+    estimate = most if len(beating) > 1 else f": {bits:.3f} bits"
+    return f"{who} {verb} information about the labels (p adjusted {p}){estimate}{lost}"
 
 
 def _too_few(curve: Curve, curves: int) -> str:
-    """The smallest p, or that so few shuffled labels could not have shown anything."""
+    """The smallest p, or a note that there are too few shuffled label sets for any significant p."""
     count = curve.rows["shuffles"].max() if "shuffles" in curve.rows else np.nan
-    floor = len(curve.layers) * curves / (1 + count) if count == count else 0.0  # Holm: the smallest there can be
+    floor = len(curve.layers) * curves / (1 + count) if count == count else 0.0  # smallest possible p after Holm
     if floor > ALPHA and np.nanmin(curve.rows["p"].to_numpy(dtype=float)) <= 1 / (1 + count) + 1e-12:
-        return f"{int(count)} shuffled label sets are too few to show any"
+        return f"{int(count)} shuffled label sets are too few for a significant p"
     return adjusted(curve)
 
 
@@ -193,12 +193,13 @@ def mdl(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
         )
         beating = curve.beating(curve.value > 0)
         if np.isnan(curve.p).all():
-            yield f"{name}not tested, for one order tells no p ({where})"
+            yield f"{name}not tested, because one order gives no p ({where})"
         elif not beating:
-            yield f"{name}no layer sends the labels in fewer bits than their shares alone ({where}, {adjusted(curve)})"
+            p = adjusted(curve)
+            yield f"{name}no layer sends the labels in fewer bits than the class frequencies do ({where}, {p})"
         else:
             whole = len(beating) == len(curve.layers) > 1
             verb = "sends" if whole or len(beating) == 1 else "send"
             p = at_most(curve.p[(curve.p <= ALPHA) & (curve.value > 0)])
             who = "every layer" if whole else layers(beating)
-            yield f"{name}{who} {verb} the labels in fewer bits than their shares alone (p adjusted {p}); {where}"
+            yield f"{name}{who} {verb} the labels in fewer bits than the class frequencies do (p adjusted {p}); {where}"

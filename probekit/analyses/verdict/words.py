@@ -1,4 +1,4 @@
-"""Numbers and names of layers in sentences."""
+"""Formatting of numbers and layer names in sentences."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import numpy as np
 __all__ = ["ALPHA", "at_least", "at_most", "layers", "listed", "number", "p_value", "short"]
 
 ALPHA = 0.05
-"""The corrected p-value up to which something is said to be shown."""
+"""Significance level for corrected p-values."""
 
 
 def short(task: Any) -> str:
-    """A task without the folder of its file, and without the word for those that come with probekit."""
+    """The name of a task without the folder of its file and without the prefix of built-in tasks."""
     name = str(task).removeprefix("grammar:")
     return PurePath(name).stem if name.endswith(".toml") else name
 
@@ -28,7 +28,7 @@ def number(value: float) -> str:
 
 
 def p_value(value: float) -> str:
-    """A p-value with two digits, three below .1, rounded up: none sounds smaller than it is."""
+    """A p-value with two digits, three below .1, rounded up so that it never appears smaller than it is."""
     if value < 0.001:
         return "< .001"
     if value >= 0.995:
@@ -38,7 +38,7 @@ def p_value(value: float) -> str:
 
 
 def at_least(values: Sequence[float] | np.ndarray) -> str:
-    """The smallest of some p-values: ".12" of one, "≥ .12" of several, rounded down."""
+    """The smallest of some p-values: ".12" for one, "≥ .12" for several, rounded down."""
     least = float(np.nanmin(values))
     if len(values) == 1 or least < 0.001 or least >= 0.995:
         return p_value(least)
@@ -47,7 +47,7 @@ def at_least(values: Sequence[float] | np.ndarray) -> str:
 
 
 def at_most(values: np.ndarray) -> str:
-    """The largest of some p-values: ".012" of one, "≤ .012" of several, "< .001"."""
+    """The largest of some p-values: ".012" for one, "≤ .012" for several, "< .001"."""
     text = p_value(float(max(values)))
     return text if len(values) == 1 or text.startswith("<") else f"≤ {text}"
 
@@ -58,10 +58,10 @@ def layers(names: Sequence[str]) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names one after another, three and more neighbouring numbers as a range: "2–5, 7 and final_norm"."""
+    """List names, with three or more consecutive numbers as a range: "2–5, 7 and final_norm"."""
     runs: list[list[str]] = []
     for name in names:
         follows = runs and name.isdecimal() and runs[-1][-1].isdecimal() and int(name) == int(runs[-1][-1]) + 1
         runs[-1].append(name) if follows else runs.append([name])
-    words = [w for run in runs for w in ([f"{run[0]}–{run[-1]}"] if len(run) > 2 else run)]
-    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+    items = [item for run in runs for item in ([f"{run[0]}–{run[-1]}"] if len(run) > 2 else run)]
+    return " and ".join(filter(None, (", ".join(items[:-1]), items[-1])))

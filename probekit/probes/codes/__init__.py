@@ -1,1 +1,1 @@
-"""How many bits labels take to be sent: description length."""
+"""Description length: the bits needed to transmit labels."""

@@ -1,8 +1,8 @@
-"""The online (prequential) code of labels: each portion is sent with what was learnt from those before it.
+"""The online (prequential) code of labels: each portion is sent with probes trained on the portions before it.
 
-Sender and receiver have the vectors; the sender has the labels. Portion by portion, both fit the same probes on what
-has been sent, and the next labels take -log2 of the probability that these give them (Dawid 1984; Voita & Titov 2020,
-section 2.2.2). No weights are sent, and a probe that learns from few examples needs few bits.
+Sender and receiver have the vectors; the sender has the labels. After each portion, both fit the same probes on the
+labels sent so far; the next labels take -log2 of the probability that these probes assign them (Dawid 1984; Voita &
+Titov 2020, section 2.2.2). No weights are sent, and a probe that learns from few examples needs few bits.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ from probekit.probes.solvers.logistic import CS, fit_logistic
 __all__ = ["FRACTIONS", "OnlineCode", "checked_codes", "online_code"]
 
 FRACTIONS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.0625, 0.125, 0.25, 0.5, 1.0)
-"""Where the portions end, as shares of the examples (Voita & Titov 2020)."""
+"""Ends of the portions, as shares of the examples (Voita & Titov 2020)."""
 TOL = {torch.float32: 1e-5, torch.float64: 1e-7}
-"""Newton decrement of the last fits; earlier ones, of which fewer bits depend, may stop at more in proportion.
+"""Newton decrement of the last fits; earlier fits, on which fewer bits depend, stop at a proportionally larger one.
 
-A length is then within 1e-4 bits an example of that of exact fits: measured 5e-5 for C up to 100.
+The length is then within 1e-4 bits per example of that of exact fits: measured 5e-5 for C up to 100.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class OnlineCode:
-    """The online code of some targets, under each penalty.
+    """The online code of some targets, for each penalty.
 
-    Which C to publish: none is known to be the best before the labels are, so the shortest length is not that of a
-    code; sending the choice takes log2 |Cs| bits more. ``bits`` is the length of the mixture, -log2 of the mean over C
-    of 2^-L(C): each portion is predicted by all fits, weighted by how well each has done so far. That is a code, it
-    needs no choice, and it is never more than log2 |Cs| bits longer than the best.
+    The best C is not known before the labels are, so the shortest length is not the length of a code; sending the
+    choice takes log2 |Cs| more bits. ``bits`` is instead the length of the mixture, -log2 of the mean over C of
+    2^-L(C): each portion is predicted by all fits, weighted by how well they predicted so far. The mixture is a code,
+    needs no choice, and is at most log2 |Cs| bits longer than the best.
 
     Attributes
     ----------
     portions : np.ndarray
-        float64 (targets, Cs, portions), bits that each portion takes.
+        float64 (targets, Cs, portions), bits of each portion.
     ends : np.ndarray
-        Int (portions,), how many examples have been sent by the end of each portion.
+        Int (portions,), number of examples sent by the end of each portion.
     classes : int
-        How many labels there are to tell apart.
+        Number of classes.
     Cs : tuple[float, ...]
-        Of the logistic regressions.
+        Penalties of the logistic regressions.
     converged : np.ndarray
-        Bool (targets, Cs), whether the fits of all portions did.
+        Bool (targets, Cs), whether the fits of all portions converged.
     each, prior : np.ndarray
-        float64 (targets, n), about what each label takes (the weights of the mixture are those at the beginning of its
-        portion), and what it takes in the prior's code: by how often each class has been sent, without vectors.
+        float64 (targets, n), approximate bits of each label (with the mixture weights at the start of its portion), and
+        its bits in the prior's code, which uses only the class counts so far.
     """
 
     portions: np.ndarray
@@ -77,22 +77,22 @@ class OnlineCode:
 
     @property
     def uniform_bits(self) -> float:
-        """What the labels take when nothing is known of them: n log2 classes."""
+        """Bits of the labels under the uniform code: n log2 classes."""
         return float(self.ends[-1] * np.log2(self.classes))
 
     @property
     def prior_bits(self) -> np.ndarray:
-        """What the labels take when their shares are learnt and vectors are not looked at, float64 (targets,)."""
+        """Bits of the labels under the prior's code, which learns the class frequencies, float64 (targets,)."""
         return self.prior.sum(1)
 
     @property
     def compression(self) -> np.ndarray:
-        """Uniform code length / code length, float64 (targets,); classes of unlike shares alone give more than 1."""
+        """Uniform code length / code length, float64 (targets,); unbalanced classes are enough to exceed 1."""
         return self.uniform_bits / self.bits
 
     @property
     def best(self) -> np.ndarray:
-        """Which C alone has the shortest length, int (targets,)."""
+        """The index of the single C with the shortest code, int (targets,)."""
         return self.portions.sum(2).argmin(1)
 
 
@@ -106,14 +106,15 @@ def online_code(
     fractions: Sequence[float] = FRACTIONS,
     seed: int | Sequence[int] = 0,
 ) -> OnlineCode:
-    """Code lengths of labels given vectors, of all targets and penalties at once.
+    """Code lengths of labels given vectors, for all targets and penalties at once.
 
-    The first portion takes log2 ``classes`` bits an example. After n examples, logistic regressions (scikit-learn's
-    objective) are fitted on them, standardised by their own mean and deviation; class k of the next portion then has
-    the probability (n p + 1/2) / (n + classes/2), where p is the probe's, or 0 for a class that it has not seen. With
-    frequencies for p this is the estimate of Krichevsky & Trofimov 1981: no label is ever impossible, and the cost of
-    smoothing vanishes as n grows.
-    The fits of a portion share its sums (Gram matrix) with all later ones; no row is summed twice.
+    The first portion takes log2 ``classes`` bits per example. After n examples, logistic regressions (scikit-learn's
+    objective) are fitted on them, standardised by their mean and deviation; class k of the next portion then has the
+    probability (n p + 1/2) / (n + classes/2), where p is the probability from the probe, or 0 for a class that it has
+    not seen. With frequencies as p, this is the estimate of Krichevsky & Trofimov 1981: no label is ever impossible,
+    and the cost of smoothing vanishes as n grows.
+
+    The fits share the sums (Gram matrix) of earlier portions; no row is summed twice.
 
     Parameters
     ----------
@@ -122,25 +123,25 @@ def online_code(
     Y : np.ndarray
         Int (n,) or (n, targets), class indices, all labelled.
     classes : int, optional
-        How many there are, the largest index + 1 for None; one that has not been seen may yet come.
+        Number of classes (default: the largest index + 1); some may not occur.
     groups : np.ndarray, optional
-        Int (n,), what is sent as a whole (the sentence of a word), each example for None.
+        Int (n,), groups that are sent as a whole, such as the words of a sentence (default: single examples).
     fractions : Sequence[float], default FRACTIONS
-        Where portions end; a portion ends with a group, and one without examples is left out.
+        Ends of the portions, moved to the end of a group; empty portions are left out.
     seed : int or sequence of int, default 0
-        Of the order in which the examples are sent.
+        Seed of the order in which the examples are sent.
 
     Raises
     ------
     UsageError
-        For numbers instead of classes (no code is defined), unlabelled rows, or shapes that do not fit.
+        For numeric labels (no code is defined), unlabelled rows, or shapes that do not match.
     NonFiniteError
         For NaN and infinity.
     """
     codes, classes = checked_codes(x, Y, classes)
     order, ends = _portions(len(x), groups, fractions, np.random.default_rng(seed))
     if not len(Cs) or min(Cs) <= 0:
-        raise UsageError(f"Cs are positive numbers, not {tuple(Cs)}.")
+        raise UsageError(f"Cs must be positive numbers, not {tuple(Cs)}.")
     bits = np.empty((len(codes), len(Cs), len(ends)))
     bits[:, :, 0] = ends[0] * np.log2(classes)
     parts = [np.sort(order[a:b]) for a, b in pairwise([0, *ends])]
@@ -152,7 +153,7 @@ def online_code(
         mix = softmax(-np.log(2) * bits[:, :, :i].sum(2), axis=1)
         design = Design(x, portion, sums.mean)
         bits[:, :, i], each[:, portion] = _bits(design, codes[:, portion], weights, intercepts, len(sent), mix)
-        counts = np.stack([np.bincount(own[sent], minlength=classes) for own in codes])
+        counts = np.stack([np.bincount(labels[sent], minlength=classes) for labels in codes])
         shares = (counts + 0.5) / (len(sent) + classes / 2)
         prior[:, portion] = -np.log2(np.take_along_axis(shares, codes[:, portion], 1))
         converged &= reached
@@ -160,18 +161,20 @@ def online_code(
 
 
 def checked_codes(x: np.ndarray, Y: np.ndarray, classes: int | None) -> tuple[np.ndarray, int]:
-    """The labels as int64 (targets, n), and how many classes there are; raises UsageError as :func:`online_code`."""
+    """The labels as int64 (targets, n), and the number of classes; raises UsageError as :func:`online_code`."""
     y = np.asarray(Y)
     if y.dtype.kind not in "iub":
-        raise UsageError(f"a code length is defined for classes (whole numbers); these labels are {y.dtype}.")
+        raise UsageError(f"code lengths are defined only for classes (whole numbers); these labels are {y.dtype}.")
     if x.ndim != 2 or y.ndim not in (1, 2) or len(y) != len(x):
-        raise UsageError(f"vectors {x.shape} do not go with labels {y.shape}; (n, d) and (n,) or (n, targets) fit.")
+        raise UsageError(f"vectors must be (n, d) and labels (n,) or (n, targets), not {x.shape} and {y.shape}.")
     if len(x) < 2 or y.min() < 0:
-        raise UsageError(f"two examples or more are sent, all labelled, not {len(x)} with {(y < 0).sum()} unlabelled.")
+        raise UsageError(
+            f"a code needs two or more examples, all labelled, not {len(x)} with {(y < 0).sum()} unlabelled."
+        )
     found = int(y.max()) + 1
     if (classes or found) < max(found, 2):
         raise UsageError(
-            f"the labels go up to {found - 1}, of {classes or found} classes; two or more can be told apart."
+            f"the largest label is {found - 1}, for {classes or found} classes; there must be {max(found, 2)}."
         )
     return y.reshape(len(y), -1).T.astype(np.int64), classes or found
 
@@ -179,16 +182,18 @@ def checked_codes(x: np.ndarray, Y: np.ndarray, classes: int | None) -> tuple[np
 def _portions(
     n: int, groups: np.ndarray | None, fractions: Sequence[float], rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The order in which rows are sent, int (n,), and how many have been by the end of each portion."""
+    """The order in which rows are sent, int (n,), and the number sent by the end of each portion."""
     if not fractions or fractions[-1] != 1 or not (np.diff([0, *fractions]) > 0).all():
-        raise UsageError(f"fractions rise from above 0 to 1, not {tuple(fractions)}.")
+        raise UsageError(f"fractions must increase from above 0 to 1, not {tuple(fractions)}.")
     unit = np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1]
     place = rng.permutation(int(unit.max()) + 1)[unit]
     order = np.argsort(place, kind="stable")
     whole = np.append(np.flatnonzero(np.diff(place[order])) + 1, n)  # where a group has ended
     ends = np.unique(whole[np.searchsorted(whole, np.round(np.asarray(fractions) * n))])
     if len(ends) < 2:
-        raise UsageError("all examples come in one portion; two are wanted (more groups, or more fractions).")
+        raise UsageError(
+            "all examples fall into one portion; the code needs two or more (use more groups or fractions)."
+        )
     return order, ends
 
 
@@ -201,14 +206,15 @@ def _fit(
     Cs: Sequence[float],
     slack: float,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The regressions of each target on the classes that it has seen.
+    """Fit the regressions of each target on the classes seen so far.
 
     Returns weights (targets, Cs, classes, d) on x - mean and intercepts (targets, Cs, classes), float64, and which fits
-    converged (targets, Cs). A class that has not been seen has no weights and the intercept -inf, which is where the
-    likelihood drives it. Two of more classes have the softmax's weights ±w/2, where w is that of the binary regression
-    with twice the C. ``slack`` multiplies the tolerance.
-    Targets that have seen equally many classes are solved together. (Beginning at the solutions of the portion before
-    was tried: it takes more iterations, since the fits change most where they are hardest.)
+    converged (targets, Cs). An unseen class has weights 0 and the intercept -inf, its maximum likelihood value. If two
+    of more classes are seen, their softmax weights are ±w/2, where w comes from the binary regression with twice the
+    C. ``slack`` multiplies the tolerance.
+
+    Targets with equally many seen classes are solved together. (Starting from the solutions of the previous portion
+    takes more iterations, because the fits change most where they are hardest.)
     """
     shape = (len(codes), len(Cs), classes)
     weights, intercepts = np.zeros((*shape, x.shape[1])), np.full(shape, -np.inf)

@@ -1,4 +1,4 @@
-"""How labels are sent: one declaration, for Python, the command line and study files."""
+"""Options of minimum description length: how labels are transmitted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Code", "CodeOptions"]
 
 
 class Code(StrEnum):
-    """How the labels are sent (Voita & Titov 2020, sections 2.2.1 and 2.2.2)."""
+    """The code that transmits the labels (Voita & Titov 2020, sections 2.2.1 and 2.2.2)."""
 
     ONLINE = "online"
     VARIATIONAL = "variational"
@@ -21,7 +21,7 @@ class Code(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CodeOptions:
-    """How the labels are sent, and what beside them.
+    """How the labels are transmitted, and which controls are transmitted beside them.
 
     Raises
     ------
@@ -29,28 +29,29 @@ class CodeOptions:
         For a value out of range.
     """
 
-    code: Code = option(Code.ONLINE, "online (what a probe learns as labels come in) or variational.")
-    controls: int = option(3, "Shufflings of the labels to send beside them; of words, control tasks too.")
+    code: Code = option(Code.ONLINE, "online (a probe learns as labels arrive) or variational.")
+    controls: int = option(3, "Number of shuffled label sets to transmit as controls; for words, of control tasks too.")
     penalties: tuple[float, ...] | None = option(
-        None, "With commas: C of the online code's logistic regressions (inverse), which are mixed."
+        None, "C of the online code's logistic regressions (inverse), which are mixed; separated by commas."
     )
     fractions: tuple[float, ...] | None = option(
-        None, "With commas: where portions of the online code end, as shares of train; the last is 1."
+        None, "Ends of the portions of the online code, as shares of train, separated by commas; the last is 1."
     )
     orders: int = option(
         3,
-        "Orders in which gold labels are sent, online code: the row is their mean; with two or more it has a 95 % "
-        "interval, for new examples sent in new orders, and p, one-sided, against the code of the classes' shares.",
+        "Random orders in which the online code transmits the gold labels; the row is their mean. With two or more, it "
+        "has a 95 % interval for new examples in new orders, and a one-sided p against the code that knows only the "
+        "class frequencies.",
     )
-    seed: int = option(0, "Of the order in which labels are sent, and of the controls.")
+    seed: int = option(0, "Seed of the order of the labels and of the controls.")
 
     def __post_init__(self) -> None:
         if self.controls < 0 or self.seed < 0:
-            raise UsageError(f"controls and a seed are 0 or more, not {self.controls} and {self.seed}.")
+            raise UsageError(f"controls and seed must be 0 or more, not {self.controls} and {self.seed}.")
         if self.orders < 1:
-            raise UsageError(f"orders are 1 or more, not {self.orders}.")
+            raise UsageError(f"orders must be 1 or more, not {self.orders}.")
         if self.code not in list(Code):
-            raise UsageError(f"code is {' or '.join(Code)}, not {self.code!r}.")
+            raise UsageError(f"code must be {' or '.join(Code)}, not {self.code!r}.")
         object.__setattr__(self, "code", Code(self.code))
         if self.penalties is not None and not all(0 < c < inf for c in self.penalties or (0,)):
-            raise UsageError(f"penalties are positive numbers, not {self.penalties!r}.")
+            raise UsageError(f"penalties must be positive numbers, not {self.penalties!r}.")

@@ -1,7 +1,7 @@
-"""The variational code of labels (Voita & Titov 2020, section 2.2.1): a linear probe sent with its weights.
+"""The variational code of labels (Voita & Titov 2020, section 2.2.1): labels and the weights of a linear probe.
 
 Sender and receiver share a prior of the weights. With a posterior q, bits-back coding sends labels and weights in
-KL(q ‖ prior) + E_q[-ln p(labels)] nats (Hinton & van Camp 1993), which training makes as small as it can.
+KL(q ‖ prior) + E_q[-ln p(labels)] nats (Hinton & van Camp 1993), which training minimises.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from probekit.runtime import resolve_device, torch_threads
 
 __all__ = ["VariationalCode", "variational_code"]
 
-DRAWS = 16  # of the posterior, for the expectation that is reported
+DRAWS = 16  # from the posterior, for the reported expectation
 ROWS = 8192
 
 
@@ -33,15 +33,15 @@ class VariationalCode:
     Attributes
     ----------
     weight_bits, label_bits : np.ndarray
-        float64 (targets,), what the probe takes, and what the labels take given the probe.
+        float64 (targets,), bits of the probe, and bits of the labels given the probe.
     kept : np.ndarray
-        Int (targets,), features that the probe looks at: those whose scale is surer than noise (log alpha < 0).
+        Int (targets,), number of features that the probe uses: those with log alpha < 0.
     n : int
-        Examples.
+        Number of examples.
     classes : int
-        How many labels there are to tell apart.
+        Number of classes.
     prior_bits : np.ndarray
-        float64 (targets,), what the labels take when their shares are learnt one by one, and vectors are not looked at
+        float64 (targets,), bits of the labels under a code that learns only the class frequencies, label by label
         (Krichevsky & Trofimov 1981).
     """
 
@@ -59,7 +59,7 @@ class VariationalCode:
 
     @property
     def uniform_bits(self) -> float:
-        """What the labels take when nothing is known of them: n log2 classes."""
+        """Bits of the labels under the uniform code: n log2 classes."""
         return self.n * math.log2(self.classes)
 
     @property
@@ -79,16 +79,16 @@ def variational_code(
     seed: int = 0,
     device: str = "cpu",
 ) -> VariationalCode:
-    """Code length of labels together with the linear probe that predicts them, all targets trained side by side.
+    """Code length of labels together with the linear probe that predicts them; all targets are trained in parallel.
 
     Prior and posterior are those of Louizos, Ullrich & Welling 2017 (section 4.1, group normal-Jeffreys): feature i has
     a scale z_i with p(z) ∝ 1/|z| and q(z) = N(m, α m²), its weights are z_i w_ik with p(w) = N(0, 1) and
-    q(w) = N(μ, σ²). A feature of no use is given up (α grows, its KL falls to 0), so that only used ones are paid for.
-    KL(q(z) ‖ p(z)) by the approximation of Molchanov, Ashukha & Vetrov 2017 (equation 14), which leaves out the
-    constant of the improper prior, as all published figures do. Against the published implementation: m is learnt by
-    its logarithm (its sign is that of w), z is drawn once a step instead of once an example, two classes take one
-    column of weights instead of two, and there is no dev set: what is reported is the bound itself, of the posterior
-    at the end.
+    q(w) = N(μ, σ²). An unused feature costs nothing (α grows, its KL falls to 0), so only used features take bits.
+    KL(q(z) ‖ p(z)) is the approximation of Molchanov, Ashukha & Vetrov 2017 (equation 14), which omits the constant of
+    the improper prior, as all published figures do. Differences from the published implementation: m is
+    parameterised by its logarithm (w carries the sign), z is drawn once per step instead of once per example, two
+    classes need one column of weights instead of two, and there is no dev set: the reported value is the bound itself
+    for the final posterior.
 
     Parameters
     ----------
@@ -97,20 +97,20 @@ def variational_code(
     Y : np.ndarray
         Int (n,) or (n, targets), class indices, all labelled.
     classes : int, optional
-        How many there are, the largest index + 1 for None.
+        Number of classes (default: the largest index + 1).
     steps, batch, learning_rate : int or float
-        Of Adam; the rate falls to 0 along a cosine.
+        Settings of Adam; the rate decays to 0 along a cosine.
     seed : int, default 0
-        Of batches and noise.
+        Seed of batches and noise.
 
     Raises
     ------
     UsageError
-        For numbers instead of classes, unlabelled rows, or shapes that do not fit.
+        For numeric labels, unlabelled rows, or shapes that do not match.
     """
     codes, classes = checked_codes(x, Y, classes)
     if steps < 1 or batch < 1:
-        raise UsageError(f"steps and batch are positive, not {steps} and {batch}.")
+        raise UsageError(f"steps and batch must be positive, not {steps} and {batch}.")
     with torch_threads(1):
         draw = torch.Generator(device := resolve_device(device)).manual_seed(seed)
         [sums] = moments(x)
@@ -133,12 +133,12 @@ def variational_code(
                     nats += _nats(features[at : at + ROWS], labels[:, at : at + ROWS], q, draw)
             label_bits, weight_bits = (part.cpu().numpy() / math.log(2) for part in (nats / DRAWS, _divergence(q)))
             kept = (q[1] < 0).sum(1).cpu().numpy()
-    prior = np.array([_prior_bits(np.bincount(own, minlength=classes)) for own in codes])
+    prior = np.array([_prior_bits(np.bincount(y, minlength=classes)) for y in codes])
     return VariationalCode(weight_bits.astype(np.float64), label_bits, kept, n, classes, prior)
 
 
 def _prior_bits(counts: np.ndarray) -> float:
-    """Bits of labels with these counts, each of the probability (count so far + 1/2) / (number so far + classes/2)."""
+    """Bits of labels with these counts, each with probability (count so far + 1/2) / (number so far + classes/2)."""
     half = len(counts) / 2
     nats = gammaln(counts.sum() + half) - gammaln(half) - (gammaln(counts + 0.5) - gammaln(0.5)).sum()
     return float(nats / math.log(2))

@@ -1,1 +1,1 @@
-"""How a layer is probed: folds, choice of penalty, baselines without a model, rows."""
+"""The probing procedure: folds, choice of the penalty, baselines without a model, rows."""

@@ -1,6 +1,6 @@
-"""What is probed beside the layers and needs no model: bags of pieces, lengths, word types, the shares of the classes.
+"""Baselines that need no model: bags of pieces, lengths, word types and class frequencies.
 
-What a probe reaches on these, a layer has to beat. Gold labels only.
+A layer is informative only if its probe beats these. They use gold labels only.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Baselines:
     Attributes
     ----------
     bag : tuple[sparse.csr_matrix, sparse.csr_matrix], optional
-        float32 csr (n, v), which pieces occur.
+        float32 csr (n, v), the pieces that occur.
     length : tuple[np.ndarray, np.ndarray], optional
         float32 (n, k).
     """
@@ -40,7 +40,7 @@ class Baselines:
 
 
 def baseline_fits(experiment: Experiment, given: Baselines) -> Iterator[Callable[[], Fits]]:
-    """Work on the inputs that there are."""
+    """Functions that fit the available baselines."""
     if given.bag is not None:
         yield partial(_bag_fit, experiment, *given.bag)
     if given.length is not None:
@@ -51,7 +51,7 @@ def baseline_fits(experiment: Experiment, given: Baselines) -> Iterator[Callable
 
 
 def constant_fit(experiment: Experiment) -> Fits:
-    """The class most frequent in train with the shares of classes as probabilities, or the mean."""
+    """The most frequent class in train, with the class frequencies as probabilities; for numbers, the mean."""
     sets = experiment.sets
     y, gold = sets.train.y, sets.dev.y
     about = {**GOLD, "representation": "none"}
@@ -63,7 +63,7 @@ def constant_fit(experiment: Experiment) -> Fits:
 
 
 def _bag_fit(experiment: Experiment, x: sparse.csr_matrix, x_dev: sparse.csr_matrix) -> Fits:
-    """The bag of pieces: scikit-learn's sparse solver; all folds choose the penalty, as of layers."""
+    """The bag of pieces with scikit-learn's sparse solver; the folds choose the penalty, as for layers."""
     sets, options = experiment.sets, experiment.options
     x, x_dev = x[sets.rows], x_dev[sets.rows_dev]
     y, y_dev = sets.y[0], sets.y_dev[0]
@@ -77,19 +77,19 @@ def _bag_fit(experiment: Experiment, x: sparse.csr_matrix, x_dev: sparse.csr_mat
         best = int(errors.argmin())
         fit = {**about, "estimator": "ridge", "penalty": alphas[best], "converged": True, "held_out": errors[best]}
         return Fits([fit], sparse_ridge(x, y, [alphas[best]]).predict(x_dev), None)
-    losses, said, gold, known, converged = [], [], [], [], np.ones(len(SPARSE_CS), dtype=bool)
+    losses, predicted, gold, known, converged = [], [], [], [], np.ones(len(SPARSE_CS), dtype=bool)
     for use, held in _parts(sets.fold):
         path = sparse_path(x[use], y[use], sets.classes, SPARSE_CS, balanced=options.balanced)
         log_p = path.log_proba(x[held]).clip(-50)
         losses.append(-np.take_along_axis(log_p, y[None, held, None], 2)[..., 0])
-        said.append(log_p.argmax(2))
+        predicted.append(log_p.argmax(2))
         gold.append(y[held])
-        known.append(np.isin(y[held], y[use]))  # a class that a fold has alone says nothing of penalties
+        known.append(np.isin(y[held], y[use]))  # a class that only one fold has does not inform the penalty
         converged &= path.converged
     loss, counts = np.concatenate(losses, 1), np.concatenate(known)
     score = loss[:, counts].mean(1) if counts.any() else loss.mean(1)
     if options.choose_by != LOG_LOSS:
-        score = experiment.criterion(np.concatenate(gold)[None], np.concatenate(said, 1)[None], loss[None])[0]
+        score = experiment.criterion(np.concatenate(gold)[None], np.concatenate(predicted, 1)[None], loss[None])[0]
     best = int(score.argmin())
     last = sparse_path(x, y, sets.classes, [SPARSE_CS[best]], balanced=options.balanced)
     log_p = last.log_proba(x_dev)[0].clip(-50)
@@ -101,7 +101,7 @@ def _bag_fit(experiment: Experiment, x: sparse.csr_matrix, x_dev: sparse.csr_mat
 
 
 def _parts(fold: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Which rows are fitted on and which are held out, bool (m,) each, fold by fold."""
+    """The rows to fit on and the held-out rows of each fold, bool (m,) each."""
     for f in range(int(fold.max()) + 1):
         yield fold != f, fold == f
 
@@ -117,7 +117,7 @@ def _type_fit(experiment: Experiment) -> Fits:
 
 @dataclass(frozen=True, slots=True)
 class TypeMajority:
-    """How often each word type of train had each label.
+    """Label counts of each word type in train.
 
     Attributes
     ----------
@@ -126,7 +126,7 @@ class TypeMajority:
     counts : np.ndarray
         float64 (m, K).
     prior : np.ndarray
-        float64 (K,), the frequencies of labels in train.
+        float64 (K,), label frequencies in train.
     """
 
     types: np.ndarray
@@ -136,8 +136,8 @@ class TypeMajority:
     def log_proba(self, types: np.ndarray) -> np.ndarray:
         """ln of (count + prior) / (total + 1), float32 (n, K): the prior counts as one occurrence.
 
-        So the likeliest label is the type's most frequent one, of equally frequent ones the more frequent in train,
-        and a type that train lacks has the prior. A label that train lacks has probability 0 (-inf).
+        The most probable label is the most frequent one of the type; ties go to the label that is more frequent in
+        train, and a type that train lacks gets the prior. A label that train lacks has probability 0 (-inf).
         """
         at = np.minimum(np.searchsorted(self.types, types), len(self.types) - 1)
         counts = np.where((self.types[at] == types)[:, None], self.counts[at], 0) + self.prior
@@ -146,17 +146,17 @@ class TypeMajority:
 
 
 def type_majority(types: np.ndarray, codes: np.ndarray, classes: int) -> TypeMajority:
-    """The most frequent label of each word type in train: what a word alone tells, the baseline of taggers.
+    """The most frequent label of each word type in train: the usual baseline of taggers.
 
     Parameters
     ----------
     types : np.ndarray
         Int (w,), from :func:`word_types`.
     codes : np.ndarray
-        Int (w,), -1 for words that are left out.
+        Int (w,), -1 for words to leave out.
     """
     if not (codes >= 0).any():
-        raise UsageError("no word of train is labelled.")
+        raise UsageError("no word of train has a label.")
     known = codes >= 0
     numbers, at = np.unique(types[known], return_inverse=True)
     counts = np.bincount(at * classes + codes[known], minlength=len(numbers) * classes).reshape(-1, classes)

@@ -1,9 +1,9 @@
-"""Diagnostic classifiers, layer by layer: what a probe reads off each layer's vectors, beside what it reads off noise.
+"""Diagnostic classifiers, layer by layer, with controls and baselines.
 
-The protocol, for each layer on its own (Conneau et al. 2018; Peters, Ruder & Smith 2019, section 3): features are
+The procedure, separately for each layer (Conneau et al. 2018; Peters, Ruder & Smith 2019, section 3): features are
 standardised on train; the penalty is chosen by cross-validation within train; the model is fitted again on all of
-train and evaluated once. Labels that carry nothing (shuffled; random by word type, Hewitt & Liang 2019) go the same
-way beside the gold ones, and so do inputs that need no model. What is evaluated on is never looked at to choose.
+train and evaluated once. Uninformative labels (shuffled; random by word type, Hewitt & Liang 2019) and inputs without a
+model go through the same procedure. The evaluated examples never influence a choice.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def layer_rows(
     options: ProbeOptions = ProbeOptions(),
     progress: Progress = no_progress,
 ) -> pd.DataFrame:
-    """Rows of every metric of every fit; arguments as of :func:`evaluate_layers`."""
+    """Rows with each metric of each fit; arguments as for :func:`evaluate_layers`."""
     found = evaluate_layers(
         train_layers, train_labels, dev_layers, dev_labels, question,
         baselines=baselines, options=options, progress=progress,
@@ -67,50 +67,48 @@ def evaluate_layers(
     options: ProbeOptions = ProbeOptions(),
     progress: Progress = no_progress,
 ) -> Predictions:
-    """Fit a probe on each layer, for gold labels and controls, and keep what each says of every dev example.
+    """Fit a probe on each layer, for gold labels and controls, and return its predictions for each dev example.
 
     Parameters
     ----------
     train_layers, dev_layers : mapping of str to array
-        By layer name, float (n, d) arrays or memory maps, or functions that give one. They are read in blocks: neither
-        need fit into memory.
+        By layer name, float (n, d) arrays or memory maps, or functions that return one. They are read in blocks and
+        need not fit into memory.
     train_labels, dev_labels : ndarray or Labels
         (n,). Unlabelled rows are left out and counted.
     question : Question
-        The kind of labels, the metrics, the names of the classes, and the columns that describe the vectors.
+        The kind of labels, metrics, class names, and columns that describe the vectors.
     baselines : Baselines
         Inputs that need no model.
     options : ProbeOptions
         How the probes are fitted.
     progress : callable
-        Told before the first layer and after each.
+        Called before the first layer and after each.
 
     Returns
     -------
     Predictions
-        The columns of ``fits`` are those of rows, and: penalty (the setting chosen), held_out (its mean loss on the
-        folds, or the metric that chose it, with the sign that makes small good), penalty_at_edge (the grid's first or
-        last, and clearly better than its neighbour: widen the grid), converged (of every fit that it rests on),
-        decrement (Newton decrement reached), digest (of the coefficients), n_train, left_out_train and left_out_dev
-        (unlabelled rows), seen_in_train (dev rows that train holds too, or whose group it holds); with ``calibrate``
-        also temperature, and calibration-error-15 and brier as they are and ", scaled" by the temperature.
+        The columns of ``fits`` are those of rows, and: penalty (the chosen setting), held_out (its mean loss on the
+        folds, or the metric that chose it, with the sign for which small is good), penalty_at_edge (first or last of
+        the grid and clearly better than its neighbour: widen the grid), converged (all fits involved), decrement
+        (Newton decrement), digest (of the coefficients), n_train, left_out_train and left_out_dev (unlabelled rows),
+        seen_in_train (dev rows that, or whose group, train contains too); with ``calibrate`` also temperature, and
+        calibration-error-15 and brier, both plain and ", scaled" by the temperature.
 
     Raises
     ------
     NonFiniteError
-        Naming a layer that holds NaN or infinity.
+        If a layer contains NaN or infinity; the message names the layer.
     UsageError
-        For shapes, layers or labels that do not fit together.
+        For shapes, layers or labels that do not match.
     """
     if list(train_layers) != list(dev_layers):
         raise UsageError(f"train has the layers {', '.join(train_layers)}; dev has {', '.join(dev_layers)}.")
-    told = [
+    has_sentences = [
         isinstance(y, Labels) and (y.groups is not None or y.sentences is not None) for y in (train_labels, dev_labels)
     ]
-    if not all(told) and any(name.startswith("span-") for name in question.metrics):
-        raise UsageError(
-            "metrics of spans want the sentence of each word: give Labels with sentences, for train and dev."
-        )
+    if not all(has_sentences) and any(name.startswith("span-") for name in question.metrics):
+        raise UsageError("span metrics need the sentence of each word: give Labels with sentences, for train and dev.")
     experiment = Experiment(question, label_sets(train_labels, dev_labels, question, options), options)
     work: list[Callable[[], Fits]] = list(baseline_fits(experiment, baselines))  # the longest first
     work += [partial(experiment.layer, name, train_layers[name], dev_layers[name]) for name in train_layers]
@@ -154,21 +152,21 @@ def _gathered(experiment: Experiment, found: Sequence[Fits]) -> Predictions:
 
 
 def _complain(found: Predictions, options: ProbeOptions) -> None:
-    """Lines for all layers: a narrow grid, a solver that did not get there, folds that gave answers away."""
+    """Warn, for all layers together, of a narrow grid, of fits that did not converge and of leaking folds."""
     names = layer_labels(found.fits)
     fits = found.fits.assign(name=("layer " + names).where(names != "", found.fits["representation"]))
     gold = fits[fits["target"] == "gold"]
     if edges := [f"{fit.name} ({fit.penalty:g})" for fit in gold[gold["penalty_at_edge"]].itertuples(index=False)]:
-        log.info("the best penalty is at the edge of the grid in %s; widen it.", ", ".join(edges))
+        log.info("the best penalty is at the edge of the grid in %s; widen the grid (penalties).", ", ".join(edges))
     if short := sorted(set(fits.loc[~fits["converged"].astype(bool), "name"])):
-        log.warning("not converged in %d iterations: %s.", options.max_iter, ", ".join(short))
+        log.warning("probes did not converge in %d iterations: %s.", options.max_iter, ", ".join(short))
     if found.log_loss is not None and options.choose_by == LOG_LOSS:
         loss = found.log_loss[gold.index].mean(1)
         prior = found.log_loss[fits.index[fits["estimator"] == "majority"]].mean()
         far = gold[(loss > 2 * gold["held_out"]) & (loss > prior)]
         if len(far):
             log.warning(
-                "what was evaluated is predicted worse than by the shares of the classes, while the folds promised "
-                "less than half the loss, in %s: do examples of train give each other away? See hold_out_domains.",
+                "the evaluated examples are predicted worse than by the class frequencies, with more than twice the "
+                "loss on the folds, in %s: are examples of train related to each other? See hold_out_domains.",
                 ", ".join(far["name"]),
             )

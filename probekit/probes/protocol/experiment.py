@@ -1,4 +1,4 @@
-"""One experiment: label sets, and how a probe of each is fitted on the vectors of a layer."""
+"""One experiment: label sets, and the fit of a probe for each on the vectors of a layer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Experiment", "Fits", "Vectors"]
 log = logging.getLogger(__name__)
 
 Vectors = Any | Callable[[], Any]
-"""float (n, d), an array or memory map, or a function that gives one."""
+"""float (n, d), an array or memory map, or a function that returns one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +35,13 @@ class Fits:
     Attributes
     ----------
     columns : list[dict[str, Any]]
-        Of each fit, as rows have them.
+        The row columns of each fit.
     predicted : np.ndarray
         (F, n).
     loss : np.ndarray | None
-        (F, n), nats, None for numbers.
+        (F, n), nats; None for numbers.
     probabilities : np.ndarray | None
-        float32 (n, classes), of the fit of gold labels; None for numbers.
+        float32 (n, classes), from the fit on gold labels; None for numbers.
     """
 
     columns: list[dict[str, Any]]
@@ -52,7 +52,7 @@ class Fits:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """What is the same for every layer: the question, the label sets, and how probes are fitted."""
+    """The parts shared by all layers: the question, the label sets and the options."""
 
     question: Question
     sets: LabelSets
@@ -66,23 +66,24 @@ class Experiment:
         if x.shape[1] != x_dev.shape[1]:
             raise UsageError(f"layer {name}: train has {x.shape[1]} features, dev has {x_dev.shape[1]}.")
         if constant := constant_features(x, self.sets.rows):
-            log.warning("layer %s: %d of %d features are the same in all of train.", name, constant, x.shape[1])
+            log.warning("layer %s: %d of %d features are constant in train.", name, constant, x.shape[1])
         plain = self.plain if self.options.estimator is None else Estimator(self.options.estimator)
         if (plain is Estimator.RIDGE) == bool(self.sets.classes):
             raise UsageError(
-                f"{plain} probes do not go with {'classes' if self.sets.classes else 'numbers'} as labels."
+                f"{plain} probes cannot be fitted to {'classes' if self.sets.classes else 'numbers'}; "
+                f"choose {'another estimator than ridge' if self.sets.classes else 'ridge'}."
             )
         return self.fit(x, x_dev, plain, len(self.sets), {"layer": name})
 
     @property
     def plain(self) -> Estimator:
-        """The probe that is fitted where no other is asked for, and on baselines."""
+        """The default probe, also used for baselines."""
         return Estimator.LOGISTIC if self.sets.classes else Estimator.RIDGE
 
     def fit(self, x: Any, x_dev: Any, estimator: Estimator, count: int, about: Mapping[str, Any]) -> Fits:
         """Probes of the first ``count`` label sets on vectors (n, d) and (n_dev, d) of all rows."""
         sets, options = self.sets, self.options
-        own = options.penalties if estimator == (options.estimator or estimator) else None
+        penalties = options.penalties if estimator == (options.estimator or estimator) else None
         problem = Problem(
             x,
             sets.rows,
@@ -90,7 +91,7 @@ class Experiment:
             sets.classes,
             sets.fold,
             estimator,
-            grid(estimator, own, x.shape[1]),
+            grid(estimator, penalties, x.shape[1]),
             options.balanced,
             options.max_iter,
             options.calibrate,
@@ -107,19 +108,19 @@ class Experiment:
             loss, predicted = chosen.fitted.outcome(x_dev, sets.rows_dev, sets.y_dev[:count])
         except NonFiniteError:
             where = f"First in row {_first_bad(x_dev, sets.rows_dev)}."
-            raise NonFiniteError(f"{_called(about)} of dev holds NaN or infinity. {where}") from None
+            raise NonFiniteError(f"{_called(about)} of dev contains NaN or infinity. {where}") from None
         columns = [
             {**about, "estimator": str(estimator), **target, **_columns(chosen, i)}
             for i, target in enumerate(sets.targets[:count])
         ]
         if options.calibrate and sets.classes:
-            for fit, own_columns in zip(columns, self._calibration(chosen, x_dev), strict=True):
-                fit.update(own_columns)
+            for fit, calibration in zip(columns, self._calibration(chosen, x_dev), strict=True):
+                fit.update(calibration)
         shares = probabilities(chosen.fitted, x_dev, sets.rows_dev) if sets.classes else None
         return Fits(columns, predicted[:, 0], None if loss is None else loss[:, 0], shares)
 
     def _calibration(self, chosen: Chosen, x_dev: Any) -> list[dict[str, Any]]:
-        """Calibration of each fit, as it is and scaled by its temperature."""
+        """Calibration of each fit, before and after temperature scaling."""
         log_p = chosen.fitted.log_proba(x_dev, self.sets.rows_dev)[:, 0]
         cooled = tempered(log_p, chosen.temperature)
         found = []
@@ -131,26 +132,26 @@ class Experiment:
         return found
 
     def criterion(self, y: np.ndarray, predicted: np.ndarray, loss: np.ndarray | None) -> np.ndarray:
-        """Of the metric that chooses, with the sign that makes small good, (targets, settings)."""
+        """The metric that chooses, with the sign for which small is good, (targets, settings)."""
         name = self.options.choose_by
         if name not in self.question.metrics:
             known = ", ".join(self.question.metrics)
-            raise UsageError(f"choose_by is log-loss or one of the metrics {known}, not {name!r}.")
-        own, groups, fold = metric(name), None, self.sets.fold
+            raise UsageError(f"choose_by must be log-loss or one of the metrics {known}, not {name!r}.")
+        definition, groups, fold = metric(name), None, self.sets.fold
         if name.startswith("span-"):
             train = self.sets.train
             sentences = train.groups if train.sentences is None else train.sentences
             groups = np.concatenate([sentences[fold == f] for f in range(fold.max() + 1)])  # type: ignore[index]
         names = self.question.label_names
         value = [
-            estimates(gold, guess, name, score=own.function, groups=groups, label_names=names)
+            estimates(gold, guess, name, score=definition.function, groups=groups, label_names=names)
             for gold, guess in zip(y, predicted, strict=True)
         ]
-        return -own.sign * np.stack(value)
+        return -definition.sign * np.stack(value)
 
 
 def constant_features(x: Any, rows: np.ndarray) -> int:
-    """How many columns of the rows are constant; few rows rule most of them out."""
+    """The number of constant columns in the rows; the first few rows rule out most."""
     first = np.asarray(x[rows[:1]])
     same = np.ones(x.shape[1], dtype=bool)
     start, step = 0, 64
@@ -175,7 +176,7 @@ def _matrix(vectors: Vectors, rows: int, name: str) -> Any:
     x = vectors() if callable(vectors) else vectors
     x = x if hasattr(x, "shape") and hasattr(x, "dtype") else np.asarray(x)
     if len(x.shape) != 2 or x.shape[0] != rows:
-        raise UsageError(f"layer {name}: vectors {x.shape} do not go with {rows} labels; (n, d) is wanted.")
+        raise UsageError(f"layer {name}: vectors must have the shape (n, d) with n = {rows} labels, not {x.shape}.")
     return x
 
 

@@ -1,4 +1,4 @@
-"""The label sets that every layer is asked for: gold, then draws of controls; and how train is folded."""
+"""The label sets to fit on every layer (gold, then draws of controls), and the folds of train."""
 
 from __future__ import annotations
 
@@ -20,32 +20,33 @@ __all__ = ["LabelSets", "label_sets"]
 log = logging.getLogger(__name__)
 
 CONTROLS = {"words": 3, "texts": 10}
-"""Draws of each control where none are asked for."""
+"""Default number of draws of each control."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabelSets:
-    """T label sets of the m labelled rows of train and the n labelled ones of dev, the same for every layer.
+    """T label sets of the m labelled rows of train and the n labelled rows of dev, the same for every layer.
 
     Attributes
     ----------
     y, y_dev : np.ndarray
-        (T, m) and (T, n), codes of classes, or numbers.
+        (T, m) and (T, n), class codes or numbers.
     classes : int
-        How many; 0 for numbers.
+        Number of classes; 0 for numbers.
     train, dev : Labels
-        Of the labelled rows.
+        The labels of the labelled rows.
     rows, rows_dev : np.ndarray
-        (m,) and (n,), where the labelled rows stand among all.
+        (m,) and (n,), indices of the labelled rows.
     targets : tuple[Mapping[str, str | int | None], ...]
         The columns target and draw of each label set, gold first.
     fold : np.ndarray
-        Int (m,), in which each row is held out, -1 for never.
+        Int (m,), the fold in which each row is held out; -1 for never.
     apart : np.ndarray or None
-        Int (m, 2), the folds of its word type and of its sentence, which both do without it; None where these are one.
+        Int (m, 2), the folds of the word type and of the sentence of each row, neither of which is fitted on it; None
+        if there is only one kind of fold.
     sizes : Mapping[str, int | None]
-        Columns n, n_train, left_out_train, left_out_dev (unlabelled), seen_in_train (dev rows that train
-        has too, or whose group it has).
+        Columns n, n_train, left_out_train, left_out_dev (unlabelled), seen_in_train (dev rows that, or whose group,
+        train contains too).
     """
 
     train: Labels
@@ -65,7 +66,7 @@ class LabelSets:
 
     @property
     def prior_loss(self) -> np.ndarray:
-        """Log losses on dev of the shares that each set's classes have in train, float32 (T, n), nats."""
+        """Log losses on dev of predicting each label set's class frequencies in train, float32 (T, n), nats."""
         count = np.stack([np.bincount(y, minlength=self.classes) for y in self.y])
         loss = -np.log(np.maximum(count, 0.5) / count.sum(1, keepdims=True)).astype(np.float32)
         return np.take_along_axis(loss, self.y_dev, 1)
@@ -78,7 +79,9 @@ def label_sets(
     train, dev = (_as_labels(y, question) for y in (train, dev))
     rows, rows_dev = np.flatnonzero(train.known), np.flatnonzero(dev.known)
     if len(rows_dev) == 0 or len(rows) < 2:
-        raise UsageError(f"{len(rows)} labelled rows in train and {len(rows_dev)} in dev: too few to probe.")
+        raise UsageError(
+            f"too few labelled rows to probe: {len(rows)} in train (2 needed), {len(rows_dev)} in dev (1 needed)."
+        )
     sizes = {
         "n": len(rows_dev),
         "n_train": len(rows),
@@ -90,18 +93,23 @@ def label_sets(
     if question.classify and (strange := int((~np.isin(dev.y, train.y)).sum())):
         names = [_named(c, question.label_names) for c in np.setdiff1d(dev.y, train.y)]
         log.warning(
-            "%d of dev have a label that train lacks (%s); no probe can know it, and their log loss says little.",
+            "%d rows of dev have a label that train lacks (%s); no probe can predict it, and their log loss is "
+            "uninformative.",
             strange, ", ".join(names),
         )  # fmt: skip
     if options.hold_out_types and train.types is None:
-        raise UsageError("hold_out_types wants the word type of each row; these rows are no words.")
+        raise UsageError("hold_out_types needs the word type of each row; these rows are not words.")
     if len(np.unique(train.y)) < 2:
-        raise UsageError("all labels in train are the same; there is nothing to tell apart.")
+        raise UsageError("all labels in train are the same; a probe needs at least two.")
     targets, y, y_dev = _with_controls(train, dev, question, options)
     fold, apart = _folded(train, question, options)
     most = max(int(train.y.max()), len(question.label_names) - 1) if question.classify else -1
-    if question.classify and int(dev.y.max()) > most:  # another class would change the fit, and dev has no say in that
-        raise UsageError(f"dev has the class {dev.y.max()}, train and label_names end at {most}; name all classes.")
+    if (
+        question.classify and int(dev.y.max()) > most
+    ):  # another class would change the fit, which must not depend on dev
+        raise UsageError(
+            f"dev has the class {dev.y.max()}, but train and label_names end at {most}; complete label_names."
+        )
     return LabelSets(train, dev, rows, rows_dev, targets, y, y_dev, most + 1, fold, apart, sizes)
 
 
@@ -112,14 +120,16 @@ def _named(code: int, names: Sequence[str]) -> str:
 def _as_labels(y: np.ndarray | Labels, question: Question) -> Labels:
     labels = y if isinstance(y, Labels) else Labels(np.asarray(y, dtype=None if question.classify else np.float64))
     if question.classify and labels.y.dtype.kind not in "iu":
-        raise UsageError(f"classes are whole numbers from 0, -1 for unlabelled; these labels are {labels.y.dtype}.")
+        raise UsageError(
+            f"classes must be whole numbers from 0, or -1 for unlabelled; these labels are {labels.y.dtype}."
+        )
     return labels
 
 
 def _with_controls(
     train: Labels, dev: Labels, question: Question, options: ProbeOptions
 ) -> tuple[tuple[Mapping[str, str | int | None], ...], np.ndarray, np.ndarray]:
-    """Gold labels, shuffled ones and control tasks: what they are called, and those of train and dev."""
+    """The names of gold labels, shuffled labels and control tasks, and their labels in train and dev."""
     words = train.types is not None and dev.types is not None
     k = CONTROLS["words" if words else "texts"] if options.controls is None else options.controls
     targets: list[Mapping[str, str | int | None]] = [{"target": "gold", "draw": None}]
@@ -137,17 +147,17 @@ def _with_controls(
 
 
 def _outside(question: Question) -> int | None:
-    """The code of the tag of words in no span, where spans are counted."""
+    """The code of the tag of words outside spans, if a metric counts spans."""
     if not any(metric(name).spans for name in question.metrics):
         return None
     return next((code for code, name in enumerate(question.label_names) if span_part(name) == OUTSIDE), None)
 
 
 def _folded(train: Labels, question: Question, options: ProbeOptions) -> tuple[np.ndarray, np.ndarray | None]:
-    """In which fold each row of train is held out, and which folds do without it: see :class:`LabelSets`.
+    """The fold in which each row of train is held out, and the folds not fitted on it: see :class:`LabelSets`.
 
-    Of word types that are held out, the sentences are held out as well: a word is held out where the folds of its type
-    and of its sentence are the same, and fitted on where neither is held out.
+    With held-out word types, sentences are held out as well: a word is held out in the fold that its type and its
+    sentence have in common, and fitted on in the folds of neither.
     """
     if not options.hold_out_types:
         return _parted(train.y, train.groups, question, options, options.seed, options.held_out), None
@@ -158,16 +168,18 @@ def _folded(train: Labels, question: Question, options: ProbeOptions) -> tuple[n
     ways = ((train.types, options.seed), (train.groups, options.seed + 1))
     apart = np.stack([_parted(train.y, groups, question, options, seed, share) for groups, seed in ways], axis=1)
     fold = np.where(apart[:, 0] == apart[:, 1], apart[:, 0], -1)
-    wanted = 1 if share is not None else options.folds
-    if len(np.unique(fold[fold >= 0])) < wanted:
-        raise UsageError(f"of {len(fold)} words no type is held out with its sentence in some fold; take fewer folds.")
+    count = 1 if share is not None else options.folds
+    if len(np.unique(fold[fold >= 0])) < count:
+        raise UsageError(
+            f"for {len(fold)} words, some fold holds out no word type together with its sentence; use fewer folds."
+        )
     return fold, apart
 
 
 def _parted(
     y: np.ndarray, groups: np.ndarray | None, question: Question, options: ProbeOptions, seed: int, share: float | None
 ) -> np.ndarray:
-    """The fold of each row by one kind of groups; of a share that is held out, the only one."""
+    """The fold of each row for one kind of groups; with a held-out share there is only one fold."""
     if share is None:
         return folds(y, options.folds, groups=groups, seed=seed, stratify=question.classify)
     return np.where(held_out(y, share, groups=groups, seed=seed, stratify=question.classify), 0, -1)

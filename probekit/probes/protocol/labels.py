@@ -1,4 +1,4 @@
-"""What a diagnostic classifier is asked: the labels of a split, their kind, and the metrics to judge by."""
+"""The question for a diagnostic classifier: the labels of a split, their kind, and the metrics."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class Labels:
     y : np.ndarray
         Int (n,) with -1 for unlabelled, or float (n,) with NaN.
     groups : np.ndarray, optional
-        Int (n,), rows that are shuffled, held out and resampled as wholes: copies and near copies of an example, the
-        domain of each, or the sentence or document of each word; None where every row stands for itself.
+        Int (n,), groups of rows that are shuffled, held out and resampled as a whole: copies and near copies of an
+        example, domains, or the sentences or documents of words; None if every row is independent.
     types : np.ndarray, optional
-        Int (n,), the word type of each row, numbered alike in train and dev; None where rows are no words.
+        Int (n,), the word type of each row, numbered in the same way in train and dev; None if rows are not words.
     ids : np.ndarray, optional
-        Str (n,), names of the rows; None for their numbers.
+        Str (n,), names of the rows (default: their numbers).
     seen : np.ndarray, optional
-        Bool (n,), of dev: whether train has the example too, or one that belongs to its group.
+        Bool (n,), for dev: whether train contains the example, or an example of its group.
     sentences : np.ndarray, optional
-        Int (n,), the sentence of each word, in which spans end; the groups where it is None.
+        Int (n,), the sentence of each word, which bounds spans (default: ``groups``).
     """
 
     y: np.ndarray
@@ -45,7 +45,9 @@ class Labels:
     def __post_init__(self) -> None:
         for name in ("groups", "types", "ids", "seen", "sentences"):
             if (value := getattr(self, name)) is not None and np.shape(value) != np.shape(self.y):
-                raise UsageError(f"{name} {np.shape(value)} do not go with {np.shape(self.y)} labels.")
+                raise UsageError(
+                    f"{name} must have the shape of the labels, {np.shape(self.y)}, not {np.shape(value)}."
+                )
 
     @property
     def known(self) -> np.ndarray:
@@ -61,7 +63,7 @@ class Labels:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked of vectors, the same of every layer.
+    """The prediction problem, the same for every layer.
 
     Attributes
     ----------
@@ -69,10 +71,10 @@ class Question:
         "classification" and "sequence-labelling" (classes) or "regression" (numbers).
     metrics : tuple[str, ...]
         Names in :data:`probekit.metrics.METRICS`, the main one first; one of them may choose the penalty. "span-f1"
-        wants the sentence of each word (``Labels.sentences``) and the names of the tags. The log loss in nats is always
-        measured where classes are predicted.
+        needs the sentence of each word (``Labels.sentences``) and the names of the tags. For classes, the log loss in
+        nats is always measured.
     label_names : tuple[str, ...], default ()
-        Of the classes.
+        Names of the classes.
     about : Mapping[str, Any], optional
         The columns task, split, model, representation … of the rows.
     """
@@ -90,5 +92,5 @@ class Question:
 
     @property
     def classify(self) -> bool:
-        """Whether classes are asked for, not numbers."""
+        """Whether the labels are classes, not numbers."""
         return self.kind != "regression"

@@ -1,4 +1,4 @@
-"""What the pieces of texts and words say without any model: bags, lengths, word types, and which texts are the same."""
+"""Inputs from the pieces of texts and words without a model: bags, lengths, word types, and keys of equal texts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Pieces", "bag_of_pieces", "keys", "length", "word_types"]
 class Pieces(Protocol):
     """Pieces of n texts or words: item i is ``values[start[i] : start[i] + length[i]]``.
 
-    A cache's ``pieces`` is one such for each text of an example, its ``word_pieces`` one for all words.
+    A cache's ``pieces`` has one for each text of an example; its ``word_pieces`` is one for all words.
 
     Attributes
     ----------
@@ -32,12 +32,12 @@ class Pieces(Protocol):
 
 
 def keys(parts: Sequence[Pieces]) -> list[tuple[bytes, ...]]:
-    """What tells examples apart: the bytes of the pieces of their texts, one tuple an example.
+    """A key for each example, equal for equal texts: the bytes of the pieces of its texts.
 
     Parameters
     ----------
     parts : Sequence[Pieces]
-        One for each text of an example. Comparable between caches of one tokenizer.
+        One for each text of an example. Keys are comparable between caches with the same tokenizer.
     """
     return list(zip(*map(_bytes, parts), strict=True))
 
@@ -49,20 +49,20 @@ def _bytes(pieces: Pieces) -> list[bytes]:
 
 
 def word_types(*words: Pieces) -> list[np.ndarray]:
-    """A number for each word's sequence of pieces, int64 (w,) for each of the arguments; equal words, equal numbers.
+    """A number for each word's sequence of pieces, int64 (w,) for each argument; equal words have equal numbers.
 
     Parameters
     ----------
     *words
-        Pieces of the words of train, dev …, of one tokenizer. To a tokenizer that marks the blank before a word
-        (RoBERTa, GPT-2) the first word of a sentence is of another type than the same word further on.
+        Pieces of the words of train, dev …, from the same tokenizer. If the tokenizer marks the blank before a word
+        (RoBERTa, GPT-2), the first word of a sentence has another type than the same word later.
     """
     codes: dict[bytes, int] = {}
     return [np.array([codes.setdefault(key, len(codes)) for key in _bytes(w)], dtype=np.int64) for w in words]
 
 
 def length(parts: Sequence[Pieces]) -> np.ndarray:
-    """The number of pieces and its ln(1 + number), of each text of an example: float32 (n, 2 × texts)."""
+    """The number of pieces of each text of an example, and ln(1 + number): float32 (n, 2 × texts)."""
     counts = np.stack([p.length for p in parts], axis=1).astype(np.float32)
     return np.stack([counts, np.log1p(counts)], axis=2).reshape(len(counts), -1)
 
@@ -77,19 +77,19 @@ def bag_of_pieces(
     Parameters
     ----------
     train, dev : Sequence[Pieces]
-        One Pieces for each text of an example. Two texts u and v become [u; v; |u - v|; u * v], as the vectors of pairs
-        do (Conneau et al. 2017, section 3.1), of 4 v columns; three or more stand side by side.
+        One Pieces for each text of an example. Two texts u and v become [u; v; |u - v|; u * v] with 4 v columns, like
+        the vectors of pairs (Conneau et al. 2017, section 3.1); three or more are concatenated.
     binary : bool, default True
-        Whether a piece occurs, which serves short texts better than how often (Wang & Manning 2012).
+        Record whether a piece occurs instead of its count, which suits short texts better (Wang & Manning 2012).
     """
     if len(train) != len(dev):
-        raise UsageError(f"train has {len(train)} texts an example, dev has {len(dev)}.")
+        raise UsageError(f"train has {len(train)} texts per example, dev has {len(dev)}.")
     vocabulary = np.unique(np.concatenate([p.values[_rows(p)] for p in train]))
     return _joined(train, vocabulary, binary), _joined(dev, vocabulary, binary)
 
 
 def _rows(pieces: Pieces) -> np.ndarray:
-    """Where in ``values`` the pieces of all items lie, in the order of the items."""
+    """The indices in ``values`` of the pieces of all items, in the order of the items."""
     count = pieces.length
     return np.arange(int(count.sum())) + np.repeat(pieces.start - (np.cumsum(count) - count), count)
 

@@ -1,4 +1,4 @@
-"""From what probes said of each example to rows: metrics with intervals, controls summed up, selectivity."""
+"""Rows from the predictions of probes: metrics with intervals, summaries of controls, selectivity."""
 
 from __future__ import annotations
 
@@ -32,47 +32,49 @@ def probe_rows(
     level: float = 0.95,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """A row for each fit and metric; for each kind of control one more, and the difference to it.
+    """A row for each fit and metric; for each kind of control a summary row, and the difference from it.
 
-    Where classes are predicted "v-information" is a metric, too, in bits: H_V(Y) - H_V(Y|X), V being the probes of a
-    fit's kind (Xu et al. 2020). Balanced probes have none: their probabilities are not of the classes as they come.
-    Rows of "shuffled" and "control-task" without ``draw`` sum up the draws: value is their mean, and the interval holds
-    the middle ``level`` of single draws on resampled examples: where noise falls. Metrics "above-shuffled(…)" and
-    "selectivity(…)" are gold minus the mean of shuffled labels and control tasks (Hewitt & Liang 2019, section 2). They
-    define selectivity by the accuracy of words: there is none in metrics of spans, for the spans of a control task are
-    others than gold's, and "token-accuracy" is measured beside them.
-    ``p`` and ``p_adjusted`` (over the layers) are of a layer's being no better than noise: the test of
-    :func:`probekit.compare` against "shuffled", ``tails`` "better".
+    For classes, "v-information" is an additional metric in bits: H_V(Y) - H_V(Y|X), where V is the family of probes
+    (Xu et al. 2020). Balanced probes have none, because their probabilities do not follow the class frequencies.
 
-    Own columns: ``joint_low`` and ``joint_high`` hold all layers of the curve at once with the probability ``level``,
-    and so whichever of them is looked for; ``why``, where some row has no interval, says why.
+    Rows of "shuffled" and "control-task" without ``draw`` summarise the draws: value is their mean, and the interval
+    is the central ``level`` of single draws on resampled examples, the noise level. Metrics "above-shuffled(…)" and
+    "selectivity(…)" are gold minus the mean of shuffled labels and control tasks (Hewitt & Liang 2019, section 2).
+    Selectivity is defined by the accuracy on words: span metrics have none, because a control task has other spans than
+    gold, and "token-accuracy" is measured in addition.
+
+    ``p`` and ``p_adjusted`` (over the layers) are for the null hypothesis that a layer is no better than noise: the
+    test of :func:`probekit.compare` against "shuffled", ``tails`` "better".
+
+    Additional columns: the intervals from ``joint_low`` to ``joint_high`` cover all layers of the curve simultaneously
+    with probability ``level``; ``why`` gives the reason for a missing interval.
 
     Parameters
     ----------
     seen : np.ndarray, optional
-        Bool (n,), examples that train holds too: ``value_unseen`` is the metric on the others.
+        Bool (n,), examples that train contains too: ``value_unseen`` is the metric on the others.
     """
     import pandas as pd
 
-    wanted = found.metrics
-    if (found.fits["target"] == "control-task").any() and any(metric(n).spans for n in wanted):
-        wanted = tuple(dict.fromkeys((*wanted, "token-accuracy")))
-    names = [(n, {**found.sample(), "metric": n, "score": metric(n).function}) for n in wanted]
+    metrics = found.metrics
+    if (found.fits["target"] == "control-task").any() and any(metric(n).spans for n in metrics):
+        metrics = tuple(dict.fromkeys((*metrics, "token-accuracy")))
+    names = [(n, {**found.sample(), "metric": n, "score": metric(n).function}) for n in metrics]
     if found.log_loss is not None and found.prior_loss is not None:
         gain = (found.prior_loss - found.log_loss) / np.log(2)
         names.append(("v-information", {**found.sample(), "metric": "log-loss", "log_loss": gain, "score": None}))
     measured = [c for c in found.fits.columns if c.startswith(tuple(MEASURES))]
     parts = []
     for name, sample in names:
-        its = bounds(**sample, resamples=resamples, level=level, seed=seed)
-        own = found.fits.drop(columns=measured).assign(metric=name, value=its.value, why=its.why)
-        own[["ci_low", "ci_high"]] = its.ci
-        own[["joint_low", "joint_high"]] = _joint(own, its, level)
-        own["value_unseen"] = its.value
+        interval = bounds(**sample, resamples=resamples, level=level, seed=seed)
+        table = found.fits.drop(columns=measured).assign(metric=name, value=interval.value, why=interval.why)
+        table[["ci_low", "ci_high"]] = interval.ci
+        table[["joint_low", "joint_high"]] = _joint(table, interval, level)
+        table["value_unseen"] = interval.value
         if seen is not None and seen.any():
-            own["value_unseen"] = np.nan if seen.all() else estimates(**_some(sample, ~seen))
-        own[["p", "p_adjusted"]] = _beyond_noise(found, name, resamples, seed)
-        parts += [own, *_controls(own, its.again, level)]
+            table["value_unseen"] = np.nan if seen.all() else estimates(**_some(sample, ~seen))
+        table[["p", "p_adjusted"]] = _beyond_noise(found, name, resamples, seed)
+        parts += [table, *_controls(table, interval.again, level)]
     for name in measured:
         parts.append(
             found.fits.drop(columns=measured).assign(metric=name, value=found.fits[name]).dropna(subset="value")
@@ -86,7 +88,7 @@ def probe_rows(
 
 
 def _beyond_noise(found: Predictions, name: str, draws: int, seed: int) -> np.ndarray:
-    """Of each layer's fit of gold labels: p of its being no better than noise, and corrected over its curve; (F, 2)."""
+    """For the gold fit of each layer, p of being no better than noise, plain and corrected over its curve; (F, 2)."""
     out = np.full((len(found), 2), np.nan)
     if draws and name in METRICS and (name != "log-loss" or found.probabilities is not None):
         for curve in curves(found):
@@ -95,14 +97,14 @@ def _beyond_noise(found: Predictions, name: str, draws: int, seed: int) -> np.nd
 
 
 def _joint(rows: pd.DataFrame, its: Bounds, level: float) -> np.ndarray:
-    """Intervals that hold all layers of a curve on gold labels at once, (F, 2); NaN of other rows."""
+    """Simultaneous intervals of all layers of a curve on gold labels, (F, 2); NaN for other rows."""
     out = np.full(its.ci.shape, np.nan)
     layers = rows[(rows["target"] == "gold") & rows["draw"].isna() & (rows["site"] != "")]
     for _, curve in layers.groupby(["representation", "estimator"], sort=False, dropna=False):
         at = curve.index.to_numpy()
         if its.again.size:
-            own = metric(str(curve["metric"].iloc[0])).range
-            out[at] = np.clip(band(its.value[at], its.ci[at], its.again[at], level=level), *own)
+            limits = metric(str(curve["metric"].iloc[0])).range
+            out[at] = np.clip(band(its.value[at], its.ci[at], its.again[at], level=level), *limits)
     return out
 
 
@@ -112,7 +114,7 @@ def _some(sample: Mapping[str, Any], rows: np.ndarray) -> dict[str, Any]:
 
 
 def _controls(rows: pd.DataFrame, again: np.ndarray, level: float) -> Iterator[pd.DataFrame]:
-    """Of the rows of one metric: the draws of each control summed up, and how far gold lies above them."""
+    """For the rows of one metric, the summary of each control's draws, and the difference of gold from it."""
     for _, group in rows.groupby(KEYS, sort=False, dropna=False):
         gold = group[group["target"] == "gold"]
         for control, word in DERIVED.items():
@@ -137,7 +139,7 @@ def _controls(rows: pd.DataFrame, again: np.ndarray, level: float) -> Iterator[p
 
 
 def _summed_up(draws: pd.DataFrame, noise: np.ndarray, level: float) -> pd.DataFrame:
-    """One row for all draws of a control: their mean, and where single ones fall."""
+    """One row for all draws of a control: their mean, and the range of single draws."""
     low, high = intervals(noise.reshape(1, -1), level=level)[0] if noise.size else (np.nan, np.nan)
     return draws.iloc[:1].assign(
         draw=None,

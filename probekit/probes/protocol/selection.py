@@ -1,6 +1,6 @@
-"""Which setting a probe is given: every label set × setting fitted on folds of train, the best one fitted again on all.
+"""Choice of a probe's setting: fit every label set × setting on folds of train, then the best one on all of train.
 
-Nothing here sees the data that is evaluated.
+Nothing here uses the evaluated data.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ from probekit.statistics.calibration import temperature
 
 __all__ = ["Chosen", "Estimator", "Outcome", "Problem", "probabilities", "select"]
 
-ROUGH = 2e-8  # of a row, at most 1e-3 nats: how near a fold's fits come, on which the choice alone rests
+ROUGH = 2e-8  # tolerance per row, at most 1e-3 nats, of fits on folds, which only serve to choose
 Outcome = tuple[np.ndarray | None, np.ndarray]
-"""Log losses (targets, settings, m) in nats, None for numbers; and what is predicted, of the same shape."""
+"""Log losses (targets, settings, m) in nats, None for numbers; and predictions of the same shape."""
 Criterion = Callable[[np.ndarray, np.ndarray, np.ndarray | None], np.ndarray]
-"""Labels (T, m), predicted (T, S, m), log losses (T, S, m) → what is made small, (T, S)."""
+"""Labels (T, m), predictions (T, S, m), log losses (T, S, m) → the criterion to minimise, (T, S)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Features and label sets of the rows that are fitted.
+    """Features and label sets of the rows to fit.
 
     Attributes
     ----------
     x : Any
         (n, d) array, memory map …
     rows : np.ndarray
-        Int (m,), the labelled ones.
+        Int (m,), the labelled rows.
     y : np.ndarray
-        Codes or numbers (targets, m) of those.
+        Their codes or numbers (targets, m).
     classes : int
-        How many, 0 for numbers.
+        Number of classes; 0 for numbers.
     fold : np.ndarray
         Int (m,), -1 for rows that are never held out.
     groups : np.ndarray, optional
-        (m,), rows that belong together, for probes that hold rows out themselves.
+        (m,), groups of rows, for probes that hold rows out themselves.
     apart : np.ndarray, optional
-        Int (m, 2), two folds that do without each row (of its word type, of its sentence); it is held out where they
-        are the same. None where a row is fitted on in all folds but its own.
+        Int (m, 2), two folds that are not fitted on each row (that of its word type and that of its sentence); the row
+        is held out if they are the same. None if each row is fitted on in all folds but one.
     shuffled : np.ndarray, optional
-        Bool (targets,), label sets in which nothing is to be found: their paths may end where the loss has turned.
-        Those of the others never do: what is found last, a signal in directions of low variance, may be worth most.
+        Bool (targets,), label sets without signal: their paths may end when the loss increases. The paths of the others
+        never end early, because a signal in directions of low variance appears last and may matter most.
     """
 
     x: Any
@@ -73,7 +73,7 @@ class Problem:
     shuffled: np.ndarray | None = None
 
     def without(self, f: int) -> np.ndarray:
-        """Which rows are not fitted on where those of fold ``f`` are held out, bool (m,)."""
+        """The rows that are not fitted on for fold ``f``, bool (m,)."""
         return self.fold == f if self.apart is None else (self.apart == f).any(1)
 
 
@@ -84,16 +84,16 @@ class Chosen:
     Attributes
     ----------
     setting, held_out, decrement : np.ndarray
-        (targets,): the best setting, the criterion on held-out rows there, and the Newton decrement of its fit.
+        (targets,): the best setting, its criterion on held-out rows, and the Newton decrement of its fit.
     converged : np.ndarray
-        Whether every fit that a probe rests on has converged.
+        Whether all fits involved converged.
     edge : np.ndarray
-        Whether the setting is the first or last and clearly better than its neighbour (by a thousandth at least; of log
-        losses also by more than a standard error).
+        Whether the setting is the first or last and clearly better than its neighbour (by at least a thousandth; for
+        log losses also by more than a standard error).
     digest : tuple[str, ...]
-        Of the coefficients, hexadecimal.
+        Digests of the coefficients, hexadecimal.
     temperature : np.ndarray
-        (targets,), fitted on the last fold (Guo et al. 2017, section 4.2); 1 unless it was asked for.
+        (targets,), fitted on the last fold (Guo et al. 2017, section 4.2); 1 without ``calibrate``.
     """
 
     fitted: Fitted
@@ -121,14 +121,14 @@ class Fitted(Protocol):
 def select(problem: Problem, criterion: Criterion | None) -> Chosen:
     """Choose each target's setting by its mean loss on the folds, and fit all rows with it.
 
-    Of equally good settings the first one is taken: the strongest penalty; so one that is given the model before it,
-    where the loss of shuffled labels has turned, is not chosen. Rows of a class that the fitted folds lack
-    say nothing about a setting and do not count.
+    Ties go to the first setting, the strongest penalty; a setting that merely copies the model before it, because the
+    path of shuffled labels has ended, is therefore not chosen. Rows of a class that the fitted folds lack are not
+    informative and do not count.
 
     Parameters
     ----------
     criterion : Criterion | None
-        Of the held-out rows of all folds together; for None the mean log loss (squared error for numbers).
+        Criterion on the held-out rows of all folds together (default: the mean log loss; squared error for numbers).
     """
     p, folds = problem, range(int(problem.fold.max()) + 1)
     dtype = precision(len(p.rows), p.x.shape[1])
@@ -137,32 +137,32 @@ def select(problem: Problem, criterion: Criterion | None) -> Chosen:
     sums, total = _sums(p, folds, dtype) if linear and len(p.rows) >= p.x.shape[1] else ([], None)
     shape = (len(p.y), len(settings))
     board, converged, fitted = _Board(shape), np.ones(shape, dtype=bool), None
-    kept: list[tuple[np.ndarray, Outcome]] = []
+    outcomes: list[tuple[np.ndarray, Outcome]] = []
     rough = None if dtype == torch.float64 else min(1e-3, ROUGH * len(p.rows))
     tried = len(settings) > 1 or (p.calibrate and p.classes > 0)
     for f in folds if tried else ():
         held, out = p.fold == f, p.without(f)
-        rest = None if total is None else total.without(sums[f])
+        fitted_sums = None if total is None else total.without(sums[f])
         watch = None
         if p.estimator is Estimator.LOGISTIC and p.classes > 2 and criterion is None and p.shuffled is not None:
             watch = Turned(p.x, p.rows[held], p.y[:, held], p.shuffled)
-        fitted = _fit(p, ~out, settings, rest, None, dtype, watch, rough)
+        fitted = _fit(p, ~out, settings, fitted_sums, None, dtype, watch, rough)
         converged &= fitted.converged
         loss, predicted = fitted.outcome(p.x, p.rows[held], p.y[:, held])
         if loss is None:
             loss = (predicted - p.y[:, None, held]) ** 2
         unseen = np.zeros(p.y[:, held].shape, dtype=bool)
         if p.classes:
-            for i, own in enumerate(p.y):
-                unseen[i] = ~np.isin(own[held], own[~out])
+            for i, y in enumerate(p.y):
+                unseen[i] = ~np.isin(y[held], y[~out])
         board.add(loss, ~unseen)
         if criterion is not None:
-            kept.append((held, (loss, predicted)))
+            outcomes.append((held, (loss, predicted)))
     if criterion is None:
         score = board.mean
     else:
-        y = np.concatenate([p.y[:, held] for held, _ in kept], 1)
-        score = criterion(y, *(np.concatenate([np.asarray(o[i]) for _, o in kept], 2) for i in (1, 0)))
+        y = np.concatenate([p.y[:, held] for held, _ in outcomes], 1)
+        score = criterion(y, *(np.concatenate([np.asarray(o[i]) for _, o in outcomes], 2) for i in (1, 0)))
     best: np.ndarray = np.zeros(len(p.y), dtype=np.int64)
     if tried:
         best = np.nan_to_num(score, nan=np.inf).argmin(1)
@@ -186,8 +186,8 @@ def select(problem: Problem, criterion: Criterion | None) -> Chosen:
 
 
 def _sums(p: Problem, folds: Sequence[int], dtype: torch.dtype) -> tuple[list[Moments], Moments]:
-    """Sums over the rows that each fold does without, and over all rows."""
-    if p.apart is not None:  # some rows are in two of them
+    """Sums over the rows not fitted on for each fold, and over all rows."""
+    if p.apart is not None:  # some rows belong to two of these sets
         *sums, total = moments(p.x, [*(p.rows[p.without(f)] for f in folds), p.rows], dtype=dtype)
         return sums, total
     sums = moments(p.x, [p.rows[p.fold == f] for f in (*folds, -1) if f >= 0 or (p.fold < 0).any()], dtype=dtype)
@@ -198,7 +198,7 @@ def _sums(p: Problem, folds: Sequence[int], dtype: torch.dtype) -> tuple[list[Mo
 
 
 class _Board:
-    """Sums of held-out losses, (targets, settings), and how surely the first and last beat their neighbours."""
+    """Sums of held-out losses, (targets, settings), and of the first and last setting's gain over their neighbours."""
 
     def __init__(self, shape: tuple[int, int]) -> None:
         self.count = np.zeros(shape[0])
@@ -220,13 +220,15 @@ class _Board:
 
     def edge(self, best: np.ndarray) -> np.ndarray:
         last = self.sum.shape[1] - 1
-        least = 1e-3 * self.sum[np.arange(len(best)), best]  # a thousandth of the loss, and more than a standard error
+        least = (
+            1e-3 * self.sum[np.arange(len(best)), best]
+        )  # at least a thousandth of the loss, and more than a standard error
         first, end = ((total > np.sqrt(square)) & (total > least) for total, square in self.ends)
         return (last > 0) & np.where(best == 0, first, (best == last) & end)
 
 
 def _edge(score: np.ndarray, best: np.ndarray) -> np.ndarray:
-    """Whether the best of a criterion, small being good, is the first or last and a thousandth better than the next."""
+    """Whether the best setting of a criterion to minimise is the first or last, by a thousandth over the next."""
     at, last = np.arange(len(best)), score.shape[1] - 1
     beside = np.clip(best + np.where(best == 0, 1, -1), 0, last)
     gain = score[at, beside] - score[at, best]
@@ -243,7 +245,7 @@ def _fit(
     watch: Turned | None = None,
     tol: float | None = None,
 ) -> Fitted:
-    """Fit the rows of ``use`` with settings (S,), or (targets, 1) where each target has its own."""
+    """Fit the rows of ``use`` with settings (S,), or (targets, 1) for one setting per target."""
     rows = p.rows if use.all() else p.rows[use]
     y = p.y[:, use]
     weights = balanced(y, p.classes, None) if p.balanced else None
@@ -266,26 +268,26 @@ def _fit(
         )
     x = np.asarray(p.x[rows], dtype=np.float32)
     if not np.isfinite(x).all():
-        raise NonFiniteError("the features hold NaN or infinity; no probe can be fitted on them.")
+        raise NonFiniteError("the features contain NaN or infinity; no probe can be fitted on them.")
     mean, sd = x.mean(0, dtype=np.float64), x.std(0, dtype=np.float64)
     scale = np.divide(1, sd, out=np.zeros_like(sd), where=sd > 1e-5 * np.abs(mean)).astype(np.float32)
     mean = mean.astype(np.float32)
     np.subtract(x, mean, out=x)
     x *= scale
 
-    def path(targets: np.ndarray, own: Sequence[float]) -> Path:
+    def path(targets: np.ndarray, grid: Sequence[float]) -> Path:
         w = None if weights is None else weights[targets]
         if p.estimator is Estimator.MLP:
             groups = None if p.groups is None else np.unique(p.groups[use], return_inverse=True)[1]
-            return mlp.path(x, y[targets], p.classes, own, seed=p.seed, weights=w, groups=groups)
+            return mlp.path(x, y[targets], p.classes, grid, seed=p.seed, weights=w, groups=groups)
         if p.estimator is Estimator.K_SPARSE:
-            return ksparse.path(x, y[targets], p.classes, [int(k) for k in own], weights=w)
-        return mass_mean.path(x, y[targets], p.classes, own, weights=w)
+            return ksparse.path(x, y[targets], p.classes, [int(k) for k in grid], weights=w)
+        return mass_mean.path(x, y[targets], p.classes, grid, weights=w)
 
     everyone = np.arange(len(y))
     if settings.ndim == 1:
         return _Paths(((everyone, path(everyone, list(settings))),), mean, scale)
-    groups = [np.flatnonzero(settings[:, 0] == own) for own in np.unique(settings)]
+    groups = [np.flatnonzero(settings[:, 0] == setting) for setting in np.unique(settings)]
     return _Paths(tuple((at, path(at, [float(settings[at[0], 0])])) for at in groups), mean, scale)
 
 
@@ -304,7 +306,7 @@ class _Ridge:
     def outcome(self, x: Any, rows: np.ndarray | None, y: np.ndarray) -> Outcome:
         predicted = self.fit.predict(x, rows)
         if not np.isfinite(predicted).all():
-            raise NonFiniteError("the features hold NaN or infinity.")
+            raise NonFiniteError("the features contain NaN or infinity.")
         return None, predicted
 
     def log_proba(self, x: Any, rows: np.ndarray | None) -> np.ndarray:
@@ -313,7 +315,7 @@ class _Ridge:
 
 @dataclass(frozen=True, slots=True)
 class _Paths:
-    """Probes that want standardised features in memory; each with the targets it is of."""
+    """Probes that need standardised features in memory, each with its targets."""
 
     members: tuple[tuple[np.ndarray, Path], ...]
     mean: np.ndarray
@@ -340,7 +342,7 @@ class _Paths:
     def _blocks(self, x: Any, rows: np.ndarray | None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         rows = np.arange(x.shape[0]) if rows is None else rows
         for at in np.array_split(np.arange(len(rows)), -(-len(rows) // 4096)):
-            with np.errstate(invalid="ignore"):  # infinity times nothing: a path says so
+            with np.errstate(invalid="ignore"):  # infinity times 0; the path raises the error
                 block = (np.asarray(x[rows[at]], dtype=np.float32) - self.mean) * self.scale
             yield at, self._gather([path.log_proba(block) for _, path in self.members])
 
@@ -359,7 +361,7 @@ def _digest(fitted: Fitted, target: int) -> str:
 
 
 def probabilities(fitted: Fitted, x: Any, rows: np.ndarray) -> np.ndarray:
-    """Of the first target's first setting, float32 (m, classes)."""
+    """Class probabilities from the first target's first setting, float32 (m, classes)."""
     if isinstance(fitted, LogisticFit):
         only = {name: getattr(fitted, name)[:1] for name in ("weights", "intercepts", "decrement", "iterations")}
         fitted = replace(fitted, **only)
@@ -368,17 +370,17 @@ def probabilities(fitted: Fitted, x: Any, rows: np.ndarray) -> np.ndarray:
 
 
 def grid(estimator: Estimator, given: Sequence[float] | None, width: int) -> tuple[float, ...]:
-    """The settings that are tried, the one that binds most first; those given, or the estimator's own."""
-    own: dict[Estimator, Sequence[float]] = {
+    """The settings to try, the strongest first: the given ones, or the defaults of the estimator."""
+    defaults: dict[Estimator, Sequence[float]] = {
         Estimator.LOGISTIC: CS,
         Estimator.RIDGE: ALPHAS,
         Estimator.MLP: mlp.WEIGHT_DECAYS,
         Estimator.K_SPARSE: [k for k in ksparse.KS if k <= width],
         Estimator.MASS_MEAN: mass_mean.SHRINKAGES,
     }
-    settings = tuple(given) if given else tuple(own[estimator])
+    settings = tuple(given) if given else tuple(defaults[estimator])
     if estimator is Estimator.K_SPARSE and max(settings) > width:
-        raise UsageError(f"k-sparse probes of at most {width} dimensions can be fitted, not of {max(settings):g}.")
+        raise UsageError(f"k-sparse probes can use at most {width} dimensions, not {max(settings):g}.")
     if estimator is Estimator.K_SPARSE and any(k % 1 for k in settings):
-        raise UsageError(f"numbers of dimensions are whole, unlike {settings}.")
+        raise UsageError(f"the numbers of dimensions of k-sparse must be whole numbers, not {settings}.")
     return tuple(sorted(settings, reverse=estimator not in (Estimator.LOGISTIC, Estimator.K_SPARSE)))

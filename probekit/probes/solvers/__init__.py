@@ -1,1 +1,1 @@
-"""What is fitted: arrays in, coefficients out."""
+"""Solvers: from arrays to coefficients."""

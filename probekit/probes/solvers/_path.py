@@ -1,4 +1,4 @@
-"""What the probes with a grid of settings share: their seam, checks of what comes in, scikit-learn's manners."""
+"""Common parts of probes with a grid of settings: their interface, input checks, scikit-learn's methods."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from probekit.errors import NonFiniteError, UsageError
 
 __all__ = ["Path", "Probe", "alike", "blocks", "checked", "finite", "moments", "normalised", "weighted"]
 
-ROWS = 4096  # of x that are worked on at once
+ROWS = 4096  # rows of x per block
 
 
 class Path(Protocol):
@@ -19,14 +19,14 @@ class Path(Protocol):
 
     @property
     def converged(self) -> np.ndarray:
-        """Which fits got where they were going, bool (T, S)."""
+        """Which fits converged, bool (T, S)."""
 
     def log_proba(self, x: np.ndarray) -> np.ndarray:
         """Natural logarithms of the classes' probabilities: x float (n, d) to float32 (T, S, n, K)."""
 
 
 class Probe:
-    """scikit-learn's manners over a path: ``fit``, then ``predict`` for all targets and settings."""
+    """scikit-learn's interface to a path: ``fit``, then ``predict`` for all targets and settings."""
 
     classes_: np.ndarray
     path_: Any
@@ -44,7 +44,7 @@ class Probe:
         """
         y = np.asarray(Y)
         if y.ndim not in (1, 2):
-            raise UsageError(f"labels are (n,) or (n, targets), not {y.shape}.")
+            raise UsageError(f"labels must have the shape (n,) or (n, targets), not {y.shape}.")
         unknown = y == -1 if y.dtype.kind in "if" else np.zeros(y.shape, dtype=bool)
         self.classes_ = np.unique(y[~unknown])
         codes = np.where(unknown, -1, np.searchsorted(self.classes_, y))
@@ -67,45 +67,47 @@ class Probe:
 def checked(
     x: np.ndarray, codes: np.ndarray, classes: int, weights: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """x as it came, codes int64 (T, n) within 0 … classes-1, weights float32 (T, n); an unlabelled row weighs nothing.
+    """x unchanged, codes int64 (T, n) within 0 … classes-1, weights float32 (T, n), 0 for unlabelled rows.
 
     Raises
     ------
     UsageError
-        For shapes that do not fit, codes or weights out of range, and a target that holds fewer than two classes.
+        For shapes that do not match, codes or weights out of range, and a target with fewer than two classes.
     NonFiniteError
-        Where x holds NaN or infinity.
+        If x contains NaN or infinity.
     """
     x, codes = finite(x), np.asarray(codes)
     if codes.dtype.kind not in "iu" or (codes < -1).any() or (codes >= classes).any():
-        raise UsageError(f"codes are whole numbers from 0 to {classes - 1}, or -1 for unlabelled.")
+        raise UsageError(f"codes must be whole numbers from 0 to {classes - 1}, or -1 for unlabelled.")
     w = weighted(codes >= 0, len(x), weights)
     for target, (code, weight) in enumerate(zip(codes, w, strict=True)):
         if len(np.unique(code[weight > 0])) < 2:
-            raise UsageError(f"target {target} holds fewer than two classes; a probe needs two.")
+            raise UsageError(f"target {target} has fewer than two classes; a probe needs two.")
     return x, np.maximum(codes, 0).astype(np.int64), w
 
 
 def weighted(known: np.ndarray, n: int, weights: np.ndarray | None) -> np.ndarray:
     """Weights float32 (T, n): those given, (n,) or (T, n), or 1, and 0 where a label is not ``known``, bool (T, n)."""
     if known.ndim != 2 or known.shape[1] != n:
-        raise UsageError(f"labels {known.shape} do not go with {n} rows of x; (targets, {n}) is wanted.")
+        raise UsageError(f"labels must have the shape (targets, {n}), like the {n} rows of x, not {known.shape}.")
     w = np.ones(known.shape, dtype=np.float32) if weights is None else np.asarray(weights, dtype=np.float32)
     if w.shape not in (known.shape, known.shape[1:]):
-        raise UsageError(f"weights {w.shape} do not go with labels {known.shape}; (n,) or (targets, n) is wanted.")
+        raise UsageError(
+            f"weights must have the shape (n,) or (targets, n), like the labels {known.shape}, not {w.shape}."
+        )
     if not (np.isfinite(w).all() and (w >= 0).all()):
-        raise UsageError("weights are finite and not negative.")
+        raise UsageError("weights must be finite and not negative.")
     return np.where(known, w, np.float32(0))
 
 
 def finite(x: np.ndarray) -> np.ndarray:
-    """``x``, if it is float (n, d) without NaN and infinity."""
+    """Return ``x`` if it is float (n, d) without NaN and infinity; raise otherwise."""
     x = x if isinstance(x, np.ndarray) else np.asarray(x)
     if x.ndim != 2 or x.dtype.kind != "f":
-        raise UsageError(f"x is {x.dtype} {x.shape}; floats (n, d) are wanted.")
+        raise UsageError(f"x must be a float array of shape (n, d), not {x.dtype} {x.shape}.")
     for rows in blocks(len(x)):
         if not np.isfinite(x[rows]).all():
-            raise NonFiniteError(f"x holds NaN or infinity, between rows {rows.start} and {rows.stop - 1}.")
+            raise NonFiniteError(f"x contains NaN or infinity, between rows {rows.start} and {rows.stop - 1}.")
     return x
 
 
@@ -125,7 +127,7 @@ def alike(w: np.ndarray) -> list[tuple[list[int], np.ndarray]]:
 def moments(
     x: np.ndarray, codes: np.ndarray, classes: int, weight: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Mean (d,), covariance (d, d), class means less the mean (T, K, d), and shares of the classes (T, K); float64."""
+    """Mean (d,), covariance (d, d), class means minus the mean (T, K, d), and shares of the classes (T, K); float64."""
     (targets, n), d, total = codes.shape, x.shape[1], float(weight.sum(dtype=np.float64))
     mean = sum((weight[rows] @ x[rows] for rows in blocks(n)), np.zeros(d)) / total
     gram, sums = np.zeros((d, d)), np.zeros((targets * classes, d))
@@ -141,7 +143,7 @@ def moments(
 
 
 def normalised(logits: np.ndarray, absent: np.ndarray, n: float) -> np.ndarray:
-    """Log probabilities of logits (…, K) whose classes ``absent`` (…, K) were never seen: half an example of n each."""
+    """Log probabilities of logits (…, K); classes ``absent`` (…, K) from training count as half an example of n."""
     logits = np.where(absent, -np.inf, logits)
     logits = logits - logits.max(-1, keepdims=True)
     log_proba = logits - np.log(np.exp(logits).sum(-1, keepdims=True))

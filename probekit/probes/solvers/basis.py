@@ -1,4 +1,4 @@
-"""The eigenvectors of the features' Gram matrix, in which many problems on the same features have like Hessians."""
+"""The eigenvectors of the features' Gram matrix, in which problems on the same features have similar Hessians."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from probekit.probes.solvers.design import Design, Moments, product
 
 __all__ = ["Basis", "lost"]
 
-FEW = 8  # directions of the most power, in which a row may have half of it
+FEW = 8  # strongest directions that are checked for a row with half of their power
 
 
 @dataclass(frozen=True, slots=True)
 class Basis:
     """Eigenvectors (d, r) and eigenvalues (r,) of the scaled features' Gram matrix; rows count as one more feature.
 
-    Directions that no row has are left out: no weight grows along them.
+    Directions in which no row varies are left out, because no weight grows along them.
 
     Attributes
     ----------
     lost : float
-        The curvature below which directions cannot be told from rounding; 0 where there is none such.
+        The curvature below which directions are indistinguishable from rounding; 0 if there are none.
     """
 
     vectors: torch.Tensor
@@ -46,14 +46,14 @@ class Basis:
         return cls(vectors, values.clamp_min(noise * top), scale, sums.weight, uncertain)
 
     def sound(self, design: Design, penalty: float) -> bool:
-        """Whether this basis serves problems of at least this penalty: their Hessians are like the Gram matrix.
+        """Whether this basis suits problems of at least this penalty, whose Hessians resemble the Gram matrix.
 
-        They are not where curvature is lost that the penalty does not cover, or where one row holds half the power of
-        a direction: sure of its label, it holds none.
+        They do not if the penalty does not cover the lost curvature, or if one row has half the power of a direction:
+        once its label is fitted with certainty, it contributes none.
         """
         reach = (
             1e7 * self.rows if design.dtype == torch.float64 else 0.01
-        )  # what is left out, and what is there as more
+        )  # for directions that are left out, and for overestimated ones
         if not np.isfinite(self.lost) or self.lost * reach > penalty:
             return False
         if not self.rank:
@@ -74,7 +74,7 @@ class Basis:
 
     @property
     def curvature(self) -> torch.Tensor:
-        """Of each direction, and last of the intercept, where p(1 - p) is 1: (r + 1,)."""
+        """The curvature of each direction and, last, of the intercept if p(1 - p) were 1: (r + 1,)."""
         return torch.cat([self.values, self.values.new_tensor([self.rows])])
 
     def outside(self, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -87,11 +87,11 @@ class Basis:
 
 
 def lost(power: torch.Tensor, values: torch.Tensor, top: float, dtype: torch.dtype) -> float:
-    """Of features' squares (d,) and eigenvalues (d,), ascending: ``Basis.lost``; infinite for sums that are wrong."""
+    """``Basis.lost`` from the features' squares (d,) and the ascending eigenvalues (d,); infinite for invalid sums."""
     live = power[power > 0]
     if not len(live) or not bool(values.isfinite().all()):
         return 0.0 if bool(values.isfinite().all()) else np.inf
-    floor = len(values) * torch.finfo(torch.float64).eps * top  # of exact sums: no direction at all
+    floor = len(values) * torch.finfo(torch.float64).eps * top  # below it, even exact sums show no direction
     noise = 1e-12 * top if dtype == torch.float64 else 1e-8 * top
     if float(values[0]) < -10 * noise or float(power.min()) < -noise:
         return np.inf

@@ -1,7 +1,7 @@
-"""A matrix of features, read in blocks: what the solvers ask of it, and nothing that needs it whole.
+"""A matrix of features that solvers read in blocks, never as a whole.
 
-Blocks are centred as they are read, so that neither a standardised copy is held nor a feature whose mean is a hundred
-thousand times its deviation costs digits. Scales are folded into the weights.
+Blocks are centred as they are read: no standardised copy is needed, and a feature whose mean is a hundred thousand
+times its deviation loses no digits. Scales are folded into the weights.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ __all__ = [
     "unsolved",
 ]
 
-BLOCK = 1024  # rows of a block stay in the processor's cache between the two products of a gradient
-NARROW = 512  # features, up to which twice as many rows do
+BLOCK = 1024  # rows that stay in the processor's cache between the two products of a gradient
+NARROW = 512  # up to this many features, twice as many rows do
 GRAM_BLOCK = 4096
-HELD = 1 << 25  # bytes of centred rows that may be held
-DEVICE_BLOCK = 1 << 16  # of an accelerator, which wants much work at a time
-NOT_FINITE = "the features hold NaN or infinity; no probe can be fitted on them."
-CANCELLED = 1e-4  # of a feature's power: what is left after a subtraction has no digits to spare
+HELD = 1 << 25  # largest size in bytes of centred rows to hold in memory
+DEVICE_BLOCK = 1 << 16  # rows per block on an accelerator, which needs large blocks
+NOT_FINITE = "the features contain NaN or infinity; no probe can be fitted on them."
+CANCELLED = 1e-4  # of a feature's power: a smaller remainder of a subtraction has lost too many digits
 CONSTANT = 1e-5  # of the mean: a smaller deviation is rounding noise
 
 
 def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """``a @ b.T``; for float32 on a CPU that is not Intel's by oneDNN: twice as fast as MKL on those it does not know.
+    """``a @ b.T``; with oneDNN for float32 on CPUs other than Intel's, where it is twice as fast as MKL.
 
-    On Intel's MKL is faster, up to three times where a has few rows.
+    On Intel CPUs MKL is faster, up to three times if a has few rows.
     """
     if a.device.type == "cpu" and a.dtype == torch.float32 and not _intels() and torch.backends.mkldnn.is_available():
         return torch.ops.mkldnn._linear_pointwise(a, b, None, "none", [], "")
@@ -57,7 +57,7 @@ def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 @cache
 def _intels() -> bool:
-    """Whether the processor is one that MKL knows."""
+    """Whether the processor is an Intel one, for which MKL is optimised."""
     try:
         return torch.backends.mkl.is_available() and "GenuineIntel" in Path("/proc/cpuinfo").read_text()
     except OSError:  # not Linux
@@ -65,15 +65,15 @@ def _intels() -> bool:
 
 
 def accelerator(device: str) -> str:
-    """The torch device of a name; raises UsageError where it is not there, or has no float64 (MPS)."""
+    """The torch device of a name; raises UsageError if it does not exist or has no float64 (MPS)."""
     found = resolve_device(device)
     if found.startswith("mps"):
-        raise UsageError("probes are solved partly in float64, which mps does not have; use device='cpu'.")
+        raise UsageError("probes need float64, which mps does not support; use device='cpu'.")
     return found
 
 
 def resident(x: Any, device: str) -> Any:
-    """``x`` itself on the CPU; for an accelerator a tensor there, where it takes at most half of the free memory."""
+    """``x`` itself on the CPU; on an accelerator a tensor, if it takes at most half of the free memory."""
     if not device.startswith("cuda"):
         return x
     free = torch.cuda.mem_get_info(device)[0]
@@ -81,7 +81,7 @@ def resident(x: Any, device: str) -> Any:
 
 
 def precision(rows: int, width: int) -> torch.dtype:
-    """What is computed in: float64 where there are fewer than 4 rows a feature, as minima are flat then."""
+    """The dtype of computations: float64 for fewer than 4 rows per feature, because minima are then flat."""
     return torch.float64 if rows < 4 * width else torch.float32
 
 
@@ -89,8 +89,8 @@ def precision(rows: int, width: int) -> torch.dtype:
 class Moments:
     """Sums over some rows, about ``centre`` (d,): their ``weight``, ``total`` (d,) and ``gram`` (d, d), float64.
 
-    Those of two sets of rows are added, those of a part are taken away: what folds and prefixes share. Both must come
-    from one call of :func:`moments`, and so have one centre.
+    Moments of two sets of rows can be added, and those of a part subtracted, so folds and prefixes share them. Both
+    must come from one call of :func:`moments`, so that they have the same centre.
     """
 
     centre: np.ndarray
@@ -109,15 +109,15 @@ class Moments:
         )
 
     def without(self, part: Moments) -> Moments | None:
-        """Of the rows less a part's; None where the part had nearly all of a feature's power: digits are lost then."""
-        rest = self - part
-        power = np.diagonal(rest.gram) - rest.total**2 / max(rest.weight, 1)
+        """The moments without a part; None if the part has nearly all power of a feature, so that digits are lost."""
+        remaining = self - part
+        power = np.diagonal(remaining.gram) - remaining.total**2 / max(remaining.weight, 1)
         whole = np.diagonal(self.gram) - self.total**2 / self.weight
-        return None if (power < CANCELLED * whole).any() else rest
+        return None if (power < CANCELLED * whole).any() else remaining
 
     @property
     def mean(self) -> np.ndarray:
-        """Of the rows themselves, (d,)."""
+        """The mean of the rows, (d,)."""
         return self.centre + self.total / self.weight
 
     @property
@@ -147,7 +147,7 @@ def moments(
     Parameters
     ----------
     weights : np.ndarray, optional
-        (n,) of the rows, for None all 1. Raises NonFiniteError where a feature is NaN or infinite.
+        (n,), weights of the rows (default: 1). Raises NonFiniteError if a feature is NaN or infinite.
     """
     n, d = x.shape
     used = np.concatenate([np.arange(n) if rows is None else rows for rows in parts])
@@ -167,7 +167,7 @@ def moments(
                 total += (w @ block).double().cpu().numpy()
                 weight += float(w.double().sum())
                 block *= w.sqrt()[:, None]
-            if block.device.type == "cpu":  # numpy's product of a matrix with itself computes one half only
+            if block.device.type == "cpu":  # numpy computes only one half of a matrix's product with itself
                 gram += block.numpy().T @ block.numpy()
             else:
                 gram += (block.T @ block).double().cpu().numpy()
@@ -184,13 +184,13 @@ class Design:
     Attributes
     ----------
     x : Any
-        (n, d) array, memory map, tensor on ``device``, or anything with ``shape`` that gives rows by slice and number.
+        (n, d) array, memory map, tensor on ``device``, or object with ``shape`` and rows by slice and index.
     rows : np.ndarray | None
-        Int (m,), which of them, None for all.
+        Int (m,), indices of the rows; None for all.
     centre, scale : np.ndarray
         (d,), a scale of None is 1 everywhere.
     block : int
-        Rows that are read at a time; 0 for as many as a processor's cache holds.
+        Rows per block; 0 for as many as fit into a processor's cache.
     """
 
     x: Any
@@ -211,13 +211,13 @@ class Design:
 
     @property
     def size(self) -> int:
-        """Rows that are read at a time."""
+        """Rows per block."""
         if self.device != "cpu":
             return DEVICE_BLOCK
         return self.block or BLOCK * (2 if self.width <= NARROW else 1)
 
     def blocks(self) -> Iterator[tuple[slice, torch.Tensor]]:
-        """Which of the rows, and x - centre of them (b, d); the memory is used again for the next block."""
+        """Slices of the rows, and their x - centre (b, d); the next block reuses the memory."""
         n, kind = len(self), np.float64 if self.dtype == torch.float64 else np.float32
         size = self.size
         if isinstance(self.x, torch.Tensor):
@@ -233,7 +233,7 @@ class Design:
             at = slice(start, min(start + size, n))
             out = buffer[: at.stop - at.start]
             if self.rows is not None and isinstance(self.x, np.ndarray) and self.x.dtype == kind:
-                np.take(self.x, self.rows[at], axis=0, out=out, mode="clip")  # without a copy in between
+                np.take(self.x, self.rows[at], axis=0, out=out, mode="clip")  # without an intermediate copy
                 out -= centre
             else:
                 part = self.x[at] if self.rows is None else self.x[self.rows[at]]
@@ -241,7 +241,7 @@ class Design:
             yield at, torch.from_numpy(out).to(self.device)
 
     def held(self) -> Design:
-        """The same with its centred rows in memory, where they are so few that it is nothing: for many passes."""
+        """The same design with its centred rows in memory, if they are few: for many passes."""
         size = len(self) * self.width * (8 if self.dtype == torch.float64 else 4)
         if self.device != "cpu" or size > HELD:
             return self
@@ -259,13 +259,13 @@ class Design:
 
     @cached_property
     def factors(self) -> np.ndarray:
-        """What a weight on the scaled features is multiplied with to act on x - centre, (d,)."""
+        """The factors that turn weights on scaled features into weights on x - centre, (d,)."""
         return np.ones(self.width) if self.scale is None else self.scale
 
 
 @dataclass(frozen=True)
 class _Held(Design):
-    """Rows that are centred once; nobody may write to a block."""
+    """A design whose rows are centred once; its blocks must not be modified."""
 
     own: np.ndarray | None = None
 
@@ -277,7 +277,7 @@ class _Held(Design):
 
 
 def middle(x: Any, mean: np.ndarray) -> np.ndarray:
-    """The mean of features as a number that float32 holds, unless x is float64: x - centre is one in any precision."""
+    """The mean rounded to float32, unless x is float64, so that x - centre is the same in any precision."""
     return mean if _wide(x) else mean.astype(np.float32).astype(np.float64)
 
 
@@ -288,19 +288,20 @@ def _wide(x: Any) -> bool:
 def narrowed(
     x: Any, rows: np.ndarray | None, *, standardise: bool
 ) -> tuple[np.ndarray, Moments | None, np.ndarray, np.ndarray, np.ndarray]:
-    """Rows that are fewer than features, in a basis of their own span: as wide as they are many.
+    """Project rows that are fewer than features onto an orthonormal basis of their span.
 
-    No weight leaves the span, and the basis is orthonormal, so a linear model with an L2 penalty is the same in it, and
-    work grows with the square of the rows, not of the features. Returns the rows float64 (m, r), their moments (about
-    0), the mean (d,), the matrix (d, r) that leads weights back to x - mean, and what was rounded off the mean (d,).
+    The weights of a linear model with an L2 penalty lie in the span, so the model is the same in this basis, and work
+    grows with the square of the rows, not of the features. Returns the rows float64 (m, r), their moments (about 0),
+    the mean (d,), the matrix (d, r) that maps weights back to x - mean, and the rounding error of the mean (d,).
 
-    The basis is that of the rows' products with each other. Where rows or features differ so much in size that small
-    ones drown in those, it is a QR decomposition's, whose columns' sizes do not matter, and there are no moments.
+    The basis comes from the products of the rows with each other. If rows or features differ so much in scale that
+    small ones are lost in these products, it comes from a QR decomposition, which is insensitive to column scales, and
+    there are no moments.
 
     Raises
     ------
     NonFiniteError
-        Where a feature is NaN or infinite.
+        If a feature is NaN or infinite.
     """
     part = x if rows is None else x[rows]
     z = np.array(part.cpu() if isinstance(part, torch.Tensor) else part, dtype=np.float64)
@@ -318,9 +319,9 @@ def narrowed(
     kept = power > 1e-10 * power[-1]
     if len(z) > 2 and _drowned(power, products.diagonal()):
         q, r, order = qr(z.T, mode="economic", pivoting=True)
-        own = np.empty((len(z), len(r)))
-        own[order] = r.T
-        return own, None, mean, scale[:, None] * q, mean - exact
+        reduced = np.empty((len(z), len(r)))
+        reduced[order] = r.T
+        return reduced, None, mean, scale[:, None] * q, mean - exact
     kept[-1] = True  # all features may be constant
     root, basis = np.sqrt(np.maximum(power[kept], 0)), basis[:, kept]
     back = scale[:, None] * (z.T @ (basis / np.maximum(root, 1e-150)))
@@ -329,19 +330,19 @@ def narrowed(
 
 
 def _drowned(power: np.ndarray, norms: np.ndarray) -> bool:
-    """Whether eigenvalues (ascending) of rows' products are too wide for float64, or a row, of norms², outgrows all."""
+    """Whether the range of eigenvalues (ascending) exceeds float64, or one row (norms²) dominates all others."""
     small = power < 1e-10 * power[-1]
-    alone = norms.max() > max(0.5 * power[-1], 20 * np.median(norms)) or power[-2] < 1e-8 * power[-1]
-    return bool(alone or (power[small] > 1e-12 * power[-1]).any())
+    dominant = norms.max() > max(0.5 * power[-1], 20 * np.median(norms)) or power[-2] < 1e-8 * power[-1]
+    return bool(dominant or (power[small] > 1e-12 * power[-1]).any())
 
 
 def unsolved(converged: np.ndarray, penalties: str) -> None:
-    """Warn of models (targets, penalties) that are not where they were going."""
+    """Warn of models (targets, penalties) that did not converge."""
     if not converged.all():
         warnings.warn(
             f"{np.count_nonzero(~converged)} of {converged.size} models (targets × {penalties}) have not converged. "
-            "Allow more iterations if they are limited; else features or rows are too unlike in size: standardise the "
-            "features, look for rows far from all others, or penalise more.",
+            "Allow more iterations if they ran out. Otherwise features or rows differ too much in scale: standardise "
+            "the features, look for outlying rows, or use a stronger penalty.",
             ConvergenceWarning,
             stacklevel=3,
         )
@@ -351,6 +352,6 @@ def check_matrix(x: Any, rows: int) -> None:
     """Raise UsageError unless ``x`` is (rows, d) with rows and d positive."""
     shape: Iterable[int] = getattr(x, "shape", ())
     if len(tuple(shape)) != 2 or 0 in tuple(shape):
-        raise UsageError(f"features are a matrix (n, d) with at least one row and column, not of shape {tuple(shape)}.")
+        raise UsageError(f"features must be a matrix (n, d) with at least one row and column, not {tuple(shape)}.")
     if x.shape[0] != rows:
-        raise UsageError(f"{x.shape[0]} rows of features do not go with {rows} labels.")
+        raise UsageError(f"features have {x.shape[0]} rows, but there are {rows} labels.")

@@ -1,13 +1,13 @@
-"""Logistic regression where features or rows are so unlike in size that one basis cannot serve all problems.
+"""Logistic regression for features or rows whose scales differ so much that one basis does not suit all problems.
 
-Newton's method in float64, damped by Armijo's rule (Boyd & Vandenberghe 2004, section 9.5.2), each problem on its own.
+Newton's method in float64, damped by Armijo's rule (Boyd & Vandenberghe 2004, section 9.5.2), solves each problem.
 Every feature is divided by its root mean square and penalised in its own units. The equations are solved by conjugate
-gradients, which the Cholesky factors of the classes' own Hessians precondition: of two classes that is the Hessian
+gradients, preconditioned with the Cholesky factors of the Hessian of each class; for two classes that is the Hessian
 itself.
 
-A small decrement proves nothing here: a row of norm 10⁸ holds its direction fast until a logit has moved by a few, and
-then lets go. So a problem has converged when its duality gap |g|²/2λ, which bounds what the objective can still fall
-by (Fenchel's dual at the probabilities; Hsieh et al. 2008, section 2), is nothing beside the objective.
+A small decrement proves nothing here: a row of norm 10⁸ fixes its direction until a logit has moved by a few, and then
+no longer does. A problem has therefore converged when its duality gap |g|²/2λ, which bounds the remaining decrease of
+the objective (Fenchel's dual at the probabilities; Hsieh et al. 2008, section 2), is negligible beside the objective.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from probekit.probes.solvers.newton import RARE, Problems, Solution
 
 __all__ = ["factored", "polished", "sizes_of", "solve_exactly"]
 
-STEPS = 200  # of Newton's method at most; from nothing to a logit of 30 it takes about as many
-INNER = 200  # products of the Hessian in a step at most
-FORCING = 1e-4  # of the gradient's squared size may be left by a step
-RELATIVE = 1e-6  # of the objective, what is nothing beside it
-DOUBTFUL = 1e-7  # of it, a decrement that leaves a doubt, being approximate
-BALANCED = 1e-9  # of the rows, by how much the probabilities may miss the labels' sum
+STEPS = 200  # most Newton steps; from 0 to a logit of 30 it takes about as many
+INNER = 200  # most Hessian products per step
+FORCING = 1e-4  # relative residual of the gradient that a step may leave
+RELATIVE = 1e-6  # of the objective: a smaller gap is negligible
+DOUBTFUL = 1e-7  # of the objective: a larger decrement, being approximate, is checked
+BALANCED = 1e-9  # of the rows: allowed deviation of the probabilities' sum from that of the labels
 
 
 def solve_exactly(design: Design, penalised: np.ndarray, problems: Problems, *, tol: float = 1e-6) -> Solution:
@@ -39,12 +39,12 @@ def solve_exactly(design: Design, penalised: np.ndarray, problems: Problems, *, 
     design : Design
         float64, not scaled.
     penalised : np.ndarray
-        The scale of each feature that the penalty sees, (d,): 1 for the features as they are, 0 for one left out.
+        The scale of each feature under the penalty, (d,): 1 for unscaled features, 0 for a feature to leave out.
 
     Returns
     -------
     Solution
-        The duality gap in place of the decrement; above ``tol`` for what has not converged.
+        The duality gap replaces the decrement; it is above ``tol`` for problems that did not converge.
     """
     each = _each(design, penalised, problems)
     out = torch.zeros((len(problems), problems.k, design.width + 1), dtype=torch.float64, device=design.device)
@@ -60,7 +60,7 @@ def solve_exactly(design: Design, penalised: np.ndarray, problems: Problems, *, 
 def polished(
     found: Solution, design: Design, penalised: np.ndarray, problems: Problems, *, tol: float = 1e-6
 ) -> Solution:
-    """The same, solved on where the decrement is above a millionth of the objective, which nearly all rows fit then."""
+    """Continue the problems whose decrement is above a millionth of the objective, so that nearly all rows fit."""
     seen = torch.as_tensor(np.where(penalised > 0, penalised, np.inf), device=design.device)
     ridge = 0.5 * problems.penalty * (found.weights / seen).square().sum((1, 2)).cpu().numpy()
     doubtful = np.flatnonzero((found.decrement > DOUBTFUL * ridge) & (found.decrement <= tol))
@@ -79,21 +79,20 @@ def polished(
 
 
 def _each(design: Design, penalised: np.ndarray, problems: Problems) -> Callable[[int], _Problem]:
-    """Each problem by number."""
+    """A function that returns each problem by its index."""
     sizes, units = sizes_of(design, penalised)
 
     def problem(p: int) -> _Problem:
         t, ridge = int(problems.target[p]), torch.cat([float(problems.penalty[p]) * units**2, units.new_zeros(1)])
-        own = None if problems.weights is None else problems.weights[t].double()
-        return _Problem(design, sizes, ridge, problems.codes[t].long(), problems.k, own)
+        weights = None if problems.weights is None else problems.weights[t].double()
+        return _Problem(design, sizes, ridge, problems.codes[t].long(), problems.k, weights)
 
     return problem
 
 
 def sizes_of(design: Design, penalised: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-    """What makes each feature's root mean square about the centre 1, (d,), 0 where it is 0 or the feature is left out;
-
-    and of a weight on such a feature the size that the penalty sees.
+    """The factors that give each feature a root mean square of 1 about the centre, (d,), 0 for constant features and
+    those left out; and the scale of a weight on such a feature under the penalty.
     """
     total = torch.zeros(design.width, dtype=torch.float64, device=design.device)
     for _, block in design.blocks():
@@ -106,7 +105,7 @@ def sizes_of(design: Design, penalised: np.ndarray) -> tuple[torch.Tensor, torch
 
 @dataclass(frozen=True, slots=True)
 class _Problem:
-    """One label set at one penalty: ridge (d + 1,) of the coordinates, the last of which is the intercept."""
+    """One label set at one penalty: ridge (d + 1,) for the coordinates, of which the last is the intercept."""
 
     design: Design
     sizes: torch.Tensor
@@ -116,7 +115,7 @@ class _Problem:
     weights: torch.Tensor | None
 
     def rows(self, u: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]]:
-        """Of each block: the rows (b, d + 1), the logits (b, k), labels, weights (b, 1) or None."""
+        """For each block, the rows (b, d + 1), logits (b, k), labels, and weights (b, 1) or None."""
         for at, block in self.design.blocks():
             a = torch.cat([block * self.sizes, block.new_ones(len(block), 1)], 1)
             yield a, a @ u.T, self.y[at], None if self.weights is None else self.weights[at, None]
@@ -135,7 +134,7 @@ class _Problem:
         return total
 
     def derivatives(self, u: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Gradient (k, d + 1), and each class's own Hessian (k, d + 1, d + 1)."""
+        """Gradient (k, d + 1), and the Hessian of each class (k, d + 1, d + 1)."""
         g, wide = self.ridge * u, len(self.ridge)
         h = torch.diag(self.ridge).repeat(self.k, 1, 1)
         for a, z, y, w in self.rows(u):
@@ -163,7 +162,7 @@ class _Problem:
 
 
 def _newton(problem: _Problem, start: torch.Tensor | None, tol: float) -> tuple[torch.Tensor, float, int]:
-    """Coordinates, their duality gap (above ``tol`` unless it converged), and the steps."""
+    """Coordinates, their duality gap (above ``tol`` unless converged), and the number of steps."""
     u = _begin(problem) if start is None else start.clone()
     now, unsolved = problem.value(u), float(np.nextafter(tol, np.inf))
     gap = np.inf
@@ -187,7 +186,7 @@ def _newton(problem: _Problem, start: torch.Tensor | None, tol: float) -> tuple[
 
 
 def _gap(problem: _Problem, g: torch.Tensor) -> float:
-    """What the objective can still fall by at most; infinite while the intercepts' slopes are not nothing."""
+    """An upper bound of the remaining decrease of the objective; infinite while the intercepts' slopes are not 0."""
     if float(g[:, -1].abs().max()) > BALANCED * len(problem.y):
         return np.inf
     live = problem.ridge[:-1] > 0
@@ -195,7 +194,7 @@ def _gap(problem: _Problem, g: torch.Tensor) -> float:
 
 
 def _begin(problem: _Problem) -> torch.Tensor:
-    """No weights, and the intercepts that give each class its share of the rows."""
+    """Weights of 0, and the intercepts that give each class its frequency."""
     u = problem.ridge.new_zeros(problem.k, len(problem.ridge))
     share = torch.bincount(problem.y, problem.weights, max(problem.k, 2)).double().clamp_min(1e-3 * RARE).log()
     u[:, -1] = share[1] - share[0] if problem.k == 1 else share - share.mean()
@@ -208,7 +207,7 @@ def _direction(problem: _Problem, u: torch.Tensor, g: torch.Tensor, h: torch.Ten
 
     def solved(v: torch.Tensor) -> torch.Tensor:
         out = solve(v[:, None])[:, 0]
-        if problem.k > 1:  # an intercept that all classes share changes nothing
+        if problem.k > 1:  # an intercept shared by all classes has no effect
             out[:, -1] -= out[:, -1].mean()
         return out
 
@@ -231,7 +230,7 @@ def _direction(problem: _Problem, u: torch.Tensor, g: torch.Tensor, h: torch.Ten
 
 
 def factored(h: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Solves with matrices (k, d, d) that have a scale of their own in each row and column: (k, m, d), or (m, d)."""
+    """A solver for matrices (k, d, d) whose rows and columns differ in scale: (k, m, d), or (m, d)."""
     size = h.diagonal(dim1=1, dim2=2).clamp_min(1e-300).rsqrt()
     h = h * size[:, :, None] * size[:, None]
     jitter, eye = 1e-15 * h.shape[1], torch.eye(h.shape[1], dtype=h.dtype, device=h.device)

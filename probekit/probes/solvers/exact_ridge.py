@@ -1,7 +1,7 @@
-"""Ridge regression where features or rows are so unlike in size that their products in one basis lose the small ones.
+"""Ridge regression for features or rows whose scales differ so much that products in one basis lose the small ones.
 
-Each penalty has normal equations of its own, in float64, of features divided by their root mean square; residuals are
-computed again until what is left of the gradient is rounding.
+Each penalty has separate normal equations, in float64, for features divided by their root mean square; residuals are
+corrected until only rounding is left of the gradient.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from probekit.probes.solvers.exact import factored, sizes_of
 
 __all__ = ["ridge_exactly"]
 
-TURNS = 20  # corrections at most
-NOTHING = 1e-22  # of a target's sum of squares, what need not be corrected
-HELD = 1e-3  # of 1 - leverage, below which a row is left out indeed
-FEW = 32  # of such rows at most; where more are fitted exactly, their leverages must do
-NEAR = 1e-5  # of 1 - leverage, below which it is rounding
-VOUCHED = 1e-6  # of the sum of squares, a duality gap up to which the decrement is believed
+TURNS = 20  # most corrections
+NOTHING = 1e-22  # of a target's sum of squares: a smaller decrement needs no correction
+HELD = 1e-3  # below this 1 - leverage, the model is fitted again without the row
+FEW = 32  # most rows to fit again; with more of them, leverages are used
+NEAR = 1e-5  # a smaller 1 - leverage is rounding
+VOUCHED = 1e-6  # of the sum of squares: up to this duality gap the decrement is reliable
 Solve = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -31,15 +31,15 @@ def ridge_exactly(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Weights on x - centre (targets, alphas, d); intercepts, leave-one-out errors, decrements (targets, alphas).
 
-    A decrement is the duality gap where that is above a millionth: the share of the target's sum of squares that the
-    objective can still fall by, at most. An error is NaN where leverages are too close to 1 to say it.
+    A decrement is replaced by the duality gap if that is above a millionth: a bound of the remaining decrease of the
+    objective, as a share of the target's sum of squares. An error is NaN if leverages are too close to 1.
 
     Parameters
     ----------
     design : Design
         float64, not scaled.
     penalised : np.ndarray
-        The scale of each feature that the penalty sees, (d,); 0 for one left out.
+        The scale of each feature under the penalty, (d,); 0 for a feature to leave out.
     y : torch.Tensor
         float64 (targets, m), centred.
     strength : np.ndarray
@@ -65,7 +65,7 @@ def ridge_exactly(
 
 
 def _rows(design: Design, sizes: torch.Tensor) -> Iterator[tuple[slice, torch.Tensor]]:
-    """Which rows, and those (b, d + 1) of a block."""
+    """Slices of the rows, and the rows (b, d + 1) of each block."""
     for at, block in design.blocks():
         yield at, torch.cat([block * sizes, block.new_ones(len(block), 1)], 1)
 
@@ -98,7 +98,7 @@ def _left_out(
     solve: Solve,
     alpha: float,
 ) -> torch.Tensor:
-    """Mean squared error of each row by the others' model, (p,)."""
+    """Mean squared error of each row under the model fitted to all others, (p,)."""
     left, apart = torch.empty_like(y), y.new_empty(y.shape[1])
     for at, a in _rows(design, sizes):
         left[:, at] = y[:, at] - u @ a.T

@@ -1,11 +1,11 @@
-"""k-sparse probes: how much the best k dimensions tell (Gurnee et al. 2023, "Finding neurons in a haystack").
+"""k-sparse probes: the information in the best k dimensions (Gurnee et al. 2023, "Finding neurons in a haystack").
 
-The dimensions are ranked by adaptive thresholding: a probe on all of them, the least useful quarter struck off, a probe
-on the rest, and so on, one at a time from 64 on. The probe that ranks is a ridge regression of the classes, whose cost
-does not grow with n, and the use of a dimension is how much worse that regression is without it. Logistic regression
-on the k that remain gives the probabilities.
+The dimensions are ranked by adaptive thresholding: fit a probe on all of them, remove the least useful quarter, fit a
+probe on the others, and so on, one at a time from 64 dimensions on. The ranking probe is a ridge regression of the
+classes, whose cost does not grow with n; the usefulness of a dimension is the loss of fit without it. Logistic
+regression on the remaining k gives the probabilities.
 
-Found of 8 dimensions that were planted among 200 (40 draws; labels logistic in them, n = 2,000):
+Share found of 8 dimensions planted among 200 (40 draws; labels logistic in them, n = 2,000):
 
     share of variance that 20 common factors explain    .5     .9     .7, n = 400    .7, five classes
     adaptive thresholding (this)                       1.00    .91    .79             .99
@@ -31,13 +31,13 @@ from probekit.runtime import Progress, no_progress
 __all__ = ["KS", "KSparse", "KSparsePath", "path", "rank"]
 
 KS = (1, 2, 4, 8, 16, 32, 64)
-STRUCK = 0.25  # of the dimensions that remain, a stage
+STRUCK = 0.25  # share of the remaining dimensions that a stage removes
 ONE_BY_ONE = 64
 
 
 @dataclass(frozen=True, slots=True)
 class KSparsePath:
-    """Logistic regressions on ``dimensions`` int (T, most): that of setting k uses the first k of them.
+    """Logistic regressions on ``dimensions`` int (T, most): setting k uses the first k of them.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ def path(
 ) -> KSparsePath:
     """Rank the dimensions for every target, and fit logistic regressions on the best k for every k.
 
-    Raises as ``checked`` does, and UsageError for a k that is not between 1 and d.
+    Raises the errors of ``checked``, and UsageError for a k that is not between 1 and d.
 
     Parameters
     ----------
@@ -116,16 +116,16 @@ def path(
     settings : Sequence[int], default KS
         Numbers of dimensions, k.
     seed : int, default 0
-        Of no effect.
+        Not used.
     weights : np.ndarray, optional
         Float (n,) or (T, n).
     C : float, default 1.0
-        scikit-learn's, of the logistic regressions; x is taken as it comes, so standardise it before.
+        C of the logistic regressions, as in scikit-learn; standardise x first.
     """
     x, codes, w = checked(x, codes, classes, weights)
     ks = tuple(int(k) for k in settings)
     if not ks or min(ks) < 1 or max(ks) > x.shape[1]:
-        raise UsageError(f"k is between 1 and the {x.shape[1]} dimensions of x, unlike {ks}.")
+        raise UsageError(f"each k must be between 1 and {x.shape[1]}, the number of dimensions, not {ks}.")
     shape, most = (len(codes), len(ks), classes), max(ks)
     dimensions, absent = np.empty((len(codes), most), dtype=int), np.empty((len(codes), classes), dtype=bool)
     coef, intercept = np.zeros((*shape, most), dtype=np.float32), np.zeros(shape, dtype=np.float32)
@@ -149,16 +149,16 @@ def path(
 
 
 def rank(gram: np.ndarray, cross: np.ndarray, n: float) -> np.ndarray:
-    """Dimensions by use, best first, int (d,): those that outlast the others when the least useful are struck off.
+    """Dimensions by usefulness, best first, int (d,): the last ones to be removed when the least useful ones go.
 
     Parameters
     ----------
     gram : np.ndarray
         float64 (d, d), covariance of x.
     cross : np.ndarray
-        float64 (K, d), covariance of x with what is regressed on it.
+        float64 (K, d), covariance of x with the regression targets.
     n : float
-        examples. The ridge penalty is .1 d / n of a dimension's variance; constant dimensions come last.
+        Number of examples. The ridge penalty is .1 d / n of a dimension's variance; constant dimensions come last.
     """
     sd = np.sqrt(np.maximum(np.diag(gram), 0))
     varies = sd > 1e-5 * sd.max()
@@ -176,11 +176,11 @@ def rank(gram: np.ndarray, cross: np.ndarray, n: float) -> np.ndarray:
 
 
 def _logistic(x: np.ndarray, codes: np.ndarray, weight: np.ndarray, C: float) -> tuple[np.ndarray, np.ndarray, bool]:
-    """Intercepts (K,) and coefficients (K, k) of the classes that occur, and whether the solver got there."""
+    """Intercepts (K,) and coefficients (K, k) of the classes that occur, and whether the solver converged."""
     two = len(np.unique(codes)) == 2
     model = LogisticRegression(C=C, max_iter=1000, solver="newton-cholesky" if two else "lbfgs")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # told by ``converged``
+        warnings.simplefilter("ignore", ConvergenceWarning)  # reported in ``converged``
         model.fit(x, codes, sample_weight=weight.astype(np.float64))
     coef, intercept = model.coef_, model.intercept_
     if two:  # one line, for the second class

@@ -30,9 +30,9 @@ from probekit.runtime import torch_threads
 __all__ = ["CS", "LogisticFit", "Turned", "balanced", "fit_logistic"]
 
 CS = (1e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 1e-1, 1.0)
-"""Penalties C (inverse strength) that are tried where none are given; for standardised features.
+"""Default penalties C (inverse strength) to try, for standardised features.
 
-Close where the best one usually lies; with C = 1 hardly any penalty is left on thousands of rows.
+The grid is finer where the best C usually lies; with thousands of rows, C = 1 is almost no penalty.
 """
 
 
@@ -45,7 +45,7 @@ class LogisticFit:
     weights : np.ndarray
         float64 (targets, Cs, 1 or classes, d), on x - centre; intercepts (targets, Cs, 1 or classes).
     decrement : np.ndarray
-        Newton decrement reached (targets, Cs), converged : whether it is within the tolerance.
+        Newton decrement (targets, Cs).
     """
 
     weights: np.ndarray
@@ -76,10 +76,10 @@ class LogisticFit:
         return log_softmax(np.moveaxis(z, 2, 3), -1)
 
     def outcome(self, x: Any, rows: np.ndarray | None, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What the models say of rows of ``x`` whose labels are codes (targets, m), without keeping probabilities.
+        """Evaluate the models on rows of ``x`` with the labels codes (targets, m), without storing probabilities.
 
-            The log loss of each row, float32 nats (targets, Cs, m), and the class predicted, (targets, Cs, m). Raises
-        NonFiniteError where a feature is NaN or infinite.
+        Returns the log loss of each row, float32 nats (targets, Cs, m), and the predicted class, (targets, Cs, m).
+        Raises NonFiniteError if a feature is NaN or infinite.
         """
         t, c, k, d = self.weights.shape
         w = torch.as_tensor(self.weights.reshape(-1, d), dtype=torch.float32)
@@ -102,7 +102,7 @@ class LogisticFit:
         return loss, predicted
 
     def choose(self, penalties: np.ndarray) -> LogisticFit:
-        """The model of one penalty, by number, for each target: of the same kind, with one C."""
+        """For each target the model with one penalty, given by index, as a fit with a single C."""
         at = (np.arange(len(self.weights)), np.asarray(penalties))
         pick = [v[at][:, None] for v in (self.weights, self.intercepts, self.decrement, self.iterations)]
         return LogisticFit(pick[0], pick[1], self.centre, pick[2], pick[3], self.tol)
@@ -134,25 +134,25 @@ def fit_logistic(
     codes : np.ndarray
         Int (targets, m) below ``classes``.
     Cs : Sequence[float] | np.ndarray
-        (Cs,), or (targets, Cs) where targets differ.
+        (Cs,), or (targets, Cs) if targets differ.
     rows : np.ndarray, optional
-        Int (m,), which of its rows, None for all.
+        Int (m,), indices of the rows (default: all).
     sums : Moments, optional
-        Moments of those rows, computed for None.
+        Moments of those rows (default: computed).
     standardise : bool, default True
-        The penalty is on standardised features.
+        Apply the penalty to standardised features.
     weights : np.ndarray, optional
-        Float (targets, m) of the rows, None for all 1.
+        Float (targets, m), weights of the rows (default: 1).
     start : LogisticFit, optional
-        Models of the same targets and Cs to begin at.
+        Models of the same targets and Cs to start from.
     tol : float, optional
-        Newton decrement; for None 2e-9·m, at most 1e-4, which keeps logits within about 1e-4 (root mean square) of the
-        optimum's where p(1 - p) is not small; 1e-3 where labels are easy or rare; in float64 1e-6.
+        Newton decrement; by default 2e-9·m, at most 1e-4, which keeps logits within about 1e-4 (root mean square) of
+        the optimum if p(1 - p) is not small, and within 1e-3 if labels are easy or rare; in float64 1e-6.
     dtype : torch.dtype, optional
         See ``precision``.
     watch : Turned, optional
-        Ends a target's path where its loss elsewhere has turned: its weaker penalties have the model of the last one
-        solved. Of no effect where all problems are solved at once (two classes; few rows).
+        Ends the path of a target when its held-out loss increases: its weaker penalties get the last solved model. Has
+        no effect if all problems are solved at once (two classes; few rows).
     """
     count = x.shape[0] if rows is None else len(rows)
     dtype = dtype or precision(count, x.shape[1])
@@ -160,9 +160,9 @@ def fit_logistic(
     if tol is None:
         tol = 1e-6 if dtype == torch.float64 else min(1e-4, 2e-9 * count)
     if count < x.shape[1]:
-        own, sums, mean, back, shift = narrowed(x, rows, standardise=standardise)
+        reduced, sums, mean, back, shift = narrowed(x, rows, standardise=standardise)
         fit = fit_logistic(
-            own, codes, classes, Cs, sums=sums, standardise=False, weights=weights, tol=None if close else tol,
+            reduced, codes, classes, Cs, sums=sums, standardise=False, weights=weights, tol=None if close else tol,
             max_iter=max_iter, dtype=dtype, device=device,
         )  # fmt: skip
         wide = fit.weights @ back.T
@@ -201,9 +201,9 @@ def _problems(
     dtype: torch.dtype,
     device: str,
 ) -> tuple[Problems, tuple[int, int]]:
-    """Every label set at every penalty, and how many there are of both."""
+    """All label sets at all penalties, and the numbers of both."""
     strength = np.broadcast_to(np.asarray(Cs, dtype=np.float64), (len(codes), np.shape(Cs)[-1]))
-    if classes > 2:  # ±w/2 of two classes are penalised half as much as the one w of a binary regression
+    if classes > 2:  # the softmax weights ±w/2 of two classes have half the penalty of the w of a binary regression
         strength = strength / np.array([[2 if len(np.unique(y)) == 2 else 1] for y in codes])
     problems = Problems(
         torch.tensor(codes.astype(np.int8 if classes < 128 else np.int32), device=device),
@@ -226,11 +226,11 @@ def _moved(
 
 
 class Turned:
-    """Held-out rows of x, and the loss of each target's models there, from strong penalties to weak ones.
+    """Held-out rows of x that decide when a path, from strong to weak penalties, has passed its minimum loss.
 
-    The path of a target that may end, ``may`` (targets,), has turned when its two last losses are above its least one,
-    the last by more, each by a hundredth and by three standard errors of the difference. That is safe where labels were
-    shuffled: what follows fits the noise closer still.
+    The path of a target with ``may`` (targets,) ends when its last two losses are above its minimum, the last by more,
+    each by a hundredth and by three standard errors of the difference. This is safe for shuffled labels, because weaker
+    penalties only fit the noise more closely.
     """
 
     def __init__(self, x: Any, rows: np.ndarray, codes: np.ndarray, may: np.ndarray) -> None:
@@ -241,7 +241,7 @@ class Turned:
     def __call__(
         self, centre: np.ndarray, targets: np.ndarray, weights: torch.Tensor, intercepts: torch.Tensor
     ) -> np.ndarray:
-        """Which targets (b,) have turned, given their models (b, classes, d) and (b, classes) at the next penalty."""
+        """Which paths (b,) end, given the models (b, classes, d) and (b, classes) at the next penalty."""
         out = np.zeros(len(targets), dtype=bool)
         at = np.flatnonzero(self.may[targets])
         if not len(at):
@@ -249,12 +249,12 @@ class Turned:
         w, b = (v[at].cpu().numpy()[:, None] for v in (weights, intercepts))
         none = np.zeros((len(at), 1))
         loss, _ = LogisticFit(w, b, centre, none, none, 0.0).outcome(self.x, self.rows, self.codes[targets[at]])
-        for i, t, [own] in zip(at, targets[at].tolist(), loss, strict=True):
-            least, mean = self._least.get(t), float(own.mean(dtype=np.float64))
+        for i, t, [losses] in zip(at, targets[at].tolist(), loss, strict=True):
+            least, mean = self._least.get(t), float(losses.mean(dtype=np.float64))
             if least is None or mean <= float(least.mean(dtype=np.float64)):
-                self._least[t], self._last[t] = own, (False, mean)
+                self._least[t], self._last[t] = losses, (False, mean)
                 continue
-            gap = (own - least).astype(np.float64)
+            gap = (losses - least).astype(np.float64)
             worse = gap.mean() > max(0.01 * float(least.mean()), 3 * gap.std() / np.sqrt(len(gap)))
             before, last = self._last[t]
             out[i] = worse and before and mean > last
@@ -265,7 +265,7 @@ class Turned:
 def _with_care(
     rough: Design, standardise: bool, problems: Problems, tol: float, max_iter: int
 ) -> tuple[Design, Solution]:
-    """The same from sums in float64, and by Newton's method on each problem where they do not serve either."""
+    """Solve with sums in float64, and, if these do not suffice either, with Newton's method for each problem."""
     x, rows, device = rough.x, rough.rows, rough.device
     [sums] = moments(x, [rows], dtype=torch.float64, device=device)
     plain = Design(x, rows, middle(x, sums.mean), None, torch.float64, device)

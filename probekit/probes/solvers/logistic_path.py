@@ -1,4 +1,4 @@
-"""scikit-learn's manners over many logistic regressions that are solved together."""
+"""scikit-learn's interface to many logistic regressions that are solved together."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ class LogisticPath(ClassifierMixin, BaseEstimator):
     """L2-penalised logistic regression for many penalties and many label sets on the same features.
 
     Each model minimises C·Σᵢ sᵢ loss(yᵢ, xᵢ) + ½ ‖w‖² with a free intercept: scikit-learn's ``LogisticRegression``,
-    binary for two classes and multinomial for more. All are solved together, a pass over X serving every one.
+    binary for two classes and multinomial for more. All models are solved together and share each pass over X.
 
     Parameters
     ----------
     Cs : float or sequence of float
         Penalties, inverse strength.
     standardise : bool
-        Put the penalty on standardised features; ``coef_`` still belongs to the features as given. Means and deviations
-        are those of the rows, whatever their sample_weight.
+        Apply the penalty to standardised features; ``coef_`` still refers to the original features. Means and
+        deviations do not depend on sample_weight.
     class_weight : mapping or "balanced", optional
         A weight for each class by label; "balanced" is n / (classes · count of the class).
     tol : float, optional
-        Newton decrement gᵀH⁻¹g at which a model has converged (twice the nats the objective can still fall by); None
-        for 2e-9·n, at most 1e-4, and 1e-6 in float64.
+        Newton decrement gᵀH⁻¹g at which a model has converged (twice the remaining decrease of the objective in nats);
+        by default 2e-9·n, at most 1e-4, and 1e-6 in float64.
     max_iter : int
-        Iterations of the solver at most.
+        Maximum number of solver iterations.
     device : str
-        Where the products are computed, "cpu" or "cuda".
+        Device of the products, "cpu" or "cuda".
 
     Attributes
     ----------
@@ -55,9 +55,9 @@ class LogisticPath(ClassifierMixin, BaseEstimator):
 
     Notes
     -----
-    A target that has two of more ``classes_`` gets the weights ±w/2 for them, w being the binary regression's. float64
-    features are computed in float64; all others in float32, or float64 with fewer than 4·d rows. X is read in blocks:
-    of a memory map of more than 32 MB no copy is held. One thread is used: fit layers side by side.
+    A target with only two of more ``classes_`` gets the weights ±w/2 for them, w being that of the binary regression.
+    float64 features are computed in float64; all others in float32, or in float64 with fewer than 4·d rows. X is read
+    in blocks; memory maps of more than 32 MB are not copied. The solver uses one thread: fit layers in parallel.
 
     References
     ----------
@@ -108,13 +108,13 @@ class LogisticPath(ClassifierMixin, BaseEstimator):
         Raises
         ------
         UsageError
-            For penalties that are not positive, one class only, or shapes that do not fit together.
+            For penalties that are not positive, a single class, or shapes that do not match.
         """
         Cs = np.atleast_1d(np.asarray(self.Cs, dtype=np.float64))
         if Cs.ndim != 1 or not len(Cs) or not (np.isfinite(Cs).all() and (Cs > 0).all()):
-            raise UsageError(f"Cs are positive numbers, not {self.Cs}.")
+            raise UsageError(f"Cs must be positive numbers, not {self.Cs}.")
         if not (self.class_weight in (None, "balanced") or isinstance(self.class_weight, Mapping)):
-            raise UsageError(f"class_weight is None, 'balanced' or a mapping, not {self.class_weight!r}.")
+            raise UsageError(f"class_weight must be None, 'balanced' or a mapping, not {self.class_weight!r}.")
         X, Y = _validated(self, X, y)
         self.classes_, codes = np.unique(Y, return_inverse=True)
         codes = np.ascontiguousarray(codes.reshape(Y.shape).reshape(len(Y), -1).T)
@@ -127,8 +127,8 @@ class LogisticPath(ClassifierMixin, BaseEstimator):
         if self.class_weight == "balanced":
             weights = balanced(codes, len(self.classes_), weights)
         elif isinstance(self.class_weight, Mapping):
-            own = np.array([self.class_weight.get(label, 1.0) for label in self.classes_])
-            weights = own[codes] * (1 if weights is None else weights)
+            factors = np.array([self.class_weight.get(label, 1.0) for label in self.classes_])
+            weights = factors[codes] * (1 if weights is None else weights)
         fit = fit_logistic(
             X,
             codes,
@@ -152,7 +152,7 @@ class LogisticPath(ClassifierMixin, BaseEstimator):
     def decision_function(self, X: Any) -> np.ndarray:
         """Logits: (targets, Cs, n), or (targets, Cs, n, classes) for more than two classes.
 
-        Here as in ``predict`` and ``predict_proba``: with one C and y of shape (n,), without the first two axes.
+        With one C and y of shape (n,), the first two axes are dropped, as in ``predict`` and ``predict_proba``.
         """
         z = self._logits(X)
         z = z[:, :, 0] if z.shape[2] == 1 else np.moveaxis(z, 2, 3)
@@ -165,10 +165,10 @@ class LogisticPath(ClassifierMixin, BaseEstimator):
         return self.classes_[best[0, 0] if self._single else best]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Accuracy. Raises UsageError for several Cs or targets, which have no one number."""
+        """Accuracy. Raises UsageError for several Cs or targets, which have no single score."""
         check_is_fitted(self)
         if not self._single:
-            raise UsageError("a score wants one C and labels of shape (n,); give one C, or use predict.")
+            raise UsageError("score needs one C and labels of shape (n,); give one C, or use predict.")
         return float(super().score(X, y, sample_weight))
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -203,9 +203,11 @@ def _weights(given: Any, shape: tuple[int, ...]) -> np.ndarray | None:
     weights = np.asarray(given, dtype=np.float64)
     weights = np.broadcast_to(weights, shape[1:])[None] if weights.ndim <= 1 else weights.T
     if weights.shape[1] != shape[1] or len(weights) not in (1, shape[0]):
-        raise UsageError(f"sample_weight {np.shape(given)} does not go with Y {shape[::-1]}.")
+        raise UsageError(
+            f"sample_weight must have the shape (n,) or (n, targets), like Y {shape[::-1]}, not {np.shape(given)}."
+        )
     if not np.isfinite(weights).all() or (weights < 0).any():
-        raise UsageError("sample_weight holds negative, NaN or infinite numbers.")
+        raise UsageError("sample_weight contains negative, NaN or infinite numbers.")
     if (weights.sum(1) == 0).any():
         raise UsageError("every sample_weight is zero; there is nothing to fit.")
     return np.ascontiguousarray(np.broadcast_to(weights, shape))
@@ -216,4 +218,4 @@ def _check_classes(codes: np.ndarray, weights: np.ndarray | None, classes: int) 
         seen = np.unique(y if weights is None else y[weights[target] > 0])
         if len(seen) < 2:
             where = f" in target {target}" if len(codes) > 1 else ""
-            raise UsageError(f"all labels are one class{where}; a classifier needs at least two classes.")
+            raise UsageError(f"all labels have the same class{where}; a classifier needs at least two classes.")

@@ -1,9 +1,9 @@
-"""Difference of means: a probe in closed form, from class means alone or with the covariance within the classes.
+"""Difference of means: a probe in closed form, from class means, with or without the covariance within classes.
 
-One family holds both ways of mass-mean probing (Marks & Tegmark 2023): classes are Gaussians that share the covariance
-(1 - s) W + s mean(diag W) I, where W is the covariance within classes and s, from 0 to 1, the shrinkage. At s = 1 the
-direction of two classes is the difference of their means, and the nearest mean wins; at s = 0 the space is whitened
-first, which is linear discriminant analysis (Hastie, Tibshirani & Friedman 2009, sections 4.3 and 18.3.1).
+One family contains both variants of mass-mean probing (Marks & Tegmark 2023): classes are Gaussians with the common
+covariance (1 - s) W + s mean(diag W) I, where W is the covariance within classes and s, from 0 to 1, the shrinkage. At
+s = 1 the direction for two classes is the difference of their means, and the nearest mean wins; at s = 0 the space is
+whitened first, which is linear discriminant analysis (Hastie, Tibshirani & Friedman 2009, sections 4.3 and 18.3.1).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from probekit.runtime import Progress, no_progress
 __all__ = ["SHRINKAGES", "MassMean", "MassMeanPath", "path"]
 
 SHRINKAGES = (1.0, 0.9, 0.5, 0.1, 0.01, 0.001)
-FLOOR = 1e-6  # of variance: along a direction, of the largest; within classes, of what is between and within them
+FLOOR = 1e-6  # smallest variance: along a direction, of the largest; within classes, of the total
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class MassMeanPath:
     n : np.ndarray
         Float (T,), the sum of the weights.
     converged : np.ndarray
-        Bool (T, S), False where W is singular after shrinkage, so that the classes part without remainder.
+        Bool (T, S), False if W is singular after shrinkage, so that the classes are perfectly separated.
     """
 
     coef: np.ndarray
@@ -60,7 +60,7 @@ class MassMeanPath:
 
 
 class MassMean(Probe):
-    """Difference of means for every target and shrinkage: 1 for the plain one, 0 for the whitened (see ``path``)."""
+    """Difference of means for every target and shrinkage: 1 is plain, 0 is whitened (see ``path``)."""
 
     def __init__(self, shrinkages: Sequence[float] = SHRINKAGES, *, calibrate: bool = True) -> None:
         self.shrinkages, self.calibrate = shrinkages, calibrate
@@ -80,10 +80,10 @@ def path(
     progress: Progress | None = None,
     calibrate: bool = True,
 ) -> MassMeanPath:
-    """Fit every target and shrinkage: one pass over x for the means of all, one decomposition of its covariance.
+    """Fit every target and shrinkage, with one pass over x for all means and one decomposition of its covariance.
 
-    With x = x̄ + Q√Λ z the total covariance is I in z, and that between classes is UUᵀ, of K columns. W⁻¹ is wanted on
-    U only, (I - UUᵀ)⁻¹ U = U (I - UᵀU)⁻¹: a target costs K × K, whatever n is.
+    With x = x̄ + Q√Λ z the total covariance is I in z, and that between classes is UUᵀ, with K columns. W⁻¹ is needed
+    only on U, (I - UUᵀ)⁻¹ U = U (I - UᵀU)⁻¹: a target costs K × K, independent of n.
 
     Parameters
     ----------
@@ -94,23 +94,23 @@ def path(
     settings : Sequence[float], default SHRINKAGES
         Shrinkages.
     seed : int, default 0
-        Of no effect.
+        Not used.
     weights : np.ndarray, optional
-        Float (n,) or (T, n); targets that differ in weights are decomposed one by one.
+        Float (n,) or (T, n); targets with different weights are decomposed separately.
     calibrate : bool, default True
-        The scores of a Gaussian with the wrong covariance are far too sure of themselves, so one slope for all classes
-        and one intercept a class are fitted to them by maximum likelihood on train (for two classes: logistic
-        regression on the projection; Platt 1999); else the probabilities are the posterior of the Gaussians.
+        Fit one slope for all classes and one intercept per class to the scores by maximum likelihood on train (for two
+        classes: logistic regression on the projection; Platt 1999), because the scores of a Gaussian with the wrong
+        covariance are overconfident. Otherwise the probabilities are the posterior of the Gaussians.
 
     Raises
     ------
     UsageError, NonFiniteError
-        As ``checked`` does.
+        As from ``checked``.
     UsageError
         For a shrinkage out of range.
     """
     if not len(settings) or not all(0 <= s <= 1 for s in settings):
-        raise UsageError(f"shrinkages lie between 0 and 1, not {tuple(settings)}.")
+        raise UsageError(f"shrinkages must lie between 0 and 1, not {tuple(settings)}.")
     x, codes, w = checked(x, codes, classes, weights)
     shape = (len(codes), len(settings), classes)
     coef, intercept = np.empty((*shape, x.shape[1]), dtype=np.float32), np.empty(shape, dtype=np.float32)
@@ -155,9 +155,9 @@ def _discriminant(
 def _calibrate(
     x: np.ndarray, codes: np.ndarray, weight: np.ndarray, coef: np.ndarray, intercept: np.ndarray, absent: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Slope (S,) and shifts (S, K) that make softmax(slope · score + shift) likeliest, by Newton's method.
+    """Slope (S,) and shifts (S, K) that maximise the likelihood of softmax(slope · score + shift), by Newton's method.
 
-    A weak prior (½ slope² + ½ |shift|², with the scores at unit deviation) keeps them finite where the classes part.
+    A weak prior (½ slope² + ½ |shift|², with scores of unit deviation) keeps them finite for separable classes.
     """
     settings, classes, d = coef.shape
     use = weight > 0

@@ -1,8 +1,8 @@
-"""Perceptrons of one hidden layer, many at once: every target and weight decay in one batched model.
+"""Perceptrons with one hidden layer, many at once: every target and weight decay in one batched model.
 
-The probe is that of SentEval (Conneau & Kiela 2018: Adam, stopped when a held-out part has not improved five times,
-at most 200) with the rectifier of Hewitt & Liang (2019), who stop by the loss, too. All models see the same batches, so
-that the first layers are one matrix product; a model that no longer improves leaves the batch.
+The probe is that of SentEval (Conneau & Kiela 2018: Adam, stopped after five rounds without improvement on a held-out
+part, 200 at most) with the rectifier of Hewitt & Liang (2019), who also stop by the loss. All models use the same
+batches, so the first layers are one matrix product; a model that no longer improves leaves the batch.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ WEIGHT_DECAYS = (0.1, 1.0, 10.0, 100.0)
 
 @dataclass(frozen=True, slots=True)
 class MLPOptions:
-    """How the perceptrons are trained.
+    """Training options of the perceptrons.
 
     Attributes
     ----------
     hidden : int, default 50
-        Units.
+        Hidden units.
     dropout : float, default 0.1
-        Share of them that is silent in a step.
+        Share of the hidden units that is dropped in a step.
     learning_rate : float, default 0.001
-        Of Adam, with decoupled weight decay (Loshchilov & Hutter 2019) of the weights, not of the biases.
+        Learning rate of Adam, with decoupled weight decay (Loshchilov & Hutter 2019) of weights but not of biases.
     batch : int, default 128
-        Examples a step; a round is one pass over train, or ``steps`` steps where a pass is shorter.
+        Examples per step; a round is one pass over train, or ``steps`` steps if a pass is shorter.
     held_out : float, default 0.1
-        Share of train that says when to stop.
+        Share of train for early stopping.
     patience : int, default 5
-        Rounds without a better loss on it.
+        Rounds without a better loss on that share before stopping.
     rounds : int, default 200
-        At most.
+        Maximum number of rounds.
     """
 
     hidden: int = 50
@@ -58,9 +58,9 @@ class MLPOptions:
 
     def __post_init__(self) -> None:
         if not (0 <= self.dropout < 1 and 0 < self.held_out < 1 and self.learning_rate > 0):
-            raise UsageError("dropout and held_out are shares below 1, and the learning rate is positive.")
+            raise UsageError("dropout and held_out must be shares below 1, and learning_rate must be positive.")
         if min(self.hidden, self.batch, self.steps, self.patience, self.rounds) < 1:
-            raise UsageError("hidden, batch, steps, patience and rounds are at least 1.")
+            raise UsageError("hidden, batch, steps, patience and rounds must be at least 1.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +70,12 @@ class MLPPath:
     Attributes
     ----------
     loss : np.ndarray
-        Float (T, S), on the inner held-out part, at its best: nats an example, or half the squared error in units of
-        the target's variance.
+        Float (T, S), best loss on the inner held-out part: nats per example, or half the squared error in units of the
+        target's variance.
     rounds : np.ndarray
-        Int (T, S), trained.
+        Int (T, S), number of training rounds.
     converged : np.ndarray
-        Bool (T, S), False where the loss was still falling when the rounds ran out, or was never finite.
+        Bool (T, S), False if the loss was still decreasing at the last round, or was never finite.
     """
 
     w1: np.ndarray
@@ -101,7 +101,7 @@ class MLPPath:
         """Parameters
         ----------
         x : np.ndarray
-            Float (n, d). Logits of the classes, or of a regression the values with K = 1; float32 (T, S, n, K).
+            Float (n, d). Logits of the classes, or the values of a regression with K = 1; float32 (T, S, n, K).
         """
         import torch
 
@@ -141,9 +141,9 @@ def path(
 ) -> MLPPath:
     """Train a perceptron for every target and weight decay.
 
-    Models with one seed start from the same weights and drop the same units, so a model does not depend on those that
-    are trained beside it, but for rounding. Raises as ``checked`` does, and UsageError for a negative weight decay, or
-    where the inner held-out part holds nothing of a target.
+    Models with the same seed start from the same weights and drop the same units, so a model does not depend, except
+    for rounding, on those trained with it. Raises the errors of ``checked``, and UsageError for a negative weight
+    decay, or if the inner held-out part has no example of a target.
 
     Parameters
     ----------
@@ -152,14 +152,14 @@ def path(
     codes : np.ndarray
         Int (T, n), 0 … classes-1, -1 for unlabelled.
     settings : Sequence[float], default WEIGHT_DECAYS
-        Weight decays; a weight shrinks by learning_rate · decay a step.
+        Weight decays; a weight shrinks by learning_rate · decay per step.
     seed : int | Sequence[int], default 0
-        Of first weights and dropout, one for all targets or one each (repeat a target to see what the seed does); the
-        first also draws the inner held-out part and the order of the batches, which all models share.
+        Seed of initial weights and dropout, one for all targets or one for each (repeat a target to see the effect of
+        the seed); the first also draws the inner held-out part and the order of the batches, which all models share.
     weights : np.ndarray, optional
-        Float (n,) or (T, n), of the examples' losses.
+        Float (n,) or (T, n), weights of the losses of examples.
     groups : np.ndarray, optional
-        Int (n,), rows that are held out together (the sentence of a word).
+        Int (n,), groups of rows that are held out together (the sentence of a word).
     """
     x, codes, w = checked(x, codes, classes, weights)
     return _train(_job(x, codes, w, classes, settings, seed, groups, options or MLPOptions()), progress or no_progress)
@@ -176,9 +176,9 @@ def regression_path(
     groups: np.ndarray | None = None,
     options: MLPOptions | None = None,
 ) -> MLPPath:
-    """The same for values, y float (T, n), NaN for unlabelled, by least squares; ``outputs(x)[..., 0]`` predicts them.
+    """The same for numbers y, float (T, n), NaN for unlabelled, by least squares; ``outputs(x)[..., 0]`` predicts them.
 
-    Raises as ``path`` does, and UsageError for a target that does not vary.
+    Raises the errors of ``path``, and UsageError for a constant target.
     """
     x, y = finite(x), np.asarray(y, dtype=np.float32)
     known = np.isfinite(y)
@@ -188,7 +188,7 @@ def regression_path(
     centre = (w * y).sum(1, keepdims=True) / total
     scale = np.sqrt((w * (y - centre) ** 2).sum(1, keepdims=True) / total)
     if not (scale > 0).all():
-        raise UsageError(f"target {int(np.flatnonzero(scale == 0)[0])} does not vary; there is nothing to predict.")
+        raise UsageError(f"target {int(np.flatnonzero(scale == 0)[0])} is constant; there is nothing to predict.")
     job = _job(x, (y - centre) / scale, w, 1, settings, seed, groups, options or MLPOptions())
     fit = _train(job, progress or no_progress)
     return replace(fit, w2=fit.w2 * scale[:, :, None, None], b2=fit.b2 * scale[:, :, None] + centre[:, :, None])
@@ -196,7 +196,7 @@ def regression_path(
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What is trained on what: labels (T, n), codes or float32; weights float32 (T, n), 1 on average where not held."""
+    """The data of a training: labels (T, n), codes or float32; weights float32 (T, n), 1 on average if not held out."""
 
     x: np.ndarray
     y: np.ndarray
@@ -227,20 +227,22 @@ def _job(
     options: MLPOptions,
 ) -> _Job:
     if not len(settings) or not all(s >= 0 for s in settings):
-        raise UsageError(f"weight decays are not negative, unlike {tuple(settings)}.")
+        raise UsageError(f"weight decays must be 0 or more, not {tuple(settings)}.")
     seeds = (seed,) * len(y) if isinstance(seed, (int, np.integer)) else tuple(seed)
     if len(seeds) != len(y):
-        raise UsageError(f"{len(seeds)} seeds do not go with {len(y)} targets.")
+        raise UsageError(f"seed must have one value, or one for each of the {len(y)} targets, not {len(seeds)}.")
     rng = np.random.default_rng(seeds[0])
     held = _hold_out(len(x), groups, options.held_out, rng)
     if not (w[:, held].sum(1) > 0).all() or not (w[:, ~held].sum(1) > 0).all():
-        raise UsageError("the inner held-out part, or the rest, holds no example of a target; more are needed.")
+        raise UsageError(
+            "a target has too few labelled examples to hold some of them out for early stopping; label more."
+        )
     w = w / w[:, ~held].mean(1, keepdims=True)
     return _Job(x, y, w, outputs, tuple(settings), seeds, held, rng, options)
 
 
 def _train(job: _Job, progress: Progress) -> MLPPath:
-    """Train every model until it no longer improves, and give back each at its best."""
+    """Train every model until it no longer improves, and return the best state of each."""
     import torch
 
     with torch_threads(1), torch.no_grad():
@@ -277,8 +279,8 @@ def _rounds(job: _Job, progress: Progress) -> MLPPath:
         better = loss < best_loss[alive]
         best_loss[alive[better]] = loss[better]
         stale[alive] = np.where(better, 0, stale[alive] + 1)
-        for kept, p in zip(best, params, strict=True):
-            kept[alive[better]] = p[better]
+        for best_p, p in zip(best, params, strict=True):
+            best_p[alive[better]] = p[better]
         stay = stale[alive] < options.patience
         if not stay.all():
             alive = alive[stay]
@@ -295,16 +297,16 @@ def _rounds(job: _Job, progress: Progress) -> MLPPath:
 
 
 def _hold_out(n: int, groups: np.ndarray | None, share: float, rng: np.random.Generator) -> np.ndarray:
-    """Which rows say when to stop, bool (n,): a share of the rows, or of the groups."""
+    """The rows for early stopping, bool (n,): a share of the rows, or of the groups."""
     unit = np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1].reshape(-1)
     if len(unit) != n:
-        raise UsageError(f"{len(unit)} groups do not go with {n} rows.")
+        raise UsageError(f"groups must have one value for each of the {n} rows, not {len(unit)}.")
     units = int(unit.max()) + 1
     return np.isin(unit, rng.permutation(units)[: max(1, round(share * units))])
 
 
 def _batches(rows: np.ndarray, options: MLPOptions, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Rows of each step of a round; a last batch of less than half the size is left for the next pass."""
+    """Rows of each step of a round; a last batch of less than half the size is skipped."""
     steps = 0
     while steps < options.steps:
         order = rng.permutation(rows)
@@ -314,7 +316,7 @@ def _batches(rows: np.ndarray, options: MLPOptions, rng: np.random.Generator) ->
 
 
 def _first_weights(d: int, hidden: int, classes: int, draw: torch.Generator) -> tuple[torch.Tensor, ...]:
-    """As torch.nn.Linear draws them: uniform within ± 1 / √(inputs)."""
+    """Initial weights as in torch.nn.Linear: uniform within ± 1 / √(inputs)."""
     import torch
 
     def uniform(inputs: int, *shape: int) -> torch.Tensor:
@@ -324,7 +326,7 @@ def _first_weights(d: int, hidden: int, classes: int, draw: torch.Generator) -> 
 
 
 def _gate(draw: torch.Generator, hidden: int, rows: int, dropout: float) -> torch.Tensor:
-    """What the hidden units are multiplied by, (hidden, rows): 0, or 1 / (1 - dropout)."""
+    """The dropout factors of the hidden units, (hidden, rows): 0, or 1 / (1 - dropout)."""
     import torch
 
     if dropout == 0:
@@ -346,9 +348,9 @@ def _forward(
 
 
 def _errors(logits: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Loss of each row (models, rows) and its derivative by the logits (models, K, rows).
+    """Loss of each row (models, rows) and its derivative with respect to the logits (models, K, rows).
 
-    Cross-entropy where y holds codes, half the squared error where it holds floats.
+    Cross-entropy if y holds codes, half the squared error if it holds floats.
     """
     import torch
 
@@ -362,7 +364,7 @@ def _errors(logits: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.
 def _gradients(
     params: Sequence[Any], x: torch.Tensor, y: torch.Tensor, weights: torch.Tensor, gate: torch.Tensor
 ) -> None:
-    """Leave in ``.grad`` the gradient of the mean weighted loss of the rows; y and weights (models, rows)."""
+    """Write to ``.grad`` the gradient of the mean weighted loss of the rows; y and weights are (models, rows)."""
     import torch
 
     w1, b1, w2, b2 = params

@@ -1,14 +1,14 @@
-"""Many logistic regressions on the same features at once: label sets × penalties, one pass over X serving them all.
+"""Many logistic regressions on the same features at once: all label sets and penalties share each pass over X.
 
 Each problem minimises Σᵢ wᵢ loss(yᵢ, xᵢ) + ½ λ |w|², the intercept free: scikit-learn's objective with λ = 1/C.
 The problems share the eigenvectors V of the features' Gram matrix. In that basis the Hessian at w = 0 is diagonal,
 μγⱼ + λ with γⱼ the eigenvalues and μ the mean of p(1 - p), which makes L-BFGS (Liu & Nocedal 1989) nearly Newton's
 method and independent of the features' scale and correlation. A pass over X multiplies it with the weights of all
-problems that have not converged (a matrix by a matrix, not by a vector). Binary problems that remain slow (labels
-that are easy: p(1 - p) differs much between rows) get a Hessian of their own, of rows drawn in proportion to p(1 - p).
+problems that have not converged (a matrix product, not a product with a vector). Binary problems that remain slow
+(easy labels: p(1 - p) differs much between rows) get a separate Hessian, from rows drawn in proportion to p(1 - p).
 
-A problem has converged when its Newton decrement gᵀH⁻¹g, twice what the objective can still fall by, is at most the
-tolerance (Boyd & Vandenberghe 2004, section 9.5.1): a measure that knows neither scale nor C nor n.
+A problem has converged when its Newton decrement gᵀH⁻¹g, twice the remaining decrease of the objective, is at most the
+tolerance (Boyd & Vandenberghe 2004, section 9.5.1): a measure independent of scale, C and n.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ __all__ = ["RARE", "Problems", "Solution", "Watch", "solve"]
 MEMORY = {"binary": 12, "multinomial": 30}  # pairs that L-BFGS remembers
 WIDE = 32  # weight vectors that fill a matrix product
 BUDGET = 1 << 28  # bytes for them, which bounds how many weight vectors are iterated together
-SLOW = (12, 20, 32, 50, 80, 120)  # iterations after which slow binary problems get Hessians of their own
-OWN = 12  # of them at a time
-RARE = 1e-9  # p(1 - p) of a class that no row has: its intercept would fall for ever, and is left where it is
+SLOW = (12, 20, 32, 50, 80, 120)  # iterations after which slow binary problems get separate Hessians
+OWN = 12  # most separate Hessians at a time
+RARE = 1e-9  # p(1 - p) of a class without rows: its intercept would decrease for ever, and is kept
 Watch = Callable[[np.ndarray, torch.Tensor, torch.Tensor], np.ndarray]
 Pair = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # of L-BFGS: s, y, 1/sᵀy
 SAMPLE = 16  # rows drawn for such a Hessian, times the features
@@ -99,11 +99,11 @@ def solve(
     basis : Basis
         Of the design's rows.
     start : tuple[torch.Tensor, torch.Tensor], optional
-        Weights (problems, 1 or classes, d) and intercepts to begin at. Without it problems of more than two classes
-        begin where the solutions at stronger penalties lead, wherever there are enough to fill a matrix product.
+        Weights (problems, 1 or classes, d) and intercepts to start from. By default problems of more than two classes
+        start from an extrapolation of the solutions at stronger penalties, if they are enough to fill a matrix product.
     watch : Callable, optional
-        Sees those as they come, the targets (b,), their weights and intercepts, and says which targets (b,) need no
-        weaker penalty: these have the weights of the last one solved.
+        Receives solved targets (b,), with their weights and intercepts, and returns which targets (b,) need no weaker
+        penalty: these get the weights of the last penalty solved.
     """
     target, penalty, k = problems.target, problems.penalty, problems.k
     turn = (basis.vectors * basis.scale[:, None]).T.to(design.dtype)
@@ -142,7 +142,7 @@ def solve(
 
 
 def _ahead(path: list[tuple[float, torch.Tensor]], penalty: float) -> torch.Tensor:
-    """Where the next solution may lie: weights that still grow do so with the logarithm of C (Rosset et al. 2004)."""
+    """A guess of the next solution: weights grow with the logarithm of C (Rosset et al. 2004)."""
     (before, a), (last, b) = path[0], path[-1]
     return b if before <= last or penalty >= last else b + (b - a) * (np.log(last / penalty) / np.log(before / last))
 
@@ -159,7 +159,7 @@ class _Data:
     def gradient(
         self, a: torch.Tensor, target: torch.Tensor, penalty: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Of the objective at coordinates a (p, k, r + 1), the same shape; and the mean of w p(1 - p), (p, k)."""
+        """The gradient at coordinates a (p, k, r + 1), of the same shape; and the mean of w p(1 - p), (p, k)."""
         p, k, _ = a.shape
         w, b = self.basis.outside(a)
         w, b = w.reshape(p * k, -1).to(self.design.dtype), b.reshape(-1, 1).to(self.design.dtype)
@@ -191,7 +191,7 @@ class _Data:
     def hessian(self, a: torch.Tensor, target: int, penalty: float, mean: float, seed: int) -> torch.Tensor:
         """Cholesky factor of one binary problem's Hessian, (r + 1, r + 1), from about SAMPLE·d rows.
 
-        A row is drawn with a chance in proportion to its p(1 - p), and counts the more the smaller that was.
+        A row is drawn with probability proportional to its p(1 - p), and weighted by the inverse probability.
         """
         generator = torch.Generator(self.design.device).manual_seed(seed)
         w, b = self.basis.outside(a[None])
@@ -216,14 +216,14 @@ class _Data:
         v[:-1, :-1], v[-1, -1] = self.basis.scale[:, None] * self.basis.vectors, 1
         v = v.to(h.dtype)
         inside = (v.T @ h @ v).double()
-        # whatever the sample misses is there a little: a tenth of the mean curvature would slow no one
+        # a little curvature for directions that the sample misses; even a tenth of the mean would slow no problem
         inside.diagonal().add_(1e-3 * mean * self.basis.curvature)
         inside.diagonal()[:-1].add_(penalty)
         return torch.linalg.cholesky(inside)
 
 
 class _Batch:
-    """Problems that are iterated together, and what is known of each: L-BFGS pairs, Hessians of their own."""
+    """Problems that are iterated together, with their L-BFGS pairs and separate Hessians."""
 
     def __init__(
         self, data: _Data, target: np.ndarray, penalty: np.ndarray, start: torch.Tensor | None, memory: int
@@ -251,7 +251,7 @@ class _Batch:
         for at, problem in enumerate(self.number.tolist() if self.own else ()):
             if problem in self.own:
                 out[at, 0] = torch.cholesky_solve(v[at, 0, :, None], self.own[problem])[:, 0]
-        if v.shape[1] > 1:  # what all classes share, only the penalty feels
+        if v.shape[1] > 1:  # a component shared by all classes affects only the penalty
             out[..., :-1] -= out[..., :-1].mean(1, keepdim=True)
         return out
 
@@ -264,7 +264,7 @@ class _Batch:
         self.history = [(s[which], y[which], inverse[which]) for s, y, inverse in self.history]
 
     def own_hessians(self, decrement: torch.Tensor, seed: int) -> None:
-        """The slowest binary problems begin again with Hessians of their own."""
+        """Restart the slowest binary problems with separate Hessians."""
         worst = torch.argsort(decrement, descending=True)[:OWN].tolist()
         self.own = {
             int(self.number[i]): self.data.hessian(
@@ -294,7 +294,7 @@ def _minimise(
     max_iter: int,
     memory: int,
 ) -> tuple[torch.Tensor, np.ndarray, np.ndarray]:
-    """L-BFGS on a batch of problems: coordinates, decrements, iterations. Those that converge leave the batch."""
+    """L-BFGS on a batch of problems: coordinates, decrements, iterations. Converged problems leave the batch."""
     batch = _Batch(data, target, penalty, start, memory)
     best, left = torch.empty_like(batch.a), np.full(len(target), np.inf)
     iterations = np.full(len(target), max_iter)
@@ -320,7 +320,7 @@ def _minimise(
 
 
 def _priors(data: _Data, which: np.ndarray, k: int, size: int) -> torch.Tensor:
-    """No weights, and the intercepts that give each class its share of the rows."""
+    """Weights of 0, and the intercepts that give each class its frequency."""
     a = torch.zeros((len(which), k, size), dtype=torch.float64, device=data.design.device)
     for at, target in enumerate(which):
         weights = None if data.weights is None else data.weights[target].double()
@@ -339,9 +339,9 @@ def _step(
     t: torch.Tensor,
     lam: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, Pair]:
-    """Along ``direction`` to where the slope has not turned up steeply; the new point and (s, y, 1/sᵀy).
+    """Step along ``direction`` until the slope would rise steeply; returns the new point and (s, y, 1/sᵀy).
 
-    Slopes alone decide: the sum of float32 losses is too coarse near the minimum, and the objective is convex.
+    Only slopes decide: the sum of float32 losses is too coarse near the minimum, and the objective is convex.
     """
     length = torch.ones_like(falls)
     new = a + direction
@@ -351,20 +351,20 @@ def _step(
         over = (slope > 0.9 * falls) | ~slope.isfinite()
         if not over.any():
             break
-        rate = torch.where(slope.isfinite(), falls / (falls + slope), 0.1)[over]  # where a straight slope is zero
+        rate = torch.where(slope.isfinite(), falls / (falls + slope), 0.1)[over]  # the zero of a linear slope
         length[over] *= rate.clamp(0.05, 0.6)
         new[over] = a[over] + length[over, None, None] * direction[over]
         new_g[over], new_mean[over] = data.gradient(new[over], t[over], lam[over])
     s, y = new - a, new_g - g
     sy = _dot(s, y)
-    sound = sy > 1e-12 * (_dot(s, s) * _dot(y, y)).sqrt()  # else rounding is all there is
+    sound = sy > 1e-12 * (_dot(s, s) * _dot(y, y)).sqrt()  # otherwise only rounding is left
     return new, new_g, new_mean, (s, y, torch.where(sound & (sy > 1e-300), 1 / sy.clamp_min(1e-300), 0.0))
 
 
 def _two_loops(
     g: torch.Tensor, history: list[Pair], precondition: Callable[[torch.Tensor], torch.Tensor], scale: torch.Tensor
 ) -> torch.Tensor:
-    """The L-BFGS product H⁻¹g (Nocedal & Wright 2006, algorithm 7.4), of each problem on its own."""
+    """The L-BFGS product H⁻¹g (Nocedal & Wright 2006, algorithm 7.4), for each problem separately."""
     q, along = g.clone(), []
     for s, y, inverse in reversed(history):
         along.append(inverse * _dot(s, q))

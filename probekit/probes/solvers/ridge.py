@@ -32,10 +32,10 @@ from probekit.runtime import torch_threads
 __all__ = ["ALPHAS", "RidgeFit", "RidgePath", "fit_ridge"]
 
 ALPHAS = tuple(float(a) for a in np.logspace(-2, 6, 17))
-"""Penalties alpha (strength) that are tried where none are given; for standardised features."""
-REFINED = 3  # at most so many corrections of what float32 sums left wrong
-ALONE = 0.01  # 1 - leverage of a row that is fitted for itself, too little for float32
-EXACT = 1e-8  # of a target's sum of squares, the decrement whose correction is the last
+"""Default penalties alpha (strength) to try, for standardised features."""
+REFINED = 3  # most corrections of the errors of float32 sums
+ALONE = 0.01  # a smaller 1 - leverage, of a row that determines its prediction, is too small for float32
+EXACT = 1e-8  # of a target's sum of squares: the correction at this decrement is the last
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,10 @@ class RidgeFit:
     weights : np.ndarray
         float64 (targets, alphas, 1, d), on x - centre; intercepts (targets, alphas, 1).
     leave_one_out : np.ndarray
-        Mean squared error of each row predicted by the model of all others (targets, alphas); NaN where it was not
-        asked for.
+        Mean squared error of each row under the model fitted to all others (targets, alphas); NaN if not requested.
     decrement : np.ndarray
-        gᵀH⁻¹g reached (targets, alphas), as a share of the target's sum of squares; where features or rows are very
-        unlike in size and the duality gap is above a millionth, that gap.
+        gᵀH⁻¹g (targets, alphas), as a share of the target's sum of squares; if features or rows differ much in scale
+        and the duality gap is above a millionth, that gap.
     """
 
     weights: np.ndarray
@@ -72,7 +71,7 @@ class RidgeFit:
         return Design(x, rows, self.centre, dtype=dtype)(w).numpy().reshape(t, a, -1) + self.intercepts
 
     def choose(self, penalties: np.ndarray) -> RidgeFit:
-        """The model of one penalty, by number, for each target: of the same kind, with one alpha."""
+        """For each target the model with one penalty, given by index, as a fit with a single alpha."""
         at = (np.arange(len(self.weights)), np.asarray(penalties))
         pick = [v[at][:, None] for v in (self.weights, self.intercepts, self.leave_one_out, self.decrement)]
         return RidgeFit(pick[0], pick[1], self.centre, pick[2], pick[3])
@@ -92,8 +91,8 @@ def fit_ridge(
 ) -> RidgeFit:
     """Minimisers of ‖y - xw - b‖² + alpha |w|² for every target and alpha; the intercept b is not penalised.
 
-    In the eigenvectors of XᵀX all penalties are a division (Hastie, Tibshirani & Friedman 2009, section 3.4.1). Sums of
-    float32 products are corrected by passes over the residuals until the decrement is nothing.
+    In the eigenvectors of XᵀX each penalty is a division (Hastie, Tibshirani & Friedman 2009, section 3.4.1). Sums of
+    float32 products are corrected by passes over the residuals until the decrement is negligible.
 
     Parameters
     ----------
@@ -102,26 +101,27 @@ def fit_ridge(
     y : np.ndarray
         Float (targets, m).
     alphas : Sequence[float] | np.ndarray
-        (alphas,), or (targets, alphas) where targets differ.
+        (alphas,), or (targets, alphas) if targets differ.
     rows : np.ndarray, optional
-        Int (m,), which of its rows, None for all.
+        Int (m,), indices of the rows (default: all).
     sums : Moments, optional
-        Moments of those rows, computed for None.
+        Moments of those rows (default: computed).
     standardise : bool, default True
-        The penalty is on standardised features.
+        Apply the penalty to standardised features.
     leave_one_out : bool, default False
-        Also the error of each row left out, by its leverage: (y - ŷ)/(1 - h) (Allen 1974), a second pass.
+        Also compute the leave-one-out error of each row from its leverage, (y - ŷ)/(1 - h) (Allen 1974), in a second
+        pass.
     """
     count = x.shape[0] if rows is None else len(rows)
     dtype = dtype or precision(count, x.shape[1])
     strength = np.broadcast_to(np.asarray(alphas, dtype=np.float64), (len(y), np.shape(alphas)[-1]))
     if count < x.shape[1]:
-        x, sums, own, back, shift = narrowed(x, rows, standardise=standardise)
+        x, sums, mean_of_rows, back, shift = narrowed(x, rows, standardise=standardise)
         fit = fit_ridge(
             x, y, alphas, sums=sums, standardise=False, leave_one_out=leave_one_out, dtype=dtype, device=device
         )
         wide = fit.weights @ back.T
-        return replace(fit, weights=wide, intercepts=fit.intercepts + wide @ shift, centre=own)
+        return replace(fit, weights=wide, intercepts=fit.intercepts + wide @ shift, centre=mean_of_rows)
     x = resident(x, device)
     with torch_threads(1):
         if sums is None:
@@ -172,7 +172,7 @@ def _with_care(
     leave_one_out: bool,
     device: str,
 ) -> RidgeFit:
-    """The same in float64, each penalty on its own."""
+    """The same in float64, for each penalty separately."""
     [sums] = moments(x, [rows], dtype=torch.float64, device=device)
     design = Design(
         x, rows, middle(x, sums.mean), sums.inverse_deviation if standardise else None, torch.float64, device
@@ -215,7 +215,7 @@ def _leave_one_out(
     values: torch.Tensor,
     alpha: torch.Tensor,
 ) -> tuple[torch.Tensor, float]:
-    """Errors (targets, alphas), and the least 1 - leverage, whose digits they have."""
+    """Errors (targets, alphas), and the smallest 1 - leverage, which limits their precision."""
     t, k = b.shape
     least = 1.0
     turn = vectors.T.contiguous().to(design.dtype)
@@ -239,11 +239,11 @@ class RidgePath(RegressorMixin, BaseEstimator):
     Parameters
     ----------
     alphas : float or sequence of float
-        Penalties, in strength.
+        Penalties (strength).
     standardise : bool
-        Put the penalty on standardised features; ``coef_`` still belongs to the features as given.
+        Apply the penalty to standardised features; ``coef_`` still refers to the original features.
     device : str
-        Where the products are computed, "cpu" or "cuda".
+        Device of the products, "cpu" or "cuda".
 
     Attributes
     ----------
@@ -254,14 +254,14 @@ class RidgePath(RegressorMixin, BaseEstimator):
     leave_one_out_ : ndarray
         Mean squared leave-one-out error (targets, alphas), exact for the given scale.
     alpha_ : ndarray
-        Of the least leave-one-out error, (targets,).
+        Alpha with the smallest leave-one-out error, (targets,).
     decrement_ : ndarray
         (targets, alphas).
 
     Notes
     -----
-    float64 features are computed in float64; all others in float32 sums that are corrected until they are exact, or in
-    float64 with fewer than 4·d rows.
+    float64 features are computed in float64; all others with float32 sums that are corrected until they are exact, or
+    in float64 with fewer than 4·d rows.
 
     References
     ----------
@@ -301,7 +301,7 @@ class RidgePath(RegressorMixin, BaseEstimator):
         """
         alphas = np.atleast_1d(np.asarray(self.alphas, dtype=np.float64))
         if alphas.ndim != 1 or not len(alphas) or not (np.isfinite(alphas).all() and (alphas > 0).all()):
-            raise UsageError(f"alphas are positive numbers, not {self.alphas}.")
+            raise UsageError(f"alphas must be positive numbers, not {self.alphas}.")
         X, Y = validate_data(self, X, y, dtype="numeric", multi_output=True, y_numeric=True, ensure_min_samples=2)
         check_matrix(X, len(Y))
         fit = fit_ridge(
@@ -322,10 +322,10 @@ class RidgePath(RegressorMixin, BaseEstimator):
         return self
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """R². Raises UsageError for several alphas or targets, which have no one number."""
+        """R². Raises UsageError for several alphas or targets, which have no single score."""
         check_is_fitted(self)
         if not self._single:
-            raise UsageError("a score wants one alpha and values of shape (n,); give one alpha, or use predict.")
+            raise UsageError("score needs one alpha and values of shape (n,); give one alpha, or use predict.")
         return float(super().score(X, y, sample_weight))
 
     def predict(self, X: Any) -> np.ndarray:

@@ -1,1 +1,1 @@
-"""The steps that each kind of section of a study asks for."""
+"""The steps of each kind of section of a study."""

@@ -1,4 +1,4 @@
-"""Caches, and what is asked of each of their layers: diagnostic classifiers, mutual information."""
+"""Caches, and the analyses of their layers: diagnostic classifiers and mutual information."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def layer_steps(plan: Plan, block: Block) -> Iterator[Step]:
         words = plan.sources.labels_words(task)
         for pooling in block.poolings or [Pooling.FIRST if words else Pooling.MEAN]:
             if words and pooling not in (Pooling.FIRST, Pooling.MEAN):
-                raise UsageError(f"{task} labels words, whose pieces are read as first or mean, not {pooling}.")
+                raise UsageError(
+                    f"{task} labels words; the pooling of their pieces must be first or mean, not {pooling}."
+                )
             level = f"word-{pooling}" if words else ""
             caches = [
                 _cache(plan, block, task, split, model, run, seed, level)
@@ -42,15 +44,15 @@ def layer_steps(plan: Plan, block: Block) -> Iterator[Step]:
 def _analysis(block: Block, function: str, name: str, caches: list[Step], pooling: str) -> Step:
     rows = f"rows/{slug(name)}.parquet"
     read = [Inside(step.leaves[0]) for step in caches]
-    named = {"train": read[0], "dev": read[1], "more": read[2:]} if function == "probe" else {"caches": read}
-    told = {**named, **({"pooling": pooling} if pooling else {}), **arguments_of(function, block.options)}
+    inputs = {"train": read[0], "dev": read[1], "more": read[2:]} if function == "probe" else {"caches": read}
+    arguments = {**inputs, **({"pooling": pooling} if pooling else {}), **arguments_of(function, block.options)}
     leaves = (rows, rows.replace(".parquet", ".examples.parquet")) if function == "probe" else (rows,)
     needs, seconds = tuple(step.name for step in caches), 10.0 if function == "probe" else 20.0
-    return Step(name, function, {**told, "out": Inside(rows)}, needs, leaves, seconds=seconds)
+    return Step(name, function, {**arguments, "out": Inside(rows)}, needs, leaves, seconds=seconds)
 
 
 def _weights(plan: Plan, block: Block, task: str, model: str, of: str) -> Iterator[tuple[str | None, int | None]]:
-    """Run and seed of random weights: a run of each seed, random weights of each, or neither."""
+    """Pairs of run and seed of random weights: a run per seed, random weights per seed, or neither."""
     if of == "pretrained":
         yield None, None
     elif of == "random":
@@ -63,14 +65,16 @@ def _weights(plan: Plan, block: Block, task: str, model: str, of: str) -> Iterat
             for seed in train.seeds
         ]
         if not found:
-            raise UsageError(f"the study fine-tunes nothing on {task}, whose fine-tuned layers it asks for.")
+            raise UsageError(
+                f"the study has no fine-tuning run on {task}, whose layers a section needs; add it to [[train]]."
+            )
         yield from found
 
 
 def _cache(
     plan: Plan, block: Block, task: str, split: str, model: str, run: str | None, seed: int | None, level: str
 ) -> Step:
-    """A cache of a run's, pretrained or random weights: of texts with all their poolings, or of words."""
+    """A cache for the weights of a run, pretrained or random weights: texts with all poolings, or words."""
     which = run or f"{task_name(task)}.{slug(model)}" + ("" if seed is None else f".random-{seed}")
     limit = block.limit if isinstance(block, Information) or split == block.train else None
     name = f"cache {which}.{slug(split)}" + (f".limit-{limit}" if limit else "") + (f".{level}" if level else "")
@@ -78,19 +82,19 @@ def _cache(
 
     def make() -> Step:
         sources = plan.sources
-        told = {**sources.task_arguments(task, split), **sources.model_arguments(model), "split": split}
-        told |= {"model": Inside(f"runs/{run}")} if run else {"random_weights": seed}
-        told |= {"tokens": True, "token_level": level} if level else {"pooling": _poolings(plan, task)}
+        arguments = {**sources.task_arguments(task, split), **sources.model_arguments(model), "split": split}
+        arguments |= {"model": Inside(f"runs/{run}")} if run else {"random_weights": seed}
+        arguments |= {"tokens": True, "token_level": level} if level else {"pooling": _poolings(plan, task)}
         if run:
-            del told["model_name"]
+            del arguments["model_name"]
         work = 2 * sources.size(model).weights * sources.pieces(task, split, limit)
-        told |= {"limit": limit, **({"data_seed": block.data_seed} if limit else {}), "out": Inside(leaf)}
-        return Step(name, "cache_activations", told, (run,) if run else (), (leaf,), work, 4.0, between=True)
+        arguments |= {"limit": limit, **({"data_seed": block.data_seed} if limit else {}), "out": Inside(leaf)}
+        return Step(name, "cache_activations", arguments, (run,) if run else (), (leaf,), work, 4.0, between=True)
 
     return guarded(name, (leaf,), partial(make))
 
 
 def _poolings(plan: Plan, task: str) -> list[str]:
-    """All poolings that any section wants of a task's caches, which then hold them side by side."""
+    """All poolings of a task that any section needs, which its caches hold together."""
     blocks: Iterable[Block] = (*plan.study.probe, *plan.study.mi)
     return sorted({pooling for b in blocks if task in b.tasks for pooling in b.poolings or [Pooling.MEAN]})

@@ -1,4 +1,4 @@
-"""What the sections of a study share: a study with its sources, the names of runs and files, steps that fail."""
+"""Common parts of sections: a study with its sources, names of runs and files, steps with errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Plan", "guarded", "rows_of", "run_name", "task_name"]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A study, and what it reads."""
+    """A study and its sources."""
 
     study: Study
     sources: Sources
@@ -29,24 +29,24 @@ class Plan:
 
 
 def task_name(task: str) -> str:
-    """A task in names of files."""
+    """The name of a task in file names."""
     return slug(Path(task).name.replace(".toml", ""))
 
 
 def run_name(plan: Plan, block: Train, task: str, model: str, regime: Regime, seed: int) -> str:
-    """The name of a run: of its task, model (where there are several), variant, regime and seed."""
+    """The name of a run: task, model (if there are several), variant, regime and seed."""
     which = [slug(model)] if len(plan.study.models) > 1 else []
     which += [slug(block.name)] if block.name else []
     return ".".join([task_name(task), *which, regime, str(seed)])
 
 
 def rows_of(step: Step) -> list[str]:
-    """The files of rows that a step leaves."""
+    """The row files of a step."""
     return [path for path in step.leaves if path.endswith(".parquet") and not path.endswith(".examples.parquet")]
 
 
 def guarded(name: str, leaves: Sequence[str], make: Callable[[], Step]) -> Step:
-    """The step, or one that holds why it cannot be made."""
+    """The step, or a step with the error that prevents it."""
     try:
         return make()
     except (ProbekitError, OSError) as error:

@@ -1,4 +1,4 @@
-"""Divergences between domains, and what is made of all rows: tables, figures, the report."""
+"""Divergences between domains, and outputs from all rows: tables, figures, the report."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def domain_steps(plan: Plan, block: Domains) -> Iterator[Step]:
     def make() -> Step:
         sources = plan.sources
         splits = block.split.split(",") if block.split else list(sources.task(block.task).splits)
-        told = sources.task_arguments(block.task, *splits)
-        told |= {"sources": [sources.corpus(name, place) for name, place in block.corpora.items()]}
-        told |= {"split": splits} if block.split else {}
-        told |= {**arguments_of("domains", block.options), "out": Inside(leaf)}
-        counts = told.get("counts")
+        arguments = sources.task_arguments(block.task, *splits)
+        arguments |= {"sources": [sources.corpus(name, place) for name, place in block.corpora.items()]}
+        arguments |= {"split": splits} if block.split else {}
+        arguments |= {**arguments_of("domains", block.options), "out": Inside(leaf)}
+        counts = arguments.get("counts")
         if counts is not None:
-            told["counts"] = Inside(str(counts))
-        return Step(name, "domains", told, (), (leaf, *([str(counts)] if counts else [])), 0.0, 15.0)
+            arguments["counts"] = Inside(str(counts))
+        return Step(name, "domains", arguments, (), (leaf, *([str(counts)] if counts else [])), 0.0, 15.0)
 
     yield guarded(name, (leaf,), make)
 
@@ -41,39 +41,41 @@ def table_step(table: Table, steps: Sequence[Step]) -> Step:
     found = [(step, path) for step in steps for path in rows_of(step)]
     leaves = (f"tables/{slug(name)}.md", f"rows/table-{slug(name)}.parquet")
     if table.published:
-        published(table.published)  # that there is none is told now, not after all the work
-    told = {
+        published(table.published)  # an unknown name is reported before any step runs
+    arguments = {
         "kind": table.kind, "rows": [Inside(path) for _, path in found], "published": table.published,
         **arguments_of("table", table.options), "out": Inside(leaves[0]), "rows_out": Inside(leaves[1]),
     }  # fmt: skip
-    return Step(f"table {name}", "table", told, _needs(found), leaves, partly=True)
+    return Step(f"table {name}", "table", arguments, _needs(found), leaves, partly=True)
 
 
 def figure_step(figure: Figure, steps: Sequence[Step]) -> Step:
     """A figure of the rows of some steps."""
     name = figure.name or figure.kind
     if figure.kind not in KINDS:
-        raise UsageError(f"figure {name}: there is no figure {figure.kind!r}; {did_you_mean(figure.kind, KINDS)}")
+        raise UsageError(f"figure {name}: unknown kind {figure.kind!r}; {did_you_mean(figure.kind, KINDS)}")
     for key in figure.options:
-        if (own := key.replace("-", "_")) not in (*KINDS[figure.kind], *COMMON):
-            raise UsageError(f"figure {name}: a figure of {figure.kind} takes no {own}.")
+        if (option := key.replace("-", "_")) not in (*KINDS[figure.kind], *COMMON):
+            raise UsageError(f"figure {name}: a figure of the kind {figure.kind} has no option {option}.")
     start = {"train": "runs/"}.get(figure.rows, f"rows/{figure.rows}")
     found = [(step, path) for step in steps for path in rows_of(step) if path.startswith(start)]
     if not found:
-        raise UsageError(f"the figure {name} is of the rows of {figure.rows}, and the study makes none.")
+        raise UsageError(
+            f"the figure {name} needs rows of {figure.rows}, but the study has none; add a section {figure.rows}."
+        )
     leaves = tuple(f"figures/{slug(name)}.{kind}" for kind in ("svg", "pdf", "png"))
-    told = {
+    arguments = {
         "kind": figure.kind, "rows": [Inside(path) for _, path in found],
         **arguments_of("plot", figure.options), "out": [Inside(path) for path in leaves],
     }  # fmt: skip
-    return Step(f"figure {name}", "plot", told, _needs(found), leaves, partly=True)
+    return Step(f"figure {name}", "plot", arguments, _needs(found), leaves, partly=True)
 
 
 def report_step(title: str, steps: Sequence[Step]) -> Step:
-    """The page of all of the study."""
-    told = {"sources": [Inside("")], "out": Inside("report.html"), "title": title}
+    """The report on the whole study."""
+    arguments = {"sources": [Inside("")], "out": Inside("report.html"), "title": title}
     needs = tuple(step.name for step in steps if rows_of(step) or step.function == "plot")
-    return Step("report", "report", told, needs, ("report.html",), partly=True)
+    return Step("report", "report", arguments, needs, ("report.html",), partly=True)
 
 
 def _needs(found: Sequence[tuple[Step, str]]) -> tuple[str, ...]:

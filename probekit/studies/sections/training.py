@@ -1,4 +1,4 @@
-"""Training runs, what they transfer to other tasks, and the comparison of both regimes."""
+"""Training runs, their transfer to other tasks, and the comparison of both regimes."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ class _Run:
 
     @property
     def dev(self) -> str | None:
-        """The split that the epoch is chosen by; None where that is a part of train."""
+        """The split that chooses the epoch; None if that is a part of train."""
         share = self.plan.sources.set_apart(self.task, self.block.dev, self.block.validation)
         return self.block.dev if share is None else None
 
     @property
     def leaves(self) -> tuple[str, ...]:
-        said = f"{slug(self.dev or VALIDATION)}.examples.parquet"
-        files = ("probekit.json", "rows.parquet", "head.safetensors", said)
+        predictions = f"{slug(self.dev or VALIDATION)}.examples.parquet"
+        files = ("probekit.json", "rows.parquet", "head.safetensors", predictions)
         return tuple(f"runs/{self.name}/{file}" for file in files)
 
 
 def training_steps(plan: Plan, block: Train) -> Iterator[Step]:
-    """The runs of a section: one for each model, task, regime and seed, and their evaluation on the other tasks."""
+    """The runs of a section, one per model, task, regime and seed, and their evaluation on the other tasks."""
     for model, task, regime, seed in product(plan.models(block), block.tasks, block.regimes, block.seeds):
         run = _Run(plan, block, model, task, regime, seed)
         yield guarded(run.name, run.leaves, partial(_train, run))
@@ -62,9 +62,9 @@ def training_steps(plan: Plan, block: Train) -> Iterator[Step]:
 def _train(run: _Run) -> Step:
     block, sources = run.block, run.plan.sources
     if block.test and not sources.labelled(run.task, block.test):
-        raise UsageError(f"{run.task} {block.test} has no labels; leave test out, or give files that have them.")
-    in_context(sources.task(run.task), block.of_regime(run.regime).get("context", Context.NONE))  # told before all else
-    told: dict[str, Any] = {
+        raise UsageError(f"{run.task} {block.test} has no labels; leave out test, or give files with labels.")
+    in_context(sources.task(run.task), block.of_regime(run.regime).get("context", Context.NONE))  # checked first
+    arguments: dict[str, Any] = {
         **sources.task_arguments(run.task, block.train, run.dev, block.test),
         **sources.model_arguments(run.model),
         "train": block.train, "dev": block.dev, "test": block.test, "limit": block.limit,
@@ -74,13 +74,13 @@ def _train(run: _Run) -> Step:
         "regime": run.regime, "seed": run.seed, "variant": block.name, "out": Inside(f"runs/{run.name}"),
     }  # fmt: skip
     if run.regime is Regime.FEATURE_EXTRACTION:
-        told["caches"] = Inside("caches")
+        arguments["caches"] = Inside("caches")
     work, space = _cost(run)
-    return Step(run.name, "train", told, leaves=run.leaves, work=work, space=space)
+    return Step(run.name, "train", arguments, leaves=run.leaves, work=work, space=space)
 
 
 def _cost(run: _Run) -> tuple[float, float]:
-    """Floating-point operations of a run, and bytes of caches of pieces, roughly."""
+    """A rough estimate of a run's floating-point operations, and of the bytes of its token caches."""
     block, sources = run.block, run.plan.sources
     train, dev = sources.pieces(run.task, block.train, block.limit), 0.0
     if run.dev is not None:
@@ -92,7 +92,7 @@ def _cost(run: _Run) -> tuple[float, float]:
         return size.weights * (6 * train * epochs + 2 * dev * (epochs + 1)), 0.0
     hidden, light = options.get("hidden_size") or 300, options.get("head") in PLAIN
     head = 0 if light else 8 * hidden * (size.width + hidden) + 24 * hidden**2
-    shared = light or run.seed != block.seeds[0]  # the seeds' runs read the same caches
+    shared = light or run.seed != block.seeds[0]  # runs with different seeds share the caches
     space = 0.0 if shared else (train + dev) * size.layers * size.width * 4
     return 2 * size.weights * (train + dev) + head * (6 * train * epochs + 2 * dev * (epochs + 1)), space
 
@@ -105,22 +105,22 @@ def _transfer(run: _Run, others: list[str], leaf: str) -> Step:
         try:
             found[other] = sources.task_arguments(other, block.dev)
         except (ProbekitError, OSError):
-            continue  # its own training tells why
+            continue  # its training reports the error
     if not found:
-        raise UsageError("none of the other tasks can be read.")
+        raise UsageError("none of the other tasks of the section can be read.")
     folders = {sources.folder(other) for other in found}
     if len(folders) > 1:
-        raise UsageError(f"what is evaluated on other tasks finds them in one folder, not in {len(folders)}.")
-    told: dict[str, Any] = {**next(iter(found.values())), "task": [one["task"] for one in found.values()]}
-    told |= {"run": Inside(f"runs/{run.name}"), "split": block.dev, "out": Inside(leaf)}
+        raise UsageError(f"the other tasks must have their files in one folder, not in {len(folders)}.")
+    arguments: dict[str, Any] = {**next(iter(found.values())), "task": [one["task"] for one in found.values()]}
+    arguments |= {"run": Inside(f"runs/{run.name}"), "split": block.dev, "out": Inside(leaf)}
     if run.regime is Regime.FEATURE_EXTRACTION:
-        told |= {"model": sources.model_arguments(run.model)["model"], "caches": Inside("caches")}
+        arguments |= {"model": sources.model_arguments(run.model)["model"], "caches": Inside("caches")}
     work = 2 * sources.size(run.model).weights * sum(sources.pieces(other, block.dev) for other in found)
-    return Step(f"transfer {run.name}", "evaluate", told, (run.name,), (leaf,), work)
+    return Step(f"transfer {run.name}", "evaluate", arguments, (run.name,), (leaf,), work)
 
 
 def guidelines_steps(plan: Plan) -> Iterator[Step]:
-    """Paired comparisons of the regimes, of all tasks of a variant together, where both are trained."""
+    """Paired comparisons of the regimes, for all tasks of a variant together, if both are trained."""
     both = [block for block in plan.study.train if set(block.regimes) == set(Regime)]
     for variant in dict.fromkeys(block.name for block in both):
         runs = [
@@ -131,5 +131,5 @@ def guidelines_steps(plan: Plan) -> Iterator[Step]:
         ]
         name = f"guidelines {variant}".strip()
         leaf = f"rows/{slug(name)}.parquet"
-        told = {"runs": [Inside(f"runs/{run}") for run in runs], "out": Inside(leaf)}
-        yield Step(name, "guidelines", told, tuple(runs), (leaf,), seconds=20.0, partly=True)
+        arguments = {"runs": [Inside(f"runs/{run}") for run in runs], "out": Inside(leaf)}
+        yield Step(name, "guidelines", arguments, tuple(runs), (leaf,), seconds=20.0, partly=True)
