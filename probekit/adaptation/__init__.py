@@ -1,1 +1,1 @@
-"""Adaptation: feature extraction (a task model on frozen layers) and fine-tuning, and the checkpoints they leave."""
+"""Adaptation: feature extraction (a task model on frozen layers) and fine-tuning, with checkpoints."""

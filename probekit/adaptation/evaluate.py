@@ -1,4 +1,4 @@
-"""``probekit evaluate``: what a run has learned, on other data."""
+"""``probekit evaluate``: evaluate a run on other data."""
 
 from __future__ import annotations
 
@@ -29,34 +29,34 @@ __all__ = ["evaluate"]
 
 @public(options=EvaluateOptions)
 def evaluate(run: str | Path, /, *, options: EvaluateOptions, progress: Progress = no_progress) -> Result:
-    """Evaluate what :func:`probekit.train` has left on other examples, with an interval for each metric.
+    """Evaluate a run of :func:`probekit.train` on other examples, with an interval for each metric.
 
     Parameters
     ----------
     run : path or Run
-        A run, or one of its checkpoints (``RUN/step-10``). Task and model are found where training found them.
+        A run, or one of its checkpoints (``RUN/step-10``). Task and model are read from the same places as in training.
     options : EvaluateOptions
-        ``task`` (names, TOML files, or tasks made in Python), ``split``, ``cache``, ``device`` …; they may be given one
-        by one.
+        ``task`` (names, TOML files, or tasks defined in Python), ``split``, ``cache``, ``device`` …; each may be given
+        as a keyword.
     progress : callable
-        Told how far the work is.
+        Receives the progress of the work.
 
     Returns
     -------
     Result
-        A row for each task and metric, with its 95 % interval over the examples (over whole sentences where
-        words are tagged), and one for the loss; what was predicted of each example. ``kept`` is True, as of the rows of
-        training that hold of these weights; ``headline`` marks the task's main metric. Rows
-        with the estimator "majority" or "mean" are of the constant answer of train.
+        A row for each task and metric, with its 95 % interval over examples (for tagged words over sentences), and one
+        for the loss; the predictions for each example. ``kept`` is True, as in the training rows of these weights;
+        ``headline`` marks the task's main metric. Rows with the estimator "majority" or "mean" are for the constant
+        prediction from train.
 
     Raises
     ------
     ModelError
-        Where there is no finished run.
+        If there is no finished run.
     UsageError
-        For a cache where text is read, and for labels that are not those that it learned.
+        For a cache if the run reads text, and if the labels differ from those of the run.
     CacheMismatch
-        Where the cache is another model's.
+        If the cache comes from another model.
     DataError
         For examples without labels.
 
@@ -69,7 +69,7 @@ def evaluate(run: str | Path, /, *, options: EvaluateOptions, progress: Progress
     if options.cache is not None and card["regime"] == Regime.FINE_TUNE:
         raise UsageError(f"{folder} is a fine-tuned model, which reads text; give --task instead of --cache.")
     records: list[dict[str, Any]] = []
-    said = []
+    predictions = []
     for data, name, split in _data(card, options):
         found = predict_run(
             folder, data, split, model=options.model, caches=options.caches, batch_size=options.batch_size,
@@ -77,24 +77,26 @@ def evaluate(run: str | Path, /, *, options: EvaluateOptions, progress: Progress
         )  # fmt: skip
         about = columns_of(card) | {"task": name, "split": split, "step": card["step"]}
         records += _rows(found, about)
-        if constant := card.get("constant"):  # not of runs that an earlier version left
+        if constant := card.get("constant"):  # missing in runs of earlier versions
             records += constant_rows(found, constant, about | {"analysis": "evaluate"})
-        said.append(found.table(about))
+        predictions.append(found.table(about))
     weights = str(card["encoder"].get("weights_digest") or "")
     reads = (Read(str(folder), "run", weights, {"run": card["run"], "step": card["step"]}),)
     rows = make_rows(pd.DataFrame(records))
     warn_of_constant(rows)
-    return Result(rows, tuple(said), reads=reads)
+    return Result(rows, tuple(predictions), reads=reads)
 
 
 def _data(card: dict[str, Any], options: EvaluateOptions) -> Iterator[tuple[Task | Path, str, str]]:
-    """What is evaluated on, with the names of its task and split."""
+    """The data to evaluate on, with the names of their task and split."""
     if options.cache is not None:
         with ActivationCache(options.cache) as cache:
-            told = cache.spec["task"], cache.spec["split"]
-        yield (options.cache, *told)
+            names = cache.spec["task"], cache.spec["split"]
+        yield (options.cache, *names)
         return
-    source = {"task": card["task"], "data_dir": None} | (card.get("source") or {})  # none of a Task made in Python
+    source = {"task": card["task"], "data_dir": None} | (
+        card.get("source") or {}
+    )  # a Task defined in Python has no source
     given: Any = options.task or (source["task"],)
     data_dir = options.data_dir if options.task else options.data_dir or source["data_dir"]
     given = [given] if isinstance(given, str | Path | Task) else given

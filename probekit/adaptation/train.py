@@ -75,11 +75,11 @@ def train(
     out : str or Path
         Folder of the run.
     options : TrainOptions
-        ``regime``, ``train``, ``dev``, ``test``, ``head``, ``learning_rate``, ``seed`` …; they may be given one by one.
+        ``regime``, ``train``, ``dev``, ``test``, ``head``, ``learning_rate`` …; each may be given as a keyword.
     watcher : callable, optional
         Told the metrics after each epoch, ``watcher(epoch, metrics)``; what it raises ends the training.
     progress : callable
-        Told how far the work is.
+        Receives the progress of the work.
 
     Returns
     -------

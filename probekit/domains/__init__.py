@@ -1,11 +1,11 @@
-"""Domains: the terms of their texts, how far their distributions are apart, and how sure that is.
+"""Domains: the terms of their texts, and divergences of their distributions with uncertainty.
 
 ::
 
     result = probekit.domains("fiction=novels/", "wiki=wiki.txt.gz")
     terms = probekit.domains.count_domains({"fiction": "novels/", "wiki": "wiki.txt.gz"})
 
-The package is called like the public function, and takes its calls: see :func:`probekit.analyses.domains.domains`.
+The package has the name of the public function and is callable: see :func:`probekit.analyses.domains.domains`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ callable_package(__name__)
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name when it is first used: options are wanted where nothing is counted."""
+    """Import a name on first use, because options are needed where nothing is counted."""
     if name in _HOME:
         return getattr(import_module(f"probekit.domains.{_HOME[name]}"), name)
     raise AttributeError(f"module 'probekit.domains' has no attribute {name!r}")

@@ -1,7 +1,7 @@
 """Loops over terms, for tiles of pairs of domains: Jensen-Shannon divergence, variational and Euclidean distance.
 
-They run without the interpreter's lock and use one thread; tiles are what runs side by side. A tile's numbers depend on
-its own rows alone, so they are the same for any number of threads.
+They release the interpreter's lock and use one thread; tiles run in parallel. The numbers of a tile depend only on its
+rows, so they are the same for any number of threads.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-TERMS = 512  # that are done at once: what the processor's nearest cache holds of a pair, the next one of a tile
+TERMS = 512  # terms per step: a pair fits into the processor's nearest cache, a tile into the next
 
 
 def _polynomial(degree: int) -> tuple[float, ...]:
@@ -32,13 +32,13 @@ BIASED = float(2**52 + 1023)
 def log2(x: np.ndarray, parts: np.ndarray, out: np.ndarray) -> None:
     """log2 of each of ``x`` into ``out``, within 1e-14 for normal numbers, finite for 0.
 
-    Exponent and mantissa are taken from the bits, and the loops have no calls or branches, so that several numbers are
-    done by one instruction, which the library's logarithm does not allow.
+    Exponent and mantissa come from the bits, and the loops have no calls or branches, so that one instruction can
+    process several numbers, which the library's logarithm does not allow.
 
     Parameters
     ----------
     parts : np.ndarray
-        float64 (2, at least as many), scratch.
+        float64 (2, at least n), scratch memory.
     """
     n = len(x)
     bits, exponent, mantissa = x.view(np.int64), parts[0].view(np.int64), parts[1].view(np.int64)

@@ -1,8 +1,8 @@
-"""Loops of counting: words of UTF-8 bytes to numbers, and numbers into tables of counts.
+"""Counting kernels: words of UTF-8 bytes to numbers, and numbers into tables of counts.
 
-The bytes must be valid UTF-8, without NUL within words, and end where a word does. A word of up to seven bytes is told
-by its hash alone, which no other has, since to multiply by an odd number loses nothing; a longer one has an odd hash,
-and is compared. The slow twin is counting with a tokenizer that is a function of Python's strings.
+The bytes must be valid UTF-8, without NUL within words, and end with a whole word. The hash of a word of up to seven
+bytes is unique, since multiplication by an odd number is invertible; a longer word has an odd hash and is compared byte
+by byte. The slow reference is counting with a tokenizer that is a function of Python strings.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ def cut(
     codes: np.ndarray,
     documents: np.ndarray,
 ) -> tuple[int, bool]:
-    """Find the words of ``data``; returns how many there are, and whether there is a character of kind 2.
+    """Find the words of ``data``; returns their number, and whether there is a character of kind 2.
 
     Parameters
     ----------
     data : np.ndarray
         uint8 (n,).
     kinds : np.ndarray
-        uint8 (0x110000,), 1 for a character of words, and 2 more for one that is to be told of (none below 128).
+        uint8 (0x110000,), 1 for word characters, plus 2 for characters to report (none below 128).
     end : int
         The byte that ends a document, or -1.
     paragraphs : bool
-        Documents end at ``end`` only where nothing but blanks came since the last one.
+        Documents end at ``end`` only after a blank line.
     place : np.ndarray
-        int64 (3,), updated: number of the document, 1 while it goes on, 1 while the line is blank.
+        int64 (3,), updated: number of the document, 1 while it continues, 1 while the line is blank.
     starts, sizes : np.ndarray
-        int32 out, bytes of each word.
+        int32 output, bytes of each word.
     codes : np.ndarray
-        uint64 out, its hash.
+        uint64 output, hash of each word.
     documents : np.ndarray
-        int32 out, its document, counted from ``place[0]`` at the call; all with room for (n + 1) / 2 words.
+        int32 output, document of each word, relative to ``place[0]`` at the call; all hold up to (n + 1) / 2 words.
     """
     document, goes_on, blank = place[0], place[1], place[2]
     first, found, seen = document, 0, np.uint8(0)
@@ -78,7 +78,7 @@ def cut(
                 codes[found] = code << np.uint64(1)
             starts[found], sizes[found], documents[found] = at, i - at, document - first
             found += 1
-        if i < n:  # a character of no word
+        if i < n:  # not a word character
             if np.int64(c) == end:
                 if blank or not paragraphs:
                     goes_on = 0
@@ -104,7 +104,7 @@ def number(
     arena: np.ndarray,
     ids: np.ndarray,
 ) -> tuple[int, int]:
-    """Number the words that were cut, from ``begin`` on, new ones after the ``known``, until half the slots are taken.
+    """Number the words from ``begin`` on, new ones after the ``known``, until half of the slots are used.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def number(
     bounds : np.ndarray
         int64, word k is arena[bounds[k]:bounds[k+1]].
     ids : np.ndarray
-        int32 out. Returns how many words are done, and how many different ones are known.
+        int32 output. Returns the number of processed words, and the number of distinct known words.
     """
     shift, mask, room = _shift(len(slots)), np.uint64(len(slots) - 1), len(slots) // 2
     for k in range(begin, len(codes)):
@@ -168,7 +168,7 @@ def _same(data: np.ndarray, at: int, size: int, arena: np.ndarray, bounds: np.nd
 
 @njit(nogil=True, cache=True)
 def _shift(slots: int) -> np.uint64:
-    """What leaves of 64 bits those that tell one of ``slots``, a power of 2."""
+    """The shift that reduces 64 bits to an index into ``slots``, a power of 2."""
     bits = 0
     while 1 << bits < slots:
         bits += 1
@@ -222,9 +222,9 @@ def add(
     Parameters
     ----------
     each : int
-        1, or 0 where counts has one number that is meant for all.
+        1, or 0 if counts has a single number for all.
     dense : np.ndarray
-        int32 (rows, words), of the first words.
+        int32 (rows, words), for the first words.
     keys, values : np.ndarray
         An open table of row << 32 | word for the others.
     """

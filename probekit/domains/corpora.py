@@ -1,9 +1,9 @@
 """Text to count, read as a stream: files, folders, gzip, JSON lines, a data set of the hub, or any strings.
 
-Text files are UTF-8 (a byte-order mark is skipped). What a document is decides how wide intervals are, since documents
-are what is drawn again: it should be what was written at one go. A paragraph, up to a blank line, is the default: the
-lines of a paragraph that was wrapped are not independent, and intervals over them would be too narrow. One sentence or
-text a line is ``unit="line"``.
+Text files are UTF-8 (a byte-order mark is skipped). Documents are the units of resampling, so their definition affects
+the width of intervals: a document should be a text written as a whole. The default is a paragraph, which ends at a
+blank line: the lines of a wrapped paragraph are not independent, and intervals over them would be too narrow. For files
+with one sentence or text per line, use ``unit="line"``.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from probekit.files import digest, parse_json
 __all__ = ["Chunk", "Corpus", "HubName", "corpus_digest", "corpus_files", "read_files", "read_hub", "read_texts"]
 
 CHUNK = 1 << 18
-"""Bytes that are read, and counted, at a time."""
+"""Bytes that are read and counted at a time."""
 
 LONGEST = 1 << 26
-"""Bytes without white space (of JSON lines: in a line) that are taken to be no text."""
+"""A file with more bytes without white space (for JSON lines: in a line) is not treated as text."""
 
 JSON_LINES = (".jsonl", ".ndjson")
 
@@ -39,16 +39,16 @@ BY_NAME = {"digested": "by name"}
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of text that begins and ends where a word does.
+    """A piece of text that consists of whole words.
 
     Attributes
     ----------
     source : str
-        The file, relative to the corpus, or another name of where it is from; documents are numbered within it.
+        The file, relative to the corpus, or another name of the source; documents are numbered within it.
     data : bytes
-        Valid UTF-8 without NUL, except where ``marked``: then each document is followed by a NUL.
+        Valid UTF-8 without NUL; if ``marked``, each document is followed by a NUL.
     read : int, default 0
-        Bytes of the corpus's files that have been read so far; of other text, as many as its characters take.
+        Bytes of the corpus's files read so far; for other text, the bytes of its characters.
     """
 
     source: str
@@ -59,25 +59,25 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """Text to be read once, as chunks; ``size`` is that of its files in bytes, 0 where it is not known."""
+    """Text to be read once, in chunks; ``size`` is that of its files in bytes, 0 if unknown."""
 
     chunks: Iterator[Chunk]
     size: int = 0
 
 
 def read_files(path: str | Path, *, field: str = "text") -> Corpus:
-    """A file or pipe, the files of a pattern (``wiki/*.raw``), or all files of a folder and those below in the order of
-    their paths, hidden ones left out.
+    """Read a file or pipe, the files of a pattern (``wiki/*.raw``), or all visible files below a folder, in the order
+    of their paths.
 
-    Names that end in .gz are unpacked; of .jsonl and .ndjson each line's ``field`` is a document. Links to files are
-    followed, those within a folder to other folders are not.
+    Files ending in .gz are unpacked; in .jsonl and .ndjson files, ``field`` of each line is a document. Links to files
+    are followed, links to folders within a folder are not.
 
     Raises
     ------
     DataError
-        Then or while it is read, for a path that is not there, a folder without files or with a link to nothing or
-        something else than files in it, bytes that are not UTF-8 or not gzip, and a line that is no JSON object with a
-        text in ``field``; it names file and byte or line.
+        Immediately or during reading: for a missing path, a folder without files or with broken links or special files,
+        bytes that are not UTF-8 or not gzip, and a line that is not a JSON object with a text in ``field``. The message
+        gives the file and the byte or line.
     """
     top, files = corpus_files(path)
     sizes = [f.stat().st_size for f in files]
@@ -85,7 +85,7 @@ def read_files(path: str | Path, *, field: str = "text") -> Corpus:
     def chunks() -> Iterator[Chunk]:
         done = 0
         for file, size in zip(files, sizes, strict=True):
-            source = file.relative_to(top).as_posix() if file.is_file() else "pipe"  # its name is another each time
+            source = file.relative_to(top).as_posix() if file.is_file() else "pipe"  # its name differs in each run
             if Path(file.name.removesuffix(".gz")).suffix in JSON_LINES:
                 yield from _marked(_json_lines(file, field), source, done)
             else:
@@ -97,7 +97,7 @@ def read_files(path: str | Path, *, field: str = "text") -> Corpus:
 
 
 def corpus_files(path: str | Path) -> tuple[Path, list[Path]]:
-    """The files that :func:`read_files` reads, and the folder that their names are told from; it raises DataError."""
+    """The folder to which names are relative, and the files that :func:`read_files` reads; raises DataError."""
     path = Path(path).expanduser()
     if path.is_dir():
         return path, _files_of(path)
@@ -105,7 +105,7 @@ def corpus_files(path: str | Path) -> tuple[Path, list[Path]]:
         return path.parent, [path]
     if has_magic(str(path)) and (found := sorted(Path(name) for name in glob(str(path)) if Path(name).is_file())):  # noqa: PTH207
         return Path(os.path.commonpath([f.parent for f in found])), found
-    link = "is a link to what is not there." if path.is_symlink() else "there is no such file or folder."
+    link = "is a broken link." if path.is_symlink() else "there is no such file or folder."
     raise DataError(link, file=path)
 
 
@@ -118,23 +118,23 @@ def _files_of(folder: Path) -> list[Path]:
     files = [Path(top) / name for top, _, names in os.walk(folder, onerror=fail) for name in names]
     files = sorted(f for f in files if not any(part.startswith(".") for part in f.relative_to(folder).parts))
     if not files:
-        raise DataError("holds no file that is not hidden; give a folder of text files.", file=folder)
+        raise DataError("contains no visible file; give a folder of text files.", file=folder)
     for file in files:
         if not file.is_file():
-            what = "something else than a file" if file.exists() else "a link to what is not there"
-            raise DataError(f"is {what}; take it out of the folder.", file=file)
+            problem = "is not a regular file" if file.exists() else "is a broken link"
+            raise DataError(f"{problem}; remove it from the folder.", file=file)
     return files
 
 
 def read_texts(texts: Iterable[str], source: str = "texts") -> Corpus:
-    """Strings, each a document, such as the sentences of a task. Raises UsageError while read for what is none."""
+    """Strings, each a document, such as the sentences of a task. Raises UsageError during reading for other types."""
     return Corpus(_marked(((text, None) for text in texts), source))
 
 
 @dataclass(frozen=True, slots=True)
 class HubName:
-    """A data set of the Hugging Face hub, or a local folder of data files, as ``hub:REPO@SPLIT`` or
-    ``hub:REPO:CONFIG@SPLIT`` names it."""
+    """A data set on the Hugging Face hub, or a local folder of data files, given as ``hub:REPO@SPLIT`` or
+    ``hub:REPO:CONFIG@SPLIT``."""
 
     repository: str
     split: str
@@ -142,18 +142,18 @@ class HubName:
 
     @classmethod
     def parse(cls, place: str) -> HubName | None:
-        """The name that a place holds; None of places that are no names of the hub, UsageError without a split."""
+        """Parse a hub name; None for other places, UsageError if the split is missing."""
         if not place.startswith(HUB):
             return None
         name, _, split = place.removeprefix(HUB).rpartition("@")
         if not name or not split:
-            raise UsageError(f"{place!r} names no split; write hub:REPO@SPLIT or hub:REPO:CONFIG@SPLIT.")
+            raise UsageError(f"{place!r} lacks a split; write hub:REPO@SPLIT or hub:REPO:CONFIG@SPLIT.")
         repository, _, config = name.partition(":")
         return cls(repository, split, config or None)
 
     @property
     def revision(self) -> str | None:
-        """The commit that the hub has now, or the one that was fetched last where there is no network; else None."""
+        """The current commit on the hub, or without a network the last one fetched; None if unknown."""
         import huggingface_hub as hub
         from huggingface_hub.constants import HF_HUB_CACHE
 
@@ -161,7 +161,7 @@ class HubName:
             return None
         try:
             return hub.HfApi().dataset_info(self.repository, timeout=10).sha
-        except Exception:  # offline, private, unknown: the hub has many words for it
+        except Exception:  # offline, private, unknown: the hub raises various errors
             ref = (
                 Path(HF_HUB_CACHE)
                 / hub.file_download.repo_folder_name(repo_id=self.repository, repo_type="dataset")
@@ -174,14 +174,14 @@ class HubName:
 def read_hub(
     name: str, split: str, *, config: str | None = None, field: str = "text", revision: str | None = None
 ) -> Corpus:
-    """A data set of the Hugging Face hub, or a local folder of data files, streamed; a row's ``field`` is a document.
+    """Stream a data set from the Hugging Face hub or a local folder of data files; a row's ``field`` is a document.
 
-    No code of the data set is run. ``revision`` is a commit of the hub; the newest for None.
+    No code of the data set is run. ``revision`` is a commit on the hub (default: the newest).
 
     Raises
     ------
     DataError
-        Where it cannot be loaded or has no such field.
+        If the data set cannot be loaded or lacks the field.
     """
     import datasets
 
@@ -203,7 +203,7 @@ def read_hub(
 
 
 def corpus_digest(place: str | Path) -> tuple[str, dict[str, str]]:
-    """The digest of what a corpus holds, and how it is known.
+    """The digest of a corpus's content, and how it was obtained.
 
     Parameters
     ----------
@@ -213,20 +213,20 @@ def corpus_digest(place: str | Path) -> tuple[str, dict[str, str]]:
     Returns
     -------
     digest : str
-        xxh3 of names and bytes of the files; of the hub, of the revision (a commit), config and split.
+        xxh3 of the names and bytes of the files; for the hub, of the revision (a commit), config and split.
     about : dict
-        ``revision`` of the hub. ``{"digested": "by name"}`` where the content cannot be had, as of a pipe, or of the
-        hub without a network: the digest is the name then.
+        ``revision`` for the hub; ``{"digested": "by name"}`` if the content is not available, as for a pipe, or for the
+        hub without a network: then the digest is the name.
 
     Raises
     ------
     DataError
-        For a path that is not there.
+        For a missing path.
     """
     name = HubName.parse(str(place))
     if name is not None and (revision := name.revision):
-        told = json.dumps([name.repository, revision, name.config, name.split])
-        return xxhash.xxh3_128_hexdigest(told.encode()), {"revision": revision}
+        identity = json.dumps([name.repository, revision, name.config, name.split])
+        return xxhash.xxh3_128_hexdigest(identity.encode()), {"revision": revision}
     if name is not None and not Path(name.repository).is_dir():
         return str(place), dict(BY_NAME)
     top, found = corpus_files(place if name is None else name.repository)
@@ -236,16 +236,16 @@ def corpus_digest(place: str | Path) -> tuple[str, dict[str, str]]:
 
 
 def _marked(texts: Iterable[tuple[str, int | None]], source: str, before: int = 0) -> Iterator[Chunk]:
-    """Documents, each with the bytes of its file that are read so far, if it is of one, gathered into chunks."""
+    """Gather documents, each with the bytes of its file read so far (if it comes from one), into chunks."""
     held: list[bytes] = []
     size = read = done = 0
     for number, (text, at) in enumerate(texts, 1):
         if not isinstance(text, str):
-            raise UsageError(f"{source}, document {number}: wanted a string, got {text!r:.80}.")
+            raise UsageError(f"{source}, document {number}: expected a string, got {text!r:.80}.")
         try:
             data = text.replace("\0", " ").encode()
         except UnicodeEncodeError as error:
-            message = "holds half of a surrogate pair (\\ud800 to \\udfff), which is no character."
+            message = "contains half of a surrogate pair (\\ud800 to \\udfff), which is not a character."
             raise DataError(message, file=source, line=number) from error
         held += (data, b"\0")
         size, done = size + len(data) + 1, done + len(data)
@@ -258,7 +258,7 @@ def _marked(texts: Iterable[tuple[str, int | None]], source: str, before: int = 
 
 
 def _json_lines(file: Path, field: str) -> Iterator[tuple[str, int]]:
-    """The field of each line, and how many bytes of the file have been read."""
+    """The field of each line, and the number of bytes read."""
     number = 0
     for data, at in _blocks(file, b"\n"):
         for line in data.removesuffix(b"\n").split(b"\n"):
@@ -277,37 +277,37 @@ def _text(record: Any, field: str, **where: Any) -> str:
         raise DataError(f"expected a JSON object, found a {type(record).__name__}.", **where)
     if field not in record:
         names = ", ".join(map(repr, record)) or "none"
-        raise DataError(f"there is no field {field!r}; the fields are {names}. Name one (--field).", **where)
+        raise DataError(f"there is no field {field!r}; the fields are {names}. Choose one with --field.", **where)
     if not isinstance(record[field], str):
-        raise DataError(f"the field {field!r} holds {record[field]!r:.60}, expected a text.", **where)
+        raise DataError(f"the field {field!r} must hold a text, not {record[field]!r:.60}.", **where)
     return record[field]
 
 
 def _blocks(file: Path, ends: bytes) -> Iterator[tuple[bytes, int]]:
-    """The text of a file in blocks that end with one of ``ends`` (the first, if any), and the bytes of it read so far.
+    """The text of a file in blocks that end with one of ``ends`` (if possible the first), and the bytes read so far.
 
-    Only the last may end otherwise.
+    Only the last block may end differently.
     """
     packed = file.suffix == ".gz"
     try:
         with file.open("rb") as raw, gzip.GzipFile(fileobj=raw) if packed else raw as stream:
-            rest, offset, seeks = b"", 0, raw.seekable()
+            pending, offset, seeks = b"", 0, raw.seekable()
             while block := stream.read(CHUNK):
                 cut = block.rfind(ends[:1])
                 if cut < 0:
                     cut = max(block.rfind(end) for end in ends)
                 if cut < 0:
-                    rest += block
-                    if len(rest) > LONGEST:
-                        what = "line end" if len(ends) == 1 else "white space"
-                        message = f"no {what} in {LONGEST >> 20} MB from byte {offset} on. Is it text?"
+                    pending += block
+                    if len(pending) > LONGEST:
+                        missing = "line end" if len(ends) == 1 else "white space"
+                        message = f"no {missing} in {LONGEST >> 20} MB from byte {offset} on. Is it text?"
                         raise DataError(message, file=file)
                     continue
-                whole = rest + block[: cut + 1]
+                whole = pending + block[: cut + 1]
                 yield _checked(whole, file, offset), raw.tell() if seeks else offset
-                offset, rest = offset + len(whole), block[cut + 1 :]
-            if rest:
-                yield _checked(rest, file, offset), raw.tell() if seeks else offset
+                offset, pending = offset + len(whole), block[cut + 1 :]
+            if pending:
+                yield _checked(pending, file, offset), raw.tell() if seeks else offset
     except gzip.BadGzipFile as error:
         raise DataError(f"is not gzip, though its name ends in .gz ({error}).", file=file) from error
     except (EOFError, zlib.error) as error:
@@ -317,16 +317,16 @@ def _blocks(file: Path, ends: bytes) -> Iterator[tuple[bytes, int]]:
 
 
 def _checked(data: bytes, file: Path, offset: int) -> bytes:
-    """``data`` if it is text, without a byte-order mark at the beginning of the file."""
+    """Check that ``data`` is text; a byte-order mark at the beginning of the file is removed."""
     if not data.isascii():
         try:
             data.decode()
         except UnicodeDecodeError as error:
             bad = data[error.start]
-            hint = " It looks like gzip: let its name end in .gz." if data[:2] == b"\x1f\x8b" and not offset else ""
+            hint = " It looks like gzip: rename it to end in .gz." if data[:2] == b"\x1f\x8b" and not offset else ""
             message = f"byte 0x{bad:02x} at offset {offset + error.start} is not UTF-8. Save the file as UTF-8.{hint}"
             raise DataError(message, file=file) from error
     if (nul := data.find(b"\0")) >= 0:
-        message = f"holds a NUL at offset {offset + nul}. Is the file UTF-16, or no text?"
+        message = f"contains a NUL at offset {offset + nul}. Is the file UTF-16, or not a text?"
         raise DataError(message, file=file)
     return data[3:] if not offset and data.startswith(b"\xef\xbb\xbf") else data

@@ -1,14 +1,15 @@
 """The Jensen-Shannon divergence of the domains that two corpora come from, and its standard error.
 
-The divergence is a mean over terms of what a term tells of its domain, 1 - H(r) bits, weighted by how often it comes;
-r is the share of the first domain in it. Of terms that are frequent, r is known and the plug-in's bias is that of first
-order (the delta method's). Of a rare one it is not: two occurrences in one corpus look like a term of that domain
-alone. What r may be is estimated from all terms about as frequent, by nonparametric maximum likelihood (Kiefer &
-Wolfowitz 1956; Laird 1978; empirical Bayes, Efron 2010, chapter 1), symmetric in the two domains, and a term counts
-with its posterior mean. The terms of a frequency begin with what was found of more frequent ones and go a few steps
+The divergence is a mean over terms of the information that a term gives about its domain, 1 - H(r) bits, weighted by
+the term's frequency, where r is the share of the first domain in the term. For frequent terms, r is known and the
+plug-in estimate has only a bias of first order (delta method). For rare terms it is not: a term with two occurrences in
+one corpus looks as if only that domain had it. The distribution of r is estimated from all terms of similar frequency,
+by nonparametric maximum likelihood (Kiefer & Wolfowitz 1956; Laird 1978; empirical Bayes, Efron 2010, chapter 1),
+symmetric in the two domains, and a term counts with its posterior mean. The estimate for a frequency starts from that
+of more frequent terms and takes a few EM steps.
 from there, so that those that tell least, the rarest, take after their neighbours.
 
-Occurrences are no independent draws: words of one document come together. The likelihood is tempered by the design
+Occurrences are not independent draws: words of one document come together. The likelihood is tempered by the design
 effect of the terms of a frequency, their variance between blocks over that of independent draws (quasi-likelihood,
 Wedderburn 1974). The standard error is the jackknife's over parts of the blocks (Efron & Tibshirani 1993, chapter 11).
 """
@@ -24,21 +25,21 @@ __all__ = ["Estimate", "js_of_domains", "js_with_error"]
 
 SHARES = np.concatenate([[1e-9, 1e-3, 4e-3, 0.01, 0.02, 0.04], np.linspace(0.07, 0.5, 13)])
 SHARES = np.concatenate([SHARES, 1 - SHARES[-2::-1]])
-"""What r may be."""
-TOLD = 1 + SHARES * np.log2(SHARES) + (1 - SHARES) * np.log2(1 - SHARES)
-"""What a term with such an r tells, in bits."""
+"""Grid of values of r."""
+INFORMATION = 1 + SHARES * np.log2(SHARES) + (1 - SHARES) * np.log2(1 - SHARES)
+"""Information of a term with such an r about its domain, in bits."""
 ENOUGH = 100
-"""Effective occurrences from which on r is taken as known, but for its bias of first order."""
+"""With this many effective occurrences, r is treated as known, except for its bias of first order."""
 TERMS = 60
-"""Of about one frequency, at least, whose shares are estimated together."""
+"""Smallest number of terms of similar frequency whose shares are estimated together."""
 STEPS = {"first": 100, "next": 15}
 PARTS = 10
-"""Of each domain's blocks, that the jackknife leaves out in turn."""
+"""Parts of each domain's blocks that the jackknife leaves out in turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A divergence in bits, its standard error, and the factor of it that reaches to the interval's ends."""
+    """A divergence in bits, its standard error, and the factor of the error that gives the interval."""
 
     value: float
     error: float
@@ -47,7 +48,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """Of blocks with counts c_k and n_k tokens: Σ c_k, Σ c_k², Σ c_k n_k, each (v,), Σ n_k², and how many."""
+    """For blocks with counts c_k and n_k tokens: Σ c_k, Σ c_k², Σ c_k n_k, each (v,), Σ n_k², and their number."""
 
     count: np.ndarray
     square: np.ndarray
@@ -61,7 +62,7 @@ class _Sums:
 
     @property
     def variance(self) -> np.ndarray:
-        """Of a term's count, between blocks: n² times that of the ratio (Cochran 1977, equation 6.9)."""
+        """Variance of a term's count between blocks: n² times that of the ratio (Cochran 1977, equation 6.9)."""
         p = self.count / self.total
         residual = self.square - 2 * p * self.cross + p**2 * self.tokens2
         return np.maximum(residual, 0) * self.blocks / max(self.blocks - 1, 1)
@@ -116,13 +117,13 @@ def _estimate(a: _Sums, b: _Sums) -> float:
         if count[at].min() >= ENOUGH * effect:
             bits += _known(a, b, at)
         else:
-            own, prior = _guessed(a, b, at, max(effect, 1.0), prior)
-            bits += own
+            added, prior = _estimated(a, b, at, max(effect, 1.0), prior)
+            bits += added
     return float(np.clip(bits, 0, 1))
 
 
 def _cuts(count: np.ndarray) -> list[int]:
-    """Where the terms of another frequency begin: half octaves, put together until they are enough."""
+    """Boundaries between frequency classes of terms: half octaves, merged until they have enough terms."""
     ends = [*(np.flatnonzero(np.diff(np.floor(2 * np.log2(count)))) + 1).tolist(), len(count)]
     cuts = [0]
     for end in ends:
@@ -134,7 +135,7 @@ def _cuts(count: np.ndarray) -> list[int]:
 
 
 def _known(a: _Sums, b: _Sums, at: np.ndarray) -> float:
-    """What terms tell, less half of Σ ∂²J/∂p² Var p + ∂²J/∂q² Var q, where ∂²J/∂p² is q / 2p(p + q) nats."""
+    """Information of terms minus half of Σ ∂²J/∂p² Var p + ∂²J/∂q² Var q, where ∂²J/∂p² is q / 2p(p + q) nats."""
     (p, var_p), (q, var_q) = ((s.count[at] / s.total, s.variance[at] / s.total**2) for s in (a, b))
     share = p / (p + q)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -143,8 +144,8 @@ def _known(a: _Sums, b: _Sums, at: np.ndarray) -> float:
     return float((p + q) @ (1 - entropy) / 2 - bias.sum() / (4 * np.log(2)))
 
 
-def _guessed(a: _Sums, b: _Sums, at: np.ndarray, effect: float, prior: np.ndarray | None) -> tuple[float, np.ndarray]:
-    """What terms tell by the posterior of their shares, and the distribution of those."""
+def _estimated(a: _Sums, b: _Sums, at: np.ndarray, effect: float, prior: np.ndarray | None) -> tuple[float, np.ndarray]:
+    """Information of terms from the posterior of their shares, and the distribution of the shares."""
     one, two = SHARES * a.total, (1 - SHARES) * b.total
     base = b.count[at].max() + 1
     codes, times = np.unique(a.count[at] * base + b.count[at], return_counts=True)
@@ -156,6 +157,6 @@ def _guessed(a: _Sums, b: _Sums, at: np.ndarray, effect: float, prior: np.ndarra
     for _ in range(steps):
         shares = shares * (likely.T @ (times / (likely @ shares))) / times.sum()
         shares = (shares + shares[::-1]) / 2
-    told = likely @ (shares * TOLD) / (likely @ shares)
+    information = likely @ (shares * INFORMATION) / (likely @ shares)
     weight = (pairs[:, 0] / a.total + pairs[:, 1] / b.total) / 2 * times
-    return float(weight @ told), shares
+    return float(weight @ information), shares

@@ -1,9 +1,10 @@
 """Counting the terms of one domain, document by document, in memory that does not grow with the text.
 
-Documents are dealt to at most so many blocks, by a seeded hash of their words, so that equal ones, which are no
-independent evidence, are in one block (by their number and their file where they are short, or cut in reading): a block
-is a random sample of the domain's documents, which is what intervals are made of. Up to that number of documents each
-is a block of its own. All terms are counted, not those of a vocabulary: that is known when all domains are counted.
+Documents are divided into a limited number of blocks by a seeded hash of their words, so that equal documents, which
+are not independent evidence, share a block (short documents, and those cut in reading, are divided by number and file).
+A block is thus a random sample of the domain's documents, from which intervals are computed. If there are fewer
+documents than blocks, each is a separate block. All terms are counted, because the vocabulary is known only after all
+domains are counted.
 """
 
 from __future__ import annotations
@@ -31,33 +32,32 @@ if TYPE_CHECKING:
 __all__ = ["Counts", "block_of", "count"]
 
 DENSE = 1 << 25
-"""Counts, in all blocks together, of the terms that are met first, which are most of what is met."""
+"""Size of the dense table of counts, for the terms that occur first, which are most occurrences."""
 
 PAIRS = 1 << 22
-"""Other pairs of block and term that are kept; where there are more the rarest terms are given up."""
+"""Most other pairs of block and term; if there are more, the rarest terms are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How often each term occurs in each block of a domain.
+    """The counts of each term in each block of a domain.
 
     Attributes
     ----------
     terms : tuple[str, ...]
-        V different ones, sorted.
+        V distinct terms, sorted.
     matrix : csr_array
         int64 (blocks, v), sparse.
     deals : np.ndarray | None
-        uint64 (blocks,), what each document's block will be told from where there are more documents than blocks; None
-        once that is so.
+        uint64 (blocks,), hashes that will determine the block of each document if there are more documents than blocks;
+        None once there are.
     documents, tokens : int
-        All that were read; documents without a token are none.
+        Numbers of documents with at least one token, and of tokens.
     pruned : int
-        Tokens of terms that were given up to bound the memory; a term that occurs more than ``bound`` times in the
-        domain was not given up for good, and its count is short by ``bound`` at most (each way of writing it is such a
-        term where terms are lower-cased afterwards); both are 0 as a rule.
+        Tokens of terms that were dropped to limit memory. A term that occurs more than ``bound`` times in the domain is
+        in the counts, short by at most ``bound`` (if terms are lower-cased, for each spelling); both are usually 0.
     settings : dict[str, str | int]
-        What must be the same of counts that are merged or compared.
+        Settings that must agree between counts that are merged or compared.
     """
 
     name: str
@@ -82,39 +82,39 @@ def count(
     seed: int = 0,
     progress: Progress = no_progress,
 ) -> Counts:
-    """The counts of a domain called ``name``, in one pass over ``corpus``.
+    """Count the terms of the domain ``name`` in one pass over ``corpus``.
 
     Parameters
     ----------
     name : str
-        Of the domain.
+        Name of the domain.
     corpus : Corpus
-        Its text.
+        Text of the domain.
     tokenizer : Tokenization, str or callable
-        How text is cut into terms.
+        How text is split into terms.
     lower : bool
-        Whether terms are lower-cased; of a tokenizer that is a function terms are taken as they come, else they are in
-        Unicode's normal form C (a letter and its accent are one character where there is such a one).
+        Whether terms are lower-cased. Terms from a callable are not changed; others are in Unicode's normal form C (a
+        letter and its accent are one character if there is such a character).
     unit : DocumentUnit or str
-        What a document is in files of text; unit, blocks and seed tell which documents a block is.
+        The unit of text files that counts as a document.
     blocks, seed : int
-        That documents are dealt to at most, and how.
+        Largest number of blocks, and the seed that assigns documents to them.
     progress : callable
-        Told how far the work is.
+        Receives the progress of the work.
 
     Returns
     -------
     Counts
-        Of all terms. Where there are too many the rarest are given up: see ``Counts.pruned``.
+        The counts of all terms; if there are too many, the rarest are dropped (see ``Counts.pruned``).
 
     Raises
     ------
     DataError
-        Where the corpus has no term at all, and what reading it raises.
+        If the corpus has no term, or cannot be read.
     """
     unit = DocumentUnit(unit)
     if blocks < 1:
-        raise UsageError(f"blocks is {blocks}; documents are dealt to 1 or more.")
+        raise UsageError(f"blocks is {blocks}; it must be 1 or more.")
     scanner = Strings(tokenizer) if callable(tokenizer) else Bytes(Tokenization(tokenizer))
     called = getattr(tokenizer, "__name__", "function") if callable(tokenizer) else str(tokenizer)
     lower = lower and not callable(tokenizer)
@@ -149,14 +149,14 @@ def count(
         tokens += len(ids)
         progress(name, piece.read >> 20, max(corpus.size, piece.read) >> 20, MB=piece.read / 1e6)
     if not tokens:
-        raise DataError(f"the domain {name!r} is empty: there is no term in its text.")
+        raise DataError(f"the domain {name!r} is empty: its text contains no term.")
     all_deals = None if deals is None else np.concatenate(deals)
     terms, matrix = _matrix(table, scanner.terms(), blocks if deals is None else documents, lower=lower)
     return Counts(name, terms, matrix, all_deals, documents, tokens, pruned, bound, settings)
 
 
 def _by_words(dealt: np.ndarray, piece: _Piece, codes: np.ndarray, seed: int) -> None:
-    """Deal the documents that lie whole within a piece by the hashes of their words, whatever their order."""
+    """Assign documents that lie entirely within a piece by the hashes of their words, in any order."""
     begins = np.flatnonzero(np.diff(piece.documents, prepend=-1))
     if not len(begins):
         return
@@ -168,7 +168,7 @@ def _by_words(dealt: np.ndarray, piece: _Piece, codes: np.ndarray, seed: int) ->
 
 
 def _deal(source: str, numbers: np.ndarray, seed: int) -> np.ndarray:
-    """uint64 for each document's number (int64) in ``source``, as good as random (Steele et al. 2014, splitmix64)."""
+    """Pseudorandom uint64 for each document number (int64) in ``source`` (Steele et al. 2014, splitmix64)."""
     x = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     x += np.uint64(xxhash.xxh3_64_intdigest(source.encode(), seed))
     return _mixed(x)
@@ -181,16 +181,16 @@ def _mixed(x: np.ndarray) -> np.ndarray:
 
 
 def block_of(deals: np.ndarray, blocks: int) -> np.ndarray:
-    """The block, int64, of documents with these deals."""
+    """The block, int64, of documents with these hashes."""
     return (deals % np.uint64(blocks)).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """The words of a chunk, as the scanner that cut them knows them.
+    """The words of a chunk, in the representation of the scanner.
 
-    before, last : numbers of the last document of the source before the chunk, which may go on in it, and in it; -1 for
-        none; documents : int32 (words,), counted from ``before``; read : bytes of the corpus up to here
+    before, last : numbers of the source's last document before the chunk, which may continue in it, and in the chunk;
+        -1 for none; documents : int32 (words,), relative to ``before``; read : bytes of the corpus up to here
     """
 
     source: str
@@ -215,7 +215,7 @@ T = TypeVar("T")
 
 
 def _ahead(items: Iterator[T]) -> Iterator[T]:
-    """The same items, the next of which is made by another thread while one is worked on."""
+    """The same items; another thread prepares the next item while one is processed."""
     with ThreadPoolExecutor(1) as pool:
         coming = pool.submit(next, items, None)
         while (item := coming.result()) is not None:
@@ -224,7 +224,7 @@ def _ahead(items: Iterator[T]) -> Iterator[T]:
 
 
 class _Table:
-    """Counts by block and word: an array for the words that came first, an open table of pairs for the others."""
+    """Counts by block and word: an array for the words that occur first, a hash table of pairs for the others."""
 
     def __init__(self, blocks: int) -> None:
         self.dense = np.zeros((blocks, max(DENSE // blocks, 1)), dtype=np.int32)
@@ -247,13 +247,13 @@ class _Table:
         self.used += _term_kernels.add(rows, words, *how, self.dense, self.keys, self.values)
 
     def pairs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Row and word, int32, and count, int64, of the open table."""
+        """Row and word, int32, and count, int64, in the hash table."""
         held = self.keys >= 0
         keys = self.keys[held]
         return (keys >> 32).astype(np.int32), (keys & 0xFFFFFFFF).astype(np.int32), self.values[held]
 
     def items(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Row and word, int32, and count, int64, of all that is not 0."""
+        """Row and word, int32, and count, int64, of all counts that are not 0."""
         rows, words = np.nonzero(self.dense)
         dense = rows.astype(np.int32), words.astype(np.int32), self.dense[rows, words].astype(np.int64)
         first, second, third = (np.concatenate([dense[k], pairs]) for k, pairs in enumerate(self.pairs()))
@@ -261,9 +261,9 @@ class _Table:
 
 
 def _prune(table: _Table, scanner: Bytes | Strings, pairs: int) -> tuple[_Table, int, int]:
-    """Give up the rarest terms, so that the others take at most ``pairs``.
+    """Drop the rarest terms, so that the others take at most ``pairs``.
 
-    Returns the table, the number of tokens that were given up, and how often the most frequent of their terms came.
+    Returns the table, the number of dropped tokens, and the count of the most frequent dropped term.
     """
     rows, words, numbers = table.items()
     totals = np.bincount(words, weights=numbers).astype(np.int64)
@@ -283,7 +283,7 @@ def _prune(table: _Table, scanner: Bytes | Strings, pairs: int) -> tuple[_Table,
 
 
 def _matrix(table: _Table, terms: list[str], blocks: int, *, lower: bool) -> tuple[tuple[str, ...], csr_array]:
-    """Terms, sorted, lower-cased if asked for, and the counts as a sparse matrix (blocks, terms)."""
+    """Terms, sorted and, if ``lower``, lower-cased, and the counts as a sparse matrix (blocks, terms)."""
     from scipy.sparse import csr_array
 
     terms = [term.lower() for term in terms] if lower else terms

@@ -1,9 +1,9 @@
-"""How far term distributions are from each other: the measures of Ruder & Plank (2017) and two more, of all pairs.
+"""Divergences between term distributions: the measures of Ruder & Plank (2017) and two more, for all pairs.
 
 Definitions are those of Ruder & Plank (2017, "Learning to select data for transfer learning with Bayesian
 optimization", section 3.2) and of the code they published (github.com/sebastianruder/learn-to-select-data,
-similarity.py), which is in nats. The Jensen-Shannon divergence is in bits here, so that it lies in 0 … 1. Where their
-code gives 0 for an infinite value, this gives infinity.
+similarity.py), which is in nats. Here the Jensen-Shannon divergence is in bits, so that it lies in 0 … 1. For infinite
+values, this module returns infinity where their code returns 0.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from probekit.runtime import blas_thread, cores
 
 __all__ = ["ALIKE", "DIRECTED", "contributions", "divergences", "js_divergence", "of_js"]
 
-TILE = 32  # domains on each side of what one thread does at a time
-COLUMNS = 4096  # terms that are raised to a power, and multiplied, at a time
-CLOSE = 1e-7  # bits, below which the difference of sums is replaced by the sum of differences
-OFF = 1e-6  # how far from 1 a distribution may sum
+TILE = 32  # domains on each side of a tile, which one thread computes at a time
+COLUMNS = 4096  # terms per block of a matrix product
+CLOSE = 1e-7  # bits; below this, the difference of sums is replaced by the sum of differences
+OFF = 1e-6  # allowed deviation of a distribution's sum from 1
 
 
 ALIKE = frozenset(measure for measure in Measure if METRICS[measure].alike)
-"""Measures that are large where domains are alike."""
+"""Measures that are large for similar domains."""
 
 DIRECTED = frozenset({Measure.KL, Measure.RENYI})
-"""Measures that are another one from the second to the first."""
+"""Asymmetric measures."""
 
 _OF_JS: dict[Measure, Callable[[np.ndarray], np.ndarray]] = {
     Measure.JS: lambda bits: bits,
@@ -43,7 +43,7 @@ _OF_JS: dict[Measure, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def of_js(measure: str, bits: np.ndarray) -> np.ndarray | None:
-    """A measure that is a monotone function of the Jensen-Shannon divergence, from it; None for any other measure."""
+    """A monotone function of the Jensen-Shannon divergence, computed from it; None for any other measure."""
     function = _OF_JS.get(Measure(measure))
     return None if function is None else function(bits)
 
@@ -64,11 +64,11 @@ def js_divergence(p: np.ndarray, q: np.ndarray) -> float:
     Raises
     ------
     UsageError
-        For other lengths or dimensions, and for what is negative, not finite, or does not sum to 1.
+        For shapes that differ, and for values that are negative, not finite, or do not sum to 1.
 
     See Also
     --------
-    probekit.domains : Of texts, with intervals, nulls and corrections.
+    probekit.domains : Divergences of texts, with intervals, nulls and corrections.
 
     References
     ----------
@@ -87,18 +87,18 @@ def js_divergence(p: np.ndarray, q: np.ndarray) -> float:
 
 
 def contributions(p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """What each term adds to the Jensen-Shannon divergence, float64 (v,) in bits; never negative.
+    """The contribution of each term to the Jensen-Shannon divergence, float64 (v,) in bits; never negative.
 
-    A term of mean probability m = (p + q) / 2 adds m (1 - H(p / (p + q))): how often it comes, times what it tells of
-    the domain it came from. That is (p log2 p/m + q log2 q/m) / 2 in a form that stays exact where p is close to q.
-    p, q and errors as of :func:`js_divergence`.
+    A term of mean probability m = (p + q) / 2 contributes m (1 - H(p / (p + q))): its frequency times its information
+    about the domain. This equals (p log2 p/m + q log2 q/m) / 2, in a form that stays exact if p is close to q. p, q and
+    errors are as in :func:`js_divergence`.
     """
     p, q = (
         _distributions(np.atleast_1d(np.asarray(x, dtype=np.float64))[None], name) for x, name in ((p, "p"), (q, "q"))
     )
     if p.ndim != 2 or p.shape != q.shape:
         raise UsageError(
-            f"two distributions over the same terms are wanted, not {p.shape[1:]} and {q.shape[1:]} numbers."
+            f"p and q must be distributions over the same terms, not {p.shape[1:]} and {q.shape[1:]} numbers."
         )
     return _contributions(p[0], q[0])
 
@@ -118,7 +118,7 @@ def divergences(
     smoothing: float = 1e-3,
     threads: int | None = None,
 ) -> dict[str, np.ndarray]:
-    """Each measure of all pairs: name → float64 (a, b), row i, column j that of distribution i from other j.
+    """Each measure for all pairs: name → float64 (a, b); row i, column j is that of distribution i from other j.
 
     Parameters
     ----------
@@ -127,30 +127,30 @@ def divergences(
     measures : str | Iterable[str], default (Measure.JS,)
         Names of :class:`Measure`.
     others : np.ndarray, optional
-        (b, v), None for the same ones.
+        (b, v) (default: the same ones).
     alpha : float, default 0.99
-        Of Rényi's divergence, 0 … 1.
+        Order of Rényi's divergence, 0 … 1.
     smoothing : float, default 0.001
-        Share of the uniform distribution over the v terms that both are mixed with before ``kl``, which would be
-        infinite for a term that the second one lacks.
+        Share of the uniform distribution over the v terms that is mixed into both before ``kl``, which would otherwise
+        be infinite for a term that the second distribution lacks.
     threads : int, optional
-        For tiles of pairs, all cores for None; the numbers are the same for any number. Beside the distributions,
-        memory is what the (a, b) results take and 4,096 columns.
+        Threads for tiles of pairs (default: all cores); the numbers do not depend on it. Besides the distributions,
+        the (a, b) results and 4,096 columns are held in memory.
 
     Raises
     ------
     UsageError
-        For an unknown measure, for shapes that do not go together, and for a row that is no distribution.
+        For an unknown measure, for shapes that do not match, and for a row that is not a distribution.
     """
     names = list(dict.fromkeys([measures] if isinstance(measures, str) else measures))
     if unknown := [name for name in names if name not in list(Measure)]:
-        raise UsageError(f"there is no measure {unknown[0]!r}; there are {', '.join(Measure)}.")
+        raise UsageError(f"unknown measure {unknown[0]!r}; it must be one of {', '.join(Measure)}.")
     if not (0 < alpha < 1 and 0 < smoothing < 1):
-        raise UsageError(f"alpha and smoothing lie between 0 and 1, not at {alpha} and {smoothing}.")
+        raise UsageError(f"alpha and smoothing must lie between 0 and 1, not {alpha} and {smoothing}.")
     p = _distributions(distributions, "distributions")
     q = p if others is None else _distributions(others, "others")
     if p.shape[1] != q.shape[1]:
-        raise UsageError(f"the distributions are over {p.shape[1]} terms and the others over {q.shape[1]}.")
+        raise UsageError(f"the distributions have {p.shape[1]} terms, but the others {q.shape[1]}.")
     found: dict[str, np.ndarray] = {}
     if any(name in _OF_JS for name in names):
         bits = _jensen_shannon(p, q, threads)
@@ -167,28 +167,28 @@ def divergences(
 
 
 def _distributions(rows: np.ndarray, called: str) -> np.ndarray:
-    """Rows that sum to 1 as exactly as they can, float64 and contiguous; not copied where they are."""
+    """Normalise rows to sum to 1, float64 and contiguous; without a copy if they already are."""
     rows = np.ascontiguousarray(rows, dtype=np.float64)
     if rows.ndim != 2 or not rows.size:
-        raise UsageError(f"{called}: probabilities of terms are wanted, not an array {rows.shape[-2:]}.")
+        raise UsageError(f"{called} must hold probabilities of terms, not an array of shape {rows.shape[-2:]}.")
     if any(np.signbit(row).any() for row in rows):
-        rows = rows + 0.0  # of -0.0 the kernels would make NaN; what is below 0 is told below
+        rows = rows + 0.0  # the kernels turn -0.0 into NaN; negative values are reported below
     sums = rows.sum(1)
     if (wrong := ~(np.abs(sums - 1) <= OFF) | (rows.min(1) < 0)).any():
         i = int(wrong.argmax())
-        row, which = rows[i], f"{called}, row {i + 1}" if len(rows) > 1 else called
+        row, where = rows[i], f"{called}, row {i + 1}" if len(rows) > 1 else called
         if not np.isfinite(row).all():
-            raise UsageError(f"{which}: a probability is NaN or infinite.")
+            raise UsageError(f"{where}: a probability is NaN or infinite.")
         if row.min() < 0:
-            raise UsageError(f"{which}: a probability is negative ({row.min():g}).")
+            raise UsageError(f"{where}: a probability is negative ({row.min():g}).")
         if not sums[i]:
-            raise UsageError(f"{which}: there is no mass; a domain must hold a term of the vocabulary.")
-        raise UsageError(f"{which}: the probabilities sum to {sums[i]:g}, not to 1; divide counts by their sum.")
+            raise UsageError(f"{where}: all probabilities are 0; a domain must contain a term of the vocabulary.")
+        raise UsageError(f"{where}: the probabilities sum to {sums[i]:g}, not to 1; divide counts by their sum.")
     return rows if (np.abs(sums - 1) < 1e-14).all() else rows / sums[:, None]
 
 
 def _tiled(kernel: Callable[..., None], p: np.ndarray, q: np.ndarray, threads: int | None, planes: int) -> np.ndarray:
-    """What ``kernel`` says of all pairs, float64 (planes, a, b), a tile at a time; p is q: each pair once."""
+    """Apply ``kernel`` to all pairs, tile by tile, float64 (planes, a, b); if p is q, to each pair once."""
     out, same = np.zeros((planes, len(p), len(q))), p is q
 
     def tile(at: tuple[int, int]) -> None:
@@ -208,11 +208,11 @@ def _tiled(kernel: Callable[..., None], p: np.ndarray, q: np.ndarray, threads: i
 
 
 def _jensen_shannon(p: np.ndarray, q: np.ndarray, threads: int | None) -> np.ndarray:
-    """From sums of x log2 x, each row's own once; where little is left of them, from the terms' contributions."""
-    own = [np.empty(len(rows)) for rows in (p, q)]
-    for rows, out in zip((p, q), own, strict=True):
+    """The divergence from sums of x log2 x; if their difference is small, from the contributions of terms."""
+    entropies = [np.empty(len(rows)) for rows in (p, q)]
+    for rows, out in zip((p, q), entropies, strict=True):
         kernels.negative_entropies(rows, out)
-    bits = 1 - (_tiled(kernels.pair_sums, p, q, threads, 1)[0] - (own[0][:, None] + own[1])) / 2
+    bits = 1 - (_tiled(kernels.pair_sums, p, q, threads, 1)[0] - (entropies[0][:, None] + entropies[1])) / 2
     for i, j in np.argwhere(bits < CLOSE):
         if p is not q or i != j:
             bits[i, j] = _contributions(p[i], q[j]).sum()
@@ -223,7 +223,7 @@ Columns = Callable[[np.ndarray], np.ndarray]
 
 
 def _product(left: Columns, right: Columns, p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """left(p) @ right(q).T, some columns at a time."""
+    """left(p) @ right(q).T, in blocks of columns."""
     total = np.zeros((len(p), len(q)))
     for at in range(0, p.shape[1], COLUMNS):
         total += left(p[:, at : at + COLUMNS]) @ right(q[:, at : at + COLUMNS]).T

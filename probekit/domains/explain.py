@@ -1,4 +1,4 @@
-"""Which terms make up the divergence between two domains."""
+"""The contributions of terms to the divergence between two domains."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["REST", "explain"]
 
 REST = "(all other terms)"
-"""What the last row of a cut table is of."""
+"""The term of the last row of a truncated table."""
 
 
 def explain(
@@ -29,7 +29,7 @@ def explain(
     tokens: tuple[int, int] = (0, 0),
     top: int | None = None,
 ) -> pd.DataFrame:
-    """What each term adds to the Jensen-Shannon divergence of two domains: rows, the largest first.
+    """The contribution of each term to the Jensen-Shannon divergence of two domains, the largest first.
 
     Parameters
     ----------
@@ -38,36 +38,35 @@ def explain(
     vocabulary : sequence of str
         The terms.
     domains : tuple of str
-        Names of the two.
+        Names of the two domains.
     tokens : tuple of int
-        That the distributions rest on.
+        Numbers of tokens behind the distributions.
     top : int, optional
-        Only so many terms, and a last row ``REST`` for all others together; all, without such a row, for None.
+        Number of terms, followed by a row ``REST`` for all others together (default: all terms, without that row).
 
     Returns
     -------
     DataFrame
-        Rows of the metric "js-contribution", ``value`` in bits (see
-        :func:`probekit.domains.divergence.contributions`): they sum to the divergence. Own columns: domain_a,
-        domain_b, term, share (of the divergence; 0 where that is 0), share_a and share_b (of the tokens of each
-        domain), mostly (the domain that has more of it). Of equal contributions the term first in the vocabulary comes
-        first.
+        Rows with the metric "js-contribution", ``value`` in bits (see
+        :func:`probekit.domains.divergence.contributions`); they sum to the divergence. Additional columns: domain_a,
+        domain_b, term, share (of the divergence; 0 if that is 0), share_a and share_b (of the tokens of each domain),
+        mostly (the domain in which the term is more frequent). Ties are in the order of the vocabulary.
 
     Raises
     ------
     UsageError
-        Where there are not as many terms as probabilities, for top < 1, and for what is no distribution.
+        If the numbers of terms and probabilities differ, for top < 1, and for invalid distributions.
     """
     bits = contributions(p, q)
     if len(vocabulary) != len(bits):
-        raise UsageError(f"there are {len(vocabulary)} terms and {len(bits)} probabilities.")
+        raise UsageError(f"the numbers of terms ({len(vocabulary)}) and probabilities ({len(bits)}) differ.")
     if top is not None and top < 1:
-        raise UsageError(f"at least 1 term is wanted, not {top}.")
+        raise UsageError(f"top must be 1 or more, not {top}.")
     order = np.argsort(-bits, kind="stable")
     chosen = order if top is None else order[:top]
     table = [(vocabulary[i], bits[i], p[i], q[i]) for i in chosen]
-    if rest := order[len(chosen) :].tolist():
-        table.append((REST, bits[rest].sum(), np.asarray(p)[rest].sum(), np.asarray(q)[rest].sum()))
+    if others := order[len(chosen) :].tolist():
+        table.append((REST, bits[others].sum(), np.asarray(p)[others].sum(), np.asarray(q)[others].sum()))
     whole = bits.sum()
     return make_rows(
         {

@@ -1,4 +1,4 @@
-"""Proxy A-distance: how well a linear classifier tells the documents of two domains apart."""
+"""Proxy A-distance: how well a linear classifier distinguishes the documents of two domains."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from probekit.errors import UsageError
 
 __all__ = ["Proxy", "proxy_distance"]
 
-STRENGTH = 10.0  # C of the penalty, of features of length 1
-DRAWS = 10_000  # of the error, for its interval
+STRENGTH = 10.0  # C of the penalty, for features of length 1
+DRAWS = 10_000  # draws of the error for its interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +22,13 @@ class Proxy:
     """Attributes
     ----------
     value : float
-        2 (1 - 2 error), at most 2, about 0 of domains that cannot be told apart.
+        2 (1 - 2 error), at most 2, about 0 for indistinguishable domains.
     low, high : float
-        Its interval.
+        Interval of the value.
     error : float
-        Share of wrong answers, each domain's counted half.
+        Error rate, averaged over the two domains.
     n : int
-        Blocks that were classified.
+        Number of classified blocks.
     """
 
     value: float
@@ -43,23 +43,23 @@ def proxy_distance(
 ) -> Proxy:
     """Proxy A-distance of two domains (Ben-David, Blitzer, Crammer & Pereira 2007, section 4): 2 (1 - 2ε).
 
-    ε is the error on held-out blocks (``folds``, as many of each domain in each) of logistic regression on the roots of
-    a block's term shares, which have length 1; both domains weigh the same, so that chance is 1/2. The distance grows
-    with what a block holds: compare only those of blocks of one size. The interval is Jeffreys' of the two error rates;
-    it leaves out what other training data would change.
+    ε is the error on held-out blocks (in stratified ``folds``) of logistic regression on the square roots of a block's
+    term shares, which have length 1; both domains have the same weight, so that chance is 1/2. The distance grows with
+    the size of blocks: compare only distances for blocks of the same size. The interval is Jeffreys' interval for the
+    two error rates; it does not include the variation due to the training data.
 
     Parameters
     ----------
     a, b : Any
         (blocks, v) counts.
     documents : tuple[float, float]
-        Of each. Neighbouring blocks are put together where those of one domain hold at most half as many documents as
-        the other's: longer ones are easier to tell.
+        Number of documents of each. Neighbouring blocks are merged if those of one domain hold at most half as many
+        documents as the other's, because larger blocks are easier to classify.
 
     Raises
     ------
     UsageError
-        For fewer than two blocks with terms on a side, and for fewer than two folds.
+        For fewer than two blocks with terms in a domain, and for fewer than two folds.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import StratifiedKFold
@@ -69,12 +69,12 @@ def proxy_distance(
     folds = min(folds, int(sizes.min()))
     if folds < 2:
         raise UsageError(
-            f"blocks of about as many documents are {sizes[0]} and {sizes[1]}; a classifier can be tested from two of "
-            "each on. Give the smaller domain more documents."
+            f"there are {sizes[0]} and {sizes[1]} blocks of similar size; testing a classifier needs two of each. Give "
+            "the smaller domain more documents."
         )
     counts = sparse.vstack(sides, format="csr")
     x = (sparse.diags_array(1 / counts.sum(1)) @ counts).sqrt().tocsr()
-    x.indices, x.indptr = x.indices.astype(np.int32), x.indptr.astype(np.int32)  # liblinear reads no others
+    x.indices, x.indptr = x.indices.astype(np.int32), x.indptr.astype(np.int32)  # required by liblinear
     y = np.repeat([0, 1], sizes)
     wrong = np.zeros(len(y), dtype=bool)
     for train, test in StratifiedKFold(folds, shuffle=True, random_state=seed).split(x, y):

@@ -1,4 +1,4 @@
-"""Rows of how far domains are from each other."""
+"""Rows of divergences between domains."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["domain_rows", "size_rows"]
 
-LONGER = 2.0  # times as long on average, from which on documents are said to differ in length
+LONGER = 2.0  # ratio of mean lengths above which a note says that documents differ in length
 
 
 def domain_rows(
@@ -49,26 +49,25 @@ def domain_rows(
     resamples, draws, level, seed : int or float
         See :func:`probekit.domains.uncertainty.uncertainty`.
     progress : callable
-        Told how far the work is.
+        Receives the progress of the work.
     **options
         See :func:`probekit.domains.uncertainty.uncertainty`.
 
     Returns
     -------
     DataFrame
-        ``value`` of the Jensen-Shannon family is corrected for what sampling adds, with the interval around it; of
-        other measures it is ``raw``. Of ``kl`` and ``renyi``, which have a direction, there is a row for each way,
-        from domain_a to domain_b. ``p`` is that of the null, ``n`` the number of documents. Own columns: domain_a,
-        domain_b, raw, null_mean, null_high (see :class:`probekit.domains.uncertainty.Uncertain`), terms (of the
-        vocabulary), and of each of the two documents, tokens, outside (share of its tokens that are not of the
-        vocabulary) and pruned (tokens outside whose terms were given up to bound the memory). Rows with target
-        "halves" are of two random halves of one domain, both domain_a and domain_b: the mean of ``draws``, and between
-        which values ``level`` of them lie.
+        For the Jensen-Shannon family, ``value`` is corrected for sampling, with an interval around it; for other
+        measures it is ``raw``. ``kl`` and ``renyi`` are directed and have a row for each direction, from domain_a to
+        domain_b. ``p`` refers to the null distribution, ``n`` is the number of documents. Additional columns: domain_a,
+        domain_b, raw, null_mean, null_high (see :class:`probekit.domains.uncertainty.Uncertain`), terms (size of the
+        vocabulary), and for each of the two domains documents, tokens, outside (share of tokens outside the vocabulary)
+        and pruned (tokens of terms that were dropped to limit memory). Rows with target "halves" compare two random
+        halves of one domain, which is both domain_a and domain_b: the mean over ``draws``, and their central ``level``.
 
     Raises
     ------
     UsageError
-        As :func:`probekit.domains.uncertainty.uncertainty` does; a single domain has its halves alone.
+        As from :func:`probekit.domains.uncertainty.uncertainty`; a single domain only has rows for its halves.
     """
     names = list(dict.fromkeys([measures] if isinstance(measures, str) else measures))
     of_terms = [name for name in names if name != PROXY]
@@ -93,8 +92,8 @@ def domain_rows(
         split = halves(counts, of_terms, draws=draws, rng=stream(seed, "halves", called), **options)
         for name, values in split.items():
             low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
-            own = {"estimator": "plug-in", "target": "halves", "value": values.mean(), "ci_low": low, "ci_high": high}
-            records.append(_about(terms, i, i) | own | {"metric": name, "seed": seed, "raw": values.mean(), "note": ""})
+            row = {"estimator": "plug-in", "target": "halves", "value": values.mean(), "ci_low": low, "ci_high": high}
+            records.append(_about(terms, i, i) | row | {"metric": name, "seed": seed, "raw": values.mean(), "note": ""})
         progress("halves", i + 1, len(terms.names))
     return make_rows(records)
 
@@ -118,12 +117,12 @@ def _of_proxy(
 ) -> Iterator[dict[str, Any]]:
     pairs = list(combinations(range(len(terms.names)), 2))
     for done, (i, j) in enumerate(pairs, 1):
-        a, b = sorted((i, j), key=terms.names.__getitem__)  # the same numbers in whatever order
+        a, b = sorted((i, j), key=terms.names.__getitem__)  # the numbers must not depend on the order
         note = notes[i, j]
         try:
             both = float(terms.documents[a]), float(terms.documents[b])
             found = proxy_distance(terms.counts[a], terms.counts[b], both, **more)
-        except UsageError as error:  # too little text for this pair, which is no reason to give up the others
+        except UsageError as error:  # too little text for this pair; the others are still measured
             found, note = Proxy(np.nan, np.nan, np.nan, np.nan, 0), str(error)
         yield _about(terms, i, j) | {
             "estimator": "logistic", "target": "gold", "metric": PROXY, "seed": more["seed"], "value": found.value,
@@ -134,15 +133,15 @@ def _of_proxy(
 
 
 def _note(terms: Terms, blocks: Sequence[int], i: int, j: int) -> str:
-    """What to mind of two domains with so many blocks that hold a term; "" as a rule."""
+    """A warning on a pair of domains with these numbers of non-empty blocks; usually ""."""
     names, documents = (terms.names[i], terms.names[j]), (int(terms.documents[i]), int(terms.documents[j]))
     sizes = documents[0] / blocks[i], documents[1] / blocks[j]
     notes = []
     if not has_like((blocks[i], blocks[j]), documents):
         large = int(sizes[1] > sizes[0])
         notes.append(
-            f"no null: a block of {names[large]} holds {sizes[large]:,.0f} documents, all of "
-            f"{names[1 - large]} are {documents[1 - large]:,}; deal {names[large]} to more blocks"
+            f"no null: a block of {names[large]} holds {sizes[large]:,.0f} documents, but {names[1 - large]} has only "
+            f"{documents[1 - large]:,}; divide {names[large]} into more blocks"
         )
     lengths = [terms.tokens[k] / terms.documents[k] for k in (i, j)]
     if max(lengths) > LONGER * min(lengths):
@@ -175,17 +174,17 @@ def size_rows(
     progress: Progress = no_progress,
     **options: Any,
 ) -> pd.DataFrame:
-    """The Jensen-Shannon divergence, in bits, of each pair by the share of the documents that is used.
+    """The Jensen-Shannon divergence of each pair, in bits, by the share of documents used.
 
     The metric is "js-divergence-by-size": ``value`` corrected, ``raw`` with raw_low and raw_high, null_mean, ``part``
-    (the share) and ``n``, the documents of both that are used; see :func:`probekit.domains.uncertainty.by_size`.
+    (the share) and ``n``, the number of documents used in both; see :func:`probekit.domains.uncertainty.by_size`.
     """
     records = []
     terms, _ = whole_units(terms)
     how: dict[str, Any] = {"names": terms.names, "repeats": repeats, "seed": seed, "progress": progress}
     for found in by_size(terms.counts, terms.documents, parts, **how, **options):
-        own = {key: found[key] for key in ("value", "raw", "raw_low", "raw_high", "null_mean")}
+        numbers = {key: found[key] for key in ("value", "raw", "raw_low", "raw_high", "null_mean")}
         about = _about(terms, int(found["first"]), int(found["second"])) | {"n": found["documents"]}
-        what = {"estimator": "corrected", "target": "gold", "metric": "js-divergence-by-size", "seed": seed}
-        records.append(about | what | own | {"part": found["part"]})
+        kind = {"estimator": "corrected", "target": "gold", "metric": "js-divergence-by-size", "seed": seed}
+        records.append(about | kind | numbers | {"part": found["part"]})
     return make_rows(records)

@@ -36,7 +36,7 @@ def hugging_face(name: str | Path) -> Tokenize:
     Raises
     ------
     UsageError
-        Where it cannot be read.
+        If it cannot be read.
     """
     import tokenizers
 

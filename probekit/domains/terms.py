@@ -105,7 +105,7 @@ def count_domains(
     Raises
     ------
     UsageError
-        Where two domains have one name.
+        If two domains have one name.
     DataError
         For text that cannot be read, an empty domain, a domain of one document, and one without a term of the
         vocabulary.
@@ -138,9 +138,9 @@ def choose_terms(
     Raises
     ------
     UsageError
-        Where names are not unique or the counts were not made the same way.
+        If names are not unique or the counts were not made the same way.
     DataError
-        Where a domain is one document or has no term of the vocabulary.
+        If a domain is one document or has no term of the vocabulary.
     """
     _differ([c.name for c in counts])
     if vocabulary < 1 or not counts:
@@ -213,7 +213,7 @@ def merge(a: Counts, b: Counts) -> Counts:
     Raises
     ------
     UsageError
-        Where they were not counted the same way.
+        If they were not counted the same way.
     """
     _same(a, b)
     terms = tuple(sorted({*a.terms, *b.terms}))
@@ -250,7 +250,7 @@ def save_counts(path: str | Path, counts: Sequence[Counts]) -> Path:
     Raises
     ------
     UsageError
-        Where names are not unique or the counts were not made the same way.
+        If names are not unique or the counts were not made the same way.
     """
     import pyarrow as pa
     from pyarrow import parquet

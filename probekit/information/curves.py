@@ -38,7 +38,7 @@ CONTROLS = ENOUGH
 
 
 def check_estimators(estimators: Sequence[str], labels: Any, *, discrete: bool | None = None) -> None:
-    """Raise UsageError where an estimator cannot measure ``labels`` of layers: cheap, where measuring takes long.
+    """Raise UsageError if an estimator cannot measure ``labels`` of layers: cheap, where measuring takes long.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def layer_information(
         the controls, where they are 19 at least: 1 / 20 at best, before it is corrected over layers. EDGE as published
         shares each layer among threads; other estimators measure layers side by side.
     progress : callable
-        Told how far the work is.
+        Receives the progress of the work.
 
     Returns
     -------

@@ -124,7 +124,7 @@ def grouped(
     Raises
     ------
     UsageError
-        Where there are not ``rows`` of them.
+        If there are not ``rows`` of them.
     """
     own = None
     if given is not None:

@@ -138,7 +138,7 @@ def symbols(x: Any, rows: int) -> np.ndarray | None:
     Raises
     ------
     UsageError
-        Where there are not ``rows`` of them.
+        If there are not ``rows`` of them.
     """
     try:
         x = np.asarray(x) if getattr(x, "ndim", 1) == 1 else None

@@ -135,6 +135,6 @@ def test_a_text_of_which_nothing_is_left(tiny_gpt2, tmp_path):
     cache_activations(tiny_gpt2, task, tokens=True, out=tmp_path / "a.h5").close()
     with (
         ActivationCache(tmp_path / "a.h5") as cache,
-        pytest.raises(ValueError, match=r"left nothing of example 'no. 4'"),
+        pytest.raises(ValueError, match=r"example 'no. 4' has no pieces"),
     ):
         TokenData(cache)

@@ -195,6 +195,6 @@ def test_schemes_by_name(labels, scheme):
 
 
 def test_unknown_scheme():
-    with pytest.raises(UsageError, match="there is no tagging scheme 'BOI'; the schemes are BIO"):
+    with pytest.raises(UsageError, match="unknown tagging scheme 'BOI'; the schemes are BIO"):
         allowed_transitions("BOI", BIO)
     assert np.array_equal(allowed_transitions("BIO", BIO)[0], [True, True, False, True, False, True])

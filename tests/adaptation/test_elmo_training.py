@@ -249,7 +249,7 @@ def test_a_text_without_words(elmo, tmp_path):
     t = praise(16, 6)
     dev = Split("dev", (*t.split("dev").examples, Example("blank", " ", 0)))
     task = Task("blank", t.kind, {**t.splits, "dev": dev}, t.label_names, t.metrics)
-    with pytest.raises(UsageError, match="blank dev, example 'blank': the tokenizer leaves nothing of its text"):
+    with pytest.raises(UsageError, match="blank dev, example 'blank' has no pieces after tokenization"):
         train(task, elmo, tmp_path / "run", **ONCE)
 
 

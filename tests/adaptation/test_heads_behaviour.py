@@ -209,7 +209,7 @@ def test_pooler():
     assert pooled(states, "pooler") is states.pooled
     with pytest.raises(UsageError, match="no pooler; choose another pooling: mean"):
         pooled(replace(states, pooled=None), "pooler")
-    with pytest.raises(UsageError, match="no pooling 'middle'; the poolings are pooler, mean"):
+    with pytest.raises(UsageError, match="unknown pooling 'middle'; the poolings are pooler, mean"):
         Linear(D, 2, pooling="middle")
 
 
@@ -256,7 +256,7 @@ def test_a_pair_that_cannot_be_cut(row):
     mask = torch.ones(1, len(row), dtype=torch.bool)
     special = torch.tensor([[kind in "cs" for kind in row]])
     head = make_head("bi-attention", D, 3, kind=TaskKind.CLASSIFICATION, pairs="joint")
-    with pytest.raises(UsageError, match=r"cannot be cut in two: .* \(--pairs separate\)"):
+    with pytest.raises(UsageError, match=r"cannot be split in two: .* \(--pairs separate\)"):
         head(States(torch.zeros(1, len(row), D), mask, special))
 
 
@@ -332,7 +332,7 @@ class TestScalarMix:
         assert torch.autograd.gradcheck(run, [x.clone().requires_grad_() for x in inputs])
 
     def test_another_number_of_layers(self):
-        with pytest.raises(UsageError, match="a mix of 3 layers was given 2"):
+        with pytest.raises(UsageError, match="the mix needs 3 layers, not 2"):
             ScalarMix(3)(torch.zeros(2, 5, D))
 
 
@@ -340,7 +340,7 @@ class TestMakeHead:
     @pytest.mark.parametrize(
         ("name", "arguments", "message"),
         [
-            ("svm", {"kind": TaskKind.CLASSIFICATION}, "no head 'svm'; for this task there are linear, bcn."),
+            ("svm", {"kind": TaskKind.CLASSIFICATION}, "unknown head 'svm'; the heads for this task are linear, bcn."),
             (
                 "crf",
                 {"kind": TaskKind.CLASSIFICATION},
@@ -354,12 +354,12 @@ class TestMakeHead:
             (
                 "esim",
                 {"kind": TaskKind.REGRESSION},
-                "pairs in one sequence or pairs read apart, not single sentences; choose linear or bcn",
+                "pairs in one sequence or separately encoded pairs, not single sentences; choose linear or bcn",
             ),
             (
                 "bcn",
                 {"kind": TaskKind.REGRESSION, "pairs": "separate"},
-                "sentences or pairs in one sequence, not pairs read apart; choose linear or esim or bi-attention",
+                "sentences or pairs in one sequence, not separately encoded pairs; choose linear or esim or bi",
             ),
             ("softmax", {"kind": TaskKind.SEQUENCE_LABELLING, "depth": 2}, "has no option 'depth'; it has dropout."),
         ],

@@ -98,11 +98,11 @@ class TestRating:
         assert torch.autograd.gradcheck(loss, [w.detach().requires_grad_() for w in weights])
 
     def test_labels_outside(self):
-        with pytest.raises(UsageError, match=r"from 1 to 5 were wanted, and there are labels from 0\.5 to 2;"):
+        with pytest.raises(UsageError, match=r"from 1 to 5, but the labels go from 0\.5 to 2;"):
             Rating(D, 1, low=1).loss(torch.zeros(2, 5), torch.tensor([0.5, 2.0]), both_sentences())
-        with pytest.raises(UsageError, match="ratings from 0 to 5 were wanted"):
+        with pytest.raises(UsageError, match="expects ratings from 0 to 5"):
             Rating(D, 1).loss(torch.zeros(2, 6), torch.tensor([np.nan, 2.0]), both_sentences())
-        with pytest.raises(UsageError, match="from a low to a higher one, not 1 from 5 to 5"):
+        with pytest.raises(UsageError, match="from low to a higher high, not 1 from 5 to 5"):
             Rating(D, 1, low=5)
 
     def test_the_range_is_kept_with_the_weights(self):
@@ -119,9 +119,9 @@ def test_made_by_name():
     ]  # fmt: skip
     with pytest.raises(UsageError, match="'rating' is for regression, not classification"):
         make_head("rating", D, 3, kind=TaskKind.CLASSIFICATION, pairs="separate")
-    with pytest.raises(UsageError, match="'pair' reads pairs read apart, not single sentences"):
+    with pytest.raises(UsageError, match="'pair' reads separately encoded pairs, not single sentences"):
         make_head("pair", D, 3, kind=TaskKind.CLASSIFICATION)
-    with pytest.raises(UsageError, match="no pooling 'middle'"):
+    with pytest.raises(UsageError, match="unknown pooling 'middle'"):
         Pair(D, 3, pooling="middle")
 
 

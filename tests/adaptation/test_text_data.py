@@ -120,5 +120,5 @@ def test_an_empty_text_of_a_tokenizer_without_special_pieces(tokenizer):
     examples = (*task.split("train").examples[:3], replace(task.split("train")[3], id="no. 4", text=""))
     task = Task("t", TaskKind.CLASSIFICATION, {"train": Split("train", examples)}, ("a", "b"))
     assert data(task, tokenizer("bert")).length[3] == 2
-    with pytest.raises(ValueError, match=r"t train, example 'no. 4': the tokenizer leaves nothing"):
+    with pytest.raises(ValueError, match=r"t train, example 'no. 4' has no pieces"):
         data(task, tokenizer("gpt2"))

@@ -179,7 +179,7 @@ WRONG = {
     "undecodable": (["a={0}/sea", "b={0}/bad.txt"], "bad.txt: byte 0xe9 at offset 3 is not UTF-8"),
     "unknown pair": (["a={0}/sea", "--explain", "a,c"], "cannot explain the unknown domain 'c'; the domains are a"),
     "no pair": (["a={0}/sea", "--explain", "a"], "explain must be two different domains A,B"),
-    "no split": (["a=hub:some/set"], "names no split; write hub:REPO@SPLIT"),
+    "no split": (["a=hub:some/set"], "lacks a split; write hub:REPO@SPLIT"),
     "no task": (["a={0}/sea", "--split", "dev"], "--data-dir and --split belong to --task"),
     "measure": (["a={0}/sea", "b={0}/sea", "--measure", "l7"], "unknown measure 'l7'"),
     "no other": (

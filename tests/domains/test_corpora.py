@@ -82,11 +82,11 @@ BAD = {
     ),
     "after a mark": ("a.txt", b"\xef\xbb\xbfab \xff", "a.txt: byte 0xff at offset 6 is not UTF-8"),
     "cut short": ("a.txt", b"caf\xc3", "a.txt: byte 0xc3 at offset 3"),
-    "UTF-16": ("a.txt", "good".encode("utf-16-le"), "a.txt: holds a NUL at offset 1. Is the file UTF-16"),
+    "UTF-16": ("a.txt", "good".encode("utf-16-le"), "a.txt: contains a NUL at offset 1. Is the file UTF-16"),
     "gzip by another name": (
         "a.txt",
         gzip.compress(b"x"),
-        "byte 0x8b at offset 1 is.*let its name end in .gz",
+        "byte 0x8b at offset 1 is.*rename it to end in .gz",
     ),
     "undecodable, packed": ("a.gz", gzip.compress(b"good words, " * 9 + b"\xff"), "a.gz: byte 0xff at offset 108"),
     "not gzip": ("a.txt.gz", b"plain text", "a.txt.gz: is not gzip, though its name ends in .gz"),
@@ -98,8 +98,8 @@ BAD = {
         b'{"body": "a", "id": 1}\n',
         "line 1: there is no field 'text'; the fields are 'body', 'id'",
     ),
-    "no text": ("a.jsonl", b'{"text": 3}\n', "line 1: the field 'text' holds 3, expected a text"),
-    "half a pair": ("a.jsonl", b'{"text": "\\ud800"}\n', "a.jsonl, line 1: holds half of a surrogate pair"),
+    "no text": ("a.jsonl", b'{"text": 3}\n', "line 1: the field 'text' must hold a text, not 3"),
+    "half a pair": ("a.jsonl", b'{"text": "\\ud800"}\n', "a.jsonl, line 1: contains half of a surrogate pair"),
 }
 
 
@@ -137,11 +137,11 @@ def test_links_and_what_is_no_file(tmp_path, monkeypatch):
     assert text(read_files(folder)) == text(read_files(folder / "good")) == "some words"
     (folder / "gone").symlink_to(tmp_path / "nothing")
     for path in (folder, folder / "gone"):
-        with pytest.raises(DataError, match="folder/gone: is a link to what is not there"):
+        with pytest.raises(DataError, match="folder/gone: is a broken link"):
             read_files(path)
     (folder / "gone").unlink()
     os.mkfifo(folder / "pipe")
-    with pytest.raises(DataError, match="pipe: is something else than a file; take it out of the folder"):
+    with pytest.raises(DataError, match="pipe: is not a regular file; remove it from the folder"):
         read_files(folder)
     (folder / "pipe").unlink()
 
@@ -157,9 +157,9 @@ def test_what_is_not_there(tmp_path):
     with pytest.raises(DataError, match="nowhere: there is no such file or folder"):
         read_files(tmp_path / "nowhere")
     (tmp_path / ".only").write_text("x", encoding="utf-8")
-    with pytest.raises(DataError, match="holds no file that is not hidden"):
+    with pytest.raises(DataError, match="contains no visible file"):
         read_files(tmp_path)
-    with pytest.raises(UsageError, match="texts, document 2: wanted a string, got 3"):
+    with pytest.raises(UsageError, match="texts, document 2: expected a string, got 3"):
         text(read_texts(["a", 3]))
 
 
@@ -207,5 +207,5 @@ def test_a_corpus_of_the_hub_is_known_by_its_revision_or_else_by_name(tmp_path, 
     assert known != corpus_digest("hub:some/texts:plain@test")[0]
     (refs / "main").write_text("decade")
     assert corpus_digest(place)[0] != known
-    with pytest.raises(UsageError, match="names no split"):
+    with pytest.raises(UsageError, match="lacks a split"):
         corpus_digest("hub:some/texts")

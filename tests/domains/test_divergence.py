@@ -202,10 +202,10 @@ HALF = [0.5, 0.5]
         (HALF, [1.5, -0.5], "q: a probability is negative"),
         ([np.nan, 1], HALF, "p: a probability is NaN or infinite"),
         ([np.inf, 1], HALF, "p: a probability is NaN or infinite"),
-        ([0, 0], HALF, "p: there is no mass"),
+        ([0, 0], HALF, "p: all probabilities are 0"),
         ([0.2, 0.3, 0.5], HALF, "not .3,. and .2,. numbers"),
-        ([], [], "probabilities of terms are wanted"),
-        ([HALF, HALF], [HALF, HALF], "probabilities of terms are wanted"),
+        ([], [], "must hold probabilities of terms"),
+        ([HALF, HALF], [HALF, HALF], "must hold probabilities of terms"),
     ],
 )
 def test_what_is_no_distribution(p, q, says):
@@ -215,17 +215,17 @@ def test_what_is_no_distribution(p, q, says):
 
 def test_what_divergences_refuses():
     p = random_distributions(3, 5)
-    with pytest.raises(UsageError, match="there is no measure 'hellinger'"):
+    with pytest.raises(UsageError, match="unknown measure 'hellinger'"):
         divergences(p, ["cosine", "hellinger"])
     with pytest.raises(UsageError, match="lie between 0 and 1"):
         divergences(p, alpha=1)
-    with pytest.raises(UsageError, match="over 5 terms and the others over 4"):
+    with pytest.raises(UsageError, match="have 5 terms, but the others 4"):
         divergences(p, others=random_distributions(2, 4))
     p[1] *= 2
     with pytest.raises(UsageError, match=r"distributions, row 2: the probabilities sum to 2"):
         divergences(p)
     p[1] = 0
-    with pytest.raises(UsageError, match=r"row 2: there is no mass"):
+    with pytest.raises(UsageError, match=r"row 2: all probabilities are 0"):
         divergences(p)
 
 

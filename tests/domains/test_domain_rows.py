@@ -92,11 +92,11 @@ def test_what_to_mind_of_a_pair_is_noted():
     rows = domain_rows(data, ["js-divergence", PROXY], **FAST)
     notes = {(r.metric, r.domain_a, r.domain_b): r.note for r in rows[rows["target"] == "gold"].itertuples()}
     assert notes["js-divergence", "tiny", "huge"].startswith(
-        "no null: a block of huge holds 20 documents, all of tiny are 4; deal huge to more blocks"
+        "no null: a block of huge holds 20 documents, but tiny has only 4; divide huge into more blocks"
     )
     assert notes["js-divergence", "tiny", "wordy"] == ""
     assert "documents of wordy are 20.0 times as long as those of huge" in notes["js-divergence", "huge", "wordy"]
-    assert "they have no like" in notes[PROXY, "tiny", "huge"]
+    assert "Divide the larger domain into more blocks" in notes[PROXY, "tiny", "huge"]
     js = rows[(rows["metric"] == "js-divergence") & (rows["target"] == "gold")]
     assert list(js["estimator"]) == ["corrected"] * 3
     assert set(domain_rows(terms(), **FAST)["note"].dropna()) == {""}

@@ -47,9 +47,9 @@ def test_equal_domains_have_nothing_to_explain():
 
 
 def test_what_explain_refuses():
-    with pytest.raises(UsageError, match="there are 3 terms and 4 probabilities"):
+    with pytest.raises(UsageError, match="numbers of terms \\(3\\) and probabilities \\(4\\) differ"):
         explain(P, Q, WORDS[:3])
-    with pytest.raises(UsageError, match="at least 1 term"):
+    with pytest.raises(UsageError, match="top must be 1 or more"):
         explain(P, Q, WORDS, top=0)
     with pytest.raises(UsageError, match="sum to 0.5"):
         explain(P / 2, Q, WORDS)

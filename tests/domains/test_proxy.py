@@ -57,7 +57,7 @@ def test_blocks_hold_about_as_many_documents():
 def test_too_few_blocks():
     rng = np.random.default_rng(5)
     a = documents([0.5, 0.5], 100, rng)
-    with pytest.raises(UsageError, match="domain 2: 1 of its blocks hold a term"):
+    with pytest.raises(UsageError, match="domain 2: 1 of its blocks contain a term"):
         proxy_distance(a, a[:1], (100, 1))
-    with pytest.raises(UsageError, match=r"are 1 and 2; a classifier can be tested from two of each"):
+    with pytest.raises(UsageError, match=r"1 and 2 blocks of similar size; testing a classifier needs two of each"):
         proxy_distance(a, a.reshape(2, 50, 2).sum(1), (50, 100))

@@ -207,7 +207,7 @@ def test_memory_is_bounded_and_what_that_costs_is_told(monkeypatch):
 
 def test_what_is_wrong_is_said():
     two = ["a b", "c"]
-    with pytest.raises(DataError, match="the domain 'n' is empty: there is no term"):
+    with pytest.raises(DataError, match="the domain 'n' is empty: its text contains no term"):
         count_domains({"m": two, "n": ["  ", "..."]})
     with pytest.raises(DataError, match="'n' is one document"):
         count_domains({"m": two, "n": ["a b"]})

@@ -233,7 +233,7 @@ def test_blocks_of_unlike_size_are_put_together():
     assert null.mean() / 2 < js_divergence(share(small), share(coarse)) < 3 * null.mean()
     a, b = matched(fine, coarse[:, ::-1], (400, 60))
     assert (a.shape[0], b.shape[0]) == (400, 40)
-    with pytest.raises(UsageError, match="holds 100 documents and all of the other are 40"):
+    with pytest.raises(UsageError, match="holds 100 documents, but the other domain has only 40"):
         pair_null(fine[:40], coarse, (40, 4000), rng=rng)
 
 
@@ -397,18 +397,18 @@ def test_what_is_refused():
     good = {"resamples": 0, "draws": 19}
     for bad, says in (
         ([counts[0]], "two domains or more"),
-        ([counts[0], counts[1][:1]], "domain 2: 1 of its blocks hold a term"),
-        ([counts[0], counts[1][:, :50]], "with the same terms is wanted"),
+        ([counts[0], counts[1][:1]], "domain 2: 1 of its blocks contain a term"),
+        ([counts[0], counts[1][:, :50]], "with the same terms, not"),
         ([counts[0], -counts[1]], "a count is negative"),
         ([counts[0], np.full((3, 200), np.nan)], "a count is negative or not finite"),
-        ([counts[0], np.zeros((5, 200))], "domain 2: 0 of its blocks hold a term"),
+        ([counts[0], np.zeros((5, 200))], "domain 2: 0 of its blocks contain a term"),
     ):
         with pytest.raises(UsageError, match=says):
             uncertainty(bad, [40, 60][: len(bad)], **good)
     for options in ({"draws": 5}, {"resamples": -1}, {"resamples": 1}, {"resamples": 39}, {"level": 1.0}):
         with pytest.raises(UsageError, match="no draws of the null or at least 19"):
             uncertainty(counts, [40, 60], **{**good, **options})
-    with pytest.raises(UsageError, match="there is no measure"):
+    with pytest.raises(UsageError, match="unknown measure"):
         uncertainty(counts, [40, 60], "chi", **good)
     with pytest.raises(UsageError, match="parts lie above 0"):
         by_size(counts, [40, 60], (0.0, 1.0))

@@ -1,4 +1,4 @@
-"""Which examples go together, and how their labels and pieces become a batch: of text and of cached layers alike."""
+"""Batching of examples, and conversion of their labels and pieces to tensors, for text and for cached layers."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ MEGABATCH = 50  # batches that are sorted by length together; as transformers' L
 
 
 class Data(Protocol):
-    """What can be trained on: the dataset that torch's loader reads, one batch at a time.
+    """Training data: the dataset that torch's loader reads, one batch at a time.
 
     Attributes
     ----------
     length : np.ndarray
-        int64 (n,), pieces of each example.
+        int64 (n,), number of pieces of each example.
     order : np.ndarray
-        int64 (n,), the examples as they lie on the disk.
+        int64 (n,), the examples in their order on the disk.
     nbytes : float
-        Of an average example; 0 where they are in memory.
+        Average size of an example in bytes; 0 if they are in memory.
     ids : np.ndarray
         Str (n,).
     groups : np.ndarray | None
-        (n,), examples that belong together, which intervals draw as wholes; None where each stands for itself.
+        (n,), groups of examples that intervals resample as a whole; None if all are independent.
     labels : np.ndarray
-        Of the examples, or of all words one after another.
+        Labels of the examples, or of all words one after another.
     words : list[tuple[np.ndarray, np.ndarray]] | None
-        Of token-labelled tasks, the first piece and the label of each word of each example.
+        For token-labelled tasks, the first piece and the label of each word of each example.
     unread : int
-        Words that are not among them, because the tokenizer left nothing of them or cut them off.
+        Number of words that are missing, because the tokenizer dropped or truncated them.
     truncated : int
-        Texts that were cut off.
+        Number of truncated texts.
     """
 
     length: np.ndarray
@@ -56,31 +56,31 @@ class Data(Protocol):
     def __len__(self) -> int: ...
 
     def __getitems__(self, rows: Sequence[int]) -> Mapping[str, Any]:
-        """The batch of these examples: ``labels``, ``first`` and, of pairs read apart, ``second``."""
+        """The batch of these examples: ``labels``, ``first`` and, for separately encoded pairs, ``second``."""
 
 
 class Batches(Sampler[list[int]]):
-    """Batches of example numbers, in an order that seed and epoch determine.
+    """Batches of example indices, in an order that seed and epoch determine.
 
     Attributes
     ----------
     size : int
-        Examples a batch; the last of an epoch may be smaller, and it alone.
+        Examples per batch; only the last batch of an epoch may be smaller.
     shuffle : bool, default True
-        Draw the order anew in each epoch; without it, the longest first (so that a lack of memory shows at once).
+        Draw a new order in each epoch; without it, the longest come first, so that a lack of memory shows at once.
     group : bool, default True
-        Put examples of like length together (within 50 batches' worth), in batches that come in random order.
+        Batch examples of similar length together (within 50 batches), with batches in random order.
     window : int, default 2 << 30
-        Bytes that are shuffled as one. Data on disk that are larger are read in pieces of consecutive examples, in
-        random order, as many as fill the window, and the examples of these are shuffled; the disk is then read in long
-        runs, and the window is all that has to stay in memory.
+        Bytes that are shuffled together. Larger data on disk are read in runs of consecutive examples, in random order,
+        until the window is full, and the examples of the window are shuffled. The disk is then read in long runs, and
+        only the window must fit into memory.
     """
 
     def __init__(
         self, data: Data, size: int, *, seed: int = 0, shuffle: bool = True, group: bool = True, window: int = 2 << 30
     ) -> None:
         self.data, self.size, self.seed, self.shuffle, self.group = data, size, seed, shuffle, group
-        self.batch_size, self.drop_last = size, False  # accelerate asks, to deal batches out to processes
+        self.batch_size, self.drop_last = size, False  # accelerate reads these to distribute batches
         self.window = max(size, int(window / data.nbytes)) if data.nbytes else len(data)
         self.epoch = 0
 
@@ -88,14 +88,14 @@ class Batches(Sampler[list[int]]):
         return sum(-(-len(part) // self.size) for part in self._windows())
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch whose order comes next."""
+        """Set the epoch, which determines the next order."""
         self.epoch = epoch
 
     def __iter__(self) -> Iterator[list[int]]:
         short: list[int] | None = None
         for rows in self._batches():
             if len(rows) < self.size:
-                short = rows  # comes last: accelerate, which deals batches out to processes, takes that for granted
+                short = rows  # must come last: accelerate relies on it when it distributes batches
             else:
                 yield rows
         if short is not None:
@@ -124,12 +124,14 @@ class Batches(Sampler[list[int]]):
         return [order[i : i + self.size] for i in range(0, len(order), self.size)]
 
     def _windows(self, rng: np.random.Generator | None = None) -> Iterator[np.ndarray]:
-        """The examples of each window: some sixteen runs of consecutive ones, drawn at random."""
+        """The examples of each window: about sixteen random runs of consecutive examples."""
         order = self.data.order
         if not self.shuffle or self.window >= len(order):
             yield order
             return
-        run = self.size * max(1, self.window // 16 // self.size)  # whole batches: every epoch has as many
+        run = self.size * max(
+            1, self.window // 16 // self.size
+        )  # whole batches, so that all epochs have the same number
         runs = [order[i : i + run] for i in range(0, len(order), run)]
         drawn = range(len(runs)) if rng is None else rng.permutation(len(runs))
         count = max(1, self.window // run)
@@ -138,14 +140,14 @@ class Batches(Sampler[list[int]]):
 
 
 def padded(values: np.ndarray, length: np.ndarray, fill: Any) -> Tensor:
-    """Rows of (t, …), one sequence after another, as (b, longest, …) with ``fill`` at padding on the right."""
+    """Pad sequences that are concatenated in (t, …) to (b, longest, …), with ``fill`` on the right."""
     out = np.full((len(length), int(length.max(initial=1)), *values.shape[1:]), fill, dtype=values.dtype)
     out[mask_of(length).numpy()] = values
     return torch.from_numpy(out)
 
 
 def mask_of(length: np.ndarray) -> Tensor:
-    """bool (b, longest): True for each sequence's own places."""
+    """bool (b, longest): False at padding."""
     return torch.from_numpy(np.arange(int(length.max(initial=1))) < length[:, None])
 
 
@@ -155,7 +157,7 @@ def label_tensor(labels: np.ndarray) -> Tensor:
 
 
 def word_tensors(first_piece: Sequence[np.ndarray], labels: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
-    """First pieces of words, int64 (b, w), -1 at padding, and their labels, ``IGNORED`` there and where unlabelled."""
+    """First pieces of words, int64 (b, w), -1 at padding, and labels, ``IGNORED`` at padding and if unlabelled."""
     count = np.array([len(x) for x in first_piece], dtype=np.int64)
     tags = np.concatenate(labels) if len(labels) else np.zeros(0, np.int64)
     tags = np.where(tags < 0, IGNORED, tags)

@@ -1,4 +1,4 @@
-"""Cached layers as training data: what feature extraction reads. The encoder is not run again."""
+"""Cached layers as training data for feature extraction, without running the encoder again."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class _Cached:
 
     @cached_property
     def groups(self) -> np.ndarray | None:
-        """Examples that belong together (n,)."""
+        """The group of each example, (n,)."""
         of = cached_groups(self.cache).of
         return None if of is None else of[self.rows]
 
 
 class TokenData(_Cached):
-    """The examples of a token cache (see :class:`probekit.adaptation.data.batches.Data`), read as they are needed.
+    """The examples of a token cache (see :class:`probekit.adaptation.data.batches.Data`), read on demand.
 
     Batches hold ``hidden`` (layers, pieces, d), the sequences one after another without padding, and their ``length``.
     """
@@ -49,7 +49,7 @@ class TokenData(_Cached):
         if not self.lengths.all():
             empty = cache.ids[self.rows[int(np.argmin(self.lengths.min(1)))]]
             raise UsageError(
-                f"{cache.path}: the tokenizer left nothing of example {empty!r}; nothing can be read of it."
+                f"{cache.path}: example {empty!r} has no pieces after tokenization; remove it from the data."
             )
         self.order = np.argsort(self.start[:, 0], kind="stable")
         self.nbytes = float(self.length.mean()) * self.reader.row_bytes
@@ -67,7 +67,7 @@ class TokenData(_Cached):
         cuts = np.searchsorted(sentence, np.arange(1, len(self.cache)))
         words = list(zip(np.split(at, cuts), np.split(labels, cuts), strict=True))
         self.words = [words[i] for i in self.rows]
-        self.labels = np.concatenate([own for _, own in self.words])
+        self.labels = np.concatenate([of_words for _, of_words in self.words])
         self.unread = int(self.cache.index("word_count")[self.rows].sum()) - len(self.labels)
 
     def __len__(self) -> int:
@@ -92,9 +92,9 @@ class TokenData(_Cached):
 
 
 class PooledData(_Cached):
-    """The examples of a cache as one pooled vector a layer, as if they were sequences of one piece.
+    """The examples of a cache as one pooled vector per layer, treated as sequences of one piece.
 
-    For a linear layer on a pooled vector that is enough: the mean (first, last) of a mix is the mix of the means.
+    This suffices for a linear layer on a pooled vector: the mean (first, last) of a mix is the mix of the means.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What is predicted: the part of a task that a cache and a card know, too."""
+"""The prediction target: the part of a task that caches and cards store, too."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TaskSpec:
     Attributes
     ----------
     metrics : tuple[str, ...]
-        names, the main one first.
+        Names, the main one first.
     paired : bool
         Whether examples are pairs of sentences.
     """
@@ -35,27 +35,26 @@ class TaskSpec:
 
     @classmethod
     def of_task(cls, task: Task, split: str) -> TaskSpec:
-        """Of a task; whether it is of pairs is told from ``split``."""
+        """The spec of a task; ``split`` shows whether examples are pairs."""
         return cls(task.name, task.kind, task.label_names, task.metrics, task.split(split).paired)
 
     @classmethod
     def of_cache(cls, spec: Mapping[str, Any]) -> TaskSpec:
-        """Of the spec of an activation cache."""
+        """The spec from that of an activation cache."""
         names, metrics = tuple(spec["label_names"]), tuple(spec["metrics"])
         return cls(spec["task"], TaskKind(spec["kind"]), names, metrics, spec["pairs"] is not None)
 
     @classmethod
     def of_card(cls, card: Mapping[str, Any]) -> TaskSpec:
-        """Of the card of a run."""
-        told = card["target"]
-        return cls(
-            told["task"], TaskKind(told["kind"]), tuple(told["label_names"]), tuple(told["metrics"]), told["paired"]
-        )
+        """The spec from the card of a run."""
+        target = card["target"]
+        names, metrics = tuple(target["label_names"]), tuple(target["metrics"])
+        return cls(target["task"], TaskKind(target["kind"]), names, metrics, target["paired"])
 
     def on_card(self) -> dict[str, Any]:
-        """What a card keeps, JSON values."""
-        own = asdict(self)
-        return {"task": own.pop("name"), **own}
+        """The JSON values for a card."""
+        values = asdict(self)
+        return {"task": values.pop("name"), **values}
 
     @property
     def tags(self) -> bool:
@@ -69,7 +68,7 @@ class TaskSpec:
 
     @property
     def outputs(self) -> int:
-        """How many numbers a head gives: one a class, or one."""
+        """The number of outputs of a head: one per class, or one."""
         return 1 if self.kind is TaskKind.REGRESSION else len(self.label_names)
 
     @property
@@ -78,7 +77,7 @@ class TaskSpec:
         return "mean-squared-error" if self.kind is TaskKind.REGRESSION else "log-loss"
 
     def score(self, predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-        """The task's metrics by name of predictions and labels, arrays as heads give and take them."""
+        """The task's metrics, by name, from arrays of predictions and labels as heads use them."""
         gold: Any = labels
         guess: Any = predictions
         if self.tags:

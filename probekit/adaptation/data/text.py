@@ -1,4 +1,4 @@
-"""Tokenised text as training data: what fine-tuning reads."""
+"""Tokenised text as training data for fine-tuning."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class TextData:
     Attributes
     ----------
     tokenizer : TextReader
-        The encoder's.
+        The encoder's tokenizer.
     apart : bool
-        Read the sentences of pairs apart, as two sequences.
+        Encode the sentences of pairs separately, as two sequences.
     truncated : int
-        How many texts were cut off.
+        Number of truncated texts.
     """
 
     nbytes = 0.0
@@ -44,7 +44,7 @@ class TextData:
         if not lengths.all():
             empty = split[int(np.argmin(lengths.min(0)))]
             raise UsageError(
-                f"{task.name} {split.name}, example {empty.id!r}: the tokenizer leaves nothing of its text."
+                f"{task.name} {split.name}, example {empty.id!r} has no pieces after tokenization; remove it."
             )
         self.order = np.arange(len(split))
         self.ids = np.array([e.id for e in split], dtype=object)
@@ -74,7 +74,7 @@ class TextData:
         at, length = pieces.of(rows)
         t = pieces.tokens
         ids, more = t.token_ids[at].astype(np.int64), {}
-        if t.characters is not None:  # of an open vocabulary each batch has its own, so that no word is read twice
+        if t.characters is not None:  # each batch has its distinct words, so that none is encoded twice
             words, ids = np.unique(ids, return_inverse=True)
             more["characters"] = torch.from_numpy(t.characters[words])
         inputs = {
@@ -94,12 +94,12 @@ class _Pieces:
         self.start = np.cumsum(tokens.length) - tokens.length
 
     def of(self, rows: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-        """Places of the pieces of some sequences, and the sequences' lengths."""
+        """The indices of the pieces of some sequences, and the lengths of the sequences."""
         start, length = self.start[list(rows)], self.tokens.length[list(rows)]
         return np.arange(int(length.sum())) + np.repeat(start - (np.cumsum(length) - length), length), length
 
     def words(self, labels: np.ndarray, count: Sequence[int]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """First piece and label of each word of each sentence, of words that have pieces."""
+        """First piece and label of each word with pieces, by sentence."""
         found, place = [], 0
         for start, length, words in zip(self.start, self.tokens.length, count, strict=True):
             index = self.tokens.word_index[start : start + length]

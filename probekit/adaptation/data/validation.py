@@ -1,4 +1,4 @@
-"""A part of train that is set apart, so that what is chosen is chosen by neither dev nor test."""
+"""A held-out part of train for choosing the epoch, so that neither dev nor test is used for it."""
 
 from __future__ import annotations
 
@@ -17,34 +17,33 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_SHARE", "VALIDATION", "set_apart", "validation_rows", "validation_share"]
 
 VALIDATION = "validation"
-"""What the part of train is called in rows and files."""
+"""The name of the held-out part in rows and files."""
 
 DEFAULT_SHARE = 0.1
-"""Of train, where a task has nothing to choose by."""
+"""Share of train for tasks without a dev split."""
+BINS = 10  # equally full bins of numeric labels, which are sampled in proportion
 
-BINS = 10  # of a number, equally full: each gives its share
 
-
-def validation_share(task: Task, dev: str, asked: float | None) -> float | None:
-    """The share of train to set apart: what is asked for, a tenth where the task has no dev split, or None."""
-    if asked is not None:
-        return asked
+def validation_share(task: Task, dev: str, requested: float | None) -> float | None:
+    """The share of train to hold out: the requested one, a tenth if the task has no dev split, or None."""
+    if requested is not None:
+        return requested
     if dev != "dev" or any(name.startswith("dev") for name in task.splits):
         return None
     return DEFAULT_SHARE
 
 
 def validation_rows(kind: TaskKind, split: Split, share: float, seed: int) -> np.ndarray:
-    """Which examples are set apart, bool (n,): about ``share`` of each class, groups as wholes.
+    """The examples to hold out, bool (n,): about ``share`` of each class, in whole groups.
 
-    Groups are those of caches: declared ones, or copies, near copies and pairs that share a sentence. Of numbers each
-    tenth gives its share; sentences whose words are tagged are drawn by chance. Each label that is set apart is learned
-    from, too.
+    Groups are the same as in caches: declared ones, or copies, near copies and pairs that share a sentence. Numbers are
+    stratified by tenths; sentences with tagged words are drawn at random. Each held-out label also remains in the
+    training part.
 
     Raises
     ------
     UsageError
-        Where the share is not within 0 and 1, or comes to no example or to all of them.
+        If the share is not between 0 and 1, or leaves no example in one of the parts.
     """
     examples = list(split)
     of = stored_groups(examples, kind)[0].get("/groups", np.arange(len(examples)))
@@ -57,17 +56,19 @@ def validation_rows(kind: TaskKind, split: Split, share: float, seed: int) -> np
             held[group == group[i]] = False
             learned |= missing
     if not held.any():
-        raise UsageError(f"of {len(held)} examples of {split.name} none can be set apart; a label has but one.")
+        raise UsageError(
+            f"no example of {split.name} can be held out: each of its {len(held)} examples has a unique label."
+        )
     return held
 
 
 def set_apart(task: Task, options: TrainOptions) -> tuple[Split, Split, np.ndarray | None]:
-    """What is learned from, what is chosen by; and which of the drawn train examples the latter are, bool (n,) or None.
+    """The training part, the validation part, and which drawn train examples are in the latter, bool (n,) or None.
 
     Raises
     ------
     UsageError
-        For a split that there is not, and a share that comes to nothing.
+        For an unknown split, and a share that leaves a part empty.
     """
     train = task.split(options.train).sample(options.limit, options.data_seed)
     if options.validation is None:
@@ -78,7 +79,7 @@ def set_apart(task: Task, options: TrainOptions) -> tuple[Split, Split, np.ndarr
 
 
 def _labels(kind: TaskKind, example: Example) -> tuple[object, ...]:
-    """The labels that a head has to know, to predict this example."""
+    """The labels that a head needs to predict this example."""
     if kind is TaskKind.REGRESSION:
         return ()
     return example.label if isinstance(example.label, tuple) else (example.label,)

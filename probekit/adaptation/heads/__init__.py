@@ -1,4 +1,4 @@
-"""Task models, one file each."""
+"""Task models, one per file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HEADS: dict[str, type[Head]] = {
 }
 """The task models by name."""
 
-READ = {None: "single sentences", "joint": "pairs in one sequence", "separate": "pairs read apart"}
+READ = {None: "single sentences", "joint": "pairs in one sequence", "separate": "separately encoded pairs"}
 
 
 def make_head(
@@ -53,27 +53,27 @@ def make_head(
     outputs : int
         Number of classes or tags; 1 for a number.
     label_names : Sequence[str], default ()
-        Of the classes or tags by index.
+        Names of the classes or tags by index.
     pairs : str, optional
-        How the sentences of pairs are read: "joint", "separate" (``States.second``), None where there are no pairs.
+        How the sentences of pairs are encoded: "joint", "separate" (``States.second``), or None for single sentences.
     **options
-        Those of the head's class.
+        Options of the head's class.
 
     Raises
     ------
     UsageError
-        For a name or an option that there is not, and for a head that does not fit the task.
+        For an unknown name or option, and for a head that does not fit the task.
     """
-    fitting = [h for h, made in HEADS.items() if kind in made.kinds and pairs in made.pairs]
+    fitting = [h for h, head in HEADS.items() if kind in head.kinds and pairs in head.pairs]
     if name not in HEADS:
-        raise UsageError(f"there is no head {name!r}; for this task there are {', '.join(fitting)}.")
-    made, choose = HEADS[name], f"choose {' or '.join(fitting)}."
-    if kind not in made.kinds:
-        raise UsageError(f"the head {name!r} is for {' and '.join(sorted(made.kinds))}, not {kind}; {choose}")
-    if pairs not in made.pairs:
-        wanted = " or ".join(told for way, told in READ.items() if way in made.pairs)
-        raise UsageError(f"the head {name!r} reads {wanted}, not {READ[pairs]}; {choose}")
-    known = inspect.signature(made).parameters
+        raise UsageError(f"unknown head {name!r}; the heads for this task are {', '.join(fitting)}.")
+    head, choose = HEADS[name], f"choose {' or '.join(fitting)}."
+    if kind not in head.kinds:
+        raise UsageError(f"the head {name!r} is for {' and '.join(sorted(head.kinds))}, not {kind}; {choose}")
+    if pairs not in head.pairs:
+        readable = " or ".join(description for way, description in READ.items() if way in head.pairs)
+        raise UsageError(f"the head {name!r} reads {readable}, not {READ[pairs]}; {choose}")
+    known = inspect.signature(head).parameters
     settable = [option for option in list(known)[2:] if option not in ("label_names", "apart")]
     if unknown := [option for option in options if option not in settable]:
         raise UsageError(f"the head {name!r} has no option {unknown[0]!r}; it has {', '.join(settable)}.")
@@ -81,9 +81,9 @@ def make_head(
         options["label_names"] = label_names
     if "apart" in known:
         options["apart"] = pairs == "separate"
-    return made(width, outputs, **options)
+    return head(width, outputs, **options)
 
 
 def pools(name: str) -> bool:
-    """Whether the head called ``name`` reads one pooled vector a sequence, and nothing else."""
+    """Whether the head called ``name`` reads only one pooled vector per sequence."""
     return name in HEADS and "pooling" in inspect.signature(HEADS[name]).parameters

@@ -1,4 +1,4 @@
-"""Weights of AllenNLP's models, by the names that ours have."""
+"""Conversion of the weight names of AllenNLP's models to those of probekit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["renamed", "scalar_mix"]
 
 
 def renamed(weights: Mapping[str, Tensor], prefixes: Mapping[str, str]) -> dict[str, Tensor]:
-    """The weights whose names begin with one of these prefixes, which is replaced; the others are left out.
+    """Select the weights whose names begin with one of these prefixes, and replace the prefix.
 
     renamed(torch.load(path, weights_only=True), esim.ALLENNLP)     # for ESIM.load_state_dict
     """
@@ -26,20 +26,20 @@ def renamed(weights: Mapping[str, Tensor], prefixes: Mapping[str, str]) -> dict[
 
 
 def scalar_mix(weights: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The weights of the scalar mix whose names begin with ``prefix``, each layer's its own in AllenNLP.
+    """The weights of the scalar mix whose names begin with ``prefix``; AllenNLP stores one per layer.
 
     scalar_mix(weights, "_elmo.scalar_mix_0.")     # for ScalarMix.load_state_dict
 
     Raises
     ------
     UsageError
-        Where there are none.
+        If there are no such weights.
     """
-    own = renamed(weights, {prefix: ""})
-    layers = sum(name.startswith("scalar_parameters.") for name in own)
-    if not layers or "gamma" not in own:
-        raise UsageError(f"there is no scalar mix whose weights begin with {prefix!r}; there are {sorted(weights)}.")
+    mix = renamed(weights, {prefix: ""})
+    layers = sum(name.startswith("scalar_parameters.") for name in mix)
+    if not layers or "gamma" not in mix:
+        raise UsageError(f"no scalar mix has weights that begin with {prefix!r}; the weights are {sorted(weights)}.")
     return {
-        "scalar_parameters": torch.cat([own[f"scalar_parameters.{i}"] for i in range(layers)]),
-        "gamma": own["gamma"],
+        "scalar_parameters": torch.cat([mix[f"scalar_parameters.{i}"] for i in range(layers)]),
+        "gamma": mix["gamma"],
     }

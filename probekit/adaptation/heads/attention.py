@@ -1,4 +1,4 @@
-"""What the attentive task models share: soft alignment of two sequences, and pooling.
+"""Common parts of attention-based task models: soft alignment of two sequences, and pooling.
 
 Sequences are float (b, t, d) with 0 at padding, masks bool (b, t).
 """
@@ -16,13 +16,13 @@ __all__ = ["attend", "cross_attend", "mean_and_max", "same_dropout", "sentences"
 
 
 def sentences(states: States) -> tuple[States, States]:
-    """The two sentences of each pair: as they were read, or where that was in one sequence, cut after the first piece
-    that the tokenizer put between them ([CLS] a [SEP] and b [SEP], as BERT's segments).
+    """The two sentences of each pair; a joint sequence is split after the first piece that the tokenizer inserted
+    between them ([CLS] a [SEP] and b [SEP], like BERT's segments).
 
     Raises
     ------
     UsageError
-        Where there is no such piece, or nothing after it.
+        If there is no such piece, or nothing follows it.
     """
     if states.second is not None:
         return states, states.second
@@ -31,14 +31,14 @@ def sentences(states: States) -> tuple[States, States]:
     rest = states.mask.sum(1) - length
     if not (between.any(1) & (rest > 0)).all():
         raise UsageError(
-            "a pair that was read as one sequence cannot be cut in two: its first sentence is empty, or this tokenizer "
-            "puts nothing between the two. Read pairs apart (--pairs separate)."
+            "a pair encoded as one sequence cannot be split in two: its first sentence is empty, or the tokenizer "
+            "inserts no separator. Encode pairs separately (--pairs separate)."
         )
     return _part(states, torch.zeros_like(length), length), _part(states, length, rest)
 
 
 def _part(states: States, start: Tensor, length: Tensor) -> States:
-    """Of each sequence ``length`` pieces from ``start`` on."""
+    """``length`` pieces of each sequence, from ``start`` on."""
     place = torch.arange(int(length.max()), device=length.device)
     mask = place < length[:, None]
     at = (start[:, None] + place).clamp_max(states.mask.shape[1] - 1)
@@ -47,29 +47,29 @@ def _part(states: States, start: Tensor, length: Tensor) -> States:
 
 
 def attend(scores: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-    """Means (b, q, d) of the values (b, t, d), weighted by the softmax of scores (b, q, t) over what is no padding."""
-    lowest = torch.finfo(scores.dtype).min  # not -inf: of nothing but padding it would make NaN
+    """Means (b, q, d) of the values (b, t, d), weighted by the softmax of scores (b, q, t), without padding."""
+    lowest = torch.finfo(scores.dtype).min  # not -inf, which gives NaN for sequences of only padding
     return scores.masked_fill(~mask.unsqueeze(1), lowest).softmax(-1) @ values
 
 
 def cross_attend(a: Tensor, b: Tensor, mask_a: Tensor, mask_b: Tensor) -> tuple[Tensor, Tensor]:
-    """Each sentence beside what of the other it attends to, (…, 4 d) each: [a; b~; a - b~; a * b~] and so for b.
+    """Each sentence with its attention over the other, (…, 4 d): [a; b~; a - b~; a * b~], likewise for b.
 
     Chen et al. (2017), equations 11-15.
     """
     scores = a @ b.transpose(1, 2)
     pairs = (a, attend(scores, b, mask_b)), (b, attend(scores.transpose(1, 2), a, mask_a))
-    first, second = (torch.cat([own, other, own - other, own * other], -1) for own, other in pairs)
+    first, second = (torch.cat([this, other, this - other, this * other], -1) for this, other in pairs)
     return first, second
 
 
 def mean_and_max(hidden: Tensor, mask: Tensor) -> Tensor:
-    """Mean and maximum over the sequence, (b, 2 d); zeros where it is empty."""
+    """Mean and maximum over the sequence, (b, 2 d); zeros if it is empty."""
     kept, count = mask.unsqueeze(-1), mask.sum(1, keepdim=True)
     mean = hidden.masked_fill(~kept, 0.0).sum(1) / count.clamp_min(1)
     return torch.cat([mean, hidden.masked_fill(~kept, -torch.inf).amax(1).masked_fill(count == 0, 0.0)], -1)
 
 
 def same_dropout(hidden: Tensor, p: float, *, training: bool) -> Tensor:
-    """Dropout of the same features all along a sequence (Gal & Ghahramani 2016)."""
+    """Dropout of the same features throughout a sequence (Gal & Ghahramani 2016)."""
     return hidden * functional.dropout(torch.ones_like(hidden[:, :1]), p, training) if training else hidden

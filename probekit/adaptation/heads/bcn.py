@@ -32,21 +32,21 @@ POOL = 4
 
 
 class BCN(Head):
-    """A ReLU layer, a BiLSTM, attention of the sequence to itself, a BiLSTM that integrates it, four poolings, maxout.
+    """A ReLU layer, a BiLSTM, self-attention of the sequence, a BiLSTM that integrates it, four poolings, maxout.
 
-    Reads one sequence (a pair joined), all its pieces. Where McCann et al. run two copies of the sequence through
-    it, one is enough, as in AllenNLP's version, whose published SST configuration the defaults are.
+    Reads all pieces of one sequence (pairs are joint). McCann et al. process two copies of the sequence; one is enough,
+    as in AllenNLP's version, whose published SST configuration supplies the defaults.
 
     Attributes
     ----------
     hidden_size : int | Sequence[int], default 300
-        Of the ReLU layer, each direction of the two LSTMs and the feed-forward output; or these four apart.
+        Size of the ReLU layer, of each direction of the two LSTMs and of the feed-forward output; or four sizes.
     output : str, default 'maxout'
         "maxout" (three layers) or "feed-forward" (a ReLU layer and a linear one).
     embedding_dropout, dropout, output_dropout : float or Sequence[float]
-        Before and after the ReLU layer, of the pooled vector, and after each of the output's layers but the last.
+        Before and after the ReLU layer, on the pooled vector, and after each output layer except the last.
     extra : int, default 0
-        Features of each piece that are joined to the integrator's states, such as the second mix of ELMo's layers.
+        Features of each piece to concatenate with the integrator's states, such as the second mix of ELMo's layers.
     """
 
     kinds: ClassVar = frozenset({TaskKind.CLASSIFICATION, TaskKind.REGRESSION})
@@ -65,7 +65,7 @@ class BCN(Head):
     ) -> None:
         super().__init__()
         if output not in ("maxout", "feed-forward"):
-            raise UsageError(f"the output of a BCN is 'maxout' or 'feed-forward', not {output!r}.")
+            raise UsageError(f"the output of a BCN must be 'maxout' or 'feed-forward', not {output!r}.")
         relu, each, integrated, last = (hidden_size,) * 4 if isinstance(hidden_size, int) else hidden_size
         self.maxout, self.output_dropout = output == "maxout", (*output_dropout, 0.0)
         self.embedding_dropout, self.dropout = nn.Dropout(embedding_dropout), nn.Dropout(dropout)

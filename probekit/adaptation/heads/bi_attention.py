@@ -1,4 +1,4 @@
-"""Attention across the sentences of a pair, pooled, with no parameters of its own."""
+"""Pooled attention across the sentences of a pair, without parameters."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["BiAttention"]
 
 
 class BiAttention(Head):
-    """The fine-tuning head of Peters, Ruder & Smith (2019) for pairs, there of an encoder that reads them apart.
+    """The fine-tuning head of Peters, Ruder & Smith (2019) for pairs that the encoder reads separately.
 
-    Each sentence is aligned with the other, enhanced and pooled as in ESIM; then come dropout and the one layer with
-    parameters. The pieces that the tokenizer added are left out, as the poolings ``mean`` and ``max`` do.
+    Each sentence is aligned with the other, enhanced and pooled as in ESIM; dropout and a single layer with parameters
+    follow. Special pieces are left out, as in the poolings ``mean`` and ``max``.
     """
 
     kinds: ClassVar = frozenset({TaskKind.CLASSIFICATION, TaskKind.REGRESSION})

@@ -1,4 +1,4 @@
-"""Tags by a bidirectional LSTM over all word pieces; and the LSTM that other heads run."""
+"""Tagging with a bidirectional LSTM over all word pieces, and the LSTM that other heads use."""
 
 from __future__ import annotations
 
@@ -26,39 +26,39 @@ ALLENNLP = {
 
 
 def bilstm(width: int, hidden_size: int, *, layers: int = 1, dropout: float = 0.0) -> nn.LSTM:
-    """A bidirectional LSTM with ``hidden_size`` units each way; dropout between its layers."""
+    """A bidirectional LSTM with ``hidden_size`` units per direction, and dropout between its layers."""
     dropout = dropout if layers > 1 else 0.0
     return nn.LSTM(width, hidden_size, layers, batch_first=True, bidirectional=True, dropout=dropout)
 
 
 def run(lstm: nn.LSTM, hidden: Tensor, mask: Tensor) -> Tensor:
-    """The states of a bidirectional LSTM, (b, t, 2 h), with 0 at padding, which it does not see.
+    """The states of a bidirectional LSTM, (b, t, 2 h), with 0 at padding, which does not affect them.
 
     Parameters
     ----------
     hidden : Tensor
-        Float (b, t, d), whatever at padding.
+        Float (b, t, d), arbitrary at padding.
     mask : Tensor
         Bool (b, t), with all padding on the right.
     """
     padding = ~mask.unsqueeze(-1)
     hidden = hidden.masked_fill(padding, 0.0)
-    # packed, as cuDNN wants it; on a CPU that takes up to twice as long, unless half of a batch is padding
+    # packed, as cuDNN requires; on a CPU that is up to twice as slow, unless half of a batch is padding
     packed = hidden.is_cuda or mask.float().mean() < 0.5
     return (run_packed if packed else run_turned)(lstm, hidden, mask).masked_fill(padding, 0.0)
 
 
 def run_packed(lstm: nn.LSTM, hidden: Tensor, mask: Tensor) -> Tensor:
-    """The states as torch runs sequences of different lengths, (b, t, 2 h)."""
+    """The states with torch's packed sequences, (b, t, 2 h)."""
     length = mask.sum(1).clamp_min(1).cpu()  # an empty sequence cannot be packed
     packed = pack_padded_sequence(hidden, length, batch_first=True, enforce_sorted=False)
     return pad_packed_sequence(lstm(packed)[0], batch_first=True, total_length=mask.shape[1])[0]
 
 
 def run_turned(lstm: nn.LSTM, hidden: Tensor, mask: Tensor) -> Tensor:
-    """The same, whatever at padding: each direction reads whole rows, turned round so that padding comes last.
+    """The same, arbitrary at padding: each direction reads whole rows, reversed so that padding comes last.
 
-    So oneDNN can do it, which does not know of lengths.
+    This allows oneDNN, which does not support lengths.
     """
     place, zero = torch.arange(mask.shape[1], device=mask.device), hidden.new_zeros(1, len(hidden), lstm.hidden_size)
     turn = torch.where(mask, mask.sum(1, keepdim=True) - 1 - place, place).unsqueeze(-1)
@@ -78,8 +78,8 @@ def run_turned(lstm: nn.LSTM, hidden: Tensor, mask: Tensor) -> Tensor:
 class BiLSTMSoftmax(TagSoftmax):
     """A BiLSTM over all word pieces; a linear layer on its state at the first piece of each word.
 
-    As Peters, Ruder & Smith (2019, A.1) run it; sizes and dropout, which is before, between and after the layers of
-    the LSTM, as in AllenNLP's published tagger for CoNLL 2003.
+    As in Peters, Ruder & Smith (2019, A.1); sizes and dropout (before, between and after the layers of the LSTM) are
+    those of AllenNLP's published tagger for CoNLL 2003.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 The score of the tags y₁ … y_n of a sentence is start[y₁] + Σ logits[i, yᵢ] + Σ transitions[yᵢ, yᵢ₊₁] + end[y_n];
 its probability is proportional to the exponential. Constraints of a tagging scheme, such as that I-PER follows only
-B-PER or I-PER, rule out paths when decoding; they do not enter the likelihood.
+B-PER or I-PER, exclude paths in decoding but do not affect the likelihood.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ SCHEMES = {
     "BIOES": ("IE", "BI", True),
     "BMES": ("ME", "BM", True),
 }
-"""Of each scheme: prefixes that only follow a tag of the same entity, the prefixes of such a tag, and whether an
-entity that those began must be brought to its end."""
+"""For each scheme: prefixes that only follow a tag of the same entity, the prefixes of such a tag, and whether an
+entity must be closed."""
 
 FORBIDDEN = -10000.0
-"""Score of a forbidden transition: finite, so that a sentence that no path fits gets the one that errs least."""
+"""Score of a forbidden transition: finite, so that a sentence without an allowed path gets the least invalid one."""
 
 
 def scheme_of(labels: Sequence[str]) -> str | None:
-    """The scheme of these tags, from their prefixes; None where they are not all ``O`` or ``PREFIX-TYPE``.
+    """The scheme of these tags, from their prefixes; None if they are not all ``O`` or ``PREFIX-TYPE``.
 
-    B and I alone are taken as BIO: IOB1 has the same tags, and no list of names tells them apart.
+    Tags with only B and I are treated as BIO, although IOB1 has the same tags.
     """
     tags = [re.fullmatch(r"([BIULEMS])-.+", label) for label in labels if label != "O"]
     prefixes = {tag[1] if tag else "none" for tag in tags}
@@ -46,7 +46,7 @@ def scheme_of(labels: Sequence[str]) -> str | None:
 
 
 def allowed_transitions(scheme: str, labels: Sequence[str]) -> Tensor:
-    """bool (k + 2, k + 2): whether the tag of the row may be followed by that of the column.
+    """bool (k + 2, k + 2): whether the tag of the column may follow that of the row.
 
     Row k is the start of a sentence, column k + 1 its end.
 
@@ -56,7 +56,7 @@ def allowed_transitions(scheme: str, labels: Sequence[str]) -> Tensor:
         For an unknown scheme.
     """
     if scheme not in SCHEMES:
-        raise UsageError(f"there is no tagging scheme {scheme!r}; the schemes are {', '.join(SCHEMES)}.")
+        raise UsageError(f"unknown tagging scheme {scheme!r}; the schemes are {', '.join(SCHEMES)}.")
     inside, before, closed = SCHEMES[scheme]
     tags = [label.partition("-")[::2] for label in labels] + [("O", "")] * 2
     ok = torch.zeros(len(tags), len(tags), dtype=torch.bool)
@@ -66,7 +66,7 @@ def allowed_transitions(scheme: str, labels: Sequence[str]) -> Tensor:
                 ok[i, j] = prefix in before and entity == same
             else:
                 ok[i, j] = not (closed and prefix in before)
-    ok[:, -2] = ok[-2, -1] = False  # nothing comes before the start, and a sentence has a word
+    ok[:, -2] = ok[-2, -1] = False  # nothing precedes the start, and a sentence has at least one word
     return ok
 
 
@@ -96,28 +96,28 @@ class CRF(nn.Module):
         self.register_buffer("allowed", allowed, persistent=False)
 
     def log_partition(self, logits: Tensor, mask: Tensor, tags: Tensor | None = None) -> Tensor:
-        """Float64 (b,): log of the sum of exp(score) over all paths that have these tags.
+        """Float64 (b,): log of the sum of exp(score) over all paths that agree with these tags.
 
         Parameters
         ----------
         logits : Tensor
             Float (b, t, k).
         mask : Tensor
-            Bool (b, t), a word (of one before the last nothing is known where False).
+            Bool (b, t), True for words; False before the last word marks an unknown one.
         tags : Tensor, optional
-            int64 (b, t); a word whose tag is ``IGNORED`` may have any, and so may all without ``tags``. With all of
-            them given this is the score of one path.
+            int64 (b, t); a word with the tag ``IGNORED`` may have any tag, as may all words without ``tags``. If all
+            are given, this is the score of one path.
         """
         if tags is not None:
             logits = self._agreeing(logits, mask, tags)
-        wide = torch.float32 if logits.device.type == "mps" else torch.float64  # which has no float64
+        wide = torch.float32 if logits.device.type == "mps" else torch.float64  # MPS has no float64
         ends = (self.start_transitions, self.end_transitions)
         start, end = (self.transitions.new_zeros(len(self.transitions)) if e is None else e for e in ends)
         wide_logits = logits.masked_fill(~mask.unsqueeze(-1), 0).transpose(0, 1).to(wide)
         return _LogPartition.apply(wide_logits, self.transitions.to(wide), start.to(wide), end.to(wide), _lengths(mask))
 
     def log_likelihood(self, logits: Tensor, tags: Tensor, mask: Tensor) -> Tensor:
-        """Float32 (b,): log-probability, in nats, of the tags; summed over those a word without a tag could have.
+        """Float32 (b,): log-probability of the tags in nats; words without a tag are summed over all tags.
 
         (Tsuboi et al. 2008, equation 3.) Shapes as in :meth:`log_partition`.
         """
@@ -127,13 +127,13 @@ class CRF(nn.Module):
         return (given - every).float()
 
     def loss(self, logits: Tensor, tags: Tensor, mask: Tensor) -> Tensor:
-        """Mean of -log-likelihood over the sentences that have a tag; 0 where none has."""
+        """Mean of -log-likelihood over the sentences with a tag; 0 if there are none."""
         tagged = (mask & (tags != IGNORED)).any(1)
-        return -self.log_likelihood(logits, tags, mask).sum() / tagged.sum().clamp_min(1)  # that of the others is 0
+        return -self.log_likelihood(logits, tags, mask).sum() / tagged.sum().clamp_min(1)  # the others contribute 0
 
     @torch.no_grad()
     def viterbi(self, logits: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """The best allowed path, int64 (b, t) with ``IGNORED`` where mask is False, and its score, float32 (b,)."""
+        """The best allowed path, int64 (b, t) with ``IGNORED`` outside the mask, and its score, float32 (b,)."""
         k, last = len(self.transitions), _lengths(mask) - 1
         scores = torch.zeros(k + 2, k + 2, device=logits.device)
         scores[:k, :k] = self.transitions
@@ -152,7 +152,7 @@ class CRF(nn.Module):
         path, end = [tag], tag
         for i in range(len(back), 0, -1):
             before = back[i - 1].gather(1, path[-1].unsqueeze(1)).squeeze(1)
-            path.append(torch.where(i <= last, before, end))  # not begun yet, seen from the right
+            path.append(torch.where(i <= last, before, end))  # before its last word, seen from the right
         return torch.stack(path[::-1], 1).masked_fill(~mask, IGNORED), score
 
     def _agreeing(self, logits: Tensor, mask: Tensor, tags: Tensor) -> Tensor:
@@ -167,10 +167,10 @@ def _lengths(mask: Tensor) -> Tensor:
 
 
 class _LogPartition(torch.autograd.Function):
-    """The forward algorithm; its gradient, the marginals, by the backward one.
+    """The forward algorithm; the backward algorithm gives its gradient, the marginals.
 
-    Both run on probabilities, scaled to sum to 1 at each word (Rabiner 1989, section V.A): a step is one product of
-    matrices. In float64 that is exact enough for scores that differ by up to 700 nats from tag to tag.
+    Both use probabilities scaled to sum to 1 at each word (Rabiner 1989, section V.A), so a step is one matrix product.
+    In float64 that is accurate for scores that differ by up to 700 nats between tags.
     """
 
     @staticmethod

@@ -27,18 +27,18 @@ ALLENNLP = {
 
 
 class ESIM(Head):
-    """Both sentences by one BiLSTM, each aligned to the other, compared by a second BiLSTM, pooled by mean and maximum.
+    """Encode both sentences with a BiLSTM, align them, compare them with a second BiLSTM, pool by mean and maximum.
 
-    All pieces are read; a pair that was read as one sequence is cut in two. As in AllenNLP's version, whose published
-    SNLI configuration the defaults are, the hidden layers are ReLU where Chen et al. have tanh.
+    All pieces are read; a pair encoded as one sequence is split in two. As in AllenNLP's version, whose published SNLI
+    configuration supplies the defaults, the hidden layers use ReLU instead of the tanh of Chen et al.
 
     Attributes
     ----------
     hidden_size : int | Sequence[int], default 300
-        Of each direction of the first BiLSTM, the projection, each direction of the second, and the last hidden layer;
-        or these four apart.
+        Size of each direction of the first BiLSTM, of the projection, of each direction of the second BiLSTM and of the
+        last hidden layer; or four sizes.
     dropout : float, default 0.5
-        Of the inputs of both BiLSTMs (the same features all along a sequence), of the pooled vector, and of the last
+        On the inputs of both BiLSTMs (the same features throughout a sequence), on the pooled vector, and on the last
         hidden layer.
     """
 

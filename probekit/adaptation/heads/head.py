@@ -1,4 +1,4 @@
-"""What every task model shares: hidden states in; logits, a loss and predictions out."""
+"""Base class of task models: from hidden states to logits, a loss and predictions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from probekit.tasks.task import TaskKind
 __all__ = ["IGNORED", "Head", "States"]
 
 IGNORED = -100
-"""The label of what is no word, or a word without a label, as torch's cross-entropy and transformers count it."""
+"""The label at padding and for words without a label, as in torch's cross-entropy and transformers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +24,17 @@ class States:
     Attributes
     ----------
     hidden : Tensor
-        Float (b, t, d); whatever at padding.
+        Float (b, t, d); arbitrary at padding.
     mask : Tensor
-        Bool (b, t), what is no padding.
+        Bool (b, t), False at padding.
     special : Tensor
         Bool (b, t), pieces that the tokenizer added ([CLS], <s> …); False at padding.
     words : Tensor, optional
-        int64 (b, w), the first piece of each word, -1 at padding; of token-labelled tasks only.
+        int64 (b, w), the first piece of each word, -1 at padding; only for token-labelled tasks.
     second : States, optional
-        The second sentences, where pairs were read apart.
+        The second sentences of separately encoded pairs.
     pooled : Tensor, optional
-        Float (b, d), what the encoder's own pooler makes of the sequence, where it has one.
+        Float (b, d), the output of the encoder's pooler, if it has one.
     """
 
     hidden: Tensor
@@ -49,7 +49,7 @@ class States:
         return _at(self.hidden, _needed(self.words, "words"))
 
     def word_mask(self) -> Tensor:
-        """bool (b, w), what is a word and no padding."""
+        """bool (b, w), False at padding."""
         return _needed(self.words, "words") >= 0
 
 
@@ -59,25 +59,26 @@ class Head(nn.Module):
     Attributes
     ----------
     kinds : ClassVar[frozenset[TaskKind]], default frozenset()
-        What it can predict.
+        The kinds of tasks it can predict.
     pairs : ClassVar[frozenset[str | None]], optional
-        What it reads: None single sequences, "joint" pairs in one sequence, "separate" pairs read apart.
+        The inputs it can read: None for single sequences, "joint" for pairs in one sequence, "separate" for separately
+        encoded pairs.
     """
 
     kinds: ClassVar[frozenset[TaskKind]] = frozenset()
     pairs: ClassVar[frozenset[str | None]] = frozenset({None, "joint"})
 
     def forward(self, states: States) -> Tensor:
-        """Logits: (b, k); (b, 1) of a number; (b, w, k) of word tags."""
+        """Logits: (b, k); (b, 1) for a number; (b, w, k) for word tags."""
         raise NotImplementedError
 
     def loss(self, logits: Tensor, labels: Tensor, states: States) -> Tensor:
-        """Mean cross-entropy of int64 labels in nats, ``IGNORED`` ones left out; mean squared error of numbers."""
+        """Mean cross-entropy of int64 labels in nats, without ``IGNORED``; mean squared error for numbers."""
         if labels.is_floating_point():
             return functional.mse_loss(logits.squeeze(-1), labels)
         gold = labels.flatten()
         total = functional.cross_entropy(logits.flatten(0, -2), gold, ignore_index=IGNORED, reduction="sum")
-        return total / (gold != IGNORED).sum().clamp_min(1)  # of no labels at all 0
+        return total / (gold != IGNORED).sum().clamp_min(1)  # 0 without labels
 
     def predict(self, logits: Tensor, states: States) -> Tensor:
         """Classes (b,), numbers (b,), or tags (b, w) with ``IGNORED`` at padding."""
@@ -87,7 +88,7 @@ class Head(nn.Module):
         return classes if states.words is None else classes.masked_fill(~states.word_mask(), IGNORED)
 
     def probabilities(self, logits: Tensor) -> Tensor | None:
-        """Of the classes, float32, of the shape of the logits; None where single labels have none."""
+        """Class probabilities, float32, with the shape of the logits; None if there are none."""
         return None if logits.shape[-1] == 1 else logits.float().softmax(-1)
 
 
@@ -97,5 +98,5 @@ def _at(hidden: Tensor, index: Tensor) -> Tensor:
 
 def _needed(value: Tensor | None, name: str) -> Tensor:
     if value is None:
-        raise ValueError(f"the states have no {name}; they belong to another kind of task.")
+        raise ValueError(f"the states have no {name}; they come from another kind of task.")
     return value

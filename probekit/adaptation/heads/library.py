@@ -1,4 +1,4 @@
-"""The class of transformers that computes what an encoder with a head does, and what config.json says of the labels."""
+"""The transformers class that is equivalent to an encoder with a head, and the labels in config.json."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from probekit.tasks.task import TaskKind
 __all__ = ["BARE", "POOLER", "Layout", "bare_layout", "library_layout"]
 
 OUTPUT, POOLER = "head.output", "encoder.pooler."
-"""What a learner calls the head's linear layer, and the encoder's pooler."""
+"""Names of the head's linear layer and of the encoder's pooler in a learner."""
 
 TAGGERS = {
     **dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "albert"), "classifier"),
     **dict.fromkeys(("electra", "deberta-v2", "gpt2", "gpt_neox"), "classifier"),
     **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), "score"),
 }
-"""What ForTokenClassification calls the linear layer on its last hidden states, by type of model."""
+"""Name of the linear layer in ForTokenClassification, by model type."""
 
 _BERT = {"classifier": OUTPUT}
 _ROBERTA = {"classifier.dense": f"{POOLER}dense", "classifier.out_proj": OUTPUT}
 CLASSIFIERS = {"bert": _BERT, "albert": _BERT, "roberta": _ROBERTA, "xlm-roberta": _ROBERTA, "camembert": _ROBERTA}
-"""What ForSequenceClassification calls the pooler, where it has one of its own, and the linear layer on it."""
+"""Names of the pooler (if the class has one) and of the linear layer in ForSequenceClassification, by model type."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How the weights of an encoder with a head lie in a model folder that transformers reads.
+    """The layout of the weights of an encoder with a head in a model folder for transformers.
 
     Attributes
     ----------
     prefix : str, default ''
-        Of the encoder's weights.
+        Prefix of the encoder's weights.
     names : Mapping[str, str]
-        What the learner calls each further weight of the library's class, by the library's name.
+        The learner's names of all other weights of the library's class, by the library's names.
     left : frozenset[str], optional
-        Weights of the encoder's pooler, where this class lacks it; by the learner's names.
+        The learner's names of the pooler's weights, if this class lacks the pooler.
     config : Mapping[str, Any]
-        What config.json says of architecture and labels; None for what it no longer says.
+        The architecture and labels in config.json; None removes a key.
     """
 
     prefix: str = ""
@@ -54,24 +54,24 @@ class Layout:
     config: Mapping[str, Any] = field(default_factory=dict)
 
     def weights(self, state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """What lies in the model's file by the library's names, and what lies beside it by the learner's."""
-        own = {k for k in state if k.startswith("encoder.")} - self.left
-        model = {self.prefix + k.removeprefix("encoder."): state[k] for k in state if k in own}
+        """The weights in the model's file by the library's names, and the others by the learner's names."""
+        encoder = {k for k in state if k.startswith("encoder.")} - self.left
+        model = {self.prefix + k.removeprefix("encoder."): state[k] for k in state if k in encoder}
         model |= {name: state[ours] for name, ours in self.names.items()}
-        return model, {k: v for k, v in state.items() if k not in own}
+        return model, {k: v for k, v in state.items() if k not in encoder}
 
 
 BARE = Layout()
-"""Of an encoder alone, and of none."""
+"""The layout of an encoder without a head."""
 
 
 def library_layout(encoder: Any, head: HeadSpec, task: TaskSpec, *, mixed: bool) -> Layout | None:
-    """The layout of the class of transformers that gives the same logits; None where there is none.
+    """The layout of the transformers class that gives the same logits; None if there is none.
 
     Parameters
     ----------
     encoder : Any
-        The transformers model that AutoModel makes.
+        The transformers model from AutoModel.
     mixed : bool
         Whether the head reads a mix of the layers.
     """
@@ -89,16 +89,16 @@ def library_layout(encoder: Any, head: HeadSpec, task: TaskSpec, *, mixed: bool)
     made = known[type(encoder.config)]
     prefix = f"{made.base_model_prefix}."
     names = {f"{name}.{x}": f"{ours}.{x}" for name, ours in modules.items() for x in ("weight", "bias")}
-    wanted = _weights_of(made, encoder.config, task.outputs)
-    there = {prefix + name for name in encoder.state_dict()}
-    left = frozenset(f"encoder.{name.removeprefix(prefix)}" for name in there - wanted)
-    if wanted - there != names.keys() or not all(name.startswith(POOLER) for name in left):
+    expected = _weights_of(made, encoder.config, task.outputs)
+    present = {prefix + name for name in encoder.state_dict()}
+    left = frozenset(f"encoder.{name.removeprefix(prefix)}" for name in present - expected)
+    if expected - present != names.keys() or not all(name.startswith(POOLER) for name in left):
         return None  # another version of the library
     return Layout(prefix, names, left, _described(task) | {"architectures": [made.__name__]})
 
 
 def bare_layout(encoder: Any, task: TaskSpec, prefix: str = "") -> Layout:
-    """The encoder alone, its weights named as AutoModel names them; the head lies beside it."""
+    """The layout of the encoder with AutoModel's weight names; the head is stored separately."""
     from transformers import MODEL_MAPPING
 
     made = MODEL_MAPPING.get(type(encoder.config), None)
@@ -107,7 +107,7 @@ def bare_layout(encoder: Any, task: TaskSpec, prefix: str = "") -> Layout:
 
 
 def _weights_of(made: type[nn.Module], config: Any, outputs: int) -> set[str]:
-    """The names of the weights of a class of the library, which takes no memory."""
+    """The names of the weights of a library class, without allocating memory."""
     config = deepcopy(config)
     config.num_labels = outputs
     with torch.device("meta"):
@@ -115,7 +115,7 @@ def _weights_of(made: type[nn.Module], config: Any, outputs: int) -> set[str]:
 
 
 def _described(task: TaskSpec) -> dict[str, Any]:
-    """The labels as config.json has them; a number is what transformers takes one label for."""
+    """The labels for config.json; transformers treats a single label as a number."""
     number = task.kind is TaskKind.REGRESSION
     names = ("LABEL_0",) if number else task.label_names
     return {

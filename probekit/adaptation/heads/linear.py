@@ -1,4 +1,4 @@
-"""A linear layer on a pooled vector: the plainest task model."""
+"""A linear layer on a pooled vector: the simplest task model."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from probekit.tasks.task import TaskKind
 __all__ = ["POOLINGS", "Linear", "pooled"]
 
 POOLINGS = ("pooler", *Pooling)
-"""The encoder's own pooler, and the poolings of a cache."""
+"""The encoder's pooler, and the poolings of a cache."""
 
 
 class Linear(Head):
-    """Dropout and a linear layer on one vector a sequence: the usual head for fine-tuning.
+    """Dropout and a linear layer on one vector per sequence: the usual head for fine-tuning.
 
-    With ``pooling="max"`` it is the head of Peters, Ruder & Smith (2019) for sentence classification. Of a pair read
-    apart (``apart``) the vectors u, v of the sentences are joined as [u; v; |u - v|; u * v] (Conneau et al. 2017, 3.1).
+    With ``pooling="max"`` it is the head of Peters, Ruder & Smith (2019) for sentence classification. For separately
+    encoded pairs (``apart``), it reads [u; v; |u - v|; u * v] (Conneau et al. 2017, 3.1).
     """
 
     kinds: ClassVar = frozenset({TaskKind.CLASSIFICATION, TaskKind.REGRESSION})
@@ -34,7 +34,7 @@ class Linear(Head):
     ) -> None:
         super().__init__()
         if pooling not in POOLINGS:
-            raise UsageError(f"there is no pooling {pooling!r}; the poolings are {', '.join(POOLINGS)}.")
+            raise UsageError(f"unknown pooling {pooling!r}; the poolings are {', '.join(POOLINGS)}.")
         self.pooling, self.apart = pooling, apart
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(width * (4 if apart else 1), outputs)
@@ -48,12 +48,12 @@ class Linear(Head):
 
 
 def pooled(states: States, pooling: str) -> Tensor:
-    """One vector a sequence, (b, d); what each pooling takes is said in :class:`~probekit.activations.Pooling`.
+    """One vector per sequence, (b, d); :class:`~probekit.activations.Pooling` describes the poolings.
 
     Raises
     ------
     UsageError
-        For ``pooler`` where the encoder has none.
+        For ``pooler`` if the encoder has none.
     """
     if pooling == "pooler":
         if states.pooled is None:

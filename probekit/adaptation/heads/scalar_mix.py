@@ -11,7 +11,7 @@ __all__ = ["ScalarMix"]
 
 
 class ScalarMix(nn.Module):
-    """gamma · Σ_l softmax(s)_l · h_l (Peters et al. 2018, equation 1); at the start the mean of the layers.
+    """gamma · Σ_l softmax(s)_l · h_l (Peters et al. 2018, equation 1); initially the mean of the layers.
 
     Attributes
     ----------
@@ -20,10 +20,10 @@ class ScalarMix(nn.Module):
     gamma : Parameter
         (1,).
     layer_norm : bool, default False
-        First take from each layer its mean and divide it by its deviation, √(variance + 1e-12), both over all numbers
-        of the layer in the batch that are no padding. This is what bilm-tf and AllenNLP do with ``do_layer_norm``; with
-        it the mix of a sentence depends, a little, on the batch that it is in. bilm-tf takes both numbers of the words,
-        as training here does; AllenNLP of what begins and ends the sentences, too.
+        First subtract the mean of each layer and divide by its deviation, √(variance + 1e-12), both over all numbers of
+        the layer in the batch except padding. This is ``do_layer_norm`` of bilm-tf and AllenNLP; with it, the mix of a
+        sentence depends slightly on its batch. Like training here, bilm-tf computes both over words only; AllenNLP
+        includes the boundaries of sentences.
     """
 
     def __init__(self, layers: int, *, layer_norm: bool = False) -> None:
@@ -34,7 +34,7 @@ class ScalarMix(nn.Module):
 
     @property
     def weights(self) -> Tensor:
-        """Float32 (layers,): how much of each layer is in the mix; they sum to 1."""
+        """Float32 (layers,): the share of each layer in the mix; they sum to 1."""
         return self.scalar_parameters.detach().softmax(0)
 
     def forward(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -43,10 +43,10 @@ class ScalarMix(nn.Module):
         Parameters
         ----------
         mask : Tensor, optional
-            Bool (…), what is no padding; only the layer norm asks for it.
+            Bool (…), False at padding; only the layer norm needs it.
         """
         if len(hidden) != len(self.scalar_parameters):
-            raise UsageError(f"a mix of {len(self.scalar_parameters)} layers was given {len(hidden)}.")
+            raise UsageError(f"the mix needs {len(self.scalar_parameters)} layers, not {len(hidden)}.")
         hidden = hidden.to(self.gamma.dtype)
         weights, shift = self.gamma * self.scalar_parameters.softmax(0), None
         if self.layer_norm:

@@ -1,4 +1,4 @@
-"""Which head a training takes, resolved from what was asked for: a value that a card keeps and that builds the head."""
+"""The head of a training, resolved from the options: a value that is stored in the card and builds the head."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ __all__ = ["HeadSpec", "choose_head", "head_spec", "reads_apart"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadSpec:
-    """All that is needed to build a head, and to build it again: JSON values.
+    """The JSON values that are needed to build a head, and to build it again.
 
     Attributes
     ----------
     head : str
-        Its name.
+        Name of the head.
     width : int
-        Of the hidden states.
+        Width of the hidden states.
     pairs_apart : bool
-        Whether the sentences of pairs are read apart.
+        Whether the sentences of pairs are encoded separately.
     pooling : str, optional
-        Of a head that reads one vector a sequence, None of others.
+        Pooling, for heads that read one vector per sequence.
     hidden_size, dropout : int or float
-        The head's own defaults for None.
+        Options of the head; None for its defaults.
     scale : tuple[int, int], optional
-        The lowest and the highest rating, for the head that wants them.
+        The lowest and the highest rating, for the head rating.
     layer_norm : bool, default False
-        Of the mix before the head.
+        Layer norm of the mix before the head.
     """
 
     head: str
@@ -49,15 +49,15 @@ class HeadSpec:
 
     @classmethod
     def of_card(cls, card: Mapping[str, Any]) -> HeadSpec:
-        """The head of a run, as its card tells it."""
+        """The head of a run, from its card."""
         return cls(**card["head"])
 
     def on_card(self) -> dict[str, Any]:
-        """What a card keeps."""
+        """The JSON values for a card."""
         return asdict(self) | {"scale": None if self.scale is None else list(self.scale)}
 
     def build(self, task: TaskSpec) -> Head:
-        """A new head for this task; raises UsageError where the two do not fit."""
+        """A new head for this task; raises UsageError if the two do not match."""
         given: dict[str, Any] = {"hidden_size": self.hidden_size, "dropout": self.dropout}
         if pools(self.head):
             given["pooling"] = self.pooling
@@ -79,15 +79,15 @@ def head_spec(
     pooling: str,
     scale: tuple[int, int] | None = None,
 ) -> HeadSpec:
-    """The head of this name with the options that are its own.
+    """The head of this name with the options that apply to it.
 
     Raises
     ------
     UsageError
-        For a pooling that a head is asked for which pools nothing.
+        For a pooling if the head does not pool.
     """
     if not pools(name) and options.pooling != "auto":
-        raise UsageError(f"pooling is for the linear head, pair and rating; the head is {name!r}.")
+        raise UsageError(f"pooling applies only to the heads linear, pair and rating; the head is {name!r}.")
     return HeadSpec(
         head=name, width=width, pairs_apart=apart, pooling=pooling if pools(name) else None,
         hidden_size=options.hidden_size, dropout=options.dropout, scale=scale if name == "rating" else None,
@@ -96,12 +96,12 @@ def head_spec(
 
 
 def choose_head(options: HeadOptions, task: TaskSpec, regime: Regime, model_type: str) -> str:
-    """The name of the head: the one asked for, or for "auto" the paper's (Peters, Ruder & Smith 2019, section 3.1).
+    """The name of the head: the requested one, or for "auto" that of Peters, Ruder & Smith (2019, section 3.1).
 
     Parameters
     ----------
     model_type : str
-        Of the encoder, as its config.json has it.
+        The encoder's model type in config.json.
     """
     if options.head != "auto":
         return options.head
@@ -118,25 +118,25 @@ def choose_head(options: HeadOptions, task: TaskSpec, regime: Regime, model_type
 def reads_apart(
     options: HeadOptions, head: str, task: TaskSpec, model_type: str, *, joins: Callable[[], bool] = lambda: False
 ) -> bool:
-    """Whether the sentences of pairs are read apart; for "auto" as in Peters, Ruder & Smith (2019, section 3.1).
+    """Whether the sentences of pairs are encoded separately; "auto" follows Peters, Ruder & Smith (2019, section 3.1).
 
     Parameters
     ----------
     joins : callable
-        Of frozen layers, whether the encoder marks where the first of two sentences ends, so that heads for pairs find
-        the two in what was read together. While an encoder is trained, these heads read apart what they bring together.
+        For frozen layers, whether the encoder marks the end of the first sentence, so that heads for pairs can split a
+        joint sequence. When the encoder is trained, these heads read separately encoded sentences.
 
     Raises
     ------
     UsageError
-        Where reading apart is asked for and there are no pairs, or the encoder cannot do otherwise than is asked for.
+        If "separate" is requested for a task without pairs, or "joint" for an encoder of single sentences.
     """
-    alone = conversion.reads_apart(model_type)
+    separate = conversion.reads_apart(model_type)
     if options.pairs == "separate" and not task.paired:
-        raise UsageError(f"{task.name} has no pairs of sentences to read apart.")
-    if options.pairs == "joint" and alone:
-        raise UsageError(f"{model_type} reads one sentence at a time; leave --pairs out, or give --pairs separate.")
+        raise UsageError(f"{task.name} has no sentence pairs; leave out --pairs.")
+    if options.pairs == "joint" and separate:
+        raise UsageError(f"{model_type} reads one sentence at a time; leave out --pairs, or give --pairs separate.")
     if not task.paired or options.pairs != "auto":
         return options.pairs == "separate"
     fits = HEADS[head].pairs if head in HEADS else frozenset({None})
-    return alone or (None not in fits and not ("joint" in fits and joins()))
+    return separate or (None not in fits and not ("joint" in fits and joins()))

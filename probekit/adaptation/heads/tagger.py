@@ -31,15 +31,15 @@ class TagSoftmax(Head):
 class TagCRF(TagSoftmax):
     """The same with a conditional random field on top.
 
-    The loss is the mean over sentences of -log p(tags); AllenNLP's is their sum. A path that is predicted keeps to
-    the scheme of the tags, told from their names; names that follow none, such as parts of speech, are not bound.
+    The loss is the mean over sentences of -log p(tags); AllenNLP's is their sum. Predicted paths respect the scheme of
+    the tags, which is inferred from their names; names without a scheme, such as parts of speech, are unconstrained.
 
     Attributes
     ----------
     label_names : Sequence[str]
         The tags by index.
     scheme : str, optional
-        One of ``SCHEMES`` in their stead (IOB1 has the names of BIO).
+        One of ``SCHEMES``, instead of the inferred one (IOB1 has the same names as BIO).
     """
 
     def __init__(
@@ -64,4 +64,4 @@ class TagCRF(TagSoftmax):
         return self.crf.viterbi(logits, states.word_mask())[0]
 
     def probabilities(self, logits: Tensor) -> None:
-        """A path is predicted as a whole."""
+        """None, because a path is predicted as a whole."""

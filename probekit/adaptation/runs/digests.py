@@ -36,7 +36,7 @@ def digests_of(folder: Path) -> dict[str, str]:
 
 
 def check_weights(folder: Path, card: Mapping[str, Any], *before: Path) -> None:
-    """Raise ModelError where a file is not the one that was written with its card; older cards have no digests.
+    """Raise ModelError if a file is not the one that was written with its card; older cards have no digests.
 
     Parameters
     ----------

@@ -51,7 +51,7 @@ def load_learner(folder: str | Path) -> tuple[Learner, dict[str, Any]]:
     Raises
     ------
     ModelError
-        Where ``folder`` is no run, or one that was not finished.
+        If ``folder`` is no run, or one that was not finished.
     """
     folder = Path(folder)
     card = read_card(folder)
@@ -97,9 +97,9 @@ def predict_run(
     Raises
     ------
     CacheMismatch
-        Where the cache is another model's.
+        If the cache is another model's.
     UsageError
-        Where the labels are others.
+        If the labels are others.
     """
     learner, card = load_learner(folder)
     device = resolve_device(device)
@@ -130,7 +130,7 @@ def predict_run(
 
 
 def _check_cache(folder: str | Path, card: Mapping[str, Any], cache: ActivationCache) -> None:
-    """Raise CacheMismatch where a cache is not of the model whose layers a head was trained on."""
+    """Raise CacheMismatch if a cache is not of the model whose layers a head was trained on."""
     for key in (key for key in (*MODEL, "pairs", "tokens") if key in card["encoder"]):
         if cache.spec.get(key) != card["encoder"].get(key):
             raise CacheMismatch(

@@ -202,7 +202,7 @@ def begin(out: Path, identity: Mapping[str, Any], *, overwrite: bool) -> dict[st
     Raises
     ------
     UsageError
-        Where the folder holds any other run, or something else.
+        If the folder holds any other run, or something else.
     """
     if not processes()[0]:
         remove_unfinished(out, CARD.__eq__, held=True)

@@ -100,9 +100,9 @@ def search(
     out : path, optional
         Folder of the search; ``searches/SPACE`` for None.
     options : SearchOptions
-        ``task``, ``model``, ``trials``, ``seeds``, ``workers`` …; they may be given one by one.
+        ``task``, ``model``, ``trials``, ``seeds``, ``workers`` …; each may be given as a keyword.
     progress : callable
-        Told how far the work is.
+        Receives the progress of the work.
 
     Returns
     -------

@@ -55,7 +55,7 @@ def cache_wanted(options: TrainOptions, task: TaskSpec, folder: Path) -> dict[st
     Raises
     ------
     UsageError
-        Where the head does not fit the task.
+        If the head does not fit the task.
     """
     kind = model_type(folder)
     name = choose_head(options, task, Regime.FEATURE_EXTRACTION, kind)
@@ -76,7 +76,7 @@ def cache_wanted(options: TrainOptions, task: TaskSpec, folder: Path) -> dict[st
 
 
 def check_apart(train: ActivationCache, dev: ActivationCache) -> None:
-    """Raise CacheMismatch where what is to be evaluated on is what is learned from."""
+    """Raise CacheMismatch if what is to be evaluated on is what is learned from."""
     if train.spec["data_digest"] == dev.spec["data_digest"]:
         told = f"{train.spec['task']} {train.spec['split']}"
         raise CacheMismatch(f"both caches hold the same examples, {told}; dev must be others.")
@@ -102,9 +102,9 @@ def prepare_feature_extraction(
     Raises
     ------
     CacheMismatch
-        Where the caches do not belong together.
+        If the caches do not belong together.
     UsageError
-        Where the head does not fit the task or the caches lack what it reads.
+        If the head does not fit the task or the caches lack what it reads.
     """
     task = TaskSpec.of_cache(train.spec)
     rows: list[np.ndarray | None] = [None, None]

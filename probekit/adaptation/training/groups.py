@@ -34,7 +34,7 @@ def layer_groups(encoder: nn.Module, **above: nn.Module) -> list[LayerGroup]:
     Raises
     ------
     ModelError
-        Where the encoder's blocks cannot be found.
+        If the encoder's blocks cannot be found.
     """
     blocks = find_blocks(encoder)
     home = {id(parameter): i for i, block in enumerate(blocks, start=1) for parameter in block.parameters()}

@@ -58,7 +58,7 @@ class Objective:
         return metric(self.task.metrics[0])
 
     def check_labels(self) -> None:
-        """Raise DataError where no head could learn: no label, labels on dev that train lacks, all the same.
+        """Raise DataError if no head could learn: no label, labels on dev that train lacks, all the same.
 
         With two classes at least, a head gives one number only where it predicts a number.
         """
@@ -121,7 +121,7 @@ def rating_scale(task: TaskSpec, *labels: np.ndarray) -> tuple[int, int] | None:
 
 
 def check_labelled(task: TaskSpec, split: str, data: Data) -> None:
-    """Raise DataError where examples have no label, or no word of any has one."""
+    """Raise DataError if examples have no label, or no word of any has one."""
     labels = np.asarray(data.labels)
     missing = np.isnan(labels) if labels.dtype.kind == "f" else labels < 0
     if missing.any() and (not task.tags or missing.all()):

@@ -92,7 +92,7 @@ def calibrated(
     Raises
     ------
     NonFiniteError
-        Where x holds NaN or infinity.
+        If x holds NaN or infinity.
     """
     rng, columns = np.random.default_rng(seed), x.shape[1]
     centre, scale = _columns(x)
