@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from probekit.activations.options import CacheOptions
-from probekit.cli.show import console, say, warn
+from probekit.cli.show import say, warn
+from probekit.cli.terminal import show_facts
 from probekit.errors import UsageError
 from probekit.files import in_words
 
@@ -158,9 +159,6 @@ def inspect(cache: Path, /, *, json: bool = False) -> None:
     json
         The whole description as JSON.
     """
-    from rich.markup import escape
-    from rich.table import Table
-
     from probekit.activations import ActivationCache
     from probekit.activations.description import describe, to_json
 
@@ -168,10 +166,7 @@ def inspect(cache: Path, /, *, json: bool = False) -> None:
         if json:
             say(to_json(opened))
             return
-        table = Table(show_header=False, box=None)
-        for name, fact in describe(opened).items():
-            table.add_row(f"[bold]{name}[/]", escape(fact))
-    console().print(table)
+        show_facts(describe(opened))
 
 
 def verify(cache: Path, /) -> int:

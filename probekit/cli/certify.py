@@ -9,6 +9,8 @@ from cyclopts import Parameter
 
 from probekit.activations.options import CertifyOptions
 from probekit.cli.show import console, say
+from probekit.cli.terminal import show_table
+from probekit.tables.grid import Column, Grid
 
 if TYPE_CHECKING:
     from probekit.activations.certify import Certificate
@@ -50,18 +52,15 @@ def certify(
 
 
 def _show(certificate: Certificate) -> None:
-    from rich.table import Table
-
-    told = certificate.spec
-    title = f"{certificate.model} · {told['dtype']} · {told['device']} · {told['path']}"
-    table = Table(title=title, title_justify="left")
-    for column in ("compared", "largest difference", "relative", "layer", "verdict"):
-        table.add_column(column, justify="right" if column in ("largest difference", "relative") else "left")
-    colours = {True: "green", False: "bold red", None: "yellow"}
-    for line in certificate.lines:
-        colour = "green" if line.passed is None and not line.verdict.startswith("depends") else colours[line.passed]
-        table.add_row(
-            line.what, f"{line.absolute:.1e}", f"{line.relative:.1e}", line.layer, f"[{colour}]{line.verdict}[/]"
-        )
-    console().print(table)
+    spec = certificate.spec
+    title = f"{certificate.model} · {spec['dtype']} · {spec['device']} · {spec['path']}"
+    columns = [
+        Column("compared", align="left", key=True),
+        *map(Column, ("largest difference", "relative")),
+        Column("layer", align="left"),
+        Column("verdict", align="left", wrap=True),
+    ]
+    lines = [[x.what, f"{x.absolute:.1e}", f"{x.relative:.1e}", x.layer, x.verdict] for x in certificate.lines]
+    failed = {(i, len(columns) - 1) for i, line in enumerate(certificate.lines) if line.passed is False}
+    show_table(Grid(columns, lines, title, failed))
     console().print(f"{certificate.texts} texts, {certificate.pieces} pieces: {certificate.verdict}.")

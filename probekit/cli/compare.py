@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from probekit.cli.show import console, saved, say
+from probekit.cli.terminal import show_table, tables_as
 from probekit.statistics.options import CompareOptions, SummaryOptions
+from probekit.tables.grid import Column, Format, Grid
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,6 +24,7 @@ def compare(
     /,
     *,
     options: Annotated[CompareOptions, Parameter(name="*")] = CompareOptions(),
+    format_: Format = Format.TEXT,
     out: Path | None = None,
 ) -> None:
     """Paired differences on the same examples, with intervals and p-values corrected over the layers.
@@ -47,6 +50,8 @@ def compare(
         What probekit probe or probekit train wrote: rows, or their .examples.parquet.
     second
         Another model, on the same examples.
+    format_
+        How tables are printed: text, markdown, latex or csv. Other than text, all else goes to standard error.
     out
         Write the rows: .parquet or .csv, an evidence card (.json) beside it.
     """
@@ -59,10 +64,12 @@ def compare(
     head, same = rows.iloc[0], rows["against"].nunique() == 1
     what = head["against"] if same else "what stands beside it"
     title = f"{head['task']} {head['split']}, {metric(head['metric']).of} minus {what}, {head['n']:,} examples"
-    _show(rows, title, options.level, by="layer", more=("p", "p_adjusted") if same else ("against", "p", "p_adjusted"))
-    for null in rows["null"].unique():
-        console().print(Null(null).sentence, style="dim", highlight=False, soft_wrap=True)
-    saved(result)
+    more = ("p", "p_adjusted") if same else ("against", "p", "p_adjusted")
+    with tables_as(format_):
+        _show(rows, title, options.level, by="layer", more=more)
+        for null in rows["null"].unique():
+            console().print(Null(null).sentence, style="dim", highlight=False, soft_wrap=True)
+        saved(result)
 
 
 def summary(
@@ -70,6 +77,7 @@ def summary(
     /,
     *more: str,
     options: Annotated[SummaryOptions, Parameter(name="*")] = SummaryOptions(),
+    format_: Format = Format.TEXT,
     out: Path | None = None,
 ) -> None:
     """Layer curves in a few numbers, with intervals: best layer, centre of gravity, expected layer, first good layer.
@@ -87,6 +95,8 @@ def summary(
         What probekit probe wrote: rows, or their .examples.parquet.
     more
         Further ones.
+    format_
+        How tables are printed: text, markdown, latex or csv. Other than text, all else goes to standard error.
     out
         Write the rows: .parquet or .csv, an evidence card (.json) beside it.
     """
@@ -94,38 +104,36 @@ def summary(
 
     result = probekit.summary(first, *more, options=options, out=out)
     rows = result.rows.assign(layers=result.rows["layers"].fillna(""))
-    _show(rows, "Layers", options.level, by="metric", more=("layers",))
-    for row in rows[rows["metric"] == "best-layer"].dropna(subset=["best_value", "best_low"]).to_dict("records"):
-        say(
-            f"{row['of_metric']} at the best layer: {row['best_value']:.3f}, between {row['best_low']:.3f} and "
-            f"{row['best_high']:.3f} (all layers at once: it was chosen among them)"
-        )
-    for text in filter(None, dict.fromkeys(rows["why"])):
-        say(f"no interval: {text}")
-    saved(result)
+    chosen = rows[rows["metric"] == "best-layer"].dropna(subset=["best_value", "best_low"])
+    with tables_as(format_):
+        _show(rows, "Layers", options.level, by="metric", more=("layers",))
+        for row in chosen.to_dict("records"):
+            say(
+                f"{row['of_metric']} at the best layer: {row['best_value']:.3f}, between {row['best_low']:.3f} and "
+                f"{row['best_high']:.3f} (all layers at once: it was chosen among them)"
+            )
+        for text in filter(None, dict.fromkeys(rows["why"])):
+            say(f"no interval: {text}")
+        saved(result)
 
 
 def _show(rows: pd.DataFrame, title: str, level: float, *, by: str, more: tuple[str, ...] = ()) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.markup import escape
-    from rich.table import Table
+    """A row for each layer or statistic of each curve; what all curves share stands above the table."""
+    from probekit.rows import layer_labels
 
-    from probekit.rows import called, layer_labels
-
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for name in ("curve", by, "value"):
-        table.add_column(name, justify="left" if name == "curve" else "right")
-    table.add_column(f"{100 * level:g} % interval", justify="center", style="dim")
-    for name in more:
-        table.add_column(name.replace("_", " "), justify="right")
+    curve = ("task", "model", "checkpoint", "step", "representation")
+    names = (*(name for name in curve if rows[name].notna().any()), by)
+    columns = [Column(name, align="right" if name == "layer" else "left", key=True, label=name != by) for name in names]
+    columns += [Column("value"), Column(f"{100 * level:g} % interval", align="center", dim=True)]
+    columns += [Column(name.replace("_", " ")) for name in more]
+    lines = []
     for row in rows.assign(layer=layer_labels(rows)).to_dict("records"):
-        curve = f"{row['task']}, {called(row)}"
         low, high = row["ci_low"], row["ci_high"]
         interval = "" if low != low else f"{low:.3f} – {high:.3f}"  # NaN
         value = "undetermined" if row["value"] != row["value"] else f"{row['value']:.3f}"
-        table.add_row(escape(curve), str(row[by]), value, interval, *(_cell(row[name]) for name in more))
-    console().print(f"[bold]{escape(title)}[/]", highlight=False, soft_wrap=True)
-    console().print(table)
+        cells = ["" if row[name] != row[name] else str(row[name]) for name in names]
+        lines.append([*cells, value, interval, *(_cell(row[name]) for name in more)])
+    show_table(Grid(columns, lines, title))
 
 
 def _cell(value: Any) -> str:

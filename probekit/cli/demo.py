@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from time import monotonic
 
-from probekit.cli.show import console, say
+from probekit.cli.show import say
+from probekit.cli.terminal import show_table
 from probekit.files import DATA_CACHE, FIGURES
+from probekit.tables.grid import Column, Grid
 
 __all__ = ["demo"]
 
@@ -25,8 +27,6 @@ def demo(*, caches: Path = DATA_CACHE / "demo", figures: Path = FIGURES / "demo"
     figures
         Folder for the figure and its rows.
     """
-    from rich.table import Table
-
     from probekit.cli.progress import bar
     from probekit.demo import demo as run
     from probekit.rows import layer_labels
@@ -36,18 +36,17 @@ def demo(*, caches: Path = DATA_CACHE / "demo", figures: Path = FIGURES / "demo"
         rows = run(caches=caches, figures=figures, progress=progress).rows
     rows = rows.assign(label=layer_labels(rows))
     first = rows.groupby("task", sort=False)["metric"].first()
-    table = Table(title="by layer, on dev", title_justify="left", box=None, padding=(0, 1, 0, 0))
     names = [n for n in dict.fromkeys(rows["label"]) if n]
-    for column in ("task", "metric", "weights", "noise", *names):
-        table.add_column(column, justify="left" if column in ("task", "metric", "weights") else "right", no_wrap=True)
+    keys = [Column(name, align="left", key=True) for name in ("task", "metric", "weights")]
+    lines = []
     for _, part in rows.groupby(["task", "checkpoint"], sort=False):
         task, checkpoint = part["task"].iloc[0], part["checkpoint"].iloc[0]
         part = part[part["metric"] == first[task]]
         gold = part[(part["target"] == "gold") & (part["label"] != "")].set_index("label")["value"]
         noise = part.loc[(part["target"] == "shuffled") & part["draw"].isna(), "value"].mean()
         cells = [f"{value:.2f}" for value in (noise, *gold[names])]
-        table.add_row(task.partition(":")[2], first[task], "random" if checkpoint else "trained", *cells)
-    console().print(table)
+        lines.append([task.partition(":")[2], first[task], "random" if checkpoint else "trained", *cells])
+    show_table(Grid([*keys, *map(Column, ("noise", *names))], lines, "by layer, on dev"))
     for name in ("layers.png", "layers.pdf", "layers.parquet"):
         say(str(figures / name))
     say(f"{monotonic() - began:.0f} s; the caches are in {caches}. Look into one: probekit inspect FILE")

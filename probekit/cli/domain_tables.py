@@ -5,12 +5,12 @@ from __future__ import annotations
 from math import isfinite
 from typing import TYPE_CHECKING
 
-from probekit.cli.show import console, say
+from probekit.cli.show import say
+from probekit.cli.terminal import show_table
+from probekit.tables.grid import Column, Grid
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rich.table import Table
-
 
 __all__ = ["show_domains", "show_pairs", "show_terms"]
 
@@ -27,20 +27,18 @@ NOTES = 5
 
 def show_domains(rows: pd.DataFrame) -> None:
     """A line for each domain: how much was read, what lies outside the vocabulary, what halves of it give."""
-    from rich.markup import escape
-
     rows = rows[rows["terms"].notna() & (rows["metric"] != BY_SIZE)]
     halves = rows[rows["target"] == "halves"].drop_duplicates("domain_a").set_index("domain_a")
     measured = [f"halves: {halves['metric'].iloc[0]}"] if len(halves) else []
-    table = _table("domain", "documents", "tokens", "outside", *measured)
-    domains = _domains(rows)
+    lines, domains = [], _domains(rows)
     for name, own in domains.items():
-        cells = [f"{own['documents']:,.0f}", f"{own['tokens']:,.0f}", f"{own['outside']:.2%}"]
+        cells = [name, f"{own['documents']:,.0f}", f"{own['tokens']:,.0f}", f"{own['outside']:.2%}"]
         if len(halves):
             value, low, high = (_number(float(halves[key].loc[name])) for key in ("value", "ci_low", "ci_high"))
             cells.append(f"{value}  {low}–{high}")
-        table.add_row(escape(name), *cells)
-    _print(f"{len(domains)} domains, {rows['terms'].iloc[0]:,.0f} terms", table)
+        lines.append(cells)
+    title = f"{len(domains)} domains, {rows['terms'].iloc[0]:,.0f} terms"
+    show_table(Grid(_columns("domain", "documents", "tokens", "outside", *measured), lines, title))
     for name, own in domains.items():
         if own["pruned"]:
             say(f"{name}: {own['pruned']:,.0f} tokens of rare terms are outside because memory is bounded.")
@@ -58,8 +56,6 @@ def _domains(rows: pd.DataFrame) -> dict[str, dict[str, float]]:
 
 def show_pairs(rows: pd.DataFrame) -> None:
     """The matrix of a measure, of few domains, and under it each pair with interval and null, the nearest first."""
-    from rich.markup import escape
-
     from probekit.metrics import metric as metric_called
 
     rows = rows[rows["target"] == "gold"]
@@ -71,20 +67,17 @@ def show_pairs(rows: pd.DataFrame) -> None:
     rows = rows.sort_values("value", kind="stable", ascending=not alike)
     values = {(a, b): v for a, b, v in zip(rows["domain_a"], rows["domain_b"], rows["value"], strict=True)}
     if len(names) <= MATRIX:
-        matrix = _table(metric, *names)
-        for a in names:
-            found = (values.get((a, b), values.get((b, a), float("nan"))) for b in names)
-            matrix.add_row(escape(a), *(_number(v, 3) for v in found))
-        _print("", matrix)
-    table = _table("pair", "value", "95 % interval", "raw", "null", "≥ 95 %" if alike else "≤ 95 %", "p")
-    for column in table.columns:
-        column.no_wrap = column is not table.columns[0]
+        cells = [[values.get((a, b), values.get((b, a), float("nan"))) for b in names] for a in names]
+        matrix = [[a, *(_number(v, 3) for v in row)] for a, row in zip(names, cells, strict=True)]
+        show_table(Grid(_columns(metric, *names), matrix))
+    lines = []
     for row in rows.head(PAIRS).to_dict("records"):
         interval = f"{_number(row['ci_low'])}–{_number(row['ci_high'])}" if row["ci_low"] == row["ci_low"] else ""
         others = [_number(row.get(key, float("nan"))) for key in ("raw", "null_mean", "null_high", "p")]
-        cells = (_number(row["value"]), interval, *others)
-        table.add_row(escape(f"{row['domain_a']} – {row['domain_b']}"), *cells)
-    _print(metric, table)
+        pair_cells = (_number(row["value"]), interval, *others)
+        lines.append([f"{row['domain_a']} – {row['domain_b']}", *pair_cells])
+    columns = _columns("pair", "value", "95 % interval", "raw", "null", "≥ 95 %" if alike else "≤ 95 %", "p")
+    show_table(Grid(columns, lines, metric))
     if len(rows) > PAIRS:
         say(f"… and {len(rows) - PAIRS:,} more pairs (--out writes all).")
     noted = rows[rows["note"] != ""].head(NOTES + 1).to_dict("records")
@@ -95,14 +88,14 @@ def show_pairs(rows: pd.DataFrame) -> None:
 
 
 def show_terms(rows: pd.DataFrame) -> None:
-    from rich.markup import escape
-
+    """The terms that contribute most to the divergence of two domains."""
     a, b = rows["domain_a"].iloc[0], rows["domain_b"].iloc[0]
-    table = _table("term", "bits", "share", a, b, "mostly")
+    lines = []
     for row in rows.to_dict("records"):
         shares = (f"{row['share']:.2%}", f"{row['share_a']:.3%}", f"{row['share_b']:.3%}")
-        table.add_row(escape(row["term"]), f"{row['value']:.5f}", *shares, escape(row["mostly"]))
-    _print(f"{a}, {b}: the terms that make up {rows['value'].sum():.4f} bits (raw)", table)
+        lines.append([row["term"], f"{row['value']:.5f}", *shares, row["mostly"]])
+    title = f"{a}, {b}: the terms that make up {rows['value'].sum():.4f} bits (raw)"
+    show_table(Grid(_columns("term", "bits", "share", a, b, "mostly"), lines, title))
 
 
 def _number(value: float, digits: int = 4) -> str:
@@ -110,21 +103,5 @@ def _number(value: float, digits: int = 4) -> str:
     return f"{value:.{digits}f}" if isfinite(value) else "" if value != value else "∞"
 
 
-def _table(first: str, *names: str) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column(escape(first), no_wrap=True)
-    for name in names:
-        table.add_column(escape(name), justify="right", overflow="fold")
-    return table
-
-
-def _print(title: str, table: Table) -> None:
-    from rich.markup import escape
-
-    if title:
-        console().print(f"[bold]{escape(title)}[/]", highlight=False, soft_wrap=True)
-    console().print(table)
+def _columns(first: str, *names: str) -> list[Column]:
+    return [Column(first, align="left", key=True), *map(Column, names)]

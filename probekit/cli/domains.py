@@ -8,7 +8,9 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from probekit.cli.show import saved, say
+from probekit.cli.terminal import tables_as
 from probekit.domains.options import CountOptions, DivergenceOptions
+from probekit.tables.grid import Format
 
 __all__ = ["domains"]
 
@@ -21,6 +23,7 @@ def domains(
     texts: Annotated[CountOptions, Parameter(name="*")] = CountOptions(),
     options: Annotated[DivergenceOptions, Parameter(name="*")] = DivergenceOptions(),
     counts: Path | None = None,
+    format_: Format = Format.TEXT,
     out: Path | None = None,
 ) -> None:
     """Measure how far the texts of domains are from each other, how sure that is, and which terms make it.
@@ -55,6 +58,8 @@ def domains(
         Of the task, with commas; all without it.
     counts
         Write the counts of all terms (.parquet), to be read again, alone or with others.
+    format_
+        How tables are printed: text, markdown, latex or csv. Other than text, all else goes to standard error.
     out
         Write the rows: .parquet or .csv, an evidence card (.json) beside it.
     """
@@ -70,11 +75,12 @@ def domains(
     if counts is not None:
         say(counts)
     rows = result.rows
-    show_domains(rows)
     pairs = rows[rows["metric"].isin(options.measure)]
-    for name in dict.fromkeys(pairs["metric"]):
-        show_pairs(pairs[pairs["metric"] == name])
-    for a, b in options.pairs:
-        told = rows[(rows["metric"] == "js-contribution") & (rows["domain_a"] == a) & (rows["domain_b"] == b)]
-        show_terms(told)
-    saved(result)
+    with tables_as(format_):
+        show_domains(rows)
+        for name in dict.fromkeys(pairs["metric"]):
+            show_pairs(pairs[pairs["metric"] == name])
+        for a, b in options.pairs:
+            of_pair = (rows["domain_a"] == a) & (rows["domain_b"] == b)
+            show_terms(rows[(rows["metric"] == "js-contribution") & of_pair])
+        saved(result)

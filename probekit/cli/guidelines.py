@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from probekit.analyses.options import GuidelinesOptions
-from probekit.cli.show import console, saved, say
+from probekit.cli.show import saved, say
+from probekit.cli.terminal import show_table, tables_as
+from probekit.tables.grid import Column, Format, Grid
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,6 +23,7 @@ def guidelines(
     /,
     *runs: Path,
     options: Annotated[GuidelinesOptions, Parameter(name="*")] = GuidelinesOptions(),
+    format_: Format = Format.TEXT,
     out: Path | None = None,
 ) -> None:
     """Say of each task and model whether to prefer fine-tuning or feature extraction, and how sure that is.
@@ -40,6 +43,8 @@ def guidelines(
         A finished run.
     runs
         Further ones, of both regimes.
+    format_
+        How tables are printed: text, markdown, latex or csv. Other than text, all else goes to standard error.
     out
         Write the rows: .parquet or .csv, an evidence card (.json) beside it.
     """
@@ -47,32 +52,31 @@ def guidelines(
     from probekit.analyses.guidelines import overview
 
     result = probekit.guidelines(run, *runs, options=options, out=out)
-    _show(result.rows)
-    for sentence in overview(result.rows):
-        say(sentence)
-    saved(result)
+    with tables_as(format_):
+        _show(result.rows)
+        for sentence in overview(result.rows):
+            say(sentence)
+        saved(result)
 
 
 def _show(rows: pd.DataFrame) -> None:
-    """A table of all tasks, and what it rests on, task by task."""
-    from rich.box import SIMPLE_HEAD
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("task")
-    for name in ("prefer", "confidence"):
-        table.add_column(name, no_wrap=True)
-    for name in ("difference", "95 % interval", "p"):
-        table.add_column(name, justify="right", no_wrap=True)
+    """A table of all tasks, and under it the caveats, each with its tasks."""
+    columns = [
+        Column("task", align="left", key=True),
+        Column("model", align="left", key=True, label=True),
+        Column("prefer", align="left"),
+        Column("confidence", align="left"),
+        *map(Column, ("difference", "95 % interval", "p")),
+    ]
     several = rows["model"].nunique() > 1
     names = [f"{row['task']}, {row['model']}" if several else row["task"] for row in rows.to_dict("records")]
-    for name, row in zip(names, rows.to_dict("records"), strict=True):
+    lines = []
+    for row in rows.to_dict("records"):
         value, low, high, p = (row[key] for key in ("value", "ci_low", "ci_high", "p_adjusted"))
         numbers = [f"{value:+.3f}", f"{low:+.3f} – {high:+.3f}", f"{p:.3f}"] if p == p else [""] * 3  # NaN
-        table.add_row(escape(name), row["prefer"], row["confidence"], *numbers)
-    console().print(table)
+        lines.append([row["task"], row["model"], row["prefer"], row["confidence"], *numbers])
+    show_table(Grid(columns, lines))
     for caveat in filter(None, rows["caveat"].unique()):
-        of = [name for name, told in zip(names, rows["caveat"], strict=True) if told == caveat]
-        say(f"{', '.join(of)}: {caveat}")
+        tasks = [name for name, text in zip(names, rows["caveat"], strict=True) if text == caveat]
+        say(f"{', '.join(tasks)}: {caveat}")
     say("")

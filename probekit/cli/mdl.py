@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from probekit.analyses.options import VectorOptions
-from probekit.cli.show import console, saved, say
+from probekit.cli.show import saved, say
+from probekit.cli.terminal import show_table, tables_as
 from probekit.probes.codes.options import CodeOptions
+from probekit.tables.grid import Column, Format, Grid
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,6 +29,7 @@ def mdl(
     *,
     vectors: Annotated[VectorOptions, Parameter(name="*")] = VectorOptions(),
     options: Annotated[CodeOptions, Parameter(name="*")] = CodeOptions(),
+    format_: Format = Format.TEXT,
     out: Path | None = None,
 ) -> None:
     """Measure in how many bits the labels of TRAIN.h5 can be sent to one who has the vectors of a layer.
@@ -45,6 +48,8 @@ def mdl(
     ----------
     train
         The cache whose labels are sent.
+    format_
+        How tables are printed: text, markdown, latex or csv. Other than text, all else goes to standard error.
     out
         Write the rows: .parquet or .csv, an evidence card (.json) beside it.
     """
@@ -53,26 +58,21 @@ def mdl(
 
     with bar() as progress:
         result = probekit.mdl(train, vectors=vectors, options=options, out=out, progress=progress)
-    _show(result.rows)
-    saved(result)
+    with tables_as(format_):
+        _show(result.rows)
+        saved(result)
 
 
 def _show(rows: pd.DataFrame) -> None:
     """A table by layer on standard output: gold's code beside that of shares of classes, and the controls'."""
-    from rich.box import SIMPLE_HEAD
-    from rich.markup import escape
-    from rich.table import Table
-
     from probekit.rows import called, layer_labels
 
     head = rows.iloc[0]
     codes = ("gold", "uniform", "prior")
     controls = [name for name in rows["target"].unique() if name not in codes]
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    heads = ("layer", "bits", "95 % interval", "over prior's", "over uniform", "p adjusted")
-    for name in (*heads, *(f"{name} (max)" for name in controls)):
-        table.add_column(name, justify="right", no_wrap=name in heads)
-    nothing = []
+    names = ("layer", "bits", "95 % interval", "over prior's", "over uniform", "p adjusted")
+    columns = [Column(name, key=name == "layer") for name in (*names, *(f"{name} (max)" for name in controls))]
+    lines, nothing = [], []
     for layer, part in ((str(name), own) for name, own in rows.groupby(layer_labels(rows), sort=False)):
         gold = part[(part["target"] == "gold") & part["metric"].isin(WHOLE)].set_index("metric")
         bits, saved = (gold.loc[name].to_dict() for name in ("codelength-bits", "saved-bits"))
@@ -80,17 +80,17 @@ def _show(rows: pd.DataFrame) -> None:
         if not (saved["value"] > 0 and saved["p_adjusted"] <= LEVEL):
             nothing.append(str(layer))
         known = isfinite(bits["ci_low"])
-        table.add_row(
+        cells = [
             str(layer),
             f"{bits['value']:,.0f}",
             f"{bits['ci_low']:,.0f} – {bits['ci_high']:,.0f}" if known else "",
             *(f"{value:.3f}" for value in gold["value"][["compression-over-prior", "compression"]]),
             f"{saved['p_adjusted']:.4f}" if known else "",
             *(f"{noise[name]:.3f}" for name in controls),
-        )
+        ]
+        lines.append(cells)
     title = f"{head['task']} {head['split']}, {called(head)}: {head['n']:,} labels of {head['classes']} classes"
-    console().print(f"[bold]{escape(title)}[/]", highlight=False, soft_wrap=True)
-    console().print(table)
+    show_table(Grid(columns, lines, title))
     say(f"one code for all classes: {head['uniform_bits']:,.0f} bits; that of their shares: {head['prior_bits']:,.0f}")
     if nothing:
         why = "" if rows["orders"].max() > 1 else " (or not shown to be: one order tells no p)"

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from probekit.analyses.options import VectorOptions
-from probekit.cli.show import console, saved, say
+from probekit.cli.show import saved, say
+from probekit.cli.terminal import show_table, tables_as
 from probekit.information.options import InformationOptions
+from probekit.tables.grid import Column, Format, Grid
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,6 +28,7 @@ def mi(
     *caches: str,
     vectors: Annotated[VectorOptions, Parameter(name="*")] = VectorOptions(),
     options: Annotated[InformationOptions, Parameter(name="*")] = InformationOptions(),
+    format_: Format = Format.TEXT,
     out: Path | None = None,
 ) -> None:
     """Measure in bits what each layer of CACHE.h5 tells about the labels, and where noise falls.
@@ -49,6 +52,8 @@ def mi(
     ----------
     caches
         CACHE.h5 …, of one or several models, splits or tasks.
+    format_
+        How tables are printed: text, markdown, latex or csv. Other than text, all else goes to standard error.
     out
         Write the rows: .parquet or .csv, an evidence card (.json) beside it.
     """
@@ -57,15 +62,14 @@ def mi(
 
     with bar() as progress:
         result = probekit.mi(*caches, vectors=vectors, options=options, out=out, progress=progress)
-    for _, curve in result.rows.groupby([*CURVE], sort=False, dropna=False):
-        _show(curve)
-    saved(result)
+    with tables_as(format_):
+        for _, curve in result.rows.groupby([*CURVE], sort=False, dropna=False):
+            _show(curve)
+        saved(result)
 
 
 def _show(rows: pd.DataFrame) -> None:
     """A table by layer on standard output, and under it what its marks mean."""
-    from rich.markup import escape
-
     from probekit.rows import called, layer_labels
 
     head = rows.iloc[0]
@@ -75,41 +79,37 @@ def _show(rows: pd.DataFrame) -> None:
     whole = rows[rows["draw"].isna()].assign(shown=layer_labels(rows))
     gold, noise = (whole[whole["target"] == name].set_index("shown") for name in ("gold", "shuffled"))
     marks = dict(_marks(gold))
-    console().print(f"[bold]{escape(title)}[/]", highlight=False, soft_wrap=True)
-    console().print(_table(gold, noise["ci_high"], marks))
+    show_table(_grid(gold, noise["ci_high"], marks, title))
     for (column, text), mark in marks.items():
         say(f"{mark}  undetermined: {text}" if column == "undetermined" else f"{mark}  {text}")
     if head["left_out"]:
         say(f"unlabelled, left out: {head['left_out']:,}")
 
 
-def _table(gold: pd.DataFrame, noise: pd.Series, marks: dict[tuple[str, str], str]) -> object:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("layer", justify="right", no_wrap=True)
-    table.add_column("bits", justify="right", no_wrap=True)
-    table.add_column("at least (97.5 %)", justify="center", style="dim", no_wrap=True)
-    table.add_column("noise, 97.5 %", justify="right", style="dim", no_wrap=True)
-    for name in ("p adjusted", "share", "raw"):
-        table.add_column(name, justify="right", no_wrap=True)
-    best = gold["value"].max()
+def _grid(gold: pd.DataFrame, noise: pd.Series, marks: dict[tuple[str, str], str], title: str) -> Grid:
+    columns = [
+        Column("layer", key=True),
+        Column("bits"),
+        Column("at least (97.5 %)", align="center", dim=True),
+        Column("noise, 97.5 %", dim=True),
+        *(Column(name) for name in ("p adjusted", "share", "raw")),
+    ]
+    best, rows = gold["value"].max(), []
     for layer, row in gold.iterrows():
         value, low, high = row["value"], row["ci_low"], row["ci_high"]
         bound = f"{low:.3f} – {high:.3f}" if row["undetermined"] else _number(low, ".3f")
-        bits = f"[bold]{value:.3f}[/]" if value == best else _number(value, ".3f")
-        said = [marks[column, row[column]] for column in MARKS if row[column]]
-        table.add_row(
+        signs = [marks[column, row[column]] for column in MARKS if row[column]]
+        cells = [
             str(layer),
-            " ".join((bits, *said)).strip(),
+            " ".join((_number(value, ".3f"), *signs)).strip(),
             bound if isfinite(low) else "",
             _number(noise.get(layer, float("nan")), ".3f"),
             _number(row["p_adjusted"], ".4f"),
             _number(row["share"], ".1%"),
             _number(row["raw"], ".3f"),
-        )
-    return table
+        ]
+        rows.append(cells)
+    return Grid(columns, rows, title, {(i, 1) for i, value in enumerate(gold["value"]) if value == best})
 
 
 def _number(value: float, form: str) -> str:

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from probekit.analyses.options import VectorOptions
-from probekit.cli.show import console, saved, say
+from probekit.cli.show import saved, say
+from probekit.cli.terminal import show_table, tables_as
 from probekit.errors import UsageError
 from probekit.probes.protocol.options import ProbeOptions
+from probekit.tables.grid import Column, Format, Grid
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,6 +30,7 @@ def probe(
     metrics: tuple[str, ...] | None = None,
     vectors: Annotated[VectorOptions, Parameter(name="*")] = VectorOptions(),
     options: Annotated[ProbeOptions, Parameter(name="*")] = ProbeOptions(),
+    format_: Format = Format.TEXT,
     out: Path | None = None,
 ) -> None:
     """Fit a diagnostic classifier on each layer of TRAIN.h5 and evaluate it on DEV.h5, with controls.
@@ -60,6 +63,8 @@ def probe(
         Further pairs.
     metrics
         With commas, the main one first; the task's own without it.
+    format_
+        How tables are printed: text, markdown, latex or csv. Other than text, all else goes to standard error.
     out
         Write the rows: .parquet or .csv, an evidence card (.json) and each probe's word on each example
         (.examples.parquet) beside it.
@@ -73,9 +78,10 @@ def probe(
     paths = [path for pair in zip(caches[::2], caches[1::2], strict=True) for path in _pairs(*pair)]
     with bar() as progress:
         result = probekit.probe(*paths, metrics=metrics, vectors=vectors, options=options, out=out, progress=progress)
-    for curve in curves(result.rows):
-        _show(curve, options.level)
-    saved(result)
+    with tables_as(format_):
+        for curve in curves(result.rows):
+            _show(curve, options.level)
+        saved(result)
 
 
 def _pairs(train: str, dev: str) -> Iterator[str]:
@@ -96,11 +102,7 @@ def curves(rows: pd.DataFrame) -> list[pd.DataFrame]:
 
 
 def _show(rows: pd.DataFrame, level: float) -> None:
-    """A table by layer on standard output: gold labels with intervals, and beside them what noise reaches."""
-    from rich.box import SIMPLE_HEAD
-    from rich.markup import escape
-    from rich.table import Table
-
+    """A table by layer on standard output: gold labels with intervals, and the controls beside them."""
     from probekit.rows import called, layer_labels
 
     rows = rows[rows["draw"].isna()]
@@ -108,24 +110,23 @@ def _show(rows: pd.DataFrame, level: float) -> None:
     constant = rows["estimator"].isin(("majority", "mean")) & (rows["metric"] != "v-information")
     names = list(rows.loc[constant, "metric"].unique())
     controls = _beside(rows, names)
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("layer", justify="right", no_wrap=True)
+    columns = [Column("layer", key=True)]
     for name in names:
-        table.add_column(name, justify="right")
+        columns.append(Column(name))
         if name == names[0]:
-            table.add_column(f"{100 * level:g} % interval", justify="center", style="dim", no_wrap=True)
-        for control in controls[name]:
-            table.add_column(control, justify="right", style="dim")
-    table.add_column("penalty", justify="right")
+            columns.append(Column(f"{100 * level:g} % interval", align="center", dim=True))
+        columns += [Column(control, dim=True) for control in controls[name]]
+    columns.append(Column("penalty", label=True))
     best = _best(rows, names)
-    for key, part in rows.groupby([layer_labels(rows), "representation", "estimator"], sort=False):
-        layer, how, estimator = map(str, key)
-        called_so = layer or (estimator if how in ("none", "word-type") else how)
-        table.add_row(called_so, *_cells(part, names, controls, best if layer else {}))
+    lines, bold = [], set()
+    for i, (key, part) in enumerate(rows.groupby([layer_labels(rows), "representation", "estimator"], sort=False)):
+        layer, representation, estimator = map(str, key)
+        label = layer or (estimator if representation in ("none", "word-type") else representation)
+        lines.append([label, *_cells(part, names, controls)])
+        bold |= {(i, _at(columns, name)) for name in names if layer and _value(part, name) == best.get(name)}
     title = f"{head['task']} {head['split']}, {called(rows[rows['site'] != ''].iloc[0])}"
     title += f": {head['n']:,} evaluated, {head['n_train']:,} fitted"
-    console().print(f"[bold]{escape(title)}[/]", highlight=False, soft_wrap=True)
-    console().print(table)
+    show_table(Grid(columns, lines, title, bold))
     of_layers = rows[(rows["site"] != "") & (rows["target"] == "gold") & (rows["metric"] == names[0])]
     if (its := of_layers[of_layers["value"] == best.get(names[0])])["joint_low"].notna().any():
         layer, low, high = layer_labels(its).iloc[0], its["joint_low"].iloc[0], its["joint_high"].iloc[0]
@@ -156,14 +157,21 @@ def _beside(rows: pd.DataFrame, names: Sequence[str]) -> dict[str, list[str]]:
     return {name: [control for control, at in shown.items() if at == name and control in there] for name in names}
 
 
-def _cells(
-    part: pd.DataFrame, names: Sequence[str], controls: Mapping[str, Sequence[str]], best: Mapping[str, float]
-) -> list[str]:
-    """Of one layer: each metric with its controls, the interval of the first, and the penalty."""
+def _at(columns: Sequence[Column], name: str) -> int:
+    return next(i for i, column in enumerate(columns) if column.name == name)
+
+
+def _value(part: pd.DataFrame, name: str) -> float:
+    """A metric of one layer on the gold labels."""
+    return float(part.loc[(part["target"] == "gold") & (part["metric"] == name), "value"].iloc[0])
+
+
+def _cells(part: pd.DataFrame, names: Sequence[str], controls: Mapping[str, Sequence[str]]) -> list[str]:
+    """The cells of one layer: each metric with its controls, the interval of the first, and the penalty."""
     gold, cells = part[part["target"] == "gold"], []
     for name in names:
         value, low, high = map(float, gold.loc[gold["metric"] == name, ["value", "ci_low", "ci_high"]].iloc[0])
-        cells.append(f"[bold]{value:.3f}[/]" if value == best.get(name) else f"{value:.3f}")
+        cells.append(f"{value:.3f}")
         if name == names[0]:
             cells.append(f"{low:.3f} – {high:.3f}" if isfinite(low) else "")
         for control in controls[name]:

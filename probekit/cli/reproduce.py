@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter, validators
 
-from probekit.cli.show import console, say
+from probekit.cli.show import say
+from probekit.cli.terminal import show_table
 from probekit.errors import UsageError
+from probekit.tables.grid import Column, Grid
 
 if TYPE_CHECKING:
     from probekit.provenance.comparison import Comparison
@@ -95,19 +97,13 @@ def reproduce(
 
 def _show(comparison: Comparison) -> None:
     """One line a metric, and how many rows have no counterpart."""
-    from rich.box import SIMPLE_HEAD
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), title="Largest differences", title_justify="left")
-    table.add_column("metric")
-    for name in ("rows", "equal", "value", "interval", "others"):
-        table.add_column(name, justify="right")
-    table.add_column("also differ")
+    numbers = map(Column, ("rows", "equal", "value", "interval", "others"))
+    columns = [Column("metric", align="left", key=True), *numbers, Column("also differ", align="left", wrap=True)]
+    lines = []
     for row in comparison.metrics.to_dict("records"):
-        numbers = (f"{row[name]:.3g}" for name in ("value", "interval", "others"))
-        table.add_row(escape(row["metric"]), str(row["rows"]), str(row["equal"]), *numbers, escape(row["words"]))
-    console().print(table)
+        largest = (f"{row[name]:.3g}" for name in ("value", "interval", "others"))
+        lines.append([row["metric"], str(row["rows"]), str(row["equal"]), *largest, row["words"]])
+    show_table(Grid(columns, lines, "Largest differences"))
     for what, rows in (("missing", comparison.missing), ("new", comparison.new)):
         if not rows.empty:
             first = rows.iloc[0]

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from probekit.adaptation.options import SearchOptions
-from probekit.cli.show import console, say
+from probekit.cli.show import say
+from probekit.cli.terminal import show_table
+from probekit.tables.grid import Column, Grid
 
 if TYPE_CHECKING:
     from probekit.adaptation.search.search import Search
@@ -25,17 +27,27 @@ def search(
 ) -> None:
     """Search hyper-parameters on dev, then train the best with several seeds and evaluate it on test.
 
-    A file names task and model, and below [space] options of training: a list of choices, a range, or one value.
+    A TOML file names task and model and, below [space], options of probekit train (there with hyphens, here with
+    underscores). Each option has a list of choices, a range of numbers, or one value for all trials:
 
         task = "mrpc"
         model = "bert-base-uncased"
-        trials = 20
+        regime = "fine-tune"            # or "feature-extraction"
+        data_dir = "data/mrpc"          # without it, the Hugging Face hub
+        trials = 20                     # settings to try
+        seeds = 5                       # trainings of the best setting
+        prune = true                    # stop trials that are worse than most
+
         [space]
         learning_rate = { low = 1e-5, high = 1e-4, log = true }
+        epochs = { low = 2, high = 5 }
         batch_size = [16, 32]
-        schedule = "slanted-triangular"
+        dropout = [0.0, 0.1, 0.2]
+        schedule = ["linear", "slanted-triangular"]
+        weight_decay = 0.01
 
-    The same command again goes on. The folder holds trials.parquet, best.toml, rows.parquet and the runs of the best.
+    The same command again continues an interrupted search. The folder holds trials.parquet, best.toml, rows.parquet and
+    the runs of the best setting.
 
     Examples:
 
@@ -46,10 +58,10 @@ def search(
     Parameters
     ----------
     space
-        SPACE.toml: what to search, or one that comes with probekit: paper/fine-tune, paper/fine-tune-layerwise,
+        SPACE.toml, or a space that comes with probekit: paper/fine-tune, paper/fine-tune-layerwise,
         paper/feature-extraction.
     out
-        Folder of the search; searches/SPACE without it.
+        Folder of the search; searches/SPACE by default.
     """
     import probekit
     from probekit.cli.progress import bar
@@ -60,24 +72,19 @@ def search(
 
 
 def _show(found: Search) -> None:
-    """The best options, and what they reach: mean and standard deviation over the seeds."""
-    from rich.table import Table
-
+    """The best options and their metrics: mean and standard deviation over the seeds."""
     from probekit.adaptation.runs.constant import constants_of
 
     pruned = int((found.trials["state"] == "pruned").sum())
     say(f"{len(found.trials)} trials, {pruned} of them pruned; the best on dev:")
-    table = Table()
-    for column in ("option", "value"):
-        table.add_column(column)
-    for name, value in sorted(found.options.items()):
-        table.add_row(name, f"{value:.3g}" if isinstance(value, float) else str(value))
-    console().print(table)
+    options = sorted(found.options.items())
+    lines = [[name, f"{value:.3g}" if isinstance(value, float) else str(value)] for name, value in options]
+    show_table(Grid([Column("option", align="left", key=True), Column("value", align="left")], lines))
     for _, row in found.rows[found.rows["seed"].isna()].iterrows():
         spread = "" if row["runs"] == 1 else f" ± {row['sd']:.4f} (standard deviation)"
         say(f"{row['task']} {row['split']} {row['metric']}: {row['value']:.4f}{spread}, {row['runs']} seeds")
     for one in constants_of(found.rows).to_dict("records"):
-        told = f"{one['value']:.4f}, the constant answer ({one['estimator']})"
-        say(f"{one['task']} {one['split']} {one['metric']}: {told}")
+        constant = f"{one['value']:.4f}, the constant answer ({one['estimator']})"
+        say(f"{one['task']} {one['split']} {one['metric']}: {constant}")
     assert found.path is not None
     say(f"{found.path / 'rows.parquet'}  {found.path / 'best.toml'}")

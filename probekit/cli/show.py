@@ -1,4 +1,4 @@
-"""What the commands print alike."""
+"""What all commands print with: the console, lines, and the end of an analysis."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 __all__ = ["console", "saved", "say", "warn"]
 
 
-def console(*, stderr: bool = False, highlight: bool = True) -> Console:
-    """Standard output, or standard error, as it is now."""
+def console(*, stderr: bool = False, highlight: bool = True, width: int | None = None) -> Console:
+    """Standard output, or standard error, as it is now; ``width`` columns wide, or as wide as the terminal."""
     from rich.console import Console
     from rich.text import Text
 
     class Shown(Console):
-        """Shows what a terminal would obey instead of sending it: every cell and line passes here."""
+        """Writes control characters out instead of sending them to the terminal: every cell and line passes here."""
 
-        def render_str(self, text: str, **how: Any) -> Text:
-            return super().render_str(shown(text), **how)
+        def render_str(self, text: str, **options: Any) -> Text:
+            return super().render_str(shown(text), **options)
 
-    return Shown(stderr=stderr, highlight=highlight)
+    return Shown(stderr=stderr, highlight=highlight, width=width, emoji=False)  # a task may be called ":x:"
 
 
 def say(text: object) -> None:
@@ -40,7 +40,7 @@ def warn(text: object) -> None:
 
 
 def saved(result: Result) -> None:
-    """The verdict, and where a result was saved: its rows, and what was said of each example."""
+    """The verdict, and where a result was saved: its rows, and its predictions for each example."""
     for sentence in result.verdict:
         say(sentence)
     if result.path is not None:

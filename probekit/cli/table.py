@@ -7,7 +7,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from probekit.cli.show import say
+from probekit.cli.show import say, warn
+from probekit.cli.terminal import show_paragraph, show_table
+from probekit.tables.grid import Format
 from probekit.tables.options import TableOptions
 
 __all__ = ["table"]
@@ -19,16 +21,17 @@ def table(
     /,
     *rows: str,
     options: Annotated[TableOptions, Parameter(name="*")] = TableOptions(),
+    format_: Format = Format.TEXT,
     out: Path | None = None,
     rows_out: Annotated[Path | None, Parameter(name=["--rows-out", "--rows"])] = None,
 ) -> None:
-    """Show rows as a table in a paper's form (Markdown), with published numbers beside.
+    """Show rows as a table in a paper's form, with published numbers beside.
 
     regimes: feature extraction and fine-tuning by task, and their difference, with the paired intervals of probekit
     guidelines where its rows are given, too.
 
-    domains: the same by domain of a task, the divergence of each domain from corpora, whether they go together
-    (Pearson, Spearman, Kendall, with permutation p-values and intervals), and what transfers from domain to domain.
+    domains: the same by domain of a task, the divergence of each domain from corpora, their correlation (Pearson,
+    Spearman, Kendall, with permutation p-values and intervals), and transfer from domain to domain.
 
     Examples:
 
@@ -36,25 +39,33 @@ def table(
 
         probekit table domains 'runs/mnli-*/rows.parquet' domains.parquet transfer.parquet --out table6.md
 
+        probekit table regimes table2.parquet --format latex > table2.tex
+
     Parameters
     ----------
     kind
         regimes or domains.
     first
-        Rows (.parquet, .csv), or a quoted pattern of them.
+        Rows (.parquet, .csv), or a quoted pattern that matches several files; also the rows of a table (--rows-out).
     rows
-        Further ones.
+        More rows.
+    format_
+        How the table is printed: text (fitted to the terminal), markdown, latex (booktabs) or csv.
     out
-        Write the table: .md.
+        Write the table: .md, .tex or .csv.
     rows_out
-        Write the rows that it shows: .parquet or .csv, an evidence card beside.
+        Write the rows that it shows: .parquet or .csv, with an evidence card (.json) beside it.
     """
     import probekit
     from probekit.cli.patterns import expand
 
     paths = [path for word in (first, *rows) for path in expand(word)]
     made = probekit.table(kind, *paths, out=out, rows_out=rows_out, options=options)
-    say(made.text)
+    if format_ is Format.TEXT:
+        for part in made.parts:
+            show_paragraph(part) if isinstance(part, str) else show_table(part)
+    else:
+        say(made.rendered(format_))
     for path in (out, rows_out):
         if path is not None:
-            say(path)
+            (say if format_ is Format.TEXT else warn)(path)

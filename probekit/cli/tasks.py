@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from probekit.cli.show import console, say
+from probekit.cli.terminal import show_table
 from probekit.errors import UsageError, did_you_mean
+from probekit.tables.grid import Column, Grid
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from probekit.tasks.check import SplitReport, TaskReport
 
 __all__ = ["app"]
@@ -116,7 +116,7 @@ def _report(report: TaskReport, seen: Mapping[str, int]) -> None:
     what = "sentence pairs" if any(split.paired for split in task.splits.values()) else "sentences"
     terminal.print(f"[bold]{escape(task.name)}[/]: {task.kind} of {what}, measured by {', '.join(task.metrics)}")
     terminal.print(f"Source: {escape(task.source or 'not stated')}. Licence: {escape(task.licence or 'not stated')}.")
-    terminal.print(_table(report))
+    show_table(_grid(report))
     for warning in report.warnings:
         terminal.print(f"[bold]Warning[/]: {escape(warning)}")
     for split in report.splits:
@@ -127,33 +127,32 @@ def _report(report: TaskReport, seen: Mapping[str, int]) -> None:
         terminal.print(f"Note: {escape(note)}")
 
 
-def _table(report: TaskReport) -> Table:
-    """One column a split: what was counted, then labels, lengths and domains with their shares."""
-    from rich import box
-    from rich.table import Table
-
+def _grid(report: TaskReport) -> Grid:
+    """One column a split: counts, then labels, lengths and domains with their shares."""
     splits = report.splits
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("")
-    for s in splits:
-        table.add_column(s.name, justify="right")
-    for name, value in _COUNTS.items():
-        table.add_row(name, *(f"{n:,}" if isinstance(n := value(s), int) else "" for s in splits))
+    columns = [Column("", align="left", key=True), *(Column(s.name) for s in splits)]
+    rows = [
+        [name, *(f"{n:,}" if isinstance(n := value(s), int) else "" for s in splits)] for name, value in _COUNTS.items()
+    ]
     if any(s.scores for s in splits):
-        table.add_row(
-            "lowest / mean / highest",
-            *("{:g} / {:.4g} / {:g}".format(*s.scores or (0, 0, 0)) if s.scores else "" for s in splits),
-        )
+        cells = ["{:g} / {:.4g} / {:g}".format(*s.scores or (0, 0, 0)) if s.scores else "" for s in splits]
+        rows.append(["lowest / mean / highest", *cells])
     unit = "words" if str(report.task.kind) == "sequence-labelling" else "examples"
     lengths = sorted(
         {name for s in splits for name in s.lengths}, key=lambda name: int(name.rstrip("+").partition("-")[0])
     )
-    _shares(table, f"{unit} by label", [s.labels for s in splits], report.task.label_names)
-    _shares(table, "examples by number of words", [s.lengths for s in splits], lengths)
-    _shares(
-        table, "examples by domain", [s.domains for s in splits], sorted({name for s in splits for name in s.domains})
+    domains = sorted({name for s in splits for name in s.domains})
+    sections = (
+        _shares(f"{unit} by label", [s.labels for s in splits], report.task.label_names),
+        _shares("examples by number of words", [s.lengths for s in splits], lengths),
+        _shares("examples by domain", [s.domains for s in splits], domains),
     )
-    return table
+    bold = set()
+    for section in filter(None, sections):
+        rows.append([""] * len(columns))
+        bold.add((len(rows), 0))
+        rows += section
+    return Grid(columns, rows, bold=bold)
 
 
 _COUNTS: dict[str, Callable[[SplitReport], int | None]] = {
@@ -170,14 +169,11 @@ _COUNTS: dict[str, Callable[[SplitReport], int | None]] = {
 }
 
 
-def _shares(table: Table, title: str, counts: Sequence[Mapping[str, int]], names: Sequence[str]) -> None:
+def _shares(title: str, counts: Sequence[Mapping[str, int]], names: Sequence[str]) -> list[list[str]]:
     """A section of the table: how often each name occurs in each split; the less frequent of many are summed up."""
-    from rich.markup import escape
-
     if not any(counts):
-        return
-    table.add_section()
-    table.add_row(f"[bold]{title}[/]")
+        return []
+    section = [[title, *[""] * len(counts)]]
     totals = [sum(count.values()) for count in counts]
     frequent = set(sorted(names, key=lambda name: -sum(count.get(name, 0) for count in counts))[:MOST])
     rows = {name: [count.get(name, 0) for count in counts] for name in names if name in frequent}
@@ -186,4 +182,5 @@ def _shares(table: Table, title: str, counts: Sequence[Mapping[str, int]], names
         rows[f"{len(names) - MOST} others"] = rest
     for name, row in rows.items():
         cells = [f"{n:,} {f'({n / total:.1%})':>8}" if total else "" for n, total in zip(row, totals, strict=True)]
-        table.add_row(f"  {escape(name)}", *cells)
+        section.append([f"  {name}", *cells])
+    return section

@@ -1,4 +1,4 @@
-"""Tables in a paper's form: rows in, Markdown out."""
+"""Tables in a paper's form: rows in, Markdown, LaTeX or CSV out."""
 
 from probekit.tables.options import TableOptions
 from probekit.tables.papers import published

@@ -1,8 +1,8 @@
-"""Cells, lines and legends of tables in Markdown."""
+"""Cells, lines and legends of tables in a paper's form."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -12,39 +12,39 @@ from probekit.tables.papers import citation
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["LINES", "REGIMES", "by_label", "cell", "correlation", "interval", "is_difference", "legend", "markdown"]
+__all__ = ["LINES", "REGIMES", "by_label", "cell", "correlation", "interval", "is_difference", "legend"]
 
 REGIMES = {"feature-extraction": "feature extraction", "fine-tune": "fine-tuning"}
 LINES = {**REGIMES, "difference": "Δ fine-tuning", "js-divergence": "divergence from pretraining text"}
 
 
 def by_label(found: pd.DataFrame) -> Iterable[tuple[str, pd.DataFrame]]:
-    """Feature extraction, fine-tuning, and the difference, each with its head, or with those that tasks have."""
+    """The rows of feature extraction, of fine-tuning and of their difference, each with its heads."""
     order = [*REGIMES.values(), "Δ"]
     change = is_difference(found)
     variants = [f", {variant}" if variant else "" for variant in found["variant"]]
     labels = [
-        f"Δ fine-tuning{variant}" if of else f"{REGIMES[regime]}, {head}{variant}"
-        for of, regime, head, variant in zip(change, found["regime"], found["head"], variants, strict=True)
+        f"Δ fine-tuning{variant}" if is_change else f"{REGIMES[regime]}, {head}{variant}"
+        for is_change, regime, head, variant in zip(change, found["regime"], found["head"], variants, strict=True)
     ]
     for regime, name in REGIMES.items():
-        own = found[~change & (found["regime"] == regime)]
-        if not own.duplicated(["task", "metric"]).any():
+        runs = found[~change & (found["regime"] == regime)]
+        if not runs.duplicated(["task", "metric"]).any():
             heads = dict.fromkeys(
-                map("".join, zip(own["head"], own["variant"].map(lambda v: v and f", {v}"), strict=True))
+                map("".join, zip(runs["head"], runs["variant"].map(lambda v: v and f", {v}"), strict=True))
             )
-            labels = [f"{name}, {', '.join(heads)}" if one.startswith(name) else one for one in labels]
-    groups = [(str(label), own) for label, own in found.assign(label=labels).groupby("label", sort=False)]
-    return sorted(groups, key=lambda one: next(i for i, start in enumerate(order) if one[0].startswith(start)))
+            labels = [f"{name}, {', '.join(heads)}" if label.startswith(name) else label for label in labels]
+    groups = [(str(label), part) for label, part in found.assign(label=labels).groupby("label", sort=False)]
+    return sorted(groups, key=lambda group: next(i for i, start in enumerate(order) if group[0].startswith(start)))
 
 
 def is_difference(rows: pd.DataFrame) -> pd.Series:
-    """Which rows are of differences, bool."""
+    """Whether each row is a difference, bool."""
     return rows["metric"].map({name: metric_called(name).derived == "difference" for name in rows["metric"].unique()})
 
 
 def cell(rows: pd.DataFrame) -> str:
-    """A number with its interval, in hundredths; "" where there is none."""
+    """A number with its interval, both times 100; "" where there is none."""
     if rows.empty:
         return ""
     row = rows.iloc[0]
@@ -53,7 +53,7 @@ def cell(rows: pd.DataFrame) -> str:
 
 
 def interval(value: float, low: float, high: float, shape: str) -> str:
-    """A number, and in brackets its interval where there is one."""
+    """A number, followed by its interval in brackets where it has one."""
     within = f" [{shape.format(low)}, {shape.format(high)}]" if isfinite(low) else ""
     return shape.format(value) + within
 
@@ -64,10 +64,10 @@ def correlation(row: Mapping[Any, Any]) -> str:
 
 
 def legend(found: pd.DataFrame, beside: str | None) -> str:
-    """What the numbers are means of, what is in brackets, and where published ones are from."""
+    """The number of seeds, the meaning of the brackets, and the source of published numbers."""
     seeds = sorted(set(found["seeds"].astype(int)))
     runs = "one seed" if seeds == [1] else f"means over {' or '.join(map(str, seeds))} seeds"
-    few = " (two tell little)" if seeds == [2] else ""
+    few = " (two seeds say little)" if seeds == [2] else ""
     of_change = (
         f"; of Δ, fine-tuning minus feature extraction, paired, and over seeds where there are several{few}"
         if is_difference(found).any()
@@ -75,12 +75,3 @@ def legend(found: pd.DataFrame, beside: str | None) -> str:
     )
     runs = f"{runs[0].upper()}{runs[1:]}; in brackets 95 % intervals: of a metric over examples, not over seeds"
     return f"{runs}{of_change}.{citation(beside, set(found['task']))}\n"
-
-
-def markdown(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown."""
-
-    def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
-
-    return line(head) + line(["---"] * len(head)) + "".join(map(line, lines))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from probekit.tables.cells import LINES, by_label, cell, is_difference, legend, markdown
+from probekit.tables.cells import LINES, by_label, cell, is_difference, legend
+from probekit.tables.grid import Column, Grid
 from probekit.tables.papers import published
 
 if TYPE_CHECKING:
@@ -14,42 +15,48 @@ if TYPE_CHECKING:
 __all__ = ["regime_table"]
 
 
-def regime_table(found: pd.DataFrame, beside: str | None = None) -> str:
+def regime_table(found: pd.DataFrame, beside: str | None = None) -> list[Grid | str]:
     """Feature extraction, fine-tuning and their difference by task, a line for each variant of the runs.
 
     Parameters
     ----------
     found : pd.DataFrame
-        Of ``analyses.regimes``.
+        Rows of ``analyses.regimes``.
     beside : str, optional
-        Published numbers.
+        Name of published numbers, such as "peters-2019/2".
+
+    Returns
+    -------
+    list of Grid or str
+        The table, and its legend.
     """
-    told = None if beside is None else published(beside)
+    paper = None if beside is None else published(beside)
     tasks = list(dict.fromkeys(found["task"]))
-    alone = [] if told is None or told["task"].isin(tasks).any() else list(dict.fromkeys(told["task"]))
+    alone = [] if paper is None or paper["task"].isin(tasks).any() else list(dict.fromkeys(paper["task"]))
     lines: list[list[str]] = []
     for (model, variant), part in found.groupby(["model", "variant"], sort=False):
-        called = ", ".join(filter(None, (str(model), str(variant))))
-        for label, own in by_label(part.assign(variant="")):
-            lines.append([called, label, *(cell(own[own["task"] == task]) for task in tasks), *[""] * len(alone)])
-    lines += [] if told is None else _published(told, [*tasks, *alone])
+        name = ", ".join(filter(None, (str(model), str(variant))))
+        for label, runs in by_label(part.assign(variant="")):
+            lines.append([name, label, *(cell(runs[runs["task"] == task]) for task in tasks), *[""] * len(alone)])
+    lines += [] if paper is None else _published(paper, [*tasks, *alone])
     metrics = found[~is_difference(found)].drop_duplicates("task").set_index("task")
     heads = [f"{t} ({metrics.loc[t, 'metric']}, {metrics.loc[t, 'split']})" for t in tasks]
-    heads += [f"{t} ({_one(told, t, 'metric')}, {_one(told, t, 'split')}, published)" for t in alone]
-    return markdown(["model", "× 100", *heads], lines) + "\n" + legend(found, beside)
+    heads += [f"{t} ({_first(paper, t, 'metric')}, {_first(paper, t, 'split')}, published)" for t in alone]
+    keys = [Column("model", align="left", key=True, label=True), Column("× 100", align="left", key=True)]
+    return [Grid([*keys, *map(Column, heads)], lines), legend(found, beside)]
 
 
-def _published(told: pd.DataFrame, tasks: Sequence[str]) -> Iterator[list[str]]:
-    """Lines of published numbers, as they were published: differences only where the paper's text has them."""
-    for (model, variant, row), own in told.groupby(["model", "variant", "row"], sort=False):
-        values = dict(zip(own["task"], own["value"], strict=True))
+def _published(paper: pd.DataFrame, tasks: Sequence[str]) -> Iterator[list[str]]:
+    """Lines of published numbers; differences only where the paper's text has them."""
+    for (model, variant, row), part in paper.groupby(["model", "variant", "row"], sort=False):
+        values = dict(zip(part["task"], part["value"], strict=True))
         shape = "{:+.1f}" if row == "difference" else "{:.1f}"
         cells = [shape.format(values[task]) if task in values else "" for task in tasks]
         if any(cells):
-            called = ", ".join(filter(None, (str(model), str(variant), "published")))
-            yield [f"*{called}*", f"*{LINES.get(str(row), str(row))}*", *cells]
+            name = ", ".join(filter(None, (str(model), str(variant), "published")))
+            yield [f"*{name}*", f"*{LINES.get(str(row), str(row))}*", *cells]
 
 
-def _one(told: pd.DataFrame | None, task: str, column: str) -> str:
-    """What a column says of a published task."""
-    return "" if told is None else str(told.loc[told["task"] == task, column].iloc[0])
+def _first(paper: pd.DataFrame | None, task: str, column: str) -> str:
+    """The value that a column has for a published task."""
+    return "" if paper is None else str(paper.loc[paper["task"] == task, column].iloc[0])

@@ -1,8 +1,9 @@
-"""Tables by kind: what stands behind ``probekit table``."""
+"""Tables in a paper's form, by kind."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -16,6 +17,7 @@ from probekit.recipe import Read, Recipe, current
 from probekit.rows import as_rows, write_rows
 from probekit.rows.card import make_card
 from probekit.tables.domains import domain_table
+from probekit.tables.grid import SUFFIXES, WRITERS, Format, Grid, markdown
 from probekit.tables.options import Kind, TableOptions
 from probekit.tables.regimes import regime_table
 
@@ -28,24 +30,64 @@ STUDIES = {
     "regimes": "probekit.analyses.regimes:regime_study",
     "domains": "probekit.analyses.transfer:domain_study",
 }
-"""What works out the rows that each kind shows. This room only renders: names are looked up on use, as by Result."""
-TABLES: dict[str, Callable[[pd.DataFrame, str | None], str]] = {"regimes": regime_table, "domains": domain_table}
-"""What renders them."""
+"""The function that computes the rows of each kind. This package only renders: functions are looked up when used."""
+TABLES: dict[str, Callable[[pd.DataFrame, str | None], list[Grid | str]]] = {
+    "regimes": regime_table,
+    "domains": domain_table,
+}
+"""The function that renders the rows of each kind."""
 TABLE_FILE = FileKind("a table as probekit wrote it", is_sealed)
+REMARKS = {Format.MARKDOWN: f"<!-- {MARK} -->", Format.LATEX: f"% {MARK}", Format.CSV: f"# {MARK}"}
+"""The last line of a file, which says that probekit wrote it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table in a paper's form: ``text`` in Markdown, and the ``rows`` that it shows."""
+    """A table in a paper's form.
 
-    text: str
+    Attributes
+    ----------
+    parts : sequence of Grid or str
+        Tables of text cells, and the paragraphs that belong to them.
+    rows : DataFrame
+        The rows that it shows, one number each.
+    """
+
+    parts: Sequence[Grid | str]
     rows: pd.DataFrame
+
+    @property
+    def text(self) -> str:
+        """The table in Markdown."""
+        return self.to_markdown()
 
     def __str__(self) -> str:
         return self.text
 
     def _repr_markdown_(self) -> str:
         return self.text
+
+    def to_markdown(self) -> str:
+        """The table and its notes in Markdown."""
+        grids = (p if isinstance(p, str) else markdown([c.name for c in p.columns], p.rows) for p in self.parts)
+        return "\n".join(grids)
+
+    def to_latex(self) -> str:
+        """The table as LaTeX for the package booktabs; its notes are comments."""
+        return self._rendered(Format.LATEX, "% ")
+
+    def to_csv(self) -> str:
+        """The cells as CSV, several tables one after another; notes are lines that begin with #."""
+        return self._rendered(Format.CSV, "# ")
+
+    def _rendered(self, form: Format, comment: str) -> str:
+        writer = WRITERS[form]
+        return "\n".join(textwrap.indent(p, comment) if isinstance(p, str) else writer(p) for p in self.parts)
+
+    def rendered(self, form: Format) -> str:
+        """The table in a format; as text it is Markdown, which reads as such."""
+        writers = {Format.LATEX: self.to_latex, Format.CSV: self.to_csv}
+        return writers.get(form, self.to_markdown)()
 
 
 @public(options=TableOptions)
@@ -59,48 +101,60 @@ def table(
     kind : str
         "regimes": feature extraction and fine-tuning by task, and their difference, with the paired intervals of
         :func:`probekit.guidelines` where its rows are given, too. "domains": the same by domain of a task, the
-        divergence of each domain from corpora, whether they go together, and what transfers from domain to domain.
+        divergence of each domain from corpora, their correlation, and transfer from domain to domain.
     *rows : DataFrame, Result or path
-        Of trainings and evaluations, of guidelines, of domains.
+        Rows of trainings and evaluations, of guidelines and of domains; or the rows of a table (``rows_out``) only.
     out : path, optional
-        Where the table is written: .md.
+        The file of the table: .md, .tex (booktabs) or .csv.
     rows_out : path, optional
-        Where the rows that it shows are written: .parquet or .csv, with an evidence card.
+        The file of the rows that it shows: .parquet or .csv, with an evidence card.
     options : TableOptions
         ``published``: "peters-2019/2" to "peters-2019/6".
 
     Returns
     -------
     Table
-        Its text, and its rows.
+        ``print`` shows it as Markdown; ``to_markdown()``, ``to_latex()`` and ``to_csv()`` return its source, ``rows``
+        its numbers.
 
     Raises
     ------
     UsageError
-        For an unknown kind, another suffix, and where the rows hold nothing of it.
+        For an unknown kind, another suffix, and rows that this kind cannot show.
 
     Examples
     --------
-    >>> probekit.table("regimes", "runs/a/rows.parquet", "runs/b/rows.parquet")  # doctest: +SKIP
+    >>> table = probekit.table("regimes", "runs/a/rows.parquet", "runs/b/rows.parquet")  # doctest: +SKIP
+    >>> print(table.to_latex())  # doctest: +SKIP
     """
     if kind not in TABLES:
         raise UsageError(f"there is no table {kind!r}; {did_you_mean(kind, TABLES)}")
     if not rows:
-        raise UsageError("no rows were given to make a table of.")
-    if out is not None and Path(out).suffix != ".md":
-        raise UsageError(f"a table is written as .md, not {Path(out).name!r}.")
+        raise UsageError("no rows were given; name at least one file of rows.")
+    if out is not None and Path(out).suffix not in SUFFIXES:
+        raise UsageError(f"a table is written as {', '.join(SUFFIXES)}, not {Path(out).name!r}.")
     if out is not None:
         TABLE_FILE.check(Path(out))
     began = monotonic()
-    module, _, name = STUDIES[kind].partition(":")
-    found = getattr(import_module(module), name)(as_rows(list(rows)))
+    found = as_rows(list(rows))
+    if not _is_of_table(kind, found):
+        module, _, name = STUDIES[kind].partition(":")
+        found = getattr(import_module(module), name)(found)
     made = Table(TABLES[kind](found, options.published), found)
     if out is not None:
-        write(Path(out), f"{made.text.rstrip()}\n\n<!-- {MARK} -->\n", TABLE_FILE)
+        form = SUFFIXES[Path(out).suffix]
+        write(Path(out), f"{made.rendered(form).rstrip()}\n\n{REMARKS[form]}\n", TABLE_FILE)
     if rows_out is not None:
         recipe = current() or Recipe.of("table", {"kind": kind, "rows": rows, "published": options.published})
         write_rows(found, rows_out, make_card(recipe, _reads(rows), {"table": monotonic() - began}))
     return made
+
+
+def _is_of_table(kind: str, rows: pd.DataFrame) -> bool:
+    """Whether the rows are those that a table of this kind shows, which ``rows_out`` writes."""
+    analyses = {"domains": ["transfer"], "regimes": ["train", "evaluate"]}[kind]
+    of_runs = rows["analysis"].isin(analyses).all()
+    return bool(len(rows) and of_runs and "seeds" in rows and (kind == "domains" or rows["seeds"].notna().all()))
 
 
 def _reads(rows: tuple[Any, ...]) -> list[Read]:
