@@ -36,6 +36,7 @@ __all__ = [
     "ProbekitError",
     "TruncationError",
     "UsageError",
+    "close_names",
     "did_you_mean",
     "first_line",
     "reading",
@@ -171,6 +172,11 @@ def reading(file: str | Path, what: str) -> Iterator[None]:
         raise DataError(f"cannot be read as {what} ({told:.300}). Is the file whole?", file=file) from error
 
 
+def close_names(name: str, known: Iterable[str], *, most: int = 1) -> list[str]:
+    """The known names that are most like a name, the closest first; none where none is like it."""
+    return difflib.get_close_matches(name, list(known), n=most, cutoff=0.5)
+
+
 def did_you_mean(name: str, known: Iterable[str], *, most: int = 1, show: Callable[[str], str] = str) -> str:
     """What an error says of a name that there is not: those that are like it, or else all there are.
 
@@ -182,5 +188,5 @@ def did_you_mean(name: str, known: Iterable[str], *, most: int = 1, show: Callab
     'there are accuracy, f1.'
     """
     known = list(known)
-    close = difflib.get_close_matches(name, known, n=most, cutoff=0.5)
+    close = close_names(name, known, most=most)
     return f"did you mean {' or '.join(map(show, close))}?" if close else f"there are {', '.join(known)}."

@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +21,7 @@ from probekit.adaptation.options import Hyperparameters
 from probekit.adaptation.runs.folder import read_card
 from probekit.adaptation.runs.run import Run
 from probekit.adaptation.search import trials as module
+from probekit.adaptation.search.option_help import OPTIONS, example_line
 from probekit.adaptation.search.search import search
 from probekit.adaptation.search.space import read_space, shipped_spaces
 from probekit.cli import main
@@ -458,18 +459,34 @@ def test_feature_extraction_caches_once(write, tmp_path, monkeypatch):
         ('seeds = "three"', RANGE, "seeds is 'three'; it must be a valid integer"),
         ('regime = "tune"', RANGE, "regime is 'tune'; it is one of fine-tune, feature-extraction"),
         ("", "", "is empty; name an option"),
-        ("", "learning_rat = [1e-3]", "no option 'learning_rat'; did you mean learning_rate"),
+        (
+            "",
+            "learning_rat = [1e-3]",
+            "no option 'learning_rat'; did you mean learning_rate. It takes a number",
+        ),
+        ("", "lr = [1e-3]", "no option 'lr'; did you mean learning_rate. .* for example learning_rate = "),
+        ("", "num_train_epochs = [1]", "did you mean epochs. It takes a whole number, for example epochs = .2, 3, 4"),
+        ("", "banana = [1]", "Options that are often searched: learning_rate, .* probekit train --help shows all"),
+        ("", "learning_rate = '1e-4'", "learning_rate takes a number, not '1e-4'; for example learning_rate = "),
         ("", "seed = [1, 2]", "seed is set for the whole search"),
         ("", "learning_rate = { low = 1e-3, high = 1e-4 }", "from 0.001 to 0.0001; low must be below high"),
         ("", "weight_decay = { low = 0, high = 0.1, log = true }", "above 0 where log = true"),
-        ("", "learning_rate = { low = 1e-4, hihg = 1e-3 }", "learning_rate: says no high"),
+        (
+            "",
+            "learning_rate = { low = 1e-4, hihg = 1e-3 }",
+            "says no high.* A range is written like this: learning_rate = { low = 1e-5,",
+        ),
         ("", "learning_rate = { low = 1e-4, high = 1e-3, lgg = true }", "unknown key 'lgg'; did you mean 'log'"),
         ("", "dropout = { low = 0.5, high = 1.5 }", "dropout is 1.5; it must be from 0 to below 1"),
         ("", "epochs = { low = 1.5, high = 3 }", "epochs takes a whole number, not 1.5"),
         ("", "epochs = [1, '2']", "epochs takes a whole number, not '2'"),
         ("", "batch_size = []", "batch_size is .*; give a list of different choices"),
         ("", "batch_size = [8, 8]", "give a list of different choices"),
-        ("", "schedule = { low = 1, high = 2 }", "schedule is no number and has no range"),
+        (
+            "",
+            "schedule = { low = 1, high = 2 }",
+            "schedule takes one of constant, .* so it has no range; list choices: schedule = ..constant., .linear",
+        ),
         ("", "schedule = ['linear', 'cosin']", "schedule is 'cosin'; it must be one of"),
         ("", "group = 1", "group takes true or false, not 1"),
         ("", "epochs = [1,", "is not valid TOML"),
@@ -480,6 +497,23 @@ def test_what_is_wrong_with_a_file(write, keys, space, message):
         read_space(write(space, keys))
     assert "space.toml" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+OF_RUNS = {"regime", "seed", "save_at", "sequential_head", "sequential_body"}
+"""Not searched, or read only together with another option."""
+
+
+@pytest.mark.parametrize("as_range", [False, True])
+@pytest.mark.parametrize("name", sorted(OPTIONS.keys() - OF_RUNS))
+def test_the_lines_that_errors_show_are_right(name, as_range, write):
+    """Each example is itself a space, in one of the two regimes."""
+    if as_range and OPTIONS[name] not in (int, float):
+        pytest.skip("it has no range")
+    read = []
+    for regime in ("fine-tune", "feature-extraction"):
+        with suppress(DataError):
+            read.append(read_space(write(example_line(name, as_range=as_range), f"regime = '{regime}'")))
+    assert read
 
 
 def test_names_and_what_they_lack(tmp_path):

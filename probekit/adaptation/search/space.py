@@ -1,11 +1,11 @@
-"""The TOML file of a hyper-parameter search: what is trained on what, and which options may take which values.
+"""The TOML file of a hyper-parameter search: task, model, and the values that each option may take.
 
-task = "mrpc"                # and model, data_dir, …: the keys of Space; the command line may give them, too
+task = "mrpc"                # the keys of Space: model, data_dir and others; the command line may give them, too
 model = "bert-base-uncased"
 regime = "fine-tune"
 trials = 20
 
-[space]                      # any option of training or of the head
+[space]                      # options of training or of the head
 learning_rate = { low = 1e-5, high = 1e-4, log = true }
 batch_size = [16, 32]
 schedule = "linear"          # the same in all trials
@@ -17,32 +17,29 @@ from collections.abc import Mapping
 from importlib.resources import files
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from probekit.adaptation.options import Hyperparameters, Regime, check_names
+from probekit.adaptation.options import Hyperparameters, Regime
+from probekit.adaptation.search.option_help import OPTIONS, described, example_line, no_such_option
 from probekit.errors import DataError, UsageError
 from probekit.toml import read_named, what_is_wrong
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
-__all__ = ["Range", "Space", "check_type", "read_space", "shipped_spaces"]
+__all__ = ["Range", "Space", "read_space", "shipped_spaces"]
 
-_TYPES = {
-    name: hint.__name__ if isinstance(hint, type) else str(hint)
-    for name, hint in get_type_hints(Hyperparameters).items()
-}
 _NOT_SEARCHED = {
     "regime": 'is set for the whole search: write "regime = …" above [space].',
     "seed": 'is set for the whole search: write "seed = …" above [space].',
-    "save_at": "is for a run of its own; train one with the best options and --save-at.",
+    "save_at": "belongs to a single run; train one with the best options and --save-at.",
 }
 
 
 class Range(BaseModel):
-    """All numbers from ``low`` to ``high``; of a whole-numbered option the whole ones."""
+    """All numbers from ``low`` to ``high``; whole numbers for an option that takes these."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -52,24 +49,24 @@ class Range(BaseModel):
 
 
 class Space(BaseModel):
-    """A search: what stays the same in all trials, and the space of the options.
+    """A search: the settings that all trials share, and the space of the options.
 
     Attributes
     ----------
     task, model, regime, data_dir, limit, validation, data_seed, revision, max_length : str, int, float or None
-        As of ``probekit train``.
+        See ``probekit train``.
     train, dev, test : str
         Names of the splits; without a test split ("") the best is evaluated on dev only.
     trials : int, default Field(default=20, ge=1)
-        How many settings are tried.
+        How many trials there are.
     seeds : int, default Field(default=5, ge=1)
         How often the best is trained again.
     seed : int, default Field(default=0, ge=0)
-        Of the search, of each trial, and the first of the best one's.
+        Seed of the search and of each trial; the first seed of the best setting.
     prune : bool, default True
-        Stop a trial whose dev metric is below the median of the others after as many epochs.
+        Stop a trial whose dev metric is below the median of the others after the same number of epochs.
     space : dict[str, Any]
-        By option a list of choices, a Range, or one value.
+        For each option a list of choices, a Range, or one value.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -99,25 +96,24 @@ class Space(BaseModel):
 
     @property
     def distributions(self) -> dict[str, BaseDistribution]:
-        """The options that are searched, as Optuna draws them."""
+        """The options that are searched, as Optuna's distributions."""
         from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-        made: dict[str, BaseDistribution] = {}
+        distributions: dict[str, BaseDistribution] = {}
         for name, value in self.space.items():
             if isinstance(value, list):
-                made[name] = CategoricalDistribution(value)
+                distributions[name] = CategoricalDistribution(value)
             elif isinstance(value, dict):
                 r = Range.model_validate(value)
-                whole = _TYPES[name].startswith("int")
-                made[name] = (
+                distributions[name] = (
                     IntDistribution(int(r.low), int(r.high), log=r.log)
-                    if whole
+                    if OPTIONS[name] is int
                     else FloatDistribution(r.low, r.high, log=r.log)
                 )
-        return made
+        return distributions
 
     def combinations(self) -> list[dict[str, Any]] | None:
-        """All settings there are, where each option is a list and they are no more than the trials; None otherwise."""
+        """All settings, where each option is a list and there are at most as many as trials; None otherwise."""
         searched = {k: v for k, v in self.space.items() if isinstance(v, (list, dict))}
         count = 1
         for value in searched.values():
@@ -128,7 +124,7 @@ class Space(BaseModel):
 
 
 def shipped_spaces() -> dict[str, str]:
-    """The TOML texts of the spaces that come with probekit, by name ("paper/fine-tune" …)."""
+    """The TOML texts of the spaces that come with probekit, by name, such as "paper/fine-tune"."""
     root = files("probekit.adaptation.search") / "spaces"
     found = ((folder.name, file) for folder in root.iterdir() if folder.is_dir() for file in folder.iterdir())
     texts = {f"{name}/{f.name.removesuffix('.toml')}": f.read_text("utf-8") for name, f in found if ".toml" in f.name}
@@ -136,7 +132,7 @@ def shipped_spaces() -> dict[str, str]:
 
 
 def read_space(where: str | Path, given: Mapping[str, Any] | None = None) -> Space:
-    """The checked search of a TOML file, or of a space that comes with probekit by its name.
+    """Read and check the search in a TOML file, or a space that comes with probekit, by its name.
 
     Parameters
     ----------
@@ -146,9 +142,9 @@ def read_space(where: str | Path, given: Mapping[str, Any] | None = None) -> Spa
     Raises
     ------
     UsageError
-        For a name that there is not.
+        For an unknown name.
     DataError
-        Naming the file and the key that is wrong.
+        For a file with a fault; the message names the file and the key.
     """
     raw, path = read_named(where, shipped_spaces(), "space")
     raw |= {k: v for k, v in (given or {}).items() if v is not None}
@@ -156,11 +152,11 @@ def read_space(where: str | Path, given: Mapping[str, Any] | None = None) -> Spa
         space = Space.model_validate(raw)
         regime = Regime(space.regime)
         if not space.space:
-            raise UsageError("[space] is empty; name an option, such as learning_rate = [2e-5, 5e-5].")
+            raise UsageError(f"[space] is empty; name an option, such as {example_line('learning_rate')}.")
         for name, value in space.space.items():
             _check(regime, name, value)
     except ValidationError as error:
-        raise DataError(_told(error), file=path) from error
+        raise DataError(_first_fault(error), file=path) from error
     except UsageError as error:
         raise DataError(str(error), file=path) from error
     except ValueError:
@@ -172,48 +168,53 @@ def _check(regime: Regime, name: str, value: Any) -> None:
     """Raise UsageError where an option cannot take what the space gives it."""
     if name in _NOT_SEARCHED:
         raise UsageError(f"{name} {_NOT_SEARCHED[name]}")
-    check_names([name])
+    if name not in OPTIONS:
+        raise UsageError(no_such_option(name))
     if isinstance(value, dict):
-        try:
-            bounds = Range.model_validate(value)
-        except ValidationError as error:
-            raise UsageError(f"{name}: {what_is_wrong(error, Range)}") from error
-        kind = _TYPES[name].split(" ")[0]
-        if kind not in ("int", "float"):
-            raise UsageError(f"{name} is no number and has no range; give a list of choices.")
-        if bounds.low >= bounds.high or (bounds.log and bounds.low <= 0):
-            raise UsageError(
-                f"{name} ranges from {bounds.low:g} to {bounds.high:g}; low must be below high"
-                f"{', and above 0 where log = true' if bounds.log else ''}."
-            )
-        values = [int(v) if kind == "int" and v.is_integer() else v for v in (bounds.low, bounds.high)]
+        values = _bounds(name, value)
     elif isinstance(value, list):
         if not value or len(set(map(repr, value))) < len(value):
-            raise UsageError(f"{name} is {value}; give a list of different choices.")
+            raise UsageError(f"{name} is {value}; give a list of different choices, such as {example_line(name)}.")
         values = value
     else:
         values = [value]
-    for one in values:
-        check_type(name, one)
-        Hyperparameters(regime=regime, **dict[str, Any]({name: one}))
+    for choice in values:
+        _check_type(name, choice)
+        Hyperparameters(regime=regime, **dict[str, Any]({name: choice}))
 
 
-def check_type(name: str, value: Any) -> None:
-    """Raise UsageError where an option of training or of the head takes no such value."""
-    kind = _TYPES[name].split(" ")[0]
-    wanted, types = {
-        "int": ("a whole number", (int,)),
-        "float": ("a number", (int, float)),
-        "bool": ("true or false", (bool,)),
-    }.get(kind, ("a text in quotation marks", (str,)))
-    if not isinstance(value, types) or (isinstance(value, bool) and kind != "bool"):
-        raise UsageError(f"{name} takes {wanted}, not {value!r}.")
+def _bounds(name: str, value: dict[str, Any]) -> list[Any]:
+    """The ends of a range; UsageError where the option cannot have this range."""
+    kind = OPTIONS[name]
+    if kind not in (int, float):
+        raise UsageError(f"{name} takes {described(name)}, so it has no range; list choices: {example_line(name)}.")
+    try:
+        bounds = Range.model_validate(value)
+    except ValidationError as error:
+        fault = what_is_wrong(error, Range).rstrip(".")
+        raise UsageError(
+            f"{name}: {fault}. A range is written like this: {example_line(name, as_range=True)}."
+        ) from error
+    if bounds.low >= bounds.high or (bounds.log and bounds.low <= 0):
+        raise UsageError(
+            f"{name} ranges from {bounds.low:g} to {bounds.high:g}; low must be below high"
+            f"{', and above 0 where log = true' if bounds.log else ''}."
+        )
+    return [int(v) if kind is int and v.is_integer() else v for v in (bounds.low, bounds.high)]
 
 
-def _told(error: ValidationError) -> str:
-    """The first thing that is wrong, in a sentence."""
+def _check_type(name: str, value: Any) -> None:
+    """Raise UsageError where an option of training or of the head does not take a value of this type."""
+    kind = OPTIONS[name]
+    types = {int: (int,), float: (int, float), bool: (bool,)}.get(kind, (str,))
+    if not isinstance(value, types) or (isinstance(value, bool) and kind is not bool):
+        raise UsageError(f"{name} takes {described(name)}, not {value!r}; for example {example_line(name)}.")
+
+
+def _first_fault(error: ValidationError) -> str:
+    """The first fault of a file, in a sentence."""
     key, kind = str(error.errors()[0]["loc"][0]), error.errors()[0]["type"]
-    if kind == "extra_forbidden" and key in _TYPES:
+    if kind == "extra_forbidden" and key in OPTIONS:
         return f"{key} is an option of training; move it below [space]."
-    told = what_is_wrong(error, Space)
-    return f"{told[:-1]}, or give --{key}." if kind == "missing" and key in ("task", "model") else told
+    fault = what_is_wrong(error, Space)
+    return f"{fault[:-1]}, or give --{key}." if kind == "missing" and key in ("task", "model") else fault
