@@ -73,7 +73,7 @@ def show_table(grid: Grid) -> None:
         out.print(f"[bold]{escape(grid.title)}[/]", soft_wrap=width is None)
     if labels:
         out.print(escape("; ".join(f"{name} {value}" for name, value in labels.items())), soft_wrap=width is None)
-    for part in _fitted(grid, width) if width else [grid]:
+    for part in _fitted(_needed(grid, width), width) if width else [grid]:
         out.print(_table(part, width))
 
 
@@ -87,6 +87,13 @@ def _terminal_width() -> int | None:
     if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit():
         return max(console().width, NARROWEST)
     return None
+
+
+def _needed(grid: Grid, width: int) -> Grid:
+    """The grid without as many of its optional columns as make it too wide."""
+    while _width(grid) > width and (most := max(column.optional for column in grid.columns)):
+        grid = _part(grid, [i for i, column in enumerate(grid.columns) if column.optional != most])
+    return grid
 
 
 def _fitted(grid: Grid, width: int) -> list[Grid]:
@@ -164,9 +171,10 @@ def _width(grid: Grid) -> int:
 
 
 def _least(grid: Grid, i: int) -> int:
-    """The width that a column of prose needs: that of its longest word, or of a line of prose."""
+    """The width that a column of prose needs: a line, or its longest word, of which more than 40 letters are folded."""
     texts = (grid.columns[i].name, *(row[i] for row in grid.rows))
-    return max([LINE, *(_cell_width(word) for text in texts for word in text.split())])
+    longest = max([LINE, *(_cell_width(word) for text in texts for word in text.split())])
+    return min(longest, NARROWEST)
 
 
 def _cell_width(text: str) -> int:

@@ -1,4 +1,4 @@
-"""Deleting of a result what can be made again, unless anything has happened to it since it was looked at."""
+"""Delete what can be made again, unless it has changed since it was found."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Cleaned", "candidates", "clean", "delete", "delete_all"]
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """What was deleted, and what was left, with the reason. size : bytes that were deleted"""
+    """The paths that were deleted, those that were not, each with the reason, and the number of bytes deleted."""
 
     deleted: tuple[Path, ...]
     left: Mapping[Path, str]
@@ -30,7 +30,7 @@ class Cleaned:
 
 
 def candidates(folder: str | Path = DATA_CACHE, options: CleanOptions | None = None) -> list[Item]:
-    """What would be deleted; see :func:`clean`."""
+    """The items that would be deleted; see :func:`clean`."""
     options = options or CleanOptions()
     before = time.time() - options.seconds
     found = results(folder, model=options.model, data_dir=options.data_dir, verify=True)
@@ -48,42 +48,42 @@ def clean(
 ) -> Cleaned:
     """Delete what can be made again.
 
-    Rows, cards and files that are not probekit's are never deleted, nor what a process is writing.
+    Rows, cards, files of others, and files that a process is writing are never deleted.
 
     Parameters
     ----------
     folder : path
-        With all that is below it.
+        Searched with all folders below it.
     what : {"leftovers", "unfinished", "caches", "checkpoints"}
-        Of which kind; see :class:`probekit.provenance.inventory.What`.
+        The kind; see :class:`probekit.provenance.inventory.What`.
     older_than : str, optional
-        Not changed since: "12h", "30d", "8w".
+        Only what has not changed for "12h", "30d", "8w".
     model : iterable of path
-        Folders of models that caches are of.
+        Folders of models from which caches were made.
     data_dir : path, optional
-        Folder of the data that caches are of, or with a folder for each task.
+        Folder of the data from which caches were made, or with a folder for each task.
     yes : bool
-        Delete; what would be is told by :func:`candidates`, and nothing is deleted without it.
+        Required to delete; :func:`candidates` lists what would be deleted.
 
     Returns
     -------
     Cleaned
-        What was deleted, and what could not be.
+        What was deleted, and what was not.
 
     Raises
     ------
     UsageError
-        Where there is no such folder or kind, and without ``yes``.
+        For a folder or kind that does not exist, and without ``yes``.
     """
     if not yes:
-        raise UsageError("nobody is asked here, so nothing is deleted; give yes=True.")
+        raise UsageError("nothing is deleted without confirmation; give yes=True.")
     places = tuple(str(path) for path in model)
     options = CleanOptions(what, older_than, places, None if data_dir is None else str(data_dir))
     return delete_all(candidates(folder, options))
 
 
 def delete_all(items: Iterable[Item]) -> Cleaned:
-    """Delete what may be; see :func:`delete`."""
+    """Delete the items that may be deleted; see :func:`delete`."""
     deleted: dict[Path, int] = {}
     left: dict[Path, str] = {}
     for item in items:
@@ -96,14 +96,14 @@ def delete_all(items: Iterable[Item]) -> Cleaned:
 
 
 def delete(item: Item) -> str:
-    """Delete what ``item.paths`` names; returns "" where that was done, and else why not.
+    """Delete the paths of an item; returns "", or the reason why they were not deleted.
 
-    The right to write is taken as a writer takes it, and what was found must be as it was then.
+    The lock of a writer is held meanwhile, and the files must be unchanged since they were found.
 
     Raises
     ------
     UsageError
-        For an item that may not be deleted.
+        For an item that must not be deleted.
     """
     if item.what is None:
         raise UsageError(f"{item.path} is not deleted: {item.why}.")
@@ -120,13 +120,13 @@ def delete(item: Item) -> str:
 
                 stack.enter_context(locked_run(item.path))
             elif (pid := written_by(item.path)) is not None and is_running(pid):
-                return "its process is at work"
+                return "its process is still running"
             if _changed(item):
-                return "it has changed meanwhile"
+                return "it has changed since it was found"
             for path in sorted(item.paths, key=lambda p: p.name == CARD):  # the card last: until then it is a run
                 _remove(path)
     except CacheBusy:
-        return "another process has begun to write it"
+        return "another process has started to write it"
     except (CacheError, OSError) as error:
         return str(error)
     return ""
@@ -138,7 +138,7 @@ def _cache(item: Item, out: Path, stack: ExitStack) -> str:
     if _changed(item) or (item.what is What.LEFTOVERS and partial_path(out).exists()):
         if new:
             journal_path(out).unlink()
-        return "it has changed meanwhile"
+        return "it has changed since it was found"
     for path in item.paths:
         if path != journal_path(out):
             path.unlink()

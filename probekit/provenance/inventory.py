@@ -1,4 +1,4 @@
-"""What lies in a folder of results, how large it is, and what of it can be made again."""
+"""The results in a folder: their kinds and sizes, and which of them can be made again."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from probekit.errors import CacheError, UsageError
 from probekit.files import DATA_CACHE, held, in_words, is_running, parse_json, read_json
 from probekit.models.identity import CARD, RUN_FORMAT
 from probekit.provenance.disk import cache_of, pieces, size_of, state, written_by
+from probekit.provenance.documents import with_documents
 from probekit.provenance.old_cards import recipe_of_command
 from probekit.provenance.remake import Place, Sources, recipe_of_spec
 from probekit.provenance.study_folder import StudyFolder
@@ -29,7 +30,7 @@ HOUR = 3600.0
 
 
 class What(StrEnum):
-    """What may be deleted, by the name that ``probekit clean --what`` knows it by."""
+    """What may be deleted, by the names that ``probekit clean --what`` takes."""
 
     LEFTOVERS = "leftovers"
     UNFINISHED = "unfinished"
@@ -39,34 +40,38 @@ class What(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A result, or what was left of one.
+    """A result, or the remains of one.
 
     Attributes
     ----------
     kind : str
-        "cache", "unfinished cache", "run", "unfinished run", "rows", "examples", "counts", "model", "study",
-        "leftover", "link" or "unknown"
+        "cache", "unfinished cache", "run", "unfinished run", "rows", "examples", "counts", "model", "study", "report",
+        "figure", "caption", "table", "search", "task file", "data", "leftover", "link" or "unknown"
     about : str, default ''
-        In words what it holds, or what is wrong with it.
+        Its content in words, or its fault.
+    task, model : str, default ''
+        What it holds numbers of, where that is known.
     size : int, default 0
-        Bytes of all of it.
+        Bytes in total.
     what : What, optional
-        As what it may be deleted, and ``why`` not where that is None.
+        The kind under which it may be deleted; None where it may not, and ``why`` says the reason.
     command : str, default ''
-        What makes it again, "" where that is not known, and the ``recipe`` of a cache or a run.
+        The command that makes it again, "" where that is unknown; ``recipe`` is that of a cache or a run.
     created : str, default ''
-        As it says itself.
+        The time that the file itself records.
     changed : float, default 0.0
         Seconds since 1970.
     paths : tuple[Path, ...], default ()
-        What would be deleted, and ``states`` in which it was found.
+        The files that would be deleted; ``states`` are those in which they were found.
     spec : Mapping[str, Any], optional
-        Of a cache, its own; of a run its name and step.
+        The spec of a cache; name and step of a run.
     """
 
     path: Path
     kind: str
     about: str = ""
+    task: str = ""
+    model: str = ""
     size: int = 0
     what: What | None = None
     why: str = ""
@@ -80,8 +85,9 @@ class Item:
 
     def told(self) -> dict[str, Any]:
         """The item as JSON values."""
-        own = {key: getattr(self, key) for key in ("kind", "about", "size", "why", "command", "created")}
-        return {"path": str(self.path), **own, "clean": None if self.what is None else str(self.what)}
+        names = ("kind", "about", "task", "model", "size", "why", "command", "created")
+        values = {name: getattr(self, name) for name in names}
+        return {"path": str(self.path), **values, "clean": None if self.what is None else str(self.what)}
 
 
 def results(
@@ -91,35 +97,35 @@ def results(
     data_dir: str | Path | None = None,
     verify: bool = False,
 ) -> list[Item]:
-    """What lies in a folder and below, in the order of the names. Links are not followed.
+    """The results in a folder and below, sorted by path. Links are not followed.
 
-    Nothing is changed, and of the files only what describes them is read; of what caches were made of, all is read.
+    Nothing is changed. Of large files only the description is read, but of models and data all that caches need.
 
     Parameters
     ----------
     folder : path
         Where to look.
     model : iterable of path
-        Folders of models that caches may be of.
+        Folders of models from which caches may have been made.
     data_dir : path, optional
-        Folder of the tasks' files, or of a folder for each; besides, they may be in the hub's local cache.
+        Folder with the tasks' files, or with a folder for each task. The hub's local cache is searched as well.
     verify : bool
-        Whether to read the files of models of the hub, too.
+        Also read the files of models in the hub's cache.
 
     Returns
     -------
     list of Item
-        One for each result, and for what was left of one.
+        One for each result, and for the remains of one.
 
     Raises
     ------
     UsageError
-        Where there is no such folder, or a model's holds none.
+        For a folder that does not exist, and for a model's folder without a model.
     """
     folder, sources = Path(folder), Sources(_model_folders(model), data_dir)
-    for needed, what in ((folder, "results"), (sources.data_dir, "data")):
+    for needed, content in ((folder, "results"), (sources.data_dir, "data")):
         if needed is not None and not needed.is_dir():
-            raise UsageError(f"there is no folder {needed}; give the one that holds the {what}.")
+            raise UsageError(f"there is no folder {needed}; give the one that holds the {content}.")
     studies: dict[Path, StudyFolder] = {}
     found = sorted(_walk(folder), key=lambda item: item.path)
     trained = {(i.spec["run"], i.spec["step"]): i.path for i in found if i.kind == "run" and i.spec}
@@ -130,14 +136,14 @@ def results(
         else item
         for item in found
     ]
-    return sorted(_by_study(found, studies), key=lambda item: item.path)
+    return sorted(with_documents(_by_study(found, studies)), key=lambda item: item.path)
 
 
 def _model_folders(models: Iterable[str | Path]) -> list[Path]:
     found = [Path(model).expanduser() for model in models]
     for path in found:
         if not (path / "config.json").is_file():
-            raise UsageError(f"{path} is no folder of a model: it has no config.json.")
+            raise UsageError(f"{path} is not the folder of a model: it has no config.json.")
     return found
 
 
@@ -151,16 +157,16 @@ def _with_sources(
 ) -> Item:
     """A cache with the recipe that makes it again, and whether its model and data are here."""
     out = item.path.with_name(cache_of(item.path.name))
-    noted = [_study(out, studies, 2).maker_of(f"{out.absolute().parent.name}/{out.name}"), item.recipe]
-    own = trained.get((item.spec.get("checkpoint"), item.spec.get("step")))
-    more = [own, *(one.arguments.get("model") for one in noted if one)]
-    places = [place for one in noted if (place := Place.of(one))]
-    told = sources.find(item.spec, [m for m in more if isinstance(m, str | Path)], told=places, verify=verify)
-    recipe = recipe_of_spec(item.spec, out, told.model, told.data)
+    recipes = [_study(out, studies, 2).maker_of(f"{out.absolute().parent.name}/{out.name}"), item.recipe]
+    run = trained.get((item.spec.get("checkpoint"), item.spec.get("step")))
+    models = [run, *(one.arguments.get("model") for one in recipes if one)]
+    places = [place for one in recipes for place in Place.all_of(one, out)]
+    found = sources.find(item.spec, [m for m in models if isinstance(m, str | Path)], told=places, verify=verify)
+    recipe = recipe_of_spec(item.spec, out, found.model, found.data)
     item = replace(item, recipe=recipe, command=str(recipe))
     if item.kind != "cache":
         return item
-    why = item.why or told.wanting
+    why = item.why or found.wanting
     return replace(item, why=why, what=None if why else What.CACHES)
 
 
@@ -173,7 +179,7 @@ def _study(path: Path, studies: dict[Path, StudyFolder], up: int) -> StudyFolder
 
 
 def _by_study(found: Sequence[Item], studies: dict[Path, StudyFolder]) -> Iterator[Item]:
-    """The same, with one item for each part of the folder of a study that is no result of its own."""
+    """The same items, those files of a study that are not results of their own gathered by folder."""
     parts: dict[Path, tuple[StudyFolder, list[Item]]] = {}
     for item in found:
         up = 1 if item.path.name in ("study.json", ".lock", "report.html") else 2
@@ -186,7 +192,7 @@ def _by_study(found: Sequence[Item], studies: dict[Path, StudyFolder]) -> Iterat
     for part, (study, items) in parts.items():
         about = study.title if part.name == "study.json" else f"{len(items)} files" if part.is_dir() else ""
         size, changed = sum(item.size for item in items), max(item.changed for item in items)
-        yield Item(part, "study", about, size, why="it is part of a study", changed=changed)
+        yield Item(part, "study", about, size=size, why="it is part of a study", changed=changed)
 
 
 def _item(path: Path, kind: str, about: str = "", *, paths: Iterable[Path] = (), **more: Any) -> Item:
@@ -203,7 +209,7 @@ def _changed(path: Path) -> float:
 
 
 def _walk(folder: Path) -> Iterator[Item]:
-    """What lies in a folder: files, folders that are one result, and what is in the others."""
+    """The items of a folder: its files, folders that are one result, and the items of other folders."""
     names = {p.name: p for p in sorted(folder.iterdir())}
     for path in [p for p in names.values() if p.is_symlink()]:
         del names[path.name]
@@ -231,7 +237,7 @@ def _walk(folder: Path) -> Iterator[Item]:
 
 
 def _cache(out: Path) -> Iterator[Item]:
-    """A cache, and what there is beside it of the making of one: two items at most."""
+    """A cache, and the files beside it of one that is being made: two items at most."""
     with held(journal_path(out)) as busy:
         why = "another process is writing it" if busy else ""
         if out.is_file() and not out.is_symlink():
@@ -243,9 +249,9 @@ def _cache(out: Path) -> Iterator[Item]:
             yield _item(left[0], "unfinished cache", why=why, paths=left)
         elif partial_path(out) in left:
             about, spec = _unfinished(partial_path(out))
-            told: dict[str, Any] = {"spec": spec}
-            told |= {"what": What.UNFINISHED} if spec or journal_path(out) in left else {"why": "it may be no cache"}
-            yield _item(partial_path(out), "unfinished cache", about, paths=left, **told)
+            more = _names(spec)
+            more |= {"what": What.UNFINISHED} if spec or journal_path(out) in left else {"why": "it may not be a cache"}
+            yield _item(partial_path(out), "unfinished cache", about, paths=left, **more)
         elif journal_path(out) in left:
             yield _item(left[0], "leftover", "of a cache", paths=left, what=What.LEFTOVERS)
         else:
@@ -256,24 +262,32 @@ def _finished(path: Path) -> Item:
     try:
         with ActivationCache(path) as cache:
             created = str(cache.attributes.get("created", ""))
-            told = {"created": created, "spec": cache.spec, "recipe": cache.recipe}
-            return _item(path, "cache", _about(cache.spec), paths=[path], **told)
+            more = {"created": created, "recipe": cache.recipe, **_names(cache.spec)}
+            return _item(path, "cache", _about(cache.spec), paths=[path], **more)
     except (CacheError, *DAMAGE) as error:
-        words = str(error).removeprefix(str(path)).lstrip(": ")
-        return _item(path, "cache", words, why="what it held cannot be read")
+        fault = str(error).removeprefix(str(path)).lstrip(": ")
+        return _item(path, "cache", fault, why="it cannot be read")
+
+
+def _names(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Task and model of a cache, with its spec."""
+    if not spec:
+        return {"spec": spec}
+    model = str(spec["model"]) + ("" if spec.get("random_weights") is None else ", random weights")
+    return {"spec": spec, "task": f"{spec['task']} {spec['split']}", "model": model}
 
 
 def _about(spec: Mapping[str, Any]) -> str:
     """A cache in words."""
     model = f"{spec['model']}" + (f", step {spec['step']} of {spec.get('checkpoint')}" if "step" in spec else "")
     model += f", random weights {spec['random_weights']}" if spec.get("random_weights") is not None else ""
-    kept = " + ".join([*spec["pooling"], *([f"tokens ({spec['tokens']})"] if spec["tokens"] else [])])
-    layers = f"{len(spec['layers'])} layers, {kept}, {spec['store']}"
+    vectors = " + ".join([*spec["pooling"], *([f"tokens ({spec['tokens']})"] if spec["tokens"] else [])])
+    layers = f"{len(spec['layers'])} layers, {vectors}, {spec['store']}"
     return f"{spec['task']} {spec['split']}, {model}: {spec['n']:,} examples, {layers}"
 
 
 def _unfinished(path: Path) -> tuple[str, dict[str, Any]]:
-    """What a cache is going to be, and its spec."""
+    """Description and spec of a cache that is not finished."""
     try:
         with open_cache_file(path) as f:
             spec = parse_json(f.attrs["spec"])
@@ -283,7 +297,7 @@ def _unfinished(path: Path) -> tuple[str, dict[str, Any]]:
 
 
 def _folder(path: Path) -> Item | None:
-    """A folder that is one result; None where it is a folder with others in it."""
+    """A folder that is one result; None for a folder of several."""
     pid = written_by(path)
     if pid is not None:
         return _left(path, pid)
@@ -295,38 +309,39 @@ def _folder(path: Path) -> Item | None:
 
 
 def _run(path: Path) -> Item:
-    """The folder of a training, whose checkpoints may be deleted, or all that an unfinished one has left."""
+    """The folder of a training: its checkpoints may be deleted, or all files of an unfinished one."""
     size: dict[str, Any] = {"size": size_of(path), "changed": _changed(path / CARD)}
     try:
         card = read_json(path / CARD)
         if card["format"] != RUN_FORMAT:
             why = f"of format {card['format']!r}; this version reads {RUN_FORMAT!r}"
-            return _item(path, "run", why, why="it is not known what it holds", **size)
+            return _item(path, "run", why, why="its content is not known", **size)
         about = f"{card['task']}, {card['model']}, {card['regime']}"
         for name, value in list((card.get("metrics") or {}).items())[:1]:
             about += f": {name} {value:.3f}"
         recipe = _recipe_of(card)
-        told: dict[str, Any] = {**size, "created": str(card["created"]), "recipe": recipe, "command": str(recipe or "")}
-        told["spec"] = {"run": str(card["run"]), "step": int(card["step"])}
+        more: dict[str, Any] = {**size, "created": str(card["created"]), "recipe": recipe, "command": str(recipe or "")}
+        more |= {"task": str(card["task"]), "model": f"{card['model']}, {card['regime']}"}
+        more["spec"] = {"run": str(card["run"]), "step": int(card["step"])}
         complete = bool(card["complete"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        return _item(path, "run", f"its card cannot be read ({error})", why="it is not known what it holds", **size)
+        return _item(path, "run", f"its card cannot be read ({error})", why="its content is not known", **size)
     steps = sorted(p for p in path.glob("step-*") if _is_checkpoint(p))
     with held(path / ".lock") as busy:
         if busy:
-            return _item(path, "unfinished run", about, why="another process is training in it", **told)
+            return _item(path, "unfinished run", about, why="another process is training in it", **more)
     if not complete:
         left = [p for p in (path / ".resume", *steps, path / CARD) if p.exists() and not p.is_symlink()]
-        return _item(path, "unfinished run", about, paths=left, what=What.UNFINISHED, **told)
+        return _item(path, "unfinished run", about, paths=left, what=What.UNFINISHED, **more)
     why = "" if steps else "it holds results"
     if steps and (recipe is None or recipe.function != "train"):
         why = "its command is not known"
     about += f"; {len(steps)} checkpoints of {in_words(sum(map(size_of, steps)))}" if steps else ""
-    return _item(path, "run", about, paths=steps, why=why, what=None if why else What.CHECKPOINTS, **told)
+    return _item(path, "run", about, paths=steps, why=why, what=None if why else What.CHECKPOINTS, **more)
 
 
 def _recipe_of(card: Mapping[str, Any]) -> Recipe | None:
-    """What made a run; None where its card holds nothing that this version understands."""
+    """The recipe of a run; None where its card holds none that this version can read."""
     try:
         return Recipe.from_json(card["recipe"]) if "recipe" in card else recipe_of_command(card.get("command"))
     except UsageError:
@@ -347,11 +362,11 @@ def _model_type(path: Path) -> str:
 def _table(path: Path, files: Mapping[str, Path]) -> Item | None:
     """Rows with their card, examples, or counts; None where a file is none of these."""
     card, result = find_card(path), "results are left alone"
-    if card and card.name in files:  # and no link
-        told = read_json(card)
-        both: dict[str, Any] = {"size": size_of(path) + size_of(card), "created": str(told.get("created", ""))}
-        command = str(told.get("words", told.get("command", "")))
-        return _item(path, "rows", f"{told['rows'].get('count', '?')} rows", why=result, command=command, **both)
+    if card and card.name in files:  # not a link
+        content = read_json(card)
+        more: dict[str, Any] = {"size": size_of(path) + size_of(card), "created": str(content.get("created", ""))}
+        more |= {"command": str(content.get("words", content.get("command", ""))), **_subjects(path)}
+        return _item(path, "rows", f"{content['rows'].get('count', '?')} rows", why=result, **more)
     if path.suffix != ".parquet":
         return None
     from pyarrow import ArrowException, parquet
@@ -359,17 +374,31 @@ def _table(path: Path, files: Mapping[str, Path]) -> Item | None:
     try:
         schema = parquet.read_schema(path)
     except (OSError, ArrowException) as error:
-        return _item(path, "unknown", f"it cannot be read as Parquet ({error})", why="it is not known what it held")
+        return _item(path, "unknown", f"it cannot be read as Parquet ({error})", why="its content is not known")
     if path.name.endswith(".examples.parquet"):
-        return _item(path, "examples", why=result)
+        return _item(path, "examples", why=result, **_subjects(path))
     if b'"probekit-counts/' in (schema.metadata or {}).get(b"probekit", b""):
         return _item(path, "counts", "of terms", why="its source is not known")
-    return _item(path, "rows", "without a card", why=result) if set(COLUMNS) <= set(schema.names) else None
+    found = set(COLUMNS) <= set(schema.names)
+    return _item(path, "rows", "without a card", why=result, **_subjects(path)) if found else None
+
+
+def _subjects(path: Path) -> dict[str, Any]:
+    """The tasks and models of a Parquet file of rows or examples, as far as it has these columns."""
+    from pyarrow import ArrowException, parquet
+
+    try:
+        names = [name for name in ("task", "model") if name in parquet.read_schema(path).names]
+        table = parquet.read_table(path, columns=names)
+        values = {name: [str(v) for v in table[name].unique().to_pylist() if v] for name in names}
+    except (OSError, ArrowException):  # CSV, or damaged
+        return {}
+    return {name: found[0] if len(found) == 1 else f"{len(found)} {name}s" for name, found in values.items() if found}
 
 
 def _left(path: Path, pid: int) -> Item:
-    """What was going to be renamed. An hour is for processes of other machines that write on the same disk."""
-    why = "its process is at work" if is_running(pid) else ""
+    """A file that was to be renamed. The hour is for processes of other machines that write on the same disk."""
+    why = "its process is still running" if is_running(pid) else ""
     if not why and time.time() - _changed(path) < HOUR:
         why = "it was written less than an hour ago"
     return _item(path, "leftover", f"of process {pid}", paths=[path], why=why, what=None if why else What.LEFTOVERS)

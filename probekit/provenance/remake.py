@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from probekit.activations import ActivationCache
-from probekit.errors import CacheError, ProbekitError, UsageError
+from probekit.errors import CacheError, ModelError, ProbekitError, UsageError
+from probekit.models.find import MINILM, minilm_folder
 from probekit.models.folder import config_digest, tokenizer_digest, weights_digest
 from probekit.provenance.study_folder import maker_of
 from probekit.recipe import Read, Recipe
@@ -32,9 +33,19 @@ class Place:
     @classmethod
     def of(cls, recipe: Recipe | None) -> Place | None:
         """The place that a recipe reads."""
-        told = {} if recipe is None else recipe.arguments
-        task, folder = told.get("task"), told.get("data_dir")
+        arguments = {} if recipe is None else recipe.arguments
+        task, folder = arguments.get("task"), arguments.get("data_dir")
         return cls(task, Path(folder) if folder else None) if isinstance(task, str) else None
+
+    @classmethod
+    def all_of(cls, recipe: Recipe | None, out: Path) -> Iterator[Place]:
+        """The place that a recipe reads; a task file also seen from the folder of the cache and those above it."""
+        place = cls.of(recipe)
+        if recipe is None or place is None:
+            return
+        yield place
+        if place.task.endswith(".toml"):
+            yield from (replace(place, task=str(folder / place.task)) for folder in out.absolute().parents[:3])
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +230,7 @@ class Sources:
             return Found("its task goes by no name that finds its data")
         wanted = spec.get("weights_digest"), spec.get("tokenizer_digest")
         random, revision = spec.get("random_weights") is not None, spec.get("revision")
-        folders = ((m, Path(m) if Path(m).is_dir() else _in_hub_cache(str(m), revision)) for m in (*more, *self.models))
+        folders = ((m, _model_folder(m, revision)) for m in (*more, *self.models, MINILM))
         model = next((m for m, f in folders if f and self._digests(f, random=random) == wanted), None)
         if model is None:
             here = None if "step" in spec else _in_hub_cache(str(spec["model"]), revision)
@@ -289,6 +300,18 @@ def _no_network() -> Iterator[None]:
         yield
     finally:
         hub.HF_HUB_OFFLINE, config.HF_HUB_OFFLINE = before
+
+
+def _model_folder(model: str | Path, revision: str | None) -> Path | None:
+    """The folder of a model: itself, that of the extra ``demo``, or one in the hub's local cache; None without it."""
+    if Path(model).is_dir():
+        return Path(model)
+    if str(model) == MINILM:
+        try:
+            return minilm_folder()
+        except ModelError:
+            return None
+    return _in_hub_cache(str(model), revision)
 
 
 def _in_hub_cache(model: str, revision: str | None) -> Path | None:

@@ -44,6 +44,8 @@ class Column:
         Its cells are prose, which may take several lines.
     dim : bool
         Less important, shown so in a terminal.
+    optional : int
+        Left out where the terminal is too narrow, the highest number first; 0 for never.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Column:
     label: bool = False
     wrap: bool = False
     dim: bool = False
+    optional: int = 0
 
 
 @dataclass(frozen=True, slots=True)

