@@ -1,4 +1,4 @@
-"""How values show themselves: in a notebook small and escaped, in a terminal without what it would obey."""
+"""How values and names are shown: in notebooks, in terminals, and in figures, tables and reports."""
 
 from __future__ import annotations
 
@@ -6,38 +6,76 @@ import re
 from collections.abc import Mapping
 from html import escape
 
-__all__ = ["facts_html", "shown"]
+__all__ = ["facts_html", "shown", "shown_label", "shown_model"]
 
 _OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 """Escapes and other controls, but for tab and the end of a line; what turns the direction of writing."""
 
 
 def shown(text: object) -> str:
-    r"""A text with what a terminal would obey, and what is no character, written out.
+    r"""A text whose control characters and invalid characters are written out.
 
-    Labels, names and paths come from files of others: shown as they are they could move the cursor, rename the window,
-    or show another text than they hold. Files keep them as they are.
+    Labels, names and paths may come from other people's files: printed as they are, they could move the cursor, rename
+    the window, or show another text than they hold. Files keep them unchanged.
 
     Examples
     --------
     >>> shown("good\x1b[2Jbad")
     'good\\x1b[2Jbad'
     """
-    told = _OBEYED.sub(lambda found: ascii(found[0])[1:-1], str(text))
-    return told.encode("utf-8", "backslashreplace").decode()
+    escaped = _OBEYED.sub(lambda found: ascii(found[0])[1:-1], str(text))
+    return escaped.encode("utf-8", "backslashreplace").decode()
+
+
+MODELS = {
+    **dict.fromkeys(("minilm", "all-MiniLM-L6-v2"), "MiniLM"), "all-MiniLM-L12-v2": "MiniLM-L12",
+    "all-mpnet-base-v2": "MPNet (sentences)", "mpnet-base": "MPNet-base",
+    "bert-base-uncased": "BERT-base (uncased)", "bert-base-cased": "BERT-base (cased)",
+    "bert-large-uncased": "BERT-large (uncased)", "bert-large-cased": "BERT-large (cased)",
+    "bert-base-multilingual-cased": "mBERT (cased)", "bert-base-multilingual-uncased": "mBERT (uncased)",
+    "distilbert-base-uncased": "DistilBERT (uncased)", "distilbert-base-cased": "DistilBERT (cased)",
+    "roberta-base": "RoBERTa-base", "roberta-large": "RoBERTa-large", "distilroberta-base": "DistilRoBERTa",
+    "xlm-roberta-base": "XLM-R-base", "xlm-roberta-large": "XLM-R-large",
+    "albert-base-v2": "ALBERT-base", "electra-small-discriminator": "ELECTRA-small",
+    "electra-base-discriminator": "ELECTRA-base", "electra-large-discriminator": "ELECTRA-large",
+    "deberta-v3-small": "DeBERTa-v3-small", "deberta-v3-base": "DeBERTa-v3-base",
+    "deberta-v3-large": "DeBERTa-v3-large", "xlnet-base-cased": "XLNet-base", "gpt2": "GPT-2",
+    "gpt2-medium": "GPT-2 medium", "gpt2-large": "GPT-2 large", "gpt2-xl": "GPT-2 XL", "distilgpt2": "DistilGPT-2",
+    "t5-small": "T5-small", "t5-base": "T5-base", "t5-large": "T5-large",
+}  # fmt: skip
+"""The names that figures and reports use for public models; keys are the last part of the name on the hub."""
+
+
+def shown_model(name: str) -> str:
+    """The name of a model in figures, tables, reports and verdicts: short for public ones, else the last part.
+
+    Rows keep the name as it is.
+
+    Examples
+    --------
+    >>> [shown_model(name) for name in ("sentence-transformers/all-MiniLM-L6-v2", "bert-base-uncased", "runs/mine")]
+    ['MiniLM', 'BERT-base (uncased)', 'mine']
+    """
+    last = name.rstrip("/").rpartition("/")[2]
+    return MODELS.get(last, last)
+
+
+def shown_label(label: str) -> str:
+    """A label with commas, such as "bert-base-uncased, fine-tuned", in which public models have their short names."""
+    return ", ".join(MODELS.get(part, part) for part in label.split(", "))
 
 
 def facts_html(title: str, facts: Mapping[str, object], *, longest: int = 200) -> str:
-    """A small table: one line a fact, long ones cut, empty ones left out.
+    """A small HTML table with a line for each fact; long ones are cut, empty ones left out.
 
     Parameters
     ----------
     title
-        What the value is.
+        The kind of value.
     facts
-        What there is to say of it, by name.
+        Its properties, by name.
     longest
-        Characters of a fact that are shown.
+        Characters of a fact that are shown at most.
 
     Returns
     -------
@@ -49,7 +87,7 @@ def facts_html(title: str, facts: Mapping[str, object], *, longest: int = 200) -
     >>> facts_html("Task", {"name": "a < b", "notes": ""})
     '<table><caption>Task</caption><tr><th>name</th><td>a &lt; b</td></tr></table>'
     """
-    told = {name: str(fact) for name, fact in facts.items() if str(fact)}
-    cut = {name: fact if len(fact) <= longest else fact[: longest - 1] + "…" for name, fact in told.items()}
+    texts = {name: str(fact) for name, fact in facts.items() if str(fact)}
+    cut = {name: text if len(text) <= longest else text[: longest - 1] + "…" for name, text in texts.items()}
     lines = "".join(f"<tr><th>{escape(name)}</th><td>{escape(fact)}</td></tr>" for name, fact in cut.items())
     return f"<table><caption>{escape(title)}</caption>{lines}</table>"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from probekit.display import shown_label
 from probekit.errors import UsageError, did_you_mean
 from probekit.tasks.load import shown_task
 
@@ -38,9 +39,9 @@ class Look:
         self._met.add(name)
         if name in self.names:
             return self.names[name]
-        parts = name.split(", ")
-        self._met.update(parts)
-        return ", ".join(self.names.get(part, part) for part in parts)
+        parts = {part: shown_label(part) for part in name.split(", ")}
+        self._met.update(parts, parts.values())
+        return ", ".join(self.names.get(part) or self.names.get(known, known) for part, known in parts.items())
 
     def task(self, name: str) -> str:
         """What is shown for a task: the name that it was given here, or that its authors gave it."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from probekit.display import shown_model
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 from probekit.plots.curves import of_analyses, plot_rows
@@ -150,7 +151,7 @@ def relation_panels(
             said = [_said(r, SHORT) for r in its]
         ax.text(0, 1.02, "\n".join(said), transform=ax.transAxes, fontsize=7, color="#666666", va="bottom")
         how = look.shown(GAIN if metric_called(about["metric"]).derived == "difference" else about["series"])
-        title = ", ".join(filter(None, (*(about[c].rsplit("/", 1)[-1] for c in told), how)))
+        title = ", ".join(filter(None, (*(shown_model(about[c]) for c in told), how)))
         if inches(title, 10, "bold") > width_of(ax) - 0.5:
             title = title.replace(" ", "\n", 1)
         ax.set_title(title, loc="left", pad=6 + 10 * lines, fontsize=10, fontweight="bold", color=INK, parse_math=False)

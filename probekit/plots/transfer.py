@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from probekit.display import shown_model
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 from probekit.plots.domains import WRITTEN, write
@@ -167,7 +168,7 @@ def transfer_panels(
     axes = list(grid_.ravel())[: len(parts)]
     for i, (ax, (_, part)) in enumerate(zip(axes, parts, strict=True)):
         transfer_matrix(part, metric=metric, limits=limits, ax=ax)
-        over = ", ".join(str(part[c].iloc[0]).rsplit("/", 1)[-1] for c in told)
+        over = ", ".join(shown_model(str(part[c].iloc[0])) for c in told)
         title = "\n".join(filter(None, (over, look.shown(part["series"].iloc[0]))))
         ax.set_title(title, loc="left", fontsize=10, fontweight="bold", color=INK, parse_math=False)
         if i % beside and _names(ax) == _names(axes[i - 1]):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from probekit.display import shown_model
 from probekit.errors import UsageError
 from probekit.files import MARK, FileKind, is_sealed, write
 from probekit.public import public
@@ -169,7 +170,7 @@ def _lede(rows: pd.DataFrame, sources: Sequence[Source]) -> list[str]:
     for column in ("task", "model"):
         names = [name for name in dict.fromkeys(rows[column]) if name not in ("", "domains")]
         if names:
-            short = [shown_task(name) if column == "task" else name.rsplit("/", 1)[-1] for name in names[:6]]
+            short = [(shown_task if column == "task" else shown_model)(name) for name in names[:6]]
             counts.append(
                 f"{len(names):,} {column}{'s' * (len(names) != 1)} ({', '.join(short)}{' …' * (len(names) > 6)})"
             )

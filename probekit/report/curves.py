@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from probekit.display import shown_label
 from probekit.errors import UsageError
 from probekit.metrics import metric as metric_called
 from probekit.plots.curves import CURVE, CurveStyles, curves, plot_rows
@@ -86,7 +87,7 @@ def _of_curve(curve: pd.DataFrame, controls: pd.DataFrame, label: str, *, random
     own: dict[str, Any] = {c: curve[c] for c in (*OWN, *JOINT) if c in curve}
     shown = curve.assign(
         task=curve["task"].map(shown_task),
-        curve=label,
+        curve=shown_label(label),
         random=random,
         layer=curve["layer_name"],
         verdict=verdict,

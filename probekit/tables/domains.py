@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from probekit.display import shown_model
 from probekit.metrics import metric as metric_called
 from probekit.rows import fit_labels
 from probekit.tables.cells import LINES, by_label, cell, correlation, interval, legend
@@ -57,7 +58,7 @@ def _domains(found: pd.DataFrame, task: str, model: str, beside: str | None) -> 
         xs = {row["domain"]: (row["x"], row["x_low"], row["x_high"]) for row in part.to_dict("records")}
         lines.append([f"divergence from {corpus}", *(interval(*xs[d], "{:.3f}") for d in domains)])
     lines += [] if paper is None else _published(paper, domains)
-    grid = _grid([f"{task}, {model}", *domains], lines)
+    grid = _grid([f"{task}, {shown_model(model)}", *domains], lines)
     return [grid, legend(first, beside) + NOTES, *_correlations(found), *_transfers(found, domains)]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from probekit.display import shown_model
 from probekit.tables.cells import LINES, by_label, cell, is_difference, legend
 from probekit.tables.grid import Column, Grid
 from probekit.tables.papers import published
@@ -35,7 +36,7 @@ def regime_table(found: pd.DataFrame, beside: str | None = None) -> list[Grid | 
     alone = [] if paper is None or paper["task"].isin(tasks).any() else list(dict.fromkeys(paper["task"]))
     lines: list[list[str]] = []
     for (model, variant), part in found.groupby(["model", "variant"], sort=False):
-        name = ", ".join(filter(None, (str(model), str(variant))))
+        name = ", ".join(filter(None, (shown_model(str(model)), str(variant))))
         for label, runs in by_label(part.assign(variant="")):
             lines.append([name, label, *(cell(runs[runs["task"] == task]) for task in tasks), *[""] * len(alone)])
     lines += [] if paper is None else _published(paper, [*tasks, *alone])

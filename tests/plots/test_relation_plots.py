@@ -61,7 +61,7 @@ def test_a_panel_for_each_corpus_metric_and_regime():
     ]
     assert figure.axes[0].get_ylabel() == "Accuracy"
     two = relation_panels(make_rows([*points(), *points(model="b/gpt")]))
-    assert [ax.get_title("left") for ax in two.axes] == ["minilm, fine-tune linear", "gpt, fine-tune linear"]
+    assert [ax.get_title("left") for ax in two.axes] == ["MiniLM, fine-tune linear", "gpt, fine-tune linear"]
 
 
 def test_points_stand_where_the_rows_say_with_their_intervals():

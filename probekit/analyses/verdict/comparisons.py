@@ -9,6 +9,7 @@ import numpy as np
 
 from probekit.analyses.verdict.curves import CURVE, Curve, names
 from probekit.analyses.verdict.words import ALPHA, at_least, at_most, layers, listed, number, p_value
+from probekit.display import shown_model
 from probekit.metrics import metric as metric_called
 from probekit.rows import layer_labels
 from probekit.statistics.multiplicity import holm
@@ -102,5 +103,5 @@ def domains(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
 def guidelines(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
     several = rows["model"].nunique() > 1
     for row in rows.to_dict("records"):
-        name = f"{row['model']}: " if several else ""
+        name = f"{shown_model(row['model'])}: " if several else ""
         yield f"{name}{row['prefer']}. {str(row['why']).rstrip('.')}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probekit.analyses.verdict.words import ALPHA, at_least, layers
+from probekit.display import shown_model
 from probekit.rows import layer_labels, layer_order
 
 if TYPE_CHECKING:
@@ -121,14 +122,15 @@ def _control(random: Sequence[Curve], do: str, trained: Sequence[Curve]) -> str:
 
 
 def names(curves: Sequence[Curve]) -> list[str]:
-    """Prefixes that distinguish curves, "" for a single one: "minilm, step 100: "."""
+    """Prefixes that distinguish curves, "" for a single one: "MiniLM, step 100: "."""
     if len(curves) < 2:
         return ["" for _ in curves]
     cells = [
         {c: "" if (v := str(one.head.get(c, ""))) in ("<NA>", "nan", "None") else v for c in SHOWN} for one in curves
     ]
     varying = [c for c in SHOWN if len({one[c] for one in cells}) > 1]
-    labels = [[f"{c} {one[c]}" if c in ("step", "seed") else one[c] for c in varying if one[c]] for one in cells]
+    show = {"step": "step {}".format, "seed": "seed {}".format, "model": shown_model}
+    labels = [[show.get(c, str)(one[c]) for c in varying if one[c]] for one in cells]
     return [f"{', '.join(parts)}: " if parts else "" for parts in labels]
 
 
