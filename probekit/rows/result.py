@@ -234,7 +234,7 @@ class Result:
         if shown["layer"].notna().any():
             table = table.assign(layer=layer_labels(shown))
         table = table.assign(**{c: shown[c].round(4) for c in ("metric", "value", "ci_low", "ci_high")})
-        caption = "the best layer of each curve, with an interval that holds all layers at once" if len(best) else ""
+        caption = "The best layer of each curve, with an interval for all layers at once." if len(best) else ""
         return (
             f"<p><b>{escape(self.title)}</b>; {len(self.rows):,} rows. {escape(caption)}</p>"
             f"{table.to_html(index=False, escape=True, max_rows=20, na_rep='')}"
