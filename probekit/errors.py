@@ -173,8 +173,15 @@ def reading(file: str | Path, what: str) -> Iterator[None]:
 
 
 def close_names(name: str, known: Iterable[str], *, most: int = 1) -> list[str]:
-    """The known names that are most like a name, the closest first; none where none is like it."""
-    return difflib.get_close_matches(name, list(known), n=most, cutoff=0.5)
+    """The known names that are most like a name, capitals aside, the closest first; none where none is like it.
+
+    Examples
+    --------
+    >>> close_names("MiniLM", ["minilm", "bert"]), close_names("gpt2", ["minilm", "bert"])
+    (['minilm'], [])
+    """
+    by_lower = {one.lower(): one for one in known}
+    return [by_lower[one] for one in difflib.get_close_matches(name.lower(), by_lower, n=most, cutoff=0.5)]
 
 
 def did_you_mean(name: str, known: Iterable[str], *, most: int = 1, show: Callable[[str], str] = str) -> str:

@@ -99,6 +99,7 @@ def read_lines(path: Path, *, fallback: str | None = None) -> list[str]:
         raw = path.read_bytes()
     except OSError as error:
         raise DataError(f"cannot be read: {error.strerror or error}.", file=path) from error
+    check_text(path, raw)
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -117,6 +118,28 @@ def read_lines(path: Path, *, fallback: str | None = None) -> list[str]:
     if not lines[-1]:
         lines.pop()
     return [line.removesuffix("\r") for line in lines] if "\r" in text else lines
+
+
+NO_TEXT = {
+    b"PK\x03\x04": "is an Excel workbook or a ZIP file. Save the sheet as CSV (UTF-8), or unpack it, and give that.",
+    b"\xd0\xcf\x11\xe0": "is an old Excel or Word file. Save the sheet as CSV (UTF-8), and give that.",
+    b"\x1f\x8b": "is compressed with gzip. Unpack it (gunzip FILE), and give the unpacked file.",
+    b"PAR1": "is a Parquet file. Let its name end in .parquet.",
+    b"\x89HDF": "is an HDF5 file, not text.",
+    b"\xff\xfe": "is UTF-16. Save it as UTF-8 (in Excel: CSV UTF-8).",
+    b"\xfe\xff": "is UTF-16. Save it as UTF-8 (in Excel: CSV UTF-8).",
+}
+"""By first bytes, what a file is that people take for text, and what to do."""
+
+
+def check_text(path: Path, raw: bytes | None = None) -> None:
+    """Raise DataError for a file that its first bytes (``raw``, read where they are not given) show not to be text."""
+    if raw is None:
+        with path.open("rb") as file:
+            raw = file.read(8)
+    for mark, what in NO_TEXT.items():
+        if raw.startswith(mark):
+            raise DataError(what.replace("FILE", path.name), file=path)
 
 
 def parse_json(text: str | bytes) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from probekit.errors import DataError, UsageError, did_you_mean
+from probekit.errors import DataError, UsageError, close_names, did_you_mean
 from probekit.files import read_lines
 
 if TYPE_CHECKING:
@@ -46,8 +46,9 @@ def read_named(where: str | Path, shipped: Mapping[str, str], what: str) -> tupl
     if path.suffix == ".toml":
         return read_toml(path)[0], path
     if (text := shipped.get(str(where))) is None:
+        names = close_names(str(where), shipped, most=4) or shipped
         raise UsageError(
-            f"there is no {what} {str(where)!r}; give a file that ends in .toml, or one of {', '.join(shipped)}."
+            f"there is no {what} {str(where)!r}; give a file that ends in .toml, or one of {', '.join(names)}."
         )
     return parse_toml(text, path), path
 

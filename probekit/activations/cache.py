@@ -112,6 +112,11 @@ class ActivationCache:
     """
 
     def __init__(self, path: str | Path) -> None:
+        if not isinstance(path, str | Path):
+            raise UsageError(
+                f"an activation cache is named by its path, 'CACHE.h5', not by a {type(path).__name__}; give each "
+                "cache as an argument of its own."
+            )
         self.path = Path(path)
         self._checked = CheckedFile(self.path)
         self._file = self._checked.f

@@ -118,7 +118,9 @@ def open_cache_file(path: Path) -> h5py.File:
         return h5py.File(path, "r")
     except OSError as error:
         if path.stat().st_size and "signature not found" in str(error):
-            raise CacheMismatch(f"{path} is not an HDF5 file, so it is no probekit cache.") from error
+            rows = path.suffix in (".parquet", ".csv", ".json")
+            instead = " Give the cache that these rows come from, CACHE.h5." if rows else ""
+            raise CacheMismatch(f"{path} is not an HDF5 file, so it is not an activation cache.{instead}") from error
         reason = "it is cut short" if "truncated file" in str(error) else f"HDF5 says {error}"
         raise CacheCorrupt(
             f"{path} is not a readable HDF5 file: {reason}. Make it again with probekit cache-activations --overwrite."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from probekit.errors import UsageError
-from probekit.recipe import option
+from probekit.recipe import check_least, option
 from probekit.tasks.context import Context
 
 __all__ = ["GROUPS", "NO_POOLING", "CacheOptions", "CertifyOptions"]
@@ -73,12 +73,7 @@ class CacheOptions:
         _one_of("context", self.context, *Context)
         if self.context != Context.NONE and self.tokens and self.token_level in (None, "piece"):
             raise UsageError("the pieces of a context are not kept; with --context give --token-level word-pieces.")
-        if self.data_seed < 0:
-            raise UsageError(f"data_seed is {self.data_seed}; it must be 0 or more.")
-        for name in ("workers", "limit", "batch_tokens", "batch_size"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UsageError(f"{name} is {value}; it must be 1 or more.")
+        check_least(self, data_seed=0, workers=1, limit=1, batch_tokens=1, batch_size=1)
 
     @property
     def carried(self) -> int:

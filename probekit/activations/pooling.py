@@ -53,7 +53,8 @@ def poolings(names: Iterable[str] | str) -> tuple[Pooling, ...]:
     """Poolings by name, each once; raises UsageError for a name that is none."""
     wanted = [name.strip() for name in (names.split(",") if isinstance(names, str) else names)]
     if unknown := [name for name in wanted if name not in set(Pooling)]:
-        raise UsageError(f"there is no pooling {unknown[0]!r}; the poolings are {', '.join(Pooling)}.")
+        first = " Give first for the vector of [CLS]." if unknown[0].strip("[]").lower() in ("cls", "<s>") else ""
+        raise UsageError(f"there is no pooling {unknown[0]!r}; the poolings are {', '.join(Pooling)}.{first}")
     return tuple(dict.fromkeys(Pooling(name) for name in wanted))
 
 

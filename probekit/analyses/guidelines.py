@@ -9,7 +9,7 @@ conclusion is limited to these two trained models, and no regime is preferred.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,9 +61,11 @@ class Difference:
     seeds : tuple[int, int]
         Number of seeds of each.
     n : int
-        Number of examples (for word tags, of sentences).
+        Number of units drawn as a whole: examples (for word tags, sentences), or groups of them.
     replicates : np.ndarray
         The resampled differences, where defined.
+    examples : int
+        Number of examples, or of sentences.
     """
 
     metric: str
@@ -74,6 +76,7 @@ class Difference:
     seeds: tuple[int, int]
     n: int
     replicates: np.ndarray
+    examples: int = 0
 
     @property
     def of_regimes(self) -> bool:
@@ -308,9 +311,12 @@ def _paired(a: Sequence[FinishedRun], b: Sequence[FinishedRun], options: Guideli
             f"{runs[0].path} and the others were evaluated with different labels; evaluate them on the same."
         )
     first = np.arange(len(runs)) < len(a)
-    return difference(
+    found = difference(
         table, first, metric or table.metrics[0], split=split, resamples=options.resamples, seed=options.seed
     )
+    tags = runs[0].card["target"]["kind"] == TaskKind.SEQUENCE_LABELLING
+    whole = table.ids if not tags else table.groups if table.sentences is None else table.sentences
+    return replace(found, examples=len(table.ids if whole is None else np.unique(whole)))
 
 
 def _better(d: Difference) -> str:
@@ -340,7 +346,7 @@ def _about(runs: Sequence[FinishedRun], d: Difference | None, options: Guideline
         "value": ends[0] - ends[1],
         "ci_low": d.ci[0] if d else np.nan,
         "ci_high": d.ci[1] if d else np.nan,
-        "n": d.n if d else None,
+        "n": d.examples if d else None,
         "kind": kind,
         "fine_tune": ends[0],
         "feature_extraction": ends[1],
@@ -374,7 +380,8 @@ def _why(row: Mapping[str, Any], d: Difference | None, heads: Sequence[str], tas
         for regime, head, count, end in zip((FIRST, SECOND), heads, d.seeds, (d.first, d.second), strict=True)
     ]
     units = "sentences" if row["kind"] == "word tags" else "examples"
-    means = f"{d.metric} on the same {d.n:,} {units} of {d.split}: {ends[0]}, {ends[1]}"
+    units += f" in {d.n:,} groups" if d.n < d.examples else ""
+    means = f"{d.metric} on the same {d.examples:,} {units} of {d.split}: {ends[0]}, {ends[1]}"
     if not len(d.replicates):
         return f"{means}; the difference is undefined on most resamples."
     sure = row["p_adjusted" if d.of_regimes else "p"]

@@ -46,8 +46,8 @@ def new_task(
         A file (.csv, .tsv, .txt, .jsonl, .json, .parquet, .conll, .conllu), a folder with a file for each split
         (train, dev or validation, test), or ``hub:REPO`` or ``hub:REPO:CONFIG``, a data set on the Hugging Face hub.
     out : path, optional
-        The task file (default: the name of the data with the suffix .toml, in the current folder). Existing files are
-        not replaced.
+        The task file, whose name is the task's (default: the name of the data with the suffix .toml, in the current
+        folder). Existing files are not replaced.
     dev, test : float
         Shares of train to hold out if the data have no such split; 0 for none. Whole groups are drawn (from the group
         column, otherwise equal texts, shared sentences and near copies), stratified by class.
@@ -237,7 +237,7 @@ def _text(
     """The text of the task file, with a comment on each guess."""
     lines = [
         f"# Guessed from {data}. Check and correct the guesses, then run: probekit tasks check {task_file.name}",
-        f"name = {json.dumps(_name(data))}",
+        f"name = {json.dumps(task_file.stem, ensure_ascii=False)}",
         f'type = "{first.kind}"{_remark(_kind(first))}',
     ]
     lines += [f"{key} = {json.dumps(value)}" for key, value in keys.items()]

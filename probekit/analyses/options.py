@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from probekit.errors import UsageError
-from probekit.recipe import option
+from probekit.recipe import check_least, option
 
 __all__ = ["GuidelinesOptions", "VectorOptions"]
 
@@ -42,7 +42,4 @@ class GuidelinesOptions:
     def __post_init__(self) -> None:
         if not 0 < self.margin < 1:
             raise UsageError(f"margin is {self.margin}; it must be between 0 and 1.")
-        if self.resamples < 1000 or self.seed < 0:
-            raise UsageError(
-                f"resamples must be 1000 or more and seed 0 or more, not {self.resamples} and {self.seed}."
-            )
+        check_least(self, resamples=1000, seed=0)

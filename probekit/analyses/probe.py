@@ -17,7 +17,7 @@ from probekit.activations import ActivationCache
 from probekit.analyses.options import VectorOptions
 from probekit.analyses.vectors import LayerVectors, columns_of, layer_vectors, read_of
 from probekit.errors import CacheMismatch, UsageError
-from probekit.metrics import unfit
+from probekit.metrics import metric, unfit
 from probekit.probes.protocol.baselines import Baselines
 from probekit.probes.protocol.diagnostic import evaluate_layers
 from probekit.probes.protocol.labels import Labels, Question
@@ -98,6 +98,8 @@ def probe(
     if len(caches) % 2:
         raise UsageError(f"caches must be given in pairs, TRAIN.h5 DEV.h5; {len(caches)} were given.")
     names = None if metrics is None else (metrics,) if isinstance(metrics, str) else tuple(metrics)
+    for name in names or ():
+        metric(name)
     found, reads = [], []
     with ExitStack() as stack:
         for pair in zip(caches[::2], caches[1::2], strict=True):
@@ -120,6 +122,8 @@ def probe_pair(
     check_match(train.spec, dev.spec)
     if not options.any_split:
         _check_splits(train.spec, dev.spec)
+    if wrong := unfit(metrics or (), train.spec["kind"]):
+        raise UsageError(wrong)
     of_train = layer_vectors(train, vectors)
     same = VectorOptions(None if of_train.words else of_train.representation, tuple(of_train.layers), vectors.groups)
     of_dev = layer_vectors(dev, same)
@@ -134,8 +138,6 @@ def probe_pair(
     if not of_train.words and options.controls != 0:
         bag = bag_of_pieces(train.pieces, dev.pieces)
         baselines = Baselines(bag, (length(train.pieces), length(dev.pieces)))
-    if wrong := unfit(metrics or (), train.spec["kind"]):
-        raise UsageError(wrong)
     question = Question(
         train.spec["kind"],
         tuple(train.spec["metrics"]) if metrics is None else metrics,
@@ -168,7 +170,10 @@ def _labels(
     dev_labels = replace(dev_labels, seen=seen[dev.word_sentence] if words else seen)
     if options.hold_out_domains:
         if words or train.domains is None:
-            raise UsageError(f"{train.spec['task']} has no domains of examples; leave hold_out_domains off.")
+            raise UsageError(
+                f"{train.spec['task']} has no domains of examples; leave out hold_out_domains, or name their column in "
+                "the task file (domain = …) and cache it again."
+            )
         train_labels = replace(
             train_labels, groups=np.unique(train.domains, return_inverse=True)[1]
         )  # dev is resampled by example
@@ -212,10 +217,21 @@ def check_match(train: Mapping[str, Any], dev: Mapping[str, Any]) -> None:
         )
     for name in (*SAME, "tokens") if words else SAME:
         if train.get(name) != dev.get(name):
+            one, two = (f"{spec['task']} {spec['split']} ({spec['model']})" for spec in (train, dev))
+            what = _differs(name, train.get(name), dev.get(name))
             raise CacheMismatch(
-                f"the two caches do not match: {name} is {train.get(name)!r} in train ({train['split']}, "
-                f"{train['model']}) and {dev.get(name)!r} in dev ({dev['split']}, {dev['model']})."
+                f"the two caches do not match, {one} and {two}: {what}. "
+                "A pair is TRAIN.h5 DEV.h5, from one task and one model."
             )
+
+
+def _differs(name: str, one: Any, two: Any) -> str:
+    """How two caches differ in a value of their descriptions, in words."""
+    if name == "random_weights":
+        words = ["trained weights" if seed is None else f"random weights (seed {seed})" for seed in (one, two)]
+        return f"the first has {words[0]}, the second {words[1]}"
+    what = {"task": "the task", "weights_digest": "the digest of the weights"}.get(name, name)
+    return f"{what} is {one!r} in the first and {two!r} in the second"
 
 
 def by_split(found: Iterable[Predictions]) -> list[Predictions]:

@@ -14,9 +14,13 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from probekit.display import shown
-from probekit.errors import ProbekitError, first_line
+from probekit.errors import ProbekitError, close_names, first_line
+
+if TYPE_CHECKING:
+    from cyclopts import CycloptsError
 
 __all__ = ["main"]
 
@@ -40,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ProbekitError, OSError) as error:
         if debug:
             raise
-        return _fail(str(error) + (_NO_ROOM if getattr(error, "errno", None) in NO_ROOM else ""))
+        return _fail(_as_typed(str(error), words) + (_NO_ROOM if getattr(error, "errno", None) in NO_ROOM else ""))
     except MemoryError as error:
         if debug:
             raise
@@ -76,7 +80,7 @@ def _run(words: Sequence[str]) -> int:
 
     verbose = {"--verbose", "-v"} & set(words[:1])
     words = _spelled(words[len(verbose) :])
-    _log(verbose=bool(verbose))
+    _log(words, verbose=bool(verbose))
     if not words:
         make_app()(["--help"])
         return 2
@@ -85,23 +89,72 @@ def _run(words: Sequence[str]) -> int:
     except CycloptsError as error:
         known = words[0] in COMMANDS
         hint = f" See probekit {words[0]} --help." if known else ""
-        return _fail(f"{str(error).rstrip('., ?')}.{hint}")
+        return _fail(f"{_misread(error, words)}{hint}")
 
 
-def _log(*, verbose: bool) -> None:
+def _misread(error: CycloptsError, words: Sequence[str]) -> str:
+    """What is wrong with the words of a command line."""
+    from cyclopts import CoercionError, MissingArgumentError, UnknownOptionError
+
+    token = getattr(error, "token", None)
+    if isinstance(error, UnknownOptionError) and token is not None:
+        option = str(token.keyword or token.value)
+        near = re.search(r"Did you mean \W*(--[\w-]+)", str(error))
+        close = near and close_names(option.lstrip("-"), [near[1].lstrip("-")])
+        return f"there is no option {option}{f'; did you mean {near[1]}?' if near and close else '.'}"
+    if isinstance(error, CoercionError) and token is not None and token.keyword:
+        kind = {"float": "a number", "int": "a whole number"}.get(getattr(error.target_type, "__name__", ""), "")
+        if kind:
+            kind = kind.replace("a ", "one ", 1) if "," in token.value else kind
+            return f"{token.keyword} is {token.value!r}; it must be {kind}."
+    if isinstance(error, MissingArgumentError) and (name := re.search(r'parameter "?([\w-]+)', str(error))):
+        usage = "" if name[1].startswith("-") else f" Give {_usage(words[0])}."
+        return f"{name[1]} is missing.{usage}"
+    return f"{str(error).rstrip('., ?')}."
+
+
+def _usage(command: str) -> str:
+    """A command with its arguments: "probekit run MODEL TASK"."""
+    from probekit.functions import FUNCTIONS, parameters
+
+    function = command.replace("-", "_")
+    known = parameters(function).values() if function in FUNCTIONS else ()
+    names = [p.name.upper() for p in known if p.kind is p.POSITIONAL_ONLY and p.default is p.empty]
+    return " ".join(["probekit", command, *names])
+
+
+def _as_typed(message: str, words: Sequence[str]) -> str:
+    """A message with the options of a command as they are typed: --hold-out-domains for hold_out_domains."""
+    from probekit.functions import FUNCTIONS, parameters
+
+    if not words or (function := words[0].replace("-", "_")) not in FUNCTIONS:
+        return message
+    names = [name.rstrip("_") for name in parameters(function)]
+    if several := "|".join(name for name in names if "_" in name):
+        message = re.sub(
+            rf"(?<![\w'\".-])({several})(?![\w=])", lambda found: f"--{found[1].replace('_', '-')}", message
+        )
+    return re.sub(rf"^({'|'.join(names)}) (?=(is|are|must) )", r"--\1 ", message)
+
+
+def _log(words: Sequence[str], *, verbose: bool) -> None:
     from rich.console import Console
     from rich.logging import RichHandler
 
     handler = RichHandler(console=Console(stderr=True), show_time=False, show_path=False)
-    handler.setFormatter(_Shown("%(message)s"))
+    handler.setFormatter(_Shown(words))
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler])
 
 
 class _Shown(logging.Formatter):
-    """Messages name files and labels of others."""
+    """Messages name files and labels of others, and options as they are typed."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        super().__init__("%(message)s")
+        self.words = words
 
     def format(self, record: logging.LogRecord) -> str:
-        return shown(super().format(record))
+        return shown(_as_typed(super().format(record), self.words))
 
 
 def _spelled(words: Sequence[str]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Self
 
@@ -12,7 +12,7 @@ from cyclopts import App, Parameter
 
 from probekit.cli.show import console, say, warn
 from probekit.display import shown
-from probekit.errors import UsageError
+from probekit.errors import UsageError, did_you_mean
 from probekit.studies.options import StudyOptions, WorkerOptions
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def show_command(study: str, /) -> None:
 
     shipped = shipped_studies()
     if study not in shipped:
-        raise UsageError(f"there is no study {study!r}; there are {', '.join(shipped)}.")
+        raise UsageError(f"there is no study {study!r}; {did_you_mean(study, shipped, most=3)}")
     say(shipped[study].rstrip("\n"))
 
 
@@ -108,9 +108,7 @@ def _show_plan(planned: PlannedStudy, jobs: int, *, commands: bool) -> int:
     for step in planned.steps:
         lost = step.lost(fails)
         if step.error or lost:
-            said = f"it needs {lost}" if lost else "as above" if step.error in fails.values() else step.error
-            fails[step.name] = step.error
-            say(f"{'skip' if lost else 'fails':<6} {step.name}: {said}")
+            fails[step.name] = "" if lost else step.error
             continue
         own = forecast[step.name]
         say(f"{own.word:<6} {step.name}{'' if own.word == 'done' else f', {_time(own.seconds)}'}")
@@ -122,8 +120,18 @@ def _show_plan(planned: PlannedStudy, jobs: int, *, commands: bool) -> int:
     say(f"\n{len(left)} of {len(planned.steps)} steps to do, roughly {_time(seconds)} one after another{at_once}")
     _show_space(planned.folder, sum(step.space for step in left))
     if fails:
-        say(f"{len(fails)} cannot be done")
-    return 1 if fails else 0
+        _show_failures(fails)
+    return 0 if not fails else 2 if len(fails) == len(planned.steps) else 1
+
+
+def _show_failures(fails: Mapping[str, str]) -> None:
+    """What cannot be done, once for each reason; steps that need such a step have none of their own."""
+    say(f"{len(fails)} steps cannot be done:")
+    for error in filter(None, dict.fromkeys(fails.values())):
+        first, *more = [name for name, text in fails.items() if text == error]
+        say(f"  {first}{f' and {len(more)} more' if more else ''}: {error}")
+    if waiting := sum(not error for error in fails.values()):
+        say(f"  {waiting} that need these")
 
 
 def _show_space(folder: Path, space: float) -> None:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import NoReturn
 
 from probekit.errors import UsageError
-from probekit.recipe import option
+from probekit.recipe import check_least, option
 
 __all__ = ["MEASURES", "PROXY", "CountOptions", "DivergenceOptions", "DocumentUnit", "Measure", "Tokenization"]
 
@@ -148,10 +148,7 @@ class DivergenceOptions:
                 f"{self.draws} draws and {self.resamples} resamples: 95 % limits need at least 19 draws and 100 "
                 "resamples; give more, or 0 for none."
             )
-        if min(self.draws, self.resamples, self.seed) < 0 or min(self.vocabulary, self.min_count, self.top) < 1:
-            raise UsageError(
-                "draws, resamples and seed must be 0 or more; vocabulary, min_count and top must be 1 or more."
-            )
+        check_least(self, draws=0, resamples=0, seed=0, vocabulary=1, min_count=1, top=1)
 
     @property
     def pairs(self) -> list[tuple[str, str]]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from probekit.errors import UsageError, did_you_mean
-from probekit.recipe import option
+from probekit.recipe import check_least, option
 
 __all__ = ["InformationEstimator", "InformationOptions"]
 
@@ -83,7 +83,4 @@ class InformationOptions:
         if not names:
             raise UsageError("no estimator was given.")
         object.__setattr__(self, "estimator", names)
-        if min(self.shuffles or 0, self.controls or 0, self.seed) < 0 or (
-            self.threads is not None and self.threads < 1
-        ):
-            raise UsageError("shuffles, controls and seed must be 0 or more, threads 1 or more.")
+        check_least(self, shuffles=0, controls=0, seed=0, threads=1)

@@ -6,7 +6,7 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
-from probekit.errors import ModelError
+from probekit.errors import ModelError, close_names, first_line
 from probekit.models.conversion import converted_folder
 
 __all__ = ["MINILM", "minilm_folder", "resolve_model"]
@@ -33,18 +33,48 @@ def resolve_model(model: str | Path, revision: str | None = None) -> Path:
     folder = converted_folder(str(model)) or Path(model).expanduser()
     if str(model) == MINILM and not folder.exists():
         return minilm_folder()
+    if folder.is_file():
+        raise ModelError(
+            f"{model} is a file, but a model is a folder with config.json and safetensors, or a hub id. "
+            + (_GGUF if folder.suffix == ".gguf" else "Give the folder that the file is in.")
+        )
     if not folder.is_dir():
-        if folder.exists() or folder.is_absolute() or str(model).startswith("."):
-            raise ModelError(f"{model} is not a folder; wanted a hub id or a folder with config.json and safetensors.")
+        if folder.is_absolute() or str(model).startswith("."):
+            raise ModelError(
+                f"there is no folder {model}; give a hub id, or a folder with config.json and safetensors."
+            )
         folder = _snapshot(str(model), revision)
     if not (folder / "config.json").is_file():
-        raise ModelError(f"{folder} has no config.json, so it is not a model folder (save_pretrained writes one).")
+        raise ModelError(f"{folder} has no config.json, so it is not the folder of a model. {_instead(folder)}")
     return folder
 
 
+_GGUF = "GGUF files are not read: give the hub id or the folder of the model that this one was converted from."
+
+
+def _instead(folder: Path) -> str:
+    """What to do about a folder without config.json, by what it holds."""
+    if (folder / "adapter_config.json").is_file():
+        return (
+            "It holds an adapter (PEFT): merge it into its base model with merge_and_unload(), save that with "
+            "save_pretrained, and give the new folder."
+        )
+    if any(folder.glob("*.gguf")):
+        return _GGUF
+    below = [path.parent.name for path in sorted(folder.glob("*/config.json"))[:3]]
+    if below:
+        return f"Give a folder inside it that has one: {', '.join(str(folder / name) for name in below)}."
+    return "Give the folder that save_pretrained wrote, with config.json, safetensors and a tokenizer."
+
+
 def _snapshot(model: str, revision: str | None) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+    )
 
     try:
         return Path(snapshot_download(model, revision=revision, allow_patterns=list(_WANTED), ignore_patterns=["*/*"]))
@@ -52,11 +82,29 @@ def _snapshot(model: str, revision: str | None) -> Path:
         raise ModelError(f"{model!r} is neither a folder here nor a hub id such as bert-base-uncased.") from error
     except (OSError, ValueError) as error:  # offline, not found, gated, no such revision: all of them derive from these
         at = f" at revision {revision!r}" if revision else ""
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        close = close_names(model, _near())
+        fetch = f"Download it where there is a network (hf download {model}), and give its folder."
+        what = f"Did you mean {close[0]}?" if close else fetch
+        if isinstance(error, GatedRepoError):
+            why = "the hub asks for permission"
+            what = "Ask for access on its page, then log in: hf auth login."
+        elif isinstance(error, RepositoryNotFoundError):
+            why = "the hub has no such model, or none that you may read"
+            what = what if close else "Check the name, or give the path of a folder."
+        elif isinstance(error, LocalEntryNotFoundError):
+            why = "this machine has no copy, and " + (
+                "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else "the hub cannot be reached"
+            )
+        else:
+            why, what = first_line(error).rstrip("."), "Check the name, or give the path of a folder."
         raise ModelError(
-            f"{model!r}{at} is no folder here and could not be fetched from the hub ({reason}). "
-            "Check the name and the network, or give the path of a local folder."
+            f"there is no folder {model!r}, and it could not be fetched from the hub{at}: {why}. {what}"
         ) from error
+
+
+def _near() -> list[str]:
+    """What a misspelt model may have meant: MiniLM, and the model folders here."""
+    return [MINILM, *(path.parent.name for path in Path().glob("*/config.json"))]
 
 
 @cache

@@ -122,8 +122,10 @@ def _of_comparisons(rows: Any) -> pd.DataFrame:
     rows = of_analyses(plot_rows(rows), "compare")
     wanted = {"against", "p_adjusted", "joint_low", "joint_high"}
     if missing := wanted - set(rows.columns):
+        found = ", ".join(str(name) for name in rows["analysis"].unique()) if "analysis" in rows else "no analysis"
         raise UsageError(
-            f"these rows lack {', '.join(sorted(missing))}; probekit compare makes differences of evaluated examples."
+            f"these are rows of {found}, without {', '.join(sorted(missing))}; give rows that probekit compare wrote, "
+            "or draw these with probekit plot layers."
         )
     return rows[rows["analysis"] == "compare"]
 

@@ -75,7 +75,8 @@ def report(*sources: str | Path | Result, out: str | Path = "report.html", optio
     """
     out = Path(out)
     if out.suffix != ".html":
-        raise UsageError(f"a report is written as .html, not {out.name!r}.")
+        form = out.suffix or "a file without a suffix"
+        raise UsageError(f"a report is one HTML page, not {form}; name it {out.with_suffix('.html')}.")
     if out.is_dir():
         raise UsageError(f"{out} is a folder; name a file, such as {out / 'report.html'}.")
     REPORT_FILE.check(out)
@@ -144,8 +145,11 @@ def _part(part: Part, prefix: str) -> dict[str, Any]:
 
 
 def _verdicts(sources: Sequence[Source]) -> Iterator[str]:
-    """What each file's card says came out."""
+    """What each file's card says came out; a summary only repeats what the probes of its tasks say."""
+    probed = {task for source in sources for task in source.rows.loc[source.rows["analysis"] == "probe", "task"]}
     for source in sources:
+        if set(source.rows["analysis"]) == {"summary"} and set(source.rows["task"]) <= probed:
+            continue
         told = source.card.get("verdict")
         yield from (str(sentence) for sentence in (told if isinstance(told, list) else []))
 

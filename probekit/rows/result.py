@@ -275,6 +275,11 @@ def read(path: str | Path) -> Result:
     DataError
         Where there is no such file, or it is none of these.
     """
+    if not isinstance(path, str | Path):
+        raise UsageError(
+            f"rows are named by their path, 'ROWS.parquet', not by a {type(path).__name__}; give each file as an "
+            "argument of its own."
+        )
     path = Path(path)
     if path.name.endswith(EXAMPLES):
         one = _called(PREDICTIONS).read(path)

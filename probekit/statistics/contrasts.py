@@ -19,7 +19,7 @@ from probekit.statistics.predictions import Predictions
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Contrast", "contrasts", "curves", "family", "fitting_metric", "there"]
+__all__ = ["Contrast", "contrasts", "curves", "family", "fitting_metric", "remedy", "there"]
 
 CURVE = (
     *("task", "split", "trained_on", "model", "checkpoint", "step", "regime", "head", "variant", "position"),
@@ -178,3 +178,14 @@ def there(e: Predictions) -> str:
         f"the targets {', '.join(e.fits['target'].unique())} "
         f"and the models {', '.join(models)}"
     )
+
+
+def remedy(against: str) -> str:
+    """What to do where the tables do not hold what to compare with, or ""."""
+    return {
+        "random": " Cache the model with random weights too (--model random:MODEL), give both pairs of caches to "
+        "probekit probe, and compare its rows.",
+        "control-task": " Control tasks are fitted where words are labelled; probe those with --controls 3.",
+        "shuffled": " Probe again with --controls 1 or more.",
+        "other": " Give rows from the same task, split and layers twice.",
+    }.get(against, "")

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from probekit.errors import UsageError
+from probekit.errors import UsageError, did_you_mean
 from probekit.recipe import option
 
 __all__ = ["CompareOptions", "Correction", "Over", "SummaryOptions", "Tails"]
 
 
+AGAINST = ("best", "shuffled", "control-task", "random")
+"""What layers are compared with, beside one of them (layer-NAME)."""
 LEAST = 100
 """Resamples at least."""
 
@@ -72,6 +74,11 @@ class CompareOptions:
                 raise UsageError(f"{name} is {', '.join(list(kind)[:-1])} or {list(kind)[-1]}, not {word!r}.")
             object.__setattr__(self, name, kind(word))
         check_resamples(self.resamples, self.level, self.seed)
+        if self.against is not None and self.against not in AGAINST and not self.against.startswith("layer-"):
+            layer = self.against.isdecimal() and f"did you mean layer-{self.against}?"
+            raise UsageError(
+                f"against is {self.against!r}; {layer or did_you_mean(self.against, ('layer-0', *AGAINST))}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +109,8 @@ def check_resamples(resamples: int, level: float = 0.95, seed: int = 0, *, none:
     none : 0, for no intervals, may be asked for.
     """
     if resamples < LEAST and not (none and resamples == 0):
-        raise UsageError(f"resamples are {LEAST} or more{', or 0 for no intervals' * none}, not {resamples}.")
-    if seed < 0 or not 0 < level < 1:
-        raise UsageError(f"a seed is 0 or more, and a level lies between 0 and 1, not {seed} and {level:g}.")
+        raise UsageError(f"resamples is {resamples}; it must be {LEAST} or more{', or 0 for no intervals' * none}.")
+    if seed < 0:
+        raise UsageError(f"seed is {seed}; it must be 0 or more.")
+    if not 0 < level < 1:
+        raise UsageError(f"level is {level:g}; it must be between 0 and 1.")

@@ -252,10 +252,10 @@ def join(*evaluated: Predictions) -> Predictions:
             place = {name: at for at, name in enumerate(other.ids)}
             missing = [name for name in first.ids if name not in place]
             if missing or len(place) != len(first.ids) or len(other.ids) != len(first.ids):
-                what = f"{missing[0]!r} is in the first only" if missing else "ids are repeated, or more in one"
+                what = f"{str(missing[0])!r} is in the first only" if missing else "ids are repeated, or more in one"
                 raise UsageError(
-                    f"the two hold other examples ({len(first.ids)} and {len(other.ids)}; {what}); "
-                    "a paired comparison wants the same ones."
+                    f"the two were evaluated on different examples ({len(first.ids)} and {len(other.ids)}; {what}), "
+                    "and a paired comparison needs the same ones. Probe both with the same dev cache."
                 )
             order = np.array([place[name] for name in first.ids])
         theirs = None if other.groups is None else other.groups[order]

@@ -115,10 +115,14 @@ class _Layers(_Section):
 
 
 class Probe(_Layers):
-    """Diagnostic classifiers on each layer, with options of ``probekit probe``."""
+    """Diagnostic classifiers on each layer, with options of ``probekit probe``.
+
+    limit_dev : number of examples to evaluate on, drawn at random with data_seed
+    """
 
     train: str = "train"
     dev: str = "dev"
+    limit_dev: Count | None = None
 
     @property
     def splits(self) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from probekit.studies.run import PlannedStudy, StudyRun, run_study
 from probekit.studies.runner import Outcome
 from probekit.studies.sections.outputs import report_step
 from probekit.studies.steps import Inside, Step
+from probekit.tasks.load import is_task
 
 __all__ = ["page_of", "plan_run", "result_of", "run"]
 
@@ -108,6 +109,8 @@ def plan_run(
         For an unusable model, task or option.
     """
     options, names = options or RunOptions(), list(dict.fromkeys(map(str, tasks)))
+    if is_task(str(model)) and not Path(model).is_dir():
+        raise UsageError(f"{model} is a task, and the model comes first: probekit run {names[0]} {model}.")
     study = _study(str(model), names, options)
     folder = Path(out) if out else Path(FOLDER) / "-".join(slug(Path(w).stem) for w in (*study.models, *names))
     steps = [_on(step, options.device) for step in study_steps(study, options.data_dir)]
@@ -127,6 +130,7 @@ def _study(model: str, tasks: list[str], options: RunOptions) -> Study:
     of = ["pretrained"] if options.quick else ["pretrained", "random"]
     name, poolings = "quick" if options.quick else "", [Pooling(options.pooling)] if options.pooling else []
     common = {"tasks": tasks, "of": of, "name": name, "poolings": poolings, "limit": options.limit}
+    fitted = {**common, "limit_dev": options.limit, "options": QUICK if options.quick else {}}
     called = model_name(model)
     title = f"{called}: {', '.join(Path(task).stem for task in tasks)}" + " (quick look)" * options.quick
     return Study(
@@ -134,7 +138,7 @@ def _study(model: str, tasks: list[str], options: RunOptions) -> Study:
         title=title,
         about=ABOUT_QUICK if options.quick else ABOUT,
         models={called: model},
-        probe=[Probe.model_validate({**common, "options": QUICK if options.quick else {}})],
+        probe=[Probe.model_validate(fitted)],
         mi=[] if options.quick else [Information.model_validate(common)],
         figure=[Figure(kind="layers", name=name or "layers")],
     )

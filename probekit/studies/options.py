@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from probekit.activations.pooling import Pooling
+from probekit.activations.pooling import poolings
 from probekit.errors import UsageError
-from probekit.recipe import option
+from probekit.recipe import check_least, option
 
 __all__ = ["RunOptions", "StudyOptions", "WorkerOptions"]
 
@@ -33,7 +33,7 @@ class RunOptions:
     data_dir: str | None = option(
         None, "Folder with the task's files, or with one subfolder per task (default: the hub).", metavar="FOLDER"
     )
-    limit: int | None = option(None, "Train on N examples of train, drawn at random.", metavar="N")
+    limit: int | None = option(None, "Use N examples of train and N of dev, drawn at random.", metavar="N")
     pooling: str | None = option(
         None, "Pooling: mean, mean-all, first, last or max over the pieces of a text; first or mean for labelled words."
     )
@@ -43,10 +43,9 @@ class RunOptions:
     )
 
     def __post_init__(self) -> None:
-        if self.limit is not None and self.limit < 1:
-            raise UsageError(f"limit is {self.limit}; it must be 1 or more.")
-        if self.pooling is not None and self.pooling not in list(Pooling):
-            raise UsageError(f"pooling must be one of {', '.join(Pooling)}, not {self.pooling!r}.")
+        check_least(self, limit=1)
+        if self.pooling is not None and len(poolings(self.pooling)) > 1:
+            raise UsageError(f"a run has one pooling, not {self.pooling}; probekit cache-activations takes several.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,5 +61,4 @@ class WorkerOptions:
             raise UsageError(f"--backend must be loky or dask, not {self.backend!r}.")
         if (self.backend == "dask") != (self.scheduler is not None):
             raise UsageError("--backend dask and --scheduler ADDRESS must be given together.")
-        if self.jobs < 1:
-            raise UsageError(f"--jobs is {self.jobs}; it must be 1 or more.")
+        check_least(self, jobs=1)

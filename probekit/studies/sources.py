@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +23,9 @@ from probekit.tasks import load_task, task_folders
 from probekit.tasks.task import Task, TaskKind
 
 __all__ = ["ModelSize", "Sources"]
+
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,40 @@ class Sources:
     def labelled(self, task: str, split: str) -> bool:
         """Whether any example of a split has a label."""
         return any(example.label is not None for example in self.task(task).split(split))
+
+    def unfit(self, name: str, train: str, dev: str) -> str:
+        """Why no probe can be fitted on one split and evaluated on another, in words; "" where one can.
+
+        Warns of classes that only ``dev`` has.
+        """
+        found: str = self._once(("unfit", name, train, dev), lambda: self._unfit(name, train, dev))
+        return found
+
+    def _unfit(self, name: str, train: str, dev: str) -> str:
+        try:
+            task = self.task(name)
+            parts = [task.split(split) for split in (train, dev)]
+        except (ProbekitError, OSError):  # the caches say why
+            return ""
+        here = f" in {name}" if ".toml" in name else ""
+        for part in parts:
+            if all(example.label is None for example in part):
+                return (
+                    f"{task.name}: no example of {part.name} has a label. Name a labelled file for {part.name}{here}."
+                )
+        learned, evaluated = ({(e.words or e.text, e.pair) for e in part} for part in parts)
+        if evaluated <= learned:
+            return (
+                f"{task.name}: every text of {dev} is in {train} too, so that nothing would be shown for new texts. "
+                f"Name a file with other texts for {dev}{here}."
+            )
+        if task.kind is TaskKind.CLASSIFICATION:
+            known, asked = (Counter(task.labels(split).tolist()) for split in (train, dev))
+            if new := [
+                f"{task.label_names[k]} ({n:,} of {dev})" for k, n in asked.items() if k >= 0 and k not in known
+            ]:
+                log.warning("%s: no example of %s is %s; a probe gets these wrong.", task.name, train, ", ".join(new))
+        return ""
 
     def set_apart(self, task: str, dev: str, asked: float | None) -> float | None:
         """The share of train that replaces ``dev``; for a task that cannot be read, the requested share."""

@@ -12,7 +12,7 @@ from probekit.tasks.files.description import SUFFIXES
 from probekit.tasks.folders import plain
 from probekit.tasks.task import Task
 
-__all__ = ["DATASETS", "GRAMMARS", "load_task", "shown_task"]
+__all__ = ["DATASETS", "GRAMMARS", "is_task", "load_task", "shown_task"]
 
 DATASETS: dict[str, tuple[Dataset, Callable[..., Task]]] = {
     dataset.name: (dataset, load)
@@ -97,6 +97,18 @@ def load_task(name: str, data_dir: str | Path | None = None, *, groups: str | No
     if part and load in (ud.ud, ner.universal_ner):
         return load(data_dir, part)
     return load(data_dir).of_domain(part) if part else load(data_dir)
+
+
+def is_task(name: str) -> bool:
+    """Whether a word names a task: of a dataset, a grammar, or a TOML file; nothing is read.
+
+    Examples
+    --------
+    >>> is_task("rte"), is_task("mnli:fiction"), is_task("reviews.toml"), is_task("bert-base-uncased")
+    (True, True, True, False)
+    """
+    base = plain(name.partition(":")[0])
+    return base == "grammar" or ".toml" in name or base in map(plain, DATASETS)
 
 
 def _grammar(part: str, data_dir: str | Path | None) -> Task:

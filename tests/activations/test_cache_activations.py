@@ -200,14 +200,14 @@ def test_reuse_mismatch_and_overwrite(encoder, tmp_path):
     stamp = out.stat().st_mtime_ns
     assert cache_activations(encoder, toy_task(), out=out).spec_id == first.spec_id
     assert out.stat().st_mtime_ns == stamp
-    with pytest.raises(CacheMismatch, match=r"pooling is \['mean'\], wanted \['max'\].*--overwrite"):
+    with pytest.raises(CacheMismatch, match=r"pooling is \['mean'\] in the file and \['max'\] now.*--overwrite"):
         cache_activations(encoder, toy_task(), pooling="max", out=out)
     with pytest.raises(CacheMismatch, match="data_digest"):
         cache_activations(encoder, toy_task(59), out=out)
     assert out.stat().st_mtime_ns == stamp
     assert cache_activations(encoder, toy_task(), pooling="max", out=out, overwrite=True).poolings == ("max",)
     (tmp_path / "text.h5").write_text("my thesis")
-    with pytest.raises(CacheMismatch, match=r"not an HDF5 file, so it is no probekit cache\. Give another --out\.$"):
+    with pytest.raises(CacheMismatch, match=r"so it is not an activation cache\. Give another --out\.$"):
         cache_activations(encoder, toy_task(), out=tmp_path / "text.h5")
     assert (tmp_path / "text.h5").read_text() == "my thesis"
     assert sorted(os.listdir(tmp_path)) == ["c.h5", "text.h5"]

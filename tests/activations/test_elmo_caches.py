@@ -312,7 +312,7 @@ def test_what_stateful_excludes(word, tmp_path, tiny_bert):
     assert not out.exists()
     ids = {cache_activations(word, toy_task(), **carrying(n), out=tmp_path / f"{n}.h5").spec_id for n in (0, 1, 4)}
     assert len(ids) == 3
-    with pytest.raises(CacheMismatch, match="stateful is 1, wanted 4"):
+    with pytest.raises(CacheMismatch, match="stateful is 1 in the file and 4 now"):
         cache_activations(word, toy_task(), **carrying(4), out=tmp_path / "1.h5")
 
 

@@ -92,3 +92,8 @@ def test_nothing(make):
 def test_nothing_of_the_file_is_held_but_what_is_asked_for(make):
     with make("float32", toy_task()) as cache:
         assert not any(hasattr(source, "__array__") for source in TokenReader(cache)._sources)
+
+
+def test_a_list_of_paths_is_not_a_path():
+    with pytest.raises(UsageError, match="named by its path, 'CACHE.h5', not by a list; give each cache"):
+        ActivationCache(["a.h5"])

@@ -173,10 +173,15 @@ def test_a_column_of_few_values_does_not_group():
     assert len(load_task(path).splits["dev"]) == 40
 
 
+def test_the_task_is_called_as_its_file():
+    write("a.csv", ",")
+    assert load_task(new_task("a.csv", out="mine.toml")).name == "mine"
+
+
 def test_data_given_as_a_task_and_other_separators_lead_to_tasks_new():
     write("a.csv", ";")
     with pytest.raises(UsageError, match=r"a\.csv is not a task but data; probekit tasks new a\.csv writes"):
         load_task("a.csv")
     Path("a.toml").write_text('text = "review"\nlabel = "liked"\n[splits]\ntrain = "a.csv"\n')
-    with pytest.raises(DataError, match=r"there is no column 'review'.* probekit tasks new FILE finds the separator"):
+    with pytest.raises(DataError, match=r"there is no column 'review'.* semicolons: probekit tasks new a\.csv writes"):
         load_task("a.toml")

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from probekit.analyses.verdict import sentences
 from probekit.analyses.verdict.words import at_least, at_most, listed, number, p_value
@@ -111,6 +112,25 @@ def test_undetermined_values_and_layers():
     assert sentences(nothing)[0] == "toy: accuracy is undetermined at every layer."
 
 
+def test_what_no_shuffled_labels_were_fitted_for_beats_chance():
+    [text] = said([0, 2.5], controls=0)
+    assert text.startswith("toy: layer 1 beats chance (p adjusted ")
+
+
+@pytest.mark.parametrize("seen", [300, 200, 20])
+def test_a_dev_split_that_train_holds_is_named(seen):
+    rows, found = probed([0, 2.5])
+    part = rows.assign(seen_in_train=seen, value_unseen=np.nan if seen == 300 else rows["value"])
+    texts = sentences(part, [found])
+    if seen == 20:
+        assert len(texts) == 1
+        return
+    told = f"toy: {seen} of 300 evaluated examples have a text, a near copy or a group in train"
+    assert texts[1].startswith(told)
+    assert ("nothing is shown for new texts" in texts[1]) is (seen == 300)
+    assert bool(re.search(r"on the other 100 the best accuracy is \.\d+ at layer 1", texts[1])) is (seen == 200)
+
+
 def test_one_class_shows_nothing():
     rng = np.random.default_rng(0)
     [text] = said([2.5, 2.5], labels=(rng.integers(2, size=200), np.ones(100, dtype=int)))
@@ -125,7 +145,7 @@ def test_random_weights_are_the_control_and_are_corrected_for():
     first, second = sentences(both, [found])
     assert "layer 1 beats shuffled labels" in first
     assert second == "toy: with random weights no layer is shown to beat shuffled labels."
-    known = both[both["target"] == "gold"].assign(p_adjusted=0.03)
+    known = both.assign(p_adjusted=0.03)
     assert "no layer beats" in sentences(known)[0]  # .03 for each of two curves is .06
     alone = known[known["random_weights"].isna()]
     assert "every layer beats shuffled labels (p adjusted ≤ .030)" in sentences(alone)[0]

@@ -139,3 +139,36 @@ def test_a_limit_of_file_sizes(bert, cache, call, limited, tmp_path):
 def test_what_a_terminal_would_obey_is_written_out(call):
     assert r"\x1b[2J\udcff" in sentence(call("inspect", "\x1b[2J\udcff"))
     assert "NUL" in sentence(call("inspect", "a\0b"))
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("compare", "a.parquet", "--against", "shufled"), "--against is 'shufled'; did you mean shuffled?"),
+        (("compare", "a.parquet", "--against", "3"), "--against is '3'; did you mean layer-3?"),
+        (("compare", "a.parquet", "--resamples", 10), "--resamples is 10; it must be 100 or more"),
+        (("probe", "a.h5", "b.h5", "--penalties", "-1,0.1"), "--penalties must be positive numbers, not -1,0.1."),
+        (("probe", "a.h5", "b.h5", "--held-out", "2"), "--held-out must be a share between 0 and 1"),
+        (("probe", "a.h5", "b.h5", "--metrics", "accurcy"), "unknown metric 'accurcy'; did you mean accuracy"),
+        (("mi", "a.h5", "--threads", 0), "--threads is 0; it must be 1 or more"),
+        (("inspect", "a.h5", "--groups", "x"), "there is no option --groups. See probekit inspect --help."),
+        (("compare", "a.parquet", "--agains", "x"), "there is no option --agains; did you mean --against?"),
+        (
+            ("train", "--task", "t", "--model", "m", "--regime", "fine-tune", "--learning-rate", "1e-5,2e-5"),
+            "--learning-rate is '1e-5,2e-5'; it must be one number.",
+        ),
+        (("run", "minilm"), "TASK is missing. Give probekit run MODEL TASK. See probekit run --help."),
+        (("run", "rte", "minilm"), "rte is a task, and the model comes first: probekit run minilm rte."),
+        (
+            ("run", "minilm", "rte", "--pooling", "cls"),
+            "the poolings are mean, mean-all, first, last, max. Give first for the vector of [CLS].",
+        ),
+        (("study", "run", "figure3-small"), "one of figure2-small, figure1-small"),
+        (("report", "a.parquet", "-o", "page.docx"), "a report is one HTML page, not .docx; name it page.html."),
+    ],
+    ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else None,
+)
+def test_a_mistake_says_what_to_do_in_the_words_that_were_typed(call, tmp_path, monkeypatch, words, told):
+    monkeypatch.chdir(tmp_path)
+    assert told in sentence(call(*words))
+    assert not list(tmp_path.iterdir())

@@ -175,7 +175,7 @@ def test_what_cannot_be_measured_is_said_in_a_sentence(caches, tmp_path, capsys)
         ([plain, "--pooling", "last"], "train has no pooling 'last'; it has mean"),
         ([str(caches["words"]), "--pooling", "mean"], "leave out --pooling"),
         ([plain, "--out", str(tmp_path / "rows.txt")], ".parquet or .csv"),
-        ([plain, "--shuffles", "-1"], "shuffles, controls and seed must be 0 or more"),
+        ([plain, "--shuffles", "-1"], "--shuffles is -1; it must be 0 or more"),
         ([str(tmp_path / "none.h5")], "there is no such file"),
         ([], "no cache was given"),
     ):

@@ -46,7 +46,7 @@ def test_two_studies(rows, capsys):
 
 def test_wrong_words(rows, capsys):
     assert main(["report", rows, "-o", "p.pdf"]) == 2
-    assert "a report is written as .html, not 'p.pdf'" in capsys.readouterr().err
+    assert "a report is one HTML page, not .pdf; name it" in capsys.readouterr().err
     assert main(["report", "nothing.parquet"]) == 2
     assert "nothing.parquet: there is no such file of rows" in capsys.readouterr().err
     assert main(["report", rows, "--figure", "no.svg"]) == 2

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file, save_file
@@ -28,13 +29,31 @@ def refused(folder, *said, **options):
 
 
 def test_no_such_folder(tmp_path):
-    refused(tmp_path / "none", "not a folder")
-    refused("./none", "not a folder")
+    refused(tmp_path / "none", "there is no folder", "config.json and safetensors")
+    refused("./none", "there is no folder")
+
+
+def test_what_is_there_says_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("a.gguf").write_bytes(b"GGUF")
+    refused("a.gguf", "is a file", "GGUF files are not read: give the hub id or the folder")
+    Path("weights.bin").write_bytes(b"0")
+    refused("weights.bin", "is a file", "Give the folder that the file is in")
+    for name in ("adapter/adapter_config.json", "outer/inner/config.json", "nothing/readme"):
+        Path(name).parent.mkdir(parents=True)
+        Path(name).write_text("{}")
+    refused("adapter", "holds an adapter (PEFT)", "merge_and_unload()")
+    refused("outer", "Give a folder inside it that has one: outer/inner.")
+    refused("nothing", "save_pretrained wrote")
 
 
 def test_no_such_hub_model(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    refused("someone/no-such-model", "someone/no-such-model", "could not be fetched", "local folder")
+    refused(
+        "someone/no-such-model", "HF_HUB_OFFLINE is set", "(hf download someone/no-such-model), and give its folder"
+    )
+    for name in ("minlm", "MiniLM"):
+        refused(name, "Did you mean minilm?")
     refused("not a name!", "hub id")
 
 

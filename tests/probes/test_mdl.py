@@ -82,7 +82,7 @@ def test_several_orders_give_a_mean_and_an_interval():
     alone = mdl_rows({"1": x}, y, about=ABOUT, options=CodeOptions(**how, orders=1))
     same = [own[own["target"] == "shuffled"]["value"].tolist() for own in (rows, alone)]
     assert same[0] == same[1]
-    with pytest.raises(UsageError, match="orders must be 1 or more, not 0"):
+    with pytest.raises(UsageError, match="orders is 0; it must be 1 or more"):
         CodeOptions(orders=0)
 
 

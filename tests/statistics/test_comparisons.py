@@ -167,7 +167,7 @@ def test_several_initialisations_are_one_model():
 
 
 def test_nothing_to_hold_against_is_said():
-    with pytest.raises(UsageError, match=r"nothing to hold against 'control-task'.*layers 0, 1, the targets gold"):
+    with pytest.raises(UsageError, match=r"nothing to compare with for 'control-task'.*layers 0, 1, the targets gold"):
         compare(table([0.5, 0.6]), against="control-task")
 
 
@@ -247,10 +247,10 @@ def test_whole_models_have_no_layers():
     assert row["value"] == pytest.approx(score(a, 0) - score(b, 0))
     assert (row["ci_low"], row["ci_high"], row["p"]) == (*family.ci[0], family.p[0])
     assert (row["checkpoint"], row["against"], row["site"]) == ("a", "m b", "")
-    with pytest.raises(UsageError, match=r"against 'layer-0': the tables hold no layers"):
+    with pytest.raises(UsageError, match=r"for 'layer-0': the tables hold no layers"):
         compare(whole(a, "a"))
     other = whole(b, "b")
-    with pytest.raises(UsageError, match="nothing to hold against 'other'"):
+    with pytest.raises(UsageError, match="nothing to compare with for 'other'"):
         compare(whole(a, "a"), replace(other, fits=other.fits.assign(split="test")))
 
 
@@ -324,7 +324,10 @@ def test_command_line(tmp_path, call):
     best = read_rows(tmp_path / "s.parquet").query("metric == 'best-layer'")
     assert best["value"].iloc[0] == 1
     assert "best-layer" in shown.out
-    for words, why in ((("--correction", "bonferroni"), "holm"), (("--resamples", 10), "resamples are 100 or more")):
+    for words, why in (
+        (("--correction", "bonferroni"), "holm"),
+        (("--resamples", 10), "--resamples is 10"),
+    ):
         refused = call("compare", a, *words)
         assert refused.status == 2
         assert why in refused.err

@@ -1,6 +1,7 @@
 """One command from a model and a task to caches, probes, a page and the verdict."""
 
 import json
+import re
 import shlex
 
 import pytest
@@ -24,13 +25,16 @@ def test_a_quick_look_says_so_and_is_not_done_again(here, tiny_bert, capsys):
     assert main(words) == 0
     told = capsys.readouterr().out
     assert "sentiment: " in told
+    assert "shuffled labels (" not in told  # no probe was fitted on them
+    assert re.search(r"beats? chance", told)
+    assert "No probe was trained on shuffled labels; p comes from permuting" in told
     assert "Quick look: the penalty was chosen on one held-out part of train" in told
     assert told.endswith("look/quick.html\n")
     assert "Quick look" in (here / "look/quick.html").read_text()
     [rows] = (here / "look/rows").glob("probe-*mean.parquet")
     assert set(read_rows(rows)["target"]) == {"gold"}
     card = json.loads(rows.with_name(f"{rows.name}.json").read_text())
-    assert card["verdict"][-1].startswith("Quick look")
+    assert card["verdict"][-2].startswith("Quick look")
     assert main(words) == 0
     assert "6 reused" in capsys.readouterr().out
 
@@ -70,11 +74,41 @@ def test_a_whole_run_has_its_controls(here, tiny_bert):
 def test_what_cannot_be_run_is_told_before_anything_is_made(here, tiny_bert):
     with pytest.raises(UsageError, match="unknown task 'rtee'"):
         probekit.run(tiny_bert, "rtee")
-    with pytest.raises(UsageError, match="pooling must be one of mean"):
+    with pytest.raises(UsageError, match="the poolings are mean"):
         probekit.run(tiny_bert, TASK, pooling="median")
     with pytest.raises(probekit.ProbekitError, match="no-such-model"):
         probekit.run("no-such-model", TASK)
+    with pytest.raises(UsageError, match="rte is a task, and the model comes first: probekit run minilm rte"):
+        probekit.run("rte", "minilm")
     assert not list(here.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("dev", "told"),
+    [
+        ("good words,\nbad words,\n", r"no example of dev has a label. Name a labelled file for dev in mine.toml"),
+        (
+            "film 1,yes\nfilm 2,no\n",
+            "every text of dev is in train too, .* Name a file with other texts for dev in mine",
+        ),
+    ],
+)
+def test_data_that_show_nothing_are_told_before_anything_is_made(here, tiny_bert, dev, told):
+    (here / "train.csv").write_text("text,label\n" + "".join(f"film {i},{('yes', 'no')[i % 2]}\n" for i in range(30)))
+    (here / "dev.csv").write_text(f"text,label\n{dev}")
+    (here / "mine.toml").write_text('[splits]\ntrain = "train.csv"\ndev = "dev.csv"\n')
+    with pytest.raises(UsageError, match=told):
+        probekit.run(tiny_bert, "mine.toml")
+    assert not (here / "probekit-run").exists()
+
+
+def test_a_class_that_train_lacks_is_told_first(here, tiny_bert, capsys, caplog):
+    (here / "train.csv").write_text("text,label\n" + "".join(f"film {i},{('yes', 'no')[i % 2]}\n" for i in range(30)))
+    (here / "dev.csv").write_text("text,label\na,yes\nb,no\nc,neutral\n")
+    (here / "mine.toml").write_text('[splits]\ntrain = "train.csv"\ndev = "dev.csv"\n')
+    assert main(["run", str(tiny_bert), "mine.toml", "--limit", "2", "--dry-run"]) == 0
+    assert "no example of train is neutral (1 of dev); a probe gets these wrong" in caplog.text
+    assert capsys.readouterr().out.count("--limit 2") == 4  # of train and dev, trained and random
 
 
 def test_files_of_others_stay(here, tiny_bert):

@@ -8,6 +8,7 @@ import pytest
 
 from probekit.errors import DataError
 from probekit.files import read_lines
+from probekit.tasks.files.custom import custom_task
 from probekit.tasks.files.readers import read_conll, read_conllu, read_csv, read_json_lines, read_tsv
 
 
@@ -184,3 +185,24 @@ def test_conllu_words(file: Path) -> None:
 def test_conllu_that_is_not(file: Path, old: str, new: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         list(read_conllu(write(file, CONLLU.replace(old, new))))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("a.xlsx", b"PK\x03\x04rest", "is an Excel workbook or a ZIP file. Save the sheet as CSV"),
+        ("a.csv.gz", b"\x1f\x8b\x08rest", r"is compressed with gzip. Unpack it \(gunzip a.csv.gz\)"),
+        ("a.csv", "text,label\nyes,1\n".encode("utf-16"), "is UTF-16. Save it as UTF-8"),
+        ("a.csv", b"PAR1rest", "is a Parquet file"),
+        ("a.csv", b"text;label\ngood, but \xc3\xa4;1\n", "semicolons: probekit tasks new .*a.csv writes a task file"),
+        ("a.csv", b'text;label\n"good";1\n', "line 1: is not comma-separated. The header seems .* semicolons"),
+        ("a.csv", b"a good film,1\na bad film,0\n", "Is this line a row\\? Then say in .*mine.toml header = false"),
+        ("a.csv", b"review,stars\ngood,1\nbad,2\n", r"Name the column in .*mine.toml: text = …"),
+    ],
+)
+def test_a_file_of_another_kind_says_what_to_do(tmp_path, name, content, told):
+    (tmp_path / name).write_bytes(content)
+    task = tmp_path / "mine.toml"
+    task.write_text(f'[splits]\ntrain = "{name}"\n')
+    with pytest.raises(DataError, match=told):
+        custom_task(task)

@@ -177,10 +177,10 @@ def _reuse(request: Request) -> ActivationCache | None:
         return cache
     cache.close()
     told = difference(cache.spec, request.want)
-    raise CacheMismatch(f"{path} holds other activations than asked for: {told}. {_OTHERWISE}")
+    raise CacheMismatch(f"{path} holds other activations: {told}. {_OTHERWISE}")
 
 
-_OTHERWISE = "Give another --out, or --overwrite."
+_OTHERWISE = "Give another --out, or replace the file with --overwrite."
 
 
 def _accept(path: Path, spec: Mapping[str, Any], options: CacheOptions) -> None:

@@ -43,8 +43,20 @@ def environment(encoder: Encoder) -> dict[str, Any]:
 
 def difference(old: Mapping[str, Any], want: Mapping[str, Any]) -> str:
     """In words, where ``old`` is not what is wanted."""
-    words = [f"{key} is {old.get(key)!r}, wanted {value!r}" for key, value in want.items() if old.get(key) != value]
+    differs = [key for key, value in want.items() if old.get(key) != value]
+    plain = [key for key in differs if not key.endswith("digest")]
+    words = [f"{NAMES.get(key, key)} is {old.get(key)!r} in the file and {want[key]!r} now" for key in plain]
+    words += [f"{NAMES.get(key, key)} have changed" for key in differs if not plain]
     return "; ".join(words[:3]) or "its description differs"
+
+
+NAMES = {
+    "n": "the number of examples",
+    "data_digest": "the data",
+    "weights_digest": "the model's weights",
+    "tokenizer_digest": "the tokenizer's files",
+}
+"""What a cache's description calls otherwise than people do."""
 
 
 def prepare(request: Request, encoder: Encoder, journal: Journal, *, progress: Progress) -> None:

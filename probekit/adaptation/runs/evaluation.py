@@ -102,7 +102,9 @@ def predict_run(
         If the labels are others.
     """
     learner, card = load_learner(folder)
-    device = resolve_device(device)
+    learned, device = TaskSpec.of_card(card), resolve_device(device)
+    if isinstance(data, Task):  # before a cache is made
+        _check_labels(folder, learned, TaskSpec.of_task(data, split))
     with ExitStack() as stack:
         source: Data
         if card["regime"] == Regime.FINE_TUNE:
@@ -122,11 +124,19 @@ def predict_run(
             _check_cache(folder, card, data)
             there, split = TaskSpec.of_cache(data.spec), data.spec["split"]
             source = data_of(data, HeadSpec.of_card(card), card["layers"])
-        learned = TaskSpec.of_card(card)
-        if (there.kind, there.label_names) != (learned.kind, learned.label_names):
-            raise UsageError(f"{folder} learned {learned.name}, whose labels are not those of {there.name}.")
+        _check_labels(folder, learned, there)
         check_labelled(learned, split, source)
         return predict(learner, source, learned, batch_size=batch_size, device=device)
+
+
+def _check_labels(folder: str | Path, learned: TaskSpec, there: TaskSpec) -> None:
+    """Raise UsageError where a run learned other labels than those of what it is to predict."""
+    if (there.kind, there.label_names) != (learned.kind, learned.label_names):
+        ours, theirs = (", ".join(one.label_names[:5]) or "numbers" for one in (learned, there))
+        raise UsageError(
+            f"{folder} learned {learned.name}, whose labels are not those of {there.name}: {ours} ({learned.kind}) "
+            f"and {theirs} ({there.kind}). Give a task with the labels of {learned.name}."
+        )
 
 
 def _check_cache(folder: str | Path, card: Mapping[str, Any], cache: ActivationCache) -> None:

@@ -216,11 +216,9 @@ def begin(out: Path, identity: Mapping[str, Any], *, overwrite: bool) -> dict[st
             if _spent(out, card):
                 _clear(out)
                 return None
-            k = different[0]
-            raise UsageError(
-                f"{out} holds another run: {k} is {told.get(k)!r}, asked for {identity[k]!r}. "
-                "Give another --out, or --overwrite."
-            )
+            k = min(different, key=lambda name: name == "data")  # digests say nothing to people
+            what = f"{k} is {told.get(k)!r}, asked for {identity[k]!r}" if k != "data" else "its data are others"
+            raise UsageError(f"{out} holds another run: {what}. Give another --out, or --overwrite.")
         if processes()[0]:
             return card if card["complete"] else None
         if not card["complete"] and (kept(out) / CARD).is_file() and "total_steps" in (last := read_card(kept(out))):

@@ -73,10 +73,10 @@ def sentences(rows: pd.DataFrame, predictions: Sequence[Predictions] = ()) -> tu
 
 
 def _quick(recipe: Recipe | None) -> Iterator[str]:
-    """A note on quick looks: one held-out part of train chose the penalty, and there are no shuffled labels."""
+    """Notes on quick looks, whose penalty one held-out part of train chose, and on probes without shuffled labels."""
     options = {**recipe.defaults, **recipe.arguments} if recipe and recipe.function in ("probe", "run") else {}
-    if options.get("quick") or (options.get("controls") == 0 and options.get("held_out")):
-        yield (
-            "Quick look: the penalty was chosen on one held-out part of train, and no probe was trained on shuffled "
-            "labels; p comes from permuting the labels of the evaluated examples."
-        )
+    quick = options.get("quick") or (options.get("controls") == 0 and options.get("held_out"))
+    if quick:
+        yield "Quick look: the penalty was chosen on one held-out part of train."
+    if quick or options.get("controls") == 0:
+        yield "No probe was trained on shuffled labels; p comes from permuting the labels of the evaluated examples."

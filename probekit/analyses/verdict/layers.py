@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["mdl", "mi", "probe"]
 
+LEAK = 0.1
+"""The share of evaluated examples that are in train too, from which the verdict says so."""
+
 
 def probe(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
     metric = _main(rows)
@@ -30,9 +33,11 @@ def probe(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
     if one_class := _one_class(tables):
         yield one_class
         return
-    beside = _beside(rows, metric)
-    text = partial(_noise_text, metric=metric, sign=metric_called(metric).sign, beside=beside, tables=tables)
-    yield from each(trained, random, text, "beats shuffled labels", "beat shuffled labels")
+    noise = "shuffled labels" if (rows["target"] == "shuffled").any() else "chance"
+    beside, sign = _beside(rows, metric), metric_called(metric).sign
+    text = partial(_noise_text, metric=metric, sign=sign, beside=beside, noise=noise, tables=tables)
+    yield from each(trained, random, text, f"beats {noise}", f"beat {noise}")
+    yield from _leak(trained, metric, sign)
 
 
 def _main(rows: pd.DataFrame) -> str:
@@ -49,24 +54,25 @@ def _noise_text(
     metric: str,
     sign: int,
     beside: str,
+    noise: str,
     tables: Sequence[Predictions],
 ) -> str:
-    """Whether layers of a probe curve beat shuffled labels, and which layer is best."""
+    """Whether layers of a probe curve beat noise, and which layer is best."""
     if np.isnan(curve.value).all():
         return f"{metric} is undetermined at every layer{_why(curve.rows)}"
     at = curve.best(sign)
     where = f"{metric} {number(curve.value[at])} at layer {curve.layers[at]}{beside}"
     lost = f"; undetermined at {layers(curve.unknown)}" if curve.unknown else ""
     if np.isnan(curve.p).all():
-        return f"best {where}, not tested against shuffled labels{lost}"
+        return f"best {where}, not tested against {noise}{lost}"
     beating = curve.beating()
     if not beating:
-        return f"no layer beats shuffled labels (best {where}, {adjusted(curve)}){lost}"
+        return f"no layer beats {noise} (best {where}, {adjusted(curve)}){lost}"
     whole = len(beating) == len(curve.layers) > 1
     who = "every layer" if whole else layers(beating)
     verb = "beats" if whole or len(beating) == 1 else "beat"
     p = at_most(curve.p[curve.p <= ALPHA])
-    finding = f"{who} {verb} shuffled labels (p adjusted {p})"
+    finding = f"{who} {verb} {noise} (p adjusted {p})"
     return f"{finding}; {_best(curve, at, where, metric, tables)}{lost}"
 
 
@@ -134,6 +140,22 @@ def _beside(rows: pd.DataFrame, metric: str) -> str:
         if np.isfinite(value) and (value or name != "majority"):
             text += f", {name} {number(value)}"
     return text if metric_called(metric).range[1] <= 1 else ""
+
+
+def _leak(trained: Sequence[Curve], metric: str, sign: int) -> Iterator[str]:
+    """That much of what was evaluated is in train too, and what the best layer reaches on the others."""
+    known = trained and str(trained[0].head.get("seen_in_train")) not in ("None", "nan", "<NA>")
+    seen, n = (int(trained[0].head[name]) for name in ("seen_in_train", "n")) if known else (0, 1)
+    if seen < LEAK * n:
+        return
+    what = f"{seen:,} of {n:,} evaluated examples have a text, a near copy or a group in train"
+    unseen = [(one.layers[i], v) for one in trained for i, v in enumerate(one.rows["value_unseen"]) if v == v]
+    if not unseen:
+        yield f"{what}: nothing is shown for new texts"
+        return
+    layer, value = max(unseen, key=lambda one: sign * one[1])
+    best = f"the best {metric} is {number(value)} at layer {layer}, which is not tested"
+    yield f"{what}; on the other {n - seen:,} {best}"
 
 
 def _why(rows: pd.DataFrame) -> str:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from math import inf
 
 from probekit.errors import UsageError
-from probekit.recipe import option
+from probekit.recipe import as_typed, check_least, option
 
 __all__ = ["Code", "CodeOptions"]
 
@@ -46,12 +46,9 @@ class CodeOptions:
     seed: int = option(0, "Seed of the order of the labels and of the controls.")
 
     def __post_init__(self) -> None:
-        if self.controls < 0 or self.seed < 0:
-            raise UsageError(f"controls and seed must be 0 or more, not {self.controls} and {self.seed}.")
-        if self.orders < 1:
-            raise UsageError(f"orders must be 1 or more, not {self.orders}.")
+        check_least(self, controls=0, seed=0, orders=1)
         if self.code not in list(Code):
             raise UsageError(f"code must be {' or '.join(Code)}, not {self.code!r}.")
         object.__setattr__(self, "code", Code(self.code))
         if self.penalties is not None and not all(0 < c < inf for c in self.penalties or (0,)):
-            raise UsageError(f"penalties must be positive numbers, not {self.penalties!r}.")
+            raise UsageError(f"penalties must be positive numbers, not {as_typed(self.penalties)}.")

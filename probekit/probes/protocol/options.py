@@ -7,7 +7,7 @@ from enum import StrEnum
 from math import inf
 
 from probekit.errors import UsageError
-from probekit.recipe import option
+from probekit.recipe import as_typed, check_least, option
 from probekit.statistics.options import check_resamples
 
 __all__ = ["LOG_LOSS", "Estimator", "ProbeOptions"]
@@ -81,18 +81,13 @@ class ProbeOptions:
     def __post_init__(self) -> None:
         numbers = self.penalties is None or not isinstance(self.penalties, str)
         if not numbers or (self.penalties is not None and not all(0 < p < inf for p in self.penalties or (0,))):
-            raise UsageError(f"penalties must be positive numbers, not {self.penalties!r}.")
+            raise UsageError(f"penalties must be positive numbers, not {as_typed(self.penalties)}.")
         if self.held_out is not None and not 0 < self.held_out < 1:
             raise UsageError(f"held_out must be a share between 0 and 1, not {self.held_out}.")
-        if self.controls is not None and self.controls < 0:
-            raise UsageError(f"controls must be 0 or more, not {self.controls}.")
         if self.estimator is not None and self.estimator not in list(Estimator):
             raise UsageError(f"estimator must be one of {', '.join(Estimator)}, not {self.estimator!r}.")
         object.__setattr__(self, "estimator", None if self.estimator is None else Estimator(self.estimator))
-        if self.seed < 0 or self.folds < 2 or self.folds % 1:
-            raise UsageError(f"seed must be 0 or more and folds 2 or more, not {self.seed} and {self.folds}.")
-        check_resamples(self.resamples, none=True)
-        if not 0 < self.level < 1 or (self.threads is not None and self.threads < 1):
-            raise UsageError(
-                f"level must lie between 0 and 1 and threads be 1 or more, not {self.level} and {self.threads}."
-            )
+        check_least(self, controls=0, seed=0, folds=2, threads=1)
+        check_resamples(self.resamples, self.level, none=True)
+        if self.folds % 1:
+            raise UsageError(f"folds is {self.folds}; it must be a whole number.")

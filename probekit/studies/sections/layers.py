@@ -37,8 +37,10 @@ def layer_steps(plan: Plan, block: Block) -> Iterator[Step]:
                 for split in block.splits
             ]
             yield from caches
+            error = plan.sources.unfit(task, *block.splits) if isinstance(block, Probe) else ""
             which = [task_name(task), slug(model), of, *([slug(block.name)] if block.name else []), pooling]
-            yield _analysis(block, function, f"{function} {'.'.join(which)}", caches, "" if words else pooling)
+            step = _analysis(block, function, f"{function} {'.'.join(which)}", caches, "" if words else pooling)
+            yield Step(step.name, leaves=step.leaves, error=error) if error else step
 
 
 def _analysis(block: Block, function: str, name: str, caches: list[Step], pooling: str) -> Step:
@@ -76,7 +78,7 @@ def _cache(
 ) -> Step:
     """A cache for the weights of a run, pretrained or random weights: texts with all poolings, or words."""
     which = run or f"{task_name(task)}.{slug(model)}" + ("" if seed is None else f".random-{seed}")
-    limit = block.limit if isinstance(block, Information) or split == block.train else None
+    limit = block.limit_dev if isinstance(block, Probe) and split == block.dev else block.limit
     name = f"cache {which}.{slug(split)}" + (f".limit-{limit}" if limit else "") + (f".{level}" if level else "")
     leaf = f"caches/{slug(name.removeprefix('cache '))}.h5"
 

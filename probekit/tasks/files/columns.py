@@ -8,10 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from probekit.errors import DataError
+from probekit.files import check_text
 from probekit.parquet import open_parquet
 from probekit.tasks.datasets.sources import from_hub, hub_columns
 from probekit.tasks.files.description import SUFFIXES, Column, Format, TaskFile
-from probekit.tasks.files.readers import CONLLU_COLUMNS, read_conll, read_conllu, read_csv, read_json_lines, read_tsv
+from probekit.tasks.files.guess import SAMPLE, has_header
+from probekit.tasks.files.readers import (
+    CONLLU_COLUMNS,
+    Table,
+    read_conll,
+    read_conllu,
+    read_csv,
+    read_json_lines,
+    read_tsv,
+)
 
 __all__ = ["Rows", "hub_rows", "read_rows"]
 
@@ -53,6 +63,7 @@ def read_rows(spec_file: Path, spec: TaskFile, path: Path) -> Rows:
     if not path.is_file():
         raise DataError(f"there is no such file; it is named in {spec_file}.", file=path)
     if spec.format is None and path.suffix.lower() not in SUFFIXES:
+        check_text(path)
         raise DataError(
             f'unknown suffix {path.suffix!r}; say format = "…" in {spec_file} ({", ".join(Format)}).', file=path
         )
@@ -61,7 +72,7 @@ def read_rows(spec_file: Path, spec: TaskFile, path: Path) -> Rows:
         return _column_file(spec, path, kind)
     roles = _roles(spec)
     if kind in (Format.TSV, Format.CSV):
-        return _delimited(spec, path, kind, roles)
+        return _delimited(spec_file, spec, path, kind, roles)
     numbered = [role for role, column in roles.items() if isinstance(column, int)]
     if numbered:
         raise DataError(f"{numbered[0]} = {roles[numbered[0]]}: columns of a {kind} file have names.", file=spec_file)
@@ -69,7 +80,7 @@ def read_rows(spec_file: Path, spec: TaskFile, path: Path) -> Rows:
     return _json_lines(path, names) if kind is Format.JSON_LINES else _parquet(path, names)
 
 
-def _delimited(spec: TaskFile, path: Path, kind: Format, roles: Mapping[str, Column]) -> Rows:
+def _delimited(spec_file: Path, spec: TaskFile, path: Path, kind: Format, roles: Mapping[str, Column]) -> Rows:
     read = read_tsv if kind is Format.TSV else read_csv
     if {"words", "tags"} & set(roles):
         raise DataError("words and tags are lists; keep them in JSON lines, Parquet or a CoNLL file.", file=path)
@@ -90,8 +101,15 @@ def _delimited(spec: TaskFile, path: Path, kind: Format, roles: Mapping[str, Col
         name = table.columns[column - 1] if isinstance(column, int) else column
         if role == "label" and name not in table.columns:
             continue
-        columns[role] = table.column(name)
+        columns[role] = table.column(name, "" if name in table.columns else _column_hint(spec_file, table, role))
     return Rows(path, table.lines, columns, names=roles)
+
+
+def _column_hint(spec_file: Path, table: Table, role: str) -> str:
+    """What to do about a column that the header does not have."""
+    if has_header([list(table.columns), *table.rows[:SAMPLE]]):
+        return f"Name the column in {spec_file}: {role} = …"
+    return f"Is this line a row? Then say in {spec_file} header = false, and give columns by number ({role} = 1)."
 
 
 def _json_lines(path: Path, roles: Mapping[str, str]) -> Rows:

@@ -23,7 +23,7 @@ from probekit.tasks.files.description import SUFFIXES, Format
 from probekit.tasks.files.readers import read_conll, read_conllu, read_json_lines
 from probekit.tasks.task import TaskKind
 
-__all__ = ["Guess", "Raw", "guess", "read_any", "split_files"]
+__all__ = ["SAMPLE", "Guess", "Raw", "guess", "has_header", "read_any", "split_files"]
 
 DELIMITERS = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
 CLASSES = 20
@@ -237,7 +237,7 @@ def _delimited(path: Path) -> Raw:
     score = {d: count / len(parsed[d]) for d, (columns, count) in width.items() if columns > 1}
     delimiter = max(score, key=lambda d: (score[d] > 0.9, width[d][0] > 1, score[d], width[d][0])) if score else "\t"
     rows, columns = parsed[delimiter], width[delimiter][0]
-    header = _has_header(rows)
+    header = has_header(rows)
     names = [name.strip() for name in rows[0]] if header else [str(i + 1) for i in range(columns)]
     body = rows[1:] if header else rows
     if bad := [i for i, row in enumerate(body) if len(row) != len(names)]:
@@ -266,7 +266,7 @@ def _parse(lines: Sequence[str], delimiter: str) -> list[list[str]]:
         csv.field_size_limit(limit)
 
 
-def _has_header(rows: Sequence[Sequence[str]]) -> bool:
+def has_header(rows: Sequence[Sequence[str]]) -> bool:
     """Whether the first row names columns: known names, or short distinct words that no row below repeats."""
     first = [cell.strip().lower() for cell in rows[0]]
     known = {*LABELS, *TEXTS, *WORDS, *TAGS, *IDS, *DOMAINS, *GROUPS, *(name for pair in PAIRS for name in pair)}

@@ -21,6 +21,7 @@ from probekit.files import parse_json, read_lines
 __all__ = ["Sentence", "Table", "read_conll", "read_conllu", "read_csv", "read_json_lines", "read_tsv"]
 
 DOCSTART = "-DOCSTART-"
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
 CONLLU_COLUMNS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
 
 
@@ -45,21 +46,18 @@ class Table:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def column(self, name: str) -> list[str]:
-        """The cells of one column; raises DataError naming the columns there are."""
-        at = self.index(name)
+    def column(self, name: str, hint: str = "") -> list[str]:
+        """The cells of one column; raises DataError naming the columns there are, and ``hint``, what to do."""
+        at = self.index(name, hint)
         return [row[at] for row in self.rows]
 
-    def index(self, name: str) -> int:
-        """The place of a column; raises DataError naming the columns there are."""
+    def index(self, name: str, hint: str = "") -> int:
+        """The place of a column; raises DataError naming the columns there are, and ``hint``, what to do."""
         if name not in self.columns:
-            other = len(self.columns) == 1 and any(mark in self.columns[0] for mark in ";|,\t")
-            hint = " Is it separated by something else? probekit tasks new FILE finds the separator." if other else ""
-            raise DataError(
-                f"there is no column {name!r}; the header has {', '.join(map(repr, self.columns)) or 'nothing'}.{hint}",
-                file=self.path,
-                line=1,
-            )
+            hint = (_separator(self.path, self.columns[0]) if len(self.columns) == 1 else "") or hint
+            header = ", ".join(map(repr, self.columns)) or "nothing"
+            message = f"there is no column {name!r}; the header has {header}. {hint}".strip()
+            raise DataError(message, file=self.path, line=1)
         return self.columns.index(name)
 
 
@@ -117,7 +115,11 @@ def read_csv(
                 lines.append(begin)
             begin = reader.line_num + 1
     except csv.Error as error:
-        message = f"is not valid CSV: {error}. Is a quotation mark left open?"
+        if columns is None and "," not in source[0] and (hint := _separator(path, source[0])):
+            raise DataError(f"is not comma-separated. {hint}", file=path, line=1) from error
+        message = (
+            f'is not valid CSV: {error}. Is a quotation mark left open? Inside a quoted cell, write it twice ("").'
+        )
         raise DataError(message, file=path, line=begin) from error
     finally:
         csv.field_size_limit(limit)
@@ -125,6 +127,13 @@ def read_csv(
         columns, rows = _header(path, rows, header)
         lines = lines[1:] if header else lines
     return _table(path, columns, rows, lines, wanted, ragged=False, drop_short=False)
+
+
+def _separator(path: Path, header: str) -> str:
+    """What to do about a header of one cell, which another separator seems to separate, or ""."""
+    found = next((name for mark, name in SEPARATORS.items() if mark in header), "")
+    new = f"probekit tasks new {path} writes a task file that reads it."
+    return f"The header seems to be separated by {found}: {new}" if found else ""
 
 
 def _header(path: Path, rows: list[list[str]], header: bool) -> tuple[list[str], list[list[str]]]:
@@ -161,10 +170,10 @@ def _table(
         kept = [i for i in range(len(rows)) if i not in out]
         return Table(path, table.columns, [rows[i] for i in kept], [lines[i] for i in kept], len(bad))
     what = f"at least {least}" if ragged else f"{len(columns)}"
-    wanted_here = (
-        f"expected {what} ({', '.join(columns)}). Is the file cut short, or separated by something else? "
-        "probekit tasks new FILE finds the separator."
+    hint = (_separator(path, columns[0]) if len(columns) == 1 else "") or (
+        f"Is the file cut short, or separated by something else? probekit tasks new {path} finds the separator."
     )
+    wanted_here = f"expected {what} ({', '.join(columns)}). {hint}"
     if len(bad) == 1:
         raise DataError(f"{_columns(len(rows[bad[0]]))}, {wanted_here}", file=path, line=lines[bad[0]])
     told = [f"line {lines[i]} has {len(rows[i])}" for i in bad[: Faults.MOST]]
