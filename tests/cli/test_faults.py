@@ -154,8 +154,8 @@ def test_what_a_terminal_would_obey_is_written_out(call):
         (("inspect", "a.h5", "--groups", "x"), "there is no option --groups. See probekit inspect --help."),
         (("compare", "a.parquet", "--agains", "x"), "there is no option --agains; did you mean --against?"),
         (
-            ("train", "--task", "t", "--model", "m", "--regime", "fine-tune", "--learning-rate", "1e-5,2e-5"),
-            "--learning-rate is '1e-5,2e-5'; it must be one number.",
+            ("train", "--task", "t", "--model", "m", "--regime", "fine-tune", "--out", "r", "--learning-rate", "1,2"),
+            "--learning-rate is '1,2'; it must be one number.",
         ),
         (("run", "minilm"), "TASK is missing. Give probekit run MODEL TASK. See probekit run --help."),
         (("run", "rte", "minilm"), "rte is a task, and the model comes first: probekit run minilm rte."),

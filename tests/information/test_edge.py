@@ -401,7 +401,7 @@ def test_numbers_whose_squares_are_beyond_float64():
         ({"L_ensemble": 0}, "whole number from 1"),
         ({"eps_range_factor": -1}, "above -1"),
         ({"stochastic": True}, "give rng"),
-        ({"threads": 0}, "threads is 0; it must be 1 or more"),
+        ({"threads": 0}, "threads are 1 or more"),
     ],
 )
 def test_bad_settings(given, says):
