@@ -86,7 +86,7 @@ def revision() -> str | None:
     here = Path(__file__).resolve().parent
 
     def git(*words: str) -> str:
-        run = ["git", "-C", str(here), *words]
+        run = ["git", "--no-optional-locks", "-C", str(here), *words]
         return subprocess.run(run, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
 
     try:
