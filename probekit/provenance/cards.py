@@ -20,7 +20,7 @@ from probekit.rows.card import old_card_path
 __all__ = ["Card", "elsewhere", "read_any_card", "unread"]
 
 LARGEST = 1 << 26
-"""Bytes of a card; a larger one is none."""
+"""Bytes; a larger file is not a card."""
 
 READS: Mapping[str, tuple[str, ...]] = {
     "compare": ("first", "second"),
@@ -32,24 +32,24 @@ READS: Mapping[str, tuple[str, ...]] = {
     "train": ("data_dir",),
     "search": ("data_dir",),
 }
-"""By function the parameters that name files which must be there, beside caches, of which the card tells more."""
+"""For each function, the parameters that name files which must exist; caches have records of their own in the card."""
 
 DROPPED = ("report_to", "overwrite")
-"""Parameters that tell others of the work, or replace what is there; they have no part in the numbers."""
+"""Parameters that report progress elsewhere or replace files; they do not change the numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """An evidence card, its values as they stand there.
+    """An evidence card, its values unchanged.
 
     Attributes
     ----------
     told : mapping
         Its JSON.
     path, rows : Path
-        The card, and the rows that it is of.
+        The card, and the rows that it describes.
     recipe : Recipe
-        What made the rows.
+        The call that made the rows.
     old : bool
         Whether it was written before version 0.2.
     """
@@ -61,7 +61,7 @@ class Card:
     old: bool
 
     def reads(self) -> Iterator[Read]:
-        """What the rows were made of. Raises DataError where that cannot be read."""
+        """The files that the rows were made from. Raises DataError where the card's list cannot be read."""
         told = [{"kind": "cache", "digest": c["spec_id"], **c} for c in self._list("caches")]
         try:
             for one in (*self._list("reads"), *told):
@@ -70,27 +70,27 @@ class Card:
                     raise TypeError("spec")
                 yield Read(str(one["path"]), str(one["kind"]), str(one["digest"]), about)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise DataError(f"what it says of what was read cannot be read ({error!r}).", file=self.path) from None
+            raise DataError(f"the list of files that were read is damaged ({error!r}).", file=self.path) from None
 
     def _list(self, key: str) -> list[Any]:
         found = self.told.get(key)
         if found is not None and not isinstance(found, list):
-            raise DataError(f"what it says of {key} is no list.", file=self.path)
+            raise DataError(f"{key} is not a list.", file=self.path)
         for one in found or ():
             if not isinstance(one, dict) or (key == "caches" and "spec_id" not in one):
-                raise DataError(f"what it says of {key} cannot be read: {one!r}.", file=self.path)
+                raise DataError(f"{key} has an entry that cannot be read: {one!r}.", file=self.path)
         return found or []
 
 
 def read_any_card(path: str | Path) -> Card:
-    """A card; given by itself, by its rows, or by the card or the folder of a run.
+    """Read a card from its path, that of its rows, or the card or folder of a run.
 
     Raises
     ------
     DataError
-        Where there is no such card, or it is none.
+        For a file that does not exist or is not a card.
     UsageError
-        Where its recipe is none that this version runs.
+        For a recipe that this version cannot run.
     """
     path = Path(path)
     if path.is_dir() or path.name == CARD:
@@ -98,42 +98,42 @@ def read_any_card(path: str | Path) -> Card:
     places = [path] if path.suffix == ".json" else [card_path(path), old_card_path(path)]
     place = next((p for p in places if p.is_file()), places[0])
     if not place.is_file():
-        raise DataError("there is no such evidence card; probekit writes one beside the rows (--out).", file=place)
+        raise DataError("this evidence card does not exist; probekit writes one beside the rows (--out).", file=place)
     if place.stat().st_size > LARGEST:
-        raise DataError(f"this is no evidence card: it is larger than {LARGEST:,} bytes.", file=place)
+        raise DataError(f"this is not an evidence card: it is larger than {LARGEST:,} bytes.", file=place)
     try:
         told = read_json(place)
         name, old = Path(told["rows"]["file"]).name, "recipe" not in told
         made = told["command"] if old else told["recipe"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DataError(f"this is no evidence card of rows ({error!r}).", file=place) from None
+        raise DataError(f"this is not an evidence card of rows ({error!r}).", file=place) from None
     if not (place.parent / name).is_file():
-        raise DataError(f"the rows {name} that the card is of are not beside it.", file=place)
+        raise DataError(f"the card describes {name}, which is not in the same folder.", file=place)
     recipe = recipe_of_command(made) if old else Recipe.from_json(made)
     return Card(told, place, place.parent / name, recipe, old)
 
 
 def elsewhere(recipe: Recipe, scratch: Path, folder: Path) -> tuple[Recipe, Path]:
-    """The recipe with all that it writes below ``scratch``, and where its rows will be.
+    """The recipe with all its outputs below ``scratch``, and the path of its rows there.
 
     Parameters
     ----------
     recipe : Recipe
-        Of a card, perhaps a stranger's.
+        From a card, which may come from a stranger.
     scratch : Path
         A folder of ours.
     folder : Path
-        The one that relative paths in the recipe are below.
+        The folder to which relative paths in the recipe refer.
 
     Raises
     ------
     UsageError
-        For a function that leaves no rows, or arguments that it does not take.
+        For a function that writes no rows, or arguments that it does not take.
     """
     function = FUNCTIONS[recipe.function]
     if not function.rows:
         kept = sorted(name for name, one in FUNCTIONS.items() if one.rows)
-        raise UsageError(f"probekit {recipe.function} is not run again; what is: {', '.join(kept)}.")
+        raise UsageError(f"probekit {recipe.function} cannot be reproduced; these can: {', '.join(kept)}.")
     told = {**recipe.defaults, **recipe.arguments}
     always = () if told.get("regime") == "fine-tune" else function.always  # which reads no caches, and takes no place
     leaves = {key: _turned(recipe, key, scratch, folder) for key in (function.rows, *recipe.leaves, *always)}
@@ -148,19 +148,19 @@ def elsewhere(recipe: Recipe, scratch: Path, folder: Path) -> tuple[Recipe, Path
 
 
 def _turned(recipe: Recipe, key: str, scratch: Path, folder: Path) -> str:
-    """Where something is written instead: under the same name, which rows may tell."""
+    """The new place of an output, under the same name, because rows may hold the name."""
     told = recipe.leaves.get(key)
     try:
         if told is not None and not isinstance(told, str):
             raise TypeError(told)
         name = (folder / told).resolve().name if told else ""
     except (TypeError, ValueError, OSError):
-        raise UsageError(f"the card's recipe writes {key} to {told!r}, which is no path.") from None
+        raise UsageError(f"the card's recipe writes {key} to {told!r}, which is not a path.") from None
     return str(scratch / key / (name or key))
 
 
 def unread(recipe: Recipe, folder: Path) -> list[str]:
-    """What the function reads and is not there, in words; caches aside, of which the card tells more."""
+    """The files that a function reads and that do not exist, in words; caches are checked elsewhere."""
     found = []
     for key in READS.get(recipe.function, ()):
         value = recipe.arguments.get(key)
@@ -169,5 +169,5 @@ def unread(recipe: Recipe, folder: Path) -> list[str]:
                 continue  # a nested recipe
             path = folder / Path(word).expanduser()
             if not (path.exists() or (has_magic(word) and glob(str(path)))):  # noqa: PTH207 (absolute, too)
-                found.append(f"there is no {word} in {folder}, which {recipe.function} reads")
+                found.append(f"{recipe.function} reads {word}, which is not in {folder}")
     return found

@@ -1,4 +1,4 @@
-"""Rows beside the same rows made again: what is equal to the bit, and by how much the rest is off."""
+"""Rows compared with the same rows made again: equal to the bit, or by how much they differ."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ BITS = ("digest",)
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How rows differ from what they were.
+    """How rows that were made again differ from the original.
 
     Attributes
     ----------
     metrics : DataFrame
         One row a metric: ``metric``; ``rows`` in both; ``equal`` in all columns, to the bit; ``value``, ``interval``
-        and ``others``, the largest absolute differences of the value, of its interval and of what other numbers there
-        are; ``relative``, the largest difference of any, as a share of the number where that is above 1; ``words``,
+        and ``others``, the largest absolute differences of the value, of its interval and of the other numeric columns;
+        ``relative``, the largest difference of any, as a share of the number where that is above 1; ``words``,
         the columns of whole numbers and words that differ, with commas.
     missing, new : DataFrame
-        Rows that are no more, and that were not there.
+        Rows that only the original has, and rows that only the new file has.
     """
 
     metrics: pd.DataFrame
@@ -59,7 +59,7 @@ class Comparison:
 
 
 def compare_rows(then: pd.DataFrame, now: pd.DataFrame, *, shared: bool = False) -> Comparison:
-    """Row by row, whatever their order. Two NaN are equal; of a NaN and a number the difference is infinite.
+    """Compare rows one by one, in any order. Two NaN are equal; a NaN and a number differ infinitely.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def compare_rows(then: pd.DataFrame, now: pd.DataFrame, *, shared: bool = False)
 
 
 def _keyed(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows by what says which row each is; rows of which all that is equal are told apart by their order."""
+    """Rows indexed by the columns that identify them; rows that these do not distinguish are numbered in order."""
     import pandas as pd
 
     keys = rows[list(KEYS)].astype("string").fillna("")

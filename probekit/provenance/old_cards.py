@@ -36,7 +36,7 @@ def recipe_of_command(command: Any) -> Recipe:
         For what is no command of probekit, and for words that this version does not understand.
     """
     if not isinstance(command, str) or not command.strip():
-        raise UsageError("the card tells no command.")
+        raise UsageError("the card holds no command.")
     try:
         words = shlex.split(command)
     except ValueError as error:

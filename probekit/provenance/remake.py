@@ -1,4 +1,4 @@
-"""How a cache is made again: its recipe, and whether the model and the data that it was made of are here."""
+"""How a cache is made again: its recipe, and whether its model and its data are on this machine."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from probekit.tasks.context import in_context
 __all__ = ["Found", "Place", "Sources", "how_made", "recipe_of_read", "recipe_of_spec", "wrong_cache"]
 
 RUN = "RUN-FOLDER"
-"""Stands for the folder of a run, which its name does not tell."""
+"""A placeholder for the folder of a run, which cannot be derived from its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A task as :func:`load_task` takes it: by name, and from which folder."""
+    """A task as :func:`load_task` takes it: its name, and the folder of its files."""
 
     task: str
     data_dir: Path | None = None
@@ -50,7 +50,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a cache can be made of. wanting : what is not here, in words; "" where nothing is"""
+    """The model and the data of a cache; ``wanting`` says in words what is missing, "" if nothing is."""
 
     wanting: str
     model: str | Path | None = None
@@ -60,14 +60,14 @@ class Found:
 def recipe_of_spec(
     spec: Mapping[str, Any], out: str | Path, model: str | Path | None = None, data: Place | None = None
 ) -> Recipe:
-    """The recipe of a cache that does not hold its own, told from its spec.
+    """The recipe of a cache that does not hold one, derived from its spec.
 
     Parameters
     ----------
     spec : mapping
         Of the cache.
     out : path
-        Where it goes.
+        The path of the new cache.
     model : path, optional
         The folder of the model, where its name is not what finds it; a run that was trained here has no other, so that
         without it RUN-FOLDER stands in its place.
@@ -113,16 +113,16 @@ def recipe_of_read(read: Read, out: Path, folder: Path, sources: Sources) -> Rec
     read : Read
         Of the card, perhaps a stranger's.
     out : Path
-        Where it goes, instead of where it was.
+        The path of the new cache.
     folder : Path
-        The one that relative paths of the card are below.
+        The folder to which relative paths of the card refer.
     sources : Sources
-        Where models and data are looked for.
+        The places that are searched for models and data.
 
     Raises
     ------
     UsageError
-        Where the card does not say how it was made, or model or data are not here.
+        If the card does not say how it was made, or if model or data are missing.
     """
     told, spec = _own(read), read.about.get("spec")
     if told is not None and _is_here(told, folder):
@@ -140,7 +140,7 @@ def recipe_of_read(read: Read, out: Path, folder: Path, sources: Sources) -> Rec
 
 
 def _own(read: Read) -> Recipe | None:
-    """The recipe that a card keeps of a cache; None where another function made it on its way."""
+    """The recipe of a cache in a card; None if another function made the cache."""
     if (told := read.about.get("recipe")) is None:
         return None
     recipe = Recipe.from_json(told)
@@ -148,32 +148,32 @@ def _own(read: Read) -> Recipe | None:
 
 
 def _is_here(recipe: Recipe, folder: Path) -> bool:
-    """Whether the model's folder and the data's that a recipe names are there; names of the hub are not asked."""
+    """Whether the folders of model and data in a recipe exist; names on the hub do not count."""
     model, data = recipe.arguments.get("model"), recipe.arguments.get("data_dir")
     local = isinstance(model, str) and (folder / Path(model).expanduser()).is_dir()
     return local and (not isinstance(data, str) or (folder / Path(data).expanduser()).is_dir())
 
 
 def how_made(read: Read, path: Path) -> str:
-    """What a cache was made of and by, in words, as far as is known; and what that leaves open."""
+    """The command that made a cache, in words, as far as it is known; and what is not known."""
     recipe, spec = maker_of(path) or _own(read), read.about.get("spec")
     if recipe is not None:
         return f"it was made by {replace(recipe, leaves={**recipe.leaves, 'out': recipe.leaves.get('out', read.path)})}"
     if not spec:
         return ""
     begin = "it was made by"
-    lacks = [] if str(spec["task"]).startswith("grammar:") else ["--data-dir, where its data were in a folder"]
+    lacks = [] if str(spec["task"]).startswith("grammar:") else ["--data-dir, if its data were in a folder"]
     if "step" in spec:
         run = f"the run {spec.get('checkpoint')} at step {spec['step']}"
-        begin = f"it was made of {run}, whose folder must be found, or trained first:"
+        begin = f"it was made from {run}, whose folder must be found, or trained first:"
     elif "/" not in str(spec["model"]):
-        lacks.append(f"the model's folder, where {spec['model']} is no model of the hub")
+        lacks.append(f"the model's folder, if {spec['model']} is not a model on the hub")
     told = f"{begin} {recipe_of_spec(spec, read.path)}"
     return told + (f" (not known: {'; '.join(lacks)})" if lacks else "")
 
 
 def wrong_cache(path: Path, spec_id: str) -> str:
-    """What is wrong with a cache; "" where it is what it was."""
+    """A sentence if a cache has changed; "" if not."""
     try:
         with ActivationCache(path) as cache:
             return "" if cache.spec_id == spec_id else f"{path} holds other activations than it did"
@@ -182,14 +182,14 @@ def wrong_cache(path: Path, spec_id: str) -> str:
 
 
 class Sources:
-    """Models and data that caches may have been made of, each looked at once. Nothing is fetched.
+    """Models and data from which caches may have been made, each read once. Nothing is downloaded.
 
     Parameters
     ----------
     models : iterable of path
         Folders, or names of the hub.
     data_dir : path, optional
-        Folder of the tasks' files, or of a folder for each; besides, they may be in the hub's local cache.
+        Folder of the tasks' files, or with a folder for each; the hub's local cache is searched, too.
     """
 
     def __init__(self, models: Iterable[str | Path] = (), data_dir: str | Path | None = None) -> None:
@@ -210,24 +210,24 @@ class Sources:
         told: Iterable[Place] = (),
         verify: bool = True,
     ) -> Found:
-        """Model and data to make a cache of this spec again, and what would be wanting.
+        """Find model and data from which a cache of this spec can be made again.
 
-        The model must be one of those known, or in the hub's local cache by the spec's name; the task must be ``told``
-        or go by a name, and its split have the digest of the spec.
+        The model must be a known one, or in the hub's local cache under the spec's name; the task must be at one of
+        the places or have a name that finds it, and its split must have the digest of the spec.
 
         Parameters
         ----------
         spec : mapping
             Of the cache.
         more : iterable of path
-            Further models, which are looked at first.
+            Further models, tried first.
         told : iterable of Place
-            Where its data are said to be.
+            Places where its data may be.
         verify : bool
-            Whether the files of the hub's model are read, too, and have the digests of the spec.
+            Also read the files of the hub's model, and compare their digests with the spec.
         """
         if not (places := list(self._places(str(spec["task"]), told))):
-            return Found("its task goes by no name that finds its data")
+            return Found("its data cannot be found by the name of its task")
         wanted = spec.get("weights_digest"), spec.get("tokenizer_digest")
         random, revision = spec.get("random_weights") is not None, spec.get("revision")
         folders = ((m, _model_folder(m, revision)) for m in (*more, *self.models, MINILM))
@@ -235,17 +235,21 @@ class Sources:
         if model is None:
             here = None if "step" in spec else _in_hub_cache(str(spec["model"]), revision)
             if not here or (verify and self._digests(here, random=random) != wanted):
-                return Found("the folder of its model is not known (--model)")
+                return Found("its model is not found (give its folder with --model)")
         part = str(spec["split"]), int(spec["n"]), int(spec.get("data_seed", 0)), str(spec.get("context", "none"))
         now = {place: self._data_digest(place, *part) for place in dict.fromkeys(places)}
         for place, digest in now.items():
             if digest and digest == spec.get("data_digest"):
                 return Found("", model, place)
-        wanting = "its data are not what they were" if any(now.values()) else "its data are not here (--data-dir)"
+        wanting = (
+            "its data have changed"
+            if any(now.values())
+            else "its data are not found (give their folder with --data-dir)"
+        )
         return Found(wanting, model)
 
     def _places(self, task: str, told: Iterable[Place]) -> Iterator[Place]:
-        """Where the data of a task may be."""
+        """Places where the data of a task may be."""
         base, _, part = task.partition(":")
         yield from told
         if part in GRAMMARS if base == "grammar" else base in DATASETS:
@@ -254,7 +258,7 @@ class Sources:
             yield Place(task)  # the hub's local cache, or nowhere for what is generated
 
     def _digests(self, folder: Path, *, random: bool) -> tuple[str, str] | None:
-        """Of weights and tokenizer, as a spec holds them; None where the folder holds no model."""
+        """Digests of weights and tokenizer, as in a spec; None if the folder does not hold a model."""
 
         def read() -> tuple[str, str] | None:
             try:
@@ -266,7 +270,7 @@ class Sources:
         return found
 
     def _data_digest(self, place: Place, split: str, n: int, seed: int, context: str) -> str | None:
-        """Of ``n`` examples of a split that a seed draws, as a cache's spec holds it; None where they are absent."""
+        """Digest of ``n`` examples of a split, drawn with a seed, as in a spec; None if they are not found."""
         from probekit.activations.writing.request import data_digest
 
         def read() -> str | None:
@@ -290,7 +294,7 @@ def _load(place: Place) -> Task | None:
 
 @contextmanager
 def _no_network() -> Iterator[None]:
-    """What the hub's libraries are told by HF_HUB_OFFLINE, which they read when they are imported."""
+    """The effect of HF_HUB_OFFLINE, which the hub's libraries read only when they are imported."""
     import huggingface_hub.constants as hub
     from datasets import config
 
@@ -315,7 +319,7 @@ def _model_folder(model: str | Path, revision: str | None) -> Path | None:
 
 
 def _in_hub_cache(model: str, revision: str | None) -> Path | None:
-    """The folder of a model of the hub that is on this disk."""
+    """The folder of a hub model in the local cache."""
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
 

@@ -1,8 +1,8 @@
-"""Making rows again from their evidence card, without trusting the card, and comparing them with what they were.
+"""Make rows again from their evidence card, without trusting the card, and compare them with the original.
 
 A card may come from a stranger. Its recipe must name a function of the closed table, with arguments that the function
-declares, each of the declared type. All that it may write goes into a folder of ours, and the child process that runs
-it is told nothing but this recipe, as JSON on its standard input.
+declares, each of the declared type. All its outputs go into a folder of ours, and the child process that runs it gets
+nothing but this recipe, as JSON on its standard input.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from probekit.rows.card import environment
 __all__ = ["Plan", "Reproduction", "Verdict", "plan_reproduction", "reproduce", "run_reproduction"]
 
 ROUNDING = 1e-5
-"""How far a number may be off where another processor or library computed it, as a share where it is above 1."""
+"""The tolerance where another processor or library computed a number; relative for numbers above 1."""
 
 
 class Verdict(StrEnum):
-    """How rows that were made again compare with what they were."""
+    """How rows that were made again compare with the original."""
 
     EXACT = "to the bit"
     ROUNDING = "to rounding"
@@ -42,24 +42,24 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What would be run to make rows again.
+    """A reproduction that has not run yet.
 
     Attributes
     ----------
     card : Card
         The evidence card.
     folder : Path
-        Where it is run.
+        The folder in which the recipe runs.
     recipe : Recipe
-        What is run; it writes below ``scratch``.
+        The call; it writes below ``scratch``.
     scratch, made : Path
-        Our folder, and where the rows will be in it.
+        Our folder, and the path of the rows in it.
     changes : tuple of str
-        What is otherwise now than it was then.
+        Differences between now and then: versions, processor, files.
     missing : tuple of str
-        What is not there, without which it cannot be run.
+        Files that are missing and required.
     lacking : tuple of Read
-        The caches among it.
+        The caches among them.
     """
 
     card: Card
@@ -78,7 +78,7 @@ class Plan:
             self.missing[0].partition(";")[0],
             f", and {len(self.missing) - 1} more" if self.missing[1:] else "",
         )
-        return f"{first}{more}. Make it again there, or name the folder that it was in with --from."
+        return f"{first}{more}. Make it again there, or give the folder that contains it with --from."
 
     @property
     def elsewhere(self) -> bool:
@@ -96,11 +96,11 @@ class Reproduction:
     verdict : Verdict
         To the bit, to rounding (of another processor or library), within the tolerance, or different.
     comparison : Comparison
-        By metric, with the largest differences.
+        The largest differences of each metric.
     changes : tuple of str
-        What is otherwise now than it was then.
+        Differences between now and then: versions, processor, files.
     recipe : Recipe
-        What was run.
+        The call that was run.
     """
 
     verdict: Verdict
@@ -129,29 +129,29 @@ def reproduce(
     card : path
         The card, its rows, or the folder of a run.
     out : path, optional
-        A new folder for what is made; it is thrown away without it.
+        A new folder for the outputs; without it they are deleted.
     from_ : path
-        The folder that relative paths of the recipe are below.
+        The folder to which relative paths of the recipe refer.
     tolerance : float, optional
-        How far a number may be off; None for what another processor or library explains (1e-5), and nothing else.
+        Largest difference allowed; by default 1e-5 if another processor or library computed the rows, else 0.
     remake : bool
-        Make the caches that are not there, below ``out``, where their data and models are here.
+        Make missing caches below ``out``, from data and models on this machine.
     model : iterable of path
-        Folders of models that caches are of, where the card does not find them.
+        Folders of models from which caches were made, if the card does not find them.
     data_dir : path, optional
-        Folder with a folder for each task's files, where the card does not find them.
+        Folder with a folder for each task's files, if the card does not find them.
 
     Returns
     -------
     Reproduction
-        The verdict, and by how much each metric is off.
+        The verdict, and the largest difference of each metric.
 
     Raises
     ------
     DataError
-        Where there is no such card.
+        For a card that does not exist.
     UsageError
-        For a recipe that this version does not run, and where something is missing.
+        For a recipe that this version cannot run, and for missing files.
 
     Examples
     --------
@@ -164,12 +164,12 @@ def reproduce(
 
 
 def plan_reproduction(card: str | Path, out: str | Path, from_: str | Path = ".") -> Plan:
-    """What would be run, and what is otherwise now; nothing is run or written. See :func:`reproduce`."""
+    """Plan a reproduction and list the changes since; nothing is run or written. See :func:`reproduce`."""
     read, folder, scratch = read_any_card(card), Path(from_).expanduser(), Path(out).resolve()
     if not folder.is_dir():
-        raise UsageError(f"--from {from_} is no folder.")
+        raise UsageError(f"--from {from_} is not a folder.")
     if scratch.exists() and (not scratch.is_dir() or any(scratch.iterdir())):
-        raise UsageError(f"--out {out} is there already; give a new folder.")
+        raise UsageError(f"--out {out} exists already; give a new folder.")
     folder = folder.resolve()
     recipe, made = elsewhere(read.recipe, scratch, folder)
     changes = [*_changes(read), *_environment(read.told)]
@@ -210,13 +210,13 @@ def _verdict(found: Comparison, tolerance: float | None, plan: Plan) -> Verdict:
 
 
 def _with_caches(plan: Plan, sources: Sources) -> Recipe:
-    """The recipe with the caches that were not there, made anew below the scratch folder."""
+    """The recipe with the missing caches, made again below the scratch folder."""
     places = {}
     for i, one in enumerate(plan.lacking):
         path = plan.scratch / "remade" / f"{i}.{Path(one.path).name}"
         _run(recipe_of_read(one, path, plan.folder, sources), plan.folder)
         if wrong := wrong_cache(path, one.digest):
-            raise UsageError(f"the cache {one.path} was made again, and is another: {wrong}.")
+            raise UsageError(f"the cache {one.path} was made again and differs: {wrong}.")
         places[one.path] = str(path)
 
     def here(value: Any) -> Any:
@@ -230,36 +230,39 @@ def _with_caches(plan: Plan, sources: Sources) -> Recipe:
 
 
 def _run(recipe: Recipe, folder: Path) -> None:
-    """Run a recipe in ``folder``, in a process that is told nothing else; UsageError where it fails."""
-    command = [sys.executable, "-P", "-m", "probekit.provenance.child"]  # -P: what lies in the folder is not imported
-    told = json.dumps(recipe.to_json())
-    done = subprocess.run(command, cwd=folder, input=told, stdout=subprocess.DEVNULL, text=True, check=False)
+    """Run a recipe in ``folder``, in a process that gets nothing else; UsageError if it fails."""
+    command = [sys.executable, "-P", "-m", "probekit.provenance.child"]  # -P: nothing in the folder is imported
+    done = subprocess.run(
+        command, cwd=folder, input=json.dumps(recipe.to_json()), stdout=subprocess.DEVNULL, text=True, check=False
+    )
     if done.returncode:
-        raise UsageError(f"{recipe.function} ended with the status {done.returncode}, so there is nothing to compare.")
+        raise UsageError(
+            f"{recipe.function} failed with exit status {done.returncode}, so there is nothing to compare."
+        )
 
 
 def _changes(card: Card) -> list[str]:
-    """Whether the rows are those that the card was written for."""
+    """A sentence if the rows are not those that the card was written for."""
     try:
         read_card(card.rows)
     except DataError:
-        return [f"{card.rows} is not the file that the card was written for: one of them was changed since"]
+        return [f"{card.rows} is not the file that the card was written for: one of them has changed"]
     return []
 
 
 def _environment(told: Mapping[str, Any]) -> list[str]:
-    """What is otherwise now: versions, processor, BLAS, and the revision of the code."""
+    """Differences between now and then: versions, processor, BLAS, and the revision of the code."""
     now, found = environment(), []
     then = told.get("versions")
     for package, version in sorted((then if isinstance(then, dict) else {}).items()):
         if (here := now["versions"].get(package)) != version:
-            found.append(f"{package} was {version}, is {here or 'not there'}")
+            found.append(f"{package} was {version}, is now {here or 'not installed'}")
     machine = told.get("machine")
     for what, was in sorted((machine if isinstance(machine, dict) else {}).items()):
         if (here := now["machine"].get(what)) != was:
-            found.append(f"the {what} was {_text(was)}, is {_text(here)}")
+            found.append(f"the {what} was {_text(was)}, is now {_text(here)}")
     if told.get("git") != now["git"]:
-        found.append(f"the revision of the code was {told.get('git')}, is {now['git']}")
+        found.append(f"the revision of the code was {told.get('git')}, is now {now['git']}")
     return found
 
 
@@ -268,6 +271,6 @@ def _text(value: Any) -> str:
 
 
 def _how(read: Read, path: Path) -> str:
-    """How a cache was made, for a sentence."""
+    """How a cache was made, as a clause."""
     told = how_made(read, path)
     return f"; {told}" if told else ""

@@ -1,4 +1,4 @@
-"""What the folder of a study says of itself: its title, its steps, and by which recipe each file was made."""
+"""The folder of a study: its title, its steps, and the recipe of each file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["StepRecord", "StudyFolder", "maker_of"]
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """What a study notes of a step that it has done.
+    """A study's record of a finished step.
 
     Attributes
     ----------
@@ -26,7 +26,7 @@ class StepRecord:
     left : tuple[str, ...]
         Its files, relative to the study's folder.
     recipe : Recipe | None
-        What was run, where it can be read.
+        The call, if it can be read.
     """
 
     step: str
@@ -35,41 +35,41 @@ class StepRecord:
 
 
 def _records(study: Path) -> dict[str, StepRecord]:
-    """What a study notes of its steps, by the names of the files; none of any other folder."""
+    """The records of a study's steps, by file name; empty for any other folder."""
     found = {}
     for file in sorted((study / "steps").glob("*.json")):
         try:
-            told = read_json(file)
-            found[file.stem] = StepRecord(str(told["step"]), tuple(dict(told["left"])), _recipe(told))
+            content = read_json(file)
+            found[file.stem] = StepRecord(str(content["step"]), tuple(dict(content["left"])), _recipe(content))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            continue  # not of a study
+            continue  # not written by a study
     return found
 
 
-def _recipe(told: Mapping[str, Any]) -> Recipe | None:
+def _recipe(content: Mapping[str, Any]) -> Recipe | None:
     """The recipe of a record; of one of an earlier version from its command."""
     try:
-        if "recipe" in told:
-            return Recipe.from_json(told["recipe"])
-        return recipe_of_words([str(word) for word in told["command"]])
+        if "recipe" in content:
+            return Recipe.from_json(content["recipe"])
+        return recipe_of_words([str(word) for word in content["command"]])
     except UsageError:
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class StudyFolder:
-    """What the folder of a study says; empty of any other folder.
+    """The folder of a study; empty for any other folder.
 
     Attributes
     ----------
     path : Path
-        Of the folder.
+        Path of the folder.
     title : str
-        Of the study.
+        Title of the study.
     steps : tuple[str, ...]
-        Names of all.
+        Names of all steps.
     records : Mapping[str, StepRecord]
-        Of those done, by their files' names.
+        Records of finished steps, by file name.
     """
 
     path: Path
@@ -79,19 +79,19 @@ class StudyFolder:
 
     @classmethod
     def read(cls, path: Path) -> StudyFolder:
-        """What lies at ``path``."""
+        """Read the folder at ``path``."""
         path = path.absolute()
         try:
-            told = read_json(path / "study.json")
-            title, steps = str(told["title"]), tuple(str(step["step"]) for step in told["steps"])
+            content = read_json(path / "study.json")
+            title, steps = str(content["title"]), tuple(str(step["step"]) for step in content["steps"])
         except (OSError, ValueError, KeyError, TypeError):
             title, steps = "", ()
         return cls(path, title, steps, _records(path))
 
     def maker_of(self, leaf: str) -> Recipe | None:
-        """The recipe of the step that made a file; None where none is noted.
+        """The recipe of the step that made a file; None without a record.
 
-        What it names in the study's folder is named where that is now.
+        Paths in the study's folder follow the folder to where it is now.
         """
         for record in self.records.values():
             if leaf in record.left and record.recipe:
@@ -99,27 +99,27 @@ class StudyFolder:
         return None
 
     def part_of(self, path: Path) -> Path | None:
-        """The part of the study that a file is: a folder of it, or a file; None of what no study has made."""
+        """The part of the study that a file belongs to, a folder or a file; None for files that no study has made."""
         leaf = path.absolute().relative_to(self.path)
         if leaf.as_posix() in ("study.json", ".lock"):
             return (
                 path.with_name("study.json") if self.title else path if leaf.name == ".lock" and self.records else None
             )
         names = [*self.records, *map(slug, self.steps)]
-        own = {*(f"steps/{name}.json" for name in self.records), *(f"logs/{name}.log" for name in names)}
-        own.update(left for record in self.records.values() for left in record.left)
+        names_of_files = {*(f"steps/{name}.json" for name in self.records), *(f"logs/{name}.log" for name in names)}
+        names_of_files.update(left for record in self.records.values() for left in record.left)
         depth = len(leaf.parts) - 1
-        return [path, *path.parents][depth] if leaf.as_posix() in own else None
+        return [path, *path.parents][depth] if leaf.as_posix() in names_of_files else None
 
 
 def maker_of(path: Path) -> Recipe | None:
-    """The recipe of the study's step that made ``STUDY/caches/NAME.h5``; None where none is noted."""
+    """The recipe of the study's step that made ``STUDY/caches/NAME.h5``; None without a record."""
     path = path.absolute()
     return StudyFolder.read(path.parent.parent).maker_of(f"{path.parent.name}/{path.name}")
 
 
 def _moved(recipe: Recipe, leaf: str, study: Path) -> Recipe:
-    """A recipe with the places in the study's folder where they are now."""
+    """A recipe whose paths in the study's folder are those of today."""
     out = next((str(p).removesuffix(leaf) for p in recipe.leaves.values() if str(p).endswith(f"/{leaf}")), None)
     if not out:
         return recipe

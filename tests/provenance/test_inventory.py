@@ -149,8 +149,8 @@ def test_a_cache_is_kept_whose_sources_are_not_known(tmp_path, tiny_model):
     without_recipe(tmp_path / "a.h5")
     why = {i.path.name: i.why for i in results(tmp_path, model=[other], verify=True)}
     assert why == {
-        "a.h5": "the folder of its model is not known (--model)",
-        "own.h5": "its task goes by no name that finds its data",
+        "a.h5": "its model is not found (give its folder with --model)",
+        "own.h5": "its data cannot be found by the name of its task",
     }
     with pytest.raises(UsageError, match="is not deleted: the folder"):
         delete(results(tmp_path)[0])
@@ -192,15 +192,17 @@ def test_a_cache_is_kept_whose_data_are_not_here_as_they_were(tmp_path, tiny_ber
         raise ConnectionError
 
     monkeypatch.setattr("datasets.load_dataset", load)
-    assert found(None) == found(tmp_path / "data" / "mrpc") == "its data are not here (--data-dir)"
+    assert (
+        found(None) == found(tmp_path / "data" / "mrpc") == "its data are not found (give their folder with --data-dir)"
+    )
     assert asked == [(True, True)] * 2
     assert huggingface_hub.constants.HF_HUB_OFFLINE is datasets.config.HF_HUB_OFFLINE is False
     assert found(tmp_path / "data") is found(cola) is What.CACHES
     (item,) = results(caches, model=[tiny_bert], data_dir=tmp_path / "data")
     (cola / "dev.tsv").write_text(COLA.replace("rode", "take"))  # as long as it was
-    assert found(tmp_path / "data") == found(cola) == "its data are not what they were"
+    assert found(tmp_path / "data") == found(cola) == "its data have changed"
     (cola / "dev.tsv").write_text(COLA + COLA.replace("gj04", "more"))
-    assert found(cola) == "its data are not what they were"  # there are more, of which two are drawn
+    assert found(cola) == "its data have changed"  # there are more, of which two are drawn
     (cola / "dev.tsv").write_text(COLA)
     with pytest.raises(UsageError, match="holds the data"):
         found(tmp_path / "none")
@@ -435,7 +437,7 @@ def test_the_folder_of_a_study(study):
         assert made.spec_id == item.spec["spec_id"]
     words = (study.parent / "dev.tsv").read_text()
     (study.parent / "dev.tsv").write_text(words.replace("ships", "boats"))
-    assert next(i.why for i in results(study) if i.kind == "cache") == "its data are not what they were"
+    assert next(i.why for i in results(study) if i.kind == "cache") == "its data have changed"
     shutil.rmtree(study / "steps")
     assert kinds(study)[cache] == ("cache", None)
     assert kinds(study)["report.html"] == ("report", None)
@@ -517,7 +519,7 @@ def test_a_cache_of_a_task_file_can_be_made_again(place, tmp_path, tiny_bert, mo
         assert made.spec_id == item.spec["spec_id"]
     (project / "dev.tsv").write_text("text\tlabel\na\tcat\nb\tdog\n")
     (item,) = (item for item in results(project) if item.kind == "cache")
-    assert (item.what, item.why) == (None, "its data are not what they were")
+    assert (item.what, item.why) == (None, "its data have changed")
 
 
 def test_caches_of_minilm_can_be_made_again(tmp_path):

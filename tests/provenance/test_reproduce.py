@@ -100,12 +100,12 @@ def turned(command, tmp_path):
         ("/bin/sh -c probekit", "made by a program"),
         ("train.py --out x", "made by a program"),
         ("../probekit probe a b --out x.parquet", "made by a program"),
-        ("probekit", "is not run again; what is: compare, demo"),
-        ("probekit clean --yes --what caches", "probekit clean is not run again"),
-        ("probekit reproduce x.json", "is not run again"),
-        ("probekit convert elmo a b /etc/x", "probekit convert is not run again"),
-        ("probekit plot layers rows.parquet --out /etc/x.pdf", "is not run again"),
-        ("probekit cache-activations --model m --task t --out /etc/x", "is not run again"),
+        ("probekit", "cannot be reproduced; these can: compare, demo"),
+        ("probekit clean --yes --what caches", "probekit clean cannot be reproduced"),
+        ("probekit reproduce x.json", "cannot be reproduced"),
+        ("probekit convert elmo a b /etc/x", "probekit convert cannot be reproduced"),
+        ("probekit plot layers rows.parquet --out /etc/x.pdf", "cannot be reproduced"),
+        ("probekit cache-activations --model m --task t --out /etc/x", "cannot be reproduced"),
         ("probekit probe a b --examples /etc/x --out x.parquet", "No such option: --examples"),
         ("probekit probe a b --ou=/etc/x", "No such option: --ou"),
         ("probekit probe a b", "writes no rows"),
@@ -116,8 +116,8 @@ def turned(command, tmp_path):
         ("probekit probe a b --out x.parquet --folds many", "folds is 'many'"),
         ("probekit probe a b --balanced=/etc/x --out x.parquet", "takes no value"),
         ("probekit probe a b --folds", "ends with --folds"),
-        (" ", "tells no command"),
-        (3, "tells no command"),
+        (" ", "holds no command"),
+        (3, "holds no command"),
     ],
 )
 def test_commands_of_old_cards_that_are_refused(command, message, tmp_path):
@@ -142,7 +142,7 @@ def of(leaves=OUT["leaves"], function="probe", **more):
         ({"function": "clean", "arguments": {"folder": "/"}, **OUT}, "no function 'clean'"),
         ({"function": ["probe"], "arguments": PROBE, **OUT}, "no function"),
         ({"function": "plot", "arguments": {"kind": "layers"}, "leaves": {"out": ["/etc/x.pdf"]}}, "not run again"),
-        ({"function": "cache_activations", "arguments": {"model": "m", "task": "t"}, **OUT}, "is not run again"),
+        ({"function": "cache_activations", "arguments": {"model": "m", "task": "t"}, **OUT}, "cannot be reproduced"),
         (of(__class__="x"), "takes no '__class__'"),
         (of(_cache="x"), "takes no '_cache'"),
         (of(options={"folds": 3}), "takes no 'options'"),
@@ -150,9 +150,9 @@ def of(leaves=OUT["leaves"], function="probe", **more):
         (of(out="/etc/x.parquet"), "takes no 'out'"),
         ({"function": "probe", "arguments": PROBE, "defaults": {"out": "/etc/x.parquet"}, **OUT}, "takes no 'out'"),
         (of({"train": "x"}), "takes no 'train'"),
-        (of({"out": ["/etc/x.parquet"]}), "which is no path"),
-        (of({"out": {"a": 1}}), "which is no path"),
-        (of({"out": "x\0.parquet"}), "which is no path"),
+        (of({"out": ["/etc/x.parquet"]}), "which is not a path"),
+        (of({"out": {"a": 1}}), "which is not a path"),
+        (of({"out": "x\0.parquet"}), "which is not a path"),
         (of({"out": "/etc/passwd"}), "writes no rows"),
         (of({"out": ".."}), "writes no rows"),
         (of({}), "writes no rows"),
@@ -264,23 +264,23 @@ def test_no_argument_that_might_write_is_overlooked(name):
 def test_cards_that_are_none(tmp_path):
     (tmp_path / "r.csv").touch()
     for text, message in {
-        "{": "no evidence card",
-        "[]": "no evidence card",
-        "[" * 100_000: "no evidence card",
-        '{"rows": ' + "9" * 5000 + "}": "no evidence card",
-        '{"command": "x"}': "no evidence card",
-        '{"command": 3, "rows": {"file": "r.csv"}}': "tells no command",
+        "{": "not an evidence card",
+        "[]": "not an evidence card",
+        "[" * 100_000: "not an evidence card",
+        '{"rows": ' + "9" * 5000 + "}": "not an evidence card",
+        '{"command": "x"}': "not an evidence card",
+        '{"command": 3, "rows": {"file": "r.csv"}}': "holds no command",
         '{"recipe": 3, "rows": {"file": "r.csv"}}': "this is no recipe",
-        '{"command": "x", "rows": {"file": "../q.csv"}}': "are not beside it",
+        '{"command": "x", "rows": {"file": "../q.csv"}}': "which is not in the same folder",
     }.items():
         (tmp_path / "r.json").write_text(text)
         with pytest.raises((DataError, UsageError), match=message):
             read_any_card(tmp_path / "r.json")
     with (tmp_path / "r.json").open("wb") as file:
         file.truncate(1 << 27)
-    with pytest.raises(DataError, match="no evidence card: it is larger"):
+    with pytest.raises(DataError, match="not an evidence card: it is larger"):
         read_any_card(tmp_path / "r.json")
-    with pytest.raises(DataError, match="no such evidence card"):
+    with pytest.raises(DataError, match="this evidence card does not exist"):
         read_any_card(tmp_path / "none.parquet")
 
 
@@ -435,7 +435,7 @@ def test_caches_that_are_missing_are_remade(result, card, tmp_path, tiny_bert, c
     assert {p.name for p in tmp_path.iterdir()} == {"r.parquet", "r.parquet.json"}
     told = [{**one, "digest": "0" * 32} for one in json.loads(card().read_text())["reads"]]
     assert main(["reproduce", str(card(reads=told)), *map(str, words)]) == 2
-    assert "was made again, and is another" in capfd.readouterr().err
+    assert "was made again and differs" in capfd.readouterr().err
 
 
 def test_a_cache_of_a_run_is_not_said_to_be_of_the_pretrained_model(result, card, tmp_path, capfd):
@@ -448,14 +448,14 @@ def test_a_cache_of_a_run_is_not_said_to_be_of_the_pretrained_model(result, card
         return capfd.readouterr().out
 
     told = said()
-    assert "of the run mrpc.fine-tune.0 at step 345, whose folder must be found, or trained first: " in told
+    assert "from the run mrpc.fine-tune.0 at step 345, whose folder must be found, or trained first: " in told
     assert re.search("cache-activations .*RUN-FOLDER .*mrpc ", told)
-    assert "(not known: --data-dir, where its data were in a folder)" in told
+    assert "(not known: --data-dir, if its data were in a folder)" in told
     del spec["checkpoint"], spec["step"]
     spec["task"] = "grammar:sentiment"
     told = said()
     assert re.search("it was made by probekit cache-activations .*bert ", told)
-    assert "(not known: the model's folder, where bert is no model of the hub)" in told
+    assert "(not known: the model's folder, if bert is not a model on the hub)" in told
 
 
 def test_the_recipe_of_a_cache_that_a_study_has_noted(result, card, tmp_path, capfd):
@@ -493,7 +493,7 @@ def test_what_the_function_reads_and_is_not_there(command, missing, tmp_path):
     (tmp_path / "runs" / "one" / "rows.parquet").touch()
     recipe = recipe_of_command(f"probekit {command}")
     assert unread(recipe, tmp_path) == [
-        f"there is no {word} in {tmp_path}, which {recipe.function} reads" for word in missing
+        f"{recipe.function} reads {word}, which is not in {tmp_path}" for word in missing
     ]
 
 
@@ -501,8 +501,8 @@ def test_the_plan_says_what_is_missing(card, tmp_path, capfd):
     recipe = {"function": "guidelines", "arguments": {"runs": ["one", "two", "three"]}, "leaves": {"out": "r.parquet"}}
     assert main(["reproduce", str(card(recipe=recipe, reads=[])), "--from", str(tmp_path), "--plan"]) == 2
     said = capfd.readouterr()
-    assert said.out.count("which guidelines reads") == 3
-    assert f"there is no one in {tmp_path}, which guidelines reads, and 2 more. Make it again there" in said.err
+    assert said.out.count("guidelines reads ") == 3
+    assert f"guidelines reads one, which is not in {tmp_path}, and 2 more. Make it again there" in said.err
 
 
 @pytest.mark.slow
@@ -511,7 +511,7 @@ def test_a_recipe_that_fails_is_told(result, card, capfd):
     assert main(["reproduce", str(card(recipe=recipe)), "--from", str(result)]) == 2
     said = capfd.readouterr().err
     assert "none.h5: there is no such file" in said
-    assert "probe ended with the status 2" in said
+    assert "probe failed with exit status 2" in said
 
 
 @pytest.mark.slow
