@@ -1,4 +1,4 @@
-"""Files as the disk knows them: their sizes, whether they have changed, and who is writing them."""
+"""Files on disk: their sizes, whether they have changed, and the process that is writing them."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from probekit.rows.card import is_card
 __all__ = ["cache_of", "pieces", "size_of", "state", "written_by"]
 
 PIECES = (".partial.zstd", ".partial.new", ".partial", ".journal")
-"""What follows the name of a cache while it is made."""
+"""Suffixes of a cache that is being made."""
 
 MODEL_FILES = (
     *("config.json", CARD, "*.safetensors", ".tmp??????", "model.safetensors.index.json"),  # .tmp: of safetensors
     *("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.model"),
 )
-"""What the folder of a model or of a checkpoint holds."""
+"""Files in the folder of a model or checkpoint."""
 
 
 def cache_of(name: str) -> str:
-    """The name of the cache that a file is, or is a piece of in the making; "" of any other file."""
+    """The name of the cache that a file is or will be part of; "" for any other file."""
     for piece in PIECES:
         if name.endswith(f".h5{piece}"):
             return name.removesuffix(piece)
@@ -34,13 +34,13 @@ def cache_of(name: str) -> str:
 
 
 def pieces(cache: Path) -> list[Path]:
-    """The files there are of the making of a cache. Links are none, nor what only has the name of one."""
+    """The files of a cache that is being made. Links do not count, nor other files with such a name."""
     paths = [cache.with_name(cache.name + piece) for piece in PIECES]
     return [p for p in paths if p.is_file() and not p.is_symlink() and _is_piece(p)]
 
 
 def _is_piece(path: Path) -> bool:
-    """Whether what has the name of a piece is one: HDF5, or the journal of one, or empty as it is made."""
+    """Whether a file with the name of a piece is one: HDF5, its journal, or still empty."""
     try:
         with path.open("rb") as file:
             start = file.read(15)
@@ -50,22 +50,21 @@ def _is_piece(path: Path) -> bool:
 
 
 def written_by(path: Path) -> int | None:
-    """The process that was to rename what lies here; None of anything else.
+    """The process that was to rename a temporary file; None for any other file.
 
-    The name alone says nothing, for people may keep what is theirs under such names: it must hold what is written under
-    that name.
+    The name is not enough, because people may use such names: the content must be of the expected kind, too.
     """
     found = None if path.is_symlink() else writer_of(path.name)
     for pattern, ours in BESIDE.items():
         if found and re.fullmatch(pattern, found[0]):
-            with suppress(OSError, ValueError):  # gone meanwhile, not for us to see, or no text
+            with suppress(OSError, ValueError):  # deleted, not readable, or not text
                 if ours(path):
                     return found[1]
     return None
 
 
 def _is_table(path: Path) -> bool:
-    """Rows, examples or counts; or Parquet without its end, which says what it is."""
+    """Rows, examples or counts; or a Parquet file that is cut off before its schema."""
     from pyarrow import ArrowException, parquet
 
     with path.open("rb") as file:
@@ -84,15 +83,15 @@ def _is_csv(path: Path) -> bool:
 
 
 def _is_run_card(path: Path) -> bool:
-    told = read_json(path)
-    return isinstance(told, dict) and told.get("format") == RUN_FORMAT
+    content = read_json(path)
+    return isinstance(content, dict) and content.get("format") == RUN_FORMAT
 
 
 def _is_model(path: Path) -> bool:
-    """A folder of the files of a model and of nothing else."""
+    """A folder with the files of a model and nothing else."""
     files = list(path.iterdir()) if path.is_dir() else []
-    own = [f.name for f in files if f.is_file() and not f.is_symlink() and any(map(f.match, MODEL_FILES))]
-    return len(own) == len(files) and any(name == "config.json" or name.endswith(".safetensors") for name in own)
+    names = [f.name for f in files if f.is_file() and not f.is_symlink() and any(map(f.match, MODEL_FILES))]
+    return len(names) == len(files) and any(name == "config.json" or name.endswith(".safetensors") for name in names)
 
 
 BESIDE: Mapping[str, Callable[[Path], bool]] = {
@@ -102,11 +101,11 @@ BESIDE: Mapping[str, Callable[[Path], bool]] = {
     re.escape(CARD): _is_run_card,
     r".+": _is_model,
 }
-"""What is written beside, by the name that it is to have, and whether that is what lies there."""
+"""Checks of temporary files, by a pattern of their final names."""
 
 
 def state(path: Path) -> tuple[int, ...]:
-    """What changes when a file is written or replaced; empty where it is gone."""
+    """Numbers that change when a file is written or replaced; empty if it does not exist."""
     try:
         status = path.lstat()
     except OSError:
@@ -115,7 +114,7 @@ def state(path: Path) -> tuple[int, ...]:
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a file, or of a folder with all that is in it. Links are not followed."""
+    """Bytes of a file, or of a folder with its contents. Links are not followed."""
     try:
         status = path.lstat()
         return sum(map(size_of, path.iterdir())) if stat.S_ISDIR(status.st_mode) else status.st_size

@@ -13,6 +13,6 @@ Kind = Literal["regimes", "domains"]
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    """What stands beside our numbers."""
+    """Numbers beside ours."""
 
-    published: str | None = option(None, "Numbers to stand beside: peters-2019/2 to peters-2019/6.")
+    published: str | None = option(None, "Published numbers to show as well: peters-2019/2 to peters-2019/6.")

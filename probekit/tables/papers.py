@@ -1,4 +1,4 @@
-"""Published numbers to stand beside ours."""
+"""Published numbers, to compare with ours."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAPERS = {"peters-2019": "Peters, Ruder & Smith (2019)"}
 
 
 def published(name: str) -> pd.DataFrame:
-    """The numbers of a table of a paper, in its units, as the paper's text gives them.
+    """The numbers of a table in a paper, in the paper's units.
 
     Parameters
     ----------
@@ -34,13 +34,13 @@ def published(name: str) -> pd.DataFrame:
     Raises
     ------
     UsageError
-        For one that there is not.
+        For an unknown name.
     """
     paper, _, number = name.partition("/")
-    there = {one: _tables(one) for one in PAPERS}
-    found = there.get(paper)
+    tables = {known: _tables(known) for known in PAPERS}
+    found = tables.get(paper)
     if found is None or not (found["table"] == number).any():
-        known = [f"{one}/{table}" for one, told in there.items() for table in dict.fromkeys(told["table"])]
+        known = [f"{key}/{table}" for key, numbers in tables.items() for table in dict.fromkeys(numbers["table"])]
         raise UsageError(f"there are no published numbers {name!r}; there are {', '.join(known)}.")
     return found[found["table"] == number].drop(columns="table")
 
@@ -50,12 +50,12 @@ def _tables(paper: str) -> pd.DataFrame:
     import pandas as pd
 
     file = files("probekit.tables") / "published" / f"{paper}.csv"
-    words = {"table": str, "variant": str, "note": str}
-    return pd.read_csv(StringIO(file.read_text("utf-8")), comment="#", dtype=words).fillna({"variant": "", "note": ""})
+    types = {"table": str, "variant": str, "note": str}
+    return pd.read_csv(StringIO(file.read_text("utf-8")), comment="#", dtype=types).fillna({"variant": "", "note": ""})
 
 
 def citation(name: str | None, tasks: Collection[str]) -> str:
-    """Where published numbers are from, and what is known of those that stand beside ``tasks``; "" of none."""
+    """The source of published numbers, with notes on those for ``tasks``; "" without published numbers."""
     if name is None:
         return ""
     paper, _, number = name.partition("/")
