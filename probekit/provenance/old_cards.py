@@ -59,7 +59,8 @@ def recipe_of_words(words: Sequence[str]) -> Recipe:
     name = rest[0].replace("-", "_") if rest else ""
     kept = {key for key, function in FUNCTIONS.items() if function.rows}
     if name not in kept | {"cache_activations"}:
-        raise UsageError(f"probekit {rest[0] if rest else ''} is not run again; what is: {', '.join(sorted(kept))}.")
+        known = ", ".join(sorted(kept))
+        raise UsageError(f"probekit {rest[0] if rest else ''} cannot be reproduced; these can: {known}.")
     given = _given(name, rest[1:])
     return Recipe.of(name, {key: _value(name, key, value) for key, value in given.items()})
 

@@ -86,7 +86,7 @@ def recipe_of_spec(
         "data_seed": spec.get("data_seed"),
         "context": spec.get("context"),
         "pooling": list(spec["pooling"]) or ["none"],
-        "tokens": bool(spec["tokens"]) or (False if spec["kind"] == "sequence-labelling" else None),
+        "tokens": bool(spec["tokens"]) or (False if spec.get("kind") == "sequence-labelling" else None),
         "token_level": spec["tokens"] or None,
         "pairs": spec["pairs"],
         "dtype": spec.get("dtype"),

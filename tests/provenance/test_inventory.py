@@ -152,7 +152,7 @@ def test_a_cache_is_kept_whose_sources_are_not_known(tmp_path, tiny_model):
         "a.h5": "its model is not found (give its folder with --model)",
         "own.h5": "its data cannot be found by the name of its task",
     }
-    with pytest.raises(UsageError, match="is not deleted: the folder"):
+    with pytest.raises(UsageError, match="is not deleted: its model is not found"):
         delete(results(tmp_path)[0])
 
 

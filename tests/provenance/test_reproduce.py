@@ -141,7 +141,7 @@ def of(leaves=OUT["leaves"], function="probe", **more):
         ({"function": "os.system", "arguments": {"command": "touch x"}, **OUT}, "no function 'os.system'"),
         ({"function": "clean", "arguments": {"folder": "/"}, **OUT}, "no function 'clean'"),
         ({"function": ["probe"], "arguments": PROBE, **OUT}, "no function"),
-        ({"function": "plot", "arguments": {"kind": "layers"}, "leaves": {"out": ["/etc/x.pdf"]}}, "not run again"),
+        ({"function": "plot", "arguments": {"kind": "layers"}, "leaves": {"out": ["/etc/x.pdf"]}}, "cannot be"),
         ({"function": "cache_activations", "arguments": {"model": "m", "task": "t"}, **OUT}, "cannot be reproduced"),
         (of(__class__="x"), "takes no '__class__'"),
         (of(_cache="x"), "takes no '_cache'"),
