@@ -216,7 +216,8 @@ def begin(out: Path, identity: Mapping[str, Any], *, overwrite: bool) -> dict[st
             if _spent(out, card):
                 _clear(out)
                 return None
-            k = min(different, key=lambda name: name == "data")  # digests say nothing to people
+            plain = [name for name in different if not isinstance(identity[name], dict)]  # digests say nothing
+            k = min(plain or different, key=lambda name: name == "data")
             what = f"{k} is {told.get(k)!r}, asked for {identity[k]!r}" if k != "data" else "its data are others"
             raise UsageError(f"{out} holds another run: {what}. Give another --out, or --overwrite.")
         if processes()[0]:
