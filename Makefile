@@ -1,11 +1,11 @@
-# make demo    set up, cache MiniLM over the built-in tasks, probe every layer, draw the figures
+# make demo    set up, cache MiniLM on the built-in tasks, probe every layer, draw the figures
 # make test    set up, run the tests
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-# where torch's CPU build is wanted: make PIP_FLAGS="--extra-index-url https://download.pytorch.org/whl/cpu" demo
+# for torch's CPU build: make PIP_FLAGS="--extra-index-url https://download.pytorch.org/whl/cpu" demo
 PIP_FLAGS ?=
-# of what is installed, most is never imported: compiling it all takes half of the time
+# most installed modules are never imported, and compiling all of them takes half of the time
 PIP := $(BIN)/python -m pip install --quiet --no-compile $(PIP_FLAGS) -c constraints.txt
 
 .PHONY: demo test coverage test-slow lint docs notebooks notebooks-write calibration bench bench-probes bench-edge bench-mi bench-training bench-elmo bench-domains attacks clean
@@ -38,12 +38,12 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/numpydoc lint $$(git ls-files 'probekit/*.py' | grep -v ^probekit/cli/)
 	$(BIN)/mypy
-	@if ! [ -x $(BIN)/pip-audit ]; then echo "pip-audit is not installed (pip install -e .[audit]): known weaknesses are not looked up"; \
+	@if ! [ -x $(BIN)/pip-audit ]; then echo "pip-audit is not installed (pip install -e .[audit]): the check for known vulnerabilities is skipped"; \
 	elif ! $(BIN)/python -c "import urllib.request as u; u.urlopen('https://pypi.org/simple/pip/', timeout=10)" 2>/dev/null; then \
-		echo "pypi.org cannot be reached: known weaknesses are not looked up"; \
+		echo "pypi.org cannot be reached: the check for known vulnerabilities is skipped"; \
 	else $(BIN)/pip-audit --progress-spinner off --skip-editable; fi
 
-# the site, docs/_build/html/index.html: every warning, as of a link that leads nowhere, is an error
+# the site, docs/_build/html/index.html: every warning, such as a broken link, is an error
 docs: $(VENV)/.dev
 	HF_HUB_OFFLINE=1 $(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 

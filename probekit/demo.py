@@ -1,4 +1,4 @@
-"""``probekit demo``: from the built-in tasks and MiniLM to caches, probes and figures, without a network."""
+"""``probekit demo``: caches, probes and a figure of MiniLM on the built-in tasks, offline."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def demo(
     figures: str | Path = FIGURES / "demo",
     progress: Progress = no_progress,
 ) -> Result:
-    """Cache every layer of MiniLM, and of the same network with random weights, over the four built-in tasks; probe
-    each layer; draw the figure. Caches that are there already are used.
+    """Cache every layer of MiniLM, and of the same network with random weights, on the four built-in tasks; probe
+    each layer; draw the figure. Existing caches are reused.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def demo(
     figures : path
         Folder for ``layers.pdf``, ``.png`` and ``.parquet``, with its evidence card.
     progress : callable
-        Told how far the work is.
+        Called with the progress of each stage.
 
     Returns
     -------
@@ -46,7 +46,7 @@ def demo(
     Raises
     ------
     ModelError
-        Where the package that brings MiniLM is absent.
+        If the package that contains MiniLM is not installed.
     """
     import pandas as pd
 
@@ -71,8 +71,8 @@ def demo(
             found.append(probe(*pair, hold_out_domains=True, controls=CONTROLS, progress=progress))
             for cache in pair:
                 cache.close()
-    rows = pd.concat([one.rows for one in found], ignore_index=True)
-    reads = tuple(read for one in found for read in one.reads)
+    rows = pd.concat([probed.rows for probed in found], ignore_index=True)
+    reads = tuple(read for probed in found for read in probed.reads)
     result = Result(rows, recipe=current(), reads=reads, seconds={"demo": monotonic() - began})
     save(layer_panels(rows), [Path(figures) / "layers.pdf", Path(figures) / "layers.png"])
     return result.save(Path(figures) / "layers.parquet")

@@ -1,6 +1,6 @@
-"""Pages made from the code at each build: a page for each command, one for each public name, the notebooks.
+"""Pages generated from the code at each build: one for each command, one for each public name, the notebooks.
 
-The files lie in ``commands/``, ``api/`` and ``gallery/``, which git ignores.
+The files are in ``commands/``, ``api/`` and ``gallery/``, which git ignores.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from probekit.cli.commands import COMMANDS, make_app
 
 API = """# Python
 
-Every name below is imported from `probekit`: `probekit.probe(…)`, `from probekit import Result`. A function takes
-the same options as the command of that name.
+Import every name below from `probekit`: `probekit.probe(…)`, `from probekit import Result`. A function has the same
+options as the command of the same name.
 """
 CALLED = {"domains": "probekit.analyses.domains", "report": "probekit.report"}
-"""Packages that are called like a function, and where that function is."""
+"""Packages that share their name with a function, and the module of that function."""
 
 
 def write_pages(app: Sphinx, _: Config) -> None:
@@ -58,8 +58,8 @@ def tagged_figures(notebook: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
 
 
 def commands_page() -> Iterator[str]:
-    """The commands by what they are for, as ``probekit --help`` lists them."""
-    yield "# Commands\n\nA command takes options after its name; `--help` behind it shows them, as its page here does."
+    """The commands by group, as ``probekit --help`` lists them."""
+    yield "# Commands\n\nEach command has a page here; `probekit COMMAND --help` prints the same text."
     for group in dict.fromkeys(command.group for command in COMMANDS.values()):
         yield f"\n## {group.name}\n\n| Command | What it does |\n|---|---|"
         own = ((name, command.help) for name, command in COMMANDS.items() if command.group is group)
@@ -70,7 +70,7 @@ def commands_page() -> Iterator[str]:
 
 
 def command_page(name: str) -> str:
-    """What ``probekit NAME --help`` says, as Markdown."""
+    """The help text of ``probekit NAME --help``, as Markdown."""
     with patch.object(sys, "argv", ["probekit"]):  # the usage line names the running program
         text = generate_markdown_docs(make_app([name])[name], command_chain=["probekit", name], generate_toc=False)
     text = re.sub(r", --empty-[\w-]+", "", text)  # the command line does not take them
@@ -78,7 +78,7 @@ def command_page(name: str) -> str:
 
 
 def api_page() -> Iterator[str]:
-    """The public names by kind, each with a page of its own."""
+    """The public names by kind, each with its own page."""
     yield API
     names = [name for name in probekit.__all__ if name not in CALLED]
     yield from _section("Functions", "probekit", [name for name in names if inspect.isroutine(getattr(probekit, name))])

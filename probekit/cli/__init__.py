@@ -1,7 +1,7 @@
 """The command line: ``probekit COMMAND``. Each command parses, calls one function and prints.
 
 Exit status: 0 done, 1 a check failed, 2 wrong usage or input, with one plain sentence on standard error
-(``--debug`` shows the traceback), 3 a fault of probekit's own, with the file that the traceback was written to,
+(``--debug`` shows the traceback), 3 an error inside probekit, with the file that holds the traceback,
 130 interrupted.
 """
 
@@ -29,17 +29,17 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit status; ``arguments`` are those of the process by default."""
+    """Run the command line and return its exit status; ``arguments`` default to those of the process."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     if any("\0" in word for word in words):
-        return _fail("an argument holds a NUL character, which no name or number does.")
+        return _fail("an argument contains a NUL character; no name or number may contain one.")
     try:
         return _run(words)
     except KeyboardInterrupt:
-        word = "interrupted; the same command again goes on where it stopped (caches, training, searches)."
-        print(f"probekit: {word}", file=sys.stderr)  # noqa: T201
+        message = "interrupted; run the same command again to resume (caches, training, searches)."
+        print(f"probekit: {message}", file=sys.stderr)  # noqa: T201
         return INTERRUPTED
     except (ProbekitError, OSError) as error:
         if debug:
@@ -48,29 +48,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MemoryError as error:
         if debug:
             raise
-        what = f" ({first_line(error)})" if str(error) else ""
-        return _fail(f"there is not enough memory{what}; read fewer layers or examples at a time, or a smaller file.")
-    except BaseException as error:  # the panics of Rust, of tokenizers and safetensors, are no Exceptions
+        detail = f" ({first_line(error)})" if str(error) else ""
+        return _fail(f"not enough memory{detail}; read fewer layers or examples at a time, or a smaller file.")
+    except BaseException as error:  # Rust panics, from tokenizers and safetensors, are not Exceptions
         if debug or isinstance(error, SystemExit | GeneratorExit):
             raise
-        _fail(f"a fault of probekit's own, {type(error).__name__}: {first_line(error)[:200]}; {_written(error)}")
+        _fail(f"an error inside probekit, {type(error).__name__}: {first_line(error)[:200]}; {_written(error)}")
         return FAULT
 
 
-_NO_ROOM = ". Make room there, or write elsewhere; what was there is unchanged."
+_NO_ROOM = ". Free some space there, or write elsewhere; existing files are unchanged."
 
 
 def _written(error: BaseException) -> str:
-    """Where the traceback of an error was written, in words."""
-    told = "".join(traceback.format_exception(error))
+    """Write the traceback of an error to a file, and say where it is."""
+    text = "".join(traceback.format_exception(error))
     try:
         with tempfile.NamedTemporaryFile(
             "w", prefix="probekit-", suffix=".traceback.txt", delete=False, encoding="utf-8", errors="backslashreplace"
         ) as file:
-            file.write(f"{sys.argv}\n\n{told}")
-        return f"its traceback is in {file.name}."
-    except OSError as full:
-        return f"its traceback cannot be written ({full.strerror}); --debug shows it."
+            file.write(f"{sys.argv}\n\n{text}")
+        return f"the traceback is in {file.name}."
+    except OSError as unwritable:
+        return f"the traceback cannot be written ({unwritable.strerror}); --debug shows it."
 
 
 def _run(words: Sequence[str]) -> int:
@@ -158,7 +158,7 @@ class _Shown(logging.Formatter):
 
 
 def _spelled(words: Sequence[str]) -> list[str]:
-    """As cyclopts reads them: --no-X is --X=false, and a list that begins with a negative number stays an option's."""
+    """Spell arguments as cyclopts reads them: --no-X is --X=false; --layers -1,6 keeps its list."""
     spelled: list[str] = []
     for word in words:
         if re.fullmatch(r"-\d+(,\S+)+", word) and spelled and spelled[-1].startswith("--"):
@@ -169,6 +169,6 @@ def _spelled(words: Sequence[str]) -> list[str]:
 
 
 def _fail(message: str) -> int:
-    parts = [shown(" ".join(part.split())) for part in message.split("\n  line ")]  # each fault of a file has a line
+    parts = [shown(" ".join(part.split())) for part in message.split("\n  line ")]  # one line for each error in a file
     print("\n  line ".join((f"probekit: {parts[0]}", *parts[1:])), file=sys.stderr)  # noqa: T201
     return 2

@@ -31,10 +31,10 @@ def cache_activations(
     out: str | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Run a model over a task and store every layer's activations.
+    """Run a model on a task and store every layer's activations.
 
-    The same command again opens a finished cache at once, and takes an interrupted one up where it stopped. Checkpoints
-    of training are cached all at once, in the order of their steps; their rows tell the run and the step.
+    Run the same command again to open a finished cache at once, or to resume an interrupted one. A pattern caches all
+    checkpoints of a training run, in the order of their steps; their rows name the run and the step.
 
     Examples:
 
@@ -55,35 +55,35 @@ def cache_activations(
     more
         Further models, cached one after another.
     model
-        Hub id, or a local folder with config.json and safetensors; minilm is the model of the extra demo; random:MODEL
-        has random weights; with a pattern (RUN/step-*) all of them;
+        A Hub id, or a local folder with config.json and safetensors; minilm for the model that the extra demo
+        installs; random:MODEL for random weights; a pattern (RUN/step-*) for several checkpoints;
         elmo:OPTIONS,WEIGHTS or skip-thoughts:FOLDER for published files.
     task
         Name of a task (see *probekit tasks*), or a TOML file.
     split
         Split of the task.
     out
-        The file, or a folder for files of the default name, TASK.SPLIT.MODEL.DIGEST.h5; data_cache/ without it.
+        The file to write, or a folder for files named TASK.SPLIT.MODEL.DIGEST.h5; by default data_cache/.
     overwrite
-        Replace a cache of other activations.
+        Replace a cache that holds other activations.
     """
     import probekit
     from probekit.cli.patterns import expand, natural
 
-    models = sorted({found for word in (model, *more) for found in expand(word)}, key=natural)
+    models = sorted({name for pattern in (model, *more) for name in expand(pattern)}, key=natural)
     several = len(models) > 1
     if several and out is not None and not (out.endswith("/") or Path(out).is_dir()):
         raise UsageError(
-            f"--out {out} is one file, and {len(models)} models are to be cached; give a folder ({out}/), or leave it "
-            "out."
+            f"--out {out} is one file, but there are {len(models)} models to cache; give a folder ({out}/), or omit "
+            "--out."
         )
-    for i, one in enumerate(models, 1):
-        with _watching(f"{i}/{len(models)} " if several else "") as (watch, ran):
+    for i, name in enumerate(models, 1):
+        with _watching(f"{i}/{len(models)} " if several else "") as (watch, seen):
             cache = probekit.cache_activations(
-                one, task, split, options=options, out=out, overwrite=overwrite, wait=_waiting, progress=watch
+                name, task, split, options=options, out=out, overwrite=overwrite, wait=_waiting, progress=watch
             )
         with cache:
-            (_line if several else _summary)(cache, ran)
+            (_line if several else _summary)(cache, seen)
 
 
 def _waiting() -> None:
@@ -91,32 +91,32 @@ def _waiting() -> None:
 
 
 @contextmanager
-def _watching(which: str) -> Iterator[tuple[Progress, dict[str, float]]]:
-    """A progress bar, and what it saw: seconds in all and in the model ("model", where it ran), and its rates."""
+def _watching(prefix: str) -> Iterator[tuple[Progress, dict[str, float]]]:
+    """A progress bar, and what it measures: total seconds, seconds in the model ("model", if it ran), counts."""
     from probekit.cli.progress import bar
 
-    began, ran = monotonic(), {"seconds": 0.0}
+    began, seen = monotonic(), {"seconds": 0.0}
     with bar() as progress:
 
         def watch(stage: str, done: int, total: int, /, **rates: float) -> None:
             if stage == "model":
-                ran.setdefault("began", monotonic())
-                ran.update(rates, model=max(monotonic() - ran["began"], 1e-9))
-            progress(which + stage, done, total, **rates)
+                seen.setdefault("began", monotonic())
+                seen.update(rates, model=max(monotonic() - seen["began"], 1e-9))
+            progress(prefix + stage, done, total, **rates)
 
-        yield watch, ran
-    ran["seconds"] = monotonic() - began
+        yield watch, seen
+    seen["seconds"] = monotonic() - began
 
 
-def _line(cache: Any, ran: dict[str, float]) -> None:
+def _line(cache: Any, seen: dict[str, float]) -> None:
     """One of several caches."""
-    counts, seconds = cache.spec["counts"], ran["seconds"]
-    cut = f", {counts['truncated']:,} cut off" if counts["truncated"] else ""
-    how = f"{seconds:.1f} s" if "model" in ran else "it was there already"
-    say(f"{cache.path}: {len(cache):,} examples{cut}, {_layers(cache)}; {how}")
+    counts, seconds = cache.spec["counts"], seen["seconds"]
+    cut = f", {counts['truncated']:,} truncated" if counts["truncated"] else ""
+    source = f"{seconds:.1f} s" if "model" in seen else "already cached"
+    say(f"{cache.path}: {len(cache):,} examples{cut}, {_layers(cache)}; {source}")
 
 
-def _summary(cache: Any, ran: dict[str, float]) -> None:
+def _summary(cache: Any, seen: dict[str, float]) -> None:
     counts, size = cache.spec["counts"], cache.path.stat().st_size
     say(cache.path)
     say(
@@ -125,30 +125,30 @@ def _summary(cache: Any, ran: dict[str, float]) -> None:
     )
     repeated = counts["sequences"] - counts["unique"]
     notes = [
-        f"{counts['truncated']:,} cut off at {cache.spec['reads_at_most']} pieces" if counts["truncated"] else "",
+        f"{counts['truncated']:,} truncated at {cache.spec['reads_at_most']} pieces" if counts["truncated"] else "",
         f"{counts['empty']:,} without content (zeros)" if counts["empty"] else "",
-        f"{repeated:,} repeated texts run once" if repeated else "",
+        f"{repeated:,} repeated texts, each run once" if repeated else "",
     ]
     if any(notes):
         say("; ".join(filter(None, notes)))
-    if "model" not in ran:
-        say("it was there already")
+    if "model" not in seen:
+        say("already cached")
         return
-    model = ran["model"]
+    model, texts, pieces = seen["model"], seen["examples"], seen["tokens"]
     say(
-        f"{ran['seconds']:.1f} s, of which {model:.1f} s in the model: {ran['examples']:,.0f} texts, "
-        f"{ran['examples'] / model:,.0f} a second; {ran['tokens']:,.0f} pieces, {ran['tokens'] / model:,.0f} a second"
+        f"{seen['seconds']:.1f} s, of which {model:.1f} s in the model: {texts:,.0f} texts, "
+        f"{texts / model:,.0f} a second; {pieces:,.0f} pieces, {pieces / model:,.0f} a second"
     )
 
 
 def _layers(cache: Any) -> str:
-    """How many layers, and how wide."""
+    """The number of layers and their widths."""
     widths = dict.fromkeys(cache.widths) if len(set(cache.widths)) == 1 else cache.widths
     return f"{len(cache.layers)} layers of width {', '.join(map(str, widths))}"
 
 
 def inspect(cache: Path, /, *, json: bool = False) -> None:
-    """Show what a cache holds.
+    """Show what a cache contains.
 
     Example: `probekit inspect data_cache/sst2.train.bert-base-uncased.1a2b3c4d.h5`
 
@@ -157,7 +157,7 @@ def inspect(cache: Path, /, *, json: bool = False) -> None:
     cache
         An activation cache, CACHE.h5.
     json
-        The whole description as JSON.
+        Print the whole description as JSON.
     """
     from probekit.activations import ActivationCache
     from probekit.activations.description import describe, to_json
@@ -170,7 +170,7 @@ def inspect(cache: Path, /, *, json: bool = False) -> None:
 
 
 def verify(cache: Path, /) -> int:
-    """Read a cache from end to end and check that no byte has changed since it was written. Exit status 1 if one has.
+    """Read a whole cache and check that no byte has changed since it was written; exit status 1 if one has.
 
     Example: `probekit verify data_cache/sst2.train.bert-base-uncased.1a2b3c4d.h5`
 
@@ -192,7 +192,7 @@ def verify(cache: Path, /) -> int:
     for problem in verdict.problems[:20]:
         warn(f"{cache}: {problem}")
     if not verdict.ok:
-        warn(f"{cache}: {len(verdict.problems)} problem(s); make the cache again with --overwrite.")
+        warn(f"{cache}: {len(verdict.problems)} problem(s); cache it again with --overwrite.")
         return 1
-    say(f"{cache}: whole; {verdict.digests:,} digests over {in_words(verdict.nbytes)} agree")
+    say(f"{cache}: intact; {verdict.digests:,} digests over {in_words(verdict.nbytes)} agree")
     return 0

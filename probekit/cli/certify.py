@@ -1,4 +1,4 @@
-"""``probekit certify``: does what is stored depend on the batch, and what does the model itself depend on?"""
+"""``probekit certify``: do stored hidden states depend on the batch, and what does the model itself depend on?"""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def certify(
     options: Annotated[CertifyOptions, Parameter(name="*")] = CertifyOptions(),
     json: bool = False,
 ) -> int:
-    """Measure how far a model's hidden states depend on batch, padding and attention code; exit status 1 if ours do.
+    """Measure how much a model's hidden states depend on batch size, padding and attention implementation.
+
+    Exit status 1 if the states that probekit stores depend on any of them.
 
     Example: `probekit certify bert-base-uncased --dtype bfloat16`
 
@@ -35,7 +37,7 @@ def certify(
     model
         Hub id or folder of a model.
     texts
-        Measure on the lines of this file.
+        A file of texts to measure on, one a line.
     json
         Print the certificate as JSON.
     """

@@ -1,4 +1,4 @@
-"""The commands, by name and place; a command's module is imported when that command is asked for, and no other."""
+"""The commands, by name and module; only the module of the requested command is imported."""
 
 from __future__ import annotations
 
@@ -14,23 +14,25 @@ from probekit.version import VERSION
 
 __all__ = ["COMMANDS", "Command", "make_app"]
 
-HELP = """What each layer of a language model knows, how adaptation changes it, and how sure we are.
+HELP = """Measure what each layer of a language model encodes and how fine-tuning changes it, with controls and
+intervals.
 
-Start with `probekit demo`, or with `probekit run MODEL TASK`, which stands for `probekit cache-activations`,
-`probekit probe`, `probekit mi`, `probekit plot layers` and `probekit report`."""
+Start with `probekit demo`, or with `probekit run MODEL TASK`, which runs `probekit cache-activations`,
+`probekit probe`, `probekit mi`, `probekit plot layers` and `probekit report` for you."""
 
-READ = Group.create_ordered("Read texts, store layers")
-BEGIN = Group.create_ordered("Begin")
-ANALYSE = Group.create_ordered("Ask what layers know")
-SHOW = Group.create_ordered("Show it")
-ADAPT = Group.create_ordered("Adapt models")
-PUBLISH = Group.create_ordered("Tables and figures of a paper")
-KEEP = Group.create_ordered("Trust and tidy results")
+BEGIN = Group.create_ordered("Getting started")
+READ = Group.create_ordered("Tasks and activations")
+ANALYSE = Group.create_ordered("Analyses")
+SHOW = Group.create_ordered("Figures, tables and reports")
+ADAPT = Group.create_ordered("Training")
+PUBLISH = Group.create_ordered("Studies")
+KEEP = Group.create_ordered("Reproducing and managing results")
+GENERAL = Group.create_ordered("General")
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Where a command is, "module:function" or "module:app"; one line of help; the part of the list it stands in."""
+    """A command's place, "module:function" or "module:app"; one line of help; its group in the list of commands."""
 
     place: str
     help: str
@@ -38,40 +40,46 @@ class Command:
 
 
 COMMANDS: dict[str, Command] = {
+    "demo": Command("probekit.cli.demo:demo", "Try probekit with a built-in model and built-in tasks, offline.", BEGIN),
+    "run": Command("probekit.cli.run:run", "Analyse each layer of a model on your tasks with one command.", BEGIN),
     "tasks": Command("probekit.cli.tasks:app", "List the tasks, check one, or write a task file for your data.", READ),
     "cache-activations": Command(
-        "probekit.cli.cache:cache_activations", "Run a model over a task and store every layer's activations.", READ
+        "probekit.cli.cache:cache_activations", "Run a model on a task and store every layer's activations.", READ
     ),
-    "inspect": Command("probekit.cli.cache:inspect", "Show what a cache holds.", READ),
+    "inspect": Command("probekit.cli.cache:inspect", "Show what a cache contains.", READ),
     "verify": Command("probekit.cli.cache:verify", "Check that no byte of a cache has changed.", READ),
-    "certify": Command("probekit.cli.certify:certify", "Measure what a model's hidden states depend on.", READ),
-    "convert": Command("probekit.cli.convert:app", "Published files of ELMo and Skip-thoughts to model folders.", READ),
-    "run": Command("probekit.cli.run:run", "What each layer of a model knows of a task: all of it at once.", BEGIN),
-    "demo": Command("probekit.cli.demo:demo", "Try everything once, without data or a network.", BEGIN),
+    "certify": Command(
+        "probekit.cli.certify:certify", "Test whether hidden states depend on batch size and padding.", READ
+    ),
+    "convert": Command("probekit.cli.convert:app", "Convert published ELMo and Skip-thoughts files to models.", READ),
     "probe": Command("probekit.cli.probe:probe", "Fit a diagnostic classifier on each layer.", ANALYSE),
-    "mi": Command("probekit.cli.mi:mi", "Measure in bits what each layer tells about the labels.", ANALYSE),
-    "mdl": Command("probekit.cli.mdl:mdl", "In how many bits labels can be sent, given a layer.", ANALYSE),
-    "compare": Command("probekit.cli.compare:compare", "Paired differences on the same examples.", ANALYSE),
-    "summary": Command("probekit.cli.compare:summary", "Layer curves in a few numbers.", ANALYSE),
-    "domains": Command("probekit.cli.domains:domains", "Measure how far the texts of domains are apart.", ANALYSE),
-    "plot": Command("probekit.cli.plot:app", "Draw rows as figures, vector and bitmap.", SHOW),
-    "table": Command("probekit.cli.table:table", "Show rows as a table in a paper's form.", SHOW),
-    "report": Command("probekit.cli.report:report", "Put results into one HTML page.", SHOW),
+    "mi": Command("probekit.cli.mi:mi", "Estimate the mutual information of each layer and the labels.", ANALYSE),
+    "mdl": Command("probekit.cli.mdl:mdl", "Measure minimum description length: online or variational codes.", ANALYSE),
+    "compare": Command("probekit.cli.compare:compare", "Test differences between layers or models.", ANALYSE),
+    "summary": Command(
+        "probekit.cli.compare:summary", "Summarise layer curves: best layer, centre of gravity.", ANALYSE
+    ),
+    "domains": Command("probekit.cli.domains:domains", "Measure the divergence between domains of text.", ANALYSE),
+    "plot": Command("probekit.cli.plot:app", "Draw results as figures (PDF, SVG, EPS, PNG).", SHOW),
+    "table": Command("probekit.cli.table:table", "Print results as a table in a paper's layout.", SHOW),
+    "report": Command("probekit.cli.report:report", "Collect results in one HTML page.", SHOW),
     "train": Command("probekit.cli.train:train", "Fine-tune a model, or train a head on its frozen layers.", ADAPT),
     "evaluate": Command("probekit.cli.train:evaluate", "Evaluate a trained model on other examples.", ADAPT),
-    "search": Command("probekit.cli.search:search", "Search hyper-parameters on dev.", ADAPT),
+    "search": Command("probekit.cli.search:search", "Search hyperparameters on dev.", ADAPT),
     "guidelines": Command(
-        "probekit.cli.guidelines:guidelines", "Fine-tuning or feature extraction? Compare runs.", ADAPT
+        "probekit.cli.guidelines:guidelines", "Compare fine-tuning and feature extraction runs.", ADAPT
     ),
-    "study": Command("probekit.cli.study:app", "Whole tables and figures of a paper, from one file.", PUBLISH),
-    "reproduce": Command("probekit.cli.reproduce:reproduce", "Make rows again by their card, and compare.", KEEP),
-    "results": Command("probekit.cli.results:results", "List results, and what of them may be deleted.", KEEP),
-    "clean": Command("probekit.cli.results:clean", "Delete what can be made again, after asking.", KEEP),
+    "study": Command("probekit.cli.study:app", "Produce all tables and figures of a paper from one file.", PUBLISH),
+    "reproduce": Command(
+        "probekit.cli.reproduce:reproduce", "Recompute rows from their evidence card and compare them.", KEEP
+    ),
+    "results": Command("probekit.cli.results:results", "List results and the files that can be deleted.", KEEP),
+    "clean": Command("probekit.cli.results:clean", "Delete files that can be recomputed, after asking.", KEEP),
 }
 
 
 def make_app(words: Sequence[str] = ()) -> App:
-    """The command line. The command that ``words`` begin with is imported, the others stay names."""
+    """The command line. Only the command that ``words`` begin with is imported."""
     app = App(
         "probekit",
         help=HELP,
@@ -84,13 +92,15 @@ def make_app(words: Sequence[str] = ()) -> App:
         result_action="return_value",
         suppress_keyboard_interrupt=False,
     )
-    for name, command in COMMANDS.items():
+    for place, (name, command) in enumerate(COMMANDS.items()):
         if words[:1] == [name]:
             module, _, attribute = command.place.partition(":")
             app.command(getattr(import_module(module), attribute), name=name)
         else:
-            app.command(command.place, name=name, help=command.help, group=command.group)
-    app.register_install_completion_command()
+            app.command(command.place, name=name, help=command.help, group=command.group, sort_key=place)
+    app.register_install_completion_command(group=GENERAL)
+    for flag in ("--help", "--version"):
+        app[flag].group = GENERAL
     return app
 
 
@@ -99,18 +109,18 @@ def _version() -> str:
 
 
 def _shown(value: Any) -> str | None:
-    """A default in help: not that a flag is off, or that nothing is given."""
+    """A default as help shows it; None for flags that are off and options that are empty."""
     if isinstance(value, tuple):
         value = ",".join(map(str, value))
     return None if value is None or value is False or value == "" else str(value)
 
 
 _REPEATED = REPEATED | dict.fromkeys(("results", "clean", "reproduce"), ("model",))
-"""Of commands, those that are no recipes as well."""
+"""Options that are repeated, not separated by commas: also those of commands that have no recipe."""
 
 
 def _commas(app: App, commands: Any, arguments: Any) -> None:
-    """``--penalties 0.1,1,10``: an option that takes any number of values takes them with commas, or is repeated."""
+    """``--penalties 0.1,1,10``: split the values of an option that takes any number of them at commas."""
     repeated = {f"--{name.strip('_')}" for name in _REPEATED.get(commands[0].replace("-", "_") if commands else "", ())}
     for argument in arguments:
         if repeated & set(argument.names):
@@ -125,5 +135,5 @@ def _commas(app: App, commands: Any, arguments: Any) -> None:
 
 
 def _words(text: str) -> list[str]:
-    """The words between commas; an option that was given nothing keeps that, to be told so."""
+    """The words between commas; an empty value stays, so that cyclopts reports it."""
     return [word for word in text.split(",") if word.strip()] or [text]

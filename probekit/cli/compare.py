@@ -1,4 +1,4 @@
-"""``probekit compare`` and ``probekit summary``: from evaluated examples to differences and curve statistics."""
+"""``probekit compare`` and ``probekit summary``: differences and curve statistics from evaluated examples."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def compare(
     format_: Format = Format.TEXT,
     out: Path | None = None,
 ) -> None:
-    """Paired differences on the same examples, with intervals and p-values corrected over the layers.
+    """Test paired differences on the same examples, with intervals and p-values corrected over the layers.
 
-    Two fits are tested by exchanging what they said of each example and computing the metric again; against shuffled
-    labels, the labels are permuted and the predictions stay, and the value is the distance to what such labels give on
-    average. The interval is of the value on all examples that these are a sample of. At the edge it may disagree with
-    p; p adjusted is the one to go by.
+    Two fits are compared with a permutation test that exchanges their predictions on each example. Against shuffled
+    labels, the labels are permuted while the predictions stay, and the value is the distance to the mean under shuffled
+    labels. The interval is for the difference in the population that the examples are a sample of. Near the threshold
+    it can disagree with p; go by the adjusted p.
 
     Examples:
 
@@ -47,13 +47,13 @@ def compare(
     Parameters
     ----------
     first
-        What probekit probe or probekit train wrote: rows, or their .examples.parquet.
+        Rows that probekit probe or probekit train wrote, or their .examples.parquet.
     second
-        Another model, on the same examples.
+        The same of another model, on the same examples.
     format_
-        How tables are printed: text, markdown, latex or csv. Other than text, all else goes to standard error.
+        Format of printed tables: text, markdown, latex or csv. Unless it is text, everything else goes to standard error.
     out
-        Write the rows: .parquet or .csv, an evidence card (.json) beside it.
+        Write the rows (.parquet or .csv), with an evidence card (.json) next to them.
     """
     import probekit
     from probekit.metrics import metric
@@ -62,8 +62,8 @@ def compare(
     result = probekit.compare(first, second, options=options, out=out)
     rows = result.rows
     head, same = rows.iloc[0], rows["against"].nunique() == 1
-    what = head["against"] if same else "what stands beside it"
-    title = f"{head['task']} {head['split']}, {metric(head['metric']).of} minus {what}, {head['n']:,} examples"
+    reference = head["against"] if same else "its reference (column against)"
+    title = f"{head['task']} {head['split']}, {metric(head['metric']).of} minus {reference}, {head['n']:,} examples"
     more = ("p", "p_adjusted") if same else ("against", "p", "p_adjusted")
     with tables_as(format_):
         _show(rows, title, options.level, by="layer", more=more)
@@ -80,10 +80,10 @@ def summary(
     format_: Format = Format.TEXT,
     out: Path | None = None,
 ) -> None:
-    """Layer curves in a few numbers, with intervals: best layer, centre of gravity, expected layer, first good layer.
+    """Summarise layer curves with intervals: best layer, centre of gravity, expected layer, first good layer.
 
-    Beside the best layer stand the layers that are not shown to be worse. A layer is good where it reaches nine tenths
-    of the way from the curve's worst value to its best (--margin 0.1).
+    The column layers lists those not shown to be worse than the best. A layer is good if it reaches nine tenths of the
+    way from the curve's worst value to its best (--margin 0.1).
 
     Examples:
 
@@ -92,13 +92,13 @@ def summary(
     Parameters
     ----------
     first
-        What probekit probe wrote: rows, or their .examples.parquet.
+        Rows that probekit probe wrote, or their .examples.parquet.
     more
-        Further ones.
+        Further rows.
     format_
-        How tables are printed: text, markdown, latex or csv. Other than text, all else goes to standard error.
+        Format of printed tables: text, markdown, latex or csv. Unless it is text, everything else goes to standard error.
     out
-        Write the rows: .parquet or .csv, an evidence card (.json) beside it.
+        Write the rows (.parquet or .csv), with an evidence card (.json) next to them.
     """
     import probekit
 
@@ -110,7 +110,7 @@ def summary(
         for row in chosen.to_dict("records"):
             say(
                 f"{row['of_metric']} at the best layer: {row['best_value']:.3f}, between {row['best_low']:.3f} and "
-                f"{row['best_high']:.3f} (all layers at once: it was chosen among them)"
+                f"{row['best_high']:.3f} (simultaneous over all layers)"
             )
         for text in filter(None, dict.fromkeys(rows["why"])):
             say(f"no interval: {text}")

@@ -1,4 +1,4 @@
-"""``probekit convert``: the published files of the older encoders as model folders."""
+"""``probekit convert``: published files of the older encoders to model folders."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from probekit.models.options import ConvertOptions, SkipThoughtsOptions
 
 __all__ = ["app"]
 
-app = App("convert", help="Published files of ELMo and Skip-thoughts to model folders.")
+app = App("convert", help="Convert published ELMo and Skip-thoughts files to models.")
 
 
 @app.command
@@ -24,9 +24,9 @@ def elmo(
     *,
     how: Annotated[ConvertOptions, Parameter(name="*")] = ConvertOptions(),
 ) -> None:
-    """ELMo's options and weights as a folder with config.json and safetensors, which every command reads as a model.
+    """Convert ELMo's options and weights to a model folder (config.json and safetensors) that every command reads.
 
-    `--model elmo:OPTIONS,WEIGHTS` does the same by itself, below data_cache/models/.
+    `--model elmo:OPTIONS,WEIGHTS` converts them on the fly, into data_cache/models/.
 
     Example:
 
@@ -55,9 +55,9 @@ def skip_thoughts(
     how: Annotated[ConvertOptions, Parameter(name="*")] = ConvertOptions(),
     more: Annotated[SkipThoughtsOptions, Parameter(name="*")] = SkipThoughtsOptions(),
 ) -> None:
-    """Skip-thoughts' arrays as a folder with config.json and safetensors, which every command reads as a model.
+    """Convert Skip-thoughts' arrays to a model folder (config.json and safetensors) that every command reads.
 
-    `--model skip-thoughts:FOLDER` does the same by itself, without options, below data_cache/models/.
+    `--model skip-thoughts:FOLDER` converts them on the fly, with default options, into data_cache/models/.
 
     Examples:
 
@@ -68,7 +68,7 @@ def skip_thoughts(
     Parameters
     ----------
     folder
-        With uni_skip.npz, bi_skip.npz, both tables and dictionary.txt.
+        The folder with uni_skip.npz, bi_skip.npz, both tables and dictionary.txt.
     out
         The folder to write.
     """

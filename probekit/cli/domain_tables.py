@@ -16,46 +16,46 @@ __all__ = ["show_domains", "show_pairs", "show_terms"]
 
 BY_SIZE = "js-divergence-by-size"
 PAIRS = 45
-"""Rows of a table of pairs that are shown, the nearest first; all of them are written."""
+"""Rows shown in a table of pairs, the nearest first; all of them are written."""
 
 MATRIX = 10
-"""Domains beside each other in a matrix at most."""
+"""Domains in a matrix, at most."""
 
 NOTES = 5
-"""Notes to pairs that are shown."""
+"""Notes on pairs that are shown, at most."""
 
 
 def show_domains(rows: pd.DataFrame) -> None:
-    """A line for each domain: how much was read, what lies outside the vocabulary, what halves of it give."""
+    """A line for each domain: its size, its share of tokens outside the vocabulary, the divergence of its halves."""
     rows = rows[rows["terms"].notna() & (rows["metric"] != BY_SIZE)]
     halves = rows[rows["target"] == "halves"].drop_duplicates("domain_a").set_index("domain_a")
     measured = [f"halves: {halves['metric'].iloc[0]}"] if len(halves) else []
     lines, domains = [], _domains(rows)
-    for name, own in domains.items():
-        cells = [name, f"{own['documents']:,.0f}", f"{own['tokens']:,.0f}", f"{own['outside']:.2%}"]
+    for name, counts in domains.items():
+        cells = [name, f"{counts['documents']:,.0f}", f"{counts['tokens']:,.0f}", f"{counts['outside']:.2%}"]
         if len(halves):
             value, low, high = (_number(float(halves[key].loc[name])) for key in ("value", "ci_low", "ci_high"))
             cells.append(f"{value}  {low}–{high}")
         lines.append(cells)
     title = f"{len(domains)} domains, {rows['terms'].iloc[0]:,.0f} terms"
     show_table(Grid(_columns("domain", "documents", "tokens", "outside", *measured), lines, title))
-    for name, own in domains.items():
-        if own["pruned"]:
-            say(f"{name}: {own['pruned']:,.0f} tokens of rare terms are outside because memory is bounded.")
+    for name, counts in domains.items():
+        if counts["pruned"]:
+            say(f"{name}: {counts['pruned']:,.0f} tokens of rare terms count as outside, to bound memory.")
 
 
 def _domains(rows: pd.DataFrame) -> dict[str, dict[str, float]]:
-    """Documents, tokens, pruned ones and share outside of each domain, in the order of the pairs."""
+    """Documents, tokens, pruned tokens and share outside the vocabulary by domain, in the order of the pairs."""
     found: dict[str, dict[str, float]] = {}
     for row in rows.to_dict("records"):
         for side in "ab":
-            own = {key: float(row[f"{key}_{side}"]) for key in ("documents", "tokens", "outside", "pruned")}
-            found.setdefault(str(row[f"domain_{side}"]), own)
+            counts = {key: float(row[f"{key}_{side}"]) for key in ("documents", "tokens", "outside", "pruned")}
+            found.setdefault(str(row[f"domain_{side}"]), counts)
     return found
 
 
 def show_pairs(rows: pd.DataFrame) -> None:
-    """The matrix of a measure, of few domains, and under it each pair with interval and null, the nearest first."""
+    """The matrix of a measure, if the domains are few, and below it each pair with interval and null, nearest first."""
     from probekit.metrics import metric as metric_called
 
     rows = rows[rows["target"] == "gold"]
@@ -84,7 +84,7 @@ def show_pairs(rows: pd.DataFrame) -> None:
     for row in noted[:NOTES]:
         say(f"{row['domain_a']} – {row['domain_b']}: {row['note']}.".replace("..", "."))
     if len(noted) > NOTES:
-        say("… and notes to more pairs (column note of --out).")
+        say("… and notes on more pairs (column note of --out).")
 
 
 def show_terms(rows: pd.DataFrame) -> None:

@@ -26,12 +26,12 @@ def domains(
     format_: Format = Format.TEXT,
     out: Path | None = None,
 ) -> None:
-    """Measure how far the texts of domains are from each other, how sure that is, and which terms make it.
+    """Measure the divergence between domains of text, with intervals, and list the terms that contribute most.
 
-    The Jensen-Shannon divergence of term distributions, in bits: 0 for equal, 1 for nothing in common. Two samples of
-    one population are not at 0; how much sampling alone gives is shown beside (null), and is taken off the values of
-    the Jensen-Shannon family, as far as both have terms in common. Intervals draw documents again. Terms outside the
-    vocabulary are left out, and their share is told.
+    The default is the Jensen-Shannon divergence of the term distributions, in bits: 0 if they are equal, 1 if they have
+    no terms in common. Two samples of one population do not reach 0: the column null shows how much sampling noise
+    contributes, and the measures of the Jensen-Shannon family subtract it, as far as both domains share terms.
+    Intervals resample documents. Terms outside the vocabulary are excluded, and their share is reported.
 
     Examples:
 
@@ -48,20 +48,21 @@ def domains(
     Parameters
     ----------
     sources
-        NAME=PATH …: a file, a folder with all below it, or a pattern: text, .jsonl, .gz of either. NAME=hub:REPO@SPLIT
-        or NAME=hub:REPO:CONFIG@SPLIT is a data set of the hub; COUNTS.parquet what --counts wrote.
+        NAME=PATH …, where PATH is a file, a folder (with its subfolders) or a pattern of text or .jsonl files, also as
+        .gz; NAME=hub:REPO@SPLIT or NAME=hub:REPO:CONFIG@SPLIT for a data set on the Hub; COUNTS.parquet for counts
+        that --counts wrote.
     task
-        Each domain of a task: the genres of mnli.
+        Compare the domains of a task, for example the genres of mnli.
     data_dir
-        Folder of the task's files.
+        Folder with the task's files.
     split
-        Of the task, with commas; all without it.
+        Splits of the task, separated by commas; all by default.
     counts
-        Write the counts of all terms (.parquet), to be read again, alone or with others.
+        Also write the counts of all terms (.parquet), which can be given as a source later.
     format_
-        How tables are printed: text, markdown, latex or csv. Other than text, all else goes to standard error.
+        Format of printed tables: text, markdown, latex or csv. Unless it is text, everything else goes to standard error.
     out
-        Write the rows: .parquet or .csv, an evidence card (.json) beside it.
+        Write the rows (.parquet or .csv), with an evidence card (.json) next to them.
     """
     import probekit
     from probekit.cli.domain_tables import show_domains, show_pairs, show_terms

@@ -1,4 +1,4 @@
-"""``probekit guidelines``: from finished runs to which regime to prefer."""
+"""``probekit guidelines``: which regime to prefer, from finished runs."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ def guidelines(
     format_: Format = Format.TEXT,
     out: Path | None = None,
 ) -> None:
-    """Say of each task and model whether to prefer fine-tuning or feature extraction, and how sure that is.
+    """Recommend fine-tuning or feature extraction for each task and model, with the confidence of the recommendation.
 
-    The two are compared on the same examples, and over training seeds where several are given. A difference within the
-    margin is "either"; what the runs cannot show is "cannot tell". p is corrected for the number of tasks (Holm).
+    The two regimes are compared on the same examples, and across training seeds if there are several. "either" means
+    that the difference lies within the margin, "cannot tell" that the runs do not settle it. p is corrected for the
+    number of tasks (Holm).
 
     Examples:
 
@@ -42,11 +43,11 @@ def guidelines(
     run
         A finished run.
     runs
-        Further ones, of both regimes.
+        Further runs; both regimes are needed.
     format_
-        How tables are printed: text, markdown, latex or csv. Other than text, all else goes to standard error.
+        Format of printed tables: text, markdown, latex or csv. Unless it is text, everything else goes to standard error.
     out
-        Write the rows: .parquet or .csv, an evidence card (.json) beside it.
+        Write the rows (.parquet or .csv), with an evidence card (.json) next to them.
     """
     import probekit
     from probekit.analyses.guidelines import overview

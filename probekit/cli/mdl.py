@@ -32,11 +32,11 @@ def mdl(
     format_: Format = Format.TEXT,
     out: Path | None = None,
 ) -> None:
-    """Measure in how many bits the labels of TRAIN.h5 can be sent to one who has the vectors of a layer.
+    """Measure the minimum description length of the labels of TRAIN.h5, given the vectors of each layer.
 
-    Compression is the length of a code that looks at no vectors over that: of one that learns the shares of the
-    classes (prior's), and of the uniform one. A layer whose code is no shorter than the prior's holds nothing that
-    such a probe finds.
+    The codelength is the number of bits that send the labels to a receiver who has the vectors. Compression divides
+    the length of a code without vectors by it: the prior code, which learns the class frequencies, or the uniform code.
+    If a layer's code is no shorter than the prior code, the probe finds no information about the labels in that layer.
 
     Examples:
 
@@ -49,9 +49,9 @@ def mdl(
     train
         The cache whose labels are sent.
     format_
-        How tables are printed: text, markdown, latex or csv. Other than text, all else goes to standard error.
+        Format of printed tables: text, markdown, latex or csv. Unless it is text, everything else goes to standard error.
     out
-        Write the rows: .parquet or .csv, an evidence card (.json) beside it.
+        Write the rows (.parquet or .csv), with an evidence card (.json) next to them.
     """
     import probekit
     from probekit.cli.progress import bar
@@ -64,21 +64,21 @@ def mdl(
 
 
 def _show(rows: pd.DataFrame) -> None:
-    """A table by layer on standard output: gold's code beside that of shares of classes, and the controls'."""
+    """A table by layer on standard output: the code of the gold labels, compared with the prior code and controls."""
     from probekit.rows import called, layer_labels
 
     head = rows.iloc[0]
     codes = ("gold", "uniform", "prior")
     controls = [name for name in rows["target"].unique() if name not in codes]
-    names = ("layer", "bits", "95 % interval", "over prior's", "over uniform", "p adjusted")
+    names = ("layer", "bits", "95 % interval", "over prior", "over uniform", "p adjusted")
     columns = [Column(name, key=name == "layer") for name in (*names, *(f"{name} (max)" for name in controls))]
-    lines, nothing = [], []
+    lines, uninformative = [], []
     for layer, part in ((str(name), own) for name, own in rows.groupby(layer_labels(rows), sort=False)):
         gold = part[(part["target"] == "gold") & part["metric"].isin(WHOLE)].set_index("metric")
         bits, saved = (gold.loc[name].to_dict() for name in ("codelength-bits", "saved-bits"))
         noise = part[part["metric"] == "compression-over-prior"].groupby("target")["value"].max()
         if not (saved["value"] > 0 and saved["p_adjusted"] <= LEVEL):
-            nothing.append(str(layer))
+            uninformative.append(str(layer))
         known = isfinite(bits["ci_low"])
         cells = [
             str(layer),
@@ -91,9 +91,9 @@ def _show(rows: pd.DataFrame) -> None:
         lines.append(cells)
     title = f"{head['task']} {head['split']}, {called(head)}: {head['n']:,} labels of {head['classes']} classes"
     show_table(Grid(columns, lines, title))
-    say(f"one code for all classes: {head['uniform_bits']:,.0f} bits; that of their shares: {head['prior_bits']:,.0f}")
-    if nothing:
-        why = "" if rows["orders"].max() > 1 else " (or not shown to be: one order tells no p)"
-        say(f"no shorter than the shares of the classes alone{why}: layer {', '.join(nothing)}")
+    say(f"without vectors: uniform code {head['uniform_bits']:,.0f} bits, prior code {head['prior_bits']:,.0f} bits")
+    if uninformative:
+        why = "" if rows["orders"].max() > 1 else " (or not shown to be shorter: one order gives no p)"
+        say(f"no shorter than the prior code{why}: layer {', '.join(uninformative)}")
     if head["left_out"]:
         say(f"unlabelled, left out: {head['left_out']:,}")

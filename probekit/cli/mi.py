@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["mi"]
 
 CURVE = ("task", "split", "model", "checkpoint", "step", "representation", "estimator")
-MARKS = {"undetermined": "?", "warning": "†"}  # no asterisks: on a number they are read as significance
+MARKS = {"undetermined": "?", "warning": "†"}  # no asterisks: beside a number they read as significance
 
 
 def mi(
@@ -31,12 +31,12 @@ def mi(
     format_: Format = Format.TEXT,
     out: Path | None = None,
 ) -> None:
-    """Measure in bits what each layer of CACHE.h5 tells about the labels, and where noise falls.
+    """Estimate the mutual information of each layer of CACHE.h5 and the labels, in bits, with a noise level.
 
-    The default, edge, finds directions on some examples and measures on others, and takes off what shuffled labels
-    give. Where an estimate can not be told from noise it is undetermined, and the reason is said. p is corrected over
-    the layers of a curve. Further caches, as of the same model with random weights, are curves of their own in the same
-    rows, and so are further estimators.
+    The default estimator, edge, finds directions on some examples, measures on others, and subtracts the value for
+    shuffled labels. An estimate that cannot be distinguished from noise is marked as undetermined, with the reason. p
+    is corrected over the layers of a curve. Further caches (for example, of the same model with random weights) and
+    further estimators add curves to the same rows.
 
     Examples:
 
@@ -51,11 +51,11 @@ def mi(
     Parameters
     ----------
     caches
-        CACHE.h5 …, of one or several models, splits or tasks.
+        One or more caches, of any models, splits and tasks.
     format_
-        How tables are printed: text, markdown, latex or csv. Other than text, all else goes to standard error.
+        Format of printed tables: text, markdown, latex or csv. Unless it is text, everything else goes to standard error.
     out
-        Write the rows: .parquet or .csv, an evidence card (.json) beside it.
+        Write the rows (.parquet or .csv), with an evidence card (.json) next to them.
     """
     import probekit
     from probekit.cli.progress import bar
@@ -69,12 +69,12 @@ def mi(
 
 
 def _show(rows: pd.DataFrame) -> None:
-    """A table by layer on standard output, and under it what its marks mean."""
+    """A table by layer on standard output, and below it the meaning of its marks."""
     from probekit.rows import called, layer_labels
 
     head = rows.iloc[0]
     bins = f" in {head['bins']:g} bins" if head["bins"] else ""
-    entropy = f"; the labels hold {head['entropy']:.3f} bits{bins}" if isfinite(head["entropy"]) else ""
+    entropy = f"; entropy of the labels {head['entropy']:.3f} bits{bins}" if isfinite(head["entropy"]) else ""
     title = f"{head['task']} {head['split']}, {called(head)}, {head['estimator']}: {head['n']:,} examples{entropy}"
     whole = rows[rows["draw"].isna()].assign(shown=layer_labels(rows))
     gold, noise = (whole[whole["target"] == name].set_index("shown") for name in ("gold", "shuffled"))
@@ -118,7 +118,7 @@ def _number(value: float, form: str) -> str:
 
 
 def _marks(gold: pd.DataFrame) -> Iterator[tuple[tuple[str, str], str]]:
-    """What is to be said of some layers, by column and text, each with a mark of its own: ?, ??, … and †, ††, …"""
+    """The remarks on some layers, by column and text, each with its own mark: ?, ??, … and †, ††, …"""
     for column, sign in MARKS.items():
         for i, text in enumerate(dict.fromkeys(text for text in gold[column] if text), 1):
             yield (column, text), sign * i

@@ -1,4 +1,4 @@
-"""Quoted patterns such as ``'RUN/step-*'``: what the shell did not expand, and in which order."""
+"""Expand quoted patterns such as ``'RUN/step-*'``, in natural order."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ def natural(path: str | Path) -> list[Any]:
     return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", str(path))]
 
 
-def expand(word: str | Path) -> list[str]:
-    """What a pattern matches, in natural order; a word that is no pattern, or names what is there, stays as it is.
+def expand(pattern: str | Path) -> list[str]:
+    """What a pattern matches, in natural order; a name without wildcards, or of an existing file, stays as it is.
 
     Raises
     ------
     UsageError
         Where nothing matches.
     """
-    word = str(word)
-    if not has_magic(word) or Path(word).expanduser().exists():
-        return [word]
-    found = sorted(glob(str(Path(word).expanduser())), key=natural)  # noqa: PTH207 (absolute patterns, too)
+    pattern = str(pattern)
+    if not has_magic(pattern) or Path(pattern).expanduser().exists():
+        return [pattern]
+    found = sorted(glob(str(Path(pattern).expanduser())), key=natural)  # noqa: PTH207 (absolute patterns, too)
     if not found:
-        raise UsageError(f"nothing here matches {word!r}.")
+        raise UsageError(f"no file matches {pattern!r}.")
     return found

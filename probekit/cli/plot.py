@@ -13,7 +13,7 @@ from probekit.plots.options import options_of
 
 __all__ = ["app"]
 
-app = App(name="plot", help="Draw rows as figures, vector and bitmap.")
+app = App(name="plot", help="Draw results as figures (PDF, SVG, EPS, PNG).")
 
 Layers, Differences, Trajectory, Mix, Domains, Relation, Transfer = map(
     options_of, ("layers", "differences", "trajectory", "mix", "domains", "relation", "transfer")
@@ -22,8 +22,8 @@ ALL = Parameter(name="*")
 Out = Annotated[
     list[Path] | None,
     Parameter(
-        help="A figure, by suffix .pdf, .svg, .eps or .png; may be given several times. "
-        "A .pdf and a .png in figures/ without it. A suggested caption stands beside, FIGURE.caption.txt."
+        help="The figure to write (.pdf, .svg, .eps or .png); may be repeated. By default a .pdf and a .png in "
+        "figures/. A suggested caption is written next to it, as FIGURE.caption.txt."
     ),
 ]
 
@@ -36,20 +36,20 @@ def layers(
     out: Out = None,
     options: Annotated[Layers, ALL] = Layers(),  # type: ignore[valid-type]
 ) -> None:
-    """A metric by layer, one panel a task, one curve a model, over its controls.
+    """Plot a metric by layer, with its controls: one panel per task, one curve per model.
 
-    Grey bands are where shuffled labels and control tasks fall, horizontal lines what needs no model. A marker is
-    hollow where the layer is not above noise (p > 0.05, corrected over layers; of older rows where its interval reaches
-    noise), half filled where it reaches the control task, which is not drawn for span F1. Several seeds of one kind (of
-    random weights, of runs) are thin lines of one colour with one entry in the legend, without intervals. Estimators of
-    mutual information have panels of their own; a cross is a layer whose information is undetermined, dotted
-    over what is possible.
+    Grey bands show the range of shuffled labels and control tasks; horizontal lines are baselines without a model. A
+    hollow marker is a layer not shown to be above noise (p > 0.05, corrected over layers; in rows without p, its
+    interval reaches the noise). A half-filled marker is above noise, but its interval reaches the control task; for
+    span F1 no control task is drawn. Several seeds (of random weights or training) are thin lines in one colour, with
+    one legend entry and without intervals. Each estimator of mutual information has its own panel; a cross marks a
+    layer whose information is undetermined, a dotted line the values that are possible.
 
     Examples:
 
         probekit plot layers cola.parquet sst2.parquet --out layers.pdf --out layers.png
 
-        probekit plot layers tags.parquet --metric "selectivity(accuracy)"
+        probekit plot layers tags.parquet --metric "selectivity(token-accuracy)"
 
         probekit plot layers cola.parquet --summary cola-summary.parquet
 
@@ -60,7 +60,7 @@ def layers(
     first
         Rows that probekit probe, mi or mdl wrote (.parquet, .csv).
     rows
-        Further ones.
+        Further rows.
     """
     _draw("layers", (first, *rows), out, options)
 
@@ -73,7 +73,9 @@ def differences(
     out: Out = None,
     options: Annotated[Differences, ALL] = Differences(),  # type: ignore[valid-type]
 ) -> None:
-    """Paired differences by layer, one panel a task: thick the interval of one layer, thin that of all at once.
+    """Plot paired differences by layer, one panel per task.
+
+    The thick interval is for one layer, the thin interval for all layers at once (simultaneous).
 
     Examples:
 
@@ -84,7 +86,7 @@ def differences(
     first
         Rows that probekit compare wrote.
     rows
-        Further ones.
+        Further rows.
     """
     _draw("differences", (first, *rows), out, options)
 
@@ -97,10 +99,10 @@ def trajectory(
     out: Out = None,
     options: Annotated[Trajectory, ALL] = Trajectory(),  # type: ignore[valid-type]
 ) -> None:
-    """A metric by layer and training step as a heat map, one panel a task and run.
+    """Plot a metric by layer and training step as a heat map, one panel per task and run.
 
-    Step 0 is the pretrained model; rows of it that have no step stand there, where the run kept no step 0. A dot marks
-    the best layer of each step. Cells are hatched that are not above noise, as far as the rows hold shuffled labels.
+    Step 0 is the pretrained model; if the run saved no step 0, rows of the pretrained model without a step are used. A
+    dot marks the best layer of each step. Hatched cells are not above noise (if the rows include shuffled labels).
 
     Examples:
 
@@ -117,19 +119,19 @@ def trajectory(
     Parameters
     ----------
     first
-        Rows that probekit probe or mi wrote of the checkpoints of runs (.parquet, .csv).
+        Rows that probekit probe or mi wrote for the checkpoints of training runs (.parquet, .csv).
     rows
-        Further ones.
+        Further rows.
     """
     _draw("trajectory", (first, *rows), out, options)
 
 
 @app.command
 def mix(first: str, /, *rows: str, out: Out = None, options: Annotated[Mix, ALL] = Mix()) -> None:  # type: ignore[valid-type]
-    """The weight of each layer in the scalar mix that training ended with, one panel a task, one curve a head.
+    """Plot the weight of each layer in the final scalar mix: one panel per task, one curve per head.
 
-    Runs that differ in the seed alone are one curve, their mean, over a band from the least to the greatest; the
-    dotted line is the even mix. Weights by training step: probekit plot trajectory --metric mix-weight.
+    Runs that differ only in the seed are one curve, their mean, with a band from the smallest to the largest weight.
+    The dotted line marks equal weights. For the weights by training step: probekit plot trajectory --metric mix-weight.
 
     Examples:
 
@@ -138,9 +140,9 @@ def mix(first: str, /, *rows: str, out: Out = None, options: Annotated[Mix, ALL]
     Parameters
     ----------
     first
-        Rows of runs of feature extraction (.parquet, .csv).
+        Rows of feature-extraction runs (.parquet, .csv).
     rows
-        Further ones.
+        Further rows.
     """
     _draw("mix", (first, *rows), out, options)
 
@@ -153,10 +155,10 @@ def domains(
     out: Out = None,
     options: Annotated[Domains, ALL] = Domains(),  # type: ignore[valid-type]
 ) -> None:
-    """How far domains are from each other: a map and a tree, the terms that make the difference, the effect of size.
+    """Plot distances between domains: heat map, dendrogram, terms that contribute most, effect of sample size.
 
-    On the diagonal of the map are two random halves of one domain; cells are hatched where sampling alone gives as
-    much. There is a panel for each kind of rows that the files hold.
+    The diagonal of the heat map compares two random halves of one domain. Hatched cells are no larger than sampling
+    noise. Each kind of row in the files gets a panel.
 
     Examples:
 
@@ -167,7 +169,7 @@ def domains(
     first
         Rows that probekit domains wrote.
     rows
-        Further ones.
+        Further rows.
     """
     _draw("domains", (first, *rows), out, options)
 
@@ -180,7 +182,7 @@ def relation(
     out: Out = None,
     options: Annotated[Relation, ALL] = Relation(),  # type: ignore[valid-type]
 ) -> None:
-    """Metrics by domain against the distance of the domain, with their correlations.
+    """Plot metrics by domain against the distance of the domain, with their correlation.
 
     Examples:
 
@@ -193,7 +195,7 @@ def relation(
     first
         Rows that probekit table domains --rows-out wrote.
     rows
-        Further ones.
+        Further rows.
     """
     _draw("relation", (first, *rows), out, options)
 
@@ -206,7 +208,7 @@ def transfer(
     out: Out = None,
     options: Annotated[Transfer, ALL] = Transfer(),  # type: ignore[valid-type]
 ) -> None:
-    """What training on one domain is worth on each other, a map for each regime.
+    """Plot transfer between domains: the metric by training and evaluation domain, one heat map per regime.
 
     Examples:
 
@@ -217,7 +219,7 @@ def transfer(
     first
         Rows that probekit table domains --rows-out wrote.
     rows
-        Further ones.
+        Further rows.
     """
     _draw("transfer", (first, *rows), out, options)
 
@@ -230,7 +232,7 @@ def _draw(kind: str, rows: tuple[str, ...], out: list[Path] | None, options: Any
 
     name = f"transfer-{kind}" if getattr(options, "transfer", False) else kind
     files = tuple(out or (FIGURES / f"{name}.pdf", FIGURES / f"{name}.png"))
-    told = {f.name: getattr(options, f.name) for f in dataclasses.fields(options)}
-    probekit.plot(kind, *rows, out=files, **told)
+    values = {f.name: getattr(options, f.name) for f in dataclasses.fields(options)}
+    probekit.plot(kind, *rows, out=files, **values)
     for path in (*files, *dict.fromkeys(map(caption_path, files))):
         say(path)

@@ -35,11 +35,11 @@ def probe(
 ) -> None:
     """Fit a diagnostic classifier on each layer of TRAIN.h5 and evaluate it on DEV.h5, with controls.
 
-    Features are standardised on train, the penalty is chosen by cross-validation in train, the classifier (ridge
-    regression for numbers) is fitted again on all of train, and dev is looked at once. The same is done for shuffled
-    labels, and for random labels by word type where words are labelled; a bag of word pieces and the length of the
-    text are probed beside the layers. Further pairs of caches, as of the same model with random weights, go into the
-    same rows. A pair of patterns in quotes stands for all pairs that they match, in the order of their steps.
+    Features are standardised on train, the penalty is chosen by cross-validation within train, the classifier (ridge
+    regression for numeric labels) is refitted on all of train and evaluated once on dev. Controls: shuffled labels, and
+    for word-level tasks random labels by word type. Baselines: a bag of word pieces and the length of the text. Further
+    pairs of caches (for example, of the same model with random weights) add to the same rows. Two quoted patterns stand
+    for all pairs that they match, in the order of their steps.
 
     Examples:
 
@@ -56,25 +56,25 @@ def probe(
     Parameters
     ----------
     train
-        What is fitted: a cache, or a quoted pattern.
+        The cache to fit on, or a quoted pattern.
     dev
-        What is evaluated.
+        The cache to evaluate on, or a quoted pattern.
     more
         Further pairs.
     metrics
-        With commas, the main one first; the task's own without it.
+        Metrics, separated by commas, the main one first; by default those of the task.
     format_
-        How tables are printed: text, markdown, latex or csv. Other than text, all else goes to standard error.
+        Format of printed tables: text, markdown, latex or csv. Unless it is text, everything else goes to standard error.
     out
-        Write the rows: .parquet or .csv, an evidence card (.json) and each probe's word on each example
-        (.examples.parquet) beside it.
+        Write the rows (.parquet or .csv), with an evidence card (.json) and the predictions on each example
+        (.examples.parquet) next to them.
     """
     import probekit
     from probekit.cli.progress import bar
 
     caches = (train, dev, *more)
     if len(caches) % 2:
-        raise UsageError(f"caches come in pairs, TRAIN.h5 DEV.h5; {len(caches)} were given.")
+        raise UsageError(f"expected pairs of caches, TRAIN.h5 DEV.h5, but got {len(caches)}.")
     paths = [path for pair in zip(caches[::2], caches[1::2], strict=True) for path in _pairs(*pair)]
     with bar() as progress:
         result = probekit.probe(*paths, metrics=metrics, vectors=vectors, options=options, out=out, progress=progress)
@@ -85,20 +85,22 @@ def probe(
 
 
 def _pairs(train: str, dev: str) -> Iterator[str]:
-    """TRAIN, DEV, TRAIN, DEV … of what two patterns match, in natural order; a name stands for itself."""
+    """TRAIN, DEV, TRAIN, DEV … from the matches of two patterns, in natural order."""
     from probekit.cli.patterns import expand
 
-    one, two = expand(train), expand(dev)
-    if len(one) != len(two):
-        raise UsageError(f"{train} stands for {len(one)} caches and {dev} for {len(two)}; each has one to go with it.")
-    for pair in zip(one, two, strict=True):
+    trains, devs = expand(train), expand(dev)
+    if len(trains) != len(devs):
+        raise UsageError(
+            f"{train} matches {len(trains)} caches, but {dev} matches {len(devs)}; the numbers must agree."
+        )
+    for pair in zip(trains, devs, strict=True):
         yield from pair
 
 
 def curves(rows: pd.DataFrame) -> list[pd.DataFrame]:
     """The rows of each pair of caches."""
-    told = rows.groupby(["task", "split", "model", "checkpoint", "step"], sort=False, dropna=False)
-    return [part for _, part in told]
+    groups = rows.groupby(["task", "split", "model", "checkpoint", "step"], sort=False, dropna=False)
+    return [part for _, part in groups]
 
 
 def _show(rows: pd.DataFrame, level: float) -> None:
@@ -130,10 +132,10 @@ def _show(rows: pd.DataFrame, level: float) -> None:
     of_layers = rows[(rows["site"] != "") & (rows["target"] == "gold") & (rows["metric"] == names[0])]
     if (its := of_layers[of_layers["value"] == best.get(names[0])])["joint_low"].notna().any():
         layer, low, high = layer_labels(its).iloc[0], its["joint_low"].iloc[0], its["joint_high"].iloc[0]
-        say(f"layer {layer} is the best of several: all layers at once, its {names[0]} is {low:.3f} – {high:.3f}.")
+        say(f"best layer {layer}: simultaneous interval over all layers of its {names[0]}: {low:.3f} – {high:.3f}.")
     for text in dict.fromkeys(rows["why"].fillna("") if "why" in rows else ()):
         if text:
-            say(f"no interval of some rows: {text}.")
+            say(f"some rows have no interval: {text}.")
     if left_out := [f"{head[c]:,} in {c[9:]}" for c in ("left_out_train", "left_out_dev") if head[c]]:
         say(f"unlabelled, left out: {', '.join(left_out)}")
 
@@ -144,11 +146,11 @@ def _best(rows: pd.DataFrame, names: Sequence[str]) -> dict[str, float]:
 
     of_layers = rows[(rows["site"] != "") & (rows["target"] == "gold") & rows["value"].notna()]
     values = {name: of_layers.loc[of_layers["metric"] == name, "value"].to_numpy() for name in names}
-    return {name: own[metric(name).best(own)] for name, own in values.items() if len(own)}
+    return {name: by_layer[metric(name).best(by_layer)] for name, by_layer in values.items() if len(by_layer)}
 
 
 def _beside(rows: pd.DataFrame, names: Sequence[str]) -> dict[str, list[str]]:
-    """The controls beside each metric: all beside the first; where it counts spans, control tasks beside accuracy."""
+    """The controls shown with each metric: all with the first; if it counts spans, control tasks with accuracy."""
     from probekit.metrics import metric
 
     accuracy = "token-accuracy" if metric(names[0]).spans else names[0]
@@ -175,8 +177,8 @@ def _cells(part: pd.DataFrame, names: Sequence[str], controls: Mapping[str, Sequ
         if name == names[0]:
             cells.append(f"{low:.3f} – {high:.3f}" if isfinite(low) else "")
         for control in controls[name]:
-            own = part[(part["target"] == control) & (part["metric"] == name)]["value"]
-            cells.append("" if own.empty else f"{own.iloc[0]:.3f}")
+            control_value = part[(part["target"] == control) & (part["metric"] == name)]["value"]
+            cells.append("" if control_value.empty else f"{control_value.iloc[0]:.3f}")
     first = gold.iloc[0]
     mark = " (edge)" * int(first["penalty_at_edge"]) + " not converged" * (not part["converged"].all())
     return [*cells, "" if first["penalty"] != first["penalty"] else f"{first['penalty']:g}{mark}"]

@@ -1,4 +1,4 @@
-"""The progress that the command line tells on standard error, a bar or lines: rates, and the time that is left."""
+"""Progress on standard error, as a bar or as lines: rates, and the remaining time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["bar"]
 
 @contextmanager
 def bar() -> Iterator[Progress]:
-    """A Progress that draws one bar a stage, from the first second on; lines where standard error is no terminal."""
+    """A Progress that draws one bar per stage, or prints lines if standard error is not a terminal."""
     if not sys.stderr.isatty():
         yield progress_lines(sys.stderr)
         return
@@ -38,7 +38,7 @@ def bar() -> Iterator[Progress]:
         if stage not in stages:
             stages[stage] = bars.add_task(stage, total=total, rates=""), monotonic(), done, total
         task, began, *last = stages[stage]
-        if done < last[0] or total != last[1]:  # the same stage of another piece of work
+        if done < last[0] or total != last[1]:  # the same stage begins again, on other data
             bars.reset(task, total=total, rates="")
             began = monotonic()
         stages[stage] = task, began, done, total

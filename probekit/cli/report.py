@@ -21,14 +21,15 @@ def report(
     out: Annotated[Path, Parameter(name=["--out", "-o"])] = Path("report.html"),
     options: Annotated[ReportOptions, Parameter(name="*")] = ReportOptions(),
 ) -> None:
-    """One HTML page of results: figures, tables, controls, warnings, and the commands that make each number again.
+    """Collect results in one HTML page: figures, tables, controls, warnings, and the commands that reproduce them.
 
-    The page needs nothing but a browser, no network either. A study's folder brings its own tables and figures, which
-    come first, and what failed of it; what earlier runs left there is not shown. Several studies, or folders of rows,
-    have a part of the page each; a folder of folders stands for all of them. The page holds a summary (best
-    layers, where information peaks, training by regime, near and far domains), what is to be read with care, a section
-    for each kind of rows, and the evidence card of each file. Tables sort by a click on a heading. It can be printed
-    and read on a phone.
+    The page opens in any browser, offline. It contains a summary (best layers, peak of the information, training by
+    regime, near and far domains), warnings, a section for each kind of result, and the evidence card of each file.
+    Click a heading to sort a table. The page can be printed, and reads well on a phone.
+
+    For a study's folder, the study's own tables and figures come first, followed by its failed steps; files that
+    earlier versions of the study left are not shown. Each study or folder of rows gets its own part of the page. A
+    folder of folders stands for all of them.
 
     Examples:
 
@@ -45,11 +46,11 @@ def report(
     Parameters
     ----------
     first
-        Rows of any command (.parquet, .csv), or folders of studies, runs or rows.
+        Rows of any command (.parquet, .csv), or a folder: a study, a run, or rows.
     sources
-        Further ones.
+        Further rows or folders.
     out
-        The page, .html.
+        The page to write, .html.
     """
     from probekit.report import report as write_report
 

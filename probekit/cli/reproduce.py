@@ -32,12 +32,12 @@ def reproduce(
     data_dir: Path | None = None,
     plan: bool = False,
 ) -> int:
-    """Make rows again by the recipe on their evidence card, and compare. Exit status 1 where they differ.
+    """Recompute rows with the recipe on their evidence card, and compare them. Exit status 1 if they differ.
 
-    What is otherwise now than it was then is said first: versions, processor, revision, caches, rows changed by hand.
-    Rows are reproduced to the bit; or to rounding, where another processor or library computed them and no number is
-    further off than 1e-5; or they are different. Only public functions that write rows are run, and they write below
-    --out only, so that a card of somebody else is no risk to files that are there; what they read they may read.
+    The command first lists what has changed since: versions, processor, revision, caches, rows edited by hand. The
+    verdict is "reproduced to the bit"; "reproduced to rounding" if another processor or library computed the rows and
+    no number differs by more than 1e-5; or "different". Only public functions that write rows are run, and they write
+    only below --out, so another person's card cannot overwrite your files. They may read any file.
 
     Examples:
 
@@ -52,21 +52,21 @@ def reproduce(
     Parameters
     ----------
     card
-        CARD.json, its rows, or a run of probekit train.
+        The evidence card (.json), its rows, or a run of probekit train.
     out
-        A new folder for what is made; it is thrown away without it.
+        A new folder for the recomputed files; by default they are discarded.
     from_
-        The folder that the command was run in, where its files are.
+        The folder in which the original command was run.
     tolerance
-        How far a number may be off, whatever computed it.
+        Largest difference allowed in any number, on any processor and library.
     remake
-        Make the caches that are not there, below --out, where their models and data are here.
+        Recompute missing caches, below --out, if their models and data are available.
     model
-        Folder of a model that caches are of, where the card does not find it; may be repeated.
+        Folder of a model that a cache was computed with, if it is not where the card says; may be repeated.
     data_dir
-        Folder with a folder for each task's files, where the card does not find them.
+        Folder with one subfolder of files per task, if they are not where the card says.
     plan
-        Say what would be run and what is otherwise, and stop.
+        Print the command and the changes, and stop.
     """
     from probekit.provenance.remake import Sources
     from probekit.provenance.reproduce import Verdict, plan_reproduction, run_reproduction
@@ -84,19 +84,19 @@ def reproduce(
         done = run_reproduction(planned, tolerance, remake=remake, sources=Sources(model, data_dir))
     _show(done.comparison)
     largest = f"the largest difference is {done.comparison.largest:.3g}"
-    wanted = "to the bit" if tolerance is None else f"within {tolerance:g}"
-    told = {
+    exactness = "to the bit" if tolerance is None else f"within {tolerance:g}"
+    sentences = {
         Verdict.EXACT: "reproduced to the bit.",
-        Verdict.ROUNDING: f"reproduced to rounding, of another processor or library: {largest}.",
-        Verdict.WITHIN: f"reproduced {wanted}: {largest}.",
-        Verdict.DIFFERENT: f"different: not reproduced {wanted}.",
+        Verdict.ROUNDING: f"reproduced to rounding, on another processor or library: {largest}.",
+        Verdict.WITHIN: f"reproduced {exactness}: {largest}.",
+        Verdict.DIFFERENT: f"different: not reproduced {exactness}.",
     }
-    say(told[done.verdict])
+    say(sentences[done.verdict])
     return int(done.verdict is Verdict.DIFFERENT)
 
 
 def _show(comparison: Comparison) -> None:
-    """One line a metric, and how many rows have no counterpart."""
+    """One line per metric, and the number of rows without a counterpart."""
     numbers = map(Column, ("rows", "equal", "value", "interval", "others"))
     columns = [Column("metric", align="left", key=True), *numbers, Column("also differ", align="left", wrap=True)]
     lines = []
@@ -104,8 +104,8 @@ def _show(comparison: Comparison) -> None:
         largest = (f"{row[name]:.3g}" for name in ("value", "interval", "others"))
         lines.append([row["metric"], str(row["rows"]), str(row["equal"]), *largest, row["words"]])
     show_table(Grid(columns, lines, "Largest differences"))
-    for what, rows in (("missing", comparison.missing), ("new", comparison.new)):
+    for state, rows in (("missing", comparison.missing), ("new", comparison.new)):
         if not rows.empty:
             first = rows.iloc[0]
             where = f"{first['task']} {first['split']}, layer {first['layer_name'] or '-'}, {first['metric']}"
-            say(f"{len(rows):,} rows are {what}, the first: {where}")
+            say(f"{len(rows):,} rows are {state}, the first: {where}")

@@ -22,12 +22,12 @@ def run(
     dry_run: bool = False,
     options: Annotated[RunOptions, Parameter(name="*")] = RunOptions(),
 ) -> int:
-    """Find out what each layer of a model knows of some tasks: caches, probes with controls, a figure, a page.
+    """Analyse each layer of a model on your tasks: cache, probe with controls, measure information, plot, report.
 
-    Train and dev are cached, of the model and of the same one with random weights; each layer is probed, beside
-    shuffled labels, its mutual information with the labels is measured, and what the numbers show is said in words. All
-    of it is in one folder, with one page, report.html. What is there already is not made again: the same command goes
-    on after an interruption. Exit status 1 where a step fails.
+    The command caches train and dev with the model and with the same architecture at random weights, probes each layer
+    on gold and shuffled labels, estimates its mutual information with the labels, and states the findings in words. All
+    files are in one folder; open report.html first. Finished steps are reused: run the same command again to resume
+    after an interruption. Exit status 1 if a step fails.
 
     Examples:
 
@@ -42,17 +42,17 @@ def run(
     Parameters
     ----------
     model
-        Hub id, a local folder with config.json and safetensors, or minilm, the model of the extra demo.
+        A Hub id, a local folder with config.json and safetensors, or minilm for the model that the extra demo installs.
     task
         Name of a task (see *probekit tasks*), or a TOML file.
     tasks
-        Further ones.
+        Further tasks.
     out
-        The folder; probekit-run/MODEL-TASK without it.
+        Folder for all files; by default probekit-run/MODEL-TASK.
     dry_run
-        Print the commands that this stands for; do nothing.
+        Print the commands without running them.
     """
-    from probekit.cli.study import Teller, show_end
+    from probekit.cli.study import StepPrinter, show_end
     from probekit.studies.first_look import page_of, plan_run, result_of
     from probekit.studies.pools import here_pool
     from probekit.studies.run import run_study
@@ -62,10 +62,10 @@ def run(
         for step in planned.steps:
             say(step.recipe(planned.folder))
         return 0
-    with Teller(len(planned.steps)) as teller:
-        done = run_study(planned, here_pool(), begin=teller.begin, tell=teller.tell)
+    with StepPrinter(len(planned.steps)) as printer:
+        done = run_study(planned, here_pool(), begin=printer.begin, tell=printer.end)
     show_end(done)
-    if any(one.state in ("done", "reused") and one.step.function == "probe" for one in done.outcomes):
+    if any(outcome.state in ("done", "reused") and outcome.step.function == "probe" for outcome in done.outcomes):
         say("")
         for sentence in result_of(done).verdict:
             say(sentence)

@@ -25,7 +25,7 @@ def search(
     options: Annotated[SearchOptions, Parameter(name="*")] = SearchOptions(),
     out: Path | None = None,
 ) -> None:
-    """Search hyper-parameters on dev, then train the best with several seeds and evaluate it on test.
+    """Search hyperparameters on dev, then train the best with several seeds and evaluate it on test.
 
     A TOML file names task and model and, below [space], options of probekit train (there with hyphens, here with
     underscores). Each option has a list of choices, a range of numbers, or one value for all trials:

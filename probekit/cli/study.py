@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from probekit.studies.runner import Outcome
     from probekit.studies.steps import Step
 
-__all__ = ["Teller", "app", "show_end"]
+__all__ = ["StepPrinter", "app", "show_end"]
 
-app = App("study", help="Whole tables and figures of a paper, from one file.")
+app = App("study", help="Produce all tables and figures of a paper from one file.")
 
 
 @app.command(name="run")
@@ -36,11 +36,11 @@ def run_command(
     options: Annotated[StudyOptions, Parameter(name="*")] = StudyOptions(),
     workers: Annotated[WorkerOptions, Parameter(name="*")] = WorkerOptions(),
 ) -> int:
-    """Do all that a study asks for, and is not there yet: caches, training, analyses, tables, figures, the report.
+    """Run the steps of a study: caches, training, analyses, tables, figures, the report.
 
-    Each step is a call of a public function; --plan shows them. What is there already, made from the same data, weights
-    and options, is not made again: the same command goes on after an interruption, and does nothing when all is done. A
-    step that fails stops those alone that need it; exit status 1 then.
+    Each step is a call of a public function; --plan lists them. Steps already done with the same data, weights and
+    options are reused: run the same command again to resume after an interruption. If a step fails, only the steps that
+    depend on it are skipped, and the exit status is 1.
 
     Examples:
 
@@ -53,13 +53,13 @@ def run_command(
     Parameters
     ----------
     study
-        A TOML file, or a name (probekit study list).
+        A study file (.toml), or the name of a study that comes with probekit (probekit study list).
     out
-        Folder of the study; studies/STUDY without it.
+        Folder of the study; by default studies/STUDY.
     plan
-        Say what would be done and how long it takes; do nothing.
+        List the steps with an estimate of their time, without running them.
     commands
-        With --plan: the command of each step.
+        With --plan: print the command of each step.
     """
     from probekit.studies.run import plan_study, pool_of, run_study
 
@@ -67,15 +67,15 @@ def run_command(
     if plan:
         return _show_plan(planned, workers.jobs, commands=commands)
     pool = pool_of(workers)
-    with Teller(len(planned.steps)) as teller:
-        run = run_study(planned, pool, begin=teller.begin, tell=teller.tell)
+    with StepPrinter(len(planned.steps)) as printer:
+        run = run_study(planned, pool, begin=printer.begin, tell=printer.end)
     show_end(run)
     return 1 if run.failed else 0
 
 
 @app.command(name="list")
 def list_command() -> None:
-    """The studies that come with probekit."""
+    """List the studies that come with probekit."""
     import tomllib
 
     from probekit.studies.catalogue import shipped_studies
@@ -86,12 +86,12 @@ def list_command() -> None:
 
 @app.command(name="show")
 def show_command(study: str, /) -> None:
-    """The file of a study that comes with probekit, to begin one's own from.
+    """Print the file of a study that comes with probekit, as a starting point for your own.
 
     Parameters
     ----------
     study
-        Its name.
+        The name of the study.
     """
     from probekit.studies.catalogue import shipped_studies
 
@@ -110,14 +110,14 @@ def _show_plan(planned: PlannedStudy, jobs: int, *, commands: bool) -> int:
         if step.error or lost:
             fails[step.name] = "" if lost else step.error
             continue
-        own = forecast[step.name]
-        say(f"{own.word:<6} {step.name}{'' if own.word == 'done' else f', {_time(own.seconds)}'}")
+        expected = forecast[step.name]
+        say(f"{expected.word:<6} {step.name}{'' if expected.word == 'done' else f', {_time(expected.seconds)}'}")
         if commands:
             say(f"         {step.recipe(planned.folder)}")
     left = [step for step in planned.steps if forecast[step.name].word != "done" and step.name not in fails]
     seconds = sum(forecast[step.name].seconds for step in left)
-    at_once = f", roughly {_time(seconds / jobs)} with {jobs} at a time" if jobs > 1 else ""
-    say(f"\n{len(left)} of {len(planned.steps)} steps to do, roughly {_time(seconds)} one after another{at_once}")
+    parallel = f", roughly {_time(seconds / jobs)} with {jobs} at a time" if jobs > 1 else ""
+    say(f"\n{len(left)} of {len(planned.steps)} steps to do, roughly {_time(seconds)} one after another{parallel}")
     _show_space(planned.folder, sum(step.space for step in left))
     if fails:
         _show_failures(fails)
@@ -135,17 +135,17 @@ def _show_failures(fails: Mapping[str, str]) -> None:
 
 
 def _show_space(folder: Path, space: float) -> None:
-    """How much room caches of pieces take, where it is much."""
+    """The disk space that caches of word pieces take, if it is over a gigabyte."""
     import shutil
 
     if space > 1e9:
-        there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-        free = shutil.disk_usage(there).free
-        say(f"caches of pieces take roughly {space / 1e9:,.0f} GB; {free / 1e9:,.0f} GB are free")
+        existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+        free = shutil.disk_usage(existing).free
+        say(f"caches of word pieces take roughly {space / 1e9:,.0f} GB; {free / 1e9:,.0f} GB are free")
 
 
-class Teller:
-    """Tells each step as it ends, and on a terminal what is being done, since when."""
+class StepPrinter:
+    """Prints each step when it ends, and on a terminal the running steps with their start times."""
 
     def __init__(self, steps: int) -> None:
         self.steps, self.ended = steps, 0
@@ -165,7 +165,7 @@ class Teller:
     def begin(self, step: Step) -> None:
         self.running[step.name] = f"{step.name} (since {time.strftime('%H:%M')})"
         if not self.status:
-            say(f"{step.name}: begun at {time.strftime('%H:%M')}")
+            say(f"{step.name}: started at {time.strftime('%H:%M')}")
         self._show()
 
     def _show(self) -> None:
@@ -173,9 +173,9 @@ class Teller:
 
         if self.status:
             now = escape(shown(", ".join(self.running.values()) or "…"))
-            self.status.update(f"{self.ended} of {self.steps} ended; now {now}")
+            self.status.update(f"{self.ended} of {self.steps} steps ended; running: {now}")
 
-    def tell(self, outcome: Outcome) -> None:
+    def end(self, outcome: Outcome) -> None:
         self.ended += 1
         self.running.pop(outcome.step.name, None)
         self._show()
@@ -183,10 +183,10 @@ class Teller:
             return
         took = f", {_time(outcome.seconds)}" if outcome.state == "done" else ""
         known = outcome.message in self.failures
-        said = f": {'as above' if known else outcome.message}" if outcome.message else ""
+        message = f": {'as above' if known else outcome.message}" if outcome.message else ""
         self.failures |= {outcome.message} if outcome.state == "failed" else set()
-        line = f"[{self.ended}/{self.steps}] {outcome.step.name}: {outcome.state}{took}{said}"
-        if self.status:  # above what is being done
+        line = f"[{self.ended}/{self.steps}] {outcome.step.name}: {outcome.state}{took}{message}"
+        if self.status:  # above the status line
             self.status.console.print(line, markup=False, highlight=False, soft_wrap=True)
         else:
             say(line)
@@ -195,24 +195,24 @@ class Teller:
 def show_end(run: StudyRun) -> None:
     from probekit.files import slug
 
-    states = [one.state for one in run.outcomes]
+    states = [outcome.state for outcome in run.outcomes]
     kinds = [state for state in ("done", "reused", "failed", "skipped") if state in states]
     say(", ".join(f"{states.count(state)} {state}" for state in kinds))
     failed: dict[str, list[Outcome]] = {}
-    for one in run.outcomes:
-        if one.state == "failed":
-            failed.setdefault(one.message, []).append(one)
-    for message, several in failed.items():
-        logs = [run.folder / "logs" / f"{slug(one.step.name)}.log" for one in several if one.seconds]
+    for outcome in run.outcomes:
+        if outcome.state == "failed":
+            failed.setdefault(outcome.message, []).append(outcome)
+    for message, alike in failed.items():
+        logs = [run.folder / "logs" / f"{slug(outcome.step.name)}.log" for outcome in alike if outcome.seconds]
         where = f" (see {', '.join(map(str, logs))})" if logs else ""
-        warn(f"failed: {', '.join(one.step.name for one in several)}: {message}{where}")
+        warn(f"failed: {', '.join(outcome.step.name for outcome in alike)}: {message}{where}")
     for path in _pages(run.outcomes):
         say(run.folder / path)
 
 
 def _pages(outcomes: Sequence[Outcome]) -> list[str]:
-    """What is to be read: tables and the report."""
-    done = [one.step for one in outcomes if one.state in ("done", "reused")]
+    """The files to read: tables and the report."""
+    done = [outcome.step for outcome in outcomes if outcome.state in ("done", "reused")]
     return [leaf for step in done for leaf in step.leaves if leaf.endswith((".md", ".html"))]
 
 

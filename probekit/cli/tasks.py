@@ -1,4 +1,4 @@
-"""``probekit tasks``: which tasks there are, and what is in one of them."""
+"""``probekit tasks``: list the tasks, check one, write a task file."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 MOST = 30
-"""Labels or domains shown; the others are summed up."""
+"""Labels or domains shown, at most; the others are summed up."""
 
 app = App("tasks", help="List the tasks, check one, or write a task file for your data.")
 
 
 @app.default
 def tasks(*unknown: Annotated[str, Parameter(show=False)]) -> None:
-    """List the tasks with size, metric, source and licence; or check one."""
+    """List the tasks with size, metric, source and licence; check one; or write a task file for your data."""
     if unknown:
-        raise UsageError(f"there is no command tasks {unknown[0]}; {did_you_mean(unknown[0], ['check', 'new'])}")
+        raise UsageError(f"unknown command tasks {unknown[0]}; {did_you_mean(unknown[0], ['check', 'new'])}")
     _listing()
 
 
 @app.command
 def check(task: str, /, *, data_dir: str | None = None) -> None:
-    """Load a task and print what was understood: counts, labels, lengths, duplicates, overlap with train.
+    """Load a task and print its counts, labels, lengths, duplicates and overlap with train.
 
     Example: `probekit tasks check mine.toml`
 
@@ -54,10 +54,10 @@ def check(task: str, /, *, data_dir: str | None = None) -> None:
 
 @app.command
 def new(data: str, /, *, out: Path | None = None, dev: float = 0.1, test: float = 0.0, seed: int = 0) -> None:
-    """Write a task file for your data: the format, the columns and the splits are guessed, each with its reason.
+    """Write a task file for your data: guess the format, columns and splits, and give the reason for each guess.
 
-    Files that need no change stay where they are. Rows are written anew, as JSON lines beside the task file, where a
-    split has to be drawn or the format has to change. Nothing that is there already is replaced.
+    Your files stay where they are. If a split has to be drawn or the format converted, the rows are written as JSON
+    lines next to the task file. No existing file is replaced.
 
     Examples:
 
@@ -73,14 +73,14 @@ def new(data: str, /, *, out: Path | None = None, dev: float = 0.1, test: float 
         A file (.csv, .tsv, .txt, .jsonl, .json, .parquet, .conll, .conllu), a folder with a file for each split, or
         hub:REPO or hub:REPO:CONFIG.
     out
-        The task file; the data's name with .toml in the current folder without it.
+        The task file to write; by default the name of the data with .toml, in the current folder.
     dev
-        Which part of train is held out where there is no dev split; 0 for none. Whole groups are drawn, and classes in
-        proportion.
+        Share of train to hold out as dev if the data have no dev split; 0 for none. Groups stay whole, and classes keep
+        their proportions.
     test
         The same for test.
     seed
-        Of the drawing.
+        Random seed of the drawn splits.
     """
     import probekit
 
@@ -88,7 +88,7 @@ def new(data: str, /, *, out: Path | None = None, dev: float = 0.1, test: float 
     terminal = console(highlight=False)
     terminal.print(path.read_text(encoding="utf-8"), markup=False, soft_wrap=True)
     check(str(path))
-    say(f"\nWrote {path}. Read it, mend what is wrong, and check it again: probekit tasks check {path}")
+    say(f"\nWrote {path}. Read it, correct any wrong guess, and check it again: probekit tasks check {path}")
 
 
 def _listing() -> None:
@@ -102,27 +102,27 @@ def _listing() -> None:
         terminal.print(f"[bold]{name}[/]  {dataset.title}")
         terminal.print(Padding(f"{sizes}; {', '.join(dataset.metrics)}", (0, 0, 0, 4)))
         terminal.print(Padding(f"[dim]{dataset.source}; licence: {dataset.licence}[/]", (0, 0, 0, 4)))
-    terminal.print("\nGive a folder with the official files (--data-dir), or none to load from the Hugging Face hub.")
+    terminal.print("\nTasks load from the Hugging Face Hub, or from a folder with the official files (--data-dir).")
     terminal.print("[bold]ud:TREEBANK[/] and [bold]universal-ner:TREEBANK[/] choose a treebank, such as ud:de_gsd.")
-    terminal.print(f"Generated, without any files: {', '.join(f'[bold]grammar:{name}[/]' for name in GRAMMARS)}.")
-    terminal.print("Data of your own: [bold]probekit tasks new DATA[/] writes a TOML file that describes them,")
-    terminal.print("[bold]probekit tasks check FILE.toml[/] shows what is read.")
+    terminal.print(f"Generated, no files needed: {', '.join(f'[bold]grammar:{name}[/]' for name in GRAMMARS)}.")
+    terminal.print("Your own data: [bold]probekit tasks new DATA[/] writes a TOML file that describes them,")
+    terminal.print("[bold]probekit tasks check FILE.toml[/] shows what probekit reads from it.")
 
 
 def _report(report: TaskReport, seen: Mapping[str, int]) -> None:
     from rich.markup import escape
 
     task, terminal = report.task, console(highlight=False)
-    what = "sentence pairs" if any(split.paired for split in task.splits.values()) else "sentences"
-    terminal.print(f"[bold]{escape(task.name)}[/]: {task.kind} of {what}, measured by {', '.join(task.metrics)}")
+    unit = "sentence pairs" if any(split.paired for split in task.splits.values()) else "sentences"
+    terminal.print(f"[bold]{escape(task.name)}[/]: {task.kind} of {unit}, measured by {', '.join(task.metrics)}")
     terminal.print(f"Source: {escape(task.source or 'not stated')}. Licence: {escape(task.licence or 'not stated')}.")
     show_table(_grid(report))
     for warning in report.warnings:
         terminal.print(f"[bold]Warning[/]: {escape(warning)}")
     for split in report.splits:
         if n := seen.get(split.name):
-            near = f"{split.name}: {n:,} of {split.examples:,} examples have a text, or a near copy of one, in train"
-            terminal.print(f"[bold]Warning[/]: {escape(near)}: they tell less of unseen text.")
+            near = f"{split.name}: the texts of {n:,} of {split.examples:,} examples, or near copies, occur in train"
+            terminal.print(f"[bold]Warning[/]: {escape(near)}: results on them say less about unseen text.")
     for note in task.notes:
         terminal.print(f"Note: {escape(note)}")
 
@@ -178,8 +178,8 @@ def _shares(title: str, counts: Sequence[Mapping[str, int]], names: Sequence[str
     frequent = set(sorted(names, key=lambda name: -sum(count.get(name, 0) for count in counts))[:MOST])
     rows = {name: [count.get(name, 0) for count in counts] for name in names if name in frequent}
     if len(names) > MOST:
-        rest = [total - sum(row[k] for row in rows.values()) for k, total in enumerate(totals)]
-        rows[f"{len(names) - MOST} others"] = rest
+        remaining = [total - sum(row[k] for row in rows.values()) for k, total in enumerate(totals)]
+        rows[f"{len(names) - MOST} others"] = remaining
     for name, row in rows.items():
         cells = [f"{n:,} {f'({n / total:.1%})':>8}" if total else "" for n, total in zip(row, totals, strict=True)]
         section.append([f"  {name}", *cells])

@@ -27,9 +27,9 @@ def train(
 ) -> None:
     """Fine-tune a model on a task, or train a task model on its frozen layers, which are cached once.
 
-    RUN becomes a folder with the weights (a model folder that every command reads, of a fine-tuned encoder), a card
-    (probekit.json) and metrics along training (rows.parquet). The same command again shows a finished run, and takes
-    an interrupted one up after its last whole epoch.
+    --out becomes a folder with the weights, a card (probekit.json) and the metrics during training (rows.parquet). The
+    folder of a fine-tuned encoder is a model folder that every command reads. Run the same command again to show a
+    finished run, or to resume an interrupted one after its last complete epoch.
 
     Examples:
 
@@ -48,7 +48,7 @@ def train(
     task
         Name of a task (see *probekit tasks*), or a TOML file.
     model
-        Hub id, or a local folder with config.json and safetensors; elmo:OPTIONS,WEIGHTS or skip-thoughts:FOLDER for
+        A Hub id, or a local folder with config.json and safetensors; elmo:OPTIONS,WEIGHTS or skip-thoughts:FOLDER for
         published files.
     out
         Folder of the run.
@@ -59,17 +59,17 @@ def train(
 
     with bar() as progress:
         run = probekit.train(task, model, out, options=options, progress=progress)
-    if not processes()[0]:  # of torchrun's processes the first speaks
+    if not processes()[0]:  # only the first of torchrun's processes prints
         _show(run)
 
 
 def _show(run: Run) -> None:
-    """What a run is, and how good."""
+    """A run's path, options and metrics."""
     card, kept = run.card, run.card["identity"]["keep"]
     say(run.path)
     say(f"{card['task']}, {card['model']}, {card['regime']} with the head {card['head']['head']}")
-    told = f"step {card['step']} of {card['total_steps']}, kept: {kept}"
-    say(f"{card['splits'][1]}: {_numbers(run.metrics)} ({told})")
+    step = f"step {card['step']} of {card['total_steps']}, kept: {kept}"
+    say(f"{card['splits'][1]}: {_numbers(run.metrics)} ({step})")
     if run.test is not None:
         say(f"{card['splits'][2]}: {_numbers(run.test)}")
     _constant(run.rows)
@@ -86,10 +86,10 @@ def evaluate(
     options: Annotated[EvaluateOptions, Parameter(name="*")] = EvaluateOptions(),
     out: Path | None = None,
 ) -> None:
-    """Evaluate what probekit train has left on other examples.
+    """Evaluate a model that probekit train trained, on other examples.
 
-    Shows the metrics, and of each but the loss the 95 % interval over the examples (over whole sentences where words
-    are tagged). Task and model are found where training found them.
+    Prints the metrics, each except the loss with its 95 % interval over the examples (over whole sentences if words are
+    tagged). The task and the model are read from where training read them.
 
     Examples:
 
@@ -104,7 +104,7 @@ def evaluate(
     run
         A run, or one of its checkpoints.
     out
-        Write the rows: .parquet or .csv, an evidence card (.json) beside it.
+        Write the rows (.parquet or .csv), with an evidence card (.json) next to them.
     """
     import probekit
     from probekit.cli.progress import bar
@@ -126,12 +126,12 @@ def evaluate(
 
 
 def _constant(rows: pd.DataFrame) -> None:
-    """What the constant answer reaches, by split."""
+    """The metrics of the constant prediction, by split."""
     constant = rows[rows["estimator"].isin(("majority", "mean"))]
-    for (split, estimator), own in constant.groupby(["split", "estimator"], sort=False):
+    for (split, estimator), group in constant.groupby(["split", "estimator"], sort=False):
         name = "most frequent class" if estimator == "majority" else "mean"
-        told = _numbers(dict(zip(own["metric"], own["value"], strict=True)))
-        say(f"{split}, constant answer ({name} of train): {told}")
+        numbers = _numbers(dict(zip(group["metric"], group["value"], strict=True)))
+        say(f"{split}, constant prediction ({name} of train): {numbers}")
 
 
 def _numbers(metrics: dict[str, float]) -> str:

@@ -15,7 +15,7 @@ class InformationEstimator(StrEnum):
     """Estimators of mutual information.
 
     ``edge`` (the default) is calibrated hashing; for symbols it is the plug-in estimate. ``edge-4.3.1``,
-    ``edge-4.2.0`` and ``edge-4.4.1`` give the numbers of the published scripts (Noshad, Zeng & Hero 2018),
+    ``edge-4.2.0`` and ``edge-4.4.1`` give the numbers of the published scripts (Noshad, Zeng & Hero 2019),
     ``edge-4.3.1-first-pass`` those before its second pass changes the widths. ``knn`` and ``knn-raw`` use nearest
     neighbours (Ross 2014; for numbers, Kraskov et al. 2004) in four principal components or in all columns.
     ``logistic`` and ``mlp`` are lower bounds from classifiers, ``ridge`` from a regression on numbers. ``plug-in`` is

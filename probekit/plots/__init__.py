@@ -1,7 +1,7 @@
-"""Plots: rows in, Axes out. Nothing is shown or saved unless asked: see :func:`save`.
+"""Plots: rows in, Axes out. Nothing is shown, and nothing is saved except with :func:`save`.
 
-What a figure shows is worked out apart from drawing it: ``curve_rows``, ``difference_rows``, ``mix_rows``,
-``trajectory_grids``, ``domain_values``, ``relation_rows`` and ``transfer_values`` give it as a table.
+``curve_rows``, ``difference_rows``, ``mix_rows``, ``trajectory_grids``, ``domain_values``, ``relation_rows`` and
+``transfer_values`` return the drawn values as tables.
 """
 
 from probekit.plots.differences import difference_panels, difference_rows, layer_differences

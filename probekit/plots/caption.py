@@ -1,4 +1,4 @@
-"""A suggested caption of a figure, made from its rows: what is drawn of how many examples, and what intervals are."""
+"""A suggested caption for a figure, generated from its rows: data and n, estimator, meaning of intervals and bands."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ __all__ = ["CAPTION_FILE", "caption_path", "details", "listed", "write_caption"]
 CAPTION_FILE = FileKind("a caption as probekit wrote it", is_sealed)
 WHY = {
     NOT_ABOVE: "Hollow markers: not above noise (p > 0.05, corrected over layers).",
-    HOLLOW: "Hollow markers: not above noise, by a look at the interval, which reaches noise; not a test.",
-    TASK: "Half-filled markers: the interval reaches what control tasks reach.",
+    HOLLOW: "Hollow markers: the interval reaches the noise (a visual criterion, not a test).",
+    TASK: "Half-filled markers: the interval reaches the control tasks.",
 }
 
 
 def caption_path(figure: Path) -> Path:
-    """Where the caption of a figure stands: ``FIGURE.caption.txt``."""
+    """The file of a figure's caption: ``FIGURE.caption.txt``."""
     return figure.with_suffix(".caption.txt")
 
 
 def write_caption(figure: Path, words: str) -> Path:
-    """Write a caption beside a figure; one that is there and is not as it was written, someone's own words, stays."""
+    """Write a caption next to a figure; an existing caption that somebody has edited stays."""
     path = caption_path(figure)
     if not path.exists() or (path.is_file() and not path.is_symlink() and is_sealed(path)):
         write(path, f"{words}\n\n# {MARK}\n", CAPTION_FILE)
@@ -47,18 +47,18 @@ def write_caption(figure: Path, words: str) -> Path:
 
 
 def details(kind: str, rows: pd.DataFrame, options: PlotOptions, look: Look) -> str:
-    """What a caption says after its first words: data and n, estimator, what intervals, bands and markers are.
+    """The caption after its first sentence: data and n, estimator, meaning of intervals, bands and markers.
 
     Parameters
     ----------
     kind : str
-        Of the figure.
+        Kind of the figure.
     rows : DataFrame
-        As the figure was drawn of.
+        Rows of the figure.
     options : PlotOptions
-        Those it was drawn with.
+        Options of the figure.
     look : Look
-        Names, and what intervals cover.
+        Names, and coverage of the intervals.
     """
     return " ".join(DETAILS[kind](plot_rows(rows), options, look))
 
@@ -76,16 +76,16 @@ def _layers(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[st
     yield f"Curves: {'; '.join(label.removeprefix(f'{same}, ') for label in labels)}."
     banded = curve[~curve["one_of_seeds"].astype(bool)]
     if banded["ci_low"].notna().any():
-        yield f"Bands and bars: {look.interval}s, each of one layer alone."
+        yield f"Bands and bars: {look.interval}s, each for a single layer."
     if curve["one_of_seeds"].any():
         yield "Thin lines: single seeds, without intervals."
     for label, band in control.groupby("label", sort=False):
-        holds = "the range" if band["of_draws"].iloc[0] else f"the {look.middle}"
-        yield f"{_first(_plural(str(label)))}: the band holds {holds} of values with them{_draws(rows, band)}."
+        extent = "range" if band["of_draws"].iloc[0] else look.middle
+        yield f"{_first(_plural(str(label)))}: the band shows the {extent} of their values{_draws(rows, band)}."
     for why in (w for w in WHY if (curve["hollow"] == w).any()):
         yield WHY[why]
     if "shown_high" in curve and (curve["value"].isna() & curve["ci_low"].notna()).any():
-        yield "Crosses: undetermined; dotted is what is possible."
+        yield "Crosses: undetermined; dotted lines: possible values."
     if len(line):
         yield f"Horizontal lines: {listed(line['label'].unique())}."
 
@@ -95,17 +95,17 @@ def _plural(label: str) -> str:
 
 
 def _draws(rows: pd.DataFrame, band: pd.DataFrame) -> str:
-    """How many draws of a control there were, where the rows tell."""
-    own = rows[rows["target"] == band["target"].iloc[0]]
-    counts = own["draw"].dropna().nunique()
+    """The number of draws of a control, if the rows contain it."""
+    control = rows[rows["target"] == band["target"].iloc[0]]
+    counts = control["draw"].dropna().nunique()
     for column in ("controls", "shuffles"):
-        if column in own and own[column].notna().any():
-            counts = max(counts, int(own[column].max()))
+        if column in control and control[column].notna().any():
+            counts = max(counts, int(control[column].max()))
     return f" ({counts:,} draws)" if counts else ""
 
 
 def _measured(gold: pd.DataFrame, look: Look) -> Iterator[str]:
-    """Metrics by task, splits and n, and by what they were measured."""
+    """Metrics with their tasks, splits and n; models, estimators and representations."""
     parts = []
     for metric, of in gold.groupby("metric", sort=False):
         many = [
@@ -115,20 +115,22 @@ def _measured(gold: pd.DataFrame, look: Look) -> Iterator[str]:
         parts.append(f"{first_line(str(metric))} ({'; '.join(many)})")
     yield f"{'; '.join(parts)}."
     models = [look.shown(name.rsplit("/", 1)[-1]) for name in gold["model"].unique() if name]
-    how = gold[gold["estimator"] != ""]
-    information = (how["metric"] == INFORMATION).any()
-    words = [f"{listed(how['estimator'].unique())} {'estimator' if information else 'probes'}"] if len(how) else []
+    estimated = gold[gold["estimator"] != ""]
+    noun = "estimator" if (estimated["metric"] == INFORMATION).any() else "probes"
+    methods = [f"{listed(estimated['estimator'].unique())} {noun}"] if len(estimated) else []
     pooled = [name for name in gold["representation"].unique() if name not in ("", "none")]
-    words += [f"{listed(pooled)} representations"] if pooled else []
+    methods += [f"{listed(pooled)} representations"] if pooled else []
     if models:
-        yield f"{'Models' if len(models) > 1 else 'Model'}: {listed(models)}{'; ' if words else ''}{', '.join(words)}."
+        plural = "Models" if len(models) > 1 else "Model"
+        yield f"{plural}: {listed(models)}{'; ' if methods else ''}{', '.join(methods)}."
 
 
 def _differences(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
     rows = rows[rows["analysis"] == "compare"]
     yield from _measured(rows.assign(metric=rows["metric"].map(lambda name: metric_called(name).of)), look)
-    yield f"Differences: minus {listed(look.shown(control_title(name)) for name in rows['against'].unique())}, paired."
-    yield f"Thick bars: {look.interval}s of one layer; thin bars: of all layers at once."
+    references = listed(look.shown(control_title(name)) for name in rows["against"].unique())
+    yield f"Paired differences from {references}."
+    yield f"Thick bars: {look.interval}s for a single layer; thin bars: for all layers at once."
     if (rows["p_adjusted"] > options.level).any():
         yield f"Hollow markers: not above noise (p > {options.level:g}, corrected)."
 
@@ -154,21 +156,21 @@ def _mix(rows: pd.DataFrame, _options: PlotOptions, look: Look) -> Iterator[str]
     yield from _measured(rows, look)
     seeds = int(rows.groupby(["task", "model", "method", "run_kind"])["seed"].nunique().max())
     if seeds > 1:
-        yield f"Lines: means of {seeds} seeds; bands: from the least to the greatest."
-    yield "Dotted: the even mix."
+        yield f"Lines: means of {seeds} seeds; bands: from the smallest to the largest weight."
+    yield "Dotted line: equal weights."
 
 
 def _domains(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
     rows = of_analyses(rows, "domains")
     named = [m for m in rows["metric"].unique() if m not in (SIZES, TERMS)]
-    own = rows[rows["metric"].isin([options.metric or (named or [""])[0]]) & (rows["target"] == "gold")]
-    yield from _sizes(own)
-    if "p" in own and (own["p"] > 0.05).any():
-        yield "Hatched cells: sampling alone gives as much (p > 0.05)."
+    pairs = rows[rows["metric"].isin([options.metric or (named or [""])[0]]) & (rows["target"] == "gold")]
+    yield from _sizes(pairs)
+    if "p" in pairs and (pairs["p"] > 0.05).any():
+        yield "Hatched cells: no larger than sampling noise (p > 0.05)."
     if (rows["metric"] == TERMS).any():
-        yield f"Terms: the {options.top} that add most to the divergence of a pair."
+        yield f"Terms: the {options.top} that contribute most to the divergence of a pair."
     if (rows["metric"] == SIZES).any():
-        yield "By size: solid lines are corrected for what sampling adds, dashed ones raw; bands are of random parts."
+        yield "By size: solid lines are corrected for sampling noise, dashed lines are raw; bands show random subsets."
 
 
 def _transfer(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:
@@ -183,16 +185,16 @@ def _relation(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[
     if points["ci_low"].notna().any():
         yield f"Bars: {look.interval}s."
     if len(correlations):
-        yield f"In brackets: {look.interval}s of the correlations; p by permutation."
+        yield f"In brackets: {look.interval}s of the correlations; p from permutations."
 
 
 def _metrics(rows: pd.DataFrame) -> str:
     return listed(metric_called(str(m)).title.replace("\n", " ") for m in rows["metric"].unique())
 
 
-def _sizes(own: pd.DataFrame) -> Iterator[str]:
-    if own["n"].notna().any():
-        low, high = int(own["n"].min()), int(own["n"].max())
+def _sizes(rows: pd.DataFrame) -> Iterator[str]:
+    if rows["n"].notna().any():
+        low, high = int(rows["n"].min()), int(rows["n"].max())
         yield f"n = {low:,}." if low == high else f"n from {low:,} to {high:,}."
 
 

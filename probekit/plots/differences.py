@@ -28,51 +28,51 @@ HOLLOW = "not above noise (p > {:g})"
 
 
 def layer_differences(rows: Any, *, level: float = 0.05, ax: Axes | None = None) -> Axes:
-    """Draw paired differences by layer, one series a curve, side by side.
+    """Draw paired differences by layer, one series per curve, side by side.
 
-    The thick bar is the interval of a layer alone, the thin one that of all layers at once (none with Holm's
-    correction); a marker is hollow where the corrected p-value is above ``level``.
+    The thick bar is the interval for a single layer, the thin bar the interval for all layers at once (none with Holm's
+    correction); a marker is hollow if the corrected p-value is above ``level``.
 
     Parameters
     ----------
     rows : DataFrame, Result or path
-        Of one task and one metric, as :func:`probekit.compare` makes them.
+        Rows of :func:`probekit.compare` for one task and one metric.
     level : float
-        Of the corrected p-value.
+        Threshold for the corrected p-value.
     ax : Axes, optional
-        A new figure's for None. Nothing is shown or saved.
+        Axes to draw into; by default those of a new figure. Nothing is shown or saved.
 
     Returns
     -------
     Axes
-        Those drawn into.
+        The Axes with the plot.
 
     Raises
     ------
     UsageError
-        For rows of several tasks or metrics, or of something else than comparisons.
+        For rows of several tasks or metrics, or rows that are not comparisons.
     """
-    rows, own = _of_comparisons(rows), ax is None
+    rows, new_figure = _of_comparisons(rows), ax is None
     ax = one_axes(rows, ax, 2.8, ("layer_differences", "difference_panels"))
     styles = CurveStyles.of(rows, BY)
     _draw(ax, difference_rows(rows, level=level, styles=styles), styles, level, None)
-    legend(ax, below=own)
+    legend(ax, below=new_figure)
     return ax
 
 
 def difference_panels(
     rows: Any, *, level: float = 0.05, columns: int = 4, width: float | None = None, look: Look | None = None
 ) -> Figure:
-    """Draw one :func:`layer_differences` a task, side by side under one legend.
+    """Draw one :func:`layer_differences` per task, side by side with one legend.
 
     Parameters
     ----------
     rows : DataFrame, Result or path
-        As :func:`probekit.compare` makes them.
+        Rows of :func:`probekit.compare`.
     level : float
-        Of the corrected p-value.
+        Threshold for the corrected p-value.
     columns, width, look
-        As of :func:`layer_panels`.
+        As in :func:`layer_panels`.
 
     Returns
     -------
@@ -88,16 +88,16 @@ def difference_panels(
 
 
 def difference_rows(rows: Any, *, level: float = 0.05, styles: CurveStyles | None = None) -> pd.DataFrame:
-    """Work out what :func:`layer_differences` shows, one row a marker, in the order in which it is drawn.
+    """Return the values that :func:`layer_differences` draws, one row per marker, in drawing order.
 
     Parameters
     ----------
     rows : DataFrame, Result or path
-        Of one task.
+        Rows of one task.
     level : float
-        Of the corrected p-value.
+        Threshold for the corrected p-value.
     styles : CurveStyles, optional
-        Of the whole figure; of these rows for None.
+        Styles of the whole figure; by default those of these rows.
 
     Returns
     -------
@@ -108,7 +108,7 @@ def difference_rows(rows: Any, *, level: float = 0.05, styles: CurveStyles | Non
 
     rows = _of_comparisons(rows)
     if len(metrics := [metric_called(name).of for name in rows["metric"].unique()]) != 1:
-        raise UsageError(f"differences in {' and '.join(metrics)} have no common axis; give one metric's.")
+        raise UsageError(f"differences in {' and '.join(metrics)} have no common axis; give the rows of one metric.")
     styles, parts = styles or CurveStyles.of(rows, BY), []
     for key, part in curves(rows, BY):
         label = styles.called(key)
@@ -150,19 +150,19 @@ def _draw_series(
     colour = style["color"]
     points = {**style, "linestyle": "none", "markeredgecolor": colour, "zorder": 4}
     bars: tuple[tuple[tuple[str, str], str, dict[str, Any]], ...] = (
-        (("ci_low", "ci_high"), f"thick: {look.interval} of one layer", {"linewidth": 2.4, "alpha": 0.45, "zorder": 2}),
-        (("joint_low", "joint_high"), "thin: of all layers at once", {"linewidth": 0.8, "zorder": 3}),
+        (("ci_low", "ci_high"), f"thick: {look.interval}, one layer", {"linewidth": 2.4, "alpha": 0.45, "zorder": 2}),
+        (("joint_low", "joint_high"), "thin: all layers at once", {"linewidth": 0.8, "zorder": 3}),
     )
     for (low, high), words, bar in bars:
         if part[low].notna().any():
             ax.vlines(x, part[low], part[high], color=colour, **bar)
             ax.plot([], [], color="#7F7F7F", label=words, **{**bar, "zorder": 3.5})
-    told = in_words(part.assign(hollow=""))
-    hover(ax.plot(x, part["value"], label=part["label"].iloc[0], **points), told)
+    descriptions = in_words(part.assign(hollow=""))
+    hover(ax.plot(x, part["value"], label=part["label"].iloc[0], **points), descriptions)
     open_ = part["hollow"].to_numpy(dtype=bool)
     if open_.any():
         white = ax.plot(x[open_], part["value"][open_], **{**points, "markerfacecolor": "white", "zorder": 5})
-        hover(white, [said for said, one in zip(told, open_, strict=True) if one])
+        hover(white, [text for text, is_open in zip(descriptions, open_, strict=True) if is_open])
         ax.plot(
             [], [], "o", color="#7F7F7F", markerfacecolor="white", markersize=4.5, zorder=3, label=HOLLOW.format(level)
         )

@@ -1,4 +1,4 @@
-"""Domains: a map of how far each is from each, a tree, the terms that make the difference, and corpus size."""
+"""Domains: heat map of distances, dendrogram, terms that contribute most, effect of corpus size."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["divergence_by_size", "domain_matrix", "domain_panels", "domain_terms", "domain_tree", "domain_values"]
 
-WRITTEN = 12  # domains, up to which the cells hold numbers
+WRITTEN = 12  # domains, up to which the cells show numbers
 SIZES, TERMS = "js-divergence-by-size", "js-contribution"
 REST = "(all other terms)"
 
@@ -36,30 +36,31 @@ REST = "(all other terms)"
 def domain_matrix(rows: Any, *, metric: str | None = None, level: float = 0.05, ax: Axes | None = None) -> Axes:
     """Draw a measure of all pairs of domains as a heat map.
 
-    Row a, column b is from domain_a to domain_b. On the diagonal are two random halves of one domain, where the values
-    beside them are raw, as they are, not corrected. Cells are hatched whose p-value is above ``level``: sampling alone
-    gives as much. Up to 12 domains have numbers, where there is room for them.
+    Row a, column b is the value from domain_a to domain_b. The diagonal shows two random halves of one domain, if the
+    other values are raw (not corrected). Cells with a p-value above ``level`` are hatched: they are no larger than
+    sampling noise. With up to 12 domains, the cells show numbers if they fit.
 
     Parameters
     ----------
     rows : DataFrame, Result or path
-        As :func:`probekit.domains` makes them, domains in their order.
+        Rows of :func:`probekit.domains`; their order sets the order of the domains.
     metric : str, optional
-        The rows' first for None.
+        By default the first in the rows.
     level : float
-        Of the p-value.
+        Threshold for the p-value.
     ax : Axes, optional
-        A new figure's for None. A colour bar takes some of its width. Nothing is shown or saved.
+        Axes to draw into, part of which becomes a colour bar; by default those of a new figure. Nothing is shown or
+        saved.
 
     Returns
     -------
     Axes
-        Those drawn into.
+        The Axes with the plot.
 
     Raises
     ------
     UsageError
-        Where the rows hold no such measure, or two values for one pair.
+        If the rows lack the measure, or have two values for one pair.
     """
     import matplotlib as mpl
 
@@ -88,7 +89,7 @@ def domain_matrix(rows: Any, *, metric: str | None = None, level: float = 0.05, 
 
 
 def _hatch(ax: Axes, rows: pd.DataFrame, names: list[str], level: float) -> None:
-    """Mark the cells of which sampling alone gives as much."""
+    """Hatch the cells that are no larger than sampling noise."""
     from matplotlib.patches import Rectangle
 
     both = _symmetric(rows)
@@ -107,41 +108,41 @@ def write(ax: Axes, image: Any, values: np.ndarray, digits: str) -> None:
 
 
 def domain_tree(rows: Any, *, metric: str | None = None, ax: Axes | None = None) -> Axes:
-    """Draw domains as a tree, joined where the mean distance of their members is least.
+    """Draw domains as a dendrogram (average linkage).
 
     Parameters
     ----------
     rows : DataFrame, Result or path
-        As of :func:`domain_matrix`.
+        As in :func:`domain_matrix`.
     metric : str, optional
-        The rows' first for None.
+        By default the first in the rows.
     ax : Axes, optional
-        A new figure's for None. Nothing is shown or saved.
+        Axes to draw into; by default those of a new figure. Nothing is shown or saved.
 
     Returns
     -------
     Axes
-        Those drawn into.
+        The Axes with the plot.
 
     Raises
     ------
     UsageError
-        For fewer than two domains, a pair that is missing or infinite, and for measures that have a direction or are
-        large where domains are alike.
+        For fewer than two domains, for missing or infinite values, and for measures that are asymmetric or large for
+        similar domains.
 
     References
     ----------
-    Clusters are joined by average linkage (Sokal & Michener 1958), as SciPy does it.
+    Average linkage (Sokal & Michener 1958), as implemented in SciPy.
     """
     from scipy.cluster.hierarchy import dendrogram, linkage
     from scipy.spatial.distance import squareform
 
     rows, metric = _of_metric(rows, metric)
     if metric_called(metric).alike or not _symmetric(rows):
-        raise UsageError(f"a tree wants a distance that is the same both ways, not {metric}; take js-distance.")
+        raise UsageError(f"a tree needs a symmetric distance, such as js-distance, not {metric}.")
     names, values = _distances(rows)
     if len(names) < 2 or not np.isfinite(values).all():
-        raise UsageError("a tree wants a finite distance of each two of at least two domains, and the rows lack some.")
+        raise UsageError("a tree needs at least two domains and a finite distance for every pair; the rows lack some.")
     ax = _axes(ax, 3.6, 0.3 * len(names) + 1)
     joined = linkage(squareform(values, checks=False), method="average")
     dendrogram(joined, labels=names, orientation="right", ax=ax, link_color_func=lambda _: COLOURS[0], leaf_font_size=8)
@@ -153,36 +154,34 @@ def domain_tree(rows: Any, *, metric: str | None = None, ax: Axes | None = None)
 
 
 def domain_terms(rows: Any, *, top: int = 20, ax: Axes | None = None) -> Axes:
-    """Draw what the first terms add to the divergence of two domains as bars.
+    """Draw the largest contributions of terms to the divergence of two domains as bars.
 
-    Bars of terms that the first domain has more of go to the left, those of the second to the right; the greatest is on
-    top.
+    Terms more frequent in the first domain have bars to the left, those more frequent in the second to the right; the
+    largest contribution is on top.
 
     Parameters
     ----------
     rows : DataFrame, Result or path
-        Of one pair, as :func:`probekit.domains` makes them with ``explain``.
+        Rows of :func:`probekit.domains` with ``explain``, for one pair.
     top : int
-        How many terms.
+        Number of terms.
     ax : Axes, optional
-        A new figure's for None. Nothing is shown or saved.
+        Axes to draw into; by default those of a new figure. Nothing is shown or saved.
 
     Returns
     -------
     Axes
-        Those drawn into.
+        The Axes with the plot.
 
     Raises
     ------
     UsageError
-        For rows of several pairs or of none.
+        For rows of several pairs or without any pair.
     """
     rows = make_rows(as_rows(rows))
     rows = rows[rows["metric"] == TERMS]
     if rows.empty or len(pairs := rows[["domain_a", "domain_b"]].drop_duplicates()) > 1:
-        raise UsageError(
-            f"domain_terms draws the terms of one pair of domains, these are rows of {len(rows) and len(pairs)}."
-        )
+        raise UsageError(f"domain_terms draws the terms of one pair of domains, not of {len(rows) and len(pairs)}.")
     (a, b), whole = pairs.iloc[0], rows["value"].sum()
     shown = rows[rows["term"] != REST].head(top)
     ax = _axes(ax, 3.8, 0.17 * len(shown) + 1.1)
@@ -206,29 +205,29 @@ def domain_terms(rows: Any, *, top: int = 20, ax: Axes | None = None) -> Axes:
 def divergence_by_size(rows: Any, *, ax: Axes | None = None) -> Axes:
     """Draw the divergence of pairs of domains by the number of documents used.
 
-    Solid lines are corrected, dashed ones raw, and the bands are where raw values of random parts fall.
+    Solid lines are corrected, dashed lines raw; bands show the range of raw values for random subsets.
 
     Parameters
     ----------
     rows : DataFrame, Result or path
-        As :func:`probekit.domains` makes them with ``sizes``.
+        Rows of :func:`probekit.domains` with ``sizes``.
     ax : Axes, optional
-        A new figure's for None. Nothing is shown or saved.
+        Axes to draw into; by default those of a new figure. Nothing is shown or saved.
 
     Returns
     -------
     Axes
-        Those drawn into.
+        The Axes with the plot.
 
     Raises
     ------
     UsageError
-        Where there are no such rows.
+        If there are no such rows.
     """
     rows = make_rows(as_rows(rows))
     rows = rows[rows["metric"] == SIZES].sort_values("n", kind="stable")
     if rows.empty:
-        raise UsageError("these rows hold no divergence by size; probekit domains makes them with --sizes.")
+        raise UsageError("these rows contain no divergence by size; expected rows of probekit domains --sizes.")
     ax, styles = _axes(ax, 4.2, 2.8), cycle(zip(COLOURS, MARKERS, strict=True))
     for (a, b), pair in rows.groupby(["domain_a", "domain_b"], sort=False):
         colour, marker = next(styles)
@@ -256,18 +255,19 @@ def domain_panels(
     width: float | None = None,
     look: Look | None = None,
 ) -> Figure:
-    """Draw all that the rows hold, side by side: map and tree, the terms of each pair, the effect of size.
+    """Draw a panel for each kind of row: heat map and dendrogram, the terms of each pair, the effect of size.
 
     Parameters
     ----------
     rows : DataFrame, Result or path
-        As :func:`probekit.domains` makes them.
+        Rows of :func:`probekit.domains`.
     metric : str, optional
-        Of the map and the tree, as of :func:`domain_matrix`; there is a tree where one can be drawn.
+        Measure of the heat map and the dendrogram, as in :func:`domain_matrix`. The dendrogram is left out for measures
+        that do not allow one.
     top : int
-        Terms of each pair.
+        Number of terms for each pair.
     width : float, optional
-        Of the figure in inches, with as many lines of panels as that takes; that of a page's text, or less, for None.
+        Width of the figure in inches; panels wrap to as many lines as needed. By default at most the text width.
 
     Returns
     -------
@@ -277,14 +277,14 @@ def domain_panels(
     Raises
     ------
     UsageError
-        Where there is nothing to draw.
+        If there is nothing to draw.
     """
     rows = of_analyses(make_rows(as_rows(rows)), "domains")
     return _figure(_parts(rows, metric, top, width), width)
 
 
 def _parts(rows: pd.DataFrame, metric: str | None, top: int, width: float | None) -> list[_Part]:
-    """A panel for each kind of rows."""
+    """A panel for each kind of row."""
     parts: list[_Part] = []
     if metric is not None or not rows["metric"].isin((SIZES, TERMS)).all():
         chosen, _ = _of_metric(rows, metric)
@@ -303,7 +303,7 @@ def _parts(rows: pd.DataFrame, metric: str | None, top: int, width: float | None
 
 
 def _figure(parts: list[_Part], width: float | None) -> Figure:
-    """Panels in as many lines as the width takes."""
+    """The panels, in as many lines as the width requires."""
     if not parts:
         raise UsageError("there are no rows to draw.")
     width = width or min(WIDTHS["text"], sum(part.width for part in parts))
@@ -323,7 +323,7 @@ def _figure(parts: list[_Part], width: float | None) -> Figure:
 
 
 class _Part(NamedTuple):
-    """A panel: its natural width, its height, in inches, and what draws it into ``ax``."""
+    """A panel: its natural width and height in inches, and the function that draws it into ``ax``."""
 
     width: float
     height: float
@@ -331,22 +331,24 @@ class _Part(NamedTuple):
 
 
 def _of_metric(rows: Any, metric: str | None) -> tuple[pd.DataFrame, str]:
-    """The rows of one measure of pairs, and which it is."""
+    """The rows of one measure of pairs, and its name."""
     rows = make_rows(as_rows(rows))
     if missing := {"domain_a", "domain_b"} - set(rows.columns):
-        raise UsageError(f"these rows lack {', '.join(sorted(missing))}; probekit domains makes rows of domains.")
+        raise UsageError(
+            f"these rows lack the columns {', '.join(sorted(missing))}; expected rows of probekit domains."
+        )
     rows = rows[~rows["metric"].isin((SIZES, TERMS))]
     known = list(rows["metric"].unique())
     if not known or metric not in (None, *known):
         raise UsageError(
-            f"there is no {metric or 'measure of pairs'} in these rows, only {', '.join(known) or 'others'}."
+            f"these rows contain no {metric or 'measure of pairs'}, only {', '.join(known) or 'other metrics'}."
         )
     metric = metric or str(known[0])
     return rows[rows["metric"] == metric], metric
 
 
 def _symmetric(rows: pd.DataFrame) -> bool:
-    """Whether each pair stands in the rows once."""
+    """Whether the rows contain each pair only once."""
     pairs = rows[rows["target"] == "gold"]
     return not {(b, a) for a, b in zip(pairs["domain_a"], pairs["domain_b"], strict=True)} & set(
         zip(pairs["domain_a"], pairs["domain_b"], strict=True)
@@ -355,8 +357,8 @@ def _symmetric(rows: pd.DataFrame) -> bool:
 
 def _is_tree(rows: pd.DataFrame) -> bool:
     names, values = _distances(rows)
-    whole = len(names) > 1 and bool(np.isfinite(values).all())
-    return whole and _symmetric(rows) and not metric_called(str(rows["metric"].iloc[0])).alike
+    complete = len(names) > 1 and bool(np.isfinite(values).all())
+    return complete and _symmetric(rows) and not metric_called(str(rows["metric"].iloc[0])).alike
 
 
 def _distances(rows: pd.DataFrame) -> tuple[list[str], np.ndarray]:
@@ -368,24 +370,24 @@ def _distances(rows: pd.DataFrame) -> tuple[list[str], np.ndarray]:
 
 
 def domain_values(rows: Any, metric: str | None = None) -> pd.DataFrame:
-    """Work out what :func:`domain_matrix` shows: the values of all pairs of domains.
+    """Return the values that :func:`domain_matrix` draws, for all pairs of domains.
 
     Parameters
     ----------
     rows : DataFrame, Result or path
-        As :func:`probekit.domains` makes them.
+        Rows of :func:`probekit.domains`.
     metric : str, optional
-        The rows' first for None.
+        By default the first in the rows.
 
     Returns
     -------
     DataFrame, shape (domains, domains)
-        From the domain of the line to that of the column, in the order of the rows; NaN where there is none.
+        The value from the row's domain to the column's domain, in the order of the rows; NaN if missing.
 
     Raises
     ------
     UsageError
-        Where the rows hold no such measure, or two values for one pair.
+        If the rows lack the measure, or have two values for one pair.
     """
     import pandas as pd
 

@@ -1,4 +1,4 @@
-"""Figures by kind: what stands behind ``probekit plot``."""
+"""Figures by kind: the function behind ``probekit plot``."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 __all__ = ["coverage", "plot"]
 
 HEADS = {
-    "layers": "What each layer knows.",
+    "layers": "Results by layer.",
     "differences": "Paired differences by layer on the same examples.",
-    "trajectory": "What each layer knows at each step of training.",
-    "mix": "Weight of each layer in the scalar mix that training ended with.",
-    "domains": "How far domains are from each other.",
-    "relation": "Metrics against the distance of domains, with their correlations.",
-    "transfer": "What training on one domain is worth on each other; framed where it is the same.",
+    "trajectory": "Results by layer and training step.",
+    "mix": "Weight of each layer in the final scalar mix.",
+    "domains": "Distances between domains.",
+    "relation": "Metrics against the distance between domains, with their correlations.",
+    "transfer": "Transfer between domains; frames mark evaluation on the training domain.",
 }
-"""How the suggested caption of each kind begins."""
+"""The first sentence of the suggested caption, by kind."""
 DOMAINS = ("domains", "relation", "transfer")
 NAMED = ("task", "model", "domain", "domain_a", "domain_b", "mostly", "corpus", "trained_on")
-"""The kinds of figure whose names stand in cells, at axes and at points, and the columns that hold them."""
+"""The kinds of figure that show names in cells, on axes and at points, and the columns that contain them."""
 
 
 @public(options=PlotOptions)
@@ -56,71 +56,71 @@ def plot(
     kind : str
         "layers", "differences", "trajectory", "mix", "domains", "relation" or "transfer".
     *rows : DataFrame, Result or path
-        Those of other analyses than the kind draws are left out.
+        Rows of analyses that the kind does not draw are ignored.
     out : path or tuple of path, optional
-        Files to write, by suffix .pdf, .svg, .eps or .png. Beside them stands a suggested caption,
-        ``FIGURE.caption.txt``, made from the rows; one that you have changed stays as it is.
+        Files to write (.pdf, .svg, .eps or .png). A suggested caption is written next to them as
+        ``FIGURE.caption.txt``; a caption that you have edited stays unchanged.
     options : PlotOptions
         ``metric``, ``columns``, ``width`` …; they may be given one by one.
 
     Returns
     -------
     Figure
-        Not shown; saved where ``out`` says.
+        Not shown; saved if ``out`` is given.
 
     Raises
     ------
     UsageError
-        For an unknown kind, for an option that it does not take, and where the rows hold nothing of it.
+        For an unknown kind, for an option that it does not take, and for rows that contain nothing to draw.
 
     Examples
     --------
     >>> probekit.plot("layers", "cola.parquet", "sst2.parquet", out="layers.pdf", width="text")  # doctest: +SKIP
     """
     if kind not in KINDS:
-        raise UsageError(f"there is no figure {kind!r}; {did_you_mean(kind, KINDS)}")
+        raise UsageError(f"unknown figure {kind!r}; {did_you_mean(kind, KINDS)}")
     if not rows:
-        raise UsageError("no rows were given to draw.")
+        raise UsageError("plot needs rows to draw; none were given.")
     for f in dataclasses.fields(options):
         if f.name not in (*KINDS[kind], *COMMON) and getattr(options, f.name) != f.default:
-            raise UsageError(f"a figure of {kind} takes no {f.name}; it takes {', '.join((*KINDS[kind], *COMMON))}.")
+            taken = ", ".join((*KINDS[kind], *COMMON))
+            raise UsageError(f"figures of kind {kind} have no option {f.name}; their options are {taken}.")
     files = [out] if isinstance(out, str | Path) else list(out or ())
     check_files(files)
-    told = as_rows(rows[0] if len(rows) == 1 else list(rows))
+    table = as_rows(rows[0] if len(rows) == 1 else list(rows))
     names = dict(name.split("=", 1) for name in options.names)
     look = Look(names, options.legend, coverage(rows))
     if kind in DOMAINS:
-        told = _renamed(told, look)
-    figure = FIGURES[kind](told, options, look)
+        table = _renamed(table, look)
+    figure = FIGURES[kind](table, options, look)
     look.check()
     if options.title:
         figure.suptitle(options.title, x=0.02, ha="left", fontsize=11, fontweight="bold", color=INK, parse_math=False)
         figure.set_figheight(figure.get_figheight() + 0.28)
     save(figure, files, dpi=options.dpi)
     if files:
-        words = f"{HEADS[kind]} {details(kind, told, options, look)}"
+        caption = f"{HEADS[kind]} {details(kind, table, options, look)}"
         for path in {Path(path).with_suffix(""): Path(path) for path in files}.values():
-            write_caption(path, words)
+            write_caption(path, caption)
     return figure
 
 
 def coverage(given: Sequence[Any]) -> float | None:
-    """What intervals of rows cover, as their evidence cards say: of those without any, as of the defaults; None where
-    they differ."""
+    """The coverage of the intervals according to the evidence cards: the default without cards, None if they differ."""
     recipes: list[Mapping[str, Any]] = []
-    for one in given:
-        if isinstance(one, Result) and one.recipe is not None:
-            recipes.append({**one.recipe.defaults, **one.recipe.arguments})
-        elif isinstance(one, str | Path):
+    for rows in given:
+        if isinstance(rows, Result) and rows.recipe is not None:
+            recipes.append({**rows.recipe.defaults, **rows.recipe.arguments})
+        elif isinstance(rows, str | Path):
             with suppress(ProbekitError, OSError, ValueError, AttributeError):
-                own = read_card(Path(one)).get("recipe") or {}
-                recipes.append({**own.get("defaults", {}), **own.get("arguments", {})})
+                recipe = read_card(Path(rows)).get("recipe") or {}
+                recipes.append({**recipe.get("defaults", {}), **recipe.get("arguments", {})})
     levels = {float(recipe["level"]) for recipe in recipes if isinstance(recipe.get("level"), int | float)}
     return levels.pop() if len(levels) == 1 else None if levels else Look().level
 
 
 def _renamed(rows: pd.DataFrame, look: Look) -> pd.DataFrame:
-    """Rows of domains with the names that are shown, which stand at axes, points and cells."""
+    """Rows of domains with the display names for axes, points and cells."""
     named = [c for c in NAMED if c in rows]
     return rows.assign(**{c: rows[c].map(look.task if c == "task" else look.shown, na_action="ignore") for c in named})
 

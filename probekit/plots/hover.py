@@ -1,4 +1,4 @@
-"""Values of points that a browser shows where the mouse rests on them: <title> in SVG files, no script."""
+"""Tooltips of points in SVG files: <title> elements, which browsers show without a script."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 __all__ = ["hover", "in_words", "with_values"]
 
 VALUES: WeakKeyDictionary[Line2D, list[str]] = WeakKeyDictionary()
-"""Of lines with markers, the words of each point that is drawn."""
+"""The tooltips of each drawn point, by line."""
 
 
 def hover(lines: Sequence[Line2D], words: Iterable[str]) -> None:
-    """Let points say ``words``, one for each point of a line; those without a value are not drawn and say nothing."""
+    """Set the tooltips of lines, one for each point; points without a value are not drawn and have none."""
     for line in lines:
         drawn = np.isfinite(np.asarray(line.get_ydata(), dtype=float))
-        VALUES[line] = [said for said, there in zip(words, drawn, strict=True) if there]
+        VALUES[line] = [text for text, is_drawn in zip(words, drawn, strict=True) if is_drawn]
 
 
 def in_words(points: pd.DataFrame) -> list[str]:
-    """Of each point of a curve: its name, layer, value, interval, and whether it is above noise."""
+    """The tooltip of each point of a curve: label, layer, value, interval, and whether it is above noise."""
     found = []
     for row in points.to_dict("records"):
         low, high = row["ci_low"], row["ci_high"]
@@ -42,27 +42,27 @@ def in_words(points: pd.DataFrame) -> list[str]:
 
 
 def with_values(figure: Figure, draw: Callable[[], bytes]) -> bytes:
-    """An SVG file in which points carry what they say.
+    """An SVG file with the tooltips of its points.
 
     Parameters
     ----------
     figure : Figure
         The figure.
     draw : callable
-        Gives its bytes.
+        Returns the bytes of the SVG file.
     """
-    said = [line for ax in figure.axes for line in ax.lines if VALUES.get(line)]
-    for i, line in enumerate(said):
+    lines = [line for ax in figure.axes for line in ax.lines if VALUES.get(line)]
+    for i, line in enumerate(lines):
         line.set_gid(f"points-{i}")
     svg = draw().decode()
-    for i, line in enumerate(said):
+    for i, line in enumerate(lines):
         line.set_gid(None)
         head, group, rest = svg.partition(f'<g id="points-{i}">')
         before, *points = re.split(r"(<use [^>]*)/>", rest, maxsplit=len(VALUES[line]))
         marks, after = points[::2], points[1::2]
         titled = (
-            f"{mark}><title>{escape(said)}</title></use>{then}"
-            for mark, said, then in zip(marks, VALUES[line], after, strict=True)
+            f"{mark}><title>{escape(text)}</title></use>{then}"
+            for mark, text, then in zip(marks, VALUES[line], after, strict=True)
         )
         svg = "".join([head, group, before, *titled])
     return svg.encode()

@@ -1,4 +1,4 @@
-"""Layer curves on Axes: lines, bands, hollow markers and crosses of what :func:`curve_rows` worked out."""
+"""Layer curves on Axes: lines, bands, hollow markers and crosses for the values of :func:`curve_rows`."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ __all__ = ["SMALL", "draw_layers"]
 
 BAND: dict[str, Any] = {"facecolor": "0.92", "linewidth": 0}
 EDGE: dict[str, Any] = {"color": "0.62", "linewidth": 0.7, "zorder": 2.9}
-"""Of a band of noise, drawn over intervals, which are tinted by it as little as can be."""
+"""The edge of a noise band, drawn over the intervals, so that the band itself can be light."""
 TINT = 0.2
-"""How opaque a band of intervals is."""
+"""Opacity of a band of intervals."""
 BANDS: dict[str, dict[str, Any]] = {
     "control-task": {"facecolor": "none", "edgecolor": "#8C8C8C", "hatch": "/////", "linewidth": 0},
 }
@@ -42,12 +42,12 @@ CODES: dict[str, dict[str, Any]] = {
     "uniform": {"color": INK, "linestyle": (0, (1, 2)), "linewidth": 1.0},
     "prior": {"color": INK, "linestyle": (0, (5, 2)), "linewidth": 1.0},
 }
-"""Codes that look at no vectors."""
+"""Codes without vectors."""
 INTERVAL = ("value", "ci_low", "ci_high")
-UNDETERMINED = "undetermined, and what is possible"
+UNDETERMINED = "undetermined (possible values)"
 SMALL = 0.01  # bits
 BANDS_OF, BARS_OF = "_bands", "_bars"
-"""How intervals are known among what is drawn; what begins with _ is no entry of a legend."""
+"""Labels of intervals; matplotlib leaves labels that begin with _ out of legends."""
 
 
 def draw_layers(
@@ -63,16 +63,16 @@ def draw_layers(
     Parameters
     ----------
     summary : pd.DataFrame, optional
-        Rows of curves in a few numbers, which hang in a strip below.
+        Summary statistics of the curves, drawn in a strip below.
     look : Look, optional
-        Names, and what intervals cover.
+        Names, and coverage of the intervals.
     """
     look = look or Look()
     metric, scale = metric_called(str(points["metric"].dropna().iloc[0])), Scale.of(points, ax)
     gold = points[points["role"] == "curve"]
     named = list(dict.fromkeys(gold["label"]))
     trained = gold.loc[~gold["random"].astype(bool), "label"].nunique()
-    crowded = trained > 2 or len(named) > 3  # bands over each other could not be told apart
+    crowded = trained > 2 or len(named) > 3  # too many overlapping bands to distinguish
     series = [curve for _, curve in gold.groupby("series", sort=False)]
     for curve in series:
         label = str(curve["label"].iloc[0])
@@ -87,7 +87,7 @@ def draw_layers(
     if metric.derived:
         ax.axhline(0, color=INK, linewidth=0.9, zorder=1)
     information, how = metric.name == "mutual-information", gold["estimator"].unique()
-    if information:  # from 0 on, and next to nothing is drawn as such
+    if information:  # the axis starts at 0, and values close to 0 look small
         ax.update_datalim([(0, 0), (0, SMALL)])
     bound = information and "shown_high" in gold and gold["shown_high"].notna().any()
     title = metric_title(metric.name).replace(" (", ",\nlower bound (") if bound else metric_title(metric.name)
@@ -98,17 +98,17 @@ def draw_layers(
 
 
 def _draw_curve(ax: Axes, curve: pd.DataFrame, at: np.ndarray, style: Mapping[str, Any], *, banded: bool) -> None:
-    """at : where layers stand; banded : whether intervals are a band, or bars"""
+    """at : positions of the layers; banded : whether intervals are a band, or bars"""
     dashed, colour = style["linestyle"] != "-", style["color"]
     points, zorder = {**style, "linestyle": "none", "markeredgecolor": colour}, 4 if dashed else 5
-    if curve["one_of_seeds"].any():  # how far they lie apart is to be seen, and nothing over it
+    if curve["one_of_seeds"].any():  # intervals would hide the spread of the seeds
         curve = curve.assign(ci_low=np.nan, ci_high=np.nan)
     order = np.argsort(at)
     curve = curve.iloc[order]
-    if "shown_high" in curve:  # where ci_high is all that there could be
+    if "shown_high" in curve:  # ci_high is the largest possible value
         curve = curve.assign(ci_high=curve["shown_high"].astype("float64").fillna(curve["ci_high"]))
     x, y, low, high = (np.asarray(v, dtype=float) for v in (at[order], *(curve[c] for c in INTERVAL)))
-    through = curve["layer"].notna().to_numpy(dtype=bool)  # final_norm is no block: it stands apart
+    through = curve["layer"].notna().to_numpy(dtype=bool)  # final_norm is not a block: it is drawn apart
     label = str(curve["label"].iloc[0])
     words = np.array(in_words(curve), dtype=object)
     line = ax.plot(x[through], y[through], label=label, zorder=zorder, **{**style, "markeredgecolor": colour})
@@ -126,7 +126,7 @@ def _draw_curve(ax: Axes, curve: pd.DataFrame, at: np.ndarray, style: Mapping[st
     for why in (NOT_ABOVE, HOLLOW, TASK):
         if (some := (curve["hollow"] == why).to_numpy(dtype=bool)).any():
             white: dict[str, Any] = {"markerfacecolor": "white"}
-            if why == TASK:  # half of it: above noise, but so may be what is learned by heart
+            if why == TASK:  # half-filled: above noise, but possibly memorised
                 white = {"fillstyle": "bottom", "markerfacecoloralt": "white"}
             hover(ax.plot(x[some], y[some], zorder=zorder + 0.5, **{**points, **white}), words[some])
             ax.plot([], [], "o", color="#7F7F7F", markersize=4.5, zorder=1.65, label=why, **white)
@@ -152,9 +152,9 @@ def _name_intervals(ax: Axes, look: Look) -> None:
 
 
 def _draw_undetermined(ax: Axes, gold: Sequence[tuple[Mapping[str, Any], pd.DataFrame]], scale: Scale) -> None:
-    """Layers without a value but with an interval; what is possible widens the axes only where there is no value.
+    """Draw layers without a value but with an interval; possible values widen the axes only if no layer has a value.
 
-    Their crosses stand on the bottom line, which is no value.
+    Their crosses are on the bottom line, which is not a value.
     """
     from matplotlib.collections import LineCollection
 

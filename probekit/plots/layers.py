@@ -1,4 +1,4 @@
-"""A metric by layer, one curve a model, over its controls: Figures 1 and 2 of Peters, Ruder & Smith (2019)."""
+"""A metric by layer, one curve per model, with its controls: Figures 1 and 2 of Peters, Ruder & Smith (2019)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["INFORMATION", "LAYERED", "curve_rows", "kept", "layer_curve", "layer_panels", "of_metric"]
 
 LAYERED = ("probe", "mi", "mdl")
-"""The analyses of which there are curves by layer."""
+"""The analyses with curves by layer."""
 INFORMATION = "mutual-information"
 INPUTS = {
     "majority": "majority class",
@@ -32,53 +32,56 @@ INPUTS = {
 
 
 def layer_curve(rows: Any, *, metric: str | None = None, summary: Any = None, ax: Axes | None = None) -> Axes:
-    """Draw a metric by layer: one curve a model, with its interval, over its controls.
+    """Draw a metric by layer: one curve per model, with its intervals and controls.
 
-    Rows that differ in checkpoint, representation, estimator … are curves of their own, named by what differs; a model
-    with random weights is dashed and grey, and ``final_norm``, and other sites without a number, stand after the last
-    layer. Curves that differ in the seed alone (of a run, of random weights, or of the analysis) are thin lines of one
-    style and name, without intervals. Intervals of up to two models (and one with random weights) are bands, those of
-    more are bars side by side. Controls are grey bands: where noise falls, summed up over the draws (where rows hold
-    single draws only, the band is their range); of models with random weights only where there are no others. Inputs
-    without a layer and constant predictions are horizontal lines. A marker is hollow where p_adjusted is above 0.05,
-    if rows hold it and rest on shuffles enough for less: of probes it is that of :func:`probekit.compare` against
-    shuffled labels. Without it, it is hollow where the layer's interval (its value, where it has none) reaches noise of
-    the same model: a look, not a test. It is half filled where its interval reaches the control task. These are
-    not drawn in metrics of spans, where the two cannot be compared: see "token-accuracy" and its selectivity. A layer
-    whose value is undetermined is a cross on the bottom line, dotted over what is possible, beyond the top of
-    the axes where that is far above all values.
+    - **Curves.** Rows that differ in checkpoint, representation, estimator … are separate curves, labelled by what
+      differs. Models with random weights are dashed and grey. ``final_norm``, and other sites without a number, come
+      after the last layer. Curves that differ only in the seed (of a run, of random weights, or of the analysis) are
+      thin lines with one style and label, without intervals.
+    - **Intervals** of up to two models (and one with random weights) are bands; those of more models are bars.
+    - **Controls** are grey bands that show the noise level over the draws (if the rows contain only single draws,
+      their range). Those of models with random weights are drawn only if there are no others.
+    - **Horizontal lines** are baselines without a layer and constant predictions.
+    - **Hollow markers** are layers not above noise: p_adjusted is above 0.05. For probes it is that of
+      :func:`probekit.compare` against shuffled labels. If rows have no p_adjusted, or too few shuffles to reach 0.05,
+      a marker is hollow if the interval (or the value without one) reaches the noise of the same model. This
+      is a visual criterion, not a test.
+    - **Half-filled markers** are layers whose interval reaches the control task. Control tasks are not drawn for span
+      metrics, with which they cannot be compared: see "token-accuracy" and its selectivity.
+    - **Crosses** on the bottom line are undetermined layers. A dotted line shows the possible values; it may extend
+      beyond the top of the axes.
 
     Parameters
     ----------
     rows : DataFrame, Result or path
-        Of one task, as :func:`probekit.probe`, :func:`probekit.mi` and :func:`probekit.mdl` make them.
+        Rows of :func:`probekit.probe`, :func:`probekit.mi` and :func:`probekit.mdl` for one task.
     metric : str, optional
-        The rows' first that is no difference, for None; "selectivity(accuracy)" has a line at zero.
+        By default the first in the rows that is not a difference; "selectivity(accuracy)" has a line at zero.
     summary : DataFrame, Result or path, optional
-        Of :func:`probekit.summary`, drawn in a strip under the curve: best layer, centre of gravity …
+        Rows of :func:`probekit.summary`, drawn in a strip below the curve: best layer, centre of gravity …
     ax : Axes, optional
-        A new figure's for None. Nothing is shown or saved.
+        Axes to draw into; by default those of a new figure. Nothing is shown or saved.
 
     Returns
     -------
     Axes
-        Those drawn into.
+        The Axes with the plot.
 
     Raises
     ------
     UsageError
-        Where the rows hold several tasks, no such metric, or two values for one point.
+        If the rows are of several tasks, lack the metric, or have two values for one point.
 
     Examples
     --------
     >>> probekit.plots.layer_curve("cola.parquet", metric="accuracy")  # doctest: +SKIP
     """
-    rows, own = kept(plot_rows(rows)), ax is None
+    rows, new_figure = kept(plot_rows(rows)), ax is None
     ax = one_axes(rows, ax, 2.8 if summary is None else 3.5, ("layer_curve", "layer_panels"))
     rows = of_metric(rows, metric)
     styles = CurveStyles.of(gold_of(rows), alike=True)
     draw_layers(ax, curve_rows(rows, styles=styles), styles, summary=_summary(summary))
-    legend(ax, below=own)
+    legend(ax, below=new_figure)
     return ax
 
 
@@ -91,25 +94,25 @@ def layer_panels(
     width: float | None = None,
     look: Look | None = None,
 ) -> Figure:
-    """Draw one :func:`layer_curve` a task, side by side in the order of the rows, under one legend.
+    """Draw one :func:`layer_curve` per task, side by side in the order of the rows, with one legend.
 
-    Runs of the same kind look alike in all panels. Estimators of mutual information, which differ in more than
-    precision, have panels of their own beside each other, on one scale: that of those which have a value at any layer.
+    Runs of the same kind have the same style in all panels. Each estimator of mutual information has its own panel,
+    because the estimators measure different things; the panels of a task share one scale.
 
     Parameters
     ----------
     rows : DataFrame, Result or path
-        As of :func:`layer_curve`, of any number of tasks.
+        As in :func:`layer_curve`, for any number of tasks.
     metric : str, optional
-        Each task's first that is no difference, for None.
+        By default the first of each task that is not a difference.
     summary : DataFrame, Result or path, optional
-        Of any of the tasks.
+        Rows of :func:`probekit.summary` for any of the tasks.
     columns : int
-        Panels side by side, at most.
+        Largest number of panels side by side.
     width : float, optional
-        Of the figure in inches, as it is printed, such as ``WIDTHS["text"]``.
+        Printed width of the figure in inches, such as ``WIDTHS["text"]``.
     look : Look, optional
-        Names, the place of the legend, and what intervals cover.
+        Names, position of the legend, and coverage of the intervals.
 
     Returns
     -------
@@ -128,8 +131,8 @@ def layer_panels(
     for ax, part in drawn:
         draw_layers(ax, curve_rows(part, styles=styles), styles, summary=below, look=look)
         scales.setdefault(part["task"].iloc[0], []).append((ax, bool(gold_of(part)["value"].notna().any())))
-    for axes in (one for one in scales.values() if len(one) > 1):
-        some = any(known for _, known in axes)  # what is possible, where nothing is known, is no scale for what is
+    for axes in (panels_of_task for panels_of_task in scales.values() if len(panels_of_task) > 1):
+        some = any(known for _, known in axes)  # panels without any value do not set the scale
         low, high = zip(*(ax.get_ylim() for ax, known in axes if known or not some), strict=True)
         for ax, _ in axes:
             ax.set_ylim(min(low), max(high))
@@ -141,28 +144,28 @@ def _summary(rows: Any) -> pd.DataFrame | None:
 
 
 def curve_rows(rows: Any, metric: str | None = None, *, styles: CurveStyles | None = None) -> pd.DataFrame:
-    """Work out what :func:`layer_curve` shows, one row a point, in the order in which it is drawn.
+    """Return the values that :func:`layer_curve` draws, one row per point, in drawing order.
 
     Parameters
     ----------
     rows : DataFrame, Result or path
-        Of one task.
+        Rows of one task.
     metric : str, optional
-        The rows' first that is no difference, for None.
+        By default the first in the rows that is not a difference.
     styles : CurveStyles, optional
-        Of the whole figure; of these rows for None.
+        Styles of the whole figure; by default those of these rows.
 
     Returns
     -------
     DataFrame
         The columns of rows, and ``role``: "curve", "control" (a band at each layer) or "line" (one value for all);
         ``series``, the number of the curve or band; ``label``, as in the legend; ``hollow``, why a value is not above
-        noise, or ""; ``random``, of a model with random weights; ``one_of_seeds``, drawn thin and without its interval.
+        noise, or ""; ``random``, whether weights are random; ``one_of_seeds``, drawn thin and without its interval.
 
     Raises
     ------
     UsageError
-        For a metric that there is not, and for two values of one point.
+        For a metric that the rows lack, and for two values of one point.
     """
     import pandas as pd
 
@@ -170,7 +173,7 @@ def curve_rows(rows: Any, metric: str | None = None, *, styles: CurveStyles | No
     rows = of_metric(rows, metric)
     name = str(rows["metric"].iloc[0])
     if name == "mix-weight":
-        raise UsageError("these are weights of layers, not what they are worth: see mix_panels, or probekit plot mix.")
+        raise UsageError("mix-weight rows are layer weights, not metrics; use mix_panels, or probekit plot mix.")
     styles = styles or CurveStyles.of(gold_of(rows), alike=True)
     controls, gold = controls_by_layer(rows), sorted(curves(gold_of(rows)), key=lambda pair: styles.rank(pair[0]))
     same = [c for c in CURVE if c != "target"]
@@ -181,9 +184,9 @@ def curve_rows(rows: Any, metric: str | None = None, *, styles: CurveStyles | No
         if (twice := curve["layer_name"].duplicated()).any():
             layer = curve["layer_name"][twice].iloc[0]
             raise UsageError(f"{label} has two values for layer {layer}; were the same rows given twice?")
-        its = theirs.get(tuple(key[c] for c in same), controls.iloc[:0])
+        noise = theirs.get(tuple(key[c] for c in same), controls.iloc[:0])
         hollow = pd.Series("", index=curve.index)
-        for why, some in not_above_noise(curve, its, name).items():
+        for why, some in not_above_noise(curve, noise, name).items():
             hollow[some] = why
         thin = label in styles.seeds.values()
         parts.append(curve.assign(role="curve", series=i, label=label, hollow=hollow, one_of_seeds=thin))
@@ -195,36 +198,36 @@ def curve_rows(rows: Any, metric: str | None = None, *, styles: CurveStyles | No
 
 
 def _lines(rows: pd.DataFrame) -> pd.DataFrame:
-    """Inputs without a layer, and constant predictions: each value once."""
+    """Baselines without a layer, and constant predictions: each value once."""
     rows = rows[rows["layer_name"] == ""]
     names = rows["representation"].where(rows["representation"] != "none", rows["estimator"])
     rows = rows.assign(name=names, value=rows["value"].round(12)).dropna(subset="value")
     rows = rows.drop_duplicates(["name", "value"])
     order = {name: i for i, name in enumerate(names.unique())}
-    rows = rows.sort_values("name", key=lambda own: own.map(order), kind="stable")
+    rows = rows.sort_values("name", key=lambda column: column.map(order), kind="stable")
     label = rows["name"].map(lambda name: INPUTS.get(name, name.replace("-", " ")))
     return rows.assign(role="line", label=label)
 
 
 def gold_of(rows: pd.DataFrame) -> pd.DataFrame:
-    """The values that curves go through."""
+    """The rows of the curves."""
     return rows[(rows["layer_name"] != "") & (rows["target"] == "gold")]
 
 
 def kept(rows: pd.DataFrame) -> pd.DataFrame:
-    """Of a training's rows, those of the weights that it ended with."""
+    """Rows of the weights that a training run kept; all rows of other analyses."""
     return rows[rows["kept"].fillna(value=True).astype(bool)] if "kept" in rows else rows
 
 
 def of_metric(rows: pd.DataFrame, metric: str | None) -> pd.DataFrame:
-    """The rows of one metric, the first that is no difference for None; raises UsageError where there is none."""
-    task, there = rows["task"].iloc[0], rows.loc[rows["layer_name"] != "", "metric"].unique()
-    if not len(there):
-        raise UsageError(f"the rows of {task} are of no layers; there is no curve to draw.")
+    """The rows of one metric, by default the first that is not a difference; raises UsageError without such rows."""
+    task, available = rows["task"].iloc[0], rows.loc[rows["layer_name"] != "", "metric"].unique()
+    if not len(available):
+        raise UsageError(f"the rows of {task} have no layers, so there is no curve to draw.")
     if metric is None:
-        metric = next((name for name in there if not metric_called(name).derived), there[0])
-    if metric not in there:
-        raise UsageError(f"{task} has no rows of {metric!r}; it has {', '.join(there)}.")
+        metric = next((name for name in available if not metric_called(name).derived), available[0])
+    if metric not in available:
+        raise UsageError(f"{task} has no rows of {metric!r}; it has {', '.join(available)}.")
     if metric_called(metric).derived == "difference":
-        raise UsageError("these are differences, not curves: see layer_differences, or probekit plot differences.")
+        raise UsageError("these rows are differences; use layer_differences, or probekit plot differences.")
     return rows[rows["metric"] == metric]

@@ -1,4 +1,4 @@
-"""Legends: one under, or beside, all panels; curves first, then what they lie over, in as few lines as fit."""
+"""Legends: one for all panels, below or at the right; curves first, in as few lines as fit."""
 
 from __future__ import annotations
 
@@ -17,31 +17,34 @@ __all__ = ["BESIDE", "SMALL", "add_legend", "common", "narrower"]
 SMALL: dict[str, Any] = {"frameon": False, "fontsize": 8, "labelcolor": INK, "handlelength": 2.0}
 TIGHT: dict[str, Any] = {"labelspacing": 0.25, "borderpad": 0.2, "borderaxespad": 0.2, "handletextpad": 0.6}
 NARROW = 4.0
-"""Inches, below which letters of a legend have 7 points."""
+"""Width in inches below which the letters of a legend have 7 points."""
 BESIDE = 1.65
-"""Inches of a legend at the right."""
+"""Width in inches of a legend at the right."""
 CURVES = 4
-"""From which zorder on an artist is a curve."""
+"""The lowest zorder of curves."""
 ALIKE = {
     ("majority class", "mean of train"): "majority class or mean of train",
     ("not above noise (p > 0.05)", "not above noise (interval)"): "not above noise",
 }
-"""What looks the same as a line or a point, and is one entry of a legend."""
+"""Labels that look the same as a line or a point, and share one legend entry."""
 
 
 def narrower(width: float | None, look: Look) -> float | None:
-    """The width that a legend at the right leaves to panels, in inches; None where none is asked for."""
+    """The width that a legend at the right leaves for the panels, in inches; None if no width is given."""
     if width is None or look.legend != "right":
         return width
     if width < BESIDE + 1.6:
-        raise UsageError(f"a legend at the right wants a figure of at least {BESIDE + 1.6:.2f} inches; give it below.")
+        raise UsageError(
+            f"a legend at the right needs a figure width of at least {BESIDE + 1.6:.2f} inches, not {width:.2f}; use "
+            "legend below."
+        )
     return width - BESIDE
 
 
 def add_legend(figure: Any, named: Mapping[str, Any], look: Look) -> None:
-    """Draw the legend into a figure, which grows by it.
+    """Draw the legend into a figure, which grows to hold it.
 
-    A model that all curves are of is said once, over the entries.
+    If all curves are of one model, its name is the title of the legend.
     """
     from matplotlib.lines import Line2D
 
@@ -49,21 +52,21 @@ def add_legend(figure: Any, named: Mapping[str, Any], look: Look) -> None:
     order = sorted(named, key=lambda label: above[label], reverse=True)
     if not order:
         return
-    told = dict(zip(order, order, strict=True))
+    entries = dict(zip(order, order, strict=True))
     for (first, second), both in ALIKE.items():
         if isinstance(named.get(first), Line2D) and isinstance(named.get(second), Line2D):
             order.remove(second)
-            told[first] = both
-    told = {label: look.shown(words) for label, words in told.items()}
-    title = common([told[label] for label in order if above[label] >= CURVES])
-    told = {label: words.removeprefix(f"{title}, ") for label, words in told.items()}
+            entries[first] = both
+    entries = {label: look.shown(entry) for label, entry in entries.items()}
+    title = common([entries[label] for label in order if above[label] >= CURVES])
+    entries = {label: entry.removeprefix(f"{title}, ") for label, entry in entries.items()}
     if look.legend == "none":
         return
     right, wide = look.legend == "right", BESIDE if look.legend == "right" else figure.get_figwidth()
     size = 7 if wide < NARROW else SMALL["fontsize"]
-    if wide < NARROW and not right:  # short ones side by side with long ones
-        order.sort(key=lambda label: 0 if above[label] >= CURVES else len(told[label]))
-    words = [wrapped(told[x], wide - (SMALL["handlelength"] + 2) * size / 72, size) for x in order]
+    if wide < NARROW and not right:  # short entries side by side
+        order.sort(key=lambda label: 0 if above[label] >= CURVES else len(entries[label]))
+    words = [wrapped(entries[x], wide - (SMALL["handlelength"] + 2) * size / 72, size) for x in order]
     columns = 1 if right else max((k for k in range(1, len(order) + 1) if _width(words, k, size) <= wide), default=1)
     rows = -(-len(order) // columns)
     lines = sum(max(1 + x.count("\n") for x in words[i::rows]) for i in range(rows)) + bool(title)
@@ -81,13 +84,13 @@ def add_legend(figure: Any, named: Mapping[str, Any], look: Look) -> None:
 
 
 def common(curves: Sequence[str]) -> str:
-    """The first part of the names of all curves, where each has another part, too."""
+    """The common first part of the labels of all curves, if each has a second part."""
     first = {label.partition(", ")[0] for label in curves}
     return first.pop() if len(first) == 1 and len(curves) > 1 and all(", " in label for label in curves) else ""
 
 
 def _width(words: Sequence[str], columns: int, size: float) -> float:
-    """Of a legend in inches."""
+    """The width of a legend in inches."""
     text = sum(max(inches(x, size) for x in column) for column in np.array_split(words, columns))
     gaps = columns * (SMALL["handlelength"] + TIGHT["handletextpad"]) + 1.0 * (columns - 1) + 0.5
     return float(text + size * gaps / 72)

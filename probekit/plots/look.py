@@ -1,4 +1,4 @@
-"""How a figure looks, whatever it shows: what names are shown as, where the legend stands, what intervals cover."""
+"""The look of any figure: display names, position of the legend, coverage of intervals."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Legend = Literal["below", "right", "none"]
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Names, place of the legend, and coverage of intervals of a figure.
+    """Display names, position of the legend, and coverage of the intervals of a figure.
 
     Attributes
     ----------
     names : mapping
-        By name as rows hold it (of a task, a model, a run …), what is shown. It may be a whole entry of a legend, too.
+        Display names, by the name in the rows (of a task, a model, a run …) or by a whole legend entry.
     legend : "below", "right" or "none"
-        Where the legend stands.
+        Position of the legend.
     level : float, optional
-        Coverage of the intervals; None where rows of several are drawn.
+        Coverage of the intervals; None if the rows have several.
     """
 
     names: Mapping[str, str] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Look:
     _met: set[str] = field(default_factory=set)
 
     def shown(self, name: str) -> str:
-        """What is shown for a name, or for each of the names that commas part."""
+        """The display name of a name, or of each of several names separated by commas."""
         self._met.add(name)
         if name in self.names:
             return self.names[name]
@@ -44,24 +44,24 @@ class Look:
         return ", ".join(self.names.get(part) or self.names.get(known, known) for part, known in parts.items())
 
     def task(self, name: str) -> str:
-        """What is shown for a task: the name that it was given here, or that its authors gave it."""
+        """The display name of a task: the given one, or the one that its authors use."""
         known = shown_task(name)
         self._met.update((name, known))
         return self.names.get(name) or self.names.get(known, known)
 
     def check(self) -> None:
-        """Raise UsageError for a name that nothing in the figure has."""
+        """Raise UsageError for a name that does not occur in the figure."""
         for name in self.names:
             if name not in self._met:
                 met = sorted(self._met - {""})
-                raise UsageError(f"nothing in this figure is called {name!r}; {did_you_mean(name, met)}")
+                raise UsageError(f"this figure contains no name {name!r}; {did_you_mean(name, met)}")
 
     @property
     def interval(self) -> str:
-        """What an interval is called: "95 % interval"."""
+        """The name of an interval: "95 % interval"."""
         return "interval" if self.level is None else f"{100 * self.level:g} % interval"
 
     @property
     def middle(self) -> str:
-        """What a band of noise holds: "middle 95 %"."""
+        """The extent of a noise band: "middle 95 %"."""
         return "middle" if self.level is None else f"middle {100 * self.level:g} %"

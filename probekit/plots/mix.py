@@ -1,4 +1,4 @@
-"""Scalar-mix weights by layer: how much of each layer feature extraction takes."""
+"""Scalar-mix weights by layer: the share of each layer in feature extraction."""
 
 from __future__ import annotations
 
@@ -28,43 +28,43 @@ EVEN = "even mix"
 def mix_weights(rows: Any, *, ax: Axes | None = None) -> Axes:
     """Draw the softmax-normalised weight of each layer in the scalar mix.
 
-    One curve a model and head; runs that differ in the seed alone are one curve, their mean, over a band from the least
-    to the greatest. The dotted line is the even mix, one over the number of layers, and the axis starts at 0, with the
-    even mix at half of it at most, so that mixes that are next to even look so.
+    There is one curve per model and head. Runs that differ only in the seed are one curve, their mean, with a band from
+    the smallest to the largest weight. The dotted line is the even mix, one over the number of layers. The axis starts
+    at 0 and ends at twice the even mix or above, so that nearly even mixes look even.
 
     Parameters
     ----------
     rows : DataFrame, Result or path
-        Of one task, as trainings with frozen layers make them: those of ``mix-weight``, of the weights kept, are drawn.
+        Rows of feature-extraction runs for one task; the final ``mix-weight`` rows are drawn.
     ax : Axes, optional
-        A new figure's for None. Nothing is shown or saved.
+        Axes to draw into; by default those of a new figure. Nothing is shown or saved.
 
     Returns
     -------
     Axes
-        Those drawn into.
+        The Axes with the plot.
 
     Raises
     ------
     UsageError
-        Where the rows hold several tasks, no weights, or two values of one run for one layer.
+        If the rows are of several tasks, contain no weights, or have two values of one run for one layer.
     """
-    rows, own = _of_mixes(rows), ax is None
+    rows, new_figure = _of_mixes(rows), ax is None
     ax = one_axes(rows, ax, 2.8, ("mix_weights", "mix_panels"))
     _draw(ax, rows, _styles(rows))
-    legend(ax, below=own)
+    legend(ax, below=new_figure)
     return ax
 
 
 def mix_panels(rows: Any, *, columns: int = 4, width: float | None = None, look: Look | None = None) -> Figure:
-    """Draw one :func:`mix_weights` a task, side by side in the order of the rows, under one legend.
+    """Draw one :func:`mix_weights` per task, side by side in the order of the rows, with one legend.
 
     Parameters
     ----------
     rows : DataFrame, Result or path
-        As trainings with frozen layers make them.
+        Rows of feature-extraction runs.
     columns, width, look
-        As of :func:`layer_panels`.
+        As in :func:`layer_panels`.
 
     Returns
     -------
@@ -80,19 +80,19 @@ def mix_panels(rows: Any, *, columns: int = 4, width: float | None = None, look:
 
 
 def mix_rows(rows: Any, *, styles: CurveStyles | None = None) -> pd.DataFrame:
-    """Work out what :func:`mix_weights` shows, one row a curve and layer, in the order in which it is drawn.
+    """Return the values that :func:`mix_weights` draws, one row per curve and layer, in drawing order.
 
     Parameters
     ----------
     rows : DataFrame, Result or path
-        Of one task.
+        Rows of one task.
     styles : CurveStyles, optional
-        Of the whole figure; of these rows for None.
+        Styles of the whole figure; by default those of these rows.
 
     Returns
     -------
     DataFrame
-        Columns label, layer, layer_name, mean, min, max, seeds (how many runs) and layers (of the model).
+        Columns label, layer, layer_name, mean, min, max, seeds (number of runs) and layers (number in the model).
     """
     import pandas as pd
 
@@ -102,29 +102,31 @@ def mix_rows(rows: Any, *, styles: CurveStyles | None = None) -> pd.DataFrame:
         label = styles.called(key)
         if (twice := part.duplicated(["seed", "layer_name"])).any():
             layer = part.loc[twice, "layer_name"].iloc[0]
-            raise UsageError(f"{label} has two weights of layer {layer}; were the same rows given twice?")
+            raise UsageError(f"{label} has two weights for layer {layer}; were the same rows given twice?")
         by_layer = part.groupby(["layer", "layer_name"], dropna=False)["value"].agg(["mean", "min", "max"])
-        own: dict[str, Any] = {"label": label, "seeds": part["seed"].nunique(), "layers": part["layer_name"].nunique()}
-        parts.append(by_layer.reset_index().assign(**own))
+        counts: dict[str, Any] = {"seeds": part["seed"].nunique(), "layers": part["layer_name"].nunique()}
+        parts.append(by_layer.reset_index().assign(label=label, **counts))
     return pd.concat(parts, ignore_index=True)
 
 
 def _of_mixes(rows: Any) -> pd.DataFrame:
-    """The weights that trainings ended with; runs go by their kind, whatever their seed."""
+    """The final weights, with runs named by their kind without the seed."""
     rows = kept(plot_rows(rows))
     rows = rows[(rows["metric"] == MIX) & (rows["layer_name"] != "") & rows["value"].notna()]
     if rows.empty:
-        raise UsageError(f"these rows hold no {MIX} by layer; probekit train --regime feature-extraction mixes layers.")
+        raise UsageError(
+            f"these rows contain no {MIX} by layer; expected rows of probekit train --regime feature-extraction."
+        )
     return rows.assign(run=rows["run_kind"])
 
 
 def _styles(rows: pd.DataFrame) -> CurveStyles:
-    """Heads are told apart in the whole figure, poolings and runs where one head has several."""
-    tell = ["model", *["method"] * (rows["method"].nunique() > 1)]
+    """Labels name the head if the figure has several, and pooling and run if one head has several."""
+    labelled_by = ["model", *["method"] * (rows["method"].nunique() > 1)]
     for column in BY[2:]:
-        if (rows.groupby(["task", *tell])[column].nunique() > 1).any():
-            tell.append(column)
-    return CurveStyles.of(rows, BY, tell=tell)
+        if (rows.groupby(["task", *labelled_by])[column].nunique() > 1).any():
+            labelled_by.append(column)
+    return CurveStyles.of(rows, BY, labelled_by=labelled_by)
 
 
 def _draw(ax: Axes, rows: pd.DataFrame, styles: CurveStyles, look: Look | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What noise reaches at each layer, and which values do not rise above it."""
+"""The noise level at each layer, and the values that are not above it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ LEVEL = 0.05
 
 
 def controls_by_layer(rows: pd.DataFrame) -> pd.DataFrame:
-    """The controls by layer: their summaries, and mean and range of the draws that no row sums up (``of_draws``).
+    """The controls by layer: their summary rows; without these, mean and range of the draws (``of_draws``).
 
-    Without control tasks in metrics of spans: their spans are others than gold's, some easier to find than others.
+    Control tasks are left out of span metrics, because their spans differ from the gold spans in difficulty.
     """
     import pandas as pd
 
@@ -38,11 +38,11 @@ def controls_by_layer(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def not_above_noise(curve: pd.DataFrame, controls: pd.DataFrame, metric: str) -> dict[str, np.ndarray]:
-    """Which rows are not above noise, bool (rows,), by what says so; of several the first one.
+    """Which rows are not above noise, bool (rows,), by the first criterion that applies.
 
-    p, where rows hold it (of probes that of :func:`probekit.compare` against shuffled labels), or a look at the
-    interval where they do not. p says nothing where as few shuffles as there are can not show it, however far from
-    noise a value is. What control tasks reach, a probe may have learned by heart; that is a look, too.
+    The criterion is p if the rows have it (for probes that of :func:`probekit.compare` against shuffled labels),
+    otherwise a visual comparison of the interval with the noise. p is ignored if there are too few shuffles to reach
+    the level. A value that control tasks reach may be memorised; this criterion is also visual.
     """
     tested: np.ndarray = np.zeros(len(curve), dtype=bool)
     of_task = controls["target"] == "control-task"
@@ -53,17 +53,17 @@ def not_above_noise(curve: pd.DataFrame, controls: pd.DataFrame, metric: str) ->
         least = np.isfinite(p).sum() / (1 + shuffles)
         tested = np.isfinite(p) & ~(least > LEVEL)
         above = tested & (p > LEVEL) & curve["value"].notna().to_numpy(dtype=bool)
-    by_heart = _reaches(curve, controls[of_task], metric)
-    looked = reaches & ~tested
-    return {NOT_ABOVE: above, HOLLOW: looked, TASK: by_heart & ~above & ~looked}
+    memorised = _reaches(curve, controls[of_task], metric)
+    visual = reaches & ~tested
+    return {NOT_ABOVE: above, HOLLOW: visual, TASK: memorised & ~above & ~visual}
 
 
 def _reaches(curve: pd.DataFrame, controls: pd.DataFrame, metric: str) -> np.ndarray:
-    """Whether each row's interval reaches noise, or lies on its worse side; bool (rows,), false without noise."""
-    own = metric_called(metric)
-    sign = own.sign or 1
+    """Whether each row's interval reaches the noise or is worse than it; bool (rows,), false without noise."""
+    definition = metric_called(metric)
+    sign = definition.sign or 1
     worst = curve["ci_high" if sign < 0 else "ci_low"].fillna(curve["value"]).where(curve["value"].notna()) * sign
-    if own.derived:
+    if definition.derived:
         return (worst <= 0).to_numpy(dtype=bool)
     best = (
         (controls["ci_low" if sign < 0 else "ci_high"].fillna(controls["value"]) * sign)

@@ -1,4 +1,4 @@
-"""Options of figures: one declaration for Python and for ``probekit plot``, which each kind takes a part of."""
+"""Options of figures: one declaration for Python and for ``probekit plot``; each kind of figure takes some of them."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "relation": ("transfer", "columns"),
     "transfer": ("columns",),
 }
-"""The kinds of figure, and which options each takes beside :data:`COMMON`."""
+"""The kinds of figure, and the options each takes in addition to :data:`COMMON`."""
 COMMON = ("width", "names", "title", "legend", "dpi")
 """The options that all kinds take."""
 
@@ -34,30 +34,30 @@ class PlotOptions:
     """What a figure shows, and how wide it is."""
 
     metric: str | None = option(
-        None, "Such as log-loss, selectivity(accuracy) or, of domains, js-distance; the rows' first without it."
+        None, "Metric to plot, such as log-loss, selectivity(accuracy) or js-distance; by default the rows' first."
     )
     summary: tuple[str, ...] = option(
-        (), "Rows that probekit summary wrote, drawn under the curves; may be given several times.", metavar="ROWS"
+        (), "Rows that probekit summary wrote, drawn under the curves; may be repeated.", metavar="ROWS"
     )
-    level: float = option(0.05, "Hollow where the corrected p-value is above it.")
-    top: int = option(20, "Terms of each pair.")
-    transfer: bool = option(False, "What is lost by training on another domain, a point for each pair.")
-    columns: int | None = option(None, "Panels side by side, at most; 3 or 4 without it.")
+    level: float = option(0.05, "Markers are hollow where the corrected p-value is above this level.")
+    top: int = option(20, "Number of terms shown for each pair.")
+    transfer: bool = option(False, "Plot the loss from training on another domain, one point per pair of domains.")
+    columns: int | None = option(None, "Largest number of panels side by side; by default 3 or 4.")
     width: str | float | None = option(
         None,
-        "Of the figure as it is printed: of a column (3.03 in) or of the text (6.3 in) of a two-column paper, or in "
-        "inches. Letters keep their size, 7 to 10 points. As wide as its panels without it.",
+        "Printed width of the figure: that of a column (3.03 in) or of the text (6.3 in) of a two-column paper, or in "
+        "inches; by default as wide as its panels. Letters stay at 7 to 10 points.",
         metavar="column|text|INCHES",
     )
     names: tuple[str, ...] = option(
         (),
-        "What is shown for the name of a task, a model, a run, a domain … or for an entry of the legend; may be given "
-        "several times. Published tasks are shown as their authors write them, models without their owner.",
+        "Display name for a task, model, run, domain or legend entry; may be repeated. By default published tasks "
+        "appear as their authors write them, and models without their owner.",
         metavar="RAW=SHOWN",
     )
-    title: str | None = option(None, "Over all panels.")
-    legend: Legend = option("below", "Where it stands.")
-    dpi: int = option(300, "Of bitmaps.")
+    title: str | None = option(None, "Title above all panels.")
+    legend: Legend = option("below", "Position of the legend.")
+    dpi: int = option(300, "Resolution of bitmaps.")
 
     def __post_init__(self) -> None:
         inches(self.width)
@@ -65,16 +65,16 @@ class PlotOptions:
             object.__setattr__(self, "names", tuple(f"{raw}={shown}" for raw, shown in self.names.items()))
         for name in self.names:
             if not all(name.partition("=")):
-                raise UsageError(f"names are given as RAW=SHOWN, such as cola=CoLA, not {name!r}.")
+                raise UsageError(f"names must have the form RAW=SHOWN, such as cola=CoLA, not {name!r}.")
         for name, low in (("columns", 1), ("top", 1), ("dpi", 30)):
             if (value := getattr(self, name)) is not None and value < low:
-                raise UsageError(f"{name} is at least {low}, not {value}.")
+                raise UsageError(f"{name} must be at least {low}, not {value}.")
         if not 0 <= self.level <= 1:
-            raise UsageError(f"level is from 0 to 1, not {self.level}.")
+            raise UsageError(f"level must be from 0 to 1, not {self.level}.")
 
 
 def inches(width: str | float | None) -> float | None:
-    """The width of a figure in inches; UsageError for none that there is."""
+    """The width of a figure in inches; UsageError for an unknown width."""
     if width is None:
         return None
     try:
@@ -82,18 +82,18 @@ def inches(width: str | float | None) -> float | None:
     except ValueError:
         found = 0.0
     if not 1 <= found <= 100:
-        raise UsageError(f"a width is {', '.join(WIDTHS)} or inches, from 1 to 100, not {width!r}.")
+        raise UsageError(f"width must be {', '.join(WIDTHS)} or a number of inches from 1 to 100, not {width!r}.")
     return found
 
 
 @lru_cache(maxsize=16)
 def options_of(kind: str) -> type:
-    """The options that one kind of figure takes, as a dataclass of their own."""
-    own = (*KINDS[kind], *COMMON)
+    """The options that one kind of figure takes, as a dataclass."""
+    names = (*KINDS[kind], *COMMON)
     fields = [
         (f.name, f.type, dataclasses.field(default=f.default, metadata=f.metadata))
         for f in dataclasses.fields(PlotOptions)
-        if f.name in own
+        if f.name in names
     ]
-    about = {"__module__": __name__}
-    return dataclasses.make_dataclass(f"{kind.capitalize()}Options", fields, frozen=True, namespace=about)
+    namespace = {"__module__": __name__}
+    return dataclasses.make_dataclass(f"{kind.capitalize()}Options", fields, frozen=True, namespace=namespace)

@@ -1,4 +1,4 @@
-"""Colours and markers: the same in every figure, told apart with every kind of colour vision and in grey."""
+"""Colours and markers: the same in every figure, distinguishable with every kind of colour vision and in grey."""
 
 __all__ = ["COLOURS", "FAINT", "GREYS", "INK", "MARKERS"]
 

@@ -1,4 +1,4 @@
-"""Figures of panels, as wide as they are printed: where layers stand, axes without a box, one legend under all."""
+"""Figures of panels at their printed width: layer axes, axes without a box, one common legend."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ __all__ = [
     "width_of",
 ]
 
-PANEL = 2.35  # inches, where no width is asked for
+PANEL = 2.35  # inches, if no width is given
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Where layers stand on the axis: numbers at themselves, those with names (``final_norm``) apart, after the last.
+    """Positions of layers on the axis: numbers at their value, named layers (``final_norm``) apart, after the last.
 
     Attributes
     ----------
     deepest : int
-        The last number, -1 where there is none.
+        The largest number, -1 if there is none.
     named : tuple[str, ...]
         The layers without a number.
     ticks : int
-        At most as many; markers are smaller where layers are more.
+        Largest number of ticks; with more layers, markers are smaller.
     """
 
     deepest: int
@@ -62,7 +62,7 @@ class Scale:
         """Parameters
         ----------
         rows : pd.DataFrame
-            Those drawn into one Axes.
+            Rows drawn into one Axes.
         """
         deepest = int(rows["layer"].max()) if rows["layer"].notna().any() else -1
         ticks = min(13, max(2, round(3 * width_of(ax))))
@@ -70,16 +70,16 @@ class Scale:
         return cls(deepest, tuple(named.unique()), ticks)
 
     def place(self, name: str) -> int:
-        """Where a layer without a number stands."""
+        """The position of a layer without a number."""
         return self.deepest + max(1, -(-self.deepest // 5)) * (1 + self.named.index(name))
 
     @property
     def room(self) -> float:
-        """Beside the outermost layers, in layers."""
+        """The margin outside the outermost layers, in layers."""
         return 0.4 * max(1, self.deepest / 12)
 
     def at(self, rows: pd.DataFrame) -> np.ndarray:
-        """The place of each row, float64 (rows,)."""
+        """The position of each row, float64 (rows,)."""
         places = rows["layer"].astype("Float64").to_numpy(dtype=np.float64, na_value=np.nan)
         named = rows["layer"].isna().to_numpy(dtype=bool)
         places[named] = [self.place(name) for name in rows["layer_name"][named]]
@@ -91,7 +91,7 @@ class Scale:
         return {**style, **{size: shrink * style[size] for size in ("markersize", "markeredgewidth")}}
 
     def set(self, ax: Axes) -> None:
-        """Ticks and ends of the axis."""
+        """Set the ticks and limits of the axis."""
         step = next(s for s in (1, 2, 3, 4, 6, 8, 12, 16, 24, self.deepest) if self.deepest / s < self.ticks)
         at = {i: str(i) for i in range(0, self.deepest + 1, step)}
         at |= {self.place(name): "norm" if name == "final_norm" else name for name in self.named}
@@ -101,23 +101,23 @@ class Scale:
 
 
 def dress(ax: Axes, rows: pd.DataFrame, *, ylabel: str, how: str = "", look: Look | None = None) -> None:
-    """Axes as they are printed: title, ``how`` it was measured and size, faint horizontal lines, no box."""
+    """Dress Axes for print: title, estimator (``how``) and size, faint horizontal lines, no box."""
     ax.set_ylabel(ylabel, fontsize=9, color=INK)
     title = (look or Look()).task(str(rows["task"].iloc[0]))
     if inches(title, 10, "bold") > width_of(ax) - 0.5:
         title = re.sub(": ?", ":\n", title, count=1)
-    said = ", ".join(filter(None, (how, *rows["split"].unique(), f"n = {rows['n'].max():,}")))
-    said = wrapped(said, width_of(ax) - 0.6, 7)
-    pad = 14 + 10 * said.count("\n")
+    subtitle = ", ".join(filter(None, (how, *rows["split"].unique(), f"n = {rows['n'].max():,}")))
+    subtitle = wrapped(subtitle, width_of(ax) - 0.6, 7)
+    pad = 14 + 10 * subtitle.count("\n")
     ax.set_title(title, loc="left", pad=pad, fontsize=10, fontweight="bold", color=INK, parse_math=False)
-    ax.text(0, 1.025, said, transform=ax.transAxes, fontsize=7, color="#666666", va="bottom", parse_math=False)
+    ax.text(0, 1.025, subtitle, transform=ax.transAxes, fontsize=7, color="#666666", va="bottom", parse_math=False)
     ax.grid(axis="y", color=FAINT, linewidth=0.6)
     bare(ax)
     ax.margins(y=0.08)
 
 
 def bare(ax: Axes, sides: Sequence[str] = ("left", "bottom")) -> None:
-    """No box, small ticks."""
+    """Remove the box and make ticks small."""
     ax.tick_params(labelsize=8, colors=INK, length=2.5, width=0.7)
     ax.set_axisbelow(True)
     for side, spine in ax.spines.items():
@@ -127,10 +127,10 @@ def bare(ax: Axes, sides: Sequence[str] = ("left", "bottom")) -> None:
 
 
 def one_axes(rows: pd.DataFrame, ax: Axes | None, height: float, called: tuple[str, str]) -> Axes:
-    """``ax``, or a new figure's; raises UsageError where the rows hold another number of tasks than one."""
+    """``ax``, or the Axes of a new figure; raises UsageError unless the rows are of exactly one task."""
     if len(tasks := rows["task"].unique()) != 1:
         raise UsageError(
-            f"{called[0]} draws one task, these are rows of {', '.join(tasks) or 'none'}; see {called[1]}."
+            f"{called[0]} draws one task, but the rows are of {', '.join(tasks) or 'none'}; use {called[1]}."
         )
     if ax is None:
         import matplotlib.pyplot as plt
@@ -150,7 +150,7 @@ def legend(ax: Axes, *, below: bool) -> None:
 
 
 def width_of(ax: Axes) -> float:
-    """Of a panel with its labels, in inches."""
+    """The width of a panel with its labels, in inches."""
     width, place = cast("Figure", ax.get_figure(root=True)).get_figwidth(), ax.get_subplotspec()
     if place is None:
         return float(width)
@@ -159,12 +159,12 @@ def width_of(ax: Axes) -> float:
 
 
 def grid(panels: int, columns: int, height: float, width: float | None, natural: float) -> tuple[Figure, np.ndarray]:
-    """A figure and its Axes (lines, columns), of which as many are left empty as the last line has too many.
+    """A figure and its Axes (lines, columns); unused Axes in the last line are removed.
 
     Parameters
     ----------
     width : float | None
-        Of the figure, in inches; without it, that of panels of ``natural`` inches.
+        Width of the figure in inches; by default that of panels of ``natural`` inches.
     """
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -180,14 +180,14 @@ def grid(panels: int, columns: int, height: float, width: float | None, natural:
 
 
 def new_figure(size: tuple[float, float], layout: Any) -> Figure:
-    """A figure that a notebook shows, also if pyplot was never imported there.
+    """A figure that notebooks display, even if pyplot was never imported.
 
     Parameters
     ----------
     size : tuple[float, float]
-        Inches.
+        Width and height in inches.
     layout : str or LayoutEngine
-        As matplotlib takes it.
+        Layout engine of matplotlib's Figure.
     """
     from matplotlib.figure import Figure
 
@@ -202,12 +202,12 @@ def new_figure(size: tuple[float, float], layout: Any) -> Figure:
 
 
 def fitting(columns: int, width: float | None, natural: float) -> int:
-    """How many panels fit side by side, which are never below 0.64 of their natural width."""
+    """The number of panels that fit side by side at 0.64 of their natural width or more."""
     return columns if width is None else min(columns, max(1, int(width / (0.64 * natural))))
 
 
 def even(panels: int, columns: int) -> int:
-    """The columns of as many lines, filled as evenly as can be."""
+    """The number of columns that fills the same number of lines as evenly as possible."""
     return -(-panels // -(-panels // columns))
 
 
@@ -221,16 +221,16 @@ def panels(
     natural: float = PANEL,
     look: Look | None = None,
 ) -> tuple[Figure, Iterator[tuple[Axes, pd.DataFrame]]]:
-    """A figure, and an Axes with its rows for each task in turn; the legend follows when all are drawn.
+    """A figure, and an iterator over the Axes and rows of each task; the legend is drawn after the last.
 
     Parameters
     ----------
     by : str, optional
-        A column each value of which has a panel of its own, those of one task side by side.
+        A column; each of its values has a separate panel, those of one task side by side.
     width, natural : float
-        As of :func:`grid`.
+        As in :func:`grid`.
     look : Look, optional
-        Names, and the place of the legend.
+        Display names, and the position of the legend.
     """
     look = look or Look()
     width = narrower(width, look)
@@ -240,7 +240,7 @@ def panels(
     if by is not None:
         tasks = [[part[part[by] == v] for v in rows[by].unique() if (part[by] == v).any()] for [part] in tasks]
     columns, most = fitting(columns, width, natural), max(map(len, tasks))
-    together = most if most <= columns else even(most, columns)  # panels of a task in a line, with no other's
+    together = most if most <= columns else even(most, columns)  # a line contains panels of one task only
     across = together * even(len(tasks), max(1, columns // together))
     cells = [cell for parts in tasks for cell in (*parts, *[None] * (-len(parts) % together))]
     while cells[-1] is None:
@@ -266,8 +266,8 @@ def panels(
 
 
 def same_labels(axes: Sequence[Axes], across: int) -> None:
-    """Say once in a line what stands at the side of each panel."""
-    told = [ax.get_ylabel() for ax in axes]
+    """Show equal labels of the vertical axes only once per line."""
+    labels = [ax.get_ylabel() for ax in axes]
     for i, ax in enumerate(axes):
-        if i % across and told[i] == told[i - 1]:
+        if i % across and labels[i] == labels[i - 1]:
             ax.set_ylabel("")

@@ -1,4 +1,4 @@
-"""Does distance explain adaptation? A metric against distance, domain by domain, and what transfers to what."""
+"""Does distance explain adaptation? A metric against distance, by domain or by pair of domains."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ NAMES = {"pearson": "Pearson", "spearman": "Spearman", "kendall": "Kendall"}
 SHORT = {"pearson": "r", "spearman": "ρ", "kendall": "τ"}
 WIDE, HIGH = 2.9, 2.3  # inches of a panel
 SIDES, ENDS = ((5, "left"), (-5, "right")), ((0, "center"), (8, "right"), (-8, "left"))
-PLACES = [  # of a name beside its point, in points
+PLACES = [  # offsets of a name from its point, in points
     (x, y, across, "bottom" if y > 0 else "top") for y in (3, -3, 10, -10, 18, -18) for x, across in SIDES
 ]
 
 
 def relation_rows(rows: Any, *, transfer: bool = False) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Work out what :func:`relation_panels` shows of a study of domains: points and correlations.
+    """Return the points and correlations that :func:`relation_panels` draws.
 
     Parameters
     ----------
     rows : DataFrame, Result or path
-        Of the table of domains (``probekit table domains --rows``).
+        Rows of the table of domains (``probekit table domains --rows-out``).
     transfer : bool
-        What is lost by training on another domain, a point for each pair, instead of a point for each domain.
+        Return the loss from training on another domain, one point per pair, instead of one point per domain.
 
     Returns
     -------
     points, correlations : DataFrame
-        In both the column ``series`` says of what: regime and head, with the variant.
+        In both, the column ``series`` names regime, head and variant.
 
     Raises
     ------
@@ -72,13 +72,14 @@ def of_study(rows: Any) -> pd.DataFrame:
     rows = with_series(of_analyses(plot_rows(rows), "transfer"))
     if lacking := {"corpus", "x", "of_metric"} - set(rows.columns):
         raise UsageError(
-            f"the rows lack {', '.join(sorted(lacking))}; give those that probekit table domains --rows wrote."
+            f"these rows lack the columns {', '.join(sorted(lacking))}; expected the rows of probekit table domains "
+            "--rows-out."
         )
     return rows
 
 
 def with_series(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows with a column ``series``: what was trained, in words."""
+    """The rows with a column ``series``: regime, head and variant in words."""
     return rows.assign(series=fit_labels(rows))
 
 
@@ -96,20 +97,20 @@ def relation_panels(
 ) -> Figure:
     """Draw values against distance: a panel for each corpus, metric and regime (task, model).
 
-    There is no line: a few points do not determine one.
+    No regression line is drawn, because a few points do not determine one.
 
     Parameters
     ----------
     points : DataFrame, Result or path
-        Rows with the own columns ``domain``, ``corpus`` (that distance is from; "" for none), ``x``, ``x_low`` and
-        ``x_high`` (NaN for no interval), see :func:`relation_rows`. A point is a domain, named beside it; where
-        ``trained_on`` is told it is a pair of domains: its colour says what it was evaluated on, its shape what it was
-        trained on.
+        Rows with the additional columns ``domain``, ``corpus`` (from which distance is measured; "" for none), ``x``,
+        ``x_low`` and ``x_high`` (NaN without an interval), see :func:`relation_rows`. Each point is a domain, labelled
+        with its name. If ``trained_on`` is given, it is a pair of domains: the colour shows the evaluation domain, the
+        shape the training domain.
     relations : DataFrame, optional
-        Rows of correlations to write above, metric "pearson", "spearman" or "kendall", with the own columns ``corpus``
-        and ``of_metric`` (the points' metric).
+        Rows of correlations to print above, metric "pearson", "spearman" or "kendall", with the additional columns
+        ``corpus`` and ``of_metric`` (the metric of the points).
     columns, width, look
-        As of :func:`layer_panels`.
+        As in :func:`layer_panels`.
 
     Returns
     -------
@@ -119,7 +120,7 @@ def relation_panels(
     Raises
     ------
     UsageError
-        Without rows, without one of these columns, and where a panel has two values for one point.
+        Without rows, without one of these columns, and if a panel has two values for one point.
     """
     points, look = with_columns(points, "domain", "corpus", "x", "x_low", "x_high"), look or Look()
     width = narrower(width, look) if "trained_on" in points else width
@@ -130,13 +131,16 @@ def relation_panels(
     pairs = "trained_on" in points and bool((points["trained_on"] != "").any())
     name = ["trained_on", "domain"] if pairs else ["domain"]
     if (twice := points.duplicated([*PANEL, *name])).any():
-        raise UsageError(f"{' → '.join(points.loc[twice, name].iloc[0])} has two values; are these rows of two seeds?")
+        pair = " → ".join(points.loc[twice, name].iloc[0])
+        raise UsageError(f"{pair} has two values; do the rows contain two seeds?")
     fit = fitting(columns, width, 1.3 * WIDE)  # names take room
     panels = list(points.groupby(list(PANEL), sort=False))
-    if max(Counter(key[2] for key, _ in panels).values()) > fit:  # no line is of one corpus: corpora beside each other
+    if (
+        max(Counter(key[2] for key, _ in panels).values()) > fit
+    ):  # a corpus does not fit in a line: corpora side by side
         first: dict[tuple[Any, ...], int] = {}
         panels.sort(key=lambda panel: first.setdefault((*panel[0][:2], *panel[0][3:]), len(first)))
-    told = [c for c in ("task", "model") if points[c].nunique() > 1]
+    titled = [c for c in ("task", "model") if points[c].nunique() > 1]
     across = even(len(panels), fit)
     lines = 0 if relations is None else relations["metric"].nunique()
     figure, axes = grid(len(panels), across, HIGH + 0.14 * lines, width, WIDE)
@@ -145,13 +149,13 @@ def relation_panels(
     for ax, (key, part) in zip(axes.ravel(), panels, strict=False):
         about = dict(zip(PANEL, map(str, key), strict=True))
         _draw(ax, part, about, styles if len(name) > 1 else None)
-        its = [] if relations is None else [r for _, r in relations.iterrows() if _is_of(r, about)]
-        said = [_said(r, NAMES) for r in its]
-        if any(inches(words, 7) > width_of(ax) - 0.6 for words in said):
-            said = [_said(r, SHORT) for r in its]
-        ax.text(0, 1.02, "\n".join(said), transform=ax.transAxes, fontsize=7, color="#666666", va="bottom")
-        how = look.shown(GAIN if metric_called(about["metric"]).derived == "difference" else about["series"])
-        title = ", ".join(filter(None, (*(shown_model(about[c]) for c in told), how)))
+        correlations = [] if relations is None else [r for _, r in relations.iterrows() if _is_of(r, about)]
+        lines_above = [_correlation(r, NAMES) for r in correlations]
+        if any(inches(line, 7) > width_of(ax) - 0.6 for line in lines_above):
+            lines_above = [_correlation(r, SHORT) for r in correlations]
+        ax.text(0, 1.02, "\n".join(lines_above), transform=ax.transAxes, fontsize=7, color="#666666", va="bottom")
+        series = look.shown(GAIN if metric_called(about["metric"]).derived == "difference" else about["series"])
+        title = ", ".join(filter(None, (*(shown_model(about[c]) for c in titled), series)))
         if inches(title, 10, "bold") > width_of(ax) - 0.5:
             title = title.replace(" ", "\n", 1)
         ax.set_title(title, loc="left", pad=6 + 10 * lines, fontsize=10, fontweight="bold", color=INK, parse_math=False)
@@ -164,7 +168,7 @@ def relation_panels(
 
 
 def _draw(ax: Axes, part: pd.DataFrame, about: Mapping[str, str], styles: Mapping[str, tuple[str, str]] | None) -> None:
-    """styles : colour and marker of each domain, where points are of pairs"""
+    """styles : colour and marker of each domain, if points are pairs"""
     for _, row in part.iterrows():
         colour, marker = (COLOURS[0], MARKERS[0])
         if styles is not None:
@@ -187,11 +191,11 @@ def _draw(ax: Axes, part: pd.DataFrame, about: Mapping[str, str], styles: Mappin
 
 
 def _title(name: str) -> str:
-    """Of the vertical axis; differences are here those of the two regimes."""
-    own = metric_called(name)
-    if own.derived == "difference":
-        return f"{metric_title(own.of)}\ngained by fine-tuning"
-    return own.title if own.derived == "lost" else metric_title(name)
+    """The title of the vertical axis; differences are between the two regimes."""
+    metric = metric_called(name)
+    if metric.derived == "difference":
+        return f"{metric_title(metric.of)}\ngained by fine-tuning"
+    return metric.title if metric.derived == "lost" else metric_title(name)
 
 
 def _legend(figure: Figure, styles: Mapping[str, tuple[str, str]], look: Look) -> None:
@@ -218,13 +222,13 @@ def _legend(figure: Figure, styles: Mapping[str, tuple[str, str]], look: Look) -
 
 
 def _name_apart(figure: Figure) -> None:
-    """Put each name near its point where it covers no point, no interval and no other name, if there is such a place.
+    """Place each name near its point so that it covers no point, interval or other name, if possible.
 
-    All are placed twice: the first ones did not know of the others.
+    All names are placed twice, because the first ones are placed before the others.
     """
     from matplotlib.text import Annotation
 
-    figure.draw_without_rendering()  # places are known when all is laid out
+    figure.draw_without_rendering()  # positions are known only after layout
     for ax in figure.axes:
         names = [t for t in ax.texts if isinstance(t, Annotation)]
         marks, placed = _marks(ax), dict[int, Any]()
@@ -246,7 +250,7 @@ def _name_apart(figure: Figure) -> None:
 
 
 def _marks(ax: Axes) -> list[list[Any]]:
-    """What each point and its error bars cover, in pixels."""
+    """The boxes of each point and its error bars, in pixels."""
     from matplotlib.container import ErrorbarContainer
     from matplotlib.transforms import Bbox
 
@@ -262,7 +266,7 @@ def _marks(ax: Axes) -> list[list[Any]]:
 
 
 def _arms(row: Any, value: str, low: str, high: str) -> np.ndarray | None:
-    """Of an error bar (2, 1), None where there is no interval; an interval need not hold its value."""
+    """The lengths of an error bar (2, 1), None without an interval; an interval may exclude its value."""
     arms = np.array([[row[value] - row[low]], [row[high] - row[value]]], dtype=np.float64)
     return None if np.isnan(arms).any() else np.maximum(arms, 0)
 
@@ -271,7 +275,8 @@ def _is_of(relation: Any, about: Mapping[str, str]) -> bool:
     return all(relation["of_metric" if c == "metric" else c] == about[c] for c in PANEL)
 
 
-def _said(relation: Any, names: Mapping[str, str]) -> str:
+def _correlation(relation: Any, names: Mapping[str, str]) -> str:
+    """A correlation with its interval and p, in words."""
     name, value = names.get(relation["metric"], relation["metric"]), relation["value"]
     if np.isnan(value):
         return f"{name} undefined"

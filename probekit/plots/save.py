@@ -28,20 +28,20 @@ FORMATS = {
     ".png": {"Software": MARK},
     ".eps": {"Creator": MARK},
 }
-"""Suffixes, each with the metadata that keep the time of writing out of the file and our mark in it."""
+"""Suffixes, each with metadata that leave the time of writing out of the file and mark it as probekit's."""
 FIGURE_FILE = FileKind("a figure as probekit wrote it", is_sealed)
 
 
 def save(figure: Figure, paths: Iterable[str | Path], *, dpi: int = 300) -> list[Path]:
     """Write ``figure`` to each path, the format by suffix; text stays text (TrueType in PDF, <text> in SVG).
 
-    EPS knows no transparency: bands are drawn in the tint they have on white. Files appear whole: written beside,
-    then renamed.
+    EPS has no transparency, so bands get the colour that they have on white. Files are written under a temporary name
+    and then renamed.
 
     Raises
     ------
     UsageError
-        For another suffix, and where a file is in the way that is not a figure as it was saved here.
+        For another suffix, and if an existing file is not an unchanged figure of probekit.
     """
     import matplotlib as mpl
 
@@ -51,7 +51,7 @@ def save(figure: Figure, paths: Iterable[str | Path], *, dpi: int = 300) -> list
             with _opaque(figure) if path.suffix == ".eps" else nullcontext():
                 draw = partial(_drawn, figure, path.suffix, dpi)
                 data = with_values(figure, draw) if path.suffix == ".svg" else draw()
-            if path.suffix == ".eps":  # whose metadata take no date
+            if path.suffix == ".eps":  # EPS metadata cannot leave out the date
                 data = re.sub(rb"%%CreationDate: .*\n", b"", data, count=1)
             write(path, _png(data) if path.suffix == ".png" else data, FIGURE_FILE)
     return files
@@ -63,7 +63,7 @@ def _drawn(figure: Figure, suffix: str, dpi: int) -> bytes:
 
 
 def _png(data: bytes) -> bytes:
-    """A PNG with its mark, and the checksum of the chunk that holds it."""
+    """A PNG with the mark, and a correct checksum of the chunk that contains it."""
     data = seal(data)
     start = data.index(b"tEXtSoftware\0")
     stop = start + 4 + int.from_bytes(data[start - 4 : start])
@@ -71,18 +71,18 @@ def _png(data: bytes) -> bytes:
 
 
 def check_files(paths: Iterable[str | Path]) -> list[Path]:
-    """The paths of figures; UsageError for one of another suffix, and where a file is that is not ours."""
+    """The paths of figures; UsageError for another suffix, and if an existing file is not probekit's."""
     files = [Path(path) for path in paths]
     for path in files:
         if path.suffix not in FORMATS:
-            raise UsageError(f"figures are written as {', '.join(FORMATS)}, not {path.suffix!r} ({path}).")
+            raise UsageError(f"figures can be written as {', '.join(FORMATS)}, not {path.suffix!r} ({path}).")
         FIGURE_FILE.check(path)
     return files
 
 
 @contextmanager
 def _opaque(figure: Figure) -> Iterator[None]:
-    """Give what is transparent the colour it has on white, for a while."""
+    """Temporarily replace transparent colours by their colours on white."""
     from matplotlib.artist import setp
     from matplotlib.collections import Collection
     from matplotlib.patches import Patch
@@ -94,7 +94,7 @@ def _opaque(figure: Figure) -> Iterator[None]:
 
     before = []
     for artist in figure.findobj(lambda a: isinstance(a, Collection | Patch)):
-        # findobj tells no types: it was asked for what has faces and edges
+        # findobj returns no types; these artists have faces and edges
         face, edge = artist.get_facecolor(), artist.get_edgecolor()  # type: ignore[attr-defined]
         before.append((artist, {"alpha": artist.get_alpha(), "facecolor": face, "edgecolor": edge}))
         several = isinstance(artist, Collection)

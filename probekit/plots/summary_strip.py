@@ -1,4 +1,4 @@
-"""A strip under a layer curve: where it is best, where its weight lies, in units of the same layers."""
+"""A strip under a layer curve: summary statistics such as the best layer, on the same axis."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ STATISTICS = {
 }
 """In the order from top to bottom."""
 HEIGHT = 0.6
-"""Of the strip, in inches."""
+"""Height of the strip in inches."""
 
 
 def draw_summary(ax: Axes, summary: pd.DataFrame, rows: pd.DataFrame, styles: CurveStyles) -> None:
-    """Hang a strip under ``ax`` that takes over its layers: a line a statistic, a marker with its interval a curve.
+    """Draw a strip under ``ax`` with its layer axis: one line per statistic, one marker with its interval per curve.
 
     Parameters
     ----------
     ax : Axes
-        Of the curves.
+        Axes of the curves.
     summary : DataFrame
-        Of :func:`probekit.plots.curves.plot_rows`, of :func:`probekit.summary`. Those of other curves are left out, and
-        undetermined statistics have no marker.
+        Rows of :func:`probekit.summary`, as :func:`probekit.plots.curves.plot_rows` returns them. Other curves are
+        ignored, and undetermined statistics have no marker.
     rows : DataFrame
-        Of the curves.
+        Rows of the curves.
     styles : CurveStyles
-        Of the figure.
+        Styles of the figure.
 
     Raises
     ------
     UsageError
-        For other rows, and where nothing is left.
+        For other rows, and if no row matches the curves.
     """
     from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 
@@ -70,13 +70,13 @@ def draw_summary(ax: Axes, summary: pd.DataFrame, rows: pd.DataFrame, styles: Cu
 def summary_rows(summary: pd.DataFrame, rows: pd.DataFrame) -> list[tuple[dict[str, str], pd.DataFrame]]:
     """The statistics of each curve of ``rows``, with the place of each on the strip in a column ``line``."""
     if "of_metric" not in summary:
-        raise UsageError("these rows are no summary of curves; probekit summary makes one of evaluated examples.")
+        raise UsageError("these rows are not a summary of curves; expected rows of probekit summary.")
     same = (summary["task"] == rows["task"].iloc[0]) & (summary["of_metric"] == rows["metric"].iloc[0])
     summary = summary[same & summary["metric"].isin(list(STATISTICS))]
     there = [key for key, _ in curves(rows)]
     found = [(key, part.dropna(subset="value")) for key, part in curves(summary) if key in there]
     if not found:
-        raise UsageError(f"the summary has nothing on {rows['metric'].iloc[0]} of {rows['task'].iloc[0]} here.")
+        raise UsageError(f"the summary has no rows of {rows['metric'].iloc[0]} on {rows['task'].iloc[0]}.")
     order = list(STATISTICS).index
     beside = [0.6 * ((i + 0.5) / len(found) - 0.5) for i in range(len(found))]
     return [

@@ -1,4 +1,4 @@
-"""Words of figures: how wide they are, and in which lines they fit."""
+"""Text in figures: its width, and line breaks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["inches", "wrapped"]
 
 
 def inches(words: str, size: float, weight: str = "normal") -> float:
-    """How wide the widest line is at most; letters of bitmaps are up to a tenth wider than drawn ones."""
+    """An upper bound of the widest line; letters in bitmaps are up to a tenth wider than drawn ones."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import TextPath
 
@@ -18,7 +18,7 @@ def inches(words: str, size: float, weight: str = "normal") -> float:
 
 
 def wrapped(words: str, room: float, size: float) -> str:
-    """In as few lines as fit into ``room`` inches, parted at commas, or else where there is a space or a dash."""
+    """Wrap text to ``room`` inches, at commas, or else at spaces and dashes."""
     parts, lines = words.split(", "), [""]
     for i, part in enumerate(parts):
         piece = part + ("," if i + 1 < len(parts) else "")

@@ -1,4 +1,4 @@
-"""What metrics and controls are called in figures."""
+"""Names of metrics and controls in figures."""
 
 from __future__ import annotations
 
@@ -10,32 +10,33 @@ CONTROLS = {
     "shuffled": "shuffled labels",
     "control-task": "control task",
     "random": "random weights",
-    "uniform": "all classes alike (uniform code)",
-    "prior": "shares of classes (prior's code)",
+    "uniform": "uniform code",
+    "prior": "prior code (class frequencies)",
 }
 
 
 def metric_title(name: str) -> str:
-    """A metric in the words of an axis, with its unit: "Mutual information (bits)"; differences have two lines."""
-    own = metric_called(name)
-    title = own.title
-    if own.unit and own.unit not in title.casefold():
-        first, newline, rest = title.partition("\n")
-        title = f"{title} ({own.unit})" if own.derived == "difference" else f"{first} ({own.unit}){newline}{rest}"
-    return f"{title}\n(lower is better)" if own.better == "lower" else title
+    """The label of a metric's axis, with its unit: "Mutual information (bits)"; differences have two lines."""
+    metric = metric_called(name)
+    title = metric.title
+    if metric.unit and metric.unit not in title.casefold():
+        first, newline, second = title.partition("\n")
+        unit = metric.unit
+        title = f"{title} ({unit})" if metric.derived == "difference" else f"{first} ({unit}){newline}{second}"
+    return f"{title}\n(lower is better)" if metric.better == "lower" else title
 
 
 def first_line(name: str) -> str:
-    """The title of a metric on one line, without the direction and what a difference is from."""
+    """The title of a metric on one line, without the direction and the reference of a difference."""
     return metric_title(name).splitlines()[0]
 
 
 def control_title(name: str) -> str:
-    """What a control, or anything that a difference is held against, is called: "shuffled" is "shuffled labels"."""
+    """The name of a control, or of another reference of a difference: "shuffled" is "shuffled labels"."""
     return CONTROLS.get(name, name.rsplit("/", 1)[-1])
 
 
 def band_title(name: str) -> str:
-    """A control in the legend of the figure that shows what it reaches: says also what its labels are."""
+    """The name of a control in a legend, with a description of its labels."""
     title = control_title(name).replace("-", " ")
     return f"{title} (random tags by word type)" if name == "control-task" else title

@@ -1,4 +1,4 @@
-"""A metric by layer and training step, as a heat map: what fine-tuning does to what each layer knows."""
+"""A metric by layer and training step, as a heat map: how layers change during fine-tuning."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["Grid", "trajectory", "trajectory_grids", "trajectory_panels"]
 
 RUN = tuple(c for c in CURVE if c not in ("step", "target"))
 FINAL, MIX = "final_norm", "mix-weight"
-COLOURS = "viridis"  # perceptually uniform, ordered in grey, told apart with every kind of colour vision
+COLOURS = "viridis"  # perceptually uniform, ordered in grey, readable with every kind of colour vision
 HATCHES = ("///", 3 * "\\", "...")
 POINT: dict[str, Any] = {"linestyle": "none", "color": INK, "zorder": 3.9}
 
@@ -36,42 +36,41 @@ POINT: dict[str, Any] = {"linestyle": "none", "color": INK, "zorder": 3.9}
 def trajectory(rows: Any, *, metric: str | None = None, ax: Axes | None = None) -> Axes:
     """Draw a metric by layer and training step as a heat map.
 
-    Steps are columns of equal width, whether they are evenly or logarithmically spaced; layers are rows, the embeddings
-    at the bottom, ``final_norm`` on top. Step 0 is the pretrained model: rows of the same model that have neither
-    checkpoint nor step stand there, where the run kept no step 0. Light is good: the colours of a metric that should be
-    low are turned round. The colour scale is at least as wide as an interval or the band of noise, and mix weights have
-    equal ones in its middle, so that what noise makes looks alike. A dot marks the best layer of a step. Cells that are
-    not above noise are hatched, by the rule of :func:`layer_curve`, each step by its own controls; those whose value is
-    undetermined are white with a cross, those that no row is of are white.
+    Steps are columns of equal width, whatever their spacing; layers are rows, with the embeddings at the bottom and
+    ``final_norm`` on top. Step 0 is the pretrained model; if the run saved no step 0, rows of the same model without
+    checkpoint and step are used. Light colours are good: the scale is reversed for metrics that are better when
+    smaller. The colour scale is at least as wide as an interval or the noise band, so that noise does not fill it; for
+    mix weights, equal weights are in its middle. A dot marks the best layer of a step. Cells that are not above noise
+    are hatched, by the rule of :func:`layer_curve`, with the controls of each step. Undetermined cells are white with a
+    cross; cells without rows are white.
 
     Parameters
     ----------
     rows : DataFrame, Result or path
-        Of one task and one run, as :func:`probekit.probe` and :func:`probekit.mi` make them of the checkpoints that a
-        run left.
+        Rows of :func:`probekit.probe` or :func:`probekit.mi` for the checkpoints of one run on one task.
     metric : str, optional
-        The rows' first that is no difference, for None.
+        By default the first in the rows that is not a difference.
     ax : Axes, optional
-        A new figure's for None. A colour bar takes some of its width; a legend is drawn under a new figure only.
-        Nothing is shown or saved.
+        Axes to draw into, part of which becomes a colour bar; by default those of a new figure with a legend. Nothing
+        is shown or saved.
 
     Returns
     -------
     Axes
-        Those drawn into.
+        The Axes with the plot.
 
     Raises
     ------
     UsageError
-        Where the rows hold no steps, several tasks or runs, no such metric, or two values for one cell.
+        If the rows have no steps, several tasks or runs, lack the metric, or have two values for one cell.
     """
-    rows, own = plot_rows(rows), ax is None
+    rows, new_figure = plot_rows(rows), ax is None
     ax = one_axes(rows, ax, 2.8, ("trajectory", "trajectory_panels"))
     found = _runs(of_metric(rows, metric))
     if (many := found["panel"].unique()).size > 1:
-        raise UsageError(f"trajectory draws one run, these are {'; '.join(many)}: see trajectory_panels.")
+        raise UsageError(f"trajectory draws one run, but the rows are of {'; '.join(many)}; use trajectory_panels.")
     _draw(ax, found, _limits(found))
-    if own:
+    if new_figure:
         legend(ax, below=True)
     return ax
 
@@ -84,18 +83,18 @@ def trajectory_panels(
     width: float | None = None,
     look: Look | None = None,
 ) -> Figure:
-    """Draw one :func:`trajectory` a task and run, side by side in the order of the rows.
+    """Draw one :func:`trajectory` per task and run, side by side in the order of the rows.
 
-    Maps of one task share their colours; so do several estimators, poolings … of one run, which have maps of their own.
+    All maps of a task share one colour scale. Each estimator, pooling … of a run has its own map.
 
     Parameters
     ----------
     rows : DataFrame, Result or path
-        As of :func:`trajectory`, of any number of tasks and runs.
+        As in :func:`trajectory`, for any number of tasks and runs.
     metric : str, optional
-        Each task's first for None.
+        By default the first of each task.
     columns, width, look
-        As of :func:`layer_panels`.
+        As in :func:`layer_panels`.
 
     Returns
     -------
@@ -116,19 +115,19 @@ def trajectory_panels(
 
 
 def trajectory_grids(rows: Any, metric: str | None = None) -> dict[str, Grid]:
-    """Work out what :func:`trajectory` shows, by the name of the run.
+    """Return the values that :func:`trajectory` draws, by the name of the run.
 
     Parameters
     ----------
     rows : DataFrame, Result or path
-        Of one task.
+        Rows of one task.
     metric : str, optional
-        The rows' first that is no difference, for None.
+        By default the first in the rows that is not a difference.
 
     Returns
     -------
     dict of Grid
-        Values by layer and step, and which are not above noise.
+        Values by layer and step, and the cells that are not above noise.
     """
     return {
         str(name): Grid.of(part)
@@ -146,18 +145,18 @@ def _runs(rows: pd.DataFrame) -> pd.DataFrame:
     if trained.empty:
         raise UsageError(
             f"the rows of {rows['task'].iloc[0]} have no training steps. Cache the checkpoints of a run "
-            "(probekit cache-activations --model RUN/step-*) and measure those."
+            "(probekit cache-activations --model RUN/step-*) and analyse those."
         )
     plain = rows[rows["step"].isna() & (rows["run"] == "")].assign(step=0)
     pretrained = {tuple(key.values()): part for key, part in curves(plain, RUN)}
     how = ("method",) if rows["metric"].iloc[0] == INFORMATION else ()
-    tell = dict.fromkeys(("model", "run", *CurveStyles.of(trained, RUN).tell, *how))
+    labelled_by = dict.fromkeys(("model", "run", *CurveStyles.of(trained, RUN).labelled_by, *how))
     found = []
     for key, run in curves(rows[rows["step"].notna()], RUN):
         before = pretrained.get(tuple((key | {"run": ""}).values()))
         if key["run"] and before is not None and not (run["step"] == 0).any():
             run = pd.concat([before, run])
-        found.append(run.assign(panel=CurveStyles(tuple(tell), {}).label(key)))
+        found.append(run.assign(panel=CurveStyles(tuple(labelled_by), {}).label(key)))
     return pd.concat([run for run in found if (run["target"] == "gold").any()])
 
 
@@ -170,11 +169,11 @@ class Grid:
     layers, steps : list
         Names of layers from the bottom up, numbers of steps.
     value : ndarray, shape (layers, steps)
-        NaN where there is none.
+        The values; NaN if missing.
     noise : dict of ndarray
-        By what says so, the cells that are not above noise, bool.
+        The cells that are not above noise (bool), by the reason.
     undetermined : ndarray
-        Cells that have an interval but no value, bool.
+        The cells with an interval but no value (bool).
     """
 
     layers: list[str]
@@ -209,7 +208,7 @@ class Grid:
 
     @property
     def edges(self) -> np.ndarray:
-        """Between layers on their axis, (layers + 1,); ``final_norm`` is drawn high enough to be seen over many."""
+        """The edges of the layers on the axis, (layers + 1,); ``final_norm`` is high enough to be visible."""
         norm = self.layers[-1] == FINAL
         return np.cumsum([-0.5, *[1] * (len(self.layers) - norm), *[max(1, len(self.layers) / 8)] * norm])
 
@@ -219,7 +218,7 @@ class Grid:
         return (self.edges[1:] + self.edges[:-1]) / 2
 
     def best(self, sign: int) -> tuple[list[int], list[int]]:
-        """Step and layer of the best cell of each column, where one is above noise."""
+        """Step and layer of the best cell of each column, if any is above noise."""
         above = np.isfinite(self.value) & ~np.logical_or.reduce([*self.noise.values(), self.undetermined])
         scored = np.where(above, sign * self.value, -np.inf)
         at = [(j, int(scored[:, j].argmax())) for j in range(len(self.steps)) if above[:, j].any()]
@@ -227,7 +226,7 @@ class Grid:
 
 
 def _limits(rows: pd.DataFrame) -> tuple[float, float]:
-    """The ends of the colour scale: as far apart as an interval or noise is wide, lest noise fill the scale."""
+    """The ends of the colour scale: at least as far apart as an interval or the noise is wide."""
     gold, controls, metric = rows[rows["target"] == "gold"], controls_by_layer(rows), rows["metric"].iloc[0]
     value = gold["value"].dropna()
     if value.empty or metric == INFORMATION:
@@ -263,7 +262,7 @@ def _draw(ax: Axes, rows: pd.DataFrame, limits: tuple[float, float], look: Look 
     if grid.layers[-1] == FINAL:
         ax.axhline(grid.edges[-2], **apart)
     dress(ax, rows, ylabel="Layer", how=look.shown(rows["panel"].iloc[0]), look=look)
-    for text in ax.texts:  # what stands over the colour bar, too, is no reason to make the map narrower
+    for text in ax.texts:  # text may extend over the colour bar without narrowing the map
         text.set_in_layout(False)
     ax.grid(visible=False)
     ax.set_xlabel("Training step", fontsize=9, color=INK)
@@ -295,9 +294,9 @@ def _hatch(ax: Axes, grid: Grid) -> None:
 
 
 def _ticks(labels: Sequence[str], room: int, wide: int = 0) -> tuple[list[int], list[str]]:
-    """Every so many of the labels, from the first on, that none touches the next in ``room`` characters.
+    """As many evenly spaced labels, from the first on, as fit in ``room`` characters without touching.
 
-    wide : of each label, in characters; its own width without it
+    wide : width of each label in characters; by default its length
     """
     width = np.array([wide or len(label) for label in labels])
     for every in range(1, len(labels) + 1):

@@ -1,4 +1,4 @@
-"""What transfers from domain to domain: maps of what training on one is worth on each other."""
+"""Transfer between domains: heat maps of a metric by training and evaluation domain."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ __all__ = ["transfer_matrix", "transfer_panels", "transfer_rows", "transfer_valu
 
 CELL = 0.55
 NAMED_SIDE, BAR = 1.2, 0.8
-"""Inches of a cell of a map at its best, of the names at its side, and of the bar of colours."""
+"""Natural size of a cell, width of the names at the side, and width of the colour bar, in inches."""
 
 
 def transfer_rows(rows: Any) -> pd.DataFrame:
-    """Of the rows of a study of domains, those that :func:`transfer_panels` draws; raises UsageError for others."""
+    """Select the rows of a table of domains that :func:`transfer_panels` draws; raises UsageError for other tables."""
     rows = of_study(rows)
     return rows[(rows["trained_on"] != "") & (rows["corpus"] == "") & ~is_derived(rows, "lost")]
 
@@ -37,32 +37,31 @@ def transfer_rows(rows: Any) -> pd.DataFrame:
 def transfer_matrix(
     rows: Any, *, metric: str | None = None, limits: tuple[float, float] | None = None, ax: Axes | None = None
 ) -> Axes:
-    """Draw what training on one domain is worth on each other as a heat map.
+    """Draw a metric by training and evaluation domain as a heat map.
 
-    Frames mark what was evaluated on the domain it was trained on. Up to 12 domains have numbers, where there is room
-    for them.
+    Frames mark evaluation on the training domain. With up to 12 domains, the cells show numbers if they fit.
 
     Parameters
     ----------
     rows : DataFrame, Result or path
-        Of one regime and head, with the own columns ``trained_on``, down the side, and ``domain``, evaluated on, along
-        the bottom.
+        Rows of one regime and head, with the additional columns ``trained_on`` (vertical axis) and ``domain``, the
+        evaluation domain (horizontal axis).
     metric : str, optional
-        The rows' first for None.
+        By default the first in the rows.
     limits : tuple of float, optional
-        Of the colours; those of the values for None.
+        Ends of the colour scale; by default those of the values.
     ax : Axes, optional
-        A new figure's for None. Nothing is shown or saved.
+        Axes to draw into; by default those of a new figure. Nothing is shown or saved.
 
     Returns
     -------
     Axes
-        Those drawn into.
+        The Axes with the plot.
 
     Raises
     ------
     UsageError
-        For several regimes, a metric that is not there, and two values for one pair.
+        For several regimes, a metric that the rows lack, and two values for one pair.
     """
     import matplotlib as mpl
     from matplotlib.patches import Rectangle
@@ -98,19 +97,19 @@ def transfer_matrix(
 
 
 def transfer_values(rows: Any, metric: str | None = None) -> pd.DataFrame:
-    """Work out what :func:`transfer_matrix` shows.
+    """Return the values that :func:`transfer_matrix` draws.
 
     Parameters
     ----------
     rows : DataFrame, Result or path
-        Of one regime and head.
+        Rows of one regime and head.
     metric : str, optional
-        The rows' first for None.
+        By default the first in the rows.
 
     Returns
     -------
     DataFrame
-        A line for each domain trained on, a column for each evaluated on.
+        One row for each training domain, one column for each evaluation domain.
 
     Raises
     ------
@@ -119,10 +118,12 @@ def transfer_values(rows: Any, metric: str | None = None) -> pd.DataFrame:
     """
     rows, _ = _of_metric(rows, metric)
     if len(several := rows["series"].unique()) > 1:
-        raise UsageError(f"transfer_matrix draws one regime, these are {', '.join(several)}; see transfer_panels.")
+        raise UsageError(
+            f"transfer_matrix draws one regime, but the rows are of {', '.join(several)}; use transfer_panels."
+        )
     if (twice := rows.duplicated(["trained_on", "domain"])).any():
         pair = rows.loc[twice, ["trained_on", "domain"]].iloc[0]
-        raise UsageError(f"{' → '.join(pair)} has two values; are these rows of two seeds?")
+        raise UsageError(f"{' → '.join(pair)} has two values; do the rows contain two seeds?")
     columns, trained = list(rows["domain"].unique()), set(rows["trained_on"])
     down = [*(c for c in columns if c in trained), *(t for t in rows["trained_on"].unique() if t not in columns)]
     return rows.pivot(index="trained_on", columns="domain", values="value").loc[down, columns]
@@ -136,18 +137,18 @@ def transfer_panels(
     width: float | None = None,
     look: Look | None = None,
 ) -> Figure:
-    """Draw one :func:`transfer_matrix` a regime (task, model), side by side on one scale of colours.
+    """Draw one :func:`transfer_matrix` per regime (task, model), side by side with one colour scale.
 
     Parameters
     ----------
     rows : DataFrame, Result or path
-        As of :func:`transfer_matrix`, of any number of regimes.
+        As in :func:`transfer_matrix`, for any number of regimes.
     metric : str, optional
-        The rows' first for None.
+        By default the first in the rows.
     columns, width
-        As of :func:`layer_panels`.
+        As in :func:`layer_panels`.
     look : Look, optional
-        Names.
+        Display names.
 
     Returns
     -------
@@ -157,7 +158,7 @@ def transfer_panels(
     rows, metric = _of_metric(rows, metric)
     look = look or Look()
     parts = list(rows.groupby(["task", "model", "series"], sort=False))
-    told = [c for c in ("task", "model") if rows[c].nunique() > 1]
+    titled = [c for c in ("task", "model") if rows[c].nunique() > 1]
     limits = (float(rows["value"].min()), float(rows["value"].max()))
     across, down = (rows[c].nunique() for c in ("domain", "trained_on"))
     natural = CELL * across + NAMED_SIDE
@@ -168,7 +169,7 @@ def transfer_panels(
     axes = list(grid_.ravel())[: len(parts)]
     for i, (ax, (_, part)) in enumerate(zip(axes, parts, strict=True)):
         transfer_matrix(part, metric=metric, limits=limits, ax=ax)
-        over = ", ".join(shown_model(str(part[c].iloc[0])) for c in told)
+        over = ", ".join(shown_model(str(part[c].iloc[0])) for c in titled)
         title = "\n".join(filter(None, (over, look.shown(part["series"].iloc[0]))))
         ax.set_title(title, loc="left", fontsize=10, fontweight="bold", color=INK, parse_math=False)
         if i % beside and _names(ax) == _names(axes[i - 1]):
@@ -195,6 +196,6 @@ def _of_metric(rows: Any, metric: str | None) -> tuple[pd.DataFrame, str]:
     rows = with_columns(rows, "trained_on", "domain")
     known = list(rows["metric"].unique())
     if metric not in (None, *known):
-        raise UsageError(f"there is no {metric} in these rows, only {', '.join(known)}.")
+        raise UsageError(f"these rows contain no {metric}, only {', '.join(known)}.")
     metric = metric or str(known[0])
     return rows[rows["metric"] == metric], metric

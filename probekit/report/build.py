@@ -1,4 +1,4 @@
-"""The page: rows, cards, figures and texts brought together, and written whole."""
+"""The page: rows, cards, figures and texts in one HTML file."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ REPORT_FILE = FileKind("a report as probekit wrote it", is_sealed)
 
 @public(options=ReportOptions)
 def report(*sources: str | Path | Result, out: str | Path = "report.html", options: ReportOptions) -> Path:
-    """Write one HTML page that holds all there is to say of rows, and asks nothing of any other place.
+    """Write one HTML page with all results of some rows. The page needs no network and no other file.
 
-    A study's page begins with its own tables and figures, and with what failed of it; what these figures show is not
-    drawn again, and what its steps, as they are now, did not leave is not shown. Each study has a part of the page, and
-    files that are of none have one together. The same files give the same bytes.
+    A study's page begins with the study's own tables and figures and its failed steps. What these figures show is not
+    drawn again, and files that earlier versions of the study left are not shown. Each study has its own part of the
+    page; all other files share one part. The same files give the same bytes.
 
     Parameters
     ----------
     *sources : path or Result
-        Files of rows (.parquet, .csv), each with its evidence card beside; saved results; or folders of studies, of
-        training runs or of such files, or a folder of these.
+        Files of rows (.parquet, .csv) with their evidence cards; saved results; or folders of studies, training runs or
+        rows, or a folder of such folders.
     out : path
-        A file .html; it appears whole.
+        The file to write, .html.
     options : ReportOptions
-        ``title``, ``figure`` (SVG files, each at will with a caption beside: the same name with .md, or .json with
-        "title", "caption", "alt", "created" and "git") and ``text`` (Markdown files, shown before all else); they may
-        be given one by one.
+        ``title``, ``figure`` (SVG files, each optionally with a caption in a file of the same name: .md, or .json with
+        "title", "caption", "alt", "created" and "git") and ``text`` (Markdown files, shown first); they may be given
+        one by one.
 
     Returns
     -------
@@ -65,9 +65,9 @@ def report(*sources: str | Path | Result, out: str | Path = "report.html", optio
     Raises
     ------
     UsageError
-        For another suffix, nothing given, a result that is not saved or a folder without rows.
+        For another suffix, without sources, for a result that is not saved, and for a folder without rows.
     DataError
-        Naming a file that holds no rows, no SVG or no text.
+        For a file that contains no rows, no SVG or no text.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def report(*sources: str | Path | Result, out: str | Path = "report.html", optio
         form = out.suffix or "a file without a suffix"
         raise UsageError(f"a report is one HTML page, not {form}; name it {out.with_suffix('.html')}.")
     if out.is_dir():
-        raise UsageError(f"{out} is a folder; name a file, such as {out / 'report.html'}.")
+        raise UsageError(f"{out} is a folder; give a file name, such as {out / 'report.html'}.")
     REPORT_FILE.check(out)
     paths = [_path(source) for source in sources]
     parts = find(paths)
@@ -86,14 +86,14 @@ def report(*sources: str | Path | Result, out: str | Path = "report.html", optio
         parts.insert(0, Part("Overview"))
     parts[0].figures += [Made(Path(path)) for path in options.figure]
     parts[0].texts += [Made(Path(path)) for path in options.text]
-    told = {"sources": paths, "out": out.name} | {f.name: getattr(options, f.name) for f in fields(options)}
-    return write(out, _page(parts, options.title, str(Recipe.of("report", told))), REPORT_FILE)
+    arguments = {"sources": paths, "out": out.name} | {f.name: getattr(options, f.name) for f in fields(options)}
+    return write(out, _page(parts, options.title, str(Recipe.of("report", arguments))), REPORT_FILE)
 
 
 def _path(source: str | Path | Result) -> Path:
     if isinstance(source, Result):
         if source.path is None:
-            raise UsageError("a report is made of files; save the result first, result.save('rows.parquet').")
+            raise UsageError("a report reads files; save the result first, with result.save('rows.parquet').")
         return source.path
     return Path(source)
 
@@ -119,15 +119,15 @@ def _page(parts: Sequence[Part], title: str | None, command: str) -> str:
 
 
 def _part(part: Part, prefix: str) -> dict[str, Any]:
-    """What the page says of one study, or of files that are of none; prefix : of ids"""
+    """The contents of the page for one study, or for files without a study; prefix : of ids"""
     sources = [read(path) for path in part.rows]
     rows = _together(sources)
     sections = by_section(rows)
-    layers = {section: by_layer(own) for section, own in sections.items() if section in LAYERED}
+    layers = {section: by_layer(found) for section, found in sections.items() if section in LAYERED}
     many = f"{part.outdated:,} file{'s' * (part.outdated != 1)}"
-    old = f"{many} of rows, figures or tables in the study's folder are not shown: none of its steps, as they are now, "
-    outdated = [caveats.Caveat(f"{old}left them.", [])] if part.outdated else []
-    undone = [caveats.Caveat("Not all of this study is done; what follows is of the rest.", part.undone)]
+    old = f"{many} of rows, figures or tables in the study's folder are not shown: no current step of the study wrote "
+    outdated = [caveats.Caveat(f"{old}them.", [])] if part.outdated else []
+    undone = [caveats.Caveat("This study is incomplete; the page shows only the finished steps.", part.undone)]
     return {
         "id": prefix,
         "title": part.title or _title(rows),
@@ -169,7 +169,7 @@ def _title(rows: pd.DataFrame) -> str:
 
 
 def _lede(rows: pd.DataFrame, sources: Sequence[Source]) -> list[str]:
-    """How much was measured of what, when, and with what."""
+    """The number of rows, tasks and models, the dates and the versions."""
     counts = [f"{len(rows):,} rows from {len(sources):,} file{'s' * (len(sources) != 1)}"]
     for column in ("task", "model"):
         names = [name for name in dict.fromkeys(rows[column]) if name not in ("", "domains")]
@@ -178,7 +178,7 @@ def _lede(rows: pd.DataFrame, sources: Sequence[Source]) -> list[str]:
             counts.append(
                 f"{len(names):,} {column}{'s' * (len(names) != 1)} ({', '.join(short)}{' …' * (len(names) > 6)})"
             )
-    said = [", ".join(counts) + "."]
+    sentences = [", ".join(counts) + "."]
     days = sorted({str(s.card["created"])[:10] for s in sources if s.card.get("created")})
     versions: dict[str, dict[str, None]] = {}
     for source in sources:
@@ -187,8 +187,8 @@ def _lede(rows: pd.DataFrame, sources: Sequence[Source]) -> list[str]:
     if days:
         when = days[0] if len(days) == 1 else f"between {days[0]} and {days[-1]}"
         with_ = ", ".join(f"{package} {' and '.join(found)}" for package, found in versions.items())
-        said.append(f"Made {when}{' with ' + with_ if with_ else ''}.")
-    return said
+        sentences.append(f"Computed {when}{' with ' + with_ if with_ else ''}.")
+    return sentences
 
 
 def _section(
@@ -198,30 +198,29 @@ def _section(
     shown: Sequence[Made],
     prefix: str,
 ) -> dict[str, Any]:
-    """What the page says of one section of rows; shown : figures that are there already"""
+    """The contents of one section; shown : figures that are on the page already"""
     rows = sections[section]
     where = list(dict.fromkeys(rows["file"]))
     tables: list[Table] = []
     if layers is not None and len(layers):
-        own = layers.drop(columns=["random", "noise_mean", "penalty_at_edge", *JOINT], errors="ignore")
-        tables.append(
-            table(model_once(own), "The main metric by layer, with its interval, beside what shuffled labels give.")
-        )
+        by_layer_ = layers.drop(columns=["random", "noise_mean", "penalty_at_edge", *JOINT], errors="ignore")
+        caption = "The main metric by layer, with its interval and the range of shuffled labels."
+        tables.append(table(model_once(by_layer_), caption))
     if section is Section.TRAINING:
-        tables.append(table(summary.trained_rows(rows), "The weights that were kept, by task, metric and regime."))
+        tables.append(table(summary.trained_rows(rows), "Results of the kept weights, by task, metric and regime."))
     if section is Section.DOMAINS and len(found := summary.pairs(rows)):
-        tables.append(table(found, "Each two domains, the nearest first."))
+        tables.append(table(found, "All pairs of domains, the nearest first."))
     plain = rows.drop(columns=["layer", "run", "run_kind", "method", "random", *["file"] * (len(where) == 1)])
-    whole = table(plain.rename(columns={"layer_name": "layer"}), "All rows, as they are in the files.")
+    whole = table(plain.rename(columns={"layer_name": "layer"}), "All rows, unchanged.")
     drawn = list(figures.of_section(section, sections, shown, prefix))
     name = {"id": f"{prefix}{section.name.lower()}", "name": section.value}
     return {**name, "figures": drawn, "tables": tables, "all": whole, "files": where}
 
 
 def _card(source: Source) -> dict[str, Any]:
-    """A card as the page shows it: whatever stands in the file, as text."""
+    """A card as the page shows it: the contents of the file, as text."""
     card = source.card
-    reads = card.get("reads") or card.get("caches")  # of version 0.1
+    reads = card.get("reads") or card.get("caches")  # the key in version 0.1
     recipe = card.get("recipe")
     arguments = recipe.get("arguments") if isinstance(recipe, Mapping) else card.get("arguments")
     return {
@@ -251,5 +250,5 @@ def _mapping(value: Any) -> dict[str, str]:
 
 
 def _hash(text: str) -> str:
-    """As a Content-Security-Policy names what may run."""
+    """The hash of a style or script, for the Content-Security-Policy."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,4 +1,4 @@
-"""What a reader has to know before believing a page: found in rows and cards, never guessed."""
+"""Caveats that a reader of a page must know, found in rows and cards."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ if TYPE_CHECKING:
 __all__ = ["Caveat", "of_rows", "of_sources"]
 
 FEW = 100
-"""Examples, below which the interval of an accuracy near 1/2 is wider than 10 points to either side."""
+"""Number of examples below which the interval of an accuracy near 1/2 is wider than 10 points on either side."""
 MOST = 30
-"""Lines of one caution."""
+"""Lines of one caveat, at most."""
 VERSIONS = ("probekit", "torch", "transformers", "numpy", "scikit-learn")
 
 
 @dataclass(frozen=True, slots=True)
 class Caveat:
-    """``what`` is wrong in a sentence; ``where``, of at most :data:`MOST` places."""
+    """``what`` is a sentence about the problem; ``where`` lists at most :data:`MOST` places."""
 
     what: str
     where: list[str]
 
 
 def of_sources(sources: Sequence[Source]) -> Iterator[Caveat]:
-    """Cards that are missing or of other rows, changed code, versions that differ, files without rows."""
-    yield from _caveat("These files hold no rows.", (str(s.path) for s in sources if s.rows.empty))
-    yield from _caveat("Nothing says how these rows were made.", (f"{s.path}: {s.doubt}" for s in sources if s.doubt))
+    """Missing cards and cards of other rows, changed code, different versions, files without rows."""
+    yield from _caveat("These files contain no rows.", (str(s.path) for s in sources if s.rows.empty))
+    yield from _caveat("The origin of these rows is unknown.", (f"{s.path}: {s.doubt}" for s in sources if s.doubt))
     revision = {str(s.path): s.card.get("git") for s in sources if s.card}
     yield from _caveat(
-        "Files of the code's repository were changed when these rows were made: its revision does not tell all.",
+        "These rows were computed with uncommitted changes to the code, so the revision does not identify it.",
         _some([name for name, git in revision.items() if str(git).endswith("-dirty")], sources),
     )
     yield from _caveat(
-        "No revision of the code is known, only the version of probekit.",
+        "The revision of the code is unknown, only the version of probekit is known.",
         _some([name for name, git in revision.items() if not git], sources),
     )
     for package in VERSIONS:
@@ -57,40 +57,40 @@ def of_sources(sources: Sequence[Source]) -> Iterator[Caveat]:
                 found.setdefault(str(versions[package]), []).append(source.path.name)
         if len(found) > 1:
             yield from _caveat(
-                f"The files were made with different versions of {package}.",
+                f"The files were computed with different versions of {package}.",
                 (f"{version}: {', '.join(_some(names, sources))}" for version, names in found.items()),
             )
 
 
 def _some(names: list[str], sources: Sequence[Source]) -> list[str]:
-    """Of many files the number is enough, where it is of all of them."""
+    """The names of files, or only their number if it is all of many."""
     return [f"all {len(names):,} files"] if len(names) == len(sources) > 3 else names
 
 
 def of_rows(sections: Mapping[Section, pd.DataFrame], layers: Mapping[Section, pd.DataFrame]) -> Iterator[Caveat]:
-    """Noise, missing controls and intervals, few examples, what estimators say themselves."""
+    """Noise, missing controls and intervals, few examples, warnings of estimators."""
     for section, found in layers.items():
         if found.empty:
             continue
         name, real = section.value, found[~found["random"].astype(bool)]
         if found.groupby(["task", "curve", "metric", "split"]).ngroups >= MOST_CURVES:
-            yield Caveat(f"{name}: only the first {MOST_CURVES} curves were looked at.", [])
+            yield Caveat(f"{name}: only the first {MOST_CURVES} curves are included.", [])
         for verdict, part in ((str(v), p) for v, p in real.groupby("verdict", sort=False)):
             if verdict == "no control":
-                yield from _caveat(f"{name}: there is no control (shuffled labels) to hold values against.", _of(part))
+                yield from _caveat(f"{name}: there is no control (shuffled labels) to compare with.", _of(part))
             elif verdict == "no value":
-                yield from _caveat(f"{name}: there is no value (NaN).", _of(part))
+                yield from _caveat(f"{name}: the value is missing (NaN).", _of(part))
             elif verdict == "undetermined":
-                yield from _caveat(f"{name}: an estimate is undetermined.", _of(part, said="undetermined"))
+                yield from _caveat(f"{name}: the estimate is undetermined.", _of(part, reason="undetermined"))
             elif verdict == TASK:
-                yield from _caveat(f"{name}, not above the control task (labels learned by heart): {TASK}.", _of(part))
+                yield from _caveat(f"{name}, not above the control task (possibly memorised): {TASK}.", _of(part))
             elif verdict != "above noise":
                 yield from _caveat(f"{name}, not above shuffled labels: {verdict}.", _of(part))
-        alone = real[real["value"].notna() & real["ci_low"].isna()]
-        yield from _caveat(f"{name}: values have no interval.", _of(alone))
+        without_interval = real[real["value"].notna() & real["ci_low"].isna()]
+        yield from _caveat(f"{name}: values have no interval.", _of(without_interval))
         if "penalty_at_edge" in real:
             edge = real[real["penalty_at_edge"].fillna(value=False).astype(bool)]
-            yield from _caveat(f"{name}: the best penalty lies at the end of those tried; try more.", _of(edge))
+            yield from _caveat(f"{name}: the best penalty is at the end of the grid; extend the grid.", _of(edge))
     for section, rows in sections.items():
         yield from _of_kind(section, rows)
 
@@ -110,23 +110,26 @@ def _of_kind(section: Section, rows: pd.DataFrame) -> Iterator[Caveat]:
         yield from _caveat(f"{name}: fewer than {FEW} examples.", few)
     if section is Section.TRAINING:
         kept = trained_rows(rows)
-        alone = kept[kept["ci_low"].isna()]
-        named = zip(alone["run"], alone["task"], alone["split"], alone["metric"], strict=True)
+        without_interval = kept[kept["ci_low"].isna()]
+        named = zip(*(without_interval[column] for column in ("run", "task", "split", "metric")), strict=True)
         yield from _caveat(f"{name}: values have no interval.", (", ".join(filter(None, words)) for words in named))
     if "converged" in gold:
         failed = gold.assign(layer=gold["layer_name"])[~gold["converged"].fillna(value=True).astype(bool)]
         yield from _caveat(f"{name}: a fit did not converge.", _of(failed))
-    for column, what in (("warning", "the estimator's own warning."), ("caution", "what so many points can carry.")):
-        said = rows[column].astype("string").fillna("") if column in rows else rows["task"][:0]
+    for column, what in (("warning", "warnings of the estimator."), ("caution", "limits of so few points.")):
+        texts = rows[column].astype("string").fillna("") if column in rows else rows["task"][:0]
         yield from _caveat(
             f"{name}: {what}",
-            (f"{word} ({count:,} rows)" for word, count in said[said != ""].value_counts(sort=False).items()),
+            (f"{text} ({count:,} rows)" for text, count in texts[texts != ""].value_counts(sort=False).items()),
         )
     for column, what in (
-        ("seen_in_train", "examples evaluated have a text, near copy or group in train; value_unseen leaves them out."),
-        ("unread_words", "words had no piece to tag, and metrics are over the others."),
-        ("left_out_dev", "examples without a label were left out of what was evaluated."),
-        ("left_out_train", "examples without a label were left out of train."),
+        (
+            "seen_in_train",
+            "evaluated examples have an equal text, near copy or group in train; value_unseen excludes them.",
+        ),
+        ("unread_words", "words without a piece are not evaluated."),
+        ("left_out_dev", "examples without a label are excluded from evaluation."),
+        ("left_out_train", "examples without a label are excluded from train."),
     ):
         if column in rows:
             counts = rows.groupby("task", sort=False)[column].max()
@@ -134,16 +137,16 @@ def _of_kind(section: Section, rows: pd.DataFrame) -> Iterator[Caveat]:
                 f"{name}: {what}", (f"{shown_task(str(task))}: {int(n):,}" for task, n in counts.items() if n > 0)
             )
     if "p" in rows and section is Section.DOMAINS:
-        alike = gold[(gold["p"] > 0.05) & ~gold["metric"].isin((SIZES, TERMS))]  # p of a term is another number
+        alike = gold[(gold["p"] > 0.05) & ~gold["metric"].isin((SIZES, TERMS))]  # p of a term means something else
         yield from _caveat(
-            f"{name}: sampling alone gives as much (p > 0.05).",
+            f"{name}: no larger than sampling noise (p > 0.05).",
             (f"{a} and {b}" for a, b in zip(alike["domain_a"], alike["domain_b"], strict=True)),
         )
 
 
-def _of(rows: pd.DataFrame, said: str = "") -> Iterator[str]:
-    """The layers of each curve in a line, with what the rows say in the column ``said``."""
-    by = [c for c in ("task", "curve", said) if c in rows]
+def _of(rows: pd.DataFrame, reason: str = "") -> Iterator[str]:
+    """The layers of each curve in a line, with the text in the column ``reason``."""
+    by = [c for c in ("task", "curve", reason) if c in rows]
     texts = rows.assign(**{c: rows[c].astype("string").fillna("") for c in by})
     for key, part in texts.groupby(by, sort=False):
         words = [str(word) for word in key if word != ""]

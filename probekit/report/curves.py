@@ -1,4 +1,4 @@
-"""Layer curves as numbers: each layer's value beside what noise gives, and the best layer of each curve."""
+"""Layer curves as numbers: each layer's value with the noise level, and the best layer of each curve."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 __all__ = ["JOINT", "MOST_CURVES", "best_layers", "by_layer", "main_rows", "model_once"]
 
 MOST_CURVES = 300
-"""Curves that are looked at; a page of more is read by nobody."""
+"""Curves included, at most; nobody reads a page with more."""
 SAME = tuple(c for c in CURVE if c != "target")
 OWN = ("penalty", "share", "raw", "p", "p_adjusted", "undetermined", "penalty_at_edge", "n", "why")
 JOINT = ("joint_low", "joint_high")
 
 
 def main_rows(rows: pd.DataFrame) -> pd.DataFrame:
-    """Of each task, the rows of its main metric: the first one that is no difference. Tasks without layers are left
-    out, and so are those after :data:`MOST_CURVES`."""
+    """The rows of each task's main metric, the first that is not a difference. Tasks without layers, and tasks after
+    the first :data:`MOST_CURVES`, are left out."""
     import pandas as pd
 
     rows, parts = plot_rows(rows), []
@@ -44,15 +44,16 @@ def main_rows(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def by_layer(rows: pd.DataFrame) -> pd.DataFrame:
-    """One row a curve and layer of the main metric; empty where the rows are of no layers.
+    """One row per curve and layer of the main metric; empty if the rows have no layers.
 
-    layer, value, ci_low, ci_high, noise_mean, noise_low, noise_high (shuffled labels), control_task, verdict
-    ("above noise", why not, "undetermined", "no value", "no control"), and those of :data:`OWN` that the rows have.
+    Columns: task, curve (its label in figures), random (whether weights are random), split, metric, layer, value,
+    ci_low, ci_high, noise_mean, noise_low, noise_high (shuffled labels), control_task, verdict ("above noise", the
+    reason why not, "undetermined", "no value", "no control"), and those of :data:`OWN` that the rows have.
 
     Parameters
     ----------
     rows : pd.DataFrame
-        Of one section. Columns: task, curve (as figures call it), random (of a model with random weights), metric,.
+        Rows of one section.
     """
     import pandas as pd
 
@@ -66,8 +67,8 @@ def by_layer(rows: pd.DataFrame) -> pd.DataFrame:
         controls = controls_by_layer(main[main["task"] == task])
         theirs = {tuple(key.values()): part for key, part in curves(controls, SAME)}
         for key, curve in curves(of_task.sort_values("step", na_position="first", kind="stable")):
-            its = theirs.get(tuple(key[c] for c in SAME), controls.iloc[:0])
-            parts.append(_of_curve(curve, its, styles.label(key), random=styles.is_random(key)))
+            of_curve = theirs.get(tuple(key[c] for c in SAME), controls.iloc[:0])
+            parts.append(_of_curve(curve, of_curve, styles.label(key), random=styles.is_random(key)))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -84,7 +85,7 @@ def _of_curve(curve: pd.DataFrame, controls: pd.DataFrame, label: str, *, random
         verdict[cells] = why
     verdict[curve["value"].isna()] = "no value"
     verdict[curve["value"].isna() & curve["ci_low"].notna()] = "undetermined"
-    own: dict[str, Any] = {c: curve[c] for c in (*OWN, *JOINT) if c in curve}
+    additional: dict[str, Any] = {c: curve[c] for c in (*OWN, *JOINT) if c in curve}
     shown = curve.assign(
         task=curve["task"].map(shown_task),
         curve=shown_label(label),
@@ -99,11 +100,11 @@ def _of_curve(curve: pd.DataFrame, controls: pd.DataFrame, label: str, *, random
         control_task=task.to_numpy(),
     )
     names = ["task", "curve", "random", "split", "metric", "layer", "value", "ci_low", "ci_high"]
-    return shown[[*names, "noise_mean", "noise_low", "noise_high", "control_task", "verdict", *own]]
+    return shown[[*names, "noise_mean", "noise_low", "noise_high", "control_task", "verdict", *additional]]
 
 
 def model_once(layers: pd.DataFrame) -> pd.DataFrame:
-    """Curves without the model that all of them are of, which stands in a column of its own, the same in all rows."""
+    """Curve labels without the model if all curves share it; the model moves to its own column."""
     same = common(list(dict.fromkeys(layers["curve"])))
     if not same:
         return layers
@@ -111,8 +112,8 @@ def model_once(layers: pd.DataFrame) -> pd.DataFrame:
 
 
 def best_layers(layers: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """The best layer of each curve of :func:`by_layer`, with the same layer's noise and the interval that holds all
-    layers at once, for it was chosen among them; its own where the rows have no other."""
+    """The best layer of each curve of :func:`by_layer`, with its noise and its joint interval, because it was
+    selected; with its single interval if the rows have no joint one."""
     if layers.empty:
         return
     for _, curve in layers.groupby(["task", "curve", "metric", "split"], sort=False):

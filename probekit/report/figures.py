@@ -1,4 +1,4 @@
-"""Which figures rows have: those made already, and those that the package's plots draw of what these do not show."""
+"""The figures of a page: existing ones, and plots of all rows that these do not show."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ __all__ = ["Drawing", "given", "of_section"]
 MOST_PANELS, MOST_CURVES = 24, 24
 NAMES = ("F1", "Matthews", "Pearson", "Spearman", "V-")
 COLUMNS, WIDE = 4, 9
-"""Panels side by side, or inches, so that a figure is as wide as the text."""
+"""Panels side by side, or inches, for a figure as wide as the text."""
 CURVE = ["model", "run", "step", "representation", "method", "split", "seed"]
 
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A figure of the page; ``why`` it could not be drawn where ``html`` is empty; ``command`` draws it again."""
+    """A figure of the page; if ``html`` is empty, ``why`` is the reason; ``command`` reproduces the figure."""
 
     caption: str
     html: Markup
@@ -52,33 +52,33 @@ class Drawing:
 
 
 def given(sections: Mapping[Section, pd.DataFrame], figures: Sequence[Made], prefix: str) -> Iterator[Drawing]:
-    """Figures made elsewhere, with their commands, and captions: those beside the file, or else of what is drawn.
+    """Existing figures, with their commands, and captions from a file next to them or from the rows.
 
     Parameters
     ----------
     sections : Mapping[Section, pd.DataFrame]
         The rows of each section of the page.
     prefix : str
-        Of ids in the page.
+        Prefix of ids in the page.
 
     Raises
     ------
     DataError
-        Naming a file that is missing or no figure.
+        For a file that is missing or not a figure.
     """
     for i, made in enumerate(figures):
         path = made.path
         if not path.is_file():
-            raise DataError("there is no such figure.", file=path)
+            raise DataError("this figure does not exist.", file=path)
         card: Mapping[str, Any] = {}
         if (beside := path.with_suffix(".json")).is_file():
             try:
                 loaded = json.loads(text(beside))
             except ValueError as error:
-                raise DataError(f"the caption is no JSON ({error}).", file=beside) from None
+                raise DataError(f"the caption is not valid JSON ({error}).", file=beside) from None
             card = loaded if isinstance(loaded, dict) else {}
-        own, long = _said(sections, made)
-        caption = str(card.get("caption") or card.get("title") or own)
+        default, long = _caption(sections, made)
+        caption = str(card.get("caption") or card.get("title") or default)
         if (written := path.with_suffix(".md")).is_file():
             caption = " ".join(text(written).split())
         facts = tuple((key, str(card[key])) for key in ("created", "git") if card.get(key))
@@ -90,57 +90,57 @@ def given(sections: Mapping[Section, pd.DataFrame], figures: Sequence[Made], pre
         yield Drawing(caption, html, command=str(card.get("command") or shlex.join(made.words)), card=facts)
 
 
-def _said(sections: Mapping[Section, pd.DataFrame], made: Made) -> tuple[str, str]:
-    """Caption and description of a figure that ``probekit plot`` made of these rows; else its name, and nothing."""
-    if one := made.plot:
-        parts = ((section, rows[rows["file"].isin(one.rows)]) for section, rows in sections.items())
-        for wanted in (wanted for section, part in parts if len(part) for wanted in _wanted(section, part, ())):
-            if (wanted.kind, wanted.transfer) == (one.kind, one.transfer):
-                metric = f"{first_line(one.metric)}: " if one.metric else ""
-                return metric + _whole(wanted), wanted.long
+def _caption(sections: Mapping[Section, pd.DataFrame], made: Made) -> tuple[str, str]:
+    """Caption and description of a figure that ``probekit plot`` drew from these rows; otherwise its file name, ""."""
+    if shown := made.plot:
+        parts = ((section, rows[rows["file"].isin(shown.rows)]) for section, rows in sections.items())
+        for plan in (plan for section, part in parts if len(part) for plan in _planned(section, part, ())):
+            if (plan.kind, plan.transfer) == (shown.kind, shown.transfer):
+                metric = f"{first_line(shown.metric)}: " if shown.metric else ""
+                return metric + _whole(plan), plan.long
     return made.path.stem.replace("-", " ").replace("_", " "), ""
 
 
 def of_section(
     section: Section, sections: Mapping[Section, pd.DataFrame], figures: Sequence[Made] = (), prefix: str = ""
 ) -> Iterator[Drawing]:
-    """The figures of one section, but those that figures made elsewhere show.
+    """The figures of one section, except those that existing figures show.
 
     Parameters
     ----------
     sections : Mapping[Section, pd.DataFrame]
         Rows of each section, with a column ``file``.
     prefix : str, default ''
-        Of ids in the page.
+        Prefix of ids in the page.
     """
     shown = [made.plot for made in figures if made.plot]
-    for i, wanted in enumerate(_wanted(section, sections[section], shown)):
+    for i, plan in enumerate(_planned(section, sections[section], shown)):
         try:
-            _few(wanted)
-            figure = drawn(plot(wanted.kind, wanted.rows, **wanted.options))
-            html, why = embed(figure, f"{prefix}{section.name.lower()}-{i + 1}", wanted.caption, wanted.long), ""
-            caption = _whole(wanted)
-            command = _command(section, wanted, sections)
-        except Exception as error:  # whatever a plot runs into, the page is worth having
-            html, command, caption = Markup(), "", wanted.caption
+            _few(plan)
+            figure = drawn(plot(plan.kind, plan.rows, **plan.options))
+            html, why = embed(figure, f"{prefix}{section.name.lower()}-{i + 1}", plan.caption, plan.long), ""
+            caption = _whole(plan)
+            command = _command(section, plan, sections)
+        except Exception as error:  # a failing plot must not lose the page
+            html, command, caption = Markup(), "", plan.caption
             why = str(error) if isinstance(error, ProbekitError) else f"{type(error).__name__}: {error}"
         yield Drawing(caption, html, why, command)
 
 
-def _whole(wanted: _Wanted) -> str:
-    """A caption with what intervals, bands and markers are, as far as the rows tell."""
+def _whole(plan: _Planned) -> str:
+    """A caption that also explains intervals, bands and markers, as far as the rows allow."""
     try:
-        said = details(wanted.kind, wanted.rows, PlotOptions(**wanted.options), Look())
+        explanation = details(plan.kind, plan.rows, PlotOptions(**plan.options), Look())
     except ProbekitError:
-        return wanted.caption
-    return f"{wanted.caption} {said}".rstrip()
+        return plan.caption
+    return f"{plan.caption} {explanation}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
-    """A figure that rows may have, as ``probekit plot`` draws it.
+class _Planned:
+    """A figure of the rows, as ``probekit plot`` draws it.
 
-    long : what it shows, in words; whole : whether the files of the rows alone give the same figure
+    long : a description in words; whole : whether plotting the whole files of the rows gives the same figure
     """
 
     kind: str
@@ -152,53 +152,53 @@ class _Wanted:
 
     @property
     def transfer(self) -> bool:
-        """Whether it is of what is lost by training elsewhere."""
+        """Whether the figure shows the loss from training on another domain."""
         return bool(self.options.get("transfer"))
 
 
-def _command(section: Section, wanted: _Wanted, sections: Mapping[Section, pd.DataFrame]) -> str:
-    """What draws the figure again; "" where no command does, since the files hold curves of other sections, too."""
-    options, files = dict(wanted.options), list(dict.fromkeys(wanted.rows["file"]))
-    whole = wanted.whole
-    if wanted.kind in ("layers", "trajectory") and section in LAYERED:
-        rivals = {*LAYERED, *[Section.TRAINING] * (wanted.kind == "trajectory")} - {section}
+def _command(section: Section, plan: _Planned, sections: Mapping[Section, pd.DataFrame]) -> str:
+    """The command that reproduces the figure; "" if no command can, because the files have curves of other sections."""
+    options, files = dict(plan.options), list(dict.fromkeys(plan.rows["file"]))
+    whole = plan.whole
+    if plan.kind in ("layers", "trajectory") and section in LAYERED:
+        rivals = {*LAYERED, *[Section.TRAINING] * (plan.kind == "trajectory")} - {section}
         others = (sections[other]["file"] for other in rivals & set(sections))
-        metrics = wanted.rows["metric"].unique()
-        if any(one.isin(files).any() for one in others):
+        metrics = plan.rows["metric"].unique()
+        if any(of_other.isin(files).any() for of_other in others):
             options["metric"], whole = str(metrics[0]), whole and len(metrics) == 1
-    told = {"kind": wanted.kind, "rows": files, "out": f"{section.name.lower()}.pdf", **options}
-    return str(Recipe.of("plot", told)) if whole else ""
+    arguments = {"kind": plan.kind, "rows": files, "out": f"{section.name.lower()}.pdf", **options}
+    return str(Recipe.of("plot", arguments)) if whole else ""
 
 
 def _left(rows: pd.DataFrame, shown: Sequence[Plot], kind: str, *, transfer: bool = False) -> pd.DataFrame:
-    """The rows that no figure of this kind shows already."""
-    for one in shown:
-        if (one.kind, one.transfer) == (kind, transfer):
-            asked = rows["metric"].isin((one.metric, SIZES, TERMS)) if one.metric else True
-            rows = rows[~(rows["file"].isin(one.rows) & asked)]
+    """The rows that no existing figure of this kind shows."""
+    for figure in shown:
+        if (figure.kind, figure.transfer) == (kind, transfer):
+            of_metric = rows["metric"].isin((figure.metric, SIZES, TERMS)) if figure.metric else True
+            rows = rows[~(rows["file"].isin(figure.rows) & of_metric)]
     return rows
 
 
-def _wanted(section: Section, rows: pd.DataFrame, shown: Sequence[Plot]) -> Iterator[_Wanted]:
+def _planned(section: Section, rows: pd.DataFrame, shown: Sequence[Plot]) -> Iterator[_Planned]:
     if section in LAYERED:
         yield from _of_layers(main_rows(rows), shown)
     elif section is Section.TRAINING:
         mixes = _left(rows[(rows["metric"] == "mix-weight") & (rows["layer_name"] != "")], shown, "mix")
         if len(mixes):
-            caption = "Weight of each layer in the scalar mix that training ended with; dotted is the even mix."
-            yield _Wanted("mix", mixes, caption, _mixes(mixes), {"columns": COLUMNS})
+            caption = "Weight of each layer in the final scalar mix; the dotted line marks equal weights."
+            yield _Planned("mix", mixes, caption, _mixes(mixes), {"columns": COLUMNS})
     elif section is Section.DIFFERENCES:
         if len(left := _left(rows, shown, "differences")):
             caption = "Paired differences by layer on the same examples; hollow where the corrected p is above 0.05."
-            yield _Wanted("differences", left, caption, "", {"columns": COLUMNS})
+            yield _Planned("differences", left, caption, "", {"columns": COLUMNS})
     elif section is Section.DOMAINS:
         yield from _of_domains(rows, shown)
     elif section is Section.RELATION:
         yield from _of_relation(rows, shown)
 
 
-def _of_layers(rows: pd.DataFrame, shown: Sequence[Plot]) -> Iterator[_Wanted]:
-    """rows : of the main metrics"""
+def _of_layers(rows: pd.DataFrame, shown: Sequence[Plot]) -> Iterator[_Planned]:
+    """rows : those of the main metrics"""
     gold = rows[rows["target"] == "gold"]
     moving = gold.groupby(["task", "model", "run"])["step"].nunique()
     moving = moving[moving > 1]
@@ -206,11 +206,11 @@ def _of_layers(rows: pd.DataFrame, shown: Sequence[Plot]) -> Iterator[_Wanted]:
         ends = ", at the first and the last step of each run" if len(moving) else ""
         left = _ends(left) if ends else left
         caption = f"{_metrics(left)} by layer{ends}."
-        yield _Wanted("layers", left, caption, _best(left), {"columns": COLUMNS}, whole=not ends)
+        yield _Planned("layers", left, caption, _best(left), {"columns": COLUMNS}, whole=not ends)
     some = _left(rows[rows["task"].isin(moving.index.unique("task"))], shown, "trajectory")
     if len(some):
         caption = f"{_metrics(some)} by layer and training step; a dot marks the best layer of each step."
-        yield _Wanted("trajectory", some, caption, _best(some), {"columns": COLUMNS - 1})
+        yield _Planned("trajectory", some, caption, _best(some), {"columns": COLUMNS - 1})
 
 
 def _metrics(rows: pd.DataFrame) -> str:
@@ -221,8 +221,8 @@ def _best(rows: pd.DataFrame) -> str:
     return " ".join(_in_words(best_layers(by_layer(rows))))
 
 
-def _of_domains(rows: pd.DataFrame, shown: Sequence[Plot]) -> Iterator[_Wanted]:
-    """The first metric with terms and sizes, as ``probekit plot domains`` draws them; then each other."""
+def _of_domains(rows: pd.DataFrame, shown: Sequence[Plot]) -> Iterator[_Planned]:
+    """The first metric with terms and sizes, as ``probekit plot domains`` draws them; then each other metric."""
     pairs = rows[~rows["metric"].isin((SIZES, TERMS))]
     named = list(map(str, pairs["metric"].unique()))
     for metric in named or [""]:
@@ -231,41 +231,39 @@ def _of_domains(rows: pd.DataFrame, shown: Sequence[Plot]) -> Iterator[_Wanted]:
         if (left := _left(part, shown if first else [d for d in shown if d.metric], "domains")).empty:
             continue
         corrected = part["estimator"].isin(("corrected", "null-corrected")).any()
-        more = "corrected for what sampling adds" if corrected else "and of two halves of each, on the diagonal"
-        caption = "The terms that tell domains apart, and divergence by the number of documents."
+        more = "corrected for sampling noise" if corrected else "with two halves of each domain on the diagonal"
+        caption = "The terms that contribute most, and divergence by the number of documents."
         if metric:
-            caption = f"{first_line(metric)} of each two domains, {more}; hatched where sampling gives as much."
+            caption = f"{first_line(metric)} of all pairs of domains, {more}; hatched if no larger than sampling noise."
         gold = left[(left["target"] == "gold") & (left["metric"] == metric)].sort_values("value")
         ends = zip(gold["domain_a"], gold["domain_b"], gold["value"], strict=True)
         long = "; ".join(f"{a} and {b} {number(value)}" for a, b, value in islice(ends, MOST_CURVES))
         options = {"width": WIDE} if first else {"metric": metric, "width": WIDE}
-        whole = first or not rows["metric"].isin((SIZES, TERMS)).any()  # else the command would draw these, too
-        yield _Wanted("domains", left, caption, long, options, whole)
+        whole = first or not rows["metric"].isin((SIZES, TERMS)).any()  # else the command would also draw these
+        yield _Planned("domains", left, caption, long, options, whole)
 
 
-def _of_relation(rows: pd.DataFrame, shown: Sequence[Plot]) -> Iterator[_Wanted]:
+def _of_relation(rows: pd.DataFrame, shown: Sequence[Plot]) -> Iterator[_Planned]:
     if not {"corpus", "x", "of_metric"} <= set(rows.columns):
         return
-    one = "Metrics of each domain against its distance from corpora, with their correlations."
-    two = "What is lost by training on another domain, against the distance of the two."
-    for caption, transfer in ((one, False), (two, True)):
+    by_domain = "Metrics of each domain against its distance from corpora, with their correlations."
+    by_pair = "Loss from training on another domain, against the distance of the two domains."
+    for caption, transfer in ((by_domain, False), (by_pair, True)):
         left = _left(rows, shown, "relation", transfer=transfer)
         if len(left) and len(relation_rows(left, transfer=transfer)[0]):
-            yield _Wanted("relation", left, caption, "", {"transfer": True} if transfer else {})
+            yield _Planned("relation", left, caption, "", {"transfer": True} if transfer else {})
     left = _left(rows, shown, "transfer")
     if len(left) and len(transfer_rows(left)):
-        yield _Wanted(
-            "transfer", left, "What training on one domain is worth on each other; framed where it is the same."
-        )
+        yield _Planned("transfer", left, "Transfer between domains; frames mark evaluation on the training domain.")
 
 
-def _few(wanted: _Wanted) -> None:
-    """Raise UsageError for what nobody could read."""
-    rows = wanted.rows
-    if wanted.kind == "trajectory":
+def _few(plan: _Planned) -> None:
+    """Raise UsageError for a figure with too many panels or curves to read."""
+    rows = plan.rows
+    if plan.kind == "trajectory":
         runs = rows.groupby(["task", "model", "run", "representation", "method", "seed"], dropna=False).ngroups
         panels, curves = runs, 0
-    elif wanted.kind == "layers":
+    elif plan.kind == "layers":
         panels = rows["task"].nunique()
         gold = rows[(rows["target"] == "gold") & (rows["layer_name"] != "")]
         curves = int(gold.groupby(["task", *CURVE], dropna=False).ngroups / max(1, panels))
@@ -273,11 +271,11 @@ def _few(wanted: _Wanted) -> None:
         return
     if panels > MOST_PANELS or curves > MOST_CURVES:
         many = f"{panels:,} panels" if panels > MOST_PANELS else f"{curves:,} curves in a panel"
-        raise UsageError(f"{many} are too many to read; draw some of them with probekit plot {wanted.kind}.")
+        raise UsageError(f"{many} are too many to read; draw some of them with probekit plot {plan.kind}.")
 
 
 def _ends(rows: pd.DataFrame) -> pd.DataFrame:
-    """Of each run the first and the last step, and all that has no step."""
+    """The first and the last step of each run, and all rows without a step."""
     steps = rows.groupby(["task", "model", "run"], dropna=False)["step"]
     first, last = steps.transform("min"), steps.transform("max")
     at_end = ((rows["step"] == first) | (rows["step"] == last)).fillna(value=False)
@@ -301,7 +299,7 @@ def _mixes(rows: pd.DataFrame) -> str:
 
 
 def _and(words: Iterable[str]) -> str:
-    """Words as a list in a sentence, small but for the first and for names."""
+    """Words as a list in a sentence, in lower case except the first and names."""
     first, *others = dict.fromkeys(words)
     small = [word if word.startswith(NAMES) else word[0].lower() + word[1:] for word in others]
     return f"{', '.join([first, *small[:-1]])} and {small[-1]}" if small else first

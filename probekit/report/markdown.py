@@ -1,4 +1,4 @@
-"""Markdown as HTML that cannot do anything: no raw HTML, no pictures from elsewhere, no inline styles."""
+"""Markdown as safe HTML: no raw HTML, no remote images, no inline styles."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from probekit.files import without_mark
 __all__ = ["markdown", "text"]
 
 LARGEST = 3
-"""Of headings: those of a text stand under a section's own."""
+"""The largest heading level of a text, below that of a section."""
 
 
 def markdown(words: str) -> Markup:
-    """Headings, paragraphs, lists, tables, code and emphasis as HTML; whatever else there is stays text.
+    """Headings, paragraphs, lists, tables, code and emphasis as HTML; everything else stays text.
 
-    Tables become those of the page, which sort and scroll; a link is followed only by who clicks on it.
+    Tables sort and scroll like those of the page; links are followed only on a click.
     """
     parser = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
     tokens = parser.parse(words)
@@ -28,21 +28,21 @@ def markdown(words: str) -> Markup:
         _tame(token)
     html = parser.renderer.render(tokens, parser.options, {})
     html = html.replace("<table>", '<div class="scroll" tabindex="0" role="region" aria-label="table"><table>')
-    return Markup(html.replace("</table>", "</table></div>"))  # html is off: nothing of the text is markup
+    return Markup(html.replace("</table>", "</table></div>"))  # html is off, so the text contains no markup
 
 
 def _tame(token: Token) -> None:
     if token.type in ("heading_open", "heading_close"):
         token.tag = f"h{min(6, int(token.tag[1]) + LARGEST - 1)}"
-    if "right" in str(token.attrs.pop("style", "")):  # style attributes are forbidden by the page's own policy
+    if "right" in str(token.attrs.pop("style", "")):  # the page's policy forbids style attributes
         token.attrs["class"] = "n"
 
 
 def text(path: Path) -> str:
-    """What stands in a file; raises DataError where there is none, and where it is no UTF-8."""
+    """The contents of a file; raises DataError if there is no file, or if it is not UTF-8."""
     try:
         return without_mark(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise DataError("there is no such text.", file=path) from None
+        raise DataError("this text file does not exist.", file=path) from None
     except UnicodeDecodeError as error:
-        raise DataError(f"wanted is UTF-8 text ({error}).", file=path) from None
+        raise DataError(f"expected UTF-8 text ({error}).", file=path) from None

@@ -9,10 +9,10 @@ __all__ = ["ReportOptions"]
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
-    """What stands on a page beside the rows."""
+    """What a page shows in addition to the rows."""
 
-    title: str | None = option(None, "Of the page; the tasks' names without it.")
+    title: str | None = option(None, "Title of the page; by default the names of the tasks.")
     figure: tuple[str, ...] = option(
-        (), "A further figure, .svg, its caption beside it as .md or .json; may be given several times."
+        (), "A further figure (.svg), with its caption next to it as .md or .json; may be repeated."
     )
-    text: tuple[str, ...] = option((), "A text to begin with, Markdown; may be given several times.")
+    text: tuple[str, ...] = option((), "A Markdown file shown at the top of the page; may be repeated.")

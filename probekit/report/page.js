@@ -4,7 +4,7 @@
   const words = new Intl.Collator("en", { numeric: true });
   const exact = (cell) => cell.dataset.v ?? cell.textContent;
 
-  // Numbers before words, what is empty last whichever way a table is sorted.
+  // Numbers before words; empty cells last in both directions.
   function compare(a, b, sign) {
     if (a === "" || b === "") return (a === "") - (b === "");
     const [x, y] = [Number(a.split(";")[0]), Number(b.split(";")[0])];
@@ -47,20 +47,20 @@
     const bar = make("div", "", { className: "tools" });
     const rows = [...table.tBodies[0].rows];
     if (rows.length > 12) {
-      const said = make("output", "");
+      const count = make("output", "");
       const box = make("input", "", { type: "search", placeholder: "filter rows" });
       box.setAttribute("aria-label", "filter rows");
       box.addEventListener("input", () => {
-        const wanted = box.value.toLowerCase().split(/\s+/).filter(Boolean);
+        const terms = box.value.toLowerCase().split(/\s+/).filter(Boolean);
         let shown = 0;
         for (const row of rows) {
           const text = row.textContent.toLowerCase();
-          row.hidden = !wanted.every((word) => text.includes(word));
+          row.hidden = !terms.every((word) => text.includes(word));
           shown += !row.hidden;
         }
-        said.textContent = wanted.length ? shown + " of " + rows.length : "";
+        count.textContent = terms.length ? shown + " of " + rows.length : "";
       });
-      bar.append(said, box);
+      bar.append(count, box);
     }
     const save = make("button", "CSV", { type: "button", className: "small", title: "download this table as CSV" });
     save.addEventListener("click", () => {

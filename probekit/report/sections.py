@@ -1,4 +1,4 @@
-"""The sections of a page: which analyses each holds."""
+"""The sections of a page, and the analyses in each."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ __all__ = ["LAYERED", "Section", "by_section"]
 
 
 class Section(StrEnum):
-    """What a section is called, in the order of a page."""
+    """The titles of sections, in the order of the page."""
 
     TRAINING = "Training"
     PROBES = "Diagnostic classifiers"
     INFORMATION = "Mutual information"
     CODES = "Description length"
     DIFFERENCES = "Paired differences"
-    SUMMARIES = "Layer curves in a few numbers"
+    SUMMARIES = "Curve summaries"
     DOMAINS = "Domains"
     RELATION = "Distance and adaptation"
-    GUIDELINES = "Which regime to prefer"
+    GUIDELINES = "Recommended regime"
     OTHER = "Other rows"
 
 
 LAYERED = (Section.PROBES, Section.INFORMATION, Section.CODES)
-"""Of which there is a curve by layer."""
+"""Sections with curves by layer."""
 SECTION = {
     "train": Section.TRAINING,
     "search": Section.TRAINING,
@@ -44,17 +44,17 @@ SECTION = {
     "transfer": Section.RELATION,
     "guidelines": Section.GUIDELINES,
 }
-"""Where the rows of each analysis stand."""
+"""The section of each analysis."""
 SHOWN = ("layer_name", "run", "run_kind", "method", "random")
 
 
 def by_section(rows: pd.DataFrame) -> dict[Section, pd.DataFrame]:
-    """The rows of each section that there are any of, without own columns that it does not use.
+    """The rows of each non-empty section, without additional columns that it does not use.
 
     Parameters
     ----------
     rows : pd.DataFrame
-        Of any analyses; they get the columns of :func:`probekit.plots.curves.plot_rows`.
+        Rows of any analyses; they get the columns of :func:`probekit.plots.curves.plot_rows`.
     """
     import pandas as pd
 
@@ -62,8 +62,8 @@ def by_section(rows: pd.DataFrame) -> dict[Section, pd.DataFrame]:
     section = rows["analysis"].map(SECTION).fillna(Section.OTHER)
     needed = pd.Index([*COLUMNS, *SHOWN])
     found = {}
-    for one in Section:
-        if len(part := rows[section == one]):
-            own = [c for c in part.columns if c not in set(needed) and part[c].notna().any()]
-            found[one] = part[[*needed, *own]]
+    for title in Section:
+        if len(part := rows[section == title]):
+            additional = [c for c in part.columns if c not in set(needed) and part[c].notna().any()]
+            found[title] = part[[*needed, *additional]]
     return found

@@ -1,4 +1,4 @@
-"""What a page is made of: files of rows with their evidence cards, and the folders of studies, with all they hold."""
+"""The sources of a page: files of rows with their evidence cards, and folders of studies with their contents."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 __all__ = ["Made", "Part", "Plot", "Source", "find", "read"]
 
 ROWS = ("rows/*.parquet", "rows/*.csv", "runs/*/rows.parquet")
-"""Where the folder of a study has its rows."""
+"""The files of rows in the folder of a study."""
 FAILED = re.compile(r"probekit: |\w*(Error|Exception): ")
-"""How the last line of a log begins where a command failed."""
+"""The beginning of the last line of a log if the command failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file of rows. ``card`` is empty where there is none to trust, and ``doubt`` says why."""
+    """A file of rows. ``card`` is empty without a valid card, and ``doubt`` gives the reason."""
 
     path: Path
     rows: pd.DataFrame
@@ -36,7 +36,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """What a figure of a study shows: its kind, of files, of a metric ("" for the main one)."""
+    """The content of a study's figure: its kind, its files, its metric ("" for the main one)."""
 
     kind: str
     rows: frozenset[str]
@@ -46,7 +46,7 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A figure or a text, the words of the command that makes it again, and what it shows, as far as they are known."""
+    """A figure or a text, with the command that reproduces it and its content, if known."""
 
     path: Path
     words: tuple[str, ...] = ()
@@ -55,14 +55,14 @@ class Made:
 
 @dataclass(slots=True)
 class Part:
-    """What stands under one heading: a study, or the files that are of none.
+    """A part of the page: a study, or the files without a study.
 
     Attributes
     ----------
     undone : list[str], optional
-        What is missing of the study, and why.
+        The missing steps of the study, with reasons.
     outdated : int, default 0
-        How many files lie in the study's folder that none of its steps left.
+        Number of files in the study's folder that none of its current steps wrote.
     """
 
     title: str = ""
@@ -75,18 +75,18 @@ class Part:
 
 
 def find(given: Iterable[Path]) -> list[Part]:
-    """The parts of a page: one for each study's folder, in the order given, and one for all else, where there is any.
+    """The parts of a page: one for each study's folder, in the given order, and one for all other files.
 
-    A study's folder holds ``rows/*.parquet`` or ``runs/*/rows.parquet``, beside ``figures/*.svg``, ``tables/*.md``, and
-    what its runner left: ``steps/*.json``, ``logs/*.log`` and ``study.json``. Where there is a ``study.json``, what
-    none of its steps left is none of the study's: an earlier run left it, of other data or other steps.
-    A folder may hold all of these directly, its rows with their cards; that of a training run holds ``rows.parquet``.
-    A folder of such folders stands for them. No file is shown twice.
+    A study's folder contains ``rows/*.parquet`` or ``runs/*/rows.parquet``, ``figures/*.svg``, ``tables/*.md``, and
+    the runner's records ``steps/*.json``, ``logs/*.log`` and ``study.json``. If there is a ``study.json``, files that
+    none of its steps wrote are ignored: they are from an earlier version of the study.
+    A folder may also contain all of these directly, with the cards of its rows; a training run's folder contains
+    ``rows.parquet``. A folder of such folders stands for them. No file is shown twice.
 
     Raises
     ------
     UsageError
-        For a folder that holds no rows and for nothing given.
+        For a folder without rows, and if nothing is given.
     """
     parts, others, known = [], Part(), set[Path]()
     for path in map(Path, given):
@@ -96,8 +96,8 @@ def find(given: Iterable[Path]) -> list[Part]:
         inside = [path] if _holds(path) else [p for p in sorted(path.iterdir()) if p.is_dir() and _holds(p)]
         if not inside:
             raise UsageError(
-                f"{path} is a folder without rows; wanted are files of rows (.parquet, .csv), a study's folder with "
-                "rows/*.parquet in it, or a folder of these."
+                f"{path} is a folder without rows; expected files of rows (.parquet, .csv), a study's folder with "
+                "rows/*.parquet, or a folder of these."
             )
         for folder in inside:
             if (folder / "rows.parquet").is_file():
@@ -111,21 +111,21 @@ def find(given: Iterable[Path]) -> list[Part]:
         seen |= {path.resolve() for path in part.rows}
     parts = [part for part in parts if part.rows or part.undone]
     if not parts:
-        raise UsageError("no file of rows was given; probekit probe, mi, train … write some with --out.")
+        raise UsageError("expected at least one file of rows; probekit probe, mi, train … write one with --out.")
     return parts
 
 
 def read(path: Path) -> Source:
-    """The rows at ``path`` and their card. Raises DataError for a file that holds no rows; a card may be missing."""
+    """The rows at ``path`` and their card, which may be missing. Raises DataError for a file without rows."""
     rows = read_rows(path)
     try:
         card, doubt = read_card(path), ""
     except DataError as error:  # the message begins with the whole path, which the page shows anyway
         card, doubt = {}, str(error).removeprefix(f"{error.file}: ")
-    except AttributeError:  # a list or a number, which has no entries
-        card, doubt = {}, f"the evidence card beside {path.name} is no JSON object."
+    except AttributeError:  # a list or a number
+        card, doubt = {}, f"the evidence card of {path.name} is not a JSON object."
     except (OSError, ValueError) as error:
-        card, doubt = {}, f"the evidence card beside {path.name} cannot be read as UTF-8 JSON ({error})."
+        card, doubt = {}, f"the evidence card of {path.name} cannot be read as UTF-8 JSON ({error})."
     return Source(path, rows, card, doubt)
 
 
@@ -134,7 +134,7 @@ def _holds(folder: Path) -> bool:
 
 
 def _rows(folder: Path) -> list[Path]:
-    """The files of rows of a study, where it keeps them, or else directly in the folder."""
+    """The files of rows of a study, in its subfolders or else directly in the folder."""
     found = [path for pattern in ROWS for path in sorted(folder.glob(pattern))]
     found = found or [p for p in sorted(folder.glob("*")) if p.suffix in (".parquet", ".csv") and find_card(p)]
     return [path for path in found if not path.name.endswith(".examples.parquet")]
@@ -143,8 +143,8 @@ def _rows(folder: Path) -> list[Path]:
 def _study(folder: Path) -> Part:
     rows = _rows(folder)
     flat = any(path.parent == folder for path in rows)
-    told, records = _json(folder / "study.json"), [_json(p) for p in sorted((folder / "steps").glob("*.json"))]
-    steps = [] if flat else [step for step in told.get("steps", []) if isinstance(step, dict)]
+    study, records = _json(folder / "study.json"), [_json(p) for p in sorted((folder / "steps").glob("*.json"))]
+    steps = [] if flat else [step for step in study.get("steps", []) if isinstance(step, dict)]
     order = {str(step.get("step")): i for i, step in enumerate(steps)}
     if steps:
         records = [record for record in records if str(record.get("step")) in order]
@@ -154,12 +154,12 @@ def _study(folder: Path) -> Part:
         sorted((folder if flat else folder / section).glob(f"*{suffix}"))
         for section, suffix in (("figures", ".svg"), ("tables", ".md"))
     )
-    texts = [path for path in texts if path.with_suffix(".svg") not in figures]  # which are captions
+    texts = [path for path in texts if path.with_suffix(".svg") not in figures]  # without captions
     outdated = {path for path in (*rows, *figures, *texts) if path not in left} if steps else set[Path]()
     rows = [path for path in rows if path not in outdated]
     return Part(
-        str(told.get("title") or _title(records) or folder.resolve().name),
-        " ".join(str(told.get("about", "")).split()),
+        str(study.get("title") or _title(records) or folder.resolve().name),
+        " ".join(str(study.get("about", "")).split()),
         rows,
         _made(folder, [path for path in figures if path not in outdated], rows, records),
         _made(folder, [path for path in texts if path not in outdated], rows, records),
@@ -169,20 +169,20 @@ def _study(folder: Path) -> Part:
 
 
 def _title(records: Sequence[Mapping[str, Any]]) -> str:
-    """Of the page that the study made itself."""
-    own: Mapping[str, Any] = next((r for r in records if r.get("step") == "report"), {})
-    recipe = own.get("recipe")
-    told = recipe.get("arguments", {}) if isinstance(recipe, dict) else {}
-    return str(told.get("title") or dict(pairwise(_words(own))).get("--title", ""))
+    """The title of the page that the study wrote itself."""
+    report: Mapping[str, Any] = next((r for r in records if r.get("step") == "report"), {})
+    recipe = report.get("recipe")
+    arguments = recipe.get("arguments", {}) if isinstance(recipe, dict) else {}
+    return str(arguments.get("title") or dict(pairwise(_words(report))).get("--title", ""))
 
 
 def _made(
     folder: Path, paths: Sequence[Path], rows: Sequence[Path], records: Sequence[Mapping[str, Any]]
 ) -> list[Made]:
-    """Those files that recorded steps left, in the order of the steps, with their commands; then others, by name.
+    """The files that recorded steps wrote, in the order of the steps, with their commands; then others, by name.
 
-    A record names files where the folder lay when the step was done; here they stand where it lies now, without rows
-    that are not there, which it was done without.
+    A record has the folder's path at the time of the step; the commands get its current path, without rows that were
+    missing then.
     """
     found: dict[Path, Made] = {}
     for record in records:
@@ -193,33 +193,33 @@ def _made(
                 here = [folder / w.removeprefix(root) if root and w.startswith(root) else w for w in words]
                 given = [w for before, w in pairwise(here) if isinstance(w, Path) and not str(before).startswith("--")]
                 gone = {str(w) for w in given if w.suffix in (".parquet", ".csv") and w not in rows}
-                told = tuple(w for w in map(str, here) if w not in gone)
-                found[folder / leaf] = Made(folder / leaf, told, _plot(record, told, root, folder))
+                command = tuple(w for w in map(str, here) if w not in gone)
+                found[folder / leaf] = Made(folder / leaf, command, _plot(record, command, root, folder))
     return [*found.values(), *(Made(path) for path in paths if path not in found)]
 
 
 def _plot(record: Mapping[str, Any], words: Sequence[str], root: str, folder: Path) -> Plot | None:
-    """What a step drew: its recipe says it; of records of before there were recipes, the words of its command."""
+    """The plot that a step drew, from its recipe; from its command in old records without recipes."""
     recipe = record.get("recipe")
     if isinstance(recipe, dict):
-        told = {**recipe.get("defaults", {}), **recipe.get("arguments", {})}
+        given = {**recipe.get("defaults", {}), **recipe.get("arguments", {})}
         if recipe.get("function") != "plot":
             return None
-        named = [str(row) for row in told.get("rows") or ()]
+        named = [str(row) for row in given.get("rows") or ()]
         rows = [str(folder / row.removeprefix(root)) if root and row.startswith(root) else row for row in named]
-        return Plot(str(told.get("kind")), frozenset(rows), told.get("metric") or "", bool(told.get("transfer")))
+        return Plot(str(given.get("kind")), frozenset(rows), given.get("metric") or "", bool(given.get("transfer")))
     if tuple(words[:2]) != ("probekit", "plot"):
         return None
-    kind, *rest = words[2:]
-    rows = [str(Path(word)) for word in rest if Path(word).suffix in (".parquet", ".csv")]
-    return Plot(kind, frozenset(rows), dict(pairwise(rest)).get("--metric", ""), "--transfer" in rest)
+    kind, *options = words[2:]
+    rows = [str(Path(word)) for word in options if Path(word).suffix in (".parquet", ".csv")]
+    return Plot(kind, frozenset(rows), dict(pairwise(options)).get("--metric", ""), "--transfer" in options)
 
 
 def _undone(folder: Path, steps: Sequence[dict[str, Any]], records: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Steps that no record says to be done, with the last words of their log; and those done without what they need.
+    """Steps without a record, with the last line of their log; and steps done without some of their inputs.
 
-    steps : as ``study.json`` names them, in their order; where there is none, those that left a log are known. What a
-        log says that is older than ``study.json`` is of an earlier run.
+    steps : those of ``study.json``, in their order; without it, those with a log. Logs older than ``study.json`` are
+        ignored: they are from an earlier run.
     """
     done = {slug(str(record.get("step"))) for record in records}
     known = {slug(str(step.get("step"))): step for step in steps}
@@ -228,24 +228,24 @@ def _undone(folder: Path, steps: Sequence[dict[str, Any]], records: Sequence[dic
         began = (folder / "study.json").stat().st_mtime_ns
         logs = {name: path for name, path in logs.items() if path.stat().st_mtime_ns >= began}
     for name in known or logs:
-        if name in done or name == "report":  # which is being written
+        if name in done or name == "report":  # the report is being written now
             continue
-        why = str(known.get(name, {}).get("error") or "it was not begun, or what it needs is missing")
+        why = str(known.get(name, {}).get("error") or "not started, or an input is missing")
         if name in logs and "error" not in known.get(name, {}):
             last = logs[name].read_text("utf-8", "replace").strip().rpartition("\n")[2].strip()
             ended = f"; its log ends with: {last}" if last else ""
-            why = last.removeprefix("probekit: ") if FAILED.match(last) else f"it was begun, and is not done{ended}"
+            why = last.removeprefix("probekit: ") if FAILED.match(last) else f"started, but not finished{ended}"
         yield f"{name}: {why}"
     for record in records:
         digest, name, lacking = str(record.get("digest")), str(record.get("step")), record.get("without") or ()
-        if digest.startswith("without "):  # as records said it before they had a place for it
+        if digest.startswith("without "):  # the form in old records
             lacking = re.findall("'([^']*)'", digest)
         if lacking and name != "report":
-            yield f"{slug(name)}: made without {', '.join(map(str, lacking))}"
+            yield f"{slug(name)}: done without {', '.join(map(str, lacking))}"
 
 
 def _left(record: Mapping[str, Any]) -> list[str]:
-    """The files that a step left, relative to the study's folder."""
+    """The files that a step wrote, relative to the study's folder."""
     left = record.get("left")
     return list(left) if isinstance(left, dict) else []
 

@@ -1,4 +1,4 @@
-"""What rows say in a few lines: best layers, where information peaks, training by regime, near and far domains."""
+"""Summaries of rows: best layers, peak of the information, training by regime, near and far domains."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 __all__ = ["summaries", "trained_rows"]
 
 BEST = (
-    "Best layer of each curve. It was chosen on the examples that it is reported on; its interval holds all layers at "
-    "once, where the rows have such intervals."
+    "Best layer of each curve. It was selected on the examples on which it is reported; its interval holds for all "
+    "layers at once, if the rows have such intervals."
 )
 CAPTIONS = {
     Section.PROBES: BEST,
-    Section.INFORMATION: "Where mutual information with the labels peaks (lower bounds, bits); share is of H(Y).",
-    Section.CODES: "The layer from which the labels are told most shortly.",
+    Section.INFORMATION: "Layer with the largest mutual information (lower bounds, bits); share is relative to H(Y).",
+    Section.CODES: "Layer with the shortest code for the labels.",
 }
 SHOWN = (
     *("task", "curve", "split", "metric", "layer", "value", "ci_low", "ci_high", "noise_low", "noise_high"),
@@ -42,12 +42,12 @@ NOT_OF_INTEREST = ("mix-weight", "mix-gamma", "log-loss", "mean-squared-error")
 def summaries(
     sections: Mapping[Section, pd.DataFrame], layers: Mapping[Section, pd.DataFrame]
 ) -> Iterator[tuple[str, Table]]:
-    """The heading and the table of each section of rows that can be summed up."""
+    """The heading and the table of each section that has a summary."""
     import pandas as pd
 
     for section, rows in sections.items():
         if section is Section.TRAINING and len(found := trained_rows(rows)):
-            caption = "What training ended with, on what it was not trained on."
+            caption = "Results of the final weights on held-out data."
             if len(beside := regimes(found)):
                 yield section.value, table(beside, f"{caption} Intervals are over examples, not over seeds.")
             else:
@@ -68,17 +68,17 @@ def summaries(
             )
             first = ["pair", "domain_a", "domain_b", "metric"]
             ends = ends[[*first, *(c for c in ends if c not in first)]]
-            yield section.value, table(ends, "The nearest and the farthest two domains.", whole=True)
+            yield section.value, table(ends, "The nearest and the farthest pair of domains.", whole=True)
 
 
 def trained_rows(rows: pd.DataFrame) -> pd.DataFrame:
-    """The metrics of the weights that trainings ended with, on dev and test, one row a run and metric."""
+    """The metrics of the final weights of training runs, on dev and test, one row per run and metric."""
     kept = rows[rows["kept"].fillna(value=False).astype(bool)]
     kept = kept[~kept["metric"].isin(NOT_OF_INTEREST) & (kept["split"] != "train") & (kept["site"] == "")]
-    own = kept["metric"].map(lambda name: not metric_called(name).derived).astype(bool)
-    kept = kept[own]  # differences of regimes are in tables
-    kept = kept[kept["trained_on"].isin(("",)) | (kept["trained_on"] == kept["task"])]  # else there is a matrix
-    if "seeds" in kept and kept["seeds"].isna().any():  # means over the runs that are here themselves
+    plain = kept["metric"].map(lambda name: not metric_called(name).derived).astype(bool)
+    kept = kept[plain]  # differences between regimes are in tables
+    kept = kept[kept["trained_on"].isin(("",)) | (kept["trained_on"] == kept["task"])]  # transfer has a matrix
+    if "seeds" in kept and kept["seeds"].isna().any():  # leave out means over runs that are listed
         kept = kept[kept["seeds"].isna()].drop(columns="seeds")
     kept = kept.assign(task=kept["task"].map(shown_task)).sort_values(["task", "split", "metric"], kind="stable")
     more = [c for c in ("sd", "seeds", "epoch", "step") if c in kept]
@@ -87,8 +87,8 @@ def trained_rows(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def regimes(runs: pd.DataFrame) -> pd.DataFrame:
-    """Feature extraction and fine-tuning beside each other, one row a task, metric, model, variant and seed; of
-    :func:`trained_rows`. No row where there is one regime only."""
+    """Feature extraction and fine-tuning side by side, one row per task, metric, model, variant and seed of
+    :func:`trained_rows`; no rows if there is only one regime."""
     import pandas as pd
 
     names = {"feature-extraction": ("feature_extraction", "feature"), "fine-tune": ("fine_tuning", "fine")}
@@ -110,5 +110,5 @@ def pairs(rows: pd.DataFrame) -> pd.DataFrame:
     found = rows[(rows["target"] == "gold") & ~rows["metric"].isin((SIZES, TERMS))]
     sign = found["metric"].map(lambda name: -1.0 if metric_called(name).alike else 1.0)
     found = found.assign(near=found["value"] * sign).sort_values(["metric", "near"], kind="stable")
-    wanted = ["metric", "domain_a", "domain_b", "value", "ci_low", "ci_high", "raw", "null_mean", "null_high", "p", "n"]
-    return found[[c for c in wanted if c in found]]
+    names = ["metric", "domain_a", "domain_b", "value", "ci_low", "ci_high", "raw", "null_mean", "null_high", "p", "n"]
+    return found[[c for c in names if c in found]]

@@ -1,8 +1,8 @@
-"""SVG files as parts of a page: drawn by matplotlib, taken apart into harmless elements; any other as a picture.
+"""SVG files as parts of a page: matplotlib's as inline elements from a safe list, any other as an image.
 
-Text stays text, so that a page can be searched and is small; a reader without DejaVu Sans sees another sans serif.
-Style attributes become attributes of their own, since the page's Content-Security-Policy allows no inline style, and
-ids that nothing refers to go: the others are prefixed, so that figures on one page do not take each other's.
+Text stays text, so a page is small and can be searched; a reader without DejaVu Sans sees another sans serif. Style
+attributes become separate attributes, because the page's Content-Security-Policy allows no inline styles. Unused ids
+are removed and the others prefixed, so that the figures of a page do not clash.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ FONT = re.compile(r"((?:[\w-]+ )*)([\d.]+(?:px|pt)) (.+)")
 REFERENCE = re.compile(r"url\(#([^)]+)\)")
 PICTURE = "data:image/png;base64,"
 WIDE = 400
-"""Points, above which a figure is as wide as the page, and is scrolled, not shrunk, on a phone."""
+"""Width in points above which a figure is as wide as the page, and scrolls on a phone instead of shrinking."""
 
 
 class _Foreign(Exception):
-    """Something that is not known to be harmless."""
+    """An element or attribute that is not on the safe list."""
 
 
 def drawn(figure: Figure) -> bytes:
-    """A figure as the bytes of an SVG file, the same for the same figure."""
+    """The bytes of a figure as an SVG file; equal figures give equal bytes."""
     import matplotlib as mpl
 
     def draw() -> bytes:
@@ -71,34 +71,34 @@ def drawn(figure: Figure) -> bytes:
 
 
 def embed(svg: bytes, name: str, alt: str, long: str = "") -> Markup:
-    """An SVG file as HTML: an ``<svg role="img">`` with title and description, or an ``<img>`` of what is not plain.
+    """An SVG file as HTML: an ``<svg role="img">`` with title and description, or an ``<img>`` if it is not plain.
 
     Parameters
     ----------
     name : str
-        Letters and digits, of the page's own for this figure.
+        A unique name of the figure on the page, letters and digits.
     alt : str
-        In a few words.
+        A short description.
     long : str, default ''
-        What it shows.
+        A long description.
 
     Raises
     ------
     DataError
-        Where the bytes are no SVG.
+        If the bytes are not an SVG file.
     """
     try:
         root = ElementTree.fromstring(svg)
     except ElementTree.ParseError as error:
-        raise DataError(f"this is no SVG ({error}).") from None
+        raise DataError(f"this is not an SVG file ({error}).") from None
     if _local(root.tag) != "svg":
-        raise DataError(f"this is no SVG but <{_local(root.tag)}>.")
+        raise DataError(f"this is not an SVG file but <{_local(root.tag)}>.")
     try:
         return _inline(root, name, alt, long)
     except _Foreign:
-        said = f"{alt}. {long}" if long else alt
+        description = f"{alt}. {long}" if long else alt
         source = base64.b64encode(svg).decode()
-        return Markup('<img alt="{}" src="data:image/svg+xml;base64,{}">').format(said, source)
+        return Markup('<img alt="{}" src="data:image/svg+xml;base64,{}">').format(description, source)
 
 
 def _inline(root: ElementTree.Element, name: str, alt: str, long: str) -> Markup:
@@ -125,11 +125,11 @@ def _inline(root: ElementTree.Element, name: str, alt: str, long: str) -> Markup
     title, desc = ElementTree.Element("title", id=f"{name}-title"), ElementTree.Element("desc", id=f"{name}-desc")
     title.text, desc.text = alt, long
     plain[:0] = [title, desc] if long else [title]
-    return Markup(ElementTree.tostring(plain, encoding="unicode"))  # built from the lists above only
+    return Markup(ElementTree.tostring(plain, encoding="unicode"))  # contains only elements of the lists above
 
 
 def _plain(element: ElementTree.Element) -> ElementTree.Element:
-    """A copy without namespaces, of known elements and attributes; raises _Foreign for any other."""
+    """A copy without namespaces, with known elements and attributes only; raises _Foreign for any other."""
     if (tag := _local(element.tag)) not in ELEMENTS:
         raise _Foreign(tag)
     copy = ElementTree.Element(tag, dict(_attributes(element)))
@@ -171,7 +171,7 @@ def _attributes(element: ElementTree.Element) -> Iterator[tuple[str, str]]:
 
 
 def _font(key: str, value: str) -> Iterator[tuple[str, str]]:
-    """The shorthand ``font: bold 8px 'DejaVu Sans'`` of older versions of matplotlib, taken apart."""
+    """Split the shorthand ``font: bold 8px 'DejaVu Sans'`` of older versions of matplotlib."""
     if key != "font" or not (match := FONT.fullmatch(value)):
         yield key, value
         return

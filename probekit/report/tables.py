@@ -1,4 +1,4 @@
-"""Rows as tables of a page: numbers to the right with their interval beside, what is the same in all rows said once."""
+"""Rows as tables of a page: numbers with intervals; values that are equal in all rows are given once, below."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 __all__ = ["LARGEST", "Cell", "Column", "Table", "number", "table"]
 
 LARGEST = 500
-"""Rows that a page shows of one table."""
+"""Rows of one table on a page, at most."""
 INTERVALS = {
     "interval": ("ci_low", "ci_high"),
     "shuffled labels": ("noise_low", "noise_high"),
     "interval of feature extraction": ("feature_low", "feature_high"),
     "interval of fine-tuning": ("fine_low", "fine_high"),
 }
-"""Two columns that are shown as one."""
+"""Pairs of columns shown as one."""
 REAL = (
     "value",
     "raw",
@@ -31,14 +31,14 @@ REAL = (
     "fine_tuning",
     *(name for ends in INTERVALS.values() for name in ends),
 )
-"""Numbers of one scale, written with the same number of decimals."""
+"""Numbers on one scale, written with the same number of decimals."""
 KEPT = (*REAL, "layer", "best layer", "verdict")
-"""In the table even where they are the same in all rows."""
+"""Columns that stay in the table even if they are equal in all rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """``text`` is shown; ``exact`` is sorted by and written to CSV, "" where that is the text itself."""
+    """``text`` is shown; ``exact`` is used for sorting and CSV, "" if it equals the text."""
 
     text: str
     exact: str = ""
@@ -46,7 +46,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """``csv`` : its name in CSV; two names with a comma for an interval"""
+    """``csv`` : the name in CSV; two names separated by a comma for an interval"""
 
     name: str
     csv: str
@@ -55,7 +55,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """``total`` rows there are, of which ``rows`` are shown; ``same`` holds what all rows have in common."""
+    """``rows`` are shown out of ``total``; ``same`` has the values that are equal in all rows."""
 
     caption: str
     columns: list[Column]
@@ -65,12 +65,12 @@ class Table:
 
 
 def table(rows: pd.DataFrame, caption: str, *, whole: bool = False) -> Table:
-    """A frame as a table. Columns without any value are left out; of :data:`LARGEST` rows at most are shown.
+    """A data frame as a table with at most :data:`LARGEST` rows, without empty columns.
 
     Parameters
     ----------
     whole : bool, default False
-        Keep columns that are the same in all rows in the table.
+        Keep columns that are equal in all rows.
     """
     rows = rows.dropna(axis="columns", how="all") if len(rows) else rows
     same = {}
@@ -103,7 +103,7 @@ def table(rows: pd.DataFrame, caption: str, *, whole: bool = False) -> Table:
 
 
 def number(value: float, *, fixed: bool = True) -> str:
-    """A number to read: three decimals, fewer of large ones; ∞; "" for NaN. Not fixed, small ones have two digits."""
+    """A number to read: three decimals, fewer if large; ∞; "" for NaN. Unless fixed, small numbers get two digits."""
     if value != value:
         return ""
     if value in (float("inf"), float("-inf")):
@@ -116,7 +116,7 @@ def number(value: float, *, fixed: bool = True) -> str:
 
 
 def _equal(column: pd.Series) -> bool:
-    values = column.map(str) if column.dtype == object else column  # lists can not be compared
+    values = column.map(str) if column.dtype == object else column  # lists cannot be compared
     return bool((values == values.iloc[0]).all())
 
 

@@ -57,13 +57,13 @@ def test_from_a_file_of_ones_own_to_a_cache(mine, tiny_bert, tmp_path, capsys):
     assert run(*words) == 0
     said = capsys.readouterr().out
     assert "30 examples" in said
-    assert "repeated texts run once" not in said
+    assert "repeated texts, each run once" not in said
     with h5py.File(out) as f:
         assert f["/pooled/max/2"].shape == (30, 32)
         assert list(f["/label_names"].asstr()[:]) == ["no", "yes"]
         np.testing.assert_array_equal(f["/labels"][:], np.arange(30) % 2)
     assert run(*words) == 0
-    assert "it was there already" in capsys.readouterr().out
+    assert "already cached" in capsys.readouterr().out
     assert run("inspect", out) == 0
     said = capsys.readouterr().out
     assert "no: 15, yes: 15" in said
@@ -71,7 +71,7 @@ def test_from_a_file_of_ones_own_to_a_cache(mine, tiny_bert, tmp_path, capsys):
     assert run("inspect", out, "--json") == 0
     assert json.loads(capsys.readouterr().out)["task"] == "mine"
     assert run("verify", out) == 0
-    assert "whole" in capsys.readouterr().out
+    assert "intact" in capsys.readouterr().out
 
 
 def test_a_damaged_cache_fails_verify_with_status_1(mine, tiny_bert, tmp_path, capsys):
@@ -197,4 +197,4 @@ def test_ctrl_c_says_how_to_go_on(monkeypatch, capsys):
 
     monkeypatch.setattr(activations, "verify", interrupted)
     assert run("verify", "x.h5") == 130
-    assert "interrupted; the same command again goes on where it stopped" in capsys.readouterr().err
+    assert "interrupted; run the same command again to resume" in capsys.readouterr().err

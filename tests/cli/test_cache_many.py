@@ -52,7 +52,7 @@ def test_all_steps_in_their_order_with_one_line_each(run, capsys):
     assert cache("--model", run / "step-*") == 0  # quoted
     again = files(capsys)
     assert [path for path, _ in again] == [path for path, _ in said]
-    assert all(text.endswith("it was there already") for _, text in again)
+    assert all(text.endswith("already cached") for _, text in again)
 
 
 def test_pretrained_and_every_step_share_one_numbering_of_layers(run, tiny_bert, capsys):
@@ -71,11 +71,11 @@ def test_pretrained_and_every_step_share_one_numbering_of_layers(run, tiny_bert,
 
 def test_several_models_do_not_fit_in_one_file(run, capsys):
     assert cache("--model", run / "step-*", "--out", "all.h5") == 2
-    assert "--out all.h5 is one file, and 3 models are to be cached; give a folder (all.h5/)" in capsys.readouterr().err
+    assert "all.h5 is one file, but there are 3 models to cache; give a folder (all.h5/)" in capsys.readouterr().err
     assert cache("--model", run / "step-2*", "--out", "one.h5") == 0
     assert "60 examples" in capsys.readouterr().out
     assert cache("--model", run / "stop-*") == 2
-    assert "nothing here matches" in capsys.readouterr().err
+    assert "no file matches" in capsys.readouterr().err
 
 
 def test_rows_of_every_step_from_two_patterns(run, capsys):
@@ -94,7 +94,7 @@ def test_rows_of_every_step_from_two_patterns(run, capsys):
     assert loss[[0, 1, 2, 3]].tolist() == [1, 1, 3, 3]
     assert "tiny, run, step 100, mean" in capsys.readouterr().out
     assert main(["probe", pairs[0], "data_cache/*.dev.*step-0.*", *quick]) == 2
-    assert "stands for 3 caches and" in capsys.readouterr().err
+    assert "matches 3 caches, but" in capsys.readouterr().err
     assert main(["mi", *expand(pairs[1]), "--layers", "2", "--shuffles", "19", "--out", "mi.csv"]) == 0
     assert read_rows("mi.csv")["step"].drop_duplicates().tolist() == list(STEPS)
     assert capsys.readouterr().out.count("grammar:acceptability dev, tiny, run, step ") == len(STEPS)
@@ -105,5 +105,5 @@ def test_numbers_in_names_count_as_numbers(tmp_path):
     assert sorted(sorted(names), key=natural) == ["2", "10", *names[:6]]
     (tmp_path / "a[1]").mkdir()
     assert expand("a[1]") == ["a[1]"]  # there, whatever it looks like
-    with pytest.raises(UsageError, match="nothing here matches"):
+    with pytest.raises(UsageError, match="no file matches"):
         expand("b*")

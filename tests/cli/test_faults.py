@@ -49,7 +49,7 @@ def test_a_fault_of_ours_names_the_file_of_its_traceback(call, monkeypatch, tmp_
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr("probekit.activations.ActivationCache", fault)
     told = sentence(call("inspect", tmp_path / "a.h5"), 3)
-    file = Path(re.search(r"its traceback is in (\S+)\.$", told)[1])
+    file = Path(re.search(r"the traceback is in (\S+)\.$", told)[1])
     assert "RuntimeError: the moon;" in told
     assert 'raise RuntimeError("the moon\\nis full")' in file.read_text()
     with pytest.raises(RuntimeError, match="the moon"):

@@ -99,7 +99,7 @@ def test_two_models_in_one_run(caches, tmp_path, call):
     assert len(read_card(out)["reads"]) == 4
     odd = call("probe", *caches["bert"], caches["random"][0])
     assert odd.status == 2
-    assert "in pairs" in odd.err
+    assert "expected pairs of caches" in odd.err
 
 
 def test_options_reach_the_protocol(caches, tmp_path, call):

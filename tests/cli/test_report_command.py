@@ -50,4 +50,4 @@ def test_wrong_words(rows, capsys):
     assert main(["report", "nothing.parquet"]) == 2
     assert "nothing.parquet: there is no such file of rows" in capsys.readouterr().err
     assert main(["report", rows, "--figure", "no.svg"]) == 2
-    assert "no.svg: there is no such figure" in capsys.readouterr().err
+    assert "no.svg: this figure does not exist" in capsys.readouterr().err

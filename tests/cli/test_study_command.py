@@ -67,7 +67,7 @@ def test_a_study_is_run_and_run_again(little, tmp_path, capsys):
     assert "<li>cache-nonsense.tiny.train.limit-40: unknown task" in told
     assert "<li>mi-nonsense.tiny.pretrained.mean: it was not begun, or what it needs is missing</li>" in told
     assert main(["study", "run", little()]) == 0
-    assert "Not all of this study is done" not in page.read_text()
+    assert "This study is incomplete" not in page.read_text()
     assert "4 done, 2 reused" in capsys.readouterr().out  # cache and information of the mended task, figure and report
     assert main(["study", "run", little()]) == 0
     assert capsys.readouterr().out.startswith("6 reused")

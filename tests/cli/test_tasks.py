@@ -49,7 +49,7 @@ def test_check_tells_near_copies_across_splits(tmp_path: Path, capsys: pytest.Ca
     assert main(["tasks", "check", str(tmp_path / "mine.toml")]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "text occurs in train 0" in out
-    assert "Warning: dev: 2 of 3 examples have a text, or a near copy of one, in train" in out
+    assert "Warning: dev: the texts of 2 of 3 examples, or near copies, occur in train" in out
 
 
 def test_check_a_dataset_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,7 +39,7 @@ def test_fine_tuning_and_evaluating(tiny_bert, tmp_path, told):
     assert lines[1] == f"grammar:sentiment, {tiny_bert.name}, fine-tune with the head linear"
     assert re.fullmatch(r"dev: accuracy \d\.\d{4}, loss \d\.\d{4} \(step 3 of 3, kept: best\)", lines[2])
     assert lines[3].split(" (")[0] == lines[2].split(" (")[0]  # tested on dev, too
-    answer = r"dev, constant answer \(most frequent class of train\): accuracy 0\.\d{4}, log-loss 0\.\d{4}"
+    answer = r"dev, constant prediction \(most frequent class of train\): accuracy 0\.\d{4}, log-loss 0\.\d{4}"
     assert re.fullmatch(answer, lines[4])
     assert re.fullmatch(r"\d+\.\d s of training and evaluation", lines[5])
     card = read_card(out)
@@ -105,7 +105,7 @@ def test_feature_extraction(tiny_bert, tmp_path, told):
     assert lines[1].endswith("feature-extraction with the head linear")
     assert re.fullmatch(r"layers: 0 0\.\d{3}, 3 0\.\d{3}", lines[4])
     assert lines[3].startswith(
-        "dev, constant answer (mean of train): pearson 0.0000, spearman 0.0000, mean-squared-err"
+        "dev, constant prediction (mean of train): pearson 0.0000, spearman 0.0000, mean-squared-err"
     )
     assert run(*words) == 0
     assert told()[0] == lines
@@ -183,7 +183,7 @@ def test_interrupted_from_the_keyboard(tiny_bert, tmp_path, told, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(FineTuning, "states", stop)
         assert run(*words) == 130
-    assert "the same command again goes on" in told()[1]
+    assert "run the same command again to resume" in told()[1]
     assert run(*words) == 0
 
 

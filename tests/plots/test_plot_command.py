@@ -38,7 +38,7 @@ def test_differences(files, capsys):
     assert main(["plot", "differences", files["minus"], "--level", "0.15", "--out", "a.svg"]) == 0
     assert "not above noise (p &gt; 0.15)" in Path("a.svg").read_text()
     assert main(["plot", "differences", files["cola"]]) == 2
-    assert "probekit compare makes differences" in capsys.readouterr().err
+    assert "expected rows of probekit compare" in capsys.readouterr().err
 
 
 def test_other_rows_of_the_files_are_left_out(files, tmp_path, capsys):
@@ -50,7 +50,7 @@ def test_other_rows_of_the_files_are_left_out(files, tmp_path, capsys):
         said = [re.findall("<text.*?</text>", Path(f).read_text(), re.S) for f in ("a.svg", "b.svg")]
         assert set(said[0]) == set(said[1])
     assert main(["plot", "relation", files["cola"]]) == 2
-    assert "the rows lack corpus, of_metric, x" in capsys.readouterr().err
+    assert "these rows lack the columns corpus, of_metric, x" in capsys.readouterr().err
 
 
 def test_relation_and_transfer_are_as_wide_as_asked_for(tmp_path, monkeypatch):
@@ -72,11 +72,11 @@ def test_what_is_not_there_is_said(files, capsys):
     assert main(["plot", "layers", files["sst2"], "--metric", "selectivity(matthews)"]) == 2
     assert "sst2 has no rows of 'selectivity(matthews)'; it has matthews" in capsys.readouterr().err
     assert main(["plot", "layers", files["sst2"], "--summary", files["sum"]]) == 2
-    assert "the summary has nothing on matthews of sst2" in capsys.readouterr().err
+    assert "the summary has no rows of matthews on sst2" in capsys.readouterr().err
     assert main(["plot", "layers", files["cola"], "--summary", files["sst2"]]) == 2
-    assert "these rows are no summary" in capsys.readouterr().err
+    assert "these rows are not a summary" in capsys.readouterr().err
     assert main(["plot", "layers", files["minus"]]) == 2
-    assert "see layer_differences, or probekit plot differences" in capsys.readouterr().err
+    assert "use layer_differences, or probekit plot differences" in capsys.readouterr().err
 
 
 def test_names_title_and_place_of_the_legend(files, capsys):
@@ -88,7 +88,7 @@ def test_names_title_and_place_of_the_legend(files, capsys):
     assert {"Corpus $1", "SST-2", "MiniLM", "Spread", "Two $tasks"} <= set(shown)
     assert not {"cola", "CoLA", "sst2", "tiny", "95 % interval"} & set(shown)
     assert main(["plot", "layers", files["cola"], "--names", "cora=C", "--out", "a.svg"]) == 2
-    assert "nothing in this figure is called 'cora'; did you mean cola?" in capsys.readouterr().err
+    assert "this figure contains no name 'cora'; did you mean cola?" in capsys.readouterr().err
     assert main(["plot", "layers", files["cola"], "--names", "cola", "--out", "a.svg"]) == 2
     assert "RAW=SHOWN, such as cola=CoLA, not 'cola'" in capsys.readouterr().err
 
@@ -106,7 +106,7 @@ def test_a_legend_beside_below_and_none(files):
     assert legend.get_window_extent().x0 >= right.axes[0].get_window_extent().x1
     assert below.legends[0].get_window_extent().y1 <= below.axes[0].get_window_extent().y0
     assert below.get_figheight() > none.get_figheight()
-    with pytest.raises(UsageError, match="a legend at the right wants a figure of at least 3.25 inches"):
+    with pytest.raises(UsageError, match="a legend at the right needs a figure width of at least 3.25 inches"):
         drawn("right", "column")
 
 
@@ -155,7 +155,7 @@ def test_a_caption_stands_beside_each_figure(files):
     said = Path("f.caption.txt").read_text()
     for words in (
         "Matthews correlation (CoLA, dev, n = 1,043; SST-2, dev, n = 1,043)", "MiniLM; logistic probes",
-        "95 % intervals", "Shuffled labels: the band holds the middle 95 %", "3 draws", "not a test", "majority class",
+        "95 % intervals", "Shuffled labels: the band shows the middle 95 %", "3 draws", "not a test", "majority class",
     ):  # fmt: skip
         assert words in said
     plot("layers", files["sst2"], out="f.svg")
@@ -165,4 +165,4 @@ def test_a_caption_stands_beside_each_figure(files):
     plot("layers", "a.parquet", out="f.svg")
     assert Path("f.caption.txt").read_text() == "My own words."
     plot("differences", files["minus"], out="d.svg")
-    assert "Thick bars: 95 % intervals of one layer; thin bars: of all" in Path("d.caption.txt").read_text()
+    assert "Thick bars: 95 % intervals for a single layer; thin bars: for all" in Path("d.caption.txt").read_text()

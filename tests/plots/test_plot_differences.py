@@ -28,7 +28,7 @@ def series(ax):
     return {x.get_label(): x for x in ax.lines if not x.get_label().startswith("_")}
 
 
-BARS = ("thick: 95 % interval of one layer", "thin: of all layers at once")
+BARS = ("thick: 95 % interval, one layer", "thin: all layers at once")
 NAMES = ("b random weights", "shuffled labels")
 
 
@@ -70,9 +70,9 @@ def test_panels_and_holm():
 
 def test_what_cannot_be_drawn():
     rows = make_rows(records())
-    with pytest.raises(UsageError, match="one task, these are rows of cola, sst2; see difference_panels"):
+    with pytest.raises(UsageError, match="one task, but the rows are of cola, sst2; use difference_panels"):
         layer_differences(make_rows([*records(), *records("sst2")]))
-    with pytest.raises(UsageError, match="lack against; probekit compare makes differences"):
+    with pytest.raises(UsageError, match="lack the columns against; expected rows of probekit compare"):
         layer_differences(rows.drop(columns="against"))
     with pytest.raises(UsageError, match="two differences for one layer; were the same rows given twice"):
         layer_differences(make_rows([*records(), *records()]), ax=Figure().subplots())

@@ -60,7 +60,7 @@ def test_a_measure_with_a_direction_fills_both_sides():
     ax = domain_matrix(make_rows(rows), ax=axes())
     np.testing.assert_array_equal(cells(ax)[:2, :2], [[np.nan, 0.2], [0.9, np.nan]])
     assert hatched(ax) == {(0, 1)}  # x, y
-    with pytest.raises(UsageError, match="the same both ways, not kl"):
+    with pytest.raises(UsageError, match="a symmetric distance, such as js-distance, not kl"):
         domain_tree(make_rows(rows), ax=axes())
     np.testing.assert_array_equal(cells(domain_matrix(make_rows(rows), metric="cosine", ax=axes()))[1, 0], 0.2)
 
@@ -131,7 +131,7 @@ def test_panels_of_all_that_there_is():
 
 
 def test_what_cannot_be_drawn():
-    with pytest.raises(UsageError, match="there is no cosine in these rows, only js-distance"):
+    with pytest.raises(UsageError, match="these rows contain no cosine, only js-distance"):
         domain_matrix(make_rows(pairs()), metric="cosine")
     with pytest.raises(UsageError, match="fiction and travel have two values"):
         domain_matrix(make_rows([*pairs(), *pairs()]), ax=axes())
@@ -142,7 +142,7 @@ def test_what_cannot_be_drawn():
     with pytest.raises(UsageError, match="no divergence by size"):
         divergence_by_size(make_rows(pairs()))
     plain = [{k: v for k, v in row.items() if k not in ("domain_a", "domain_b")} for row in pairs()]
-    with pytest.raises(UsageError, match="lack domain_a, domain_b"):
+    with pytest.raises(UsageError, match="lack the columns domain_a, domain_b"):
         domain_panels(make_rows(plain))
 
 

@@ -275,7 +275,7 @@ def test_a_summary_hangs_under_its_curve(ax):
         make_rows([*records(), *records("sst2")]), summary=make_rows([*statistics(), *statistics(task="sst2")])
     )
     assert [len(panel.child_axes) for panel in figure.axes] == [1, 1]
-    with pytest.raises(UsageError, match="the summary has nothing on matthews of sst2"):
+    with pytest.raises(UsageError, match="the summary has no rows of matthews on sst2"):
         layer_curve(make_rows(records("sst2")), summary=make_rows(statistics()), ax=Figure().subplots())
 
 
@@ -295,7 +295,7 @@ def informed(task="cola", estimator="edge", values=(0.2, 0.4, None, 0.3), possib
 def test_undetermined_layers_are_crosses_over_what_is_possible(ax):
     layer_curve(make_rows(informed()), ax=ax)
     assert ax.get_ylabel() == "Mutual information (bits)"
-    assert labels(ax) == ["tiny", "undetermined, and what is possible", "95 % interval", SHUFFLED]
+    assert labels(ax) == ["tiny", "undetermined (possible values)", "95 % interval", SHUFFLED]
     [cross] = [x for x in ax.lines if x.get_marker() == "x" and len(x.get_xdata())]
     [[x, y]] = cross.get_transform().transform(cross.get_xydata())
     assert x == pytest.approx(ax.transData.transform((2, 0))[0])
@@ -450,11 +450,11 @@ def test_a_legend_lies_within_its_figure(model, dpi):
 
 
 def test_what_cannot_be_drawn(ax):
-    with pytest.raises(UsageError, match="one task, these are rows of cola, sst2; see layer_panels"):
+    with pytest.raises(UsageError, match="one task, but the rows are of cola, sst2; use layer_panels"):
         layer_curve(make_rows([*records(), *records("sst2")]), ax=ax)
     with pytest.raises(UsageError, match="tiny has two values for layer 0; were the same rows given twice"):
         layer_curve(make_rows([*records(), *records()]), ax=ax)
-    with pytest.raises(UsageError, match="the rows of cola are of no layers"):
+    with pytest.raises(UsageError, match="the rows of cola have no layers"):
         layer_curve(make_rows(records()[:1]), ax=ax)
     with pytest.raises(UsageError, match="no rows to draw"):
         layer_panels(make_rows([]))

@@ -85,13 +85,13 @@ def test_panels_of_tasks_tell_heads_apart():
 
 def test_what_can_not_be_drawn_is_told(ax):
     rows = run([0.2, 0.8])
-    with pytest.raises(UsageError, match="no mix-weight by layer; probekit train --regime feature-extraction"):
+    with pytest.raises(UsageError, match="no mix-weight by layer; expected rows of probekit train"):
         mix_weights(make_rows(rows[-1:]), ax=ax)
-    with pytest.raises(UsageError, match="tiny has two weights of layer 0; were the same rows given twice"):
+    with pytest.raises(UsageError, match="tiny has two weights for layer 0; were the same rows given twice"):
         mix_weights(make_rows(rows + rows), ax=ax)
-    with pytest.raises(UsageError, match="mix_weights draws one task.*cola, sst2; see mix_panels"):
+    with pytest.raises(UsageError, match="mix_weights draws one task.*cola, sst2; use mix_panels"):
         mix_weights(make_rows(rows + run([1.0], "sst2")), ax=ax)
-    with pytest.raises(UsageError, match="not what they are worth: see mix_panels, or probekit plot mix"):
+    with pytest.raises(UsageError, match="not metrics; use mix_panels, or probekit plot mix"):
         layer_panels(make_rows(rows))
 
 
@@ -108,4 +108,4 @@ def test_the_command_and_the_same_bytes_for_the_same_rows(tmp_path, monkeypatch,
     wide = float(re.search(r'width="([\d.]+)pt"', Path("a.svg").read_text())[1])
     assert wide == pytest.approx(3.03 * 72)
     assert main(["plot", "mix", str(rows), "--width", "broad"]) == 2
-    assert "column, text or inches" in re.sub(r"[│\s]+", " ", capsys.readouterr().err)
+    assert "column, text or a number of inches" in re.sub(r"[│\s]+", " ", capsys.readouterr().err)

@@ -151,7 +151,7 @@ def test_what_can_not_be_drawn_is_told():
         draw(grid((None,))[0])
     with pytest.raises(UsageError, match="tiny, run has two values for layer 0 at step 10"):
         draw([*rows, rows[1] | {"value": 0.5, "ci_low": 0.4, "ci_high": 0.6}])
-    with pytest.raises(UsageError, match="tiny, run; tiny, again: see trajectory_panels"):
+    with pytest.raises(UsageError, match="tiny, run; tiny, again; use trajectory_panels"):
         draw(rows + grid(checkpoint="again")[0])
     with pytest.raises(UsageError, match="draws one task"):
         draw(rows + grid(task="sst2")[0])

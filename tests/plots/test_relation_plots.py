@@ -185,9 +185,9 @@ def test_what_cannot_be_drawn():
         relation_panels(make_rows(points())[:0])
     with pytest.raises(UsageError, match="lack the columns of_metric"):
         relation_panels(make_rows(points()), make_rows([record(0.5, corpus="", p=0.1)]))
-    with pytest.raises(UsageError, match="see transfer_panels"):
+    with pytest.raises(UsageError, match="use transfer_panels"):
         transfer_matrix(make_rows([*crossed(), *crossed(estimator="esim")]))
-    with pytest.raises(UsageError, match="no f1 in these rows, only accuracy"):
+    with pytest.raises(UsageError, match="contain no f1, only accuracy"):
         transfer_panels(make_rows(crossed()), metric="f1")
     with pytest.raises(UsageError, match="fiction → fiction has two values"):
         transfer_matrix(make_rows([*crossed(), *crossed()]))

@@ -69,7 +69,7 @@ def test_the_control_that_is_reached_is_named():
     layers = {section: by_layer(part) for section, part in by_section(rows).items()}
     assert list(layers[Section.PROBES]["verdict"]) == ["interval reaches control task"]
     said = [caution.what for caution in of_rows(by_section(rows), layers)]
-    assert any("not above the control task (labels learned by heart)" in what for what in said)
+    assert any("not above the control task (possibly memorised)" in what for what in said)
     assert not any("shuffled" in what for what in said)
 
 
@@ -91,12 +91,12 @@ def test_verdicts_and_cautions():
     layers = {section: by_layer(part) for section, part in sections.items()}
     assert list(layers[Section.PROBES]["verdict"]) == ["no control", "no value", "above noise"]
     said = {caution.what: caution.where for caution in of_rows(sections, layers)}
-    no_control = "Diagnostic classifiers: there is no control (shuffled labels) to hold values against."
+    no_control = "Diagnostic classifiers: there is no control (shuffled labels) to compare with."
     assert said[no_control] == ["CoLA, tiny, layer 0"]
     assert said["Diagnostic classifiers: values have no interval."] == ["CoLA, tiny, layer 0"]
     assert said["Diagnostic classifiers: fewer than 100 examples."] == ["few dev: n = 20"]
-    assert said["Mutual information: an estimate is undetermined."] == ["mi, tiny, layer 0: too few"]
-    assert said["Mutual information: the estimator's own warning."] == ["w (1 rows)"]
+    assert said["Mutual information: the estimate is undetermined."] == ["mi, tiny, layer 0: too few"]
+    assert said["Mutual information: warnings of the estimator."] == ["w (1 rows)"]
 
 
 def test_sections():
@@ -119,7 +119,7 @@ def test_training_and_domains(tmp_path):
     terms = domain("x", "z", 0.1, p=0.9, metric="js-contribution", term="the", mostly="x", share=0.1)
     rows = [*runs, domain("x", "y", 0.2), domain("x", "z", 0.1, p=0.3), domain("y", "z", 0.4), terms]
     html = page(rows, tmp_path)
-    [row] = cells(html, "What training ended with")
+    [row] = cells(html, "Results of the final weights")
     assert (row["feature extraction"], row["fine tuning"]) == ("0.700", "0.800")
     assert (row["interval of feature extraction"], row["interval of fine-tuning"]) == ("0.680 – 0.720", "0.780 – 0.820")
     near, far = cells(html, "The nearest and the farthest")
@@ -207,7 +207,7 @@ def test_many_rows_are_cut(tmp_path):
     rows = pd.DataFrame({"layer": range(LARGEST + 1), "value": 0.5})
     assert len(table(rows, "x").rows) == LARGEST
     many = [record(None, i / 9000, task="other") for i in range(LARGEST + 1)]
-    assert f"The first {LARGEST:,} of {LARGEST + 1:,} rows are here; all of them are in {tmp_path}" in page(
+    assert f"The first {LARGEST:,} of {LARGEST + 1:,} rows are shown; all rows are in {tmp_path}" in page(
         many, tmp_path
     )
 
@@ -263,7 +263,7 @@ def test_studies_and_figures_of_others(tmp_path):
     assert '<td class="n"><em>0.5</em></td>' in html
     assert html.count("16 rows") == 0
     (study / "figures" / "one.svg").write_text("<svg")
-    with pytest.raises(DataError, match=r"one.svg: this is no SVG"):
+    with pytest.raises(DataError, match=r"one.svg: this is not an SVG file"):
         report(study, out=tmp_path / "p.html")
 
 
@@ -271,7 +271,7 @@ def test_training_runs_of_a_study(tmp_path):
     save(training("a", "fine-tune linear", 0.8), tmp_path / "runs" / "a" / "rows.parquet")
     save(training("b", "fine-tune linear", 0.7), tmp_path / "runs" / "b" / "rows.parquet")
     html = report(tmp_path, out=tmp_path / "p.html").read_text()
-    assert [row["run"] for row in cells(html, "What training ended with")] == ["a", "b"]
+    assert [row["run"] for row in cells(html, "Results of the final weights")] == ["a", "b"]
 
 
 def study(folder, steps=(), **told):
@@ -314,8 +314,8 @@ def test_a_study_comes_with_its_own_figures_which_are_not_drawn_again(tmp_path):
     assert html.count("<figcaption>Accuracy by layer.") == 1
     assert "CoLA, tiny: best at layer 1 with 0.600, shuffled labels 0.500." in html  # in words, for who cannot see it
     assert f"probekit table regimes {here}/runs/a/rows.parquet" in html
-    assert [row["value"] for row in cells(html, "What training ended with")] == ["0.800"]
-    assert "Not all of this study is done" not in html
+    assert [row["value"] for row in cells(html, "Results of the final weights")] == ["0.800"]
+    assert "This study is incomplete" not in html
     save(curve([0.7, 0.8], task="sst2"), here / "rows" / "probe-sst2.parquet")
     (here / "study.json").unlink()  # as folders were before there was one: then all that is there counts
     more = report(here, out=tmp_path / "p.html").read_text()
@@ -339,13 +339,13 @@ def test_what_failed_of_a_study_stands_above_all(tmp_path):
     (here / "steps" / "guidelines.json").write_text(json.dumps(lost))
     (here / "steps" / "report.json").write_text(json.dumps({"step": "report", "digest": "without ['probe x']"}))
     html = report(here, out=tmp_path / "p.html").read_text()
-    warning = html[html.index("Not all of this study is done") : html.index('id="texts"')]
+    warning = html[html.index("This study is incomplete") : html.index('id="texts"')]
     assert re.findall("<li>(.*?)</li>", warning) == [
         "probe-sst2: &lt;b&gt;no&lt;/b&gt; labels", "probe-x: no such task",
-        "table-u: it was not begun, or what it needs is missing",
-        "probe-killed: it was begun, and is not done; its log ends with: layer 3",
-        "probe-long-ago: it was not begun, or what it needs is missing",
-        "guidelines: made without mrpc.fine-tune.0",
+        "table-u: not started, or an input is missing",
+        "probe-killed: started, but not finished; its log ends with: layer 3",
+        "probe-long-ago: not started, or an input is missing",
+        "guidelines: done without mrpc.fine-tune.0",
     ]  # fmt: skip
     (here / "study.json").unlink()  # then logs tell
     html = report(here, out=tmp_path / "p.html").read_text()
@@ -365,18 +365,18 @@ def test_what_no_step_of_a_study_left_is_not_shown(tmp_path):
     html = report(here, out=tmp_path / "p.html").read_text()
     assert not re.search("sst2|qnli|0.876|All of old", html)
     assert "3 files of rows, figures or tables in the study&#39;s folder are not shown" in html
-    assert "Not all of this study is done" not in html
+    assert "This study is incomplete" not in html
     (here / "steps" / "probe-mrpc.json").unlink()
     html = report(here, out=tmp_path / "p.html").read_text()
     assert "4 files of rows" in html
     assert f"plot layers {here}/rows/probe-cola.parquet --out {here}/figures/layers.svg" in html
     assert "CoLA, tiny: best" in html
     assert "MRPC, tiny: best" not in html
-    assert "<li>probe-mrpc: it was not begun" in html
+    assert "<li>probe-mrpc: not started" in html
     shutil.rmtree(here / "steps")  # nothing is done: the page says so
     html = report(here, out=tmp_path / "p.html").read_text()
     assert "<h1>t</h1>" in html
-    assert html.count("it was not begun, or what it needs is missing") == 6
+    assert html.count("not started, or an input is missing") == 6
     assert "<svg" not in html
 
 
@@ -430,7 +430,7 @@ def test_regimes_stand_side_by_side(tmp_path):
                 more = seed / 100 + (name == "apart") / 10
                 own = {"task": task, "variant": name, "seed": seed}
                 rows += training(run, f"{regime} linear", value + more, **own)
-    found = cells(page(rows, tmp_path), "What training ended with")
+    found = cells(page(rows, tmp_path), "Results of the final weights")
     assert [(r["task"], r["variant"], r["seed"], r["feature extraction"], r["fine tuning"]) for r in found] == [
         ("MRPC", "joint", "0", "0.700", "0.800"), ("MRPC", "joint", "1", "0.710", "0.810"),
         ("MRPC", "apart", "0", "0.800", "0.900"), ("MRPC", "apart", "1", "0.810", "0.910"),
@@ -466,19 +466,19 @@ def test_commands_draw_the_figures_of_the_page(tmp_path):
 
 def test_wrong_input(tmp_path):
     path = save(curve([0.5]), tmp_path / "a.parquet")
-    with pytest.raises(UsageError, match="is written as .html, not 'a.pdf'"):
+    with pytest.raises(UsageError, match="must be written as .html, not 'a.pdf'"):
         report(path, out=tmp_path / "a.pdf")
     (tmp_path / "d.html").mkdir()
-    with pytest.raises(UsageError, match="is a folder; name a file"):
+    with pytest.raises(UsageError, match="is a folder; give a file name"):
         report(path, out=tmp_path / "d.html")
-    with pytest.raises(UsageError, match="no file of rows was given"):
+    with pytest.raises(UsageError, match="expected at least one file of rows"):
         report(out=tmp_path / "p.html")
     with pytest.raises(UsageError, match="is a folder without rows"):
         report(tmp_path / "d.html", out=tmp_path / "p.html")
-    with pytest.raises(DataError, match="x.svg: there is no such figure"):
+    with pytest.raises(DataError, match="x.svg: this figure does not exist"):
         report(path, out=tmp_path / "p.html", figure=[tmp_path / "x.svg"])
     (tmp_path / "x.md").write_bytes(b"\xff")
-    with pytest.raises(DataError, match="x.md: wanted is UTF-8 text"):
+    with pytest.raises(DataError, match="x.md: expected UTF-8 text"):
         report(path, out=tmp_path / "p.html", text=[tmp_path / "x.md"])
     (tmp_path / "no.parquet").write_text("no")
     with pytest.raises(DataError, match="no.parquet: cannot be read as Parquet"):

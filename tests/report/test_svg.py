@@ -73,5 +73,5 @@ def test_what_could_do_something_is_a_picture(inside):
 
 @pytest.mark.parametrize("svg", [b"", b"<svg", b"<html/>", b"\xff"])
 def test_no_svg(svg):
-    with pytest.raises(DataError, match="this is no SVG"):
+    with pytest.raises(DataError, match="this is not an SVG file"):
         embed(svg, "f", "x")

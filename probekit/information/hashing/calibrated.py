@@ -1,6 +1,6 @@
 """The hash estimator that is the default: buckets of vectors against labels, with what noise gives taken off.
 
-It is of the family of EDGE (Noshad, Zeng & Hero 2018): vectors are hashed to buckets on shifted grids, and the plug-in
+It is of the family of EDGE (Noshad, Zeng & Hero 2019): vectors are hashed to buckets on shifted grids, and the plug-in
 estimate from joint counts is averaged over grids. It differs in what would otherwise mislead. Directions are found on
 other examples than those that are hashed by them (six folds); the mean of the estimate under shuffled labels is known
 exactly and is taken off; nothing is clipped before it is averaged.
