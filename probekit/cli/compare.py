@@ -51,7 +51,7 @@ def compare(
     second
         The same of another model, on the same examples.
     format_
-        Format of printed tables: text, markdown, latex or csv. Unless it is text, everything else goes to standard error.
+        Format of tables: text, markdown, latex or csv. Unless it is text, all other output goes to standard error.
     out
         Write the rows (.parquet or .csv), with an evidence card (.json) next to them.
     """
@@ -96,7 +96,7 @@ def summary(
     more
         Further rows.
     format_
-        Format of printed tables: text, markdown, latex or csv. Unless it is text, everything else goes to standard error.
+        Format of tables: text, markdown, latex or csv. Unless it is text, all other output goes to standard error.
     out
         Write the rows (.parquet or .csv), with an evidence card (.json) next to them.
     """

@@ -60,7 +60,7 @@ def domains(
     counts
         Also write the counts of all terms (.parquet), which can be given as a source later.
     format_
-        Format of printed tables: text, markdown, latex or csv. Unless it is text, everything else goes to standard error.
+        Format of tables: text, markdown, latex or csv. Unless it is text, all other output goes to standard error.
     out
         Write the rows (.parquet or .csv), with an evidence card (.json) next to them.
     """

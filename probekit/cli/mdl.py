@@ -49,7 +49,7 @@ def mdl(
     train
         The cache whose labels are sent.
     format_
-        Format of printed tables: text, markdown, latex or csv. Unless it is text, everything else goes to standard error.
+        Format of tables: text, markdown, latex or csv. Unless it is text, all other output goes to standard error.
     out
         Write the rows (.parquet or .csv), with an evidence card (.json) next to them.
     """

@@ -53,7 +53,7 @@ def mi(
     caches
         One or more caches, of any models, splits and tasks.
     format_
-        Format of printed tables: text, markdown, latex or csv. Unless it is text, everything else goes to standard error.
+        Format of tables: text, markdown, latex or csv. Unless it is text, all other output goes to standard error.
     out
         Write the rows (.parquet or .csv), with an evidence card (.json) next to them.
     """

@@ -64,7 +64,7 @@ def probe(
     metrics
         Metrics, separated by commas, the main one first; by default those of the task.
     format_
-        Format of printed tables: text, markdown, latex or csv. Unless it is text, everything else goes to standard error.
+        Format of tables: text, markdown, latex or csv. Unless it is text, all other output goes to standard error.
     out
         Write the rows (.parquet or .csv), with an evidence card (.json) and the predictions on each example
         (.examples.parquet) next to them.
