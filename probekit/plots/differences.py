@@ -120,8 +120,8 @@ def difference_rows(rows: Any, *, level: float = 0.05, styles: CurveStyles | Non
 
 def _of_comparisons(rows: Any) -> pd.DataFrame:
     rows = of_analyses(plot_rows(rows), "compare")
-    wanted = {"against", "p_adjusted", "joint_low", "joint_high"}
-    if missing := wanted - set(rows.columns):
+    required = {"against", "p_adjusted", "joint_low", "joint_high"}
+    if missing := required - set(rows.columns):
         found = ", ".join(str(name) for name in rows["analysis"].unique()) if "analysis" in rows else "no analysis"
         raise UsageError(
             f"these are rows of {found}, without {', '.join(sorted(missing))}; give rows that probekit compare wrote, "

@@ -466,7 +466,7 @@ def test_commands_draw_the_figures_of_the_page(tmp_path):
 
 def test_wrong_input(tmp_path):
     path = save(curve([0.5]), tmp_path / "a.parquet")
-    with pytest.raises(UsageError, match="must be written as .html, not 'a.pdf'"):
+    with pytest.raises(UsageError, match="a report is one HTML page, not .pdf"):
         report(path, out=tmp_path / "a.pdf")
     (tmp_path / "d.html").mkdir()
     with pytest.raises(UsageError, match="is a folder; give a file name"):
