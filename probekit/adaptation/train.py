@@ -1,4 +1,4 @@
-"""``probekit train``: from a task and a model to a run: the weights, the card, the metrics along the way."""
+"""``probekit train``: train a model on a task and write a run with weights, card and metrics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,12 @@ from probekit.adaptation.runs.folder import ROWS, begin, kept, locked_run, publi
 from probekit.adaptation.runs.predictions import predict
 from probekit.adaptation.runs.rows import columns_of, training_rows
 from probekit.adaptation.runs.run import Run, open_run
-from probekit.adaptation.training.feature_extraction import MODEL, cache_wanted, check_apart, prepare_feature_extraction
+from probekit.adaptation.training.feature_extraction import (
+    MODEL,
+    cache_options,
+    check_apart,
+    prepare_feature_extraction,
+)
 from probekit.adaptation.training.fine_tuning import identity_of, prepare_fine_tuning
 from probekit.adaptation.training.objective import Objective, Training, Watcher
 from probekit.adaptation.training.trainer import History, fit, own_randomness
@@ -47,7 +52,7 @@ __all__ = ["Run", "train", "train_on_caches"]
 log = logging.getLogger(__name__)
 
 Source = Mapping[str, str | None]
-"""Where the task, and a frozen model, are found again."""
+"""Where to find the task, and a frozen model, again."""
 
 
 @public(options=TrainOptions)
@@ -62,40 +67,40 @@ def train(
 ) -> Run:
     """Fine-tune a model on a task, or train a task model on its frozen, cached layers.
 
-    The same call again returns a finished run at once, and takes an interrupted one up after its last whole epoch; it
-    then ends with the numbers of an uninterrupted one.
+    The same call returns a finished run immediately, and resumes an interrupted run after its last complete epoch, with
+    the same numbers as an uninterrupted run.
 
     Parameters
     ----------
     task : str, Path or Task
-        Name of a task, a TOML file, or a task made in Python.
+        Name of a task, a TOML file, or a task defined in Python.
     model : str or Path
-        The encoder, as ``load_encoder`` takes it. A checkpoint of another run goes by the name
-        "bert@cola-step-4" in tables.
+        The encoder, as for ``load_encoder``. A checkpoint of another run has a name such as "bert@cola-step-4" in
+        tables.
     out : str or Path
         Folder of the run.
     options : TrainOptions
         ``regime``, ``train``, ``dev``, ``test``, ``head``, ``learning_rate`` …; each may be given as a keyword.
     watcher : callable, optional
-        Told the metrics after each epoch, ``watcher(epoch, metrics)``; what it raises ends the training.
+        Called with the metrics after each epoch, ``watcher(epoch, metrics)``; an exception ends the training.
     progress : callable
         Receives the progress of the work.
 
     Returns
     -------
     Run
-        Its folder, its card, the metrics along training as rows, and what it predicts of dev and test.
+        The folder, the card, the metrics during training as rows, and the predictions for dev and test.
 
     Raises
     ------
     UsageError
-        Options that do not fit each other, the task or the model; another run in ``out``.
+        For options that contradict each other or do not fit the task or the model, and if ``out`` holds another run.
     DataError
-        Examples without labels, or labels that cannot be learned.
+        For examples without labels, or labels that cannot be learned.
     ModelError, CacheMismatch, CacheBusy
-        As loading and caching raise them.
+        As from loading and caching.
     NonFiniteError
-        The loss is no number.
+        If the loss is NaN or infinite.
 
     Examples
     --------
@@ -108,13 +113,13 @@ def train(
     read = in_context(task, how.context)
     share = validation_share(task, how.dev, how.validation)
     if share is not None and how.validation is None:
-        log.warning("%s has no dev split; %g of train is set apart to choose the epoch by.", task.name, share)
+        log.warning("%s has no dev split; a share of %g of train is held out to choose the epoch.", task.name, share)
     how = how if share is None else replace(how, validation=share, dev=VALIDATION)
     first, second, held = set_apart(read, how)
     third = None if how.test is None else read.split(how.test)
     for part in (first, second, third):
         if part is not None and not len(part):
-            raise UsageError(f"{task.name} {part.name} has no examples; there is nothing to learn from.")
+            raise UsageError(f"{task.name} {part.name} has no examples; give a split with some.")
     if how.regime is Regime.FINE_TUNE:
         identity = {
             "task": task.name, "data": [part.digest() for part in (first, second)], "max_length": how.max_length,
@@ -127,14 +132,14 @@ def train(
         return _run(prepare, Path(out), how, identity, recipe, source=source, watcher=watcher, progress=progress)
     with ExitStack() as stack:
         found = _given(task, model, how) if how.cache else _caches(task, model, how, progress)
-        made = [stack.enter_context(cache) for cache in found]
+        opened = [stack.enter_context(cache) for cache in found]
         source = source and source | {"model": _place(model)}
         drawn = read.split(how.train).sample(how.limit, how.data_seed)
-        if held is not None and made[0].ids.tolist() != [e.id for e in drawn]:
+        if held is not None and opened[0].ids.tolist() != [e.id for e in drawn]:
             raise CacheMismatch(
-                f"{made[0].path} holds others than the {len(drawn)} examples that a part is set apart of."
+                f"{opened[0].path} must hold the {len(drawn)} examples of which a part is held out; it holds others."
             )
-        return _run_on_caches(made, Path(out), how, recipe, held, source=source, watcher=watcher, progress=progress)
+        return _run_on_caches(opened, Path(out), how, recipe, held, source=source, watcher=watcher, progress=progress)
 
 
 def train_on_caches(
@@ -148,29 +153,30 @@ def train_on_caches(
     progress: Progress = no_progress,
     **options: Any,
 ) -> Run:
-    """Feature extraction from caches that are there already; see :func:`train`.
+    """Feature extraction from existing caches; see :func:`train`.
 
     Parameters
     ----------
     source : Source, optional
-        ``task``, ``data_dir`` and ``model``, as :func:`train` takes them, by which the run can be evaluated on other
-        texts.
+        ``task``, ``data_dir`` and ``model``, as for :func:`train`, which allow evaluation of the run on other texts.
     """
     check_names(options, TrainOptions)
     with ExitStack() as stack:
-        made = [stack.enter_context(_opened(cache)) for cache in (train, dev, test) if cache is not None]
+        opened = [stack.enter_context(_opened(cache)) for cache in (train, dev, test) if cache is not None]
         if options.get("validation") is not None:
-            raise UsageError("a part of train is set apart by train(task, model); here dev is a cache of its own.")
-        check_apart(made[0], made[1])
-        splits = dict(zip(("train", "dev", "test"), (cache.spec["split"] for cache in made), strict=False))
+            raise UsageError(
+                "train_on_caches takes a cache for dev, not validation; train(task, model) holds out a part."
+            )
+        check_apart(opened[0], opened[1])
+        splits = dict(zip(("train", "dev", "test"), (cache.spec["split"] for cache in opened), strict=False))
         how = TrainOptions(**{"regime": Regime.FEATURE_EXTRACTION, **options, **splits})
-        return _run_on_caches(made, Path(out), how, None, None, source=source, watcher=watcher, progress=progress)
+        return _run_on_caches(opened, Path(out), how, None, None, source=source, watcher=watcher, progress=progress)
 
 
 def _caches(task: Task, model: str | Path, options: TrainOptions, progress: Progress) -> Iterator[ActivationCache]:
     """The caches of train, dev and test that the head reads."""
     spec = TaskSpec.of_task(task, options.train)
-    wanted = cache_wanted(options, spec, resolve_model(model, options.revision))
+    needed = cache_options(options, spec, resolve_model(model, options.revision))
     dev = options.dev if options.validation is None else None
     for split in filter(None, (options.train, dev, options.test)):
         yield cache_activations(
@@ -178,21 +184,21 @@ def _caches(task: Task, model: str | Path, options: TrainOptions, progress: Prog
             data_seed=options.data_seed, progress=progress,
             out=None if options.caches is None else f"{options.caches}/",
             revision=options.revision, random_weights=options.random_weights, max_length=options.max_length,
-            model_name=options.model_name, **wanted,
+            model_name=options.model_name, **needed,
         )  # fmt: skip
 
 
 def _given(task: Task, model: str | Path, options: TrainOptions) -> Iterator[ActivationCache]:
-    """The caches that are there already; raises CacheMismatch where one is of another task, split or model."""
-    wanted = identify(model, revision=options.revision, random_weights=options.random_weights)
+    """The given caches; raises CacheMismatch if one comes from another task, split or model."""
+    identity = identify(model, revision=options.revision, random_weights=options.random_weights)
     splits = filter(None, (options.train, options.dev if options.validation is None else None, options.test))
     for path, split in zip(options.cache or (), splits, strict=True):
         cache = ActivationCache(path)
-        told = {"task": task.name, "split": split} | {k: wanted[k] for k in ("weights_digest", "random_weights")}
-        for key, value in told.items():
+        expected = {"task": task.name, "split": split} | {k: identity[k] for k in ("weights_digest", "random_weights")}
+        for key, value in expected.items():
             if (has := cache.spec.get(key)) != value:
                 cache.close()
-                raise CacheMismatch(f"{path}: {key} is {has!r}, wanted {value!r}. Give a cache of that.")
+                raise CacheMismatch(f"{path}: {key} is {has!r}, expected {value!r}. Give a matching cache.")
         yield cache
 
 
@@ -200,7 +206,7 @@ def _run_on_caches(
     caches: Sequence[ActivationCache], out: Path, options: TrainOptions, recipe: Recipe | None,
     held: np.ndarray | None, **more: Any,
 ) -> Run:  # fmt: skip
-    """The run on the caches of train, dev unless ``held`` says what of train stands in its place, and test."""
+    """The run on the caches of train, dev (unless ``held`` marks a part of train that replaces it) and test."""
     train, *others = caches
     dev = others.pop(0) if held is None else None
     test = others[0] if others else None
@@ -223,7 +229,7 @@ def _asdict(options: TrainOptions) -> dict[str, Any]:
 
 
 def _source(task: str, data_dir: str | Path | None) -> dict[str, str | None]:
-    """What ``load_task`` needs to find the task again, from any folder."""
+    """The arguments with which ``load_task`` finds the task from any folder."""
     return {
         "task": _place(task) if ".toml" in task else task,
         "data_dir": None if data_dir is None else str(Path(data_dir).expanduser().resolve()),
@@ -231,7 +237,7 @@ def _source(task: str, data_dir: str | Path | None) -> dict[str, str | None]:
 
 
 def _place(name: str | Path) -> str:
-    """A path as it is found from any folder; what is none, such as a hub id, as it is."""
+    """The absolute form of a path; other names, such as hub ids, are unchanged."""
     whole, toml, domain = str(name).partition(".toml:")
     path, part = (f"{whole}.toml", f":{domain}") if toml else (str(name), "")
     return str(Path(path).expanduser().resolve()) + part if Path(path).expanduser().exists() else str(name)
@@ -252,7 +258,7 @@ def _run(
     watcher: Watcher | None,
     progress: Progress,
 ) -> Run:
-    """The run in ``out``: found finished, gone on with, or begun; source : where its task and model are found again."""
+    """The run in ``out``, finished, resumed or new; source : where to find its task and model again."""
     splits = (options.train, options.dev, options.test)
     apart = {} if options.validation is None else {"validation": [options.validation, options.data_seed]}
     identity = json.loads(json.dumps({**identity, **options.numbers(), "splits": splits, **apart}))
@@ -265,7 +271,7 @@ def _run(
             return run
         options = replace(options, device=resolve_device(options.device))
         if options.dtype is Dtype.FLOAT16 and not options.device.startswith("cuda"):
-            raise UsageError(f"float16 is for training on a GPU, not on {options.device}; choose bfloat16 or float32.")
+            raise UsageError(f"float16 training needs a GPU, not {options.device}; choose bfloat16 or float32.")
         training = prepare(options)
         for objective in training.objectives:
             objective.check_labels()
@@ -274,22 +280,22 @@ def _run(
         write_card(out, card)
 
         def save(folder: Path, step: int, metrics: Mapping[str, float]) -> None:
-            own = {"step": step, "metrics": dict(metrics), "complete": True}
-            save_folder(folder, training.learner.state_dict(), card | own, training.source, training.layout)
+            state = {"step": step, "metrics": dict(metrics), "complete": True}
+            save_folder(folder, training.learner.state_dict(), card | state, training.source, training.layout)
 
         try:
             history = fit(training, out, save, watcher=watcher, progress=progress)
         except NonFiniteError as error:
-            write_card(out, card | {"failed": str(error)})  # other options may take its place
+            write_card(out, card | {"failed": str(error)})  # marks it as replaceable by other options
             raise
         run = _finish(training, history, out, card, recipe)
-    if watcher is None and not processes()[0]:  # a search looks at its best only
+    if watcher is None and not processes()[0]:  # a search warns only about its best setting
         warn_of_constant(run.rows)
     return run
 
 
 def _finish(training: Training, history: History, out: Path, card: dict[str, Any], recipe: Recipe | None) -> Run:
-    """The run that a training leaves: evaluated, written, published."""
+    """Evaluate a training, write its run and publish it."""
     options, (objective,) = training.options, training.objectives
     restore(training.learner, kept(out))
     found = {
@@ -319,7 +325,7 @@ def _finish(training: Training, history: History, out: Path, card: dict[str, Any
 
 
 def _reads(card: Mapping[str, Any]) -> tuple[Read, ...]:
-    """What a run was made of: the examples of train and dev, and the pretrained model."""
+    """The inputs of a run: the examples of train and dev, and the pretrained model."""
     source = card["source"] or {}
     splits = zip(card["splits"], card["identity"]["data"], strict=False)
     data = [Read(str(source.get("task") or card["task"]), "data", d, {"split": split}) for split, d in splits]
@@ -328,29 +334,29 @@ def _reads(card: Mapping[str, Any]) -> tuple[Read, ...]:
 
 
 def _warn(objective: Objective, options: TrainOptions) -> None:
-    """Tell what of each split is not read."""
+    """Warn of texts and words of each split that are not read."""
     for role in ("train", "dev", "test"):
         data, split = getattr(objective, role), getattr(options, role)
         if data is not None and data.truncated:
             log.warning(
-                "%d texts of %s %s are longer than what is read; their ends are cut off.",
+                "%d texts of %s %s exceed the maximum length and are truncated.",
                 *(data.truncated, objective.task.name, split),
             )
         if data is not None and data.unread:
             log.warning(
-                "%d words of %s %s are cut off or unreadable; they are left out.",
+                "%d words of %s %s are truncated or have no pieces; they are left out.",
                 *(data.unread, objective.task.name, split),
             )
 
 
 def _called(encoder: Mapping[str, Any]) -> str:
-    """The name of the model that a run began with: "bert@cola-step-4" of a checkpoint, for it is not the pretrained."""
+    """The name of a run's initial model; "bert@cola-step-4" for a checkpoint, which is not the pretrained model."""
     name, run = encoder["model"], encoder.get("checkpoint")
     return name if run is None else f"{name}@{run}-step-{encoder['step']}"
 
 
 def _card(training: Training, out: Path, recipe: Recipe | None) -> dict[str, Any]:
-    """The card of a run that begins."""
+    """The card of a new run."""
     options, objective = training.options, training.objectives[0]
     data = (objective.train, objective.dev)
     return {

@@ -6,8 +6,8 @@ plug-in estimate has only a bias of first order (delta method). For rare terms i
 one corpus looks as if only that domain had it. The distribution of r is estimated from all terms of similar frequency,
 by nonparametric maximum likelihood (Kiefer & Wolfowitz 1956; Laird 1978; empirical Bayes, Efron 2010, chapter 1),
 symmetric in the two domains, and a term counts with its posterior mean. The estimate for a frequency starts from that
-of more frequent terms and takes a few EM steps.
-from there, so that those that tell least, the rarest, take after their neighbours.
+of more frequent terms and takes a few EM steps, so that the rarest terms, which carry least information, stay close to
+their neighbours.
 
 Occurrences are not independent draws: words of one document come together. The likelihood is tempered by the design
 effect of the terms of a frequency, their variance between blocks over that of independent draws (quasi-likelihood,

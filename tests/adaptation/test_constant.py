@@ -84,7 +84,7 @@ def test_a_number_that_is_not_above_it_is_told(name, value, low, high, constant,
     model = row(name, value, low, high, headline=True, kept=True)
     answer = row(name, constant, constant - 0.01, constant + 0.01, headline=False, kept=False, estimator="majority")
     warn_of_constant(make_rows([model, answer]))
-    assert ("is not shown to be better than the constant answer" in caplog.text) is warned
+    assert ("is not shown to be better than the constant prediction" in caplog.text) is warned
 
 
 def test_a_search_keeps_it_apart_from_its_means(tiny_bert, tmp_path, caplog):

@@ -234,9 +234,9 @@ def test_the_mix_of_a_transformer(family, tiny_model, tmp_path):
         (pairs(), {"pairs": "joint"}, "elmo reads one sentence at a time"),
         (pairs(), {"pairs": "joint", "regime": "feature-extraction"}, "elmo reads one sentence at a time"),
         (pairs(), {"head": "bcn"}, "the head 'bcn' reads single sentences or pairs in one sequence, not"),
-        (praise(), {"layer_norm": True}, "layer_norm is of the mix of the layers"),
-        (praise(), {"mix": True, "pooling": "pooler"}, "the encoder's pooler reads its last layer"),
-        (praise(), {"gradient_checkpointing": True}, "ElmoModel knows no gradient checkpointing"),
+        (praise(), {"layer_norm": True}, "layer_norm applies to the mix of layers"),
+        (praise(), {"mix": True, "pooling": "pooler"}, "the encoder's pooler reads only its last layer"),
+        (praise(), {"gradient_checkpointing": True}, "ElmoModel does not support gradient checkpointing"),
     ],
 )
 def test_what_is_refused(task, options, message, elmo, tmp_path):

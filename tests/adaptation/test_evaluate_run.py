@@ -138,22 +138,22 @@ def test_what_does_not_belong_together(runs, tiny_bert, tiny_gpt2, tmp_path):
         ActivationCache(cache(praise())) as c,
     ):
         predict_run(fine, c)
-    with pytest.raises(UsageError, match="of bert0; say where that model is"):  # learned from caches, not from text
+    with pytest.raises(UsageError, match="of bert0; give the path of that model"):  # learned from caches, not from text
         predict_run(features, pairs())
-    with pytest.raises(CacheMismatch, match=r"model is 'gpt20', wanted 'bert0'"):
+    with pytest.raises(CacheMismatch, match=r"model is 'gpt20', expected 'bert0'"):
         predict_run(pooled, cache(praise(), tiny_gpt2))
-    with pytest.raises(CacheMismatch, match=r"cut_at is 5, wanted None"):
+    with pytest.raises(CacheMismatch, match=r"cut_at is 5, expected None"):
         predict_run(pooled, cache(praise(), max_length=5))
-    with pytest.raises(CacheMismatch, match=r"pairs is 'separate', wanted 'joint'"):
+    with pytest.raises(CacheMismatch, match=r"pairs is 'separate', expected 'joint'"):
         predict_run(features, cache(pairs(), tokens=True, pairs="separate"))
     with pytest.raises(UsageError, match="has neither vectors of pieces nor the pooling mean"):
         predict_run(pooled, cache(praise(), pooling=["first"]))
     t = praise()
     other = Task(t.name, t.kind, t.splits, ("good", "bad"), t.metrics)
     for run, data in ((fine, other), (pooled, cache(other))):
-        with pytest.raises(UsageError, match="learned praise, whose labels are not those of praise"):
+        with pytest.raises(UsageError, match="was trained on praise, whose labels differ from those of praise"):
             predict_run(run, data, "dev")
-    with pytest.raises(UsageError, match="whose labels are not those of count"):
+    with pytest.raises(UsageError, match="whose labels differ from those of count"):
         predict_run(fine, count(), "dev")
     with pytest.raises(UsageError, match="praise has no split 'exam'"):
         predict_run(fine, praise(), "exam")
@@ -165,15 +165,15 @@ def test_what_does_not_belong_together(runs, tiny_bert, tiny_gpt2, tmp_path):
 
 
 def test_what_is_no_run(runs, tiny_bert, tmp_path):
-    with pytest.raises(ModelError, match=r"is no run: it has no probekit.json"):
+    with pytest.raises(ModelError, match=r"is not a run: it has no probekit.json"):
         load_learner(tiny_bert)
     folder = shutil.copytree(runs[0], tmp_path / "run")
     card = json.loads((folder / "probekit.json").read_text())
     (folder / "probekit.json").write_text(json.dumps(card | {"complete": False}))
-    with pytest.raises(ModelError, match="was not finished. Run its command again"):
+    with pytest.raises(ModelError, match="is an unfinished run. Run its command again"):
         load_learner(folder)
     (folder / "probekit.json").write_text(json.dumps(card | {"head": card["head"] | {"head": "bcn", "hidden_size": 5}}))
-    with pytest.raises(ModelError, match="its weights do not fit the model on its card"):
+    with pytest.raises(ModelError, match="the weights do not match the model in the card"):
         load_learner(folder)
     (folder / "probekit.json").write_text(json.dumps(card))
     (folder / "head.safetensors").unlink()
@@ -224,7 +224,7 @@ def test_runs_of_the_version_before(tiny_model, tmp_path, monkeypatch):
                       **options, **more)  # fmt: skip
         assert again.card == card
         assert again.metrics == card["metrics"]
-        with pytest.raises(UsageError, match="holds another run: seed is 0, asked for 1"):
+        with pytest.raises(UsageError, match="holds another run: seed is 0 there, but 1 here"):
             train(
                 task, tiny_model("minilm"), old / regime, regime=regime, model_name="minilm", seed=1, **options, **more
             )

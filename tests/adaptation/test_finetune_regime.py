@@ -215,12 +215,12 @@ def test_what_is_cut_off_is_told(regime, tiny_bert, tmp_path, caplog):
         if task.kind == TaskKind.CLASSIFICATION:
             assert set(rows["unread_words"]) == {0}
             for split in ("train", "dev", "test"):
-                assert len(re.findall(rf"\d+ texts of praise {split} are longer than", caplog.text)) == 1
+                assert len(re.findall(rf"\d+ texts of praise {split} exceed the maximum", caplog.text)) == 1
             assert "words of" not in caplog.text
             continue
         for split in ("train", "dev", "test"):
             words = [len(e.words) for e in task.split(split)]  # three pieces stay between [CLS] and [SEP]
             unread = sum(max(0, n - 3) for n in words)
             assert set(rows.loc[rows["split"] == split, "unread_words"]) == {unread} != {0}
-            assert f"{sum(n > 3 for n in words)} texts of tags {split} are longer than what is read" in caplog.text
-            assert f"{unread} words of tags {split} are cut off or unreadable" in caplog.text
+            assert f"{sum(n > 3 for n in words)} texts of tags {split} exceed the maximum length" in caplog.text
+            assert f"{unread} words of tags {split} are truncated or have no pieces" in caplog.text

@@ -79,5 +79,5 @@ def test_what_has_no_gradient_stays():
 
 @pytest.mark.parametrize("wrong", [{"lr": -1.0}, {"betas": (0.9, 1.0)}, {"eps": 0.0}, {"weight_decay": -0.1}])
 def test_settings_out_of_range(wrong):
-    with pytest.raises(UsageError, match="wanted lr"):
+    with pytest.raises(UsageError, match="lr ≥ 0, betas"):
         BertAdamW([torch.nn.Parameter(torch.ones(1))], **wrong)

@@ -110,7 +110,7 @@ def test_too_few_epochs_are_told(caplog):
                 Hyperparameters(unfreezing=Unfreezing.GRADUAL, epochs=epochs),
                 1,
             )
-    assert "only from epoch 4 on; there are 3 epochs" in caplog.text
+    assert "only in epoch 4; there are 3 epochs" in caplog.text
 
 
 # in a real Trainer ------------------------------------------------------------------------------------------------

@@ -343,7 +343,7 @@ def test_a_finished_search_returns_at_once_and_takes_more_trials(write, tmp_path
     more = search(read_space(write(RANGE, "trials = 3\nseeds = 1")), out=tmp_path / "out", device="cpu")
     assert trained.count("trials") == 1
     pd.testing.assert_frame_equal(told(more.trials)[:2], told(first.trials))
-    with pytest.raises(UsageError, match="holds another search: limit is None, asked for 20"):
+    with pytest.raises(UsageError, match="holds another search: limit is None there, but 20 here"):
         search(read_space(write(RANGE, keys), {"limit": 20}), out=tmp_path / "out", device="cpu")
 
 
@@ -412,13 +412,13 @@ def test_a_loss_that_is_no_number_ends_a_trial_not_the_search(write, tmp_path, m
         0.01: "",
         0.02: "the loss is nan at step 3",
     }
-    with pytest.raises(UsageError, match="none of 1 trials ended with a number: the loss is nan at step 3"):
+    with pytest.raises(UsageError, match="none of 1 trials has a finite metric: the loss is nan at step 3"):
         search(read_space(write("learning_rate = 0.02\nepochs = 1", keys.replace("2", "1"))), out=tmp_path / "none")
 
 
 @pytest.mark.parametrize(
     ("test", "message"),
-    [("dev", "chosen by; name another split"), ("later", "no split 'later'"), ("none", "toy none has no labels")],
+    [("dev", "chooses it; give another split"), ("later", "no split 'later'"), ("none", "toy none has no labels")],
 )
 def test_a_split_that_cannot_be_evaluated(write, tmp_path, task, test, message):
     bare = tmp_path / "bare.toml"

@@ -86,11 +86,9 @@ def test_layers_of_one_width_are_mixed(head, thoughts, tmp_path):
         assert (run.card["layers"], run.card["head"]["width"]) == (layers, 8)
         told = run.rows[run.rows["metric"] == "mix-weight"]
         assert layer_labels(told).tolist() == layers
-    with pytest.raises(
-        UsageError, match=r"cannot be mixed: bi is 8 wide, combined is 16 wide\. Choose one, or some al"
-    ):
+    with pytest.raises(UsageError, match=r"cannot be mixed: bi has 8, combined has 16\. Choose layers of the s"):
         train(task, thoughts, tmp_path / "both", layers=["bi", "combined"], **options)
-    with pytest.raises(UsageError, match="the layers of skip-thoughts differ in width, so that there is no mix"):
+    with pytest.raises(UsageError, match="the layers of skip-thoughts differ in width and cannot be mixed"):
         train(task, thoughts, tmp_path / "mix", head=head, mix=True, **ONCE)
 
 

@@ -17,7 +17,7 @@ from probekit.adaptation.data.text import TextData
 from probekit.adaptation.options import Hyperparameters, TrainOptions
 from probekit.adaptation.runs.evaluation import load_learner
 from probekit.adaptation.runs.folder import RESUME
-from probekit.adaptation.runs.predictions import say
+from probekit.adaptation.runs.predictions import predict_batches
 from probekit.adaptation.runs.run import open_run
 from probekit.adaptation.train import train
 from probekit.adaptation.training.checkpointing import save_steps
@@ -78,7 +78,7 @@ def test_it_is_quiet(tiny_bert, tmp_path, capfd):
     assert out.err == ""
 
 
-@pytest.mark.parametrize(("rate", "where"), [(1e6, "the loss is no number at step"), (1e30, "the loss on dev is")])
+@pytest.mark.parametrize(("rate", "where"), [(1e6, "the loss is not finite at step"), (1e30, "the loss on dev is")])
 def test_a_loss_that_is_no_number(rate, where, tiny_bert, tmp_path):
     epochs, size = (5, 8) if rate == 1e6 else (1, 40)
     options = {"learning_rate": rate, "epochs": epochs, "batch_size": size, "warmup": 0, "schedule": "constant"}
@@ -96,7 +96,7 @@ def test_weights_that_are_no_numbers(tiny_bert, tmp_path):
     state = load_file(folder / "model.safetensors")
     state["encoder.layer.1.output.dense.weight"][0, 0] = torch.nan
     save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(NonFiniteError, match=r"the loss is no number at step 1 of 5, at a learning rate of 5e-05"):
+    with pytest.raises(NonFiniteError, match=r"the loss is not finite at step 1 of 5, at a learning rate of 5e-05"):
         train(praise(), folder, tmp_path / "run", warmup=0.0, **ONE)
 
 
@@ -130,8 +130,8 @@ def test_weights_that_are_no_numbers(tiny_bert, tmp_path):
         (praise(), {"epochs": 0}, UsageError, "epochs is 0; it must be 1 or more"),
         (praise(), {"warmup": 1.0}, UsageError, "warmup is 1.0"),
         (praise(), {"save_at": "sometimes"}, UsageError, "save_at is 'sometimes'"),
-        (praise(), {"save_at": "3,99"}, UsageError, "save_at asks for step 99; the run has 0 to 10"),
-        (praise(), {"dtype": "float16"}, UsageError, "float16 is for training on a GPU, not on cpu"),
+        (praise(), {"save_at": "3,99"}, UsageError, "save_at contains step 99; the run has steps 0 to 10"),
+        (praise(), {"dtype": "float16"}, UsageError, "float16 training needs a GPU, not cpu"),
         (praise(), {"device": "abacus"}, UsageError, "unknown device 'abacus'"),
         (praise(), {"report_to": "nobody"}, UsageError, "report_to is 'nobody': nobody is not supported"),
         (praise(), {"max_length": 2}, UsageError, "maximal length of 2"),
@@ -156,7 +156,7 @@ def test_what_is_empty_cut_off_or_unlabelled_is_counted(tiny_bert, tmp_path, cap
     assert run.card["unread_words"][0] == cut
     assert run.card["unread_words"][1] == 1 + sum(max(0, len(e.words) - 3) for e in task.split("dev"))
     assert run.card["truncated"][0] == sum(len(e.words) > 3 for e in task.split("train"))
-    assert f"{cut} words of tags train are cut off" in caplog.text
+    assert f"{cut} words of tags train are truncated" in caplog.text
     empty = train(changed(praise(), "train", text=""), tiny_bert, tmp_path / "empty", **ONE)
     assert empty.card["examples"] == [40, 21]
 
@@ -329,8 +329,8 @@ def test_shares_of_the_batches_say_together_what_all_say(tiny_bert, tmp_path):
     reader = text_reader(run.path, learner.encoder.config, card["encoder"]["max_length"])
     data = TextData(task, task.split("dev"), reader, apart=False)
     batches = [*Batches(data, 4, shuffle=False)]
-    parts = [say(learner, data, batches[rank::3], device="cpu") for rank in range(3)]
-    whole, losses = say(learner, data, batches, device="cpu")
+    parts = [predict_batches(learner, data, batches[rank::3], device="cpu") for rank in range(3)]
+    whole, losses = predict_batches(learner, data, batches, device="cpu")
     assert sum(loss for _, loss in parts) == pytest.approx(losses)
     merged = {i: one for part, _ in parts for i, one in part.items()}
     assert sorted(merged) == sorted(whole) == list(range(13))

@@ -106,7 +106,7 @@ def test_test_never_chooses(tiny_bert, tmp_path, caplog):
     run = train(only, tiny_bert, tmp_path / "run", test="test", **ONE)
     assert run.card["splits"] == ["train", "validation", "test"]
     assert run.card["examples"] == [36, 4]
-    assert "praise has no dev split; 0.1 of train is set apart" in caplog.text
+    assert "praise has no dev split; a share of 0.1 of train is held out" in caplog.text
     for wrong, told in (
         ({"dev": "test"}, "test would choose the epoch"),
         ({"dev": "other", "validation": 0.1}, "--validation replaces --dev other"),
@@ -180,7 +180,7 @@ def test_caches_have_a_dev_of_their_own(tiny_bert, tmp_path):
     paths = [tmp_path / f"{split}.h5" for split in ("train", "dev")]
     for path in paths:
         cache_activations(tiny_bert, praise(), path.stem, out=path, device="cpu").close()
-    with pytest.raises(UsageError, match="a part of train is set apart by"):
+    with pytest.raises(UsageError, match="takes a cache for dev, not validation"):
         train_on_caches(*paths, tmp_path / "run", validation=0.1, **ONE)
 
 
@@ -193,5 +193,5 @@ def test_a_part_of_a_cache_that_is_there_is_set_apart(tiny_bert, tmp_path):
     assert run.card["examples"] == [30, 10]
     with pytest.raises(UsageError, match="--cache needs one cache each for train; 2 are given"):
         train(praise(), tiny_bert, tmp_path / "other", cache=tuple(caches), **how)
-    with pytest.raises(CacheMismatch, match="holds others than the 24 examples that a part is set apart of"):
+    with pytest.raises(CacheMismatch, match="must hold the 24 examples of which a part is held out"):
         train(praise(), tiny_bert, tmp_path / "other", cache=tuple(caches[:1]), limit=24, **how)

@@ -130,8 +130,8 @@ def test_feature_extraction(tiny_bert, tmp_path, told):
         (["--test", "exam"], "has no split 'exam'; it has train, dev"),
         (["--learning-rate", "fast"], "Invalid value for --learning-rate"),
         (["--layers", "0"], "are for feature extraction"),
-        (["--dtype", "float16"], "float16 is for training on a GPU"),
-        (["--learning-rate", "1e9", "--epochs", "4", "--warmup", "0"], "the loss is no number at step"),
+        (["--dtype", "float16"], "float16 training needs a GPU"),
+        (["--learning-rate", "1e9", "--epochs", "4", "--warmup", "0"], "the loss is not finite at step"),
         (["--model", "/nowhere/at/all"], "is not a folder"),
         (["--report-to", "nobody"], "nobody is not supported"),
     ],
@@ -158,7 +158,7 @@ def test_another_run_in_the_folder(tiny_bert, tmp_path, told):
     words = ["--task", "grammar:sentiment", "--model", tiny_bert, "--out", tmp_path / "run"]
     assert run(*words) == 0
     assert run(*words, "--seed", "1") == 2
-    assert "holds another run: seed is 0, asked for 1. Give another --out, or --overwrite." in told()[1]
+    assert "holds another run: seed is 0 there, but 1 here. Give another --out, or --overwrite." in told()[1]
     assert run(*words, "--seed", "1", "--overwrite") == 0
     assert read_card(tmp_path / "run")["seeds"] == {"seed": 1}
 
@@ -189,7 +189,7 @@ def test_interrupted_from_the_keyboard(tiny_bert, tmp_path, told, monkeypatch):
 
 def test_what_cannot_be_evaluated(tiny_bert, tmp_path, told):
     assert main(["evaluate", str(tiny_bert)]) == 2
-    assert "is no run: it has no probekit.json" in told()[1]
+    assert "is not a run: it has no probekit.json" in told()[1]
     out, caches = tmp_path / "run", tmp_path / "caches"
     words = ["--task", "grammar:sentiment", "--model", tiny_bert]
     extract = ["--regime", "feature-extraction", "--head", "linear", "--caches", caches]

@@ -1,1 +1,1 @@
-"""The folder that a training leaves: its card, its weights, what it predicts, its rows."""
+"""The folder of a training run: card, weights, predictions and rows."""

@@ -1,4 +1,4 @@
-"""The constant answer: what is right without reading anything, beside what a model says."""
+"""The constant prediction as a baseline: the majority class or the mean."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ __all__ = ["CONSTANT", "constant_answer", "constant_rows", "constants_of", "warn
 log = logging.getLogger(__name__)
 
 CONSTANT = ("majority", "mean")
-"""Its names in the column ``estimator``, as in the rows of probes: the most frequent class of train, or the mean."""
+"""Values of ``estimator``, as in the rows of probes: the most frequent class in train, or the mean."""
 
 
 def constant_answer(task: TaskSpec, train: Data) -> dict[str, Any]:
-    """The answer, as a card keeps it: ``answer``, and of classes or tags their ``shares`` of what is learned from."""
+    """The constant prediction for a card: ``answer`` and, for classes or tags, their ``shares`` of train."""
     labels = np.asarray(train.labels)
     if not task.label_names:
         return {"answer": float(labels.mean())}
@@ -35,7 +35,7 @@ def constant_answer(task: TaskSpec, train: Data) -> dict[str, Any]:
 
 
 def constant_rows(found: Evaluation, constant: Mapping[str, Any], about: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The metrics of the constant answer on what was evaluated, with their intervals, and of single labels its loss."""
+    """The metrics of the constant prediction on the evaluated examples, with intervals, and for labels its loss."""
     task, answer = found.task, constant["answer"]
     same = replace(found, predictions=[np.full_like(one, answer) for one in found.predictions], metrics={})
     scores = task.score(same.joined("predictions"), same.joined("labels"))
@@ -50,12 +50,12 @@ def constant_rows(found: Evaluation, constant: Mapping[str, Any], about: Mapping
 
 
 def constants_of(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the constant answer among those of a run, an evaluation or a search."""
+    """The rows of the constant prediction among those of a run, an evaluation or a search."""
     return rows[rows["estimator"].isin(CONSTANT)]
 
 
 def warn_of_constant(rows: pd.DataFrame) -> None:
-    """Tell where the interval of a main metric reaches what the constant answer has."""
+    """Warn if the interval of a main metric includes the value of the constant prediction."""
     known = {(row["task"], row["split"], row["metric"]): row["value"] for row in constants_of(rows).to_dict("records")}
     for row in rows[rows["headline"].fillna(value=False).astype(bool)].to_dict("records"):
         constant = known.get((row["task"], row["split"], row["metric"]))
@@ -63,8 +63,8 @@ def warn_of_constant(rows: pd.DataFrame) -> None:
             continue
         sign = metric(row["metric"]).sign
         end = row["ci_low"] if sign > 0 else row["ci_high"]
-        if sign and not sign * end > sign * constant:  # NaN, too: no interval shows that it is above
+        if sign and not sign * end > sign * constant:  # also for NaN, because there is no interval
             log.warning(
-                "%s %s: %s %.4f [%.4f, %.4f] is not shown to be better than the constant answer, %.4f.",
+                "%s %s: %s %.4f [%.4f, %.4f] is not shown to be better than the constant prediction, %.4f.",
                 *(row["task"], row["split"], row["metric"], row["value"], row["ci_low"], row["ci_high"], constant),
             )

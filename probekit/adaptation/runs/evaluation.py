@@ -1,4 +1,4 @@
-"""Trained models again: loaded from a run, evaluated on data that they have not seen."""
+"""Loading of trained models from a run, and their evaluation on other data."""
 
 from __future__ import annotations
 
@@ -33,40 +33,40 @@ __all__ = ["load_learner", "predict_run", "restore"]
 
 
 def restore(learner: Learner, folder: Path, *, encoder: bool = True) -> None:
-    """Give a learner the weights that a run left in ``folder``; raises ModelError where they do not fit.
+    """Load the weights of a run in ``folder`` into a learner; raises ModelError if they do not match.
 
     Parameters
     ----------
     encoder : bool, default True
-        Whether the encoder's as well; load_learner has them already.
+        Whether to load the encoder's weights; load_learner already has them.
     """
     missing, strange = learner.load_state_dict(load_weights(folder, encoder=encoder), strict=False)
     if strange or [name for name in missing if encoder or not name.startswith("encoder.")]:
-        raise ModelError(f"{folder}: its weights do not fit the model on its card ({[*missing, *strange][:3]}).")
+        raise ModelError(f"{folder}: the weights do not match the model in the card ({[*missing, *strange][:3]}).")
 
 
 def load_learner(folder: str | Path) -> tuple[Learner, dict[str, Any]]:
-    """What a run, or one of its checkpoints, has learned, ready to predict; and its card.
+    """The learner of a run or of one of its checkpoints, ready to predict, and the card.
 
     Raises
     ------
     ModelError
-        If ``folder`` is no run, or one that was not finished.
+        If ``folder`` is not a run, or not a finished one.
     """
     folder = Path(folder)
     card = read_card(folder)
     if not card["complete"]:
-        raise ModelError(f"{folder} is a run that was not finished. Run its command again: {card['command']}")
+        raise ModelError(f"{folder} is an unfinished run. Run its command again: {card['command']}")
     with reading(folder / CARD, "the card of a run"):
         head, layers, task = HeadSpec.of_card(card), tuple(card["layers"]), TaskSpec.of_card(card)
-        with torch.random.fork_rng(devices=[]):  # new heads are drawn at random, and then overwritten
-            made = head.build(task)
+        with torch.random.fork_rng(devices=[]):  # new heads have random weights, which are then overwritten
+            built = head.build(task)
     mix = ScalarMix(len(layers), layer_norm=head.layer_norm)
     learner: Learner
     if card["regime"] == Regime.FINE_TUNE:
-        learner = FineTuning(encoder_of(folder), made, mix if layers else None, layers)
+        learner = FineTuning(encoder_of(folder), built, mix if layers else None, layers)
     else:
-        learner = FeatureExtraction(mix, made, layers)
+        learner = FeatureExtraction(mix, built, layers)
     restore(learner, folder, encoder=False)
     return learner.eval(), card
 
@@ -82,24 +82,24 @@ def predict_run(
     device: str = "auto",
     progress: Progress = no_progress,
 ) -> Evaluation:
-    """What a run, or one of its checkpoints, predicts of each example of other data of its task.
+    """The predictions of a run, or of one of its checkpoints, for other data of its task.
 
     Parameters
     ----------
     data : Task | ActivationCache | str | Path
-        A task, and its ``split``; or for feature extraction an activation cache, or its path, of the model whose layers
-        the head was trained on.
+        A task, with its ``split``; for feature extraction also an activation cache, or its path, of the model on whose
+        layers the head was trained.
     model : str | Path, optional
-        Of feature extraction from text: where the frozen model is, if not where training found it.
+        For feature extraction from text: path of the frozen model, if it has moved since training.
     caches : str | Path, optional
-        Folder for its cache (data_cache/ for None).
+        Folder for its cache (default: data_cache/).
 
     Raises
     ------
     CacheMismatch
-        If the cache is another model's.
+        If the cache comes from another model.
     UsageError
-        If the labels are others.
+        If the labels differ.
     """
     learner, card = load_learner(folder)
     learned, device = TaskSpec.of_card(card), resolve_device(device)
@@ -111,7 +111,7 @@ def predict_run(
             if not isinstance(data, Task):
                 raise UsageError(f"{folder} is a fine-tuned model, which reads text; give a task instead of a cache.")
             data = in_context(data, card["encoder"].get("context", Context.NONE))
-            there = TaskSpec.of_task(data, split)
+            target = TaskSpec.of_task(data, split)
             reader = text_reader(Path(folder), learner.encoder.config, card["encoder"]["max_length"])  # type: ignore[union-attr]
             source = TextData(data, data.split(split), reader, apart=card["head"]["pairs_apart"])
         else:
@@ -122,30 +122,30 @@ def predict_run(
             elif not isinstance(data, ActivationCache):
                 data = stack.enter_context(ActivationCache(data))
             _check_cache(folder, card, data)
-            there, split = TaskSpec.of_cache(data.spec), data.spec["split"]
+            target, split = TaskSpec.of_cache(data.spec), data.spec["split"]
             source = data_of(data, HeadSpec.of_card(card), card["layers"])
-        _check_labels(folder, learned, there)
+        _check_labels(folder, learned, target)
         check_labelled(learned, split, source)
         return predict(learner, source, learned, batch_size=batch_size, device=device)
 
 
-def _check_labels(folder: str | Path, learned: TaskSpec, there: TaskSpec) -> None:
-    """Raise UsageError where a run learned other labels than those of what it is to predict."""
-    if (there.kind, there.label_names) != (learned.kind, learned.label_names):
-        ours, theirs = (", ".join(one.label_names[:5]) or "numbers" for one in (learned, there))
+def _check_labels(folder: str | Path, learned: TaskSpec, target: TaskSpec) -> None:
+    """Raise UsageError if the labels of a run differ from those of the data to predict."""
+    if (target.kind, target.label_names) != (learned.kind, learned.label_names):
+        ours, theirs = (", ".join(one.label_names[:5]) or "numbers" for one in (learned, target))
         raise UsageError(
-            f"{folder} learned {learned.name}, whose labels are not those of {there.name}: {ours} ({learned.kind}) "
-            f"and {theirs} ({there.kind}). Give a task with the labels of {learned.name}."
+            f"{folder} was trained on {learned.name}, whose labels differ from those of {target.name}: {ours} "
+            f"({learned.kind}) and {theirs} ({target.kind}). Give a task with the labels of {learned.name}."
         )
 
 
 def _check_cache(folder: str | Path, card: Mapping[str, Any], cache: ActivationCache) -> None:
-    """Raise CacheMismatch if a cache is not of the model whose layers a head was trained on."""
+    """Raise CacheMismatch if a cache does not come from the model on whose layers a head was trained."""
     for key in (key for key in (*MODEL, "pairs", "tokens") if key in card["encoder"]):
         if cache.spec.get(key) != card["encoder"].get(key):
             raise CacheMismatch(
                 f"{cache.path} holds other layers than the head of {folder} was trained on: {key} is "
-                f"{cache.spec.get(key)!r}, wanted {card['encoder'].get(key)!r}. Make a cache of that model."
+                f"{cache.spec.get(key)!r}, expected {card['encoder'].get(key)!r}. Create a cache of that model."
             )
 
 
@@ -153,10 +153,12 @@ def _cached(
     folder: str | Path, card: Mapping[str, Any], task: Task, split: str, *, model: str | Path | None,
     caches: str | Path | None, **how: Any,
 ) -> ActivationCache:  # fmt: skip
-    """The layers that the head of a run reads, of other texts; how : device and progress."""
+    """A cache of other texts with the layers that the head of a run reads; how : device and progress."""
     encoder, where = card["encoder"], model or (card.get("source") or {}).get("model")
     if where is None:
-        raise UsageError(f"{folder} was trained on cached layers, of {encoder['model']}; say where that model is.")
+        raise UsageError(
+            f"{folder} was trained on cached layers of {encoder['model']}; give the path of that model (--model)."
+        )
     given = {name: name for name in ("revision", "random_weights", "dtype", "context")}
     given |= {"max_length": "cut_at", "layers": "only"}
     known = {name: encoder[key] for name, key in given.items() if encoder.get(key) is not None}

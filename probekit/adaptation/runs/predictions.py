@@ -1,4 +1,4 @@
-"""What a trained model predicts of each example, in the order of the data, and intervals of its metrics."""
+"""The predictions of a trained model for each example, in the order of the data, and intervals of its metrics."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from probekit.rows import make_fits
 from probekit.statistics.bootstrap import bounds
 from probekit.statistics.predictions import Predictions
 
-__all__ = ["Evaluation", "gathered", "predict", "say"]
+__all__ = ["Evaluation", "gathered", "predict", "predict_batches"]
 
 RESAMPLES = 1000
-Said = tuple[np.ndarray, np.ndarray, np.ndarray | None]
-"""Of an example: the prediction, the label, and the probabilities of the classes where there are any."""
+Prediction = tuple[np.ndarray, np.ndarray, np.ndarray | None]
+"""For an example: the prediction, the label, and the class probabilities, if any."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What a learner predicts of n examples, or of their words, and how well.
+    """The predictions of a learner for n examples, or for their words, and the metrics.
 
     Attributes
     ----------
     predictions, labels : list[np.ndarray]
-        One array an example: a class, a number, or the tags of its words.
+        One array per example: a class, a number, or the tags of its words.
     metrics : dict[str, float]
-        The task's, then ``loss``.
+        The task's metrics, then ``loss``.
     probabilities : list[np.ndarray], optional
-        One array an example, (classes,), or (words, classes); None where the head has none.
+        One array per example, (classes,) or (words, classes); None if the head has none.
     groups : np.ndarray, optional
-        (n,), examples that intervals draw as wholes; None where each stands for itself.
+        (n,), groups of examples that intervals resample as a whole; None if all are independent.
     """
 
     task: TaskSpec
@@ -59,8 +59,8 @@ class Evaluation:
         gold, more = np.concatenate(self.labels), {}
         if self.probabilities is not None:
             shares = np.concatenate(self.probabilities)
-            told = np.maximum(shares[np.arange(len(gold)), gold], 1e-38)
-            more = {"log_loss": -np.log(told)[None], "probabilities": shares[None]}
+            of_gold = np.maximum(shares[np.arange(len(gold)), gold], 1e-38)
+            more = {"log_loss": -np.log(of_gold)[None], "probabilities": shares[None]}
         return Predictions(
             make_fits([{**about, "target": "gold"}]), ids, gold, np.concatenate(self.predictions)[None],
             self.task.metrics, groups, label_names=self.task.label_names, sentences=sentences, **more,
@@ -77,9 +77,9 @@ class Evaluation:
         return out
 
     def interval(self, name: str, seed: int = 0) -> dict[str, Any]:
-        """The columns ci_low, ci_high of a metric's 95 % interval over the examples, and ``why`` where there is none.
+        """The columns ci_low, ci_high of a metric's 95 % interval over examples, and ``why`` if there is none.
 
-        Whole groups are drawn, and whole sentences where words are tagged.
+        Whole groups are resampled, and whole sentences if words are tagged.
         """
         table = self.table({"step": 0, "seed": 0})
         found = bounds(**table.sample(), metric=name, resamples=RESAMPLES, seed=seed)
@@ -90,26 +90,27 @@ class Evaluation:
 def predict(
     learner: Learner, data: Data, task: TaskSpec, *, module: str = "head", batch_size: int = 32, device: str = "cpu"
 ) -> Evaluation:
-    """What a learner predicts of some data, and its metrics; module : the head that is asked."""
-    said, losses = say(learner.to(device), data, Batches(data, batch_size, shuffle=False), module=module, device=device)
-    found = gathered(task, data, said)
+    """The predictions of a learner for some data, and its metrics; module : name of the head."""
+    batches = Batches(data, batch_size, shuffle=False)
+    predicted, losses = predict_batches(learner.to(device), data, batches, module=module, device=device)
+    found = gathered(task, data, predicted)
     metrics = task.score(found.joined("predictions"), found.joined("labels"))
     return replace(found, metrics={**metrics, "loss": losses / len(data)})
 
 
-def gathered(task: TaskSpec, data: Data, said: Mapping[int, Said]) -> Evaluation:
-    """What :func:`say` told of each example, in the order of the data; without metrics."""
-    predictions, labels = [said[i][0] for i in range(len(data))], [said[i][1] for i in range(len(data))]
-    shares = [own for i in range(len(data)) if (own := said[i][2]) is not None]
+def gathered(task: TaskSpec, data: Data, predicted: Mapping[int, Prediction]) -> Evaluation:
+    """The results of :func:`predict_batches` in the order of the data, without metrics."""
+    predictions, labels = [predicted[i][0] for i in range(len(data))], [predicted[i][1] for i in range(len(data))]
+    shares = [share for i in range(len(data)) if (share := predicted[i][2]) is not None]
     return Evaluation(task, data.ids, predictions, labels, {}, shares or None, data.groups)
 
 
-def say(
+def predict_batches(
     learner: Learner, data: Data, batches: Iterable[list[int]], *, module: str = "head", device: str | torch.device
-) -> tuple[dict[int, Said], float]:
-    """Prediction, label and probabilities of each example of some batches, by number, and the sum of their losses."""
+) -> tuple[dict[int, Prediction], float]:
+    """Prediction, label and probabilities of each example of some batches, by index, and the sum of their losses."""
     learner.eval()
-    said: dict[int, Said] = {}
+    predicted: dict[int, Prediction] = {}
     losses = 0.0
     with torch.inference_mode():
         for rows in batches:
@@ -119,10 +120,10 @@ def say(
             found, gold = out["predictions"].cpu().numpy(), batch["labels"].cpu().numpy()
             shares = out["probabilities"].cpu().numpy() if "probabilities" in out else None
             for k, (i, label) in enumerate(zip(rows, gold, strict=True)):
-                kept = np.atleast_1d(label != IGNORED)
-                own = None if shares is None else np.atleast_2d(shares[k])[kept]
-                said[i] = np.atleast_1d(found[k])[kept], np.atleast_1d(label)[kept], own
-    return said, losses
+                labelled = np.atleast_1d(label != IGNORED)
+                share = None if shares is None else np.atleast_2d(shares[k])[labelled]
+                predicted[i] = np.atleast_1d(found[k])[labelled], np.atleast_1d(label)[labelled], share
+    return predicted, losses
 
 
 def _on(device: str | torch.device, batch: Mapping[str, Any]) -> dict[str, Any]:

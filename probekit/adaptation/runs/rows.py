@@ -1,4 +1,4 @@
-"""What a training logged, as rows: one measured number each."""
+"""The log of a training as rows, with one measured number each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["columns_of", "training_rows"]
 
 Entry = Mapping[str, Any]
-"""One of the Trainer's log."""
+"""An entry of the Trainer's log."""
 
 
 def columns_of(card: Mapping[str, Any]) -> dict[str, Any]:
@@ -33,23 +33,23 @@ def columns_of(card: Mapping[str, Any]) -> dict[str, Any]:
 def training_rows(
     training: Training, history: History, about: Mapping[str, Any], found: Mapping[str, Evaluation]
 ) -> pd.DataFrame:
-    """Rows of a training, as :func:`probekit.rows.make_rows` makes them.
+    """Rows of a training, from :func:`probekit.rows.make_rows`.
 
-    Each evaluation gives the metrics and, where layers are mixed, ``mix-weight`` by layer and ``mix-gamma``. The loss
-    on train (``log-loss``, nats, or ``mean-squared-error``) is the mean since the entry before.
+    Each evaluation gives the metrics and, if layers are mixed, ``mix-weight`` by layer and ``mix-gamma``. The loss on
+    train (``log-loss``, nats, or ``mean-squared-error``) is the mean since the previous entry.
 
-    Own columns: ``epoch`` counts the passes over train; ``kept`` marks the weights that the run ended with, whose
-    metrics have intervals; ``unread_words``, of which there was no piece to tag: the metrics of word tags are over the
-    other words, so that they compare with published numbers only where it is 0; ``headline`` marks the one number that
-    stands for the run: its main metric, on test where it was tested, on dev otherwise. Rows with the estimator
-    "majority" or "mean" are of the constant answer on the same examples.
+    Additional columns: ``epoch`` counts the passes over train; ``kept`` marks the kept weights, whose metrics have
+    intervals; ``unread_words`` is the number of words without a piece to tag: metrics of word tags cover only the
+    other words, so they are comparable to published numbers only if it is 0; ``headline`` marks the number that
+    represents the run: its main metric, on test if it was tested, otherwise on dev. Rows with the estimator "majority"
+    or "mean" are for the constant prediction on the same examples.
 
     Parameters
     ----------
     about : Mapping[str, Any]
         Columns of all rows.
     found : Mapping[str, Evaluation]
-        What the kept weights predict of "dev" and, where there is one, "test"
+        Predictions of the kept weights for "dev" and, if there is one, "test".
     """
     objective = training.objectives[0]
     constant = constant_answer(objective.task, objective.train)
@@ -63,8 +63,8 @@ def training_rows(
         record["headline"] = (record.pop("role"), record["metric"], record["kept"]) == (last, main, True)
     rows = [{**about, "analysis": "train", "layer": None, **record} for record in records]
     for role, evaluation in found.items():
-        own = {**about, "analysis": "train", "split": getattr(training.options, role)}
-        rows += constant_rows(evaluation, constant, own)
+        columns = {**about, "analysis": "train", "split": getattr(training.options, role)}
+        rows += constant_rows(evaluation, constant, columns)
     return make_rows(rows)
 
 

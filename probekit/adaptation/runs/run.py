@@ -18,31 +18,32 @@ __all__ = ["Run", "open_run"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Run(Result):
-    """A finished run: the metrics along training as rows, and what its weights predict of dev and test.
+    """A finished run: the metrics during training as rows, and the predictions of its weights for dev and test.
 
     Attributes
     ----------
     path : Path
-        Its folder.
+        Folder of the run.
     card : mapping
-        What stands in its ``probekit.json``.
+        The content of its ``probekit.json``.
     """
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Metrics and loss on dev of the weights that were kept."""
+        """Metrics and loss of the kept weights on dev."""
         return dict(self.card["metrics"])
 
     @property
     def test(self) -> dict[str, float] | None:
-        """The same on the test split, where that was asked for."""
+        """Metrics and loss on the test split, if there is one."""
         return self.card["test"]
 
 
 def open_run(folder: str | Path, card: Mapping[str, Any] | None = None) -> Run:
-    """The finished run in ``folder``; raises ModelError where there is none, DataError where its rows are lost."""
+    """The finished run in ``folder``; raises ModelError if there is none, DataError if its rows are missing."""
     folder = Path(folder)
     card = read_card(folder) if card is None else card
     recipe = Recipe.from_json(card["recipe"]) if card.get("recipe") else None
-    said = tuple(Predictions.read(file) for file in sorted(folder.glob(f"*{EXAMPLES}")))
-    return Run(read_rows(folder / ROWS), said, recipe, seconds={"train": card["seconds"]}, card=card, path=folder)
+    predictions = tuple(Predictions.read(file) for file in sorted(folder.glob(f"*{EXAMPLES}")))
+    seconds = {"train": card["seconds"]}
+    return Run(read_rows(folder / ROWS), predictions, recipe, seconds=seconds, card=card, path=folder)

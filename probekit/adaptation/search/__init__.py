@@ -1,1 +1,1 @@
-"""Hyper-parameter search."""
+"""Hyperparameter search."""

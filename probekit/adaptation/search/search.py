@@ -1,12 +1,12 @@
-"""``probekit search``: hyper-parameters by Optuna, tuned on dev; the best evaluated on test, with several seeds.
+"""``probekit search``: hyperparameter search with Optuna on dev; the best is evaluated on test, with several seeds.
 
 OUT/
-  trials.db          Optuna's storage: the same call goes on from it (also read by optuna-dashboard)
-  trials/7/          the run of a trial while it lasts
-  trials.parquet     one row a trial: its options, state, dev metric, the metric after each epoch
+  trials.db          Optuna's storage, from which the same call resumes (optuna-dashboard reads it, too)
+  trials/7/          the run of a trial while it is unfinished
+  trials.parquet     one row per trial: its options, state, dev metric, the metric after each epoch
   best.toml          the best options, as a space with nothing left to search
-  best-7/seed-0/ …   the best, of trial 7, trained with each seed: runs as of ``probekit train``
-  rows.parquet       their metrics on dev and test, and over the seeds mean and standard deviation
+  best-7/seed-0/ …   the best setting, of trial 7, trained with each seed: runs as from ``probekit train``
+  rows.parquet       their metrics on dev and test, with mean and standard deviation over the seeds
 """
 
 from __future__ import annotations
@@ -57,20 +57,20 @@ BEST_FILE = FileKind("what a search wrote of its best options", is_sealed, "rena
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Search(Result):
-    """A finished search: as rows the dev and test metrics of the best with each seed, and their means.
+    """A finished search, with rows for the dev and test metrics of the best setting with each seed, and their means.
 
-    The rows of the means have no seed, and own columns ``sd``, the standard deviation, and ``runs``, over how many.
+    Rows of means have no seed, and the additional columns ``sd`` (standard deviation) and ``runs`` (number of runs).
 
     Attributes
     ----------
     path : Path
-        Its folder.
+        Folder of the search.
     trials : DataFrame
-        One row a trial: its options, state, dev metric, the metric after each epoch.
+        One row per trial: its options, state, dev metric, the metric after each epoch.
     options : mapping
-        The options of the best.
+        The options of the best setting.
     metric : str
-        What it is the best by.
+        The metric that chose it.
     """
 
     trials: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -87,18 +87,19 @@ def search(
     options: SearchOptions,
     progress: Progress = no_progress,
 ) -> Search:
-    """Try settings, keep the best on dev, train it with several seeds, and evaluate those on test, once each.
+    """Try settings, choose the best on dev, train it with several seeds, and evaluate each of these once on test.
 
-    Where the options are all lists, and no more settings than trials, each setting is tried once; otherwise Optuna's
-    tree-structured Parzen estimator draws them. The same call goes on with an interrupted search, in the midst of its
-    trials, and with one worker ends as it would have; a finished one returns at once; more ``trials`` are added.
+    If all options are lists, with no more combinations than trials, each setting is tried once; otherwise Optuna's
+    tree-structured Parzen estimator draws them. The same call resumes an interrupted search, even within a trial, and
+    with one worker gives the same result as an uninterrupted search; a finished search returns immediately; a higher
+    number of ``trials`` adds trials.
 
     Parameters
     ----------
     space : path, str or Space
-        A TOML file, or the name of a space that comes with probekit: "paper/fine-tune" ….
+        A TOML file, or the name of a shipped space: "paper/fine-tune" ….
     out : path, optional
-        Folder of the search; ``searches/SPACE`` for None.
+        Folder of the search (default: ``searches/SPACE``).
     options : SearchOptions
         ``task``, ``model``, ``trials``, ``seeds``, ``workers`` …; each may be given as a keyword.
     progress : callable
@@ -112,8 +113,8 @@ def search(
     Raises
     ------
     UsageError
-        Another search is in ``out``, there is no such split, no trial came to an end; and what :func:`probekit.train`
-        raises of settings that fit neither task nor model.
+        If ``out`` holds another search, a split does not exist or no trial finished, and as from :func:`probekit.train`
+        for settings that do not fit the task or the model.
 
     Examples
     --------
@@ -151,23 +152,26 @@ def search(
 
 
 def _identity(space: Space, task: Task) -> dict[str, Any]:
-    """What determines the trials' numbers."""
+    """The values that determine the results of the trials."""
     drawn = space.limit is not None or space.validation is not None
     apart = set() if drawn else {"data_seed"}
-    own = space.model_dump(mode="json", exclude={"trials", "seeds", "data_dir", "model", *apart})
+    values = space.model_dump(mode="json", exclude={"trials", "seeds", "data_dir", "model", *apart})
     splits = [task.split(name) for name in _splits(space)]
-    instead = 'name another split to evaluate the best on, or none (test = "").'
+    instead = 'give another split to evaluate the best setting on, or none (test = "").'
     if space.test in (space.train, space.dev):
-        raise UsageError(f"the best would be evaluated on {space.test}, which it is chosen by; {instead}")
+        raise UsageError(f"the best setting would be evaluated on {space.test}, which also chooses it; {instead}")
     if space.dev.startswith("test"):
-        raise UsageError(f"the options would be chosen on {space.dev}; leave dev out, or set validation = 0.1.")
+        raise UsageError(f"the options would be chosen on {space.dev}; leave out dev, or set validation = 0.1.")
     if space.test and not _labelled(task, space.test):
         raise UsageError(f"{task.name} {space.test} has no labels; {instead}")
-    return own | {"data": [part.digest() for part in splits], "model": identify(space.model, revision=space.revision)}
+    return values | {
+        "data": [part.digest() for part in splits],
+        "model": identify(space.model, revision=space.revision),
+    }
 
 
 def _reads(identity: Mapping[str, Any], space: Space) -> tuple[Read, ...]:
-    """What the search was made of: the examples of each split, and the pretrained model."""
+    """The inputs of the search: the examples of each split, and the pretrained model."""
     splits = zip(_splits(space), identity["data"], strict=True)
     data = [Read(space.task, "data", digest, {"split": split}) for split, digest in splits]
     return (*data, Read(space.model, "model", str(identity["model"].get("weights_digest") or "")))
@@ -185,7 +189,7 @@ def _labelled(task: Task, split: str) -> bool:
 
 
 def _rows(runs: list[Run], task: Task, space: Space) -> pd.DataFrame:
-    """Metrics of the weights that each run kept, and over the runs their mean and standard deviation (n - 1)."""
+    """Metrics of the kept weights of each run, and their mean and standard deviation (n - 1) over the runs."""
     rows = pd.concat([run.rows for run in runs], ignore_index=True).assign(analysis="search")
     kept = rows[
         rows["kept"].astype(bool) & rows["split"].isin([space.dev, space.test]) & rows["metric"].isin(task.metrics)
@@ -220,9 +224,9 @@ def _table(study: optuna.Study, space: Space) -> pd.DataFrame:
 
 
 def _best_toml(space: Space, best: FrozenTrial, name: str) -> str:
-    """The best options as a space; JSON's texts, numbers and truth values are TOML's, too."""
-    own = space.model_dump(mode="json", exclude={"space", "trials"}, exclude_none=True)
+    """The best options as a space; JSON strings, numbers and booleans are valid TOML."""
+    values = space.model_dump(mode="json", exclude={"space", "trials"}, exclude_none=True)
     lines = [f"# {space.dev} {name} {best.value:.4f}: trial {best.number} of the search", "trials = 1"]
-    lines += [f"{key} = {json.dumps(value)}" for key, value in own.items()]
+    lines += [f"{key} = {json.dumps(value)}" for key, value in values.items()]
     lines += ["", "[space]", *(f"{k} = {json.dumps(v)}" for k, v in sorted((space.fixed | best.params).items()))]
     return "\n".join([*lines, "", f"# {MARK}"]) + "\n"

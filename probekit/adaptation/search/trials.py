@@ -1,4 +1,4 @@
-"""The trials of a search, and the runs of its best: in this process or in others, interrupted or not."""
+"""The trials of a search and the runs of its best setting, in this process or in workers, with resuming."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ __all__ = ["Work", "best_trial", "local_pool", "open_study", "quiet", "run_best"
 
 STUDY = "search"
 STARTUP = 5
-"""Trials that run to their end before any is pruned, as Optuna's median pruner has it."""
+"""Trials that run to the end before any is pruned, as in Optuna's median pruner."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A search on its way: what is searched, where it is kept, and on what it runs."""
+    """A running search: its space, folder, workers and device."""
 
     space: Space
     out: Path
@@ -46,35 +46,36 @@ class Work:
     progress: Progress
 
     def trial(self, number: int) -> Path:
-        """The folder of a trial's run while it lasts."""
+        """The folder of a trial's run while it is unfinished."""
         return self.out / "trials" / str(number)
 
     def remove_trials(self) -> None:
-        """Remove the runs of trials that have ended, and nothing else."""
+        """Remove only the runs of trials that have ended."""
         folder = self.out / "trials"
         for run in folder.iterdir() if folder.is_dir() else ():
             if run.name.isdecimal():
                 remove_run(run)
-        with suppress(OSError):  # something else is in it
+        with suppress(OSError):  # it holds other files
             folder.rmdir()
 
 
 def open_study(space: Space, out: Path, identity: Mapping[str, Any], *, higher_is_better: bool) -> optuna.Study:
-    """The study in ``out``, begun or gone on with."""
+    """The study in ``out``, new or resumed."""
     study = optuna.create_study(
         study_name=STUDY,
         storage=_storage(out),
         direction="maximize" if higher_is_better else "minimize",
         load_if_exists=True,
     )
-    wanted = json.loads(json.dumps(identity))
-    there = study.user_attrs.get("identity", wanted)
-    if different := [key for key in wanted if there.get(key) != wanted[key]]:
+    current = json.loads(json.dumps(identity))
+    stored = study.user_attrs.get("identity", current)
+    if different := [key for key in current if stored.get(key) != current[key]]:
         key = different[0]
         raise UsageError(
-            f"{out} holds another search: {key} is {there.get(key)!r}, asked for {wanted[key]!r}. Give another --out."
+            f"{out} holds another search: {key} is {stored.get(key)!r} there, but {current[key]!r} here. "
+            "Give another --out."
         )
-    study.set_user_attr("identity", wanted)
+    study.set_user_attr("identity", current)
     return study
 
 
@@ -84,7 +85,7 @@ def _storage(out: Path) -> optuna.storages.BaseStorage:
 
 
 def _next_trial(study: optuna.Study, space: Space) -> FrozenTrial | None:
-    """A new trial, or None when there are enough. One transaction stores it with all of its options."""
+    """A new trial, or None if there are enough. One transaction stores it with all its options."""
     number = len(study.get_trials(deepcopy=False))
     if number >= min(space.trials, len(space.combinations() or range(space.trials))):
         return None
@@ -96,20 +97,22 @@ def _next_trial(study: optuna.Study, space: Space) -> FrozenTrial | None:
 
 
 def _options(study: optuna.Study, space: Space, number: int) -> dict[str, Any]:
-    """The options of a trial, which are the same where the search is interrupted before they are stored."""
+    """The options of a trial, which are the same if the search is interrupted before they are stored."""
     if combinations := space.combinations():
         return combinations[number]
     seed = int(np.random.SeedSequence([space.seed, number]).generate_state(1)[0])
-    sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)  # each trial's own
-    copy = optuna.create_study(direction=study.direction, sampler=sampler)  # in memory: to ask stores what it draws
+    sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)  # one per trial
+    copy = optuna.create_study(
+        direction=study.direction, sampler=sampler
+    )  # in memory, because ``ask`` stores what it draws
     copy.add_trials(trial for trial in study.get_trials(deepcopy=False) if trial.number < number)
     return dict(copy.ask(space.distributions).params)
 
 
 def _begun(study: optuna.Study, space: Space) -> list[FrozenTrial]:
-    """The trials that an interrupted search left, each with all of its options.
+    """The unfinished trials of an interrupted search, each with all its options.
 
-    Earlier versions stored a trial first and its options one by one, and lists of settings ahead of their trials.
+    Earlier versions stored a trial before its options, and lists of settings before their trials.
     """
     storage = study._storage
     for trial in study.get_trials(deepcopy=False, states=(TrialState.WAITING, TrialState.RUNNING)):
@@ -123,15 +126,15 @@ def _begun(study: optuna.Study, space: Space) -> list[FrozenTrial]:
 
 
 def run_trials(study: optuna.Study, work: Work, pool: Executor) -> None:
-    """Train until there are enough trials; first those that an interrupted search had begun."""
+    """Train until there are enough trials, starting with those that an interrupted search began."""
     begun = _begun(study, work.space)
     pending: dict[Future[tuple[TrialState, float | None]], FrozenTrial] = {}
     while True:
         done = len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED)))
         work.progress("trials", done, work.space.trials)
         while len(pending) < work.workers and (trial := begun.pop(0) if begun else _next_trial(study, work.space)):
-            own = (work.space, work.trial(trial.number), trial._trial_id, trial.number, trial.params, work.device)
-            pending[pool.submit(_trial, work.out, *own)] = trial
+            arguments = (work.space, work.trial(trial.number), trial._trial_id, trial.number, trial.params, work.device)
+            pending[pool.submit(_trial, work.out, *arguments)] = trial
         if not pending:
             return
         for future in wait(pending, return_when=FIRST_COMPLETED).done:
@@ -143,9 +146,9 @@ def run_trials(study: optuna.Study, work: Work, pool: Executor) -> None:
 
 def best_trial(study: optuna.Study) -> FrozenTrial:
     if not study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
-        told = [trial.user_attrs.get("error") for trial in study.get_trials(deepcopy=False)]
+        errors = [trial.user_attrs.get("error") for trial in study.get_trials(deepcopy=False)]
         raise UsageError(
-            f"none of {len(told)} trials ended with a number: {next(filter(None, told), 'all were pruned')} "
+            f"none of {len(errors)} trials has a finite metric: {next(filter(None, errors), 'all were pruned.')} "
             "Change the space and give another --out."
         )
     return study.best_trial
@@ -154,23 +157,23 @@ def best_trial(study: optuna.Study) -> FrozenTrial:
 def _trial(
     search: Path, space: Space, out: Path, trial_id: int, number: int, params: dict[str, Any], device: str
 ) -> tuple[TrialState, float | None]:
-    """Train with ``params``; how the trial ended, and its dev metric."""
+    """Train with ``params``; returns the final state of the trial and its dev metric."""
     pruner = optuna.pruners.MedianPruner(n_startup_trials=STARTUP) if space.prune else optuna.pruners.NopPruner()
     with quiet():
         study = optuna.load_study(study_name=STUDY, storage=_storage(search), pruner=pruner)
         trial = optuna.Trial(study, trial_id)
         epochs = Hyperparameters(regime=Regime(space.regime), **space.fixed | params).epochs
         name = metric(load_task(space.task, data_dir=space.data_dir).metrics[0]).name
-        told = set(study.get_trials(deepcopy=False)[number].intermediate_values)
+        reported = set(study.get_trials(deepcopy=False)[number].intermediate_values)
 
         def watch(epoch: int, metrics: Mapping[str, float]) -> None:
-            if epoch not in told:
+            if epoch not in reported:
                 trial.report(metrics[name], epoch)
             if epoch != epochs and trial.should_prune():
                 raise optuna.TrialPruned
 
         try:
-            if told and max(told) != epochs and trial.should_prune():  # as an interrupted search was about to
+            if reported and max(reported) != epochs and trial.should_prune():  # as an interrupted search would have
                 raise optuna.TrialPruned
             run = _train(space, params, out, watcher=watch, seed=space.seed, device=device)
         except optuna.TrialPruned:
@@ -186,7 +189,7 @@ def _trial(
 
 
 def _train(space: Space, params: Mapping[str, Any], out: Path, **more: Any) -> Run:
-    """The run of these options in ``out``; more : arguments of ``train`` that are the same for no two runs."""
+    """Train with these options in ``out``; more : arguments of ``train`` that differ between runs."""
     return train(
         space.task, space.model, out, regime=space.regime, data_dir=space.data_dir, train=space.train, dev=space.dev,
         limit=space.limit, validation=space.validation, data_seed=space.data_seed, revision=space.revision,
@@ -211,7 +214,7 @@ def _one_of_best(space: Space, params: dict[str, Any], out: Path, seed: int, dev
 
 
 class _Here(Executor):
-    """Runs what it is given at once, in this process."""
+    """An executor that runs calls immediately in this process."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -233,21 +236,21 @@ def local_pool(workers: int, device: str = "auto") -> Iterator[Executor]:
             yield pool
     except BrokenProcessPool as error:
         raise ProbekitError(
-            "a worker died, perhaps for lack of memory. Run the command again to go on, with fewer --workers."
+            "a worker died, perhaps for lack of memory. Run the command again with fewer --workers to resume."
         ) from error
 
 
 def _gpus() -> list[str]:
-    """The GPUs that this process sees, as CUDA_VISIBLE_DEVICES names them."""
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return (named.split(",") if named else [str(i) for i in range(torch.cuda.device_count())])[
+    """The GPUs visible to this process, in the format of CUDA_VISIBLE_DEVICES."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return (visible.split(",") if visible else [str(i) for i in range(torch.cuda.device_count())])[
         : torch.cuda.device_count()
     ]
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Optuna tells every trial on standard error."""
+    """Suppress Optuna's message for each trial on standard error."""
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(logging.WARNING)
     try:

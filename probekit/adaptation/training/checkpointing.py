@@ -1,4 +1,4 @@
-"""When a training is evaluated, which of its weights are saved and kept, and when it ends before its last epoch."""
+"""Evaluation during training, saved and kept weights, and early stopping."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Checkpointing", "not_finite", "rate_of", "save_steps"]
 
 
 def save_steps(text: str, steps_per_epoch: int, total: int) -> tuple[int, ...]:
-    """The steps at which to leave checkpoints: of "10,20,50", "epochs" or "log-spaced" (0, 1, 2, 4, … and the last).
+    """The steps of checkpoints, from "10,20,50", "epochs" or "log-spaced" (0, 1, 2, 4, … and the last).
 
     Raises
     ------
@@ -36,23 +36,25 @@ def save_steps(text: str, steps_per_epoch: int, total: int) -> tuple[int, ...]:
     try:
         steps = sorted({int(part) for part in text.split(",")})
     except ValueError:
-        raise UsageError(f"save_at is {text!r}; it is steps such as 10,20,50, or epochs, or log-spaced.") from None
+        raise UsageError(f"save_at is {text!r}; it must be steps such as 10,20,50, or epochs, or log-spaced.") from None
     if steps[0] < 0 or steps[-1] > total:
-        raise UsageError(f"save_at asks for step {steps[0] if steps[0] < 0 else steps[-1]}; the run has 0 to {total}.")
+        raise UsageError(
+            f"save_at contains step {steps[0] if steps[0] < 0 else steps[-1]}; the run has steps 0 to {total}."
+        )
     return tuple(steps)
 
 
 class Checkpointing(TrainerCallback):
-    """Says when to evaluate; saves what is asked for, keeps the best, ends training early, tells the progress.
+    """Triggers evaluation, saves checkpoints, keeps the best weights, stops early and reports progress.
 
     Attributes
     ----------
     out : Path
         The run's folder.
     save : Save
-        Writes the weights as they are.
+        Writes the current weights.
     kept : tuple
-        The step of the weights that the run ends with, and their metrics on dev.
+        The step of the kept weights, and their metrics on dev.
     """
 
     def __init__(
@@ -70,13 +72,13 @@ class Checkpointing(TrainerCallback):
         self.metrics: dict[str, float] = {}
 
     def recall(self, log: list[dict[str, Any]]) -> None:
-        """Take up what an interrupted run knew from what its Trainer had logged."""
+        """Restore the state of an interrupted run from its Trainer's log."""
         for entry in log:
             if f"eval_{self.metric.name}" in entry and entry["step"] and entry["step"] % self.steps_per_epoch == 0:
                 self._better(entry["step"], _evaluated(entry))
 
     def has_kept(self, log: list[dict[str, Any]]) -> bool:
-        """Whether the best weights of an interrupted run's log are there, or better ones that it will find again."""
+        """Whether the best weights in an interrupted run's log exist, or better ones that training will reach again."""
         evaluated = [entry for entry in log if f"eval_{self.metric.name}" in entry and entry["step"]]
         ends = [entry for entry in evaluated if entry["step"] % self.steps_per_epoch == 0]
         if not ends:
@@ -90,7 +92,7 @@ class Checkpointing(TrainerCallback):
         return bool(card["step"] >= best["step"])
 
     def keep(self, step: int, metrics: dict[str, float]) -> None:
-        """Make the weights as they are those that the run ends with."""
+        """Keep the current weights as those of the run."""
         self.kept = step, metrics
         self.save(kept(self.out), step, metrics)
 
@@ -105,7 +107,7 @@ class Checkpointing(TrainerCallback):
 
     @property
     def out_of_patience(self) -> bool:
-        """Whether the metric has not been better for too long."""
+        """Whether the metric has not improved for too long."""
         return self.options.patience is not None and self.since >= self.options.patience
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, optimizer: Any = None, **_: Any) -> None:
@@ -117,7 +119,7 @@ class Checkpointing(TrainerCallback):
         self.progress("training", step, state.max_steps, examples=step * each)
         ends = step % self.steps_per_epoch == 0
         control.should_evaluate = step in self.saved or ends
-        control.should_log |= ends  # what a resumed run would not know of is told
+        control.should_log |= ends  # log what a resumed run needs
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **_: Any) -> None:
         step, found = state.global_step, _evaluated(metrics)
@@ -140,7 +142,7 @@ def rate_of(optimizer: Any) -> float:
 
 
 def not_finite(what: str, value: float | str, step: int, state: Any, rate: float) -> NonFiniteError:
-    """The error that ends a training whose loss is no number."""
+    """The error that ends a training with a NaN or infinite loss."""
     return NonFiniteError(
         f"{what} is {value} at step {step} of {state.max_steps}, at a learning rate of {rate:.3g}. "
         "Try a lower --learning-rate, more --warmup, or --dtype float32."

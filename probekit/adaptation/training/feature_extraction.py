@@ -1,4 +1,4 @@
-"""Feature extraction: a task model on the layers of a frozen encoder, which were cached once and are not run again."""
+"""Feature extraction: a task model on the cached layers of a frozen encoder, which is not run again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from probekit.models.folder import model_type
 from probekit.models.loading import parts_pairs
 from probekit.tasks.context import Context
 
-__all__ = ["MODEL", "cache_wanted", "check_apart", "data_of", "prepare_feature_extraction"]
+__all__ = ["MODEL", "cache_options", "check_apart", "data_of", "prepare_feature_extraction"]
 
 MODEL = (
     "model",
@@ -43,14 +43,14 @@ MODEL = (
     "layers",
     "width",
 )
-"""What two caches must share to be read by one head: the same model, at the same step of training, run the same way."""
+"""Keys in which caches for one head must agree: the same model, training step and settings."""
 
 POOLED = frozenset({Pooling.MEAN, Pooling.MEAN_ALL, Pooling.FIRST, Pooling.LAST})
-"""Poolings that are linear: pooling the mix is mixing what is pooled."""
+"""Linear poolings: pooling the mix equals mixing the pooled layers."""
 
 
-def cache_wanted(options: TrainOptions, task: TaskSpec, folder: Path) -> dict[str, Any]:
-    """How ``cache_activations`` must be called so that the head finds what it reads, of the model in a folder.
+def cache_options(options: TrainOptions, task: TaskSpec, folder: Path) -> dict[str, Any]:
+    """The arguments of ``cache_activations`` that the head needs, for the model in a folder.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def cache_wanted(options: TrainOptions, task: TaskSpec, folder: Path) -> dict[st
     name = choose_head(options, task, Regime.FEATURE_EXTRACTION, kind)
     apart = reads_apart(options, name, task, kind, joins=partial(parts_pairs, folder))
     spec = _head_spec(options, task, kind, width=1, apart=apart)
-    with torch.device("meta"):  # what does not fit is told before anything is cached
+    with torch.device("meta"):  # reports a mismatch before anything is cached
         spec.build(task)
     pairs = "separate" if spec.pairs_apart else "joint" if task.paired else "auto"
     how = {
@@ -76,10 +76,10 @@ def cache_wanted(options: TrainOptions, task: TaskSpec, folder: Path) -> dict[st
 
 
 def check_apart(train: ActivationCache, dev: ActivationCache) -> None:
-    """Raise CacheMismatch if what is to be evaluated on is what is learned from."""
+    """Raise CacheMismatch if train and dev hold the same examples."""
     if train.spec["data_digest"] == dev.spec["data_digest"]:
-        told = f"{train.spec['task']} {train.spec['split']}"
-        raise CacheMismatch(f"both caches hold the same examples, {told}; dev must be others.")
+        data = f"{train.spec['task']} {train.spec['split']}"
+        raise CacheMismatch(f"both caches hold the same examples, {data}; dev needs other examples.")
 
 
 def prepare_feature_extraction(
@@ -95,16 +95,16 @@ def prepare_feature_extraction(
     Parameters
     ----------
     dev : ActivationCache, optional
-        None where ``held``, bool (n,), says which examples of ``train`` are set apart to choose by.
+        None if ``held``, bool (n,), marks the examples of ``train`` that are held out.
     options : TrainOptions
-        Its ``layers`` are mixed; all for None, or where they differ in width the widest.
+        Its ``layers`` are mixed (default: all; if their widths differ, the widest).
 
     Raises
     ------
     CacheMismatch
-        If the caches do not belong together.
+        If the caches do not match.
     UsageError
-        If the head does not fit the task or the caches lack what it reads.
+        If the head does not fit the task, or the caches lack the vectors it reads.
     """
     task = TaskSpec.of_cache(train.spec)
     rows: list[np.ndarray | None] = [None, None]
@@ -145,8 +145,8 @@ def data_of(
     layers: Sequence[int | str] | None = None,
     rows: np.ndarray | None = None,
 ) -> TokenData | PooledData:
-    """What the head reads of a cache, or of some of its ``rows``: pooled vectors where these are enough and there,
-    tokens otherwise."""
+    """The data that the head reads from a cache, or from some of its ``rows``: pooled vectors if these suffice and
+    exist, otherwise tokens."""
     layers, _ = _alike(cache, layers)
     if _reads_pooled(head):
         if head.pooling in cache.poolings:
@@ -155,7 +155,7 @@ def data_of(
             raise UsageError(
                 f"{cache.path} has neither vectors of pieces nor the pooling {head.pooling}; "
                 f"it has {', '.join(cache.poolings) or 'vectors of words'}. "
-                f"Make a cache with --pooling {head.pooling}, or with --tokens."
+                f"Create a cache with --pooling {head.pooling}, or with --tokens."
             )
     return TokenData(cache, layers, rows)
 
@@ -164,10 +164,10 @@ def _head_spec(
     options: TrainOptions, task: TaskSpec, model_type: str, *, width: int, apart: bool,
     scale: tuple[int, int] | None = None,
 ) -> HeadSpec:  # fmt: skip
-    """The head on cached layers; apart : how the pairs of a cache are read."""
+    """The head on cached layers; apart : whether the pairs of a cache are encoded separately."""
     name = choose_head(options, task, Regime.FEATURE_EXTRACTION, model_type)
     if options.pooling == "pooler":
-        raise UsageError("a cache does not hold what the encoder's pooler gives; choose another pooling.")
+        raise UsageError("a cache does not hold the output of the encoder's pooler; choose another pooling.")
     pooling = options.pooling if options.pooling != "auto" else default_pooling(model_type)
     return head_spec(options, name, width=width, apart=apart, pooling=pooling, scale=scale)
 
@@ -181,25 +181,25 @@ def _type(cache: ActivationCache) -> str:
 
 
 def _alike(cache: ActivationCache, layers: Sequence[int | str] | None) -> tuple[list[str], int]:
-    """The layers that are mixed, the widest where none are named, and their width, which must be one."""
+    """The layers to mix (default: the widest), and their width, which must be the same."""
     widths = dict(zip(cache.layers, cache.spec.get("widths") or [cache.width] * len(cache.layers), strict=True))
-    only = cache.spec.get("only")  # numbers may count from the last layer, which is not in the cache
+    only = cache.spec.get("only")  # numbers may count from a last layer that is not in the cache
     if layers is not None and only is not None and [str(x) for x in layers] == only:
         chosen: Sequence[int | str] = cache.layers
     else:
         chosen = [x for x in cache.layers if widths[x] == cache.width] if layers is None else layers
     if not chosen:
-        raise UsageError(f"no layers are chosen to be mixed; {cache.path} has {', '.join(cache.layers)}.")
+        raise UsageError(f"layers is empty; {cache.path} has {', '.join(cache.layers)}.")
     names = [cache.layer_name(x) for x in chosen]
     if len({widths[x] for x in names}) > 1:
-        told = ", ".join(f"{x} is {widths[x]} wide" for x in names)
-        raise UsageError(f"layers of different widths cannot be mixed: {told}. Choose one, or some alike.")
+        found = ", ".join(f"{x} has {widths[x]}" for x in names)
+        raise UsageError(f"layers of different widths cannot be mixed: {found}. Choose layers of the same width.")
     return names, widths[names[0]]
 
 
 def _same(name: str, train: ActivationCache, dev: ActivationCache) -> None:
     if train.spec.get(name) != dev.spec.get(name):
         raise CacheMismatch(
-            f"the two caches do not belong together: {name} is {train.spec.get(name)!r} in {train.path} and "
+            f"the two caches do not match: {name} is {train.spec.get(name)!r} in {train.path} and "
             f"{dev.spec.get(name)!r} in {dev.path}."
         )

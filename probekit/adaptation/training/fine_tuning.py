@@ -1,4 +1,4 @@
-"""Fine-tuning: the encoder is trained with a small head on it (Peters, Ruder & Smith 2019, section 3.1)."""
+"""Fine-tuning: train the encoder with a small head (Peters, Ruder & Smith 2019, section 3.1)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def prepare_fine_tuning(
     Raises
     ------
     ModelError, UsageError
-        As loading does.
+        As from loading.
     UsageError
         For a head that does not fit the task.
     """
@@ -47,7 +47,7 @@ def prepare_fine_tuning(
     name = choose_head(options, spec, Regime.FINE_TUNE, model_type(folder))
     apart = reads_apart(options, name, spec, model_type(folder))
     if options.context is not Context.NONE and model_type(folder) in (ELMO, SKIP_THOUGHTS):
-        raise UsageError(f"{model_type(folder)} reads each sentence by itself; leave --context out.")
+        raise UsageError(f"{model_type(folder)} reads one sentence at a time; leave out --context.")
     encoder = encoder_of(folder, options.random_weights, dropout=options.encoder_dropout)
     if options.random_weights is None:
         _read_pooler(encoder, folder)
@@ -56,11 +56,11 @@ def prepare_fine_tuning(
     scale = rating_scale(spec, *(Task(task.name, task.kind, {s.name: s}).labels(s.name) for s in (train, dev)))
     width = int(encoder.config.hidden_size)
     head = head_spec(options, name, width=width, apart=apart, pooling=pooling, scale=scale)
-    made = head.build(spec)
+    built = head.build(spec)
     if head.pooling != "pooler" and getattr(encoder, "pooler", None) is not None:
-        encoder.pooler.requires_grad_(requires_grad=False)  # nothing reads it
+        encoder.pooler.requires_grad_(requires_grad=False)  # it is not used
     if options.gradient_checkpointing:
-        newer = getattr(encoder, "activation_checkpointing_enable", None)  # its name from transformers 5 on
+        newer = getattr(encoder, "activation_checkpointing_enable", None)  # its name since transformers 5
         (newer or encoder.gradient_checkpointing_enable)()
     reader = text_reader(folder, encoder.config, options.max_length)
     data = [None if split is None else TextData(task, split, reader, apart=apart) for split in (train, dev, test)]
@@ -69,7 +69,7 @@ def prepare_fine_tuning(
     layers = layer_names(encoder) if options.mix else ()
     mix = ScalarMix(len(layers), layer_norm=options.layer_norm) if layers else None
     return Training(
-        FineTuning(encoder, made, mix, layers),
+        FineTuning(encoder, built, mix, layers),
         (Objective(spec, head, data[0], data[1], data[2]),),
         options,
         encoder=identity_of(model, options) | {"max_length": reader.max_length, "context": str(options.context)},
@@ -80,38 +80,40 @@ def prepare_fine_tuning(
 
 
 def identity_of(model: str | Path, options: TrainOptions) -> dict[str, Any]:
-    """What identifies the pretrained model that a training begins with."""
+    """The identity of the pretrained model of a training."""
     return identify(
         model, revision=options.revision, random_weights=options.random_weights, name=options.model_name
     )  # fmt: skip
 
 
 def encoder_of(folder: Path, random_weights: int | None = None, *, dropout: float | None = None) -> Any:
-    """The transformers model of a folder, in float32 and ready to be trained; of an encoder-decoder its encoder."""
+    """The transformers model in a folder, in float32 and ready for training; for encoder-decoders the encoder."""
     encoder = load_model(folder, random_weights=random_weights, dropout=dropout)
     encoder.requires_grad_(requires_grad=True)
     return encoder
 
 
 def _read_pooler(encoder: Any, folder: Path) -> None:
-    """Give the encoder of a run its pooler, where the library's class of the run has none."""
+    """Load the pooler of a run's encoder if the library's class of the run has none."""
     if (folder / HEAD).is_file():
         with reading(folder / HEAD, "safetensors"):
             beside = load_file(folder / HEAD)
-            own = {k.removeprefix("encoder."): w for k, w in beside.items() if k.startswith(POOLER)}
-            encoder.load_state_dict(own, strict=False)
+            pooler = {k.removeprefix("encoder."): w for k, w in beside.items() if k.startswith(POOLER)}
+            encoder.load_state_dict(pooler, strict=False)
 
 
 def _check(options: TrainOptions, encoder: Any, pooling: str) -> None:
     kind = encoder.config.model_type
     if options.layer_norm and not options.mix:
-        raise UsageError("layer_norm is of the mix of the layers; give mix as well, or leave both out.")
+        raise UsageError("layer_norm applies to the mix of layers; give mix as well, or leave out both.")
     if options.mix and kind == SKIP_THOUGHTS:
-        raise UsageError(f"the layers of {kind} differ in width, so that there is no mix of them; leave mix out.")
+        raise UsageError(f"the layers of {kind} differ in width and cannot be mixed; leave out mix.")
     if options.mix and pooling == "pooler":
-        raise UsageError("the encoder's pooler reads its last layer; choose another pooling to read the mix of all.")
+        raise UsageError("the encoder's pooler reads only its last layer; choose another pooling for the mix.")
     if options.gradient_checkpointing and not encoder.supports_gradient_checkpointing:
-        raise UsageError(f"{type(encoder).__name__} knows no gradient checkpointing; leave it out.")
+        raise UsageError(
+            f"{type(encoder).__name__} does not support gradient checkpointing; leave out --gradient-checkpointing."
+        )
 
 
 def _pooling(encoder: Any, *, mixed: bool) -> str:

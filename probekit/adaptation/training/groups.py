@@ -1,4 +1,4 @@
-"""The layers of an encoder and its head as groups of parameters, bottom to top, each with a rate of its own."""
+"""The layers of an encoder and its head as parameter groups, bottom to top, with separate learning rates."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from probekit.models.transformers.stock import find_blocks
 __all__ = ["LayerGroup", "layer_groups", "layer_names", "param_groups"]
 
 LayerGroup = tuple[str, list[tuple[str, nn.Parameter]]]
-"""A layer's name and its parameters with theirs."""
+"""The name of a layer, and its parameters with their names."""
 
 _FINAL_NORM = re.compile(r"(^|\.)(norm|ln_f|norm_f|final_norm|final_layer_?norm)\.\w+$")
-"""What transformers calls the norm after the last block. DeBERTa's ``encoder.LayerNorm`` is of the positions."""
+"""Names of the norm after the last block in transformers. DeBERTa's ``encoder.LayerNorm`` belongs to the positions."""
 
 
 def layer_groups(encoder: nn.Module, **above: nn.Module) -> list[LayerGroup]:
     """The trainable parameters by layer, bottom to top: ``embeddings``, ``block 1`` … ``block L``, ``head``.
 
-    What stands outside the blocks belongs to the embeddings, but for a norm after the last block (to that block) and
-    the encoder's own pooler (to the head). ALBERT's shared blocks are one group. Each parameter is in one group only,
-    also where it is tied; a layer without trainable parameters is left out.
+    Parameters outside the blocks belong to the embeddings, except a norm after the last block (to that block) and the
+    encoder's pooler (to the head). ALBERT's shared blocks are one group. Each parameter, even a tied one, is in only
+    one group; layers without trainable parameters are left out.
 
     Parameters
     ----------
     **above
-        The modules of the group ``head``, by name: heads, and the mix of the layers.
+        The modules of the group ``head``, by name: heads, and the mix of layers.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def layer_groups(encoder: nn.Module, **above: nn.Module) -> list[LayerGroup]:
 
 
 def layer_names(encoder: nn.Module) -> tuple[str, ...]:
-    """The hidden states of an encoder, what enters each block and the last ones: "0" … "L - 1", "L" or "final_norm"."""
+    """The names of an encoder's hidden states, inputs of blocks and the last: "0" … "L - 1", "L" or "final_norm"."""
     depth = int(encoder.config.num_hidden_layers)  # type: ignore[arg-type, union-attr]
     inside = {id(module) for block in find_blocks(encoder) for module in block.modules()}
     outside = [name for name, module in encoder.named_modules() if id(module) not in inside]
@@ -61,10 +61,10 @@ def layer_names(encoder: nn.Module) -> tuple[str, ...]:
 def param_groups(
     groups: Sequence[LayerGroup], *, lr: float, weight_decay: float = 0.0, layer_factor: float = 1.0
 ) -> list[dict[str, Any]]:
-    """The groups as a torch optimiser takes them, each with a rate of its own: ``lr * layer_factor**depth``.
+    """The groups for a torch optimiser, each with the rate ``lr * layer_factor**depth``.
 
-    The top has depth 0. Peters, Ruder & Smith (2019) take a factor of 0.4, ULMFiT (Howard & Ruder 2018, section 3.2)
-    1 / 2.6. Biases and the weights of norms, which are all that has one dimension, are not decayed.
+    The top has depth 0. Peters, Ruder & Smith (2019) use a factor of 0.4, ULMFiT (Howard & Ruder 2018, section 3.2)
+    1 / 2.6. Biases and weights of norms, the only parameters with one dimension, are not decayed.
     """
     made: list[dict[str, Any]] = []
     for depth, (name, members) in enumerate(reversed(groups)):

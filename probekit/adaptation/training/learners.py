@@ -1,4 +1,4 @@
-"""What is trained: an encoder with a head, or a mix of cached layers with a head."""
+"""The trained modules: an encoder with a head, or a mix of cached layers with a head."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ __all__ = ["FeatureExtraction", "FineTuning", "Learner"]
 Inputs = Mapping[str, Tensor]
 
 READ = ("input_ids", "attention_mask", "token_type_ids", "characters")
-"""What of the inputs is the encoder's."""
+"""The inputs of the encoder."""
 
 
 class Learner(nn.Module):
-    """What transformers' Trainer trains: a batch in; the loss, and outside training the predictions, out.
+    """The module for transformers' Trainer: from a batch to the loss and, in evaluation, the predictions.
 
     Attributes
     ----------
     head : Head
-        Of the first objective.
+        The head of the first objective.
     mix : ScalarMix, optional
-        Of the layers that the heads read; None where they read the last one.
+        Mix of the layers that the heads read; None if they read the last layer.
     layers : tuple[str, ...], default ()
-        The names of those that are mixed.
+        Names of the mixed layers.
     **others
-        The heads of further ones, by the names of their modules.
+        The heads of further objectives, by module name.
     """
 
     def __init__(self, head: Head, mix: ScalarMix | None = None, layers: tuple[str, ...] = (), **others: Head) -> None:
@@ -42,7 +42,7 @@ class Learner(nn.Module):
             self.add_module(name, other)
 
     def groups(self) -> list[LayerGroup]:
-        """What is trained, by layer, bottom to top."""
+        """The trained parameters by layer, bottom to top."""
         return [("head", list(self.named_parameters()))]
 
     def states(self, inputs: Inputs) -> States:
@@ -53,18 +53,18 @@ class Learner(nn.Module):
         self, labels: Tensor, first: Inputs, second: Inputs | None = None, module: str = "head",
         probabilities: bool = False,
     ) -> dict[str, Tensor]:  # fmt: skip
-        """The loss, and in evaluation ``predictions`` as :meth:`Head.predict` gives them.
+        """The loss and, in evaluation, ``predictions`` from :meth:`Head.predict`.
 
         Parameters
         ----------
         labels : Tensor
-            int64 (b,), float32 (b,), or int64 (b, w) of word tags.
+            int64 (b,), float32 (b,), or int64 (b, w) for word tags.
         first, second : Inputs
-            The batch of :class:`~probekit.adaptation.data.batches.Data`; the second of pairs read apart.
+            The batch of :class:`~probekit.adaptation.data.batches.Data`; ``second`` for separately encoded pairs.
         module : str, default 'head'
-            The head of the objective that the batch belongs to.
+            Name of the head for the batch's objective.
         probabilities : bool, default False
-            Give ``probabilities`` as well, where the head has them.
+            Also return ``probabilities``, if the head has them.
         """
         head = cast("Head", self.get_submodule(module))
         states = self.states(first)
@@ -81,14 +81,14 @@ class Learner(nn.Module):
 
 
 class FineTuning(Learner):
-    """An encoder that is trained with its head.
+    """An encoder that is trained together with its head.
 
     Attributes
     ----------
     encoder : nn.Module
-        A transformers model; the head reads its last hidden states, and what its pooler makes of them.
+        A transformers model; the head reads its last hidden states and its pooler's output.
     mix : ScalarMix, optional
-        Of its hidden states, what enters each block and the last ones, for the head to read instead.
+        Mix of all hidden states (inputs of the blocks, and the last ones), which the head reads instead.
     """
 
     def __init__(
@@ -108,8 +108,8 @@ class FineTuning(Learner):
 
     def states(self, inputs: Inputs) -> States:
         """The encoder's last hidden states, or the mix of all."""
-        own = {k: v for k, v in inputs.items() if k in READ}
-        out = self.encoder(**own, **({} if self.mix is None else {"output_hidden_states": True}))
+        of_encoder = {k: v for k, v in inputs.items() if k in READ}
+        out = self.encoder(**of_encoder, **({} if self.mix is None else {"output_hidden_states": True}))
         hidden, mask = out.last_hidden_state, inputs["attention_mask"] > 0
         if self.mix is not None:
             hidden = self.mix(torch.stack([*out.hidden_states[:-1], hidden]), mask)
@@ -123,7 +123,7 @@ class FeatureExtraction(Learner):
     Attributes
     ----------
     mix : ScalarMix
-        Softmax weights times gamma, over as many layers as the batches hold.
+        Softmax weights times gamma, over the layers of the batches.
     """
 
     mix: ScalarMix
@@ -132,7 +132,7 @@ class FeatureExtraction(Learner):
         super().__init__(head, mix, layers, **others)
 
     def states(self, inputs: Inputs) -> States:
-        """The mix of the layers, padded: of (layers, t, d) packed pieces, (b, longest, d)."""
+        """The padded mix of the layers: from (layers, t, d) packed pieces to (b, longest, d)."""
         hidden, length, special = inputs["hidden"], inputs["length"], inputs["special"]
         mixed = self.mix(hidden.float())
         mask = torch.arange(special.shape[1], device=length.device) < length[:, None]

@@ -1,4 +1,4 @@
-"""What is learned: objectives, each with its examples, its head and its metrics, and the training that they share."""
+"""Objectives, each with its examples, head and metrics, and the training that combines them."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from probekit.tasks.task import TaskKind
 __all__ = ["Objective", "Save", "Training", "Watcher", "check_labelled", "rating_scale"]
 
 Save = Callable[[Path, int, Mapping[str, float]], None]
-"""Writes the weights as they are into a folder: ``save(folder, step, metrics)``."""
+"""Writes the current weights to a folder: ``save(folder, step, metrics)``."""
 
 Watcher = Callable[[int, Mapping[str, float]], None]
-"""Told the metrics of each epoch, ``watcher(epoch, metrics)``; what it raises ends the training."""
+"""Called with the metrics of each epoch, ``watcher(epoch, metrics)``; an exception ends the training."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Objective:
-    """Something to learn from one data set.
+    """A prediction problem on one data set.
 
-    It never owns the model: ``module`` names the head of the learner that gives logits, loss and predictions, so that
-    several objectives can train one encoder.
+    It does not hold the model: ``module`` is the name of the learner's head for it, so that several objectives can
+    train one encoder.
 
     Attributes
     ----------
     task : TaskSpec
-        What is predicted, and by which metrics that is judged.
+        The prediction target and the metrics.
     head : HeadSpec
-        How the head was built.
+        The specification of the head.
     train, dev, test : Data
-        Examples to learn from, to choose the epoch by, and to evaluate on once.
+        Examples to train on, to choose the epoch on, and to evaluate on once.
     """
 
     task: TaskSpec
@@ -54,13 +54,13 @@ class Objective:
 
     @property
     def metric(self) -> Metric:
-        """The main one: it chooses the epoch."""
+        """The main metric, which chooses the epoch."""
         return metric(self.task.metrics[0])
 
     def check_labels(self) -> None:
-        """Raise DataError if no head could learn: no label, labels on dev that train lacks, all the same.
+        """Raise DataError for labels that no head can learn: missing ones, labels only on dev, or a single class.
 
-        With two classes at least, a head gives one number only where it predicts a number.
+        With at least two classes, a head has a single output only if it predicts a number.
         """
         for name, data in (("train", self.train), ("dev", self.dev), ("test", self.test)):
             if data is not None:
@@ -72,34 +72,34 @@ class Objective:
         if strange:
             names = ", ".join(self.task.label_names[i] for i in strange)
             raise DataError(
-                f"{self.task.name}: dev has labels that the training examples lack ({names}), which no head could "
-                "learn. Train on more examples, or take these out of dev."
+                f"{self.task.name}: dev has labels that the training examples lack ({names}), which no head can "
+                "learn. Train on more examples, or remove these labels from dev."
             )
         if len(found) < 2:
             raise DataError(
-                f"{self.task.name}: all training examples have one class, {self.task.label_names[found[0]]}; there is "
-                "nothing to learn. Train on more or other examples."
+                f"{self.task.name}: all training examples have the same class, {self.task.label_names[found[0]]}. "
+                "Train on more or other examples."
             )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Training:
-    """A training that is ready to begin: the one value that all its stages read.
+    """A training that is ready to start, with everything that its stages need.
 
     Attributes
     ----------
     learner : Learner
         The model with a head for each objective.
     objectives : tuple[Objective, ...]
-        What is learned, the one that chooses the epoch first.
+        The objectives; the first one chooses the epoch.
     options : TrainOptions
-        how, with the defaults of regime and head filled in.
+        The options, with the defaults of regime and head.
     encoder : dict[str, Any]
-        What identifies the pretrained model, as a card keeps it.
+        The identity of the pretrained model, as in the card.
     source : Path, optional
-        Folder of the pretrained model whose encoder is trained, and written; None where it is frozen.
+        Folder of the pretrained model whose encoder is trained and written; None if it is frozen.
     layout : Layout, default BARE
-        How the weights lie in the model folder that is written.
+        The layout of the weights in the written model folder.
     """
 
     learner: Learner
@@ -111,7 +111,7 @@ class Training:
 
 
 def rating_scale(task: TaskSpec, *labels: np.ndarray) -> tuple[int, int] | None:
-    """The whole numbers between which all labels lie, such as 1 and 5 of SICK; None where labels are no numbers."""
+    """The whole numbers between which all labels lie, such as 1 and 5 for SICK; None if labels are not numbers."""
     if task.kind is not TaskKind.REGRESSION:
         return None
     known = np.concatenate(labels)
@@ -121,7 +121,7 @@ def rating_scale(task: TaskSpec, *labels: np.ndarray) -> tuple[int, int] | None:
 
 
 def check_labelled(task: TaskSpec, split: str, data: Data) -> None:
-    """Raise DataError if examples have no label, or no word of any has one."""
+    """Raise DataError if examples lack labels, or no word has one."""
     labels = np.asarray(data.labels)
     missing = np.isnan(labels) if labels.dtype.kind == "f" else labels < 0
     if missing.any() and (not task.tags or missing.all()):

@@ -1,4 +1,4 @@
-"""The optimiser that BERT was trained and fine-tuned with, which libraries no longer offer."""
+"""BERT's optimiser, which libraries no longer provide."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["BertAdamW"]
 class BertAdamW(torch.optim.Optimizer):
     """AdamW as in google-research/bert, ``optimization.py``: without the bias correction of Adam.
 
-    The moments start at zero and are not scaled up, so that the first steps are large (a ratio of 0.1 / sqrt(0.001),
-    about 3, for the first), which is what the warm-up is for. ``eps`` stands outside the square root; decay is
-    decoupled: p -= lr * (m / (sqrt(v) + eps) + weight_decay * p). Gradients are to be clipped to a norm of 1 before.
+    The moments start at zero and are not rescaled, so the first steps are large (by a ratio of 0.1 / sqrt(0.001), about
+    3, for the first), which is the reason for the warm-up. ``eps`` is outside the square root; weight decay is
+    decoupled: p -= lr * (m / (sqrt(v) + eps) + weight_decay * p). Clip gradients to a norm of 1 first.
 
     Raises
     ------
@@ -37,7 +37,7 @@ class BertAdamW(torch.optim.Optimizer):
     ) -> None:
         if lr < 0 or eps <= 0 or weight_decay < 0 or not all(0 <= beta < 1 for beta in betas):
             raise UsageError(
-                f"wanted lr ≥ 0, betas in [0, 1), eps > 0, weight_decay ≥ 0; got {lr}, {betas}, {eps}, {weight_decay}."
+                f"lr ≥ 0, betas in [0, 1), eps > 0, weight_decay ≥ 0 needed, not {lr}, {betas}, {eps}, {weight_decay}."
             )
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 

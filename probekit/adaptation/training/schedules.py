@@ -21,8 +21,8 @@ __all__ = ["SlantedTriangular", "bert_linear", "build", "slanted_triangular", "t
 def slanted_triangular(peak: float, step: int, steps: int, *, cut: float = 0.1, ratio: float = 32) -> float:
     """The learning rate of update ``step`` of ``steps``, both counted from 0: Howard & Ruder (2018), equation 3.
 
-    It rises from ``peak / ratio`` for the fraction ``cut`` of the updates and falls back for the rest. The fall is
-    over ``steps - top`` updates; the paper's ``top * (1 / cut - 1)`` is the same where ``cut * steps`` is whole.
+    It rises from ``peak / ratio`` during the fraction ``cut`` of the updates and falls back during the others, over
+    ``steps - top`` updates; the paper's ``top * (1 / cut - 1)`` is the same if ``cut * steps`` is whole.
     """
     top = int(steps * cut)
     height = step / top if step < top else 1 - (step - top) / (steps - top)
@@ -30,18 +30,18 @@ def slanted_triangular(peak: float, step: int, steps: int, *, cut: float = 0.1, 
 
 
 def triangle(step: int, ends: Sequence[int], *, epochs: int, steps: int, frozen: int) -> tuple[int, int]:
-    """Where update ``step`` stands in its triangle, and that triangle's length, as in AllenNLP 0.9.
+    """The position of update ``step`` in its triangle, and the triangle's length, as in AllenNLP 0.9.
 
-    In each of the first ``frozen`` epochs, while layers are still frozen, the triangle starts anew; one triangle
-    covers the rest of the training.
+    Each of the first ``frozen`` epochs, while layers are still frozen, has a new triangle; one triangle covers the
+    remaining training.
 
     Parameters
     ----------
     ends : Sequence[int]
-        Updates done at the end of each finished epoch. An epoch counts as finished only after the first update of the
-        next one, as there; where all epochs have ``steps`` updates, that update has the lowest rate either way.
+        Updates done at the end of each finished epoch. As in AllenNLP, an epoch counts as finished only after the first
+        update of the next one; if all epochs have ``steps`` updates, that update has the lowest rate in any case.
     steps : int
-        Updates expected in an epoch; once epochs are finished, their mean length is what counts.
+        Expected updates per epoch; after the first epoch, the mean length of finished epochs is used.
     """
     finished = [0, *(end for end in ends if end < step)]
     done = len(finished) - 1
@@ -55,8 +55,8 @@ def triangle(step: int, ends: Sequence[int], *, epochs: int, steps: int, frozen:
 def bert_linear(step: int, *, warmup: int, steps: int) -> float:
     """The factor of google-research/bert at update ``step``, counted from 0: a line down from 1 at update 0.
 
-    The warm-up climbs from 0 towards 1 beneath it, so that the rate falls a little where it ends; the line of
-    transformers starts only there.
+    The warm-up rises from 0 towards 1 below this line, so the rate drops slightly at its end; the line in transformers
+    starts at that point.
     """
     return step / warmup if step < warmup else max(0.0, 1 - step / steps)
 
@@ -71,7 +71,7 @@ class SlantedTriangular(LRScheduler):
         super().__init__(optimizer)
 
     def get_lr(self) -> list[Any]:  # as torch declares it: floats or tensors
-        """The rates of the update to come, one a parameter group."""
+        """The rates of the next update, one per parameter group."""
         ends = range(self.steps, self.last_epoch + 1, self.steps)
         place = triangle(self.last_epoch, ends, epochs=self.epochs, steps=self.steps, frozen=self.frozen)
         return [slanted_triangular(peak, *place, cut=self.cut, ratio=self.ratio) for peak in map(float, self.base_lrs)]
@@ -83,17 +83,17 @@ def build(
     options: Hyperparameters,
     steps_per_epoch: int,
 ) -> tuple[LRScheduler, Thaw | None]:
-    """What ``transformers.Trainer`` needs: a scheduler, to be stepped after each update, and a callback that unfreezes.
+    """The scheduler for ``transformers.Trainer``, to be stepped after each update, and a callback for unfreezing.
 
     Parameters
     ----------
     groups : Sequence[LayerGroup]
-        The layers that ``options.unfreezing`` freezes and thaws, bottom to top.
+        The layers that ``options.unfreezing`` freezes and unfreezes, bottom to top.
     options : Hyperparameters
         ``schedule``, ``unfreezing`` and ``epochs``; ``warmup``, the fraction of all updates, rounded down, in which
-        LINEAR, COSINE and BERT climb from zero; ``cut`` and ``ratio`` of SLANTED_TRIANGULAR, which with GRADUAL
-        unfreezing starts anew in each epoch until all layers train; ``sequential_head`` and ``sequential_body``, the
-        epochs of the head alone, and then of all but the embeddings, with SEQUENTIAL unfreezing.
+        LINEAR, COSINE and BERT rise from zero; ``cut`` and ``ratio`` of SLANTED_TRIANGULAR, which with GRADUAL
+        unfreezing restarts in each epoch until all layers are trained; ``sequential_head`` and ``sequential_body``, the
+        epochs that train only the head, and then all but the embeddings, with SEQUENTIAL unfreezing.
 
     Raises
     ------
@@ -101,7 +101,7 @@ def build(
         For a number of updates or epochs out of range.
     """
     if steps_per_epoch < 1:
-        raise UsageError(f"a schedule needs at least 1 update in an epoch, not {steps_per_epoch}.")
+        raise UsageError(f"a schedule needs at least 1 update per epoch, not {steps_per_epoch}.")
     sequential = options.sequential_head, options.sequential_body
     epochs, unfreezing = options.epochs, options.unfreezing
     steps = epochs * steps_per_epoch

@@ -1,4 +1,4 @@
-"""The training of both regimes: transformers' Trainer with our batches, schedules and checkpoints."""
+"""Training in both regimes: transformers' Trainer with probekit's batches, schedules and checkpoints."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from probekit.adaptation.data.batches import Batches, Data
 from probekit.adaptation.options import Keep, Optimizer, TrainOptions, Unfreezing
 from probekit.adaptation.runs.digests import seal, whole_checkpoints
 from probekit.adaptation.runs.folder import RESUME
-from probekit.adaptation.runs.predictions import gathered, say
+from probekit.adaptation.runs.predictions import gathered, predict_batches
 from probekit.adaptation.training.checkpointing import Checkpointing, not_finite, rate_of
 from probekit.adaptation.training.groups import LayerGroup, param_groups
 from probekit.adaptation.training.learners import Learner
@@ -41,21 +41,21 @@ __all__ = ["History", "fit", "own_randomness"]
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What training leaves in memory.
+    """The history of a training.
 
     Attributes
     ----------
     log : list[dict[str, Any]]
-        What the Trainer logged, one mapping an entry: losses, rates, gradient norms, ``eval_…`` metrics, each with
-        ``step`` and ``epoch``.
+        The Trainer's log, one mapping per entry: losses, rates, gradient norms, ``eval_…`` metrics, each with ``step``
+        and ``epoch``.
     step : int
-        Of the weights that are kept.
+        Step of the kept weights.
     total : int
         Steps of the whole run.
     metrics : dict[str, float]
-        On dev, of the weights that are kept.
+        Metrics of the kept weights on dev.
     seconds : float
-        Of training and evaluation, without loading; of this process alone where the run was resumed.
+        Time of training and evaluation, without loading; for a resumed run, only in this process.
     """
 
     log: list[dict[str, Any]]
@@ -73,17 +73,17 @@ def fit(
     Parameters
     ----------
     out : Path
-        The run's folder, where an interrupted training goes on.
+        The run's folder, from which an interrupted training resumes.
     save : Save
-        Writes the weights as they are.
+        Writes the current weights.
 
     Raises
     ------
     NonFiniteError
-        With the step and its learning rate where the loss is no number.
+        If the loss is NaN or infinite; the message gives the step and its learning rate.
     """
     learner, options = training.learner, training.options
-    (objective,) = training.objectives  # of several, a mixture would deal out the batches, each with its ``module``
+    (objective,) = training.objectives  # with several, batches of a mixture would each name their ``module``
     batches = len(Batches(objective.train, options.batch_size, window=options.window))
     steps_per_epoch = ceil(ceil(batches / processes()[1]) / options.accumulation)
     groups = learner.groups()
@@ -119,7 +119,7 @@ def fit(
 
 
 def _use_one_gpu(arguments: TrainingArguments, device: str) -> None:
-    """The Trainer would split batches among all GPUs, which those of cached layers do not bear."""
+    """Prevent the Trainer from splitting batches over all GPUs, which batches of cached layers do not allow."""
     if device.startswith("cuda") and processes()[1] == 1:
         if ":" in device:
             torch.cuda.set_device(device)
@@ -127,19 +127,19 @@ def _use_one_gpu(arguments: TrainingArguments, device: str) -> None:
 
 
 class _Trainer(Trainer):
-    """Trainer over :class:`Batches`, which stops where the loss is no number."""
+    """A Trainer over :class:`Batches` that stops if the loss is NaN or infinite."""
 
     def __init__(self, *, training: Training, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.options, self.objectives = training.options, training.objectives
-        self._bad = torch.tensor(torch.inf, device=self.args.device)  # the first step whose loss was no number
+        self._bad = torch.tensor(torch.inf, device=self.args.device)  # the first step with a loss that was not finite
 
     def _loader(self, data: Data, size: int, *, shuffle: bool) -> DataLoader:
         options = self.options
         batches = Batches(data, size, seed=options.seed, shuffle=shuffle, group=options.group, window=options.window)
         loader: DataLoader = DataLoader(
             data, batch_sampler=batches, collate_fn=_same, pin_memory=self.args.device.type == "cuda",  # type: ignore[arg-type]
-            generator=torch.Generator(),  # torch's own is for dropout: an evaluation more must change nothing
+            generator=torch.Generator(),  # torch's generator is for dropout, which an evaluation must not change
         )  # fmt: skip
         return self.accelerator.prepare(loader)
 
@@ -150,9 +150,9 @@ class _Trainer(Trainer):
         return self._loader(eval_dataset or self.eval_dataset, self.args.per_device_eval_batch_size, shuffle=False)
 
     def evaluation_loop(self, dataloader: DataLoader, *args: Any, **kwargs: Any) -> EvalLoopOutput:
-        """As the Trainer's own; of several processes each takes some whole batches, none twice.
+        """Like the Trainer's loop, but with several processes each evaluates different whole batches.
 
-        The Trainer's fills up the last ones with examples of the first, which stay in the loss of their batch.
+        The Trainer's loop pads the last batches with examples of the first, which then affect their loss.
         """
         rank, count = processes()
         if count == 1:
@@ -161,34 +161,34 @@ class _Trainer(Trainer):
         batches = [*Batches(data, self.args.per_device_eval_batch_size, shuffle=False)][rank::count]
         with self.compute_loss_context_manager():
             learner = self.accelerator.unwrap_model(self.model)
-            mine = say(learner, data, batches, module=objective.module, device=self.args.device)
+            mine = predict_batches(learner, data, batches, module=objective.module, device=self.args.device)
         every: list[Any] = [None] * count
         torch.distributed.all_gather_object(every, mine)
-        told = gathered(objective.task, data, {i: one for part, _ in every for i, one in part.items()})
-        found, gold = told.joined("predictions"), told.joined("labels")
+        evaluation = gathered(objective.task, data, {i: one for part, _ in every for i, one in part.items()})
+        found, gold = evaluation.joined("predictions"), evaluation.joined("labels")
         metrics = self.compute_metrics(EvalPrediction(predictions=found, label_ids=gold))
         metrics |= {"loss": sum(losses for _, losses in every) / len(data)}
-        named = {f"eval_{name}": float(value) for name, value in metrics.items()}
-        return EvalLoopOutput(predictions=found, label_ids=gold, metrics=named, num_samples=len(data))
+        prefixed = {f"eval_{name}": float(value) for name, value in metrics.items()}
+        return EvalLoopOutput(predictions=found, label_ids=gold, metrics=prefixed, num_samples=len(data))
 
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         loss: torch.Tensor = super().training_step(*args, **kwargs)
         step = self.state.global_step + 1
         self._bad = torch.minimum(self._bad, torch.where(torch.isfinite(loss), torch.inf, step))
-        if loss.device.type == "cpu" or step % self.args.logging_steps == 0:  # elsewhere to ask is to wait
+        if loss.device.type == "cpu" or step % self.args.logging_steps == 0:  # reading it on a GPU would wait
             self._check()
         return loss
 
     def _check(self) -> None:
         if torch.isfinite(self._bad):
-            raise not_finite("the loss", "no number", int(self._bad), self.state, rate_of(self.optimizer))
+            raise not_finite("the loss", "not finite", int(self._bad), self.state, rate_of(self.optimizer))
 
     def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
         self._check()
         try:
             super()._save_checkpoint(*args, **kwargs)
-        except (SafetensorError, RuntimeError) as error:  # what safetensors and torch make of a full disk
-            raise OSError(f"{self.args.output_dir}: what a run goes on from cannot be written: {error}") from error
+        except (SafetensorError, RuntimeError) as error:  # raised by safetensors and torch if the disk is full
+            raise OSError(f"{self.args.output_dir}: the checkpoint for resuming cannot be written: {error}") from error
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
             seal(Path(str(self.args.output_dir)) / f"checkpoint-{self.state.global_step}")
@@ -200,7 +200,7 @@ class _Trainer(Trainer):
 
 
 def _unfinished(out: Path, checkpoints: Checkpointing) -> tuple[list[dict[str, Any]], str | None]:
-    """The log and the folder of the last whole checkpoint of an interrupted run; nothing where there is none."""
+    """The log and the folder of the last complete checkpoint of an interrupted run, if there is one."""
 
     def fits(logged: list[dict[str, Any]]) -> bool:
         return checkpoints.options.keep is Keep.LAST or checkpoints.has_kept(logged)
@@ -211,7 +211,7 @@ def _unfinished(out: Path, checkpoints: Checkpointing) -> tuple[list[dict[str, A
 
 
 def _scoring(objective: Objective, learner: Learner) -> Callable[[EvalPrediction], dict[str, float]]:
-    """Metrics for the Trainer; where layers are mixed, their weights, too, so that they are logged."""
+    """Metrics for the Trainer, with the weights of mixed layers, so that they are logged."""
 
     def compute(found: EvalPrediction) -> dict[str, float]:
         metrics = objective.task.score(np.asarray(found.predictions), np.asarray(found.label_ids))
@@ -232,7 +232,7 @@ def _optimizer(groups: list[LayerGroup], options: TrainOptions) -> torch.optim.O
 
 
 def _arguments(options: TrainOptions, steps_per_epoch: int, out: Path, *, first: bool) -> TrainingArguments:
-    """What transformers' Trainer is told; first : evaluate before the first step."""
+    """The arguments of transformers' Trainer; first : evaluate before the first step."""
     return TrainingArguments(
         output_dir=str(out / RESUME),
         num_train_epochs=options.epochs,
@@ -247,7 +247,7 @@ def _arguments(options: TrainOptions, steps_per_epoch: int, out: Path, *, first:
         eval_strategy="no",  # Checkpointing says when
         eval_on_start=first,
         save_strategy="epoch",
-        save_total_limit=2,  # the one before, should the last be damaged
+        save_total_limit=2,  # the previous one, in case the last is damaged
         logging_steps=max(1, steps_per_epoch // 10),
         logging_nan_inf_filter=False,
         disable_tqdm=True,
@@ -260,7 +260,7 @@ def _arguments(options: TrainOptions, steps_per_epoch: int, out: Path, *, first:
 
 
 def _reporters(names: str) -> list[TrainerCallback]:
-    """transformers' own callbacks of these names; raises UsageError where one is unknown or not installed."""
+    """The transformers callbacks with these names; raises UsageError if one is unknown or not installed."""
     chosen = [name.strip() for name in names.split(",") if name.strip() not in ("", "none")]
     try:
         return [made() for made in get_reporting_integration_callbacks(chosen)]
@@ -274,7 +274,7 @@ def _same(batch: Any) -> Any:
 
 @contextmanager
 def own_randomness(seed: int) -> Iterator[None]:
-    """Begin with ``seed``; leave the generators of Python, numpy and torch, which the Trainer sets, as they were."""
+    """Start from ``seed``; restore the generators of Python, numpy and torch, which the Trainer changes."""
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
     with torch.random.fork_rng():
         torch.manual_seed(seed)

@@ -1,4 +1,4 @@
-"""Which layers are trained in which epoch."""
+"""The layers that are trained in each epoch."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ log = logging.getLogger(__name__)
 def trained_groups(unfreezing: Unfreezing, epoch: int, groups: int, sequential: tuple[int, int] = (1, 1)) -> range:
     """The groups, counted from the bottom, that are trained in an epoch, counted from 0.
 
-    Each stage takes one epoch and the last takes the rest; those of SEQUENTIAL take as many as ``sequential`` says
-    (its authors search for both numbers; Felbo et al. end each stage when the dev metric no longer improves).
+    Each stage takes one epoch and the last stage all remaining ones; the stages of SEQUENTIAL take the epochs in
+    ``sequential`` (its authors search for both; Felbo et al. end each stage when the dev metric no longer improves).
     """
     top = groups - 1
     match unfreezing:
@@ -37,7 +37,7 @@ def trained_groups(unfreezing: Unfreezing, epoch: int, groups: int, sequential: 
 
 
 def settled_epoch(unfreezing: Unfreezing, groups: int, sequential: tuple[int, int] = (1, 1)) -> int:
-    """The first epoch, counted from 0, after which nothing is frozen or thawed any more."""
+    """The first epoch, counted from 0, after which nothing is frozen or unfrozen any more."""
     stages = {
         Unfreezing.GRADUAL: groups - 1,
         Unfreezing.CHAIN_THAW: groups if groups > 1 else 0,
@@ -47,15 +47,15 @@ def settled_epoch(unfreezing: Unfreezing, groups: int, sequential: tuple[int, in
 
 
 class Thaw(TrainerCallback):
-    """Freezes and thaws layers as each epoch of a ``transformers.Trainer`` begins, also where a run is resumed in it.
+    """Freezes and unfreezes layers at the start of each epoch of a ``transformers.Trainer``, also in resumed runs.
 
-    A frozen parameter has no gradient, so that neither momentum nor weight decay moves it. The epoch is counted from
-    the updates done, which a resumed run knows as well. Several processes need ``ddp_find_unused_parameters``.
+    A frozen parameter has no gradient, so neither momentum nor weight decay changes it. The epoch is computed from the
+    number of updates, which a resumed run restores. Several processes need ``ddp_find_unused_parameters``.
 
     Raises
     ------
     UsageError
-        When training begins with other numbers of epochs or updates than those given here.
+        If training starts with other numbers of epochs or updates than those given here.
     """
 
     def __init__(
@@ -71,20 +71,20 @@ class Thaw(TrainerCallback):
         self.epochs, self.steps_per_epoch = epochs, steps_per_epoch
         if epochs <= (last := settled_epoch(unfreezing, len(groups), sequential)):
             log.warning(
-                "%s unfreezing of %d layers trains all that it should only from epoch %d on; there are %d epochs.",
+                "%s unfreezing of %d layers reaches its last stage only in epoch %d; there are %d epochs.",
                 *(unfreezing, len(groups), last + 1, epochs),
             )
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Hold the schedule against the Trainer's own count of updates."""
+        """Compare the schedule with the Trainer's number of updates."""
         if state.max_steps != self.epochs * self.steps_per_epoch:
             raise UsageError(
-                f"the schedule was made for {self.epochs} epochs of {self.steps_per_epoch} updates, "
-                f"the Trainer makes {state.max_steps} updates. Build it with the Trainer's numbers."
+                f"the schedule is for {self.epochs} epochs of {self.steps_per_epoch} updates, but the Trainer makes "
+                f"{state.max_steps} updates. Build it with the Trainer's numbers."
             )
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Freeze all but what is trained in the epoch that begins."""
+        """Freeze all layers except those of the epoch that starts."""
         epoch = state.global_step // self.steps_per_epoch
         chosen = trained_groups(self.unfreezing, epoch, len(self.groups), self.sequential)
         for i, (name, members) in enumerate(self.groups):
