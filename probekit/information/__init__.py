@@ -1,4 +1,4 @@
-"""Mutual information between the vectors of a layer and labels, in bits: arrays in, numbers and rows out."""
+"""Mutual information between the vectors of a layer and labels, in bits: from arrays to numbers and rows."""
 
 from probekit.information.estimate import Information
 from probekit.information.estimators import mutual_information

@@ -1,6 +1,6 @@
-"""Layer curves of mutual information: every layer against the labels, beside what noise gives, corrected over layers.
+"""Layer curves of mutual information with the labels, with noise levels and correction over layers.
 
-Figure 2 of Peters, Ruder & Smith (2019), with the controls that tell whether a curve stands above noise.
+Figure 2 of Peters, Ruder & Smith (2019), with the controls that show whether a curve is above noise.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ __all__ = ["check_estimators", "layer_information"]
 Vectors = Any | Callable[[], Any]
 FOR_CLASSES = (InformationEstimator.LOGISTIC, InformationEstimator.MLP)
 FOR_NUMBERS = (InformationEstimator.RIDGE,)
-THREADED = "edge-"  # how the names of estimators begin that use several threads themselves, one layer at a time
-ENOUGH = 19  # shuffled label sets; fewer can not show p = 0.05
+THREADED = "edge-"  # prefix of estimators that use several threads for one layer at a time
+ENOUGH = 19  # shuffled label sets; with fewer, p cannot reach 0.05
 CONTROLS = ENOUGH
 
 
 def check_estimators(estimators: Sequence[str], labels: Any, *, discrete: bool | None = None) -> None:
-    """Raise UsageError if an estimator cannot measure ``labels`` of layers: cheap, where measuring takes long.
+    """Raise UsageError if an estimator cannot measure ``labels`` of layers; a cheap check before a long run.
 
     Parameters
     ----------
     estimators : sequence of str
         Values of :class:`InformationEstimator`.
     labels, discrete
-        As :func:`layer_information` takes them.
+        As for :func:`layer_information`.
     """
     classes = response(_labelled(labels, discrete)[0], discrete=discrete).codes is not None
     kinds = ("classes", FOR_CLASSES), ("numbers", FOR_NUMBERS)
-    (these, own), (those, others) = kinds if classes else kinds[::-1]
+    (these, suitable), (those, others) = kinds if classes else kinds[::-1]
     for name in map(InformationEstimator.named, estimators):
         if name in others:
             raise UsageError(
-                f"{name} is for {those}, and these labels are {these}; leave it out, or take {' or '.join(own)}."
+                f"{name} is for {those}, but the labels are {these}; leave it out, or use {' or '.join(suitable)}."
             )
         if name is InformationEstimator.PLUG_IN:
-            raise UsageError(f"{name} is for single values, and layers hold vectors; leave it out.")
+            raise UsageError(f"{name} is for single values, but layers hold vectors; leave it out.")
 
 
 def layer_information(
@@ -69,25 +69,25 @@ def layer_information(
     options: InformationOptions | None = None,
     progress: Progress = no_progress,
 ) -> pd.DataFrame:
-    """A lower bound on the mutual information of each layer with the labels, in bits: one curve an estimator.
+    """A lower bound on the mutual information of each layer with the labels, in bits: one curve per estimator.
 
     Parameters
     ----------
     layers : mapping
-        By layer, float (n, d) arrays or memory maps, or functions that give one.
+        By layer, float (n, d) arrays or memory maps, or functions that return one.
     labels : array_like
-        (n,), as :func:`mutual_information` takes them; NaN is unlabelled, and so are integers below 0 unless
-        ``discrete`` is False; these are left out and counted.
+        (n,), as for :func:`mutual_information`; NaN and, unless ``discrete`` is False, integers below 0 mark unlabelled
+        rows, which are left out and counted.
     about : mapping
         The columns task, split, model, representation … of the rows.
     groups : array_like, optional
-        (n,), what each example is of: a sentence, a document. See :func:`mutual_information`.
+        (n,), the group of each example, such as its sentence or document. See :func:`mutual_information`.
     discrete : bool, optional
-        Whether labels are classes, whatever their type.
+        Whether labels are classes, regardless of their type.
     options : InformationOptions, optional
-        Estimators, shuffles, controls, seed, threads. The p of an estimator that shuffles no labels itself comes from
-        the controls, where they are 19 at least: 1 / 20 at best, before it is corrected over layers. EDGE as published
-        shares each layer among threads; other estimators measure layers side by side.
+        Estimators, shuffles, controls, seed, threads. For an estimator that does not shuffle labels itself, p comes
+        from the controls if there are at least 19, and is then at best 1 / 20, before correction over layers. Published
+        EDGE uses several threads per layer; other estimators measure layers in parallel.
     progress : callable
         Receives the progress of the work.
 
@@ -95,26 +95,26 @@ def layer_information(
     -------
     DataFrame
         Rows with the metric "mutual-information". Target "gold" holds the estimate; ``ci_low`` is a lower confidence
-        bound on the information, and ``ci_high`` all that labels hold, since no estimator vouches for what it does not
-        see; up to where a 95 % interval of what it does see reaches is the column ``shown_high``. Where the estimate is
-        undetermined the value is NaN. Target "shuffled" says where noise falls:
-        the mean of reported values under shuffled labels, and their 2.5 and 97.5 % quantiles; with a ``draw`` it is one
-        shuffled label set, where these are whole estimates. ``p`` is before correction. Own columns: unit ("bits"),
-        raw, null_mean, null_sd, p_adjusted (over the layers of the curve; Holm 1979), share (of the entropy of
-        classes), entropy, buckets, bins, n_groups (where examples stand in groups), undetermined, warning, view,
-        shuffles (what noise and p rest on) and left_out (unlabelled rows); see :class:`Information`.
+        bound on the information, and ``ci_high`` the entropy of the labels, because an estimator may miss information;
+        ``shown_high`` is the upper end of a 95 % interval for the detected information. The value is NaN if the
+        estimate is undetermined. Target "shuffled" gives the noise level: the mean of values under shuffled labels, and
+        their 2.5 and 97.5 % quantiles; rows with a ``draw`` are single shuffled label sets, if these are full
+        estimates. ``p`` is uncorrected. Additional columns: unit ("bits"), raw, null_mean, null_sd, p_adjusted (over
+        the layers of the curve; Holm 1979), share (of the entropy of classes), entropy, buckets, bins, n_groups (for
+        grouped examples), undetermined, warning, view, shuffles (behind noise and p) and left_out (unlabelled rows);
+        see :class:`Information`.
 
     Raises
     ------
     NonFiniteError
-        Naming a layer that holds NaN or infinity.
+        If a layer contains NaN or infinity; the message names the layer.
     UsageError
-        For names, shapes and labels that do not go.
+        For invalid names, shapes and labels.
     """
     options = options or InformationOptions()
     check_estimators(options.estimator, labels, discrete=discrete)
     if not layers:
-        raise UsageError("no layer was given.")
+        raise UsageError("layers is empty; give one or more.")
     y, known = _labelled(labels, discrete)
     job = _Job(y, known, None if groups is None else np.asarray(groups)[known], discrete, options)
     found = _each(job, layers, progress)
@@ -134,20 +134,20 @@ def layer_information(
 
 
 def _each(job: _Job, layers: Mapping[str, Vectors], progress: Progress) -> dict[tuple[str, str], _Found]:
-    """What each estimator finds in each layer; layers side by side, but for estimators that use threads themselves."""
+    """The result of each estimator for each layer; layers run in parallel unless the estimator uses threads itself."""
     found: dict[tuple[str, str], _Found] = {}
     work = [(estimator, layer) for estimator in job.options.estimator for layer in layers]
     with threadpool_limits(1), torch_threads(1), ThreadPoolExecutor(job.options.threads or cores()) as pool:
         for run, threaded in ((pool.map, False), (map, True)):
-            own = [key for key in work if key[0].startswith(THREADED) == threaded]
-            for key, one in zip(own, run(lambda key: job.measure(key[0], key[1], layers[key[1]]), own), strict=True):
+            keys = [key for key in work if key[0].startswith(THREADED) == threaded]
+            for key, one in zip(keys, run(lambda key: job.measure(key[0], key[1], layers[key[1]]), keys), strict=True):
                 found[key] = one
                 progress("information", len(found), len(work))
     return found
 
 
 def _labelled(labels: Any, discrete: bool | None) -> tuple[np.ndarray, np.ndarray]:
-    """The labels that are known, and which rows they are of, bool (n,)."""
+    """The known labels, and the rows that have one, bool (n,)."""
     y = np.asarray(labels)
     known: np.ndarray = np.ones(len(y), dtype=bool)
     if y.dtype.kind in "fi":
@@ -158,21 +158,21 @@ def _labelled(labels: Any, discrete: bool | None) -> tuple[np.ndarray, np.ndarra
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """One layer's estimate, those of shuffled label sets, and where noise falls."""
+    """The estimate of a layer, those of shuffled label sets, and the noise level."""
 
     gold: Information
     draws: list[Information]
 
     @property
     def noise(self) -> np.ndarray:
-        """Values reported of shuffled labels, (draws,); NaN where undetermined."""
+        """Values under shuffled labels, (draws,); NaN if undetermined."""
         if self.draws:
             return np.array([draw.value for draw in self.draws])
         return np.maximum(self.gold.null, 0)
 
     @property
     def p(self) -> float:
-        """The estimator's own, or from the draws where they are enough."""
+        """The p of the estimator, or from the draws if there are enough."""
         drawn = self.noise[np.isfinite(self.noise)]
         if len(self.gold.null) or len(drawn) < ENOUGH or np.isnan(self.gold.value):
             return self.gold.p
@@ -203,7 +203,7 @@ def _columns(one: Information) -> dict[str, Any]:
     columns = {name: getattr(one, name) for name in (*same, "shown_high", "undetermined", "warning", "view")}
     if one.groups:
         columns["n_groups"] = one.groups
-    if one.bins or np.isinf(one.entropy):  # numbers: how much there is to know depends on n
+    if one.bins or np.isinf(one.entropy):  # for numbers, the maximum depends on n
         columns["share"] = np.nan
     if one.undetermined and np.isnan(one.ci_low):
         top = min(one.entropy, np.log2(one.n))
@@ -213,7 +213,7 @@ def _columns(one: Information) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """The labelled rows, and what is asked of each layer."""
+    """The labelled rows and the options for each layer."""
 
     labels: np.ndarray
     known: np.ndarray
@@ -229,22 +229,24 @@ class _Job:
         x = vectors() if callable(vectors) else vectors
         x = x if isinstance(x, np.ndarray) else np.asarray(x)
         if x.ndim != 2 or len(x) != len(self.known):
-            raise UsageError(f"layer {layer}: vectors {x.shape} do not go with {len(self.known)} labels.")
+            raise UsageError(
+                f"layer {layer}: vectors must have the shape (n, d) with n = {len(self.known)} labels, not {x.shape}."
+            )
         x = x[self.known] if self.left_out else x
-        asked = self.options
-        how: dict[str, Any] = {"estimator": estimator, "discrete": self.discrete, "seed": asked.seed}
+        options = self.options
+        how: dict[str, Any] = {"estimator": estimator, "discrete": self.discrete, "seed": options.seed}
         how["groups"] = self.groups
         if estimator.startswith(THREADED):
-            how["threads"] = asked.threads
-        times: dict[str, Any] = {} if asked.shuffles is None else {"shuffles": asked.shuffles}
+            how["threads"] = options.threads
+        times: dict[str, Any] = {} if options.shuffles is None else {"shuffles": options.shuffles}
         try:
             gold = mutual_information(x, self.labels, **how, **times)
-            k = asked.controls
+            k = options.controls
             if k is None:
-                k = 0 if len(gold.null) or asked.shuffles == 0 else CONTROLS
+                k = 0 if len(gold.null) or options.shuffles == 0 else CONTROLS
             whole = grouped(self.groups, x, len(x)) if k else None
             rows = np.arange(len(x))
-            order = shuffled(rows, k, (asked.seed, 1)) if whole is None else whole.orders(k, asked.seed + 1)
-            return _Found(gold, [mutual_information(x, self.labels[own], **how, shuffles=0) for own in order])
+            orders = shuffled(rows, k, (options.seed, 1)) if whole is None else whole.orders(k, options.seed + 1)
+            return _Found(gold, [mutual_information(x, self.labels[order], **how, shuffles=0) for order in orders])
         except NonFiniteError as error:
             raise NonFiniteError(f"layer {layer}: {error}") from None

@@ -1,4 +1,4 @@
-"""One estimate of mutual information: the number, what noise alone gives, and whether the two can be told apart."""
+"""One estimate of mutual information: the value, the noise level, and whether the two are distinguishable."""
 
 from __future__ import annotations
 
@@ -13,46 +13,46 @@ __all__ = ["Information"]
 class Information:
     """A lower bound on the mutual information between vectors and labels, in bits.
 
-    Estimators look at vectors in some ways, and what they see is no more than there is. ``value`` estimates what was
-    found; that ``ci_low`` is no more than the information is as sure as is said, whatever the vectors are like.
+    An estimator detects only some of the information. ``value`` estimates the detected part; ``ci_low`` bounds the
+    information from below with the stated confidence, for any distribution of vectors.
 
     Attributes
     ----------
     value : float
-        What is reported, 0 ≤ value ≤ min(entropy, log2 n); NaN where ``undetermined`` says why.
+        The estimate, 0 ≤ value ≤ min(entropy, log2 n); NaN with a reason in ``undetermined``.
     raw : float
-        The estimator's own number, before anything is taken off or clipped.
+        The estimator's number before correction and clipping.
     entropy : float
-        H(Y) of the labels, or of the bins that numbers were put in.
+        H(Y) of the labels, or of the bins of numbers.
     n : int
-        Examples that the number rests on.
+        Number of examples.
     estimator : str
-        Its name.
+        Name of the estimator.
     null : np.ndarray, optional
-        (shuffles,) what the estimator gives for shuffled labels, on the scale of ``value`` but not clipped: about 0 for
-        an adjusted estimator; empty where nothing was shuffled.
+        (shuffles,) estimates for shuffled labels, on the scale of ``value`` but not clipped: about 0 for an adjusted
+        estimator; empty without shuffles.
     null_mean : float, default float('nan')
-        Of ``raw`` under shuffled labels, in closed form where there is one; NaN where unknown.
+        Mean of ``raw`` under shuffled labels, in closed form if possible; NaN if unknown.
     p : float, default float('nan')
-        Probability that shuffled labels give as much; NaN without shuffles.
+        Probability that shuffled labels give at least as much; NaN without shuffles.
     ci_low, ci_high : float, default float('nan')
-        The information is not below ``ci_low``, in 97.5 % of samples; ``ci_high`` is what labels hold, min(entropy,
-        log2 n), unless the estimator leaves nothing out (of symbols): then the two are a 95 % interval. NaN where not
-        estimated.
+        In 97.5 % of samples the information is not below ``ci_low``; ``ci_high`` is the maximum for these labels,
+        min(entropy, log2 n), unless the estimator misses nothing (for symbols): then the two are a 95 % interval. NaN
+        if not estimated.
     shown_high : float, default float('nan')
-        Upper end of a 95 % interval for what the estimator looks at, which says nothing of what it does not see.
+        Upper end of a 95 % interval for the information that the estimator detects.
     groups : int, default 0
-        In how many groups examples were folded and shuffled; 0 where each stands for itself.
+        Number of groups in which examples were folded and shuffled; 0 if all are independent.
     buckets : float, default float('nan')
-        Occupied buckets of the vectors; NaN where there are none.
+        Occupied buckets of the vectors; NaN without buckets.
     bins : int, default 0
-        Bins that numbers were put in; 0 for classes, and for estimators that use numbers as they are.
+        Number of bins for numeric labels; 0 for classes, and for estimators that do not bin numbers.
     undetermined : str, default ''
-        Why the estimate can not be told from noise or from its bound; "" where it can.
+        Why the estimate is indistinguishable from noise or from its bound; otherwise "".
     warning : str, default ''
-        What is known to be wrong with such a number; "" where nothing is.
+        Known problems of such a number; "" if there are none.
     view : str, default ''
-        How the vectors were looked at: directions, dimensions, settings.
+        The view of the vectors: directions, dimensions, settings.
     """
 
     value: float
@@ -78,7 +78,7 @@ class Information:
 
     @property
     def share(self) -> float:
-        """Of the labels' entropy that is known, value / entropy."""
+        """Share of the labels' entropy, value / entropy."""
         return self.value / self.entropy if self.entropy else float("nan")
 
     @property

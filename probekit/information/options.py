@@ -1,4 +1,4 @@
-"""How mutual information is estimated: one declaration, for Python, the command line and study files."""
+"""Options of mutual information."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class InformationEstimator(StrEnum):
 
     @classmethod
     def named(cls, name: str) -> InformationEstimator:
-        """The estimator of this name; UsageError, with the closest one, where there is none."""
+        """The estimator of this name; for an unknown name UsageError with the closest one."""
         try:
             return cls(name)
         except ValueError:
-            raise UsageError(f"there is no estimator {name!r}; {did_you_mean(str(name), list(cls))}") from None
+            raise UsageError(f"unknown estimator {name!r}; {did_you_mean(str(name), list(cls))}") from None
 
 
 @dataclass(frozen=True, slots=True)

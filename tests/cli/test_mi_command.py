@@ -170,7 +170,7 @@ def test_marks_are_explained_under_the_table(caches, monkeypatch, capsys):
 def test_what_cannot_be_measured_is_said_in_a_sentence(caches, tmp_path, capsys):
     plain = str(caches["plain"])
     for words, said in (
-        ([plain, "--estimator", "edgy"], "there is no estimator 'edgy'; did you mean edge"),
+        ([plain, "--estimator", "edgy"], "unknown estimator 'edgy'; did you mean edge"),
         ([plain, "--layers", "9"], "plain.train.h5 has no layer 9; it has 0, 1, 2, 3"),
         ([plain, "--pooling", "last"], "train has no pooling 'last'; it has mean"),
         ([str(caches["words"]), "--pooling", "mean"], "leave out --pooling"),

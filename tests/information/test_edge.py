@@ -389,19 +389,19 @@ def test_numbers_whose_squares_are_beyond_float64():
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"version": "4.1"}, "version is 4.2.0, 4.3.1, 4.4.1, not '4.1'"),
+        ({"version": "4.1"}, "version must be one of 4.2.0, 4.3.1, 4.4.1, not '4.1'"),
         ({"version": "4.4.1", "hashing": "TSNE"}, "t-SNE"),
-        ({"hashing": "lsh"}, "hashing is p-stable or floor"),
+        ({"hashing": "lsh"}, "hashing must be p-stable or floor"),
         ({"ensemble_estimation": "mean"}, "median or average or optimal_weights, not 'mean'"),
         ({"epsilon_vector": "grid"}, "fixed or range"),
-        ({"gamma": (1, 0)}, "gamma is above 0"),
-        ({"gamma": 1}, "gamma is two numbers"),
-        ({"epsilon": (-1, 1)}, "epsilon is two numbers"),
-        ({"epsilon": (1, 0)}, "epsilon\\[1\\] is wanted too"),
-        ({"L_ensemble": 0}, "whole number from 1"),
+        ({"gamma": (1, 0)}, "gamma must be above 0"),
+        ({"gamma": 1}, "gamma must be two numbers"),
+        ({"epsilon": (-1, 1)}, "epsilon must be two numbers"),
+        ({"epsilon": (1, 0)}, "without epsilon\\[1\\]; give both"),
+        ({"L_ensemble": 0}, "whole number of 1"),
         ({"eps_range_factor": -1}, "above -1"),
         ({"stochastic": True}, "give rng"),
-        ({"threads": 0}, "threads are 1 or more"),
+        ({"threads": 0}, "threads must be 1 or more"),
     ],
 )
 def test_bad_settings(given, says):

@@ -197,14 +197,14 @@ def test_vectors_as_lists_are_vectors(sample):
 
 
 REFUSED = {
-    "an unknown name": ("edges", "vectors", 1, "there is no estimator 'edges'; did you mean edge?"),
-    "no name": (None, "vectors", 1, "there is no estimator None; there are edge, "),
-    "the plug-in of vectors": ("plug-in", "vectors", 1, "the plug-in estimate is of values (n,)"),
-    "neighbours of symbols": ("knn", "symbols", 1, "values that are no vectors are for plug-in, not knn."),
-    "the scripts on symbols": ("edge-4.3.1", "symbols", 1, "values that are no vectors are for plug-in"),
-    "a probe of classes for numbers": ("logistic", "vectors", 2, "this bound is for classes"),
-    "a perceptron for numbers": ("mlp", "vectors", 2, "this bound is for classes"),
-    "ridge for classes": ("ridge", "vectors", 1, "ridge bounds are for numbers"),
+    "an unknown name": ("edges", "vectors", 1, "unknown estimator 'edges'; did you mean edge?"),
+    "no name": (None, "vectors", 1, "unknown estimator None; there are edge, "),
+    "the plug-in of vectors": ("plug-in", "vectors", 1, "the plug-in estimate needs values (n,)"),
+    "neighbours of symbols": ("knn", "symbols", 1, "x holds single values, which need plug-in, not knn."),
+    "the scripts on symbols": ("edge-4.3.1", "symbols", 1, "x holds single values, which need plug-in"),
+    "a probe of classes for numbers": ("logistic", "vectors", 2, "this bound needs classes"),
+    "a perceptron for numbers": ("mlp", "vectors", 2, "this bound needs classes"),
+    "ridge for classes": ("ridge", "vectors", 1, "ridge bounds need numbers"),
 }
 
 

@@ -242,9 +242,9 @@ def test_a_layer_with_nan_is_named(bad):
 
 def test_what_cannot_be_measured():
     layers, y = toy(200)
-    with pytest.raises(UsageError, match="there is no estimator 'edgy'; did you mean edge"):
+    with pytest.raises(UsageError, match="unknown estimator 'edgy'; did you mean edge"):
         information(layers, y, estimator=["edge", "edgy"])
-    with pytest.raises(UsageError, match=r"layer 1: vectors \(199, 4\) do not go with 200 labels"):
+    with pytest.raises(UsageError, match=r"layer 1: vectors must have the shape .*n = 200 labels, not .199"):
         information({**layers, "1": layers["1"][1:]}, y, shuffles=5)
     with pytest.raises(UsageError, match="there is nothing to know"):
         information(layers, np.zeros(200, int))
@@ -254,8 +254,8 @@ def test_what_cannot_be_measured():
         information(layers, y, estimator=[])
     scores = y + np.random.default_rng(0).normal(size=200)
     for name, labels, said in (
-        ("ridge", y, "ridge is for numbers, and these labels are classes; leave it out, or take logistic or mlp"),
-        ("logistic", scores, "logistic is for classes, and these labels are numbers; leave it out, or take ridge"),
+        ("ridge", y, "ridge is for numbers, but the labels are classes; leave it out, or use logistic or mlp"),
+        ("logistic", scores, "logistic is for classes, but the labels are numbers; leave it out, or use ridge"),
         ("mlp", scores, "mlp is for classes"),
         ("plug-in", y, "plug-in is for single values"),
     ):
@@ -263,7 +263,7 @@ def test_what_cannot_be_measured():
             information({"0": lambda: pytest.fail("read")}, labels, estimator=["edge", name])
     assert InformationOptions(estimator=("ridge", "edge", "ridge")).estimator == ("ridge", "edge")
     check_estimators(["ridge", "edge"], scores)
-    with pytest.raises(UsageError, match="no layer was given"):
+    with pytest.raises(UsageError, match="layers is empty"):
         information({}, y)
     with pytest.raises(UsageError, match="0 or more"):
         information(layers, y, shuffles=-1)

@@ -1,4 +1,4 @@
-"""EDGE as published: the ensemble, what it hashes, its loops."""
+"""EDGE as published: the ensemble, its hashing and its kernels."""
 
 from probekit.information.edge.ensemble import EdgeDetails, EdgePass, EdgeSettings, edge, edge_details
 

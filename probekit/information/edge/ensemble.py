@@ -1,9 +1,9 @@
-"""EDGE, the ensemble dependency graph estimator, as its author's scripts compute it.
+"""EDGE, the ensemble dependency graph estimator, as computed by its author's scripts.
 
 Noshad, Zeng & Hero, Scalable Mutual Information Estimation Using Dependence Graphs, ICASSP 2019; the scripts are
-EDGE_4_2_0.py, EDGE_4_3_1.py and EDGE_4_4_1.py of github.com/mrtnoshad/EDGE. They differ from the paper: bandwidths that
-adapt to the data, a second pass and a median are in the scripts only; a random second hash and an estimate without the
-lower clip are in the paper only.
+EDGE_4_2_0.py, EDGE_4_3_1.py and EDGE_4_4_1.py of github.com/mrtnoshad/EDGE. They differ from the paper: only the
+scripts have bandwidths that adapt to the data, a second pass and a median; only the paper has a random second hash and
+an estimate without the lower clip.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from probekit.runtime import cores
 
 __all__ = ["EdgeDetails", "EdgePass", "EdgeSettings", "edge", "edge_details"]
 
-SMALL = 1 << 21  # numbers hashed, below which a second thread costs more than it saves
-TOGETHER = 10  # members hashed in one go, at most: as often as their points are read once
+SMALL = 1 << 21  # with fewer hashed numbers, a second thread costs more than it saves
+TOGETHER = 10  # most members that share one pass over the points
 SHRINK = {"4.2.0": 1.0, "4.3.1": 0.9, "4.4.1": 0.4}
 
 
@@ -39,7 +39,7 @@ class Bandwidths(StrEnum):
 
 
 class Ensemble(StrEnum):
-    """How the members become one number."""
+    """How the members are combined."""
 
     MEDIAN = "median"
     AVERAGE = "average"
@@ -47,7 +47,7 @@ class Ensemble(StrEnum):
 
 
 class Hashing(StrEnum):
-    """What is cut into buckets: random projections, or the columns themselves."""
+    """What is divided into buckets: random projections, or the columns themselves."""
 
     P_STABLE = "p-stable"
     FLOOR = "floor"
@@ -55,7 +55,7 @@ class Hashing(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeSettings:
-    """The settings of :func:`edge`, which tells what they mean."""
+    """The settings of :func:`edge`, where they are described."""
 
     version: str = "4.3.1"
     U: float = 10
@@ -71,31 +71,33 @@ class EdgeSettings:
 
     def __post_init__(self) -> None:
         if self.version not in SHRINK:
-            raise UsageError(f"version is {', '.join(SHRINK)}, not {self.version!r}.")
+            raise UsageError(f"version must be one of {', '.join(SHRINK)}, not {self.version!r}.")
         old = self.version == "4.2.0"
         if self.epsilon_vector is None:
             object.__setattr__(self, "epsilon_vector", Bandwidths.FIXED if old else Bandwidths.RANGE)
         if self.L_ensemble is None:
             object.__setattr__(self, "L_ensemble", 5 if old else 10)
         if str(self.hashing).lower().replace("-", "") == "tsne":
-            raise UsageError("the t-SNE hash of 4.4.1 is not built; hashing is p-stable or floor.")
+            raise UsageError("the t-SNE hash of 4.4.1 is not supported; hashing must be p-stable or floor.")
         choices = {"epsilon_vector": Bandwidths, "ensemble_estimation": Ensemble, "hashing": Hashing}
         for name, choice in choices.items():
             if getattr(self, name) not in list(choice):
-                raise UsageError(f"{name} is {' or '.join(choice)}, not {getattr(self, name)!r}.")
+                raise UsageError(f"{name} must be {' or '.join(choice)}, not {getattr(self, name)!r}.")
         for name in ("gamma", "epsilon"):
             pair = np.asarray(getattr(self, name), dtype=np.float64)
             if pair.shape != (2,) or not np.isfinite(pair).all() or pair.min() < 0:
-                raise UsageError(f"{name} is two numbers, for x and for y, not {getattr(self, name)!r}.")
+                raise UsageError(f"{name} must be two numbers, for x and for y, not {getattr(self, name)!r}.")
         if min(self.gamma) == 0:
-            raise UsageError("gamma is above 0, for buckets have a width; for discrete values give a small one, 0.001.")
+            raise UsageError(
+                "gamma must be above 0, because buckets need a width; for discrete values use a small one, 0.001."
+            )
         if self.epsilon[0] and not self.epsilon[1]:
-            raise UsageError("epsilon[0] is given, so epsilon[1] is wanted too; (0, 0) adapts both to the data.")
+            raise UsageError("epsilon[0] is given without epsilon[1]; give both, or (0, 0) to adapt both to the data.")
         if not (np.isfinite(self.U) and np.isfinite(self.eps_range_factor) and self.eps_range_factor > -1):
-            raise UsageError(f"U and eps_range_factor are numbers, the latter above -1; not {self.U!r}, "
+            raise UsageError(f"U and eps_range_factor must be numbers, the latter above -1; not {self.U!r}, "
                              f"{self.eps_range_factor!r}.")  # fmt: skip
         if not self.L_ensemble or self.L_ensemble < 1 or self.L_ensemble % 1:
-            raise UsageError(f"L_ensemble is a whole number from 1 on, not {self.L_ensemble!r}.")
+            raise UsageError(f"L_ensemble must be a whole number of 1 or more, not {self.L_ensemble!r}.")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,13 +107,13 @@ class EdgePass:
     Attributes
     ----------
     value : float
-        Bits.
+        In bits.
     members : np.ndarray
-        Of each member, bits, float64 (L,).
+        Value of each member in bits, float64 (L,).
     width_x, width_y : np.ndarray
-        Of the first member's buckets, float64 (columns,).
+        Bucket widths of the first member, float64 (columns,).
     buckets_x, buckets_y, buckets_xy : np.ndarray
-        How many are occupied, int64 (L,).
+        Numbers of occupied buckets, int64 (L,).
     """
 
     value: float
@@ -125,7 +127,7 @@ class EdgePass:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EdgeDetails:
-    """What EDGE did: its settings, and one pass or two. ``value``, in bits, is that of the last."""
+    """The settings of EDGE and its one or two passes. ``value``, in bits, is that of the last pass."""
 
     settings: EdgeSettings
     passes: tuple[EdgePass, ...]
@@ -153,41 +155,41 @@ def edge(
     rng: np.random.Generator | None = None,
     threads: int | None = None,
 ) -> float:
-    """Mutual information of x and y in bits, the number that the author's script of this version gives.
+    """Mutual information of x and y in bits, exactly as in the author's script of this version.
 
     Parameters
     ----------
     x, y : ndarray
         (n,) or (n, d) numbers, n >= 20; float32 is projected in float32, float16 is read as float32, other types as
-        float64. Labels are taken as numbers: their codes, or one-hot rows; strings are refused.
+        float64. Labels are treated as numbers: their codes, or one-hot rows; strings are not accepted.
     version : {"4.2.0", "4.3.1", "4.4.1"}
-        Of the script; the last without its t-SNE hash.
+        Version of the script; the last without its t-SNE hash.
     U : float
-        Bits, the most that one pair of buckets counts.
+        Largest contribution of a pair of buckets, in bits.
     gamma : tuple of float
         Factors of the bucket widths of x and y; close to 0 for discrete values.
     epsilon : tuple of float
-        Bucket widths before their factors; (0, 0) takes the mean distance of near neighbours in each projection.
+        Bucket widths before their factors; (0, 0) uses the mean distance of near neighbours in each projection.
     epsilon_vector : {"fixed", "range"}, optional
-        "range" where the widths of the members grow up to 1 + eps_range_factor times the first; None for the version's
-        own: "range", in 4.2.0 "fixed".
+        With "range", the widths of the members grow up to 1 + eps_range_factor times the first (default: "range", in
+        4.2.0 "fixed").
     eps_range_factor : float
         See ``epsilon_vector``.
     normalize_epsilon : bool
-        Measure again, with widths that the first value sets. False leaves it at the first pass.
+        Measure again with widths derived from the first value; with False, only the first pass is made.
     ensemble_estimation : {"median", "average", "optimal_weights"}
-        Of the members.
+        How the members are combined.
     L_ensemble : int, optional
-        How many members; None for the version's own: 10, in 4.2.0 5.
+        Number of members (default: 10, in 4.2.0 5).
     hashing : {"p-stable", "floor"}
-        "p-stable" cuts random projections into buckets, "floor" the columns, as 4.4.1 always does up to 6 columns.
+        "p-stable" divides random projections into buckets, "floor" the columns, as 4.4.1 always does up to 6 columns.
     stochastic : bool
-        Projections and shifts are drawn from ``rng``. Else they are the scripts': those of NumPy's legacy generator
-        with seed 3334, of its own here, so that the global one is left alone.
+        Draw projections and shifts from ``rng``. Otherwise they are those of the scripts, from a separate instance of
+        NumPy's legacy generator with seed 3334, so that the global generator is unchanged.
     rng : Generator, optional
-        Where ``stochastic``.
+        The generator for ``stochastic``.
     threads : int, optional
-        None for one a core; the number does not depend on it.
+        Number of threads (default: one per core); the result does not depend on it.
 
     Returns
     -------
@@ -197,27 +199,27 @@ def edge(
     Raises
     ------
     UsageError
-        For settings, shapes and types that do not fit. Where the scripts fail or go on without a word (NaN, a gamma of
-        0, fewer than 20 rows) this raises.
+        For invalid settings, shapes and types, also where the scripts fail or silently continue (NaN, a gamma of 0,
+        fewer than 20 rows).
     NonFiniteError
         For NaN and infinity.
 
     See Also
     --------
-    probekit.mutual_information : The calibrated estimate, which avoids what the notes tell.
+    probekit.mutual_information : The calibrated estimate, without the problems in the notes.
 
     Notes
     -----
-    What is known of this number, and kept (n = 400 … 20,000, 768 columns):
+    Known properties of this number, which are reproduced (n = 400 … 20,000, 768 columns):
 
     - Terms below 0.001 bits are raised to it, negative ones too. A binary channel of 0.390 bits gives 0.652; and the
       first pass gives 0.04 … 0.11 bits for random binary labels, more for more classes.
-    - The second pass widens buckets where the first found little, often until one is left: the value is then 0.001
-      exactly, be the truth 0 or 0.9 bits. For 20 classes or continuous y random labels give up to 0.2 bits nonetheless.
+    - The second pass widens buckets if the first found little, often until one is left: the value is then exactly
+      0.001, whether the truth is 0 or 0.9 bits. For 20 classes or continuous y, random labels still give up to 0.2.
     - 4.4.1 gives 0.65 … 0.99 of 1 bit for random binary labels.
-    - It is not symmetric in x and y, changes when x is moved or its columns change places, and where labels are
-      merged: classes rarer than the neighbours counted are, by their order.
-    - Of ``epsilon`` only the first number is asked whether widths are given.
+    - It is not symmetric in x and y, and changes if x is shifted, if its columns are permuted, or if labels are merged:
+      classes with fewer examples than counted neighbours are merged by their order.
+    - Only the first number of ``epsilon`` decides whether widths are given.
 
     References
     ----------
@@ -248,12 +250,12 @@ def edge_details(
     rng: np.random.Generator | None = None,
     threads: int | None = None,
 ) -> EdgeDetails:
-    """What :func:`edge` computes, with all members, widths and buckets; ``passes[0].value`` is the first pass alone.
+    """The result of :func:`edge` with all members, widths and buckets; ``passes[0].value`` is the first pass.
 
     Parameters
     ----------
     settings : EdgeSettings, optional
-        Of :func:`edge`, its defaults for None; x, y, rng and threads, and what is raised, are as there.
+        Settings of :func:`edge` (default: its defaults); x, y, rng, threads and errors are as for :func:`edge`.
     """
     settings = EdgeSettings() if settings is None else settings
     if settings.stochastic and rng is None:
@@ -261,7 +263,7 @@ def edge_details(
     x, y = _matrices(x, y)
     threads = cores() if threads is None else threads
     if threads < 1:
-        raise UsageError(f"threads are 1 or more, not {threads}.")
+        raise UsageError(f"threads must be 1 or more, not {threads}.")
     with ThreadPoolExecutor(threads) as pool:
         few = threads == 1 or len(x) * max(x.shape[1], 100) < SMALL
         run = alone if few else partial(shared, pool)
@@ -273,9 +275,9 @@ def _matrices(x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
     try:
         y = np.asarray(y)
     except ValueError:
-        raise UsageError("labels are an array (n,) or (n, d); these are ragged.") from None
+        raise UsageError("labels must be an array (n,) or (n, d); these are ragged.") from None
     if y.dtype.kind in "USO":
-        raise UsageError("EDGE takes labels for numbers, and sees their order and distances; these are "
+        raise UsageError("EDGE treats labels as numbers, with order and distances; these are "
                          f"{'strings' if y.dtype.kind in 'US' else 'objects'}. "
                          "Give codes, such as numpy.unique(y, return_inverse=True)[1].")  # fmt: skip
     y = vectors(y, y.shape[0] if y.ndim else 0)
@@ -311,7 +313,7 @@ def _passes(
             jobs.append(partial(kernels.members, *given, stretch[part], float(settings.U), values[part], buckets[part]))
         run(jobs)
         if buckets.min() < 0:
-            raise UsageError(f"a column is cut into more than 2**52 / {n} buckets; give a larger gamma or epsilon.")
+            raise UsageError(f"a column has more than 2**52 / {n} buckets; use a larger gamma or epsilon.")
         match settings.ensemble_estimation:
             case Ensemble.MEDIAN:
                 value = float(np.median(values))
@@ -326,7 +328,7 @@ def _passes(
 def _second(value: float) -> float:
     """The factor of the widths in the second pass, from the value of the first."""
     if value < 0.0005:  # weights below 0 can do that; 2 ** (0.5 / value) is beyond float64 then
-        raise UsageError(f"the first pass gave {value:.4g} bits, from which the second has no widths; "
+        raise UsageError(f"the first pass gave {value:.4g} bits, too little to set the widths of the second; "
                          "give normalize_epsilon=False.")  # fmt: skip
     return 2 ** (-math.sqrt(2 * value) + 0.5 / value)
 

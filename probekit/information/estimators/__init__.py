@@ -32,7 +32,7 @@ PLACES: dict[InformationEstimator, tuple[str, str, dict[str, Any]]] = {
     E.KERNEL_UPPER: ("estimators.kernel_density", "kernel_density", {"bound": "upper"}),
     E.KERNEL_LOWER: ("estimators.kernel_density", "kernel_density", {"bound": "lower"}),
 }
-"""Module within this room, function, and settings of each estimator."""
+"""Module below ``probekit.information``, function, and settings of each estimator."""
 ONE_BUCKET = "the second pass left one bucket in most members: the value is the floor, whatever the truth"
 
 
@@ -47,52 +47,54 @@ def mutual_information(
 ) -> Information:
     """Measure a lower bound on the mutual information between vectors and labels, in bits.
 
-    Estimators look at vectors in some ways, and what they do not see is not counted: ``value`` estimates what was
-    found, ``ci_low`` bounds the information from below, and ``ci_high`` is all that labels hold.
-    It takes arrays, and gives one estimate. :func:`probekit.mi` takes caches, and gives rows of all their layers.
+    An estimator detects only some of the information: ``value`` estimates the detected part, ``ci_low`` bounds the
+    information from below, and ``ci_high`` is the maximum for these labels.
+
+    This function takes arrays and returns one estimate. :func:`probekit.mi` takes caches and returns rows for layers.
 
     Parameters
     ----------
     x : array_like
-        (n, d) vectors; or (n,) integers, booleans or strings, each value of which is a bucket of its own.
+        (n, d) vectors; or (n,) integers, booleans or strings, each distinct value of which is a bucket.
     y : array_like
         (n,) integers, booleans or strings are classes; (n,) or (n, m) floats are numbers, unless all are whole.
     estimator : InformationEstimator or str
-        "edge" is the calibrated default; "edge-4.3.1" … are the author's numbers.
+        "edge" is the calibrated default; "edge-4.3.1" … give the author's numbers.
     discrete : bool, optional
-        True takes y for classes and False for numbers, whatever its type.
+        True treats y as classes and False as numbers, regardless of its type.
     groups : array_like, optional
-        (n,), what each example is of (sentence, document, shared text), any values: examples of one group are folded,
-        shuffled and counted as a whole. Equal vectors are one group in any case, unless they are symbols.
+        (n,), the group of each example (sentence, document, shared text), any values: examples of one group are folded,
+        shuffled and counted as a whole. Equal vectors always form a group, unless they are symbols.
     **options
-        Of the estimator. All take ``shuffles``, how often labels are shuffled for p, and ``seed``.
+        Options of the estimator. All take ``shuffles`` (shuffles of the labels for p) and ``seed``.
 
     Returns
     -------
     Information
-        The estimate, what noise alone gives, and whether the two can be told apart.
+        The estimate, the noise level, and whether the two are distinguishable.
 
     Raises
     ------
     UsageError
-        For shapes and types that do not go, fewer than 20 examples, and labels that are all alike.
+        For invalid shapes and types, fewer than 20 examples, and constant labels.
     NonFiniteError
         For NaN and infinity.
 
     See Also
     --------
-    probekit.mi : Layer by layer, of caches, with controls.
-    probekit.edge : The numbers of the published scripts alone.
+    probekit.mi : Estimates for each layer of caches, with controls.
+    probekit.edge : The numbers of the published scripts.
 
     Notes
     -----
-    Groups are taken for independent of each other: near copies that no group holds together make value and p too good.
-    Labels of groups of about one size are exchanged as wholes; with fewer than 20 groups nothing is said. "edge" does
-    not depend on the order of examples or columns, on the sign of the vectors or of numbers, on what classes are
-    called, nor on where columns lie. "knn", "logistic" and "mlp" do not depend on the sign of the vectors and on what
-    classes are called. "edge" does depend on ``seed``, which deals the folds: of weak signal p may differ much between
-    seeds, so fix one beforehand. The interval that its views have an upper end of, too, is ``shown_high``.
-    Products of matrices are made on one thread, so that numbers do not depend on how many there are.
+    Groups are treated as independent: near copies in different groups make value and p too optimistic. The labels of
+    groups of similar size are exchanged as a whole; fewer than 20 groups give no result. "edge" does not depend on the
+    order of examples or columns, on the sign of the vectors or numbers, on the names of classes, or on the location of
+    columns. "knn", "logistic" and "mlp" do not depend on the sign of the vectors or the names of classes. "edge"
+    depends on ``seed``, which draws the folds: for weak signals, p may differ much between seeds, so choose a seed in
+    advance. ``shown_high`` is the upper end of the interval for the detected information.
+
+    Matrix products use one thread, so that the numbers do not depend on the number of threads.
 
     References
     ----------
@@ -102,7 +104,7 @@ def mutual_information(
 
     Examples
     --------
-    Of two classes that a symbol tells without error there is one bit to know, less what chance would show:
+    A symbol that determines one of two classes carries one bit, minus the estimate for shuffled labels:
 
     >>> import numpy as np
     >>> y = np.arange(400) % 2
@@ -113,22 +115,22 @@ def mutual_information(
     estimator = InformationEstimator.named(estimator)
     for name, least in (("shuffles", 0), ("seed", 0), ("grids", 1)):
         if name in options and not (isinstance(options[name], int | np.integer) and options[name] >= least):
-            raise UsageError(f"{name} is a whole number from {least} on, not {options[name]!r}.")
+            raise UsageError(f"{name} must be a whole number of {least} or more, not {options[name]!r}.")
     labels = response(y, discrete=discrete)
     values = symbols(x, len(labels))
     if values is not None:
         if estimator not in (InformationEstimator.EDGE, InformationEstimator.PLUG_IN):
-            raise UsageError(f"values that are no vectors are for {InformationEstimator.PLUG_IN}, not {estimator}.")
+            raise UsageError(f"x holds single values, which need {InformationEstimator.PLUG_IN}, not {estimator}.")
         return _find(InformationEstimator.PLUG_IN)(values, labels, groups=groups, **options)
     if estimator == InformationEstimator.PLUG_IN:
-        raise UsageError("the plug-in estimate is of values (n,): integers, booleans or strings; these are vectors.")
+        raise UsageError("the plug-in estimate needs values (n,): integers, booleans or strings; x holds vectors.")
     found = vectors(x, len(labels))
     with blas_thread():
         return _find(estimator)(found if estimator in PUBLISHED else of_size(found), labels, groups=groups, **options)
 
 
 def _find(estimator: InformationEstimator) -> Callable[..., Information]:
-    """The function of an estimator; only its own module is imported."""
+    """The function of an estimator; imports only its module."""
     module, name, settings = PLACES[estimator]
     function: Callable[..., Information] = getattr(import_module(f"probekit.information.{module}"), name)
     return partial(function, **settings)
@@ -144,14 +146,14 @@ def published(
     seed: int = 0,
     **settings: Any,
 ) -> Information:
-    """The number of :func:`probekit.information.edge.edge` beside the others.
+    """The number of :func:`probekit.information.edge.edge` in the common format.
 
-    There is no null in it, so ``groups`` and ``shuffles`` have no effect, and nothing is drawn from ``seed``.
+    It has no null distribution, so ``groups``, ``shuffles`` and ``seed`` have no effect.
 
     Parameters
     ----------
     **settings
-        Of :func:`edge`; classes are taken as the numbers 0, 1, …
+        Settings of :func:`edge`; classes are treated as the numbers 0, 1, …
     """
     from probekit.information.edge import EdgeSettings, edge_details
 

@@ -1,4 +1,4 @@
-"""Mutual information by binning every unit, for the record (Saxe et al. 2018): the pattern of a row is a symbol."""
+"""Mutual information by binning every unit, to reproduce Saxe et al. (2018): the pattern of a row is a symbol."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from probekit.information.response import Response, entropy
 
 __all__ = ["binning", "classes_of", "patterns", "verdict"]
 
-ROWS = 4096  # that are binned at a time
-HIDDEN = 0.5  # share of what can be had that shuffled labels may reach before nothing can be told
+ROWS = 4096  # rows that are binned at a time
+HIDDEN = 0.5  # largest share of the maximum that shuffled labels may reach before the value is undetermined
 
 
 def binning(
@@ -53,12 +53,12 @@ def binning(
     Raises
     ------
     UsageError
-        For fewer than 2 bins and a span that is none.
+        For fewer than 2 bins and an invalid span.
     NonFiniteError
         For NaN and infinity.
     """
     if min(bins, label_bins) < 2 or (span is not None and not -math.inf < span[0] < span[1] < math.inf):
-        raise UsageError(f"bins are 2 or more, a span is (low, high), not {bins}, {label_bins} and {span}.")
+        raise UsageError(f"bins must be 2 or more and span (low, high), not {bins}, {label_bins} and {span}.")
     rng = np.random.default_rng(seed)
     codes, n = classes_of(y, label_bins), len(y)
     seen = patterns(x, bins, span)
@@ -124,7 +124,7 @@ def patterns(x: np.ndarray, bins: int, span: tuple[float, float] | None = None) 
         low, high = (np.asarray(f(0), dtype=np.float64) for f in (x.min, x.max))
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
         column = int((~(np.isfinite(low) & np.isfinite(high))).argmax())
-        raise NonFiniteError(f"the vectors hold NaN or infinity, in column {column} first.")
+        raise NonFiniteError(f"the vectors contain NaN or infinity, first in column {column}.")
     if span is not None:
         low, high = np.full_like(low, span[0]), np.full_like(high, span[1])
     scale = np.divide(bins, high - low, out=np.zeros_like(low), where=high > low)

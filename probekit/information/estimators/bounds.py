@@ -1,4 +1,4 @@
-"""Lower bounds on mutual information from probes: H(Y) less the cross-entropy of what a probe says of unseen examples.
+"""Lower bounds on mutual information from probes: H(Y) minus the cross-entropy of a probe on unseen examples.
 
 For any q, I(X; Y) ≥ H(Y) + E log q(Y | X), with equality where q is the true conditional distribution (Barber & Agakov
 2003; Pimentel et al. 2020, section 3). Examples are held out in folds, and settings are chosen within the others.
@@ -46,7 +46,7 @@ def logistic_bound(
     folds: int = 5,
     Cs: Sequence[float] = CS,
 ) -> Information:
-    """H(Y) less the cross-validated cross-entropy of logistic regression, in bits: what a linear probe can tell.
+    """H(Y) minus the cross-validated cross-entropy of logistic regression, in bits: the information for a linear probe.
 
     H(Y) is that of the labels' shares, which is low rather than high, so that a bound remains one. Below 0 it is
     reported as 0; ``raw`` keeps what it was. ``ci_low`` is from the spread of the examples' own terms, and what is
@@ -76,7 +76,7 @@ def logistic_bound(
     from probekit.probes.solvers.logistic import LogisticFit, fit_logistic
 
     if folds < 3:
-        raise UsageError(f"folds are 3 or more, not {folds}: the penalty for one is chosen on each of the others.")
+        raise UsageError(f"folds must be 3 or more, not {folds}: the penalty for one fold is chosen on the others.")
     whole = grouped(groups, x, len(y))
     fold, labels = _classes(y, whole, folds, shuffles, seed)
     grid = np.sort(np.asarray(Cs, dtype=np.float64))
@@ -116,7 +116,7 @@ def mlp_bound(
     folds: int = 5,
     weight_decays: Sequence[float] = WEIGHT_DECAYS,
 ) -> Information:
-    """H(Y) less the cross-validated cross-entropy of a perceptron of one hidden layer, in bits.
+    """H(Y) minus the cross-validated cross-entropy of a perceptron with one hidden layer, in bits.
 
     Everything else as in :func:`logistic_bound`. It is slow: about half a minute for 1,000 × 768 with 19 shuffles,
     where logistic regression takes seconds. The first weights are what they are, so vectors are turned before, all of
@@ -196,7 +196,7 @@ def ridge_bound(
     from probekit.probes.solvers.ridge import fit_ridge
 
     if y.numbers is None:
-        raise UsageError("ridge bounds are for numbers; these labels are classes, for which there are logistic bounds.")
+        raise UsageError("ridge bounds need numbers; these labels are classes, for which you can use logistic bounds.")
     n, m = y.numbers.shape
     scores = ndtri((rankdata(y.numbers, axis=0) - 0.5) / n)
     units = grouped(groups, x, n)
@@ -209,7 +209,7 @@ def ridge_bound(
         found = fit_ridge(x, targets[:, rows], alphas, rows=rows, leave_one_out=True)
         predicted = found.choose(found.leave_one_out.argmin(1)).predict(x, held)
         if not np.isfinite(predicted).all():
-            raise NonFiniteError("the vectors hold NaN or infinity; leave such examples out.")
+            raise NonFiniteError("the vectors contain NaN or infinity; leave such examples out.")
         errors[:, held] = targets[:, held] - predicted[:, 0]
     left = errors.reshape(-1, m, n)
     centred = scores - scores.mean(0)
@@ -228,7 +228,7 @@ def ridge_bound(
 def _classes(y: Response, whole: Groups | None, folds: int, shuffles: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Fold of each example, and label sets int64 (1 + shuffles, n), the first as given."""
     if y.codes is None:
-        raise UsageError("this bound is for classes; these labels are numbers, for which there are ridge bounds.")
+        raise UsageError("this bound needs classes; these labels are numbers, for which you can use ridge bounds.")
     fold = _folds(y, whole, folds, seed)
     return fold, y.codes[_orders(fold, whole, shuffles, seed)]
 
@@ -257,7 +257,7 @@ def _orders(fold: np.ndarray, whole: Groups | None, shuffles: int, seed: int) ->
 def _check(x: np.ndarray) -> None:
     for start in range(0, len(x), 4096):
         if not (fine := np.isfinite(x[start : start + 4096]).all(1)).all():
-            raise NonFiniteError(f"vector {start + int((~fine).argmax())} holds NaN or infinity; leave it out.")
+            raise NonFiniteError(f"vector {start + int((~fine).argmax())} contains NaN or infinity; leave it out.")
 
 
 def _of_losses(

@@ -70,7 +70,7 @@ def kernel_density(
         For NaN.
     """
     if bound not in list(Bound) or not 0 < noise < math.inf:
-        raise UsageError(f"a bound is {' or '.join(Bound)}, and noise is positive, not {bound!r} and {noise}.")
+        raise UsageError(f"bound must be {' or '.join(Bound)} and noise positive, not {bound!r} and {noise}.")
     n, rng = len(y), np.random.default_rng(seed)
     codes = classes_of(y, label_bins)
     if (whole := grouped(groups, x, n)) is None:
@@ -106,7 +106,7 @@ def _bits(x: np.ndarray, labels: np.ndarray, variance: float) -> np.ndarray:
     with np.errstate(invalid="ignore"):
         centre = x.mean(0, dtype=np.float64)
     if not np.isfinite(centre).all():
-        raise NonFiniteError(f"the vectors hold NaN or infinity, in column {int((~np.isfinite(centre)).argmax())}.")
+        raise NonFiniteError(f"the vectors contain NaN or infinity, in column {int((~np.isfinite(centre)).argmax())}.")
     counts = np.stack([np.bincount(own, minlength=kinds) for own in labels])
     blocks = [slice(at, min(at + ROWS, n)) for at in range(0, n, ROWS)]
     nats = np.zeros(len(labels))
