@@ -222,7 +222,6 @@ def begin(out: Path, identity: Mapping[str, Any], *, overwrite: bool) -> dict[st
             values = f"is {earlier.get(k)!r} there, but {identity[k]!r} here"
             what = f"{k} {values}" if k != "data" else "its data are different"
             raise UsageError(f"{out} holds another run: {what}. Give another --out, or --overwrite.")
-            raise UsageError(f"{out} holds another run: {what}. Give another --out, or --overwrite.")
         if processes()[0]:
             return card if card["complete"] else None
         if not card["complete"] and (kept(out) / CARD).is_file() and "total_steps" in (last := read_card(kept(out))):
