@@ -140,11 +140,11 @@ _HOME = {
 
 
 PACKAGES = ("domains", "plots", "report")
-"""Packages that are public under their own name; those that are called like a public function take its calls."""
+"""Public packages; those with the name of a public function can be called like it."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name when it is first used: ``import probekit`` alone imports neither torch nor pandas."""
+    """Import a name when it is first used: ``import probekit`` imports neither torch nor pandas."""
     if name in PACKAGES:
         return import_module(f"probekit.{name}")
     if name in _HOME:

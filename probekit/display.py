@@ -8,8 +8,8 @@ from html import escape
 
 __all__ = ["facts_html", "shown", "shown_label", "shown_model"]
 
-_OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-"""Escapes and other controls, but for tab and the end of a line; what turns the direction of writing."""
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+"""Escapes and other control characters except tab and newline, and those that change the direction of writing."""
 
 
 def shown(text: object) -> str:
@@ -23,7 +23,7 @@ def shown(text: object) -> str:
     >>> shown("good\x1b[2Jbad")
     'good\\x1b[2Jbad'
     """
-    escaped = _OBEYED.sub(lambda found: ascii(found[0])[1:-1], str(text))
+    escaped = _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], str(text))
     return escaped.encode("utf-8", "backslashreplace").decode()
 
 
@@ -80,7 +80,7 @@ def facts_html(title: str, facts: Mapping[str, object], *, longest: int = 200) -
     Returns
     -------
     str
-        HTML without scripts, styles, addresses or times of its own.
+        HTML without scripts, styles, addresses or times.
 
     Examples
     --------

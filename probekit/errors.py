@@ -1,19 +1,19 @@
-"""What can go wrong, as a tree.
+"""The tree of errors.
 
     ProbekitError
     ├── UsageError            wrong arguments: an unknown name, options that exclude each other
-    ├── DataError             a data file or table is not what it should be (file, line, column)
-    ├── ModelError            a model folder cannot be loaded, or loads as something else
+    ├── DataError             a data file or table is not valid (file, line, column)
+    ├── ModelError            a model folder cannot be loaded, or holds something else
     ├── NonFiniteError        an activation is NaN or infinite (example, layer)
-    ├── TruncationError       a text is longer than the model can read, and that was not allowed
+    ├── TruncationError       a text is longer than the model can read, and truncation is not allowed
     └── CacheError
-        ├── CacheMismatch     the file holds other activations than those asked for
-        ├── CacheIncomplete   the file was never finished
-        ├── CacheCorrupt      the file's bytes are not those that were written
+        ├── CacheMismatch     the file holds other activations than requested
+        ├── CacheIncomplete   the file is unfinished
+        ├── CacheCorrupt      the file was changed after it was written
         └── CacheBusy         another process is writing the same cache
 
-Every message says what was wanted, what came and what to do. The command line turns each of them into one
-sentence on standard error and exit status 2; what is no ProbekitError, nor an OSError, is a fault of ours, status 3.
+Every message says what was expected, what was found and what to do. The command line prints it as one sentence on
+standard error and exits with status 2. Any other exception except OSError is a bug in probekit, status 3.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = [
 
 
 class ProbekitError(Exception):
-    """The root of every error that probekit raises on purpose."""
+    """Base class of all errors that probekit raises deliberately."""
 
 
 class UsageError(ProbekitError, ValueError):
@@ -52,7 +52,7 @@ class UsageError(ProbekitError, ValueError):
 
 
 class DataError(ProbekitError, ValueError):
-    """A data file is not what it should be; the message begins with the file, the line and the column."""
+    """A data file is not valid; the message begins with the file, the line and the column."""
 
     def __init__(
         self, message: str, *, file: str | Path | None = None, line: int | None = None, column: str | int | None = None
@@ -65,7 +65,7 @@ class DataError(ProbekitError, ValueError):
 
 
 class Faults:
-    """Faults of a data file, which are gathered and told together: ``with faults:`` around what reads one row.
+    """Collects the errors of a data file to raise them together; use ``with faults:`` around the code for one row.
 
     Examples
     --------
@@ -82,7 +82,7 @@ class Faults:
     """
 
     MOST = 20
-    """How many are told one by one."""
+    """Maximum number of errors that are listed."""
 
     def __init__(self) -> None:
         self.found: list[DataError] = []
@@ -97,7 +97,7 @@ class Faults:
         return True
 
     def check(self) -> None:
-        """Raise DataError where there are faults: the one that there is, or all, in the order of files and lines."""
+        """Raise DataError if there are faults: a single one, or all in the order of files and lines."""
         if len(self.found) == 1:
             raise self.found[0]
         if not self.found:
@@ -105,15 +105,15 @@ class Faults:
         files = list(dict.fromkeys(str(error.file) for error in self.found))
         ordered = sorted(self.found, key=lambda error: (files.index(str(error.file)), error.line or 0))
         name = files[0] if len(files) == 1 else None
-        told = [str(error).removeprefix(f"{name}, ") for error in ordered[: self.MOST]]
+        shown = [str(error).removeprefix(f"{name}, ") for error in ordered[: self.MOST]]
         more = [f"and {len(ordered) - self.MOST:,} more"] if len(ordered) > self.MOST else []
         rows = len({(error.file, error.line) for error in ordered})
-        lines = "".join(f"\n  {one}" for one in (*told, *more))
+        lines = "".join(f"\n  {line}" for line in (*shown, *more))
         raise DataError(f"{rows:,} rows cannot be read.{lines}", file=name)
 
 
 class ModelError(ProbekitError):
-    """A model cannot be loaded, or is not what its folder says."""
+    """A model cannot be loaded, or does not match its folder's description."""
 
 
 class NonFiniteError(ProbekitError, ArithmeticError):
@@ -125,19 +125,19 @@ class TruncationError(ProbekitError):
 
 
 class CacheError(ProbekitError):
-    """The root of the errors about cache files."""
+    """Base class of errors about cache files."""
 
 
 class CacheMismatch(CacheError):
-    """The file holds other activations than those asked for."""
+    """The file holds other activations than requested."""
 
 
 class CacheIncomplete(CacheError):
-    """The file was never finished."""
+    """The file is unfinished."""
 
 
 class CacheCorrupt(CacheError):
-    """The file's bytes are not those that were written."""
+    """The file was changed after it was written."""
 
 
 class CacheBusy(CacheError):
@@ -145,31 +145,31 @@ class CacheBusy(CacheError):
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what an error says, or its kind where it says nothing."""
+    """The first line of an error's message, or its type if it has no message."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 
 
 @contextmanager
 def reading(file: str | Path, what: str) -> Iterator[None]:
-    """Tell whatever a damaged file makes of the code that reads it as a DataError; our own errors stay as they are.
+    """Turn any error of code that reads a damaged file into a DataError; probekit's own errors pass unchanged.
 
-    For the reading alone: an analysis within would have its own faults told as the file's.
+    Use it only for reading: errors of an analysis inside would be reported as the file's.
 
     Parameters
     ----------
     file
         The file.
     what
-        As what it is read: ``"Parquet"``.
+        The format in which it is read: ``"Parquet"``.
     """
     try:
         yield
     except (ProbekitError, MemoryError):
         raise
     except Exception as error:
-        told = f"{type(error).__name__} {error}" if isinstance(error, LookupError | TypeError) else first_line(error)
-        raise DataError(f"cannot be read as {what} ({told:.300}). Is the file whole?", file=file) from error
+        reason = f"{type(error).__name__} {error}" if isinstance(error, LookupError | TypeError) else first_line(error)
+        raise DataError(f"cannot be read as {what} ({reason:.300}). Is the file complete?", file=file) from error
 
 
 def close_names(name: str, known: Iterable[str], *, most: int = 1) -> list[str]:
@@ -185,7 +185,7 @@ def close_names(name: str, known: Iterable[str], *, most: int = 1) -> list[str]:
 
 
 def did_you_mean(name: str, known: Iterable[str], *, most: int = 1, show: Callable[[str], str] = str) -> str:
-    """What an error says of a name that there is not: those that are like it, or else all there are.
+    """The end of a message about an unknown name: similar names, or all known ones if none is similar.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Files: where they go, that they appear whole, who holds them, what they are known by, and what is never replaced."""
+"""Files: default paths, atomic writing, locks, digests, and protection of other files."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ __all__ = [
 
 DATA_CACHE = Path("data_cache")
 FIGURES = Path("figures")
-"""Where caches and figures go by default, below the working directory."""
+"""Default folders for caches and figures, below the working directory."""
 
 
 # names and texts ------------------------------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ def cache_path(task: str, split: str, model: str, spec_id: str, root: Path = DAT
 
 
 def in_words(size: float) -> str:
-    """Bytes in words: 1.5 MB."""
+    """A number of bytes with its unit: 1.5 MB."""
     for unit in ("B", "kB", "MB", "GB"):
         if size < 1000:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
@@ -81,19 +81,19 @@ def in_words(size: float) -> str:
 
 
 def read_lines(path: Path, *, fallback: str | None = None) -> list[str]:
-    """The lines of a text file of UTF-8, without their ends; a missing final newline does not matter.
+    """The lines of a UTF-8 text file, without line ends; the final newline may be missing.
 
     Parameters
     ----------
     path
         The file; a byte-order mark is skipped.
     fallback
-        Encoding to use where the file is not UTF-8 (old files with single Latin-1 bytes).
+        Encoding to use if the file is not UTF-8 (old files with single Latin-1 bytes).
 
     Raises
     ------
     DataError
-        The file is missing, is not UTF-8 (line and byte offset) or holds a NUL.
+        If the file is missing, is not UTF-8 (line and byte offset) or contains a NUL.
     """
     try:
         raw = path.read_bytes()
@@ -113,7 +113,7 @@ def read_lines(path: Path, *, fallback: str | None = None) -> list[str]:
         text = raw.decode(fallback)
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
-        raise DataError("holds a NUL character. Is the file UTF-16, or damaged?", file=path, line=line)
+        raise DataError("contains a NUL character. Is the file UTF-16, or damaged?", file=path, line=line)
     lines = text.split("\n")
     if not lines[-1]:
         lines.pop()
@@ -143,15 +143,15 @@ def check_text(path: Path, raw: bytes | None = None) -> None:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The value of a JSON text; a ValueError where it is none, also where it is nested deeper than can be read."""
+    """The value of a JSON text; raises ValueError if it is not valid or nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError:
-        raise ValueError("it is nested too deep") from None
+        raise ValueError("it is nested too deeply") from None
 
 
 def read_json(path: str | Path) -> Any:
-    """The value of a JSON file; an OSError or a ValueError where there is none."""
+    """The value of a JSON file; raises OSError or ValueError if it cannot be read."""
     return parse_json(Path(path).read_text(encoding="utf-8"))
 
 
@@ -160,28 +160,28 @@ def read_json(path: str | Path) -> Any:
 
 @contextmanager
 def whole(path: str | Path, kind: FileKind) -> Iterator[Path]:
-    """A name to write a file under, which replaces ``path`` at the end of the block.
+    """A temporary path to write a file to, which replaces ``path`` at the end of the block.
 
-    Whoever looks at ``path`` sees what was there before or all of what is new: also where the block fails, and where
-    the process is killed.
+    Readers of ``path`` see either the old file or the complete new one, even if the block fails or the process is
+    killed.
 
     Parameters
     ----------
     path
-        The file to be; the folders above it are made.
+        The final path; parent folders are created.
     kind
-        What it is. Only a file of this kind that we wrote is replaced.
+        The kind of file. Only a file of this kind that probekit wrote is replaced.
 
     Yields
     ------
     Path
-        A hidden name in the same folder, nothing there yet. It is removed where the block fails; what a killed
-        process leaves is told by :func:`writer_of`.
+        A hidden path in the same folder, where no file exists yet. It is removed if the block fails; :func:`writer_of`
+        recognises files that a killed process left behind.
 
     Raises
     ------
     UsageError
-        Something else is at ``path``, before the block or at its end.
+        If another file is at ``path``, before the block or at its end.
 
     Examples
     --------
@@ -202,35 +202,35 @@ def whole(path: str | Path, kind: FileKind) -> Iterator[Path]:
 
 
 def write(path: str | Path, content: str | bytes, kind: FileKind) -> Path:
-    """Write a text (UTF-8) or bytes to ``path``, which appears whole; where it holds ``MARK``, sealed."""
+    """Write a text (UTF-8) or bytes to ``path`` atomically; sealed if it contains ``MARK``."""
     with whole(path, kind) as new:
         new.write_bytes(seal(content if isinstance(content, bytes) else content.encode()))
     return Path(path)
 
 
 def check_folder(folder: Path) -> None:
-    """Make a folder; UsageError, before the work is done, where no file can be written there."""
+    """Create a folder; raises UsageError, before the computation, if no file can be written there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise UsageError(f"nothing can be written in {folder} ({error.strerror}).") from None
+        raise UsageError(f"cannot write to {folder} ({error.strerror}); choose another folder.") from None
 
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """A folder to fill, which becomes ``path`` at the end of the block, or is removed where that fails.
+    """A folder to fill, which becomes ``path`` at the end of the block, or is removed if the block fails.
 
-    What processes left that were killed meanwhile is removed.
+    Files that killed processes left behind are removed.
 
     Raises
     ------
     UsageError
-        Something is at ``path`` already.
+        If ``path`` exists.
     """
     if path.exists() or path.is_symlink():
-        raise UsageError(f"{path} is there already; give another folder.")
+        raise UsageError(f"{path} exists; choose another folder.")
     remove_unfinished(path.parent, lambda name: name == path.name)
     path.parent.mkdir(parents=True, exist_ok=True)
     with beside(path) as new:
@@ -241,9 +241,9 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def beside(path: Path) -> Iterator[Path]:
-    """A hidden name in the folder of ``path``, of this thread alone; what is there at the end is removed."""
+    """A hidden path in the folder of ``path``, unique to this thread; whatever is there at the end is removed."""
     new = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
-    remove(new)  # of a process that was killed and had the same number
+    remove(new)  # left behind by a killed process with the same id
     try:
         yield new
     finally:
@@ -251,94 +251,95 @@ def beside(path: Path) -> Iterator[Path]:
 
 
 def writer_of(name: str) -> tuple[str, int] | None:
-    """What a hidden name was to become, and the process that chose it; None of names that :func:`beside` never gives.
+    """The final name behind a hidden name, and the id of its process; None for names that :func:`beside` never gives.
 
-    A name alone proves little: who deletes by it looks into the file, too.
+    A name is not proof: check the contents, too, before you delete a file.
     """
-    found = re.fullmatch(r"\.(.+)\.(\d+)-\d{9,}", name)  # the last is the number of a thread
+    found = re.fullmatch(r"\.(.+)\.(\d+)-\d{9,}", name)  # the last number is a thread id
     return (found[1], int(found[2])) if found else None
 
 
 def remove_unfinished(folder: Path, ours: Callable[[str], bool], *, held: bool = False) -> None:
-    """Remove what processes that were killed were writing in a folder.
+    """Remove unfinished files of killed processes in a folder.
 
     Parameters
     ----------
     folder
-        Where they were, if it is there.
+        The folder, which may be missing.
     ours
-        Whether what was to have this name is ours.
+        Whether a file with this final name is probekit's.
     held
-        Nobody else can be writing it, so that a process of the same number is another.
+        Whether the caller holds the lock, so that a running process with the same id is an unrelated one.
     """
     for left in folder.iterdir() if folder.is_dir() else ():
-        own = writer_of(left.name)
-        if own and ours(own[0]) and (held or not is_running(own[1])) and not left.is_symlink():
+        writer = writer_of(left.name)
+        if writer and ours(writer[0]) and (held or not is_running(writer[1])) and not left.is_symlink():
             remove(left)
 
 
 def remove(path: Path) -> None:
-    """Delete a file, a link or a folder with all that is in it; nothing where there is none."""
+    """Delete a file, a link or a folder with its contents, if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
 
 
-# what is ours ---------------------------------------------------------------------------------------------------------
+# files of probekit
+# ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """A kind of file that we write, and may replace where it is one that we wrote.
+    """A kind of file that probekit writes, and replaces only if probekit wrote it.
 
     Attributes
     ----------
     what
-        With its article: ``"an evidence card"``.
+        Description with article: ``"an evidence card"``.
     ours
-        Whether the file at a path is one that we wrote; one that cannot be read is not.
+        Whether probekit wrote the file at a path; False for one that cannot be read.
     instead
-        What to do where it is not.
+        What to do if it did not.
     """
 
     what: str
     ours: Callable[[Path], bool]
-    instead: str = "give another --out"
+    instead: str = "choose another --out"
 
     def check(self, path: Path) -> None:
-        """Raise UsageError where something is at ``path`` that is none of ours, a link or a folder among them."""
+        """Raise UsageError if ``path`` exists and probekit did not write it, or it is a link or a folder."""
         if path.is_symlink():
-            raise UsageError(f"{path} is a link, and a link is neither followed nor replaced; {self.instead}.")
+            raise UsageError(f"{path} is a link, which probekit neither follows nor replaces; {self.instead}.")
         if path.is_dir():
             raise UsageError(f"{path} is a folder, not {self.what}; {self.instead}.")
         if path.exists():
             with suppress(OSError, ValueError, TypeError, AttributeError, DataError):
                 found = path.stat()
-                if stat.S_ISREG(found.st_mode) and (not found.st_size or self.ours(path)):  # a pipe has no size either
+                if stat.S_ISREG(found.st_mode) and (not found.st_size or self.ours(path)):  # a pipe has no size, either
                     return
-            raise UsageError(f"{path} is there already and is not {self.what}, so it is not replaced; {self.instead}.")
+            raise UsageError(f"{path} exists and is not {self.what}, so probekit does not replace it; {self.instead}.")
 
 
 _MADE = b"made by probekit, xxh3 "
 MARK = f"{_MADE.decode()}{0:032x}"
-"""What :func:`seal` turns into the mark of a file; it stands where the format has room for a remark."""
+"""Placeholder that :func:`seal` turns into the mark of a file; it is in a place where the format allows comments."""
 _SEAL = re.compile(re.escape(_MADE) + rb"([0-9a-f]{32})")
 _AFTER = 4
-"""Bytes after the mark that are not under its digest: in a PNG they are a checksum of the mark."""
+"""Bytes after the mark that its digest leaves out: in a PNG they are a checksum of the mark."""
 
 
 def seal(data: bytes) -> bytes:
-    """``data`` with the digest of all its other bytes in the place of ``MARK``; as it is where it holds none."""
+    """``data`` with ``MARK`` replaced by the digest of all other bytes; unchanged if it contains no ``MARK``."""
     head, mark, rest = data.partition(MARK.encode())
     return head + _MADE + _digest_around(head, rest) + rest if mark else data
 
 
 def is_sealed(path: Path) -> bool:
-    """Whether a file is as we wrote it: it carries the digest of its own bytes."""
+    """Whether a file is as probekit wrote it: it contains the digest of its other bytes."""
     data = path.read_bytes()
-    found = itertools.islice(_SEAL.finditer(data), 16)  # a page holds the marks of its figures, too
-    return any(one[1] == _digest_around(data[: one.start()], data[one.end() :]) for one in found)
+    found = itertools.islice(_SEAL.finditer(data), 16)  # a page also contains the marks of its figures
+    return any(match[1] == _digest_around(data[: match.start()], data[match.end() :]) for match in found)
 
 
 def _digest_around(head: bytes, rest: bytes) -> bytes:
@@ -350,34 +351,34 @@ def _digest_around(head: bytes, rest: bytes) -> bytes:
 
 
 def without_mark(text: str) -> str:
-    """A text without the line that holds its mark."""
+    """A text without the line with its mark."""
     return "".join(line for line in text.splitlines(keepends=True) if not _SEAL.search(line.encode()))
 
 
-# who holds a file -----------------------------------------------------------------------------------------------------
+# locks -----------------------------------------------------------------------------------------------------
 
 
 def open_to_write(path: Path, flags: int = os.O_WRONLY | os.O_CREAT | os.O_TRUNC) -> int:
-    """A descriptor to write a file through; UsageError for a link, which may lead to what is not ours, and for a pipe.
+    """A descriptor for writing a file; raises UsageError for a pipe, and for a link, which may lead to another's file.
 
     Parameters
     ----------
     path
-        Its last part is not followed where it is a link; folders above it are.
+        The file; a link in its last part is not followed, links in parent folders are.
     flags
-        Of ``os.open``; truncates and makes the file without them.
+        Flags for ``os.open``; by default, creates or truncates the file.
     """
     try:
         fd = os.open(path, (flags & ~os.O_TRUNC) | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
     except OSError as error:
         if path.is_symlink():
-            raise UsageError(f"{path} is a link, and nothing is written through a link; remove it.") from None
+            raise UsageError(f"{path} is a link, and probekit does not write through links; remove it.") from None
         if error.errno == errno.ENXIO:
-            raise UsageError(f"{path} is no file; remove it.") from None
+            raise UsageError(f"{path} is not a regular file; remove it.") from None
         raise
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise UsageError(f"{path} is no file; remove it.")
+        raise UsageError(f"{path} is not a regular file; remove it.")
     if flags & os.O_TRUNC:
         os.ftruncate(fd, 0)
     return fd
@@ -391,20 +392,21 @@ def lock(
     wait: Callable[[], None] | None = None,
     ours: Callable[[bytes], bool] = lambda start: not start,
 ) -> Iterator[int]:
-    """Hold the file ``path`` alone for the time of the block.
+    """Hold an exclusive lock on the file ``path`` during the block.
 
-    The system gives it back when its holder dies, however it dies. A child that inherits the descriptor holds it, too.
+    The system releases the lock when its holder dies for any reason. A child that inherits the descriptor holds it,
+    too.
 
     Parameters
     ----------
     path
-        Made where it is not there; what it holds stays as it is, and so does the file.
+        The file; created if it is missing, otherwise unchanged, and not removed.
     busy
-        Raised where another holds it.
+        Raised if another process holds the lock.
     wait
-        Called once instead, before waiting for the other to end.
+        If given, called once instead, before waiting for the other process.
     ours
-        Whether the file is ours that begins with these bytes (64 at most); an empty one where nothing is told.
+        Whether a file that begins with these bytes (at most 64) is probekit's; by default only an empty file.
 
     Yields
     ------
@@ -414,24 +416,26 @@ def lock(
     Raises
     ------
     UsageError
-        The file is a link, or not ours.
+        If the file is a link, or not probekit's.
     """
     from filelock import lock_descriptor
 
-    told = False
+    waited = False
     while True:
         fd = open_to_write(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
             if not lock_descriptor(fd, blocking=False):
                 if wait is None:
                     raise busy
-                if not told:
+                if not waited:
                     wait()
-                    told = True
+                    waited = True
                 lock_descriptor(fd)
             if _is_at(fd, path):
                 if not ours(os.pread(fd, 64, 0)):
-                    raise UsageError(f"{path} is a file of somebody else's, which is in the way; give another --out.")
+                    raise UsageError(
+                        f"{path} is needed as a lock file, but probekit did not write it; choose another --out."
+                    )
                 yield fd
                 return
         finally:
@@ -439,7 +443,7 @@ def lock(
 
 
 def _is_at(fd: int, path: Path) -> bool:
-    """Whether an open file still has its name: the holder before us may have removed the one we waited for."""
+    """Whether an open file still has its name: the previous holder may have removed the one we waited for."""
     try:
         return os.path.samestat(os.fstat(fd), path.lstat())
     except FileNotFoundError:
@@ -448,7 +452,7 @@ def _is_at(fd: int, path: Path) -> bool:
 
 @contextmanager
 def held(path: Path) -> Iterator[bool]:
-    """Whether another process holds the file ``path``; in the block none begins to. Nothing is made or changed."""
+    """Whether another process locks the file ``path``; none can begin to during the block. Nothing is changed."""
     import fcntl
 
     try:
@@ -458,7 +462,9 @@ def held(path: Path) -> Iterator[bool]:
         return
     try:
         try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared, which filelock cannot: two may look at once
+            fcntl.flock(
+                fd, fcntl.LOCK_SH | fcntl.LOCK_NB
+            )  # shared, which filelock does not offer: several processes may check at once
             taken = False
         except BlockingIOError:
             taken = True
@@ -468,7 +474,7 @@ def held(path: Path) -> Iterator[bool]:
 
 
 def signal_when_closed(fd: int) -> None:
-    """Let the system end this process when nobody holds the other end of a pipe, also amid a long call into C."""
+    """Let the system end this process when the other end of a pipe is closed, even during a long call into C."""
     import fcntl
 
     if hasattr(os, "O_ASYNC") and hasattr(fcntl, "F_SETOWN"):
@@ -478,7 +484,7 @@ def signal_when_closed(fd: int) -> None:
 
 
 def is_running(pid: int) -> bool:
-    """Whether there is such a process on this machine."""
+    """Whether a process with this id runs on this machine."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
@@ -488,40 +494,40 @@ def is_running(pid: int) -> bool:
     return True
 
 
-# what files are known by ----------------------------------------------------------------------------------------------
+# digests ----------------------------------------------------------------------------------------------
 
 
 def digest(files: Iterable[Path], root: Path | None = None) -> str:
     """xxh3 digest (32 hex digits) of names, sizes and bytes of files.
 
-    Files are read once in the life of the process, as long as their sizes, times and inodes stay as they are.
+    Files are read once per process, as long as their sizes, times and inodes do not change.
 
     Parameters
     ----------
     files
-        In this order.
+        The files, in this order.
     root
-        Folder below which they are named; without it, the last part of each path is its name.
+        Folder to which their names are relative; without it, the last part of each path is its name.
     """
     stats = [(file, file.stat()) for file in files]
-    told = tuple(
+    states = tuple(
         (file.name if root is None else str(file.relative_to(root)), file, s.st_size, s.st_mtime_ns, s.st_ino)
         for file, s in stats
     )
     settled = max((s.st_mtime for _, s in stats), default=0) < time() - SETTLED
-    return _digest(told) if settled else _digest.__wrapped__(told)
+    return _digest(states) if settled else _digest.__wrapped__(states)
 
 
 SETTLED = 2.0
-"""Seconds after which a file that changes again has another time, on any file system."""
+"""Seconds after which another change gives a file a different time, on any file system."""
 
 
 @lru_cache(maxsize=1024)
-def _digest(told: tuple[tuple[str, Path, int, int, int], ...]) -> str:
+def _digest(states: tuple[tuple[str, Path, int, int, int], ...]) -> str:
     import xxhash
 
     state = xxhash.xxh3_128()
-    for name, file, size, *_ in told:
+    for name, file, size, *_ in states:
         state.update(f"{name}\0{size}\0".encode())
         _feed(state.update, file)
     return state.hexdigest()

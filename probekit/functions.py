@@ -1,4 +1,4 @@
-"""The public functions that recipes name: where they are, what they take, and values checked against that."""
+"""The public functions that recipes may call: their modules, parameters, and checks of argument values."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A public function that can be run from a recipe.
+    """A public function that a recipe can call.
 
     Attributes
     ----------
     place : str
         "module:name".
     writes : tuple of str
-        The parameters that name what it writes. They are no part of what determines its numbers.
+        The parameters that name output files. They do not affect its numbers.
     rows : str
-        Which of them names the rows that it leaves; "" where it leaves none.
+        The one of them that names the output rows; "" if it writes none.
     inside : str
-        The file of the rows, where ``rows`` names a folder.
+        The file of the rows, if ``rows`` names a folder.
     always : tuple of str
-        What it writes even where not asked to.
+        The ones that it writes even if they are not given.
     """
 
     place: str
@@ -78,10 +78,10 @@ FUNCTIONS: dict[str, Function] = {
     "run": Function("probekit.studies.first_look:run", rows="", always=("out",)),
     "demo": Function("probekit.demo:demo", ("figures", "caches"), "figures", "layers.parquet", ("caches",)),
 }
-"""The closed table of what a recipe may name. The key is the public name: ``probekit.NAME`` and ``probekit NAME``."""
+"""All functions that a recipe may call. The key is the public name: ``probekit.NAME`` and ``probekit NAME``."""
 
 SILENT = ("progress", "wait", "watcher")
-"""Parameters that are no part of a recipe."""
+"""Parameters that recipes leave out."""
 
 REPEATED: dict[str, tuple[str, ...]] = {
     "evaluate": ("task",),
@@ -89,17 +89,17 @@ REPEATED: dict[str, tuple[str, ...]] = {
     "report": ("figure", "text"),
     "study": ("model", "set_"),
 }
-"""Options that are given once for each value, not with commas."""
+"""Options that are repeated for several values, instead of commas."""
 
 
 def find(name: str) -> Callable[..., Any]:
-    """The public function of this name."""
+    """The public function with this name."""
     module, _, attribute = FUNCTIONS[name].place.partition(":")
     return typing.cast("Callable[..., Any]", getattr(import_module(module), attribute))
 
 
 class _CallablePackage(ModuleType):
-    """A package that is called like a public function, and can be called like it."""
+    """A package with the name of a public function, which can be called like the function."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return find(self.__name__.rpartition(".")[2])(*args, **kwargs)
@@ -110,9 +110,9 @@ class _CallablePackage(ModuleType):
 
 
 def callable_package(name: str) -> None:
-    """Let ``probekit.report(…)`` be the function although ``probekit.report`` is the package that holds it.
+    """Make ``probekit.report(…)`` call the function although ``probekit.report`` is a package.
 
-    Importing a package puts the module in the function's place; so the module takes calls.
+    Importing a package puts the module in the function's place, so the module accepts calls.
 
     Parameters
     ----------
@@ -123,21 +123,23 @@ def callable_package(name: str) -> None:
 
 
 def parameters(name: str) -> Mapping[str, inspect.Parameter]:
-    """The parameters of a public function, its options among them."""
+    """The parameters of a public function, including its options."""
     return inspect.signature(find(name)).parameters
 
 
 def is_numeric(known: Mapping[str, inspect.Parameter], name: str) -> bool:
-    """Whether an argument has a part in the rows: all have but those that say how the work is done."""
+    """Whether an argument can affect the rows: all except those that control how the computation runs."""
     return name in known and name not in ("threads", "jobs", "workers", "device", "overwrite", "report_to")
 
 
 def hints(name: str) -> dict[str, Any]:
-    """The types that arguments are declared with, those of options among them."""
+    """The declared types of arguments, including options."""
     function = find(name)
     bare = inspect.unwrap(function)
-    told = {key: hint for key, hint in bare.__annotations__.items() if key != "return"}  # which may be imported late
-    found = typing.get_type_hints(SimpleNamespace(__annotations__=told), vars(sys.modules[bare.__module__]))
+    annotations = {
+        key: hint for key, hint in bare.__annotations__.items() if key != "return"
+    }  # a late import may define it
+    found = typing.get_type_hints(SimpleNamespace(__annotations__=annotations), vars(sys.modules[bare.__module__]))
     for kind in getattr(function, "options", {}).values():
         found |= typing.get_type_hints(kind)
     return found | {key: str | Path | None for key in parameters(name) if key == "out" and key not in found}
@@ -145,7 +147,7 @@ def hints(name: str) -> dict[str, Any]:
 
 @lru_cache(maxsize=64)
 def _adapters(name: str) -> dict[str, Any]:
-    """What checks each argument, by parameter."""
+    """The type adapter for each argument, by parameter."""
     declared = hints(name)
     found = {}
     for key, p in parameters(name).items():
@@ -156,33 +158,33 @@ def _adapters(name: str) -> dict[str, Any]:
 
 
 def _adapter(hint: Any, *, many: bool) -> Any:
-    """What checks one argument."""
+    """The type adapter for an argument."""
     from pydantic import ConfigDict, TypeAdapter
 
     config = ConfigDict(arbitrary_types_allowed=True)
-    own: Any = _checkable(hint)
-    whole: Any = tuple.__class_getitem__((own, ...)) if many else own
-    return TypeAdapter(whole, config=_config(own, config))
+    item_type: Any = _checkable(hint)
+    whole: Any = tuple.__class_getitem__((item_type, ...)) if many else item_type
+    return TypeAdapter(whole, config=_config(item_type, config))
 
 
 def _checkable(hint: Any) -> Any:
-    """A type that values can be checked to be of: an object of a dataclass is one as it is, never made of a dict."""
+    """A type for validation: a dataclass accepts only its instances, not dicts."""
     import pydantic
 
     instance: Any = pydantic.InstanceOf
     if typing.get_origin(hint) in (typing.Union, UnionType):
-        members = [_checkable(one) for one in typing.get_args(hint) if not getattr(one, "_is_protocol", False)]
+        members = [_checkable(member) for member in typing.get_args(hint) if not getattr(member, "_is_protocol", False)]
         return typing.Union[tuple(members)]  # noqa: UP007
     return instance[hint] if dataclasses.is_dataclass(hint) else hint
 
 
 def _config(hint: Any, config: Any) -> Any:
-    """pydantic takes no configuration for a type that has one of its own."""
+    """The configuration, or None for dataclasses, for which pydantic accepts none."""
     return None if dataclasses.is_dataclass(hint) else config
 
 
 def takes_many(name: str, key: str) -> bool:
-    """Whether an argument holds any number of values."""
+    """Whether an argument takes any number of values."""
     hint = hints(name).get(key)
     return any(
         typing.get_origin(h) is tuple and typing.get_args(h)[-1:] == (...,) for h in (hint, *typing.get_args(hint))
@@ -190,12 +192,12 @@ def takes_many(name: str, key: str) -> bool:
 
 
 def takes_commas(name: str, key: str) -> bool:
-    """Whether texts hold several values of an argument, with commas."""
+    """Whether an argument takes several values separated by commas."""
     return takes_many(name, key) and key not in REPEATED.get(name, ())
 
 
 def typed(name: str, key: str, value: Any) -> Any:
-    """A value as the type that an argument is declared with; UsageError where it is none."""
+    """A value converted to the declared type of an argument; raises UsageError if it does not fit."""
     from pydantic import ValidationError
 
     try:

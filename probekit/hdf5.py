@@ -1,4 +1,4 @@
-"""HDF5 that others may have written: nothing is read from outside of the file, and no more than the file can hold."""
+"""HDF5 files from untrusted sources: data are read only from the file itself, and no more than it can hold."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from probekit.errors import DataError
 __all__ = ["DAMAGE", "own_dataset"]
 
 DAMAGE = (KeyError, ValueError, TypeError, IndexError, AttributeError, OSError, RuntimeError, MemoryError)
-"""What h5py raises on a damaged file."""
+"""Errors that h5py raises for a damaged file."""
 
 SMALL = 1 << 26
-"""Bytes that a dataset may have whatever is stored of it: what was never written reads as zeros."""
+"""Bytes that a dataset may declare even if less is stored: parts that were never written read as zeros."""
 
 DENSEST = 1000
-"""Times that compressed chunks may grow: noise hardly does, text five times, zeros a thousand times and more."""
+"""Maximum compression ratio: about 1 for noise, 5 for text, 1000 and more for zeros."""
 
 
 def own_dataset(group: h5py.Group, name: str) -> h5py.Dataset | None:
-    """The dataset of this name, all of whose bytes are in this very file; None where nothing has the name.
+    """The dataset with this name if all its bytes are in the file itself; None if nothing has the name.
 
-    A soft or external link at any depth, external storage and virtual datasets would read other files, with the rights
-    of who reads; a shape can declare more than any memory holds. Nothing of the dataset's values is read here.
+    Soft or external links at any depth, external storage and virtual datasets would read other files with the user's
+    permissions; a shape can declare more than fits into memory. This function does not read values.
 
     Parameters
     ----------
     group : h5py.Group
-        A file, or a group of it.
+        A file or group.
     name : str
-        As h5py takes it: ``"/pooled/mean/3"``.
+        Its path, as in h5py: ``"/pooled/mean/3"``.
 
     Raises
     ------
     DataError
-        Something of that name is not a dataset of this file, or declares more than the file can hold.
+        If the name is not a dataset in this file, or declares more than the file can hold.
     """
     try:
         return _find(group, name)
@@ -50,23 +50,25 @@ def _find(group: h5py.Group, name: str) -> h5py.Dataset | None:
         if not isinstance(found, h5py.Group) or (link := found.get(part, getlink=True)) is None:
             return None
         if not isinstance(link, h5py.HardLink):
-            raise DataError(f"{name} is a link, which is not followed; wanted the data in the file itself.")
+            raise DataError(f"{name} is a link, which probekit does not follow; expected the data in the file itself.")
         found = found[part]
     if not isinstance(found, h5py.Dataset):
-        raise DataError(f"{name} is no dataset.")
+        raise DataError(f"{name} is not a dataset.")
     if found.external or found.is_virtual:
-        raise DataError(f"{name} keeps its data in another file, which is not read; wanted them in the file itself.")
+        raise DataError(
+            f"{name} stores its data in another file, which probekit does not read; expected them in the file itself."
+        )
     if (wrong := _declares_too_much(found)) is not None:
-        raise DataError(f"{name} {wrong} Is the file whole?")
+        raise DataError(f"{name} {wrong} Is the file complete?")
     return found
 
 
 def _declares_too_much(dataset: h5py.Dataset) -> str | None:
-    """What is wrong where the shape of a dataset asks for more bytes than its file holds of it; None where it fits."""
+    """The fault if the shape of a dataset needs more bytes than its file holds; None if it fits."""
     declared = int(dataset.size or 0) * int(dataset.id.get_type().get_size())
     within, stored = int(dataset.file.id.get_filesize()), int(dataset.id.get_storage_size())
     offset = dataset.id.get_offset() if dataset.chunks is None else None
     if offset is not None and offset + stored > within:
-        return f"lies at bytes {offset} to {offset + stored} of a file of {within}."
+        return f"is at bytes {offset} to {offset + stored}, but the file has {within}."
     most = max(SMALL, min(stored, within) * (1 if dataset.chunks is None else DENSEST))
-    return f"declares {declared} bytes, and {stored} are stored." if declared > most else None
+    return f"declares {declared} bytes, but only {stored} are stored." if declared > most else None

@@ -1,12 +1,12 @@
-"""Every number that rows can hold: what it is called, its unit, its range, and which way is better.
+"""Every metric that rows can hold: its name, unit, range and direction.
 
     metric("f1").function([0, 1, 1], [0, 1, 0])     # 0.666…
     metric("selectivity(accuracy)").title           # "Selectivity (accuracy)"
     metric("log-loss").better                       # "lower"
 
-Gold values come first. Predictions that are all the same carry no information about the gold values, so a
-correlation with them is 0, where scipy would give NaN and a warning. Where the *gold* values are constant there is
-nothing to correlate with, and Pearson's and Spearman's coefficients are NaN.
+Gold values come first. Constant predictions carry no information about the gold values, so their correlation is 0
+(scipy would return NaN with a warning). If the *gold* values are constant, Pearson's and Spearman's coefficients are
+undefined and NaN.
 """
 
 from __future__ import annotations
@@ -29,32 +29,33 @@ Better = Literal["higher", "lower", ""]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One kind of number.
+    """A metric.
 
     Attributes
     ----------
     name : str
-        As in the column ``metric`` and on the command line.
+        Name in the column ``metric`` and on the command line.
     title : str
-        For axes and tables, without the unit.
+        Title for axes and tables, without the unit.
     range : tuple of float
         Lowest and highest value.
     better : {"higher", "lower", ""}
-        Which way is better; "" where neither is.
+        The better direction; "" if there is none.
     unit : str
-        "bits", "nats"; "" for a share or a coefficient.
+        "bits", "nats" …; "" for a proportion or a coefficient.
     needs : {"classes", "numbers", "tags", "probabilities", ""}
-        What it is computed from; "" for what no function of gold values and predictions gives.
+        What it is computed from; "" if gold values and predictions do not determine it.
     function : callable or None
-        ``function(y_true, y_pred) -> float``. Class indices or numbers, shape (n,); for ``span-f1`` lists of tag
-        names, one list a sentence; for ``token-accuracy`` either of them. Raises UsageError where the two differ in
-        length, are empty, or the gold ones hold unlabelled examples (-1 or NaN).
+        ``function(y_true, y_pred) -> float``. Class indices or numbers, shape (n,); for ``span-f1`` lists of tag names,
+        one list per sentence; for ``token-accuracy`` either of them. Raises UsageError if the two differ in length or
+        are empty, or if gold values are missing (-1 or NaN).
     alike : bool
-        Of a measure of two things, whether it is large where they are alike: a similarity, not a distance.
+        For a measure of two things: whether large values mean that they are alike (a similarity, not a distance).
     of, derived : str
-        Of "selectivity(accuracy)" the metric "accuracy" and the word "selectivity"; "" for a metric of its own.
+        For "selectivity(accuracy)" the metric "accuracy" and the prefix "selectivity"; "" for a metric that is not
+        derived.
     spans : bool
-        Whether it counts whole entities, not words.
+        Whether it counts entities instead of words.
     """
 
     name: str
@@ -71,17 +72,17 @@ class Metric:
 
     @property
     def sign(self) -> int:
-        """1 where higher is better, -1 where lower is, 0 where neither."""
+        """1 if higher is better, -1 if lower is better, otherwise 0."""
         return {"higher": 1, "lower": -1, "": 0}[self.better]
 
     def best(self, values: Sequence[float] | np.ndarray) -> int:
-        """Position of the best of some values; NaN are passed over. Raises ValueError where all are NaN."""
+        """Index of the best value; NaN is ignored. Raises ValueError if all values are NaN."""
         return int(np.nanargmax(self.sign * np.asarray(values, dtype=np.float64)))
 
     def __call__(self, y_true: Any, y_pred: Any) -> float:
-        """The metric of predictions; UsageError for one that predictions alone do not give."""
+        """The metric's value for predictions; raises UsageError if it cannot be computed from them."""
         if self.function is None:
-            raise UsageError(f"{self.name} is not computed from gold values and predictions.")
+            raise UsageError(f"{self.name} cannot be computed from gold values and predictions.")
         return self.function(y_true, y_pred)
 
 
@@ -91,62 +92,62 @@ DERIVED: dict[str, str] = {
     "difference": "Difference in\n{}",
     "lost": "{}\nlost by training elsewhere",
 }
-"""Differences in a metric, ``WORD(METRIC)``, and their titles: gold minus control tasks (Hewitt & Liang 2019, section
-2) or shuffled labels, one thing minus another, and what is lost by training on another domain."""
+"""Derived metrics ``PREFIX(METRIC)`` and their titles: gold minus control tasks (Hewitt & Liang 2019, section 2) or
+shuffled labels, the difference of two values, and the loss from training on another domain."""
 
 
-def derive(word: str, name: str) -> str:
-    """The name of a difference in a metric: ``derive("selectivity", "f1")`` is "selectivity(f1)"."""
-    return f"{word}({name})"
+def derive(prefix: str, name: str) -> str:
+    """The name of a derived metric: ``derive("selectivity", "f1")`` is "selectivity(f1)"."""
+    return f"{prefix}({name})"
 
 
 @lru_cache(maxsize=256)
 def metric(name: str) -> Metric:
-    """The metric called ``name``, derived ones too.
+    """The metric called ``name``, which may be derived.
 
     Raises
     ------
     UsageError
-        For an unknown name, with the closest ones.
+        If the name is unknown; the message lists similar ones.
     """
     if name in METRICS:
         return METRICS[name]
-    word, opened, inner = name.removesuffix(")").partition("(")
-    if opened and word in DERIVED:
-        own = metric(inner)
-        low, high = own.range
-        title = own.title if word != "selectivity" or own.name in PROPER else own.title[0].lower() + own.title[1:]
-        wide = high - low
-        better: Better = "lower" if word == "lost" else own.better
+    prefix, opened, inner = name.removesuffix(")").partition("(")
+    if opened and prefix in DERIVED:
+        base = metric(inner)
+        low, high = base.range
+        title = base.title if prefix != "selectivity" or base.name in PROPER else base.title[0].lower() + base.title[1:]
+        width = high - low
+        better: Better = "lower" if prefix == "lost" else base.better
         return replace(
-            own, name=name, title=DERIVED[word].format(title), range=(-wide, wide), better=better, function=None,
-            of=inner, derived=word,
+            base, name=name, title=DERIVED[prefix].format(title), range=(-width, width), better=better, function=None,
+            of=inner, derived=prefix,
         )  # fmt: skip
     raise UsageError(f"unknown metric {name!r}; {did_you_mean(name, METRICS, most=3)}")
 
 
 def unfit(names: Iterable[str], kind: str) -> str:
-    """The first of these metrics that is of other labels than a task of this kind has, in words; "" where none is."""
+    """A message about the first of these metrics that does not fit the labels of this kind of task; "" if all fit."""
     needs = {"classification": {"classes"}, "regression": {"numbers"}}.get(kind, {"classes", "tags"})
     for name in names:
         if name in METRICS and METRICS[name].needs in {"classes", "numbers", "tags"} - needs:
-            fit = ", ".join(own.name for own in METRICS.values() if own.function and own.needs in needs)
-            return f"{name} is no metric of a task of {kind}; {fit} are."
+            fit = ", ".join(known.name for known in METRICS.values() if known.function and known.needs in needs)
+            return f"{name} is not a metric for {kind}; choose {fit}."
     return ""
 
 
 def task_metrics() -> tuple[str, ...]:
-    """The names of the metrics that a task can be judged by: those of gold values and predictions."""
-    return tuple(name for name, own in METRICS.items() if own.function is not None)
+    """The names of the metrics that tasks can use: those computed from gold values and predictions."""
+    return tuple(name for name, known in METRICS.items() if known.function is not None)
 
 
 def _pair(y_true: Any, y_pred: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Both as arrays of one dimension and equal length, the gold one fully labelled."""
+    """Both as one-dimensional arrays of equal length, with all gold labels present."""
     gold, guess = np.asarray(y_true), np.asarray(y_pred)
     if gold.ndim != 1 or gold.shape != guess.shape:
-        raise UsageError(f"a metric wants two arrays of one shape (n,), not {gold.shape} and {guess.shape}.")
+        raise UsageError(f"expected two arrays of the same shape (n,), got {gold.shape} and {guess.shape}.")
     if not len(gold):
-        raise UsageError("a metric of no examples at all is not defined.")
+        raise UsageError("a metric needs at least one example.")
     unlabelled = np.isnan(gold) if gold.dtype.kind == "f" else gold == -1 if gold.dtype.kind == "i" else None
     if unlabelled is not None and unlabelled.any():
         raise UsageError(f"{unlabelled.sum()} of {len(gold)} gold labels are missing; choose a labelled split.")
@@ -154,13 +155,13 @@ def _pair(y_true: Any, y_pred: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _accuracy(y_true: Any, y_pred: Any) -> float:
-    """Share of equal values."""
+    """Proportion of equal values."""
     gold, guess = _pair(y_true, y_pred)
     return float(np.mean(gold == guess))
 
 
 def _f1(y_true: Any, y_pred: Any) -> float:
-    """F1 of class 1; 0 where neither gold nor prediction has it."""
+    """F1 of class 1; 0 if neither gold values nor predictions have it."""
     from sklearn.metrics import f1_score
 
     gold, guess = _pair(y_true, y_pred)
@@ -170,14 +171,14 @@ def _f1(y_true: Any, y_pred: Any) -> float:
 
 
 def _macro_f1(y_true: Any, y_pred: Any) -> float:
-    """Mean of the classes' F1, over the classes that occur in gold or prediction."""
+    """Mean F1 over the classes that occur in gold values or predictions."""
     from sklearn.metrics import f1_score
 
     return float(f1_score(*_pair(y_true, y_pred), average="macro", zero_division=0.0))
 
 
 def _matthews(y_true: Any, y_pred: Any) -> float:
-    """Matthews correlation (many classes: Gorodkin's R_K); 0 where gold or prediction is constant."""
+    """Matthews correlation (many classes: Gorodkin's R_K); 0 if gold values or predictions are constant."""
     from sklearn.metrics import matthews_corrcoef
 
     gold, guess = _pair(y_true, y_pred)
@@ -210,28 +211,32 @@ def _rmse(y_true: Any, y_pred: Any) -> float:
 
 def _sentences(y_true: Sequence[Sequence[Any]], y_pred: Sequence[Sequence[Any]]) -> None:
     if [len(s) for s in y_true] != [len(s) for s in y_pred]:
-        raise UsageError("gold and predicted tags differ in the number of sentences, or of words in a sentence.")
+        raise UsageError("gold and predicted tags must have the same sentences and the same number of words in each.")
     if not any(len(s) for s in y_true):
-        raise UsageError("a metric of no words at all is not defined.")
+        raise UsageError("a metric needs at least one word.")
 
 
 def _span_f1(y_true: Sequence[Sequence[str]], y_pred: Sequence[Sequence[str]]) -> float:
-    """Micro-averaged F1 of whole entities, as conlleval counts them; 0 where there are none.
+    """Micro-averaged F1 of whole entities, counted like conlleval; 0 if there are none.
 
-    BIO, IOB1, BIOES, BIOUL and BMES tags; broken sequences are read as they come: an I- that nothing began begins an
-    entity. AllenNLP's SpanBasedF1Measure is the same, but for what it is told to ignore, for the C- and R- types of
-    semantic roles, which it joins to what they continue, and for broken BIOUL, which it refuses.
+    For BIO, IOB1, BIOES, BIOUL and BMES tags. Inconsistent sequences are accepted: an I- without a beginning begins an
+    entity. AllenNLP's SpanBasedF1Measure agrees, except for types that it is set to ignore, the C- and R- types of
+    semantic roles, which it joins to the entity they continue, and inconsistent BIOUL, which it refuses.
     """
     _sentences(y_true, y_pred)
     right = gold = guess = 0
-    for theirs, ours in zip(y_true, y_pred, strict=True):
-        one, other = _entities(theirs), _entities(ours)
-        right, gold, guess = right + len(one & other), gold + len(one), guess + len(other)
+    for gold_tags, predicted_tags in zip(y_true, y_pred, strict=True):
+        gold_entities, predicted_entities = _entities(gold_tags), _entities(predicted_tags)
+        right, gold, guess = (
+            right + len(gold_entities & predicted_entities),
+            gold + len(gold_entities),
+            guess + len(predicted_entities),
+        )
     return 2 * right / (gold + guess) if gold + guess else 0.0
 
 
 OUTSIDE = ("O", "_")
-"""What :func:`span_part` makes of a word that is in no entity."""
+"""The result of :func:`span_part` for a word outside entities."""
 
 
 def span_part(tag: str) -> tuple[str, str]:
@@ -246,9 +251,9 @@ _SAME = {"L": "E", "U": "S", "M": "I"}
 
 
 def span_opens(before: tuple[str, str], this: tuple[str, str]) -> bool:
-    """Whether an entity begins at a word, by its tag and the one before: the rules of conlleval.
+    """Whether an entity begins at a word, from its tag and the previous one, by conlleval's rules.
 
-    After Tjong Kim Sang's ``conlleval`` (CoNLL-2000), with E and S for ends and entities of one word.
+    After Tjong Kim Sang's ``conlleval`` (CoNLL-2000), with E and S for ends and single-word entities.
     """
     (last, kind), (prefix, other) = before, this
     begins = prefix in ("B", "S") or (last in ("E", "S", "O") and prefix in ("E", "I"))
@@ -256,7 +261,7 @@ def span_opens(before: tuple[str, str], this: tuple[str, str]) -> bool:
 
 
 def span_closes(this: tuple[str, str], after: tuple[str, str]) -> bool:
-    """Whether an entity ends with a word, by its tag and the one after: the rules of conlleval."""
+    """Whether an entity ends with a word, from its tag and the next one, by conlleval's rules."""
     (prefix, kind), (following, other) = this, after
     ends = prefix in ("E", "S") or (prefix in ("B", "I") and following in ("B", "S", "O"))
     return ends or (prefix not in ("O", ".") and kind != other)
@@ -275,7 +280,7 @@ def _entities(tags: Sequence[str]) -> set[tuple[int, int, str]]:
 
 
 def _token_accuracy(y_true: Any, y_pred: Any) -> float:
-    """Share of words with the right tag."""
+    """Proportion of words with the right tag."""
     if len(y_true) and isinstance(y_true[0], Sequence | np.ndarray) and not isinstance(y_true[0], str):
         _sentences(y_true, y_pred)
         y_true, y_pred = ([tag for sentence in y for tag in sentence] for y in (y_true, y_pred))
@@ -283,7 +288,7 @@ def _token_accuracy(y_true: Any, y_pred: Any) -> float:
 
 
 PROPER = ("f1", "matthews", "pearson", "spearman")
-"""Whose titles begin with a name, which keeps its capital within a sentence."""
+"""Metrics whose title begins with a proper name, which keeps its capital within a sentence."""
 
 SHARE, SIGNED, ABOVE_0 = (0.0, 1.0), (-1.0, 1.0), (0.0, inf)
 
@@ -302,7 +307,7 @@ METRICS: dict[str, Metric] = _table(
     Metric("rmse", "Root mean squared error", ABOVE_0, "lower", needs="numbers", function=_rmse),
     Metric("span-f1", "Span F1", SHARE, needs="tags", function=_span_f1, spans=True),
     Metric("token-accuracy", "Token accuracy", SHARE, needs="tags", function=_token_accuracy),
-    # of what a probe or a trained model says
+    # probes and trained models
     Metric("log-loss", "Log loss", ABOVE_0, "lower", "nats", "probabilities"),
     Metric("mean-squared-error", "Mean squared error", ABOVE_0, "lower", needs="numbers"),
     Metric("brier", "Brier score", (0.0, 2.0), "lower", needs="probabilities"),
@@ -311,7 +316,7 @@ METRICS: dict[str, Metric] = _table(
     Metric("calibration-error-15, scaled", "Calibration error (15 bins), scaled", SHARE, "lower", "", "probabilities"),
     Metric("mix-weight", "Mix weight", SHARE, ""),
     Metric("mix-gamma", "Mix gamma", better=""),
-    # of information and codes
+    # information and codes
     Metric("mutual-information", "Mutual information", ABOVE_0, unit="bits"),
     Metric("v-information", "V-information", unit="bits"),
     Metric("v-entropy", "V-entropy", ABOVE_0, "", "bits"),
@@ -322,12 +327,12 @@ METRICS: dict[str, Metric] = _table(
     Metric("compression", "Compression", ABOVE_0),
     Metric("compression-over-prior", "Compression over the prior's code", ABOVE_0),
     Metric("saved-bits", "Bits saved on the prior's code", unit="bits"),
-    # of layer curves
+    # layer curves
     Metric("best-layer", "Best layer", ABOVE_0, "", "layers"),
     Metric("centre-of-gravity", "Centre of gravity", ABOVE_0, "", "layers"),
     Metric("expected-layer", "Expected layer", ABOVE_0, "", "layers"),
     Metric("first-good-layer", "First good layer", ABOVE_0, "", "layers"),
-    # of two domains; see probekit.domains.options.Measure
+    # two domains; see probekit.domains.options.Measure
     Metric("js-divergence", "Jensen-Shannon divergence", SHARE, "", "bits"),
     Metric("js-divergence-nats", "Jensen-Shannon divergence", (0.0, log(2)), "", "nats"),
     Metric("js-distance", "Jensen-Shannon distance", SHARE, ""),
@@ -342,7 +347,7 @@ METRICS: dict[str, Metric] = _table(
     Metric("proxy-a-distance", "Proxy A-distance", (-2.0, 2.0), ""),
     Metric("js-divergence-by-size", "Jensen-Shannon divergence by corpus size", SHARE, "", "bits"),
     Metric("js-contribution", "Contribution to the Jensen-Shannon divergence", SHARE, "", "bits"),
-    # of distances and what goes with them
+    # distances
     Metric("kendall", "Kendall correlation", SIGNED),
 )
-"""All metrics by name. Those with a function are what a task can be judged by."""
+"""All metrics by name. Tasks can use those with a function."""

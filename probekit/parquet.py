@@ -1,4 +1,4 @@
-"""Parquet that others may have written: no more is read than the file can hold, and what is wrong with it is told."""
+"""Parquet files from untrusted sources: no more is read than the file can hold, and errors name the file."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ if TYPE_CHECKING:
 __all__ = ["open_parquet"]
 
 FEW, DENSEST = 1 << 20, 100
-"""Rows that any file may have, and that each byte of it may stand for: numbers that recur take next to no room."""
+"""Rows that any file may have, and maximum rows per byte: repeated numbers take almost no space."""
 
 
 @contextmanager
-def open_parquet(path: Path, **how: Any) -> Iterator[ParquetFile]:
-    """A Parquet file; whatever a damaged one makes of what reads it in the block is a DataError that names it.
+def open_parquet(path: Path, **options: Any) -> Iterator[ParquetFile]:
+    """Open a Parquet file; any error in the block because of a damaged file becomes a DataError that names it.
 
     Parameters
     ----------
     path : Path
         The file.
-    **how
-        As ``pyarrow.parquet.ParquetFile`` takes it.
+    **options
+        Options for ``pyarrow.parquet.ParquetFile``.
 
     Raises
     ------
     DataError
-        The file is damaged or no Parquet, or declares more rows than it can hold.
+        If the file is damaged or not Parquet, or declares more rows than it can hold.
     """
     from pyarrow.parquet import ParquetFile
 
-    with reading(path, "Parquet"), ParquetFile(path, **how) as file:
+    with reading(path, "Parquet"), ParquetFile(path, **options) as file:
         rows, most = file.metadata.num_rows, max(FEW, DENSEST * path.stat().st_size)
         parts = sum(max(0, file.metadata.row_group(i).num_rows) for i in range(file.num_row_groups))
         if not 0 <= rows <= most or parts > most:
-            raise DataError(f"declares {max(rows, parts)} rows, which a file of its size does not hold.", file=path)
+            raise DataError(f"declares {max(rows, parts)} rows, more than a file of its size can hold.", file=path)
         yield file

@@ -1,4 +1,4 @@
-"""Public functions: their options may be given one by one, and what they return knows the recipe that makes it."""
+"""Public functions: they accept options as keyword arguments, and their results store the recipe."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["public"]
 
 
 def public(name: str | None = None, /, **options: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make a function public: its options may be given one by one, and what it returns knows its recipe.
+    """Make a function public: it accepts options as keyword arguments, and its result stores the recipe.
 
     ::
 
@@ -33,22 +33,22 @@ def public(name: str | None = None, /, **options: type) -> Callable[[Callable[..
     Parameters
     ----------
     name : str, optional
-        In :data:`FUNCTIONS`; the function's own for None.
+        Name in :data:`FUNCTIONS`; by default the function's name.
     **options : type
-        By parameter of the function, the frozen dataclass that its fields are taken from.
+        For each parameter, the frozen dataclass whose fields become keyword arguments.
 
     Notes
     -----
-    A function that returns a :class:`probekit.rows.Result` and has no parameter ``out`` is given one: the result is
-    saved there.
+    A function that returns a :class:`probekit.rows.Result` and has no parameter ``out`` gets one; the result is saved
+    there.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         called = name or function.__name__
-        own = inspect.signature(function)
+        signature = inspect.signature(function)
         rows = "" if FUNCTIONS[called].inside else FUNCTIONS[called].rows
-        saves = "out" not in own.parameters and rows == "out"
-        flat = _flat(own, options, saves=saves)
+        saves = "out" not in signature.parameters and rows == "out"
+        flat = _flat(signature, options, saves=saves)
 
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -56,18 +56,18 @@ def public(name: str | None = None, /, **options: type) -> Callable[[Callable[..
             _check_names(called, given, flat)
             bound = flat.bind(*args, **given)
             bound.apply_defaults()
-            told = dict(bound.arguments)
-            _check_seeds(told)
-            groups = {part: kind(**{k: told[k] for k in _fields(kind)}) for part, kind in options.items()}
-            told |= {k: getattr(groups[part], k) for part, kind in options.items() for k in _fields(kind)}
-            recipe = Recipe.of(called, told)
-            out = told.get("out") if saves else None
-            if rows and told[rows] is not None:
-                check_out(Path(told[rows]), recipe.arguments)
+            arguments = dict(bound.arguments)
+            _check_seeds(arguments)
+            groups = {part: kind(**{k: arguments[k] for k in _fields(kind)}) for part, kind in options.items()}
+            arguments |= {k: getattr(groups[part], k) for part, kind in options.items() for k in _fields(kind)}
+            recipe = Recipe.of(called, arguments)
+            out = arguments.get("out") if saves else None
+            if rows and arguments[rows] is not None:
+                check_out(Path(arguments[rows]), recipe.arguments)
             began = monotonic()
             taken = {k for kind in options.values() for k in _fields(kind)} | ({"out"} if saves else set())
             passed = {k: v for k, v in bound.arguments.items() if k not in taken}
-            positional, keyword = _split(own, passed)
+            positional, keyword = _split(signature, passed)
             with making(recipe):
                 result = function(*positional, **keyword, **groups)
             return _finish(result, recipe, out, monotonic() - began)
@@ -81,7 +81,7 @@ def public(name: str | None = None, /, **options: type) -> Callable[[Callable[..
 
 
 def _documented(doc: str, flat: inspect.Signature, options: Mapping[str, type]) -> str:
-    """A numpydoc docstring in which each option stands among the parameters, with the words of its declaration."""
+    """A numpydoc docstring with each option among the parameters, described by its help."""
     lines = inspect.cleandoc(doc).split("\n")
     if "Parameters" not in lines:
         return doc
@@ -98,15 +98,15 @@ def _documented(doc: str, flat: inspect.Signature, options: Mapping[str, type]) 
     for kind in options.values():
         entries += [_entry(f, flat.parameters[f.name]) for f in dataclasses.fields(kind)]
     if "out" in flat.parameters and not any(entry[0].startswith("out") for entry in entries):
-        entries.append(["out : path, optional", "    Where the result is saved: ``ROWS.parquet`` or ``ROWS.csv``."])
+        entries.append(["out : path, optional", "    File for the result: ``ROWS.parquet`` or ``ROWS.csv``."])
     order = {name: i for i, name in enumerate(flat.parameters)}
     entries.sort(key=lambda entry: order.get(re.split(r"[ ,]", entry[0].lstrip("*"))[0], len(order)))
-    told = [line for entry in entries for line in entry]
-    return "\n".join([*lines[:start], *told, *([""] if heads else []), *lines[end:]])
+    documented = [line for entry in entries for line in entry]
+    return "\n".join([*lines[:start], *documented, *([""] if heads else []), *lines[end:]])
 
 
 def _entry(f: dataclasses.Field[Any], p: inspect.Parameter) -> list[str]:
-    """An option in numpydoc's form."""
+    """An option in numpydoc format."""
     kind = str(f.type).removesuffix(" | None")
     default = "optional" if p.default is None else "" if p.default is p.empty else f"default {as_json(p.default)!r}"
     return [f"{f.name} : {', '.join(filter(None, (kind, default)))}", f"    {f.metadata.get('help', '')}"]
@@ -116,10 +116,10 @@ def _fields(kind: type) -> list[str]:
     return [f.name for f in dataclasses.fields(kind)]
 
 
-def _flat(own: inspect.Signature, options: Mapping[str, type], *, saves: bool) -> inspect.Signature:
-    """The function's parameters, with the fields of its options in their place."""
+def _flat(signature: inspect.Signature, options: Mapping[str, type], *, saves: bool) -> inspect.Signature:
+    """The function's signature, with its options replaced by their fields."""
     P = inspect.Parameter
-    found = [p for p in own.parameters.values() if p.name not in options and p.kind is not P.VAR_KEYWORD]
+    found = [p for p in signature.parameters.values() if p.name not in options and p.kind is not P.VAR_KEYWORD]
     for kind in options.values():
         for f in dataclasses.fields(kind):
             default = f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
@@ -127,11 +127,11 @@ def _flat(own: inspect.Signature, options: Mapping[str, type], *, saves: bool) -
             found.append(P(f.name, P.KEYWORD_ONLY, default=default, annotation=f.type))
     if saves:
         found.append(P("out", P.KEYWORD_ONLY, default=None, annotation="str | Path | None"))
-    return own.replace(parameters=sorted(found, key=lambda p: p.kind))
+    return signature.replace(parameters=sorted(found, key=lambda p: p.kind))
 
 
 def _spread(kwargs: Mapping[str, Any], options: Mapping[str, type]) -> dict[str, Any]:
-    """Keyword arguments in which ``options=ProbeOptions(…)`` stands for its fields."""
+    """Keyword arguments with ``options=ProbeOptions(…)`` replaced by its fields."""
     given: dict[str, Any] = {}
     for key, value in kwargs.items():
         if key in options and isinstance(value, options[key]):
@@ -144,26 +144,26 @@ def _spread(kwargs: Mapping[str, Any], options: Mapping[str, type]) -> dict[str,
 def _check_names(called: str, given: Mapping[str, Any], flat: inspect.Signature) -> None:
     for name in given:
         if name not in flat.parameters:
-            raise UsageError(f"{called} takes no {name!r}; {did_you_mean(name, flat.parameters, most=2)}")
+            raise UsageError(f"{called} has no parameter {name!r}; {did_you_mean(name, flat.parameters, most=2)}")
 
 
 SEEDS = ("seed", "random_weights")
-"""Options that are seeds, whatever the function."""
+"""Options that are seeds, in every function."""
 
 
 def _check_seeds(given: Mapping[str, Any]) -> None:
-    """Raise UsageError for a seed that one of the generators of numpy and torch does not take."""
+    """Raise UsageError for a seed that numpy's or torch's generators do not accept."""
     for name in SEEDS:
         if isinstance(seed := given.get(name), int) and not 0 <= seed < 1 << 32:
-            raise UsageError(f"{name} is {seed}; a seed is a whole number from 0 to {(1 << 32) - 1}.")
+            raise UsageError(f"{name} is {seed}; expected a whole number from 0 to {(1 << 32) - 1}.")
 
 
-def _split(own: inspect.Signature, passed: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Positional and keyword arguments of the function itself."""
+def _split(signature: inspect.Signature, passed: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Positional and keyword arguments for the original function."""
     positional: list[Any] = []
     keyword: dict[str, Any] = {}
     for key, value in passed.items():
-        kind = own.parameters[key].kind
+        kind = signature.parameters[key].kind
         if kind is inspect.Parameter.VAR_POSITIONAL:
             positional += value
         elif kind is inspect.Parameter.KEYWORD_ONLY:

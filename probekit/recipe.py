@@ -1,11 +1,11 @@
-"""Recipes: work as a value. The name of a public function and its arguments, which can be kept, shown and run again.
+"""Recipes: the name of a public function and its arguments, as a value to store, show and run again.
 
     result = probekit.probe("cola.train.h5", "cola.dev.h5", folds=3)
     result.recipe.words()       # ["probekit", "probe", "cola.train.h5", "cola.dev.h5", "--folds", "3"]
     result.recipe.run()         # the same again
 
-A command line makes one, a call in a notebook makes the same one, a step of a study holds one, an evidence card keeps
-one, and ``probekit reproduce`` runs one. Words are one way to show it; nothing is read back out of words.
+A command line and the same call in a notebook create the same recipe, a step of a study holds one, an evidence card
+stores one, and ``probekit reproduce`` runs one. A command line can be made from a recipe, but is never parsed back.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ Json = Any
 
 
 def option(default: Any, help: str, **metadata: Any) -> Any:
-    """A field of a frozen dataclass of options, with what ``--help`` says of it.
+    """A field of a frozen dataclass of options, with its help text.
 
     Parameters
     ----------
     default : object
-        Its default.
+        Default value.
     help : str
-        A sentence, with the unit where there is one.
+        A sentence for ``--help``, with the unit if there is one.
     **metadata
-        Further facts, such as ``metavar``.
+        Further metadata, such as ``metavar``.
     """
     return field(default=default, metadata={"help": help, **metadata})
 
@@ -69,13 +69,13 @@ _CURRENT: ContextVar[Recipe | None] = ContextVar("recipe", default=None)
 
 
 def current() -> Recipe | None:
-    """The recipe of the public function that is at work; of the outermost where one calls another."""
+    """The recipe of the running public function; of the outermost one if they are nested."""
     return _CURRENT.get()
 
 
 @contextmanager
 def making(recipe: Recipe) -> Iterator[None]:
-    """Let :func:`current` be this recipe within."""
+    """Make :func:`current` return this recipe inside the block."""
     token = _CURRENT.set(_CURRENT.get() or recipe)
     try:
         yield
@@ -85,18 +85,18 @@ def making(recipe: Recipe) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What an analysis read: where it was, what kind of thing it is, and the digest of its content.
+    """An input of an analysis: its path, kind, and the digest of its content.
 
     Attributes
     ----------
     path : str
-        As it was named.
+        The path as given.
     kind : str
         "cache", "rows", "predictions", "run", "data", "corpus" or "model".
     digest : str
-        Of what determines the numbers: the ``spec_id`` of a cache, xxh3 of a file's bytes.
+        Digest of what determines the numbers: the ``spec_id`` of a cache, xxh3 of a file's bytes.
     about : mapping
-        What else is known of it: the spec of a cache, and the recipe that makes it.
+        Further information: the spec of a cache, and the recipe that creates it.
     """
 
     path: str
@@ -117,11 +117,11 @@ class Recipe:
     function : str
         A key of :data:`FUNCTIONS`.
     arguments : mapping
-        By parameter, as JSON: those that differ from their defaults.
+        The arguments that differ from their defaults, as JSON.
     defaults : mapping
-        The other arguments, as they were when the recipe was made: a later version may have other defaults.
+        The other arguments, with the values at the time: a later version may have other defaults.
     leaves : mapping
-        By parameter, where what it leaves goes.
+        Output paths, by parameter.
     """
 
     function: str
@@ -131,49 +131,51 @@ class Recipe:
 
     @classmethod
     def of(cls, function: str, arguments: Mapping[str, Any]) -> Recipe:
-        """The recipe of a call with these arguments, by name; UsageError for a name that there is not."""
+        """The recipe of a call with these arguments, by name; raises UsageError for an unknown name."""
         known = parameters(function)
         given: dict[str, Json] = {}
         for name, value in arguments.items():
             if name in SILENT:
                 continue
             if name not in known:
-                raise UsageError(f"{function} takes no {name!r}; {did_you_mean(name, known, most=2)}")
+                raise UsageError(f"{function} has no parameter {name!r}; {did_you_mean(name, known, most=2)}")
             given[name] = as_json(value)
         plain = {name: as_json(p.default) for name, p in known.items() if p.default is not p.empty}
         plain |= {name: [] for name, p in known.items() if p.kind is p.VAR_POSITIONAL}
         writes = FUNCTIONS[function].writes
         leaves = {name: value for name, value in given.items() if name in writes and value is not None}
-        told = {name: given.get(name, plain.get(name)) for name in known if name not in writes and name not in SILENT}
-        own = {name: value for name, value in told.items() if name not in plain or value != plain[name]}
-        return cls(function, own, {name: value for name, value in told.items() if name not in own}, leaves)
+        complete = {
+            name: given.get(name, plain.get(name)) for name in known if name not in writes and name not in SILENT
+        }
+        changed = {name: value for name, value in complete.items() if name not in plain or value != plain[name]}
+        return cls(function, changed, {name: value for name, value in complete.items() if name not in changed}, leaves)
 
     def to_json(self) -> dict[str, Json]:
-        """As a card keeps it."""
+        """The recipe as stored in a card."""
         return {name: getattr(self, name) for name in ("function", "arguments", "defaults", "leaves")}
 
     @classmethod
-    def from_json(cls, told: Any) -> Recipe:
-        """What :meth:`to_json` gave, from a stranger as well: UsageError for what is no recipe of this version."""
+    def from_json(cls, data: Any) -> Recipe:
+        """The inverse of :meth:`to_json`, also for untrusted input; raises UsageError for anything else."""
         try:
-            name, parts = str(told["function"]), [dict(told.get(k) or {}) for k in ("arguments", "defaults", "leaves")]
+            name, parts = str(data["function"]), [dict(data.get(k) or {}) for k in ("arguments", "defaults", "leaves")]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise UsageError(f"this is no recipe ({error!r}).") from None
+            raise UsageError(f"this is not a recipe ({error!r}).") from None
         if name not in FUNCTIONS:
-            raise UsageError(f"there is no function {name!r} to run; there are {', '.join(FUNCTIONS)}.")
+            raise UsageError(f"there is no function {name!r}; expected one of {', '.join(FUNCTIONS)}.")
         known, writes = parameters(name), FUNCTIONS[name].writes
         for part, inside in zip(parts, (False, False, True), strict=True):
             for key in part:
                 if key not in known or (key in writes) != inside or key in SILENT:
-                    raise UsageError(f"{name} takes no {key!r}; it takes {', '.join(k for k in known)}.")
+                    raise UsageError(f"{name} has no parameter {key!r}; it has {', '.join(k for k in known)}.")
         return cls(name, *parts)
 
     def call(self) -> Callable[..., Any]:
-        """The function itself."""
+        """The function."""
         return find(self.function)
 
     def run(self, **more: Any) -> Any:
-        """Call the function with these arguments, each checked against the type that it is declared with.
+        """Call the function with these arguments, each checked against its declared type.
 
         Parameters
         ----------
@@ -183,32 +185,32 @@ class Recipe:
         Raises
         ------
         UsageError
-            For an argument of the wrong type, and for one that was an object of Python which JSON does not hold.
+            If an argument has the wrong type, or was a Python object that JSON cannot represent.
         """
         return bound_call(self.function, {**self.defaults, **self.arguments, **self.leaves}, more)
 
     def check(self) -> None:
-        """Raise UsageError where the function would not take these arguments; nothing is called."""
-        told = {**self.defaults, **self.arguments, **self.leaves}
+        """Raise UsageError if the function would not accept these arguments; nothing is called."""
+        arguments = {**self.defaults, **self.arguments, **self.leaves}
         for key, p in parameters(self.function).items():
-            if p.default is p.empty and p.kind is not p.VAR_POSITIONAL and key not in told and key not in SILENT:
-                raise UsageError(f"{self.function} wants {key}.")
-        check_arguments(self.function, told)
+            if p.default is p.empty and p.kind is not p.VAR_POSITIONAL and key not in arguments and key not in SILENT:
+                raise UsageError(f"{self.function} needs {key}.")
+        check_arguments(self.function, arguments)
 
     def identity(self, reads: Iterable[str] = ()) -> str:
-        """xxh3 of what determines the numbers: function, arguments and digests of what is read.
+        """xxh3 of everything that determines the numbers: function, arguments and digests of inputs.
 
-        Where things are written, and how the work is done (threads, workers, device), is no part of it.
+        Output paths, and how the computation runs (threads, workers, device), are left out.
         """
         import xxhash
 
         known = parameters(self.function)
         numeric = {k: v for k, v in {**self.defaults, **self.arguments}.items() if is_numeric(known, k)}
-        told = ["recipe/1", self.function, dict(sorted(numeric.items())), sorted(reads)]
-        return xxhash.xxh3_128_hexdigest(json.dumps(told, ensure_ascii=False).encode())
+        content = ["recipe/1", self.function, dict(sorted(numeric.items())), sorted(reads)]
+        return xxhash.xxh3_128_hexdigest(json.dumps(content, ensure_ascii=False).encode())
 
     def words(self) -> list[str]:
-        """The command line that does the same."""
+        """The equivalent command line."""
         known = parameters(self.function)
         words = ["probekit", self.function.replace("_", "-")]
         arguments = {**self.arguments, **self.leaves}
@@ -231,7 +233,7 @@ class Recipe:
     def __str__(self) -> str:
         return shlex.join(self.words())
 
-    __hash__ = None  # type: ignore[assignment]  # it holds dicts
+    __hash__ = None  # type: ignore[assignment]  # contains dicts
 
 
 def _option(name: str, value: Json, *, repeat: bool) -> list[str]:
@@ -250,7 +252,7 @@ def _word(value: Json) -> str:
 
 
 def as_json(value: Any) -> Json:
-    """An argument as JSON. What has a name or a place goes by it; an object that JSON cannot hold by its type alone."""
+    """An argument as JSON: by name or path if it has one; an object that JSON cannot represent, by its type only."""
     if value is None or (isinstance(value, bool | int | float) and not isinstance(value, Enum)):
         return value
     if isinstance(value, Enum):
@@ -271,7 +273,7 @@ def as_json(value: Any) -> Json:
 
 
 def bound_call(name: str, arguments: Mapping[str, Json], more: Mapping[str, Any]) -> Any:
-    """Call a public function with JSON arguments by name, each checked."""
+    """Call a public function with JSON arguments by name, checking each."""
     known = parameters(name)
     positional: list[Any] = []
     keyword: dict[str, Any] = dict(more)
@@ -289,17 +291,17 @@ def bound_call(name: str, arguments: Mapping[str, Json], more: Mapping[str, Any]
 
 
 def check_arguments(name: str, arguments: Mapping[str, Any]) -> None:
-    """Raise UsageError where a public function would not take these arguments; it is not called.
+    """Raise UsageError if a public function would not accept these arguments; it is not called.
 
-    Names and types are checked, and what the dataclasses of options check themselves; nested recipes are checked, too.
+    Checks names and types, the options' dataclasses, and nested recipes.
     """
     known, values = parameters(name), {}
     for key, value in arguments.items():
         if key not in known or key in SILENT:
-            raise UsageError(f"{name} takes no {key!r}; {did_you_mean(key, known, most=2)}")
+            raise UsageError(f"{name} has no parameter {key!r}; {did_you_mean(key, known, most=2)}")
         inner = list(nested(value))
-        for told in inner:
-            _inner(told).check()
+        for recipe in inner:
+            _inner(recipe).check()
         if not inner:
             values[key] = _checked(name, key, value, value)
     for kind in getattr(find(name), "options", {}).values():
@@ -308,18 +310,21 @@ def check_arguments(name: str, arguments: Mapping[str, Any]) -> None:
 
 
 def nested(value: Json) -> Iterator[Json]:
-    """The recipes that stand in an argument in the place of results."""
+    """The recipes in an argument, in place of results."""
     if isinstance(value, dict) and set(value) == {"recipe"}:
         yield value["recipe"]
     elif isinstance(value, list):
-        for one in value:
-            yield from nested(one)
+        for item in value:
+            yield from nested(item)
 
 
-def _checked(name: str, key: str, told: Json, value: Any) -> Any:
-    """The value of an argument, as the type that it is declared with."""
-    if (lost := _object_in(told)) is not None:
-        raise UsageError(f"{name} was given an object of Python as {key} ({lost}), which no recipe can hold.")
+def _checked(name: str, key: str, source: Json, value: Any) -> Any:
+    """The value of an argument, converted to its declared type."""
+    if (lost := _object_in(source)) is not None:
+        raise UsageError(
+            f"{key} of {name} was a Python object ({lost}), which a recipe cannot represent; save it to a file and "
+            "pass its path."
+        )
     return typed(name, key, value)
 
 
@@ -332,16 +337,16 @@ def _object_in(value: Json) -> str | None:
 
 
 def _made(value: Json) -> Any:
-    """A nested recipe, done: a comparison of two results that no file holds. It writes nothing, whatever it says."""
+    """The results of nested recipes (for results without a file). They write nothing."""
     if isinstance(value, dict) and set(value) == {"recipe"}:
         return _inner(value["recipe"]).run()
     return [_made(v) for v in value] if isinstance(value, list) else value
 
 
-def _inner(told: Json) -> Recipe:
-    """A recipe in the place of a result, which writes nothing."""
-    inner = Recipe.from_json(told)
+def _inner(data: Json) -> Recipe:
+    """A recipe in place of a result; it writes nothing."""
+    inner = Recipe.from_json(data)
     kind = FUNCTIONS[inner.function]
     if kind.rows != "out" or kind.inside or kind.always:
-        raise UsageError(f"{inner.function} gives no result that another function could take.")
+        raise UsageError(f"{inner.function} does not return a result that another function accepts.")
     return dataclasses.replace(inner, leaves={})

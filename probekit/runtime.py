@@ -1,4 +1,4 @@
-"""Device, dtype, cores, processes, threads and progress: what a job is told about the machine it runs on."""
+"""Device, dtype, cores, processes, threads and progress of a job."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ EVERY = 10.0  # seconds between lines of progress
 
 
 class Dtype(StrEnum):
-    """Numbers that the model computes in."""
+    """Precision of the model's computation."""
 
     FLOAT32 = "float32"
     FLOAT16 = "float16"
@@ -50,31 +50,31 @@ class Dtype(StrEnum):
 
 
 class Progress(Protocol):
-    """Called as work goes on; the command line draws it, the library stays quiet."""
+    """Called during the computation; the command line displays it, the library stays quiet."""
 
     def __call__(self, stage: str, done: int, total: int, /, **rates: float) -> None:
         """``done`` of ``total`` units of ``stage`` are finished; ``rates`` holds running totals such as tokens."""
 
 
 def no_progress(stage: str, done: int, total: int, /, **rates: float) -> None:
-    """Progress that nobody watches."""
+    """A Progress that does nothing."""
 
 
 def progress_lines(to: TextIO, clock: Callable[[], float] = monotonic) -> Progress:
-    """A Progress that writes a line where ten seconds have gone by since the last one, and nothing for less work."""
-    told = clock()
-    begun: dict[str, tuple[float, int, int, int]] = {}  # of each stage: when, at what, and the last it said
+    """A Progress that writes a line every ten seconds, and nothing for shorter work."""
+    last_line = clock()
+    begun: dict[str, tuple[float, int, int, int]] = {}  # by stage: start time, first count, last count and total
 
     def show(stage: str, done: int, total: int, /, **rates: float) -> None:
-        nonlocal told
+        nonlocal last_line
         now = clock()
         began, first, *last = begun.get(stage, (now, done, done, total))
-        if done < last[0] or total != last[1]:  # the same stage of another piece of work
+        if done < last[0] or total != last[1]:  # the same stage of another job
             began, first = now, done
         begun[stage] = began, first, done, total
-        if now - told < EVERY:
+        if now - last_line < EVERY:
             return
-        told, seconds = now, max(now - began, 1e-9)
+        last_line, seconds = now, max(now - began, 1e-9)
         parts = [f"{stage}: {done:,} of {total:,} ({100 * done / max(total, 1):.0f} %)"]
         if now > began:
             parts += [f"{value / seconds:,.0f} {name}/s" for name, value in rates.items() if value]
@@ -86,17 +86,17 @@ def progress_lines(to: TextIO, clock: Callable[[], float] = monotonic) -> Progre
 
 
 def cores() -> int:
-    """How many cores this process may use, which may be fewer than the machine has."""
+    """Number of cores that this process may use, which may be fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def processes() -> tuple[int, int]:
-    """This process's rank and the number of processes, as torchrun tells them; (0, 1) for a process alone."""
+    """This process's rank and the number of processes, as set by torchrun; (0, 1) for a single process."""
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
 class Inherited:
-    """An open file that worker processes are to have, too, with the locks on it: an argument of their ``begin``."""
+    """An open file that worker processes inherit with its locks, as an argument of their ``begin``."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -112,7 +112,7 @@ def _inherited(handle: Any) -> Inherited:
 
 
 def devices(device: str, workers: int) -> list[str]:
-    """The device of each of several processes: of "cuda" each the next GPU, of any other all the same."""
+    """The device of each of several processes: for "cuda" the GPUs in turn, otherwise the same for all."""
     import torch
 
     count = torch.cuda.device_count() if device == "cuda" else 0
@@ -129,29 +129,30 @@ def local_executor(
     begin: Callable[..., None] | None = None,
     given: tuple[Any, ...] = (),
 ) -> Iterator[Executor]:
-    """Worker processes on this machine, for the time of the block.
+    """Worker processes on this machine during the block.
 
-    They end with this process however it ends, SIGKILL too, so that none goes on writing. One that dies breaks the
-    executor, whose futures raise ``concurrent.futures.process.BrokenProcessPool``. Scripts that use it need no
+    They end with this process even if it is killed with SIGKILL, so none continues to write. A worker that dies breaks
+    the executor, whose futures raise ``concurrent.futures.process.BrokenProcessPool``. Scripts that use it need no
     ``if __name__ == "__main__"``.
 
     Parameters
     ----------
     workers
-        How many.
+        Number of workers.
     threads
-        Of each worker, in BLAS, OpenMP and numba; an equal share of the cores where None. One worker alone is told
-        nothing, and has what this process would have.
+        Threads of each worker, in BLAS, OpenMP and numba; None for an equal share of the cores. A single worker has the
+        same settings as this process.
     gpus
-        Names as in ``CUDA_VISIBLE_DEVICES``, dealt out: a worker sees one of them.
+        Names as in ``CUDA_VISIBLE_DEVICES``, assigned in turn: each worker sees one.
     environment
-        Variables that differ from this process's.
+        Environment variables that differ from this process's.
     begin, given
         A function that each worker calls first, and its arguments.
     """
     from loky.process_executor import ProcessPoolExecutor
 
-    warnings.filterwarnings("ignore", message="A worker was restarted", category=UserWarning)  # it has grown: well
+    # a worker is restarted when it has grown, which is fine
+    warnings.filterwarnings("ignore", message="A worker was restarted", category=UserWarning)
     environment = dict(environment or {})
     if threads or workers > 1:
         names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -160,7 +161,7 @@ def local_executor(
         slots = stack.enter_context(tempfile.TemporaryDirectory(prefix="probekit-workers-"))
         leash = _Leash(f"{slots}/leash")
         os.mkfifo(leash.path)
-        stack.callback(os.close, os.open(leash.path, os.O_RDWR | os.O_NONBLOCK))  # which this process alone has
+        stack.callback(os.close, os.open(leash.path, os.O_RDWR | os.O_NONBLOCK))  # held by this process only
         pool = ProcessPoolExecutor(
             workers, env=environment, initializer=_begin, initargs=(leash, slots, tuple(gpus), begin, given),
             timeout=None,
@@ -170,10 +171,10 @@ def local_executor(
 
 
 class _Leash:
-    """What ends a worker when its parent does: pickled first of its arguments, it holds before the others are read.
+    """Ends a worker when its parent ends; pickled first of its arguments, it works before the others are read.
 
-    A pipe with a name, so that each worker opens an end of its own: of one that is handed down the system signals the
-    last owner alone.
+    It is a named pipe, so that each worker opens its own end: for an inherited pipe the system signals only the last
+    owner.
     """
 
     def __init__(self, path: str) -> None:
@@ -186,7 +187,7 @@ class _Leash:
 
 
 def _follow(path: str, parent: int) -> None:
-    """End this process at once when nobody holds the other end of a pipe, as where the parent is killed."""
+    """End this process at once when the other end of a pipe is closed, for instance because the parent was killed."""
     import select
 
     try:
@@ -194,7 +195,7 @@ def _follow(path: str, parent: int) -> None:
     except OSError:
         os._exit(1)
     signal_when_closed(fd)
-    if os.getppid() != parent:  # it ended before the pipe was opened
+    if os.getppid() != parent:  # the parent ended before the pipe was opened
         os._exit(1)
 
     def wait() -> None:
@@ -207,9 +208,9 @@ def _follow(path: str, parent: int) -> None:
 
 
 def end_with_parent() -> None:
-    """Let this process, which another has started and waits for, end within a second after that one, however it ends.
+    """End this process within a second after its parent, however the parent ends.
 
-    On Linux the system sees to it, in a long call into C, too; elsewhere a thread looks whether it has another parent.
+    On Linux the system does this, even during a long call into C; elsewhere a thread watches the parent's id.
     """
     parent = os.getppid()
     if sys.platform == "linux":
@@ -226,15 +227,15 @@ def end_with_parent() -> None:
 
 
 def _begin(leash: None, slots: str, gpus: Sequence[str], begin: Callable[..., None] | None, given: Any) -> None:
-    """A worker's first call: take a GPU, begin; ``leash`` holds already."""
-    if gpus:  # CUDA has not begun in this process, and will see one GPU
+    """A worker's first call: choose a GPU and call ``begin``; ``leash`` already works."""
+    if gpus:  # CUDA is not initialised in this process yet, and will see one GPU
         os.environ["CUDA_VISIBLE_DEVICES"] = gpus[_slot(Path(slots)) % len(gpus)]
     if begin is not None:
         begin(*given)
 
 
 def _slot(folder: Path) -> int:
-    """The first number that no living worker has; ours until this process ends."""
+    """The first number that no running worker holds; held until this process ends."""
     for number in itertools.count():
         try:
             _HELD.enter_context(lock(folder / str(number), BlockingIOError()))
@@ -249,7 +250,7 @@ _HELD = ExitStack()
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[int]:
-    """Let torch use ``count`` threads within an operation; yields how many it used before. A decorator, too.
+    """Let torch use ``count`` threads within an operation; yields the previous number. Also a decorator.
 
     Small operations on several threads cost more in waiting than they save, and sum in another order.
     """
@@ -265,9 +266,9 @@ def torch_threads(count: int) -> Iterator[int]:
 
 @contextmanager
 def blas_thread() -> Iterator[None]:
-    """Let BLAS use one thread: several stall each other beside threads of ours, and sum in another order.
+    """Let BLAS use one thread: several would slow down other threads, and sum in another order.
 
-    The limit is the whole process's: of several threads that want it the last to end takes it away.
+    The limit holds for the whole process; the last of several threads that use it removes it.
     """
     global _limit, _limited
     with _limiting:
@@ -290,7 +291,7 @@ _limit: Any = None
 
 @lru_cache(maxsize=1)
 def _controller() -> Any:
-    """What knows the loaded libraries, looked up once: that takes longer than much of the work."""
+    """The controller of loaded libraries, created once because it is slow."""
     import numpy  # noqa: F401
     import scipy.linalg  # noqa: F401
     from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
@@ -304,16 +305,16 @@ def resolve_device(device: str = "auto") -> str:
     Raises
     ------
     UsageError
-        Where the device asked for is not there.
+        If the device is not available.
     """
     import torch
 
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     kind = device.partition(":")[0]
-    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if kind not in there:
-        raise UsageError(f"unknown device {device!r}; there are auto, cpu, cuda, cuda:N and mps.")
-    if not there[kind]:
-        raise UsageError(f"device {device!r} was asked for, but torch sees none here; use --device cpu.")
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if kind not in available:
+        raise UsageError(f"unknown device {device!r}; expected auto, cpu, cuda, cuda:N or mps.")
+    if not available[kind]:
+        raise UsageError(f"the device is {device!r}, but torch finds none on this machine; use --device cpu.")
     return device

@@ -1,8 +1,8 @@
-"""Where in a model vectors are taken: sites, by name and number.
+"""Sites: the places in a model where vectors are taken, by name and number.
 
-The residual stream is the usual place. ``Site("resid_post", 3)`` is layer 3: layer 0 is what enters block 1, layer l
-the stream after block l. It is written "3", as datasets of a cache and rows that are shown call it. Other sites are
-written by their name and, where they have one, their block, counted from 0: "final_norm", "attn_out.2".
+The usual place is the residual stream. ``Site("resid_post", 3)`` is layer 3: layer 0 is the input of block 1, layer l
+the stream after block l. It is written "3" in caches and tables. Other sites are written as their name and, if they
+have one, their block, counted from 0: "final_norm", "attn_out.2".
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Site:
     name : str
         "resid_post", "final_norm", "attn_out" …; letters, digits and ``_``.
     layer : int or None
-        Its number: of "resid_post" the layer 0 … L, of others the block, from 0. None where there is only one.
+        Its number: for "resid_post" the layer 0 … L, for others the block, from 0. None if there is only one.
 
     Examples
     --------
@@ -42,31 +42,34 @@ class Site:
         numbered = self.layer is not None or self.name != RESIDUAL
         if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", self.name) or not numbered or (self.layer or 0) < 0:
             raise UsageError(
-                f"there is no site of the name {self.name!r} and the number {self.layer!r}; wanted a name of letters, "
-                f"digits and _, and a number of 0 or more, which {RESIDUAL} must have."
+                f"there is no site with the name {self.name!r} and the number {self.layer!r}; expected a name with "
+                f"letters, digits and _, and a number of 0 or more (required for {RESIDUAL})."
             )
 
     @classmethod
-    def parse(cls, told: Site | int | str) -> Site:
-        """The site that is written so.
+    def parse(cls, text: Site | int | str) -> Site:
+        """The site in its written form.
 
         Parameters
         ----------
-        told : Site, int or str
-            A number is a layer of the residual stream. "resid_post.2", by the block that it leaves, is layer 3.
+        text : Site, int or str
+            A number is a layer of the residual stream. "resid_post.2", the output of block 2 counted from 0, is layer
+            3.
 
         Raises
         ------
         UsageError
-            No site is written so.
+            If it is not a site.
         """
-        if isinstance(told, Site):
-            return told
-        name, dot, number = str(told).partition(".")
+        if isinstance(text, Site):
+            return text
+        name, dot, number = str(text).partition(".")
         if name.isdecimal() and not dot:
             return cls(RESIDUAL, int(name))
         if dot and not number.isdecimal():
-            raise UsageError(f"{told!r} is no site; wanted a layer's number, or a name such as final_norm, attn_out.2.")
+            raise UsageError(
+                f"{text!r} is not a site; expected the number of a layer, or a name such as final_norm, attn_out.2."
+            )
         return cls(name, int(number) + (name == RESIDUAL) if dot else None)
 
     def __str__(self) -> str:
@@ -76,59 +79,59 @@ class Site:
 
 
 FINAL_NORM = Site("final_norm")
-"""The last hidden state behind the final norm of GPT-2, Llama …; it is no layer of the residual stream."""
+"""The last hidden state after the final norm of GPT-2, Llama …; it is not a layer of the residual stream."""
 
 
 def residual_stream(depth: int, *, final_norm: bool = False) -> tuple[Site, ...]:
-    """The layers 0 … depth of the residual stream and, where there is one, the final norm."""
+    """The layers 0 … depth of the residual stream and, if there is one, the final norm."""
     return (*(Site(RESIDUAL, layer) for layer in range(depth + 1)), *([FINAL_NORM] if final_norm else []))
 
 
-def choose(told: Site | int | str, sites: Sequence[Site], what: str = "the model") -> Site:
-    """One of some sites; the one rule for how a layer is named.
+def choose(layer: Site | int | str, sites: Sequence[Site], what: str = "the model") -> Site:
+    """Choose a site by name or number; all layer arguments follow this rule.
 
     Parameters
     ----------
-    told : Site, int or str
-        Number, name, or a negative number, which counts back from the last layer of the residual stream.
+    layer : Site, int or str
+        Number, name, or a negative number, which counts from the last layer of the residual stream.
     sites : sequence of Site
-        Those there are.
+        The sites to choose from.
     what : str
-        What has them, for the message.
+        Their owner, for messages.
 
     Raises
     ------
     UsageError
-        There is none such; the message names those there are.
+        If there is no such site; the message lists the sites.
 
     Examples
     --------
     >>> choose(-1, residual_stream(12, final_norm=True))
     Site(name='resid_post', layer=12)
     """
-    text = str(told)
+    text = str(layer)
     if re.fullmatch(r"-\d+", text):
         stream = [site for site in sites if site.name == RESIDUAL]
         if int(text[1:]) <= len(stream):
             return stream[int(text)]
-    elif (found := _read(told)) in sites:
+    elif (found := _read(layer)) in sites:
         return found  # type: ignore[return-value]
-    raise UsageError(f"{what} has no layer {told!r}; it has {', '.join(map(str, sites))}.")
+    raise UsageError(f"{what} has no layer {layer!r}; it has {', '.join(map(str, sites))}.")
 
 
 def choose_all(
-    told: Iterable[Site | int | str] | None, sites: Sequence[Site], what: str = "the model"
+    layers: Iterable[Site | int | str] | None, sites: Sequence[Site], what: str = "the model"
 ) -> tuple[Site, ...]:
-    """Several of some sites, in the order asked for, each once; all for None. UsageError where none is asked for."""
-    if told is None:
+    """Choose several sites, in the given order without duplicates; None for all. Raises UsageError if none is given."""
+    if layers is None:
         return tuple(sites)
-    if not (found := tuple(dict.fromkeys(choose(one, sites, what) for one in told))):
-        raise UsageError(f"no layer was asked for; {what} has {', '.join(map(str, sites))}.")
+    if not (found := tuple(dict.fromkeys(choose(layer, sites, what) for layer in layers))):
+        raise UsageError(f"the list of layers is empty; {what} has {', '.join(map(str, sites))}.")
     return found
 
 
-def _read(told: Site | int | str) -> Site | None:
+def _read(layer: Site | int | str) -> Site | None:
     try:
-        return Site.parse(told)
+        return Site.parse(layer)
     except UsageError:
         return None

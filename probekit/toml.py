@@ -1,4 +1,4 @@
-"""TOML files that people write: tasks, searches, studies. What is wrong in them is told with its place."""
+"""TOML files that users write: tasks, searches, studies. Errors name the line and column."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ def read_toml(path: Path) -> tuple[dict[str, Any], str]:
 
 
 def read_named(where: str | Path, shipped: Mapping[str, str], what: str) -> tuple[dict[str, Any], Path]:
-    """The values of a TOML file, or of one that comes with probekit by its name; and the path for errors to name.
+    """The values of a TOML file, or of a named one that comes with probekit, and the path to use in errors.
 
     Parameters
     ----------
     where
         A path that ends in ``.toml``, or a name.
     shipped
-        Texts of TOML by their names.
+        TOML texts by name.
     what
-        What the file is called: ``"study"``.
+        The kind of file, for messages: ``"study"``.
 
     Raises
     ------
     UsageError
-        There is no such name.
+        If there is no such name.
     DataError
-        The file cannot be read, or is no TOML.
+        If the file cannot be read, or is not TOML.
     """
     path = Path(where)
     if path.suffix == ".toml":
@@ -54,49 +54,49 @@ def read_named(where: str | Path, shipped: Mapping[str, str], what: str) -> tupl
 
 
 def parse_toml(text: str, path: Path) -> dict[str, Any]:
-    """The values of a TOML text that ``path`` holds, or stands for."""
+    """The values of a TOML text; errors name ``path``."""
     try:
         return tomllib.loads(text)
     except RecursionError:
-        raise DataError("is nested deeper than can be read.", file=path) from None
+        raise DataError("is nested too deeply.", file=path) from None
     except tomllib.TOMLDecodeError as error:
         found = re.search(r"(.*) \(at line (\d+), column (\d+)\)", str(error))
-        what, *place = found.groups() if found else (str(error),)
+        problem, *place = found.groups() if found else (str(error),)
         line, column = map(int, place) if place else (None, None)
-        message = f"is not valid TOML: {what}. Texts need quotation marks."
+        message = f"is not valid TOML: {problem}. Strings need quotation marks."
         raise DataError(message, file=path, line=line, column=column) from error
     except ValueError as error:  # a number of thousands of digits
         raise DataError(f"is not valid TOML: {error}.", file=path) from error
 
 
 def what_is_wrong(error: ValidationError, model: type[BaseModel], wanted: Mapping[str, str] | None = None) -> str:
-    """The first thing that pydantic finds wrong, as a sentence that begins with the key.
+    """The first error that pydantic finds, as a sentence that begins with the key.
 
     Parameters
     ----------
     error
-        What ``model.model_validate`` raised.
+        The error of ``model.model_validate``.
     model
-        The whole file; keys of the models below it are known, too.
+        The model of the whole file; keys of nested models are known, too.
     wanted
-        What a key takes, where that can be said better: ``{"header": "true or false"}``.
+        Descriptions of valid values, by key, to replace pydantic's: ``{"header": "true or false"}``.
     """
     first = error.errors()[0]
     loc = first["loc"]
     place = ".".join(str(key) for key in loc if key not in ("int", "str", "bool", "float"))  # which of several types
     if first["type"] == "missing":
-        return f"says no {place}; add {loc[-1]} = …."
+        return f"lacks {place}; add {loc[-1]} = …."
     if first["type"] == "extra_forbidden":
         known = (field.alias or name for name, field in _model_at(model, loc).model_fields.items())
         return f"unknown key {place!r}; {did_you_mean(str(loc[-1]), known, show=repr)}"
-    own = first["msg"].removeprefix("Value error, ")
+    description = first["msg"].removeprefix("Value error, ")
     if must := (wanted or {}).get(str(loc[0])):
-        own = f"it must be {must}"
-    return f"{place} is {first['input']!r}; {own.replace('Input should be', 'it must be')}."
+        description = f"it must be {must}"
+    return f"{place} is {first['input']!r}; {description.replace('Input should be', 'it must be')}."
 
 
 def _model_at(model: type[BaseModel], loc: Iterable[int | str]) -> type[BaseModel]:
-    """The model of the keys beside the last one of ``loc``."""
+    """The model that holds the last key of ``loc``."""
     from pydantic import BaseModel
 
     for key in list(loc)[:-1]:

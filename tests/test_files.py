@@ -156,7 +156,7 @@ def test_people_names_are_not_taken_for_ours(tmp_path):
         assert not (tmp_path / "model").exists()
     assert sorted(os.listdir(tmp_path)) == sorted([*theirs, at_work, "model"])
     assert [writer_of(name) for name in (".model.backup", "x.1-140012345678912", "model")] == [None] * 3
-    with pytest.raises(UsageError, match="is there already"), new_folder(tmp_path / "model"):
+    with pytest.raises(UsageError, match="exists"), new_folder(tmp_path / "model"):
         raise AssertionError
     assert os.listdir(tmp_path / "model") == ["config.json"]
 
@@ -177,9 +177,9 @@ def test_what_is_not_ours_is_not_replaced(tmp_path):
     kind.check(write(tmp_path / "x", "ours 1"))
     kind.check(write(tmp_path / "x", ""))
     for content in ("theirs", b"\xff\xfe"):  # the second cannot be read as text
-        with pytest.raises(UsageError, match="x is there already and is not a card, so it is not"):
+        with pytest.raises(UsageError, match="x exists and is not a card, so probekit does not"):
             kind.check(write(tmp_path / "x", content))
-        with pytest.raises(UsageError, match="is there already"):
+        with pytest.raises(UsageError, match="exists"):
             files.write(tmp_path / "x", "ours", kind)
     assert (tmp_path / "x").read_bytes() == b"\xff\xfe"
     write(tmp_path / "target", "ours")
@@ -200,7 +200,7 @@ def test_what_comes_while_we_write_is_not_replaced(tmp_path):
             new.write_text("ours")
             (tmp_path / "x").write_text("theirs")
 
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="exists"):
         fail()
     assert (tmp_path / "x").read_text() == "theirs"
 
@@ -222,12 +222,12 @@ def test_nothing_is_written_through_a_link_or_into_a_pipe(tmp_path):
     target = write(tmp_path / "target", "theirs")
     (tmp_path / "link").symlink_to(target)
     os.mkfifo(tmp_path / "pipe")
-    for name, told in (("link", "is a link"), ("pipe", "is no file")):
+    for name, told in (("link", "is a link"), ("pipe", "is not a regular file")):
         with pytest.raises(UsageError, match=told):
             open_to_write(tmp_path / name)
         with pytest.raises(UsageError, match=told), lock(tmp_path / name, CacheBusy()):
             raise AssertionError
-    with pytest.raises(UsageError, match="is a file of somebody else's"), lock(target, CacheBusy()):
+    with pytest.raises(UsageError, match="is needed as a lock file"), lock(target, CacheBusy()):
         raise AssertionError
     assert target.read_text() == "theirs"
 

@@ -67,13 +67,13 @@ def test_spans_count_whole_entities() -> None:
 @pytest.mark.parametrize(
     ("name", "gold", "guess", "message"),
     [
-        ("accuracy", [1, 0], [1], "one shape"),
-        ("accuracy", [], [], "no examples"),
+        ("accuracy", [1, 0], [1], "the same shape"),
+        ("accuracy", [], [], "at least one example"),
         ("accuracy", [1, -1], [1, 0], "1 of 2 gold labels are missing"),
         ("pearson", [1.0, float("nan")], [1.0, 2.0], "1 of 2 gold labels are missing"),
         ("f1", [0, 2], [0, 1], "use macro-f1"),
-        ("span-f1", [["O"]], [["O", "O"]], "differ in the number"),
-        ("span-f1", [], [], "no words"),
+        ("span-f1", [["O"]], [["O", "O"]], "must have the same sentences"),
+        ("span-f1", [], [], "at least one word"),
     ],
 )
 def test_what_cannot_be_scored(name: str, gold: list, guess: list, message: str) -> None:

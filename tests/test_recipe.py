@@ -91,14 +91,14 @@ def test_the_signature_shows_every_option():
     ("told", "message"),
     [
         ({"function": "os.system", "arguments": {"train": "x"}}, "no function 'os.system'"),
-        ({"function": "probe", "arguments": {"train": "x", "shell": True}}, "takes no 'shell'"),
-        ({"function": "probe", "arguments": {"train": "x", "out": "/etc/passwd"}}, "takes no 'out'"),
-        ({"function": "probe", "arguments": {"train": "x", "progress": "print"}}, "takes no 'progress'"),
-        ({"function": "probe", "arguments": {"train": "x"}, "leaves": {"train": "y"}}, "takes no 'train'"),
-        ({"function": "probe", "arguments": ["train"]}, "is no recipe"),
-        ("probekit probe a.h5", "is no recipe"),
-        ({}, "is no recipe"),
-        (None, "is no recipe"),
+        ({"function": "probe", "arguments": {"train": "x", "shell": True}}, "has no parameter 'shell'"),
+        ({"function": "probe", "arguments": {"train": "x", "out": "/etc/passwd"}}, "has no parameter 'out'"),
+        ({"function": "probe", "arguments": {"train": "x", "progress": "print"}}, "has no parameter 'progress'"),
+        ({"function": "probe", "arguments": {"train": "x"}, "leaves": {"train": "y"}}, "has no parameter 'train'"),
+        ({"function": "probe", "arguments": ["train"]}, "is not a recipe"),
+        ("probekit probe a.h5", "is not a recipe"),
+        ({}, "is not a recipe"),
+        (None, "is not a recipe"),
     ],
 )
 def test_a_strangers_recipe_is_refused(told, message):
@@ -113,7 +113,7 @@ def test_a_strangers_recipe_is_refused(told, message):
         ({"folds": 1}, "folds is 1"),
         ({"layers": {"a": 1}}, "layers is"),
         ({"train": 3.5}, "train is 3.5"),
-        ({"train": {"object": "probekit.tasks.Task"}}, "an object of Python as train"),
+        ({"train": {"object": "probekit.tasks.Task"}}, "train of probe was a Python object"),
     ],
 )
 def test_arguments_are_checked_before_anything_runs(change, message):
@@ -123,7 +123,7 @@ def test_arguments_are_checked_before_anything_runs(change, message):
 
 
 def test_a_misspelt_option_is_told_with_the_closest():
-    with pytest.raises(UsageError, match="takes no 'fold'; did you mean folds"):
+    with pytest.raises(UsageError, match="has no parameter 'fold'; did you mean folds"):
         toy("a.h5", fold=3)
 
 
@@ -138,7 +138,7 @@ def test_a_nested_recipe_writes_nothing(tmp_path):
     inner = {"function": "probe", "arguments": {"train": "a"}, "leaves": {"out": str(tmp_path / "x.parquet")}}
     module._made({"recipe": inner})
     assert not list(tmp_path.iterdir())
-    with pytest.raises(UsageError, match="train gives no result"):
+    with pytest.raises(UsageError, match="train does not return a result"):
         module._made({"recipe": {"function": "train", "arguments": {}, "leaves": {"out": str(tmp_path)}}})
 
 
@@ -148,8 +148,8 @@ def test_a_nested_recipe_writes_nothing(tmp_path):
         ({"folds": "many"}, "folds is 'many'"),
         ({"folds": 1}, "folds is 1"),
         ({"more": [3.5]}, "more is"),
-        ({"fold": 3}, "takes no 'fold'; did you mean folds"),
-        ({"train": {"recipe": {"function": "probe", "arguments": {"folds": 3}}}}, "probe wants train"),
+        ({"fold": 3}, "has no parameter 'fold'; did you mean folds"),
+        ({"train": {"recipe": {"function": "probe", "arguments": {"folds": 3}}}}, "probe needs train"),
     ],
 )
 def test_a_recipe_is_checked_without_being_run(change, message):

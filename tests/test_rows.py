@@ -135,7 +135,7 @@ def test_two_files_of_one_stem_have_a_card_each_and_no_other_file_is_replaced(ro
     other = tmp_path / "study.parquet.json"
     other.write_text('{"title": "mine"}')
     for attempt in (check_out, lambda path: write_rows(rows, path, CARD)):
-        with pytest.raises(UsageError, match="is not an evidence card as probekit wrote it, so it is not"):
+        with pytest.raises(UsageError, match="is not an evidence card that probekit wrote, so probekit does not"):
             attempt(tmp_path / "study.parquet")
     assert other.read_text() == '{"title": "mine"}'
     assert not (tmp_path / "study.parquet").exists()
@@ -180,11 +180,11 @@ def test_wrong_files(rows, tmp_path):
     (tmp_path / "text.csv").write_text(",".join(record()) + "\n" + ",".join(str(v) for v in record(value="x").values()))
     (tmp_path / "rows.json").write_text(json.dumps({}))
     for name, message in {
-        "cache.h5": "activation cache, not rows. Make rows of it with probekit probe",
+        "cache.h5": "activation cache, not rows. Use probekit probe to compute rows from it",
         "torn.parquet": "cannot be read as Parquet",
         "other.csv": "other.csv: rows lack the columns task",
         "text.csv": "text.csv: row 1, column 'value': 'x' is not a number",
-        "absent.csv": "no such file",
+        "absent.csv": "does not exist",
         "rows.json": "not '.json'",
     }.items():
         with pytest.raises(DataError, match=message):
@@ -200,7 +200,7 @@ def test_where_nothing_can_be_written_is_said_before_the_work(tmp_path):
     for path, word in (
         ("rows.csv", "is a folder"),
         ("rows.txt", "parquet or .csv"),
-        ("new/file/rows.csv", "written in"),
+        ("new/file/rows.csv", "cannot write to"),
     ):
         (tmp_path / "new" / "file").touch()
         with pytest.raises(UsageError, match=word):
@@ -210,7 +210,9 @@ def test_where_nothing_can_be_written_is_said_before_the_work(tmp_path):
 def test_a_file_that_is_none_of_ours_is_left_alone(rows, tmp_path):
     for name in ("mine.parquet", "mine.csv"):
         (tmp_path / name).write_text("notes of mine")
-        with pytest.raises(UsageError, match="is not a file of rows as its card tells it, so it is not replaced"):
+        with pytest.raises(
+            UsageError, match="is not a file of rows that matches its evidence card, so probekit does not replace it"
+        ):
             write_rows(rows, tmp_path / name, CARD)
         with pytest.raises(UsageError, match="is not a file of rows"):
             check_out(tmp_path / name)

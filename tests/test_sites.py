@@ -47,5 +47,5 @@ def test_layers_that_are_not_there(told):
 def test_several_layers():
     assert choose_all(None, GPT2) == GPT2
     assert choose_all([-1, "12", 0], GPT2) == (Site.parse(12), Site.parse(0))
-    with pytest.raises(UsageError, match="no layer was asked for; the model has 0, "):
+    with pytest.raises(UsageError, match="the list of layers is empty; the model has 0, "):
         choose_all([], GPT2)

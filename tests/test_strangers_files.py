@@ -61,7 +61,7 @@ def test_a_strangers_file_is_refused_and_our_own_replaced(what, call, caches):
     path.write_bytes(THEIRS)
     done = call(*words, name)
     assert (done.status, path.read_bytes()) == (2, THEIRS)
-    assert "is there already and is not" in done.err
+    assert "exists and is not" in done.err
     path.rename("target")
     path.symlink_to("target")
     done = call(*words, name)
@@ -110,7 +110,7 @@ def test_rows_whose_card_is_gone_can_be_deleted_as_the_message_says(call, caches
     Path("x.parquet.json").unlink()
     done = call(*words)
     assert done.status == 2
-    assert "give the rows another name, or delete that file if nobody needs it" in done.err
+    assert "choose another name for the rows, or delete that file if nobody needs it" in done.err
     Path("x.parquet").unlink()
     assert call(*words).status == 0
 
@@ -122,7 +122,7 @@ def test_a_pipe_is_not_ours(words, call):
     os.mkfifo(words[-1])
     done = call(*words)
     assert (done.status, Path(words[-1]).is_fifo()) == (2, True)
-    assert f"{words[-1]} is there already and is not" in done.err
+    assert f"{words[-1]} exists and is not" in done.err
 
 
 @pytest.mark.parametrize("name", ["p.examples.parquet", "p.cola-dev.examples.parquet"])
@@ -136,7 +136,7 @@ def test_places_of_examples_are_looked_at_before_the_work(words, name, call):
     Path(name).write_bytes(THEIRS)
     done = call(*words, "--out", "p.parquet")
     assert (done.status, Path(name).read_bytes()) == (2, THEIRS)
-    assert f"{name} is there already and is not a file of evaluated examples" in done.err
+    assert f"{name} exists and is not a file of evaluated examples" in done.err
 
 
 def test_rows_take_the_place_of_former_ones_with_their_examples(call, caches):
@@ -156,7 +156,7 @@ def test_examples_of_other_rows_are_told(call, caches):
     shutil.copy("q.examples.parquet", "p.examples.parquet")  # as where a process was killed between the two
     done = call("summary", "p.parquet")
     assert done.status == 2
-    assert "p.examples.parquet: the evidence card tells of other examples. Make the rows again." in done.err
+    assert "p.examples.parquet: the evidence card describes other examples. Compute the rows again." in done.err
     assert call(*words, "p.parquet").status == 0
     assert len(read("p.parquet").predictions) == 1
 
@@ -188,13 +188,13 @@ def test_what_is_read_is_not_replaced(rows, call):
         done = call(*words)
         place = words[1] if "examples" in words[1] else words[-1].removeprefix("./")
         assert (done.status, {path: path.read_bytes() for path in Path().glob("p.*")}) == (2, before), words
-        assert f"{place} is what is read; choose another --out." in done.err
+        assert f"{place} is an input; choose another --out." in done.err
 
 
 def test_the_rows_of_a_run_are_not_replaced_by_what_is_read_of_it(rows):
     Path("run").mkdir()
     read("p.parquet").save("run/rows.parquet")
-    with pytest.raises(UsageError, match=r"^run/rows\.parquet is what is read"):
+    with pytest.raises(UsageError, match=r"^run/rows\.parquet is an input"):
         check_out(Path("run/rows.parquet"), {"run": "run"})
     check_out(Path("run/test.parquet"), {"run": "run"})
 
@@ -213,10 +213,10 @@ def test_counts_are_not_written_over_counts_that_are_read(call):
 
 def test_results_in_memory_are_not_saved_over_what_they_are_made_of(rows):
     p = read("p.parquet")
-    with pytest.raises(UsageError, match=r"^p\.parquet is what is read"):
+    with pytest.raises(UsageError, match=r"^p\.parquet is an input"):
         p.compare("shuffled", out="p.parquet")
     compared = p.compare("shuffled")
-    with pytest.raises(UsageError, match=r"^p\.parquet is what is read"):
+    with pytest.raises(UsageError, match=r"^p\.parquet is an input"):
         compared.save("p.parquet")
     assert len(read("p.parquet").predictions) == 1
 
@@ -232,7 +232,9 @@ def test_a_damaged_card_is_an_error_and_without_one_examples_are_those_of_the_ro
     other = read("p.parquet")
     replace(other, rows=other.rows.assign(model="another")).save("r.parquet")
     Path("r.parquet.json").unlink()
-    with pytest.raises(DataError, match=r"r\.examples\.parquet: holds examples of .*, and the rows beside it do not"):
+    with pytest.raises(
+        DataError, match=r"r\.examples\.parquet: holds examples for .*, which the rows next to it do not contain"
+    ):
         read("r.parquet")
     Path("p.parquet.json").write_text(card)
     assert len(read("p.parquet").predictions) == 1
@@ -304,7 +306,7 @@ def test_a_lock_that_is_not_ours(kind, tiny_bert):
     else:
         Path("target").rename("run/.lock")
         Path("target").symlink_to("run/.lock")
-    with pytest.raises(UsageError, match="is a link|is a file of somebody else's"):
+    with pytest.raises(UsageError, match="is a link|is needed as a lock file"):
         train(TOY, tiny_bert, "run", epochs=1, device="cpu")
     assert Path("target").read_bytes() == THEIRS
     assert Path("run/.lock").exists()

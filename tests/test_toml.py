@@ -55,12 +55,12 @@ def wrong(text: str, **wanted: str) -> str:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("count = 1", "says no title; add title = …."),
+        ("count = 1", "lacks title; add title = …."),
         ("title = 'x'\ncount = 0", "count is 0; it must be greater than or equal to 1."),
         ("title = 'x'\nheader = 'yes'", "header is 'yes'; it must be true or false."),
         ("title = 'x'\ntitel = 'y'", "unknown key 'titel'; did you mean 'title'?"),
         ("title = 'x'\nqqq = 'y'", "unknown key 'qqq'; there are title, header, count, part, one."),
-        ("title = 'x'\n[[part]]\ntask = ['a']", "says no part.0.tasks; add tasks = …."),
+        ("title = 'x'\n[[part]]\ntask = ['a']", "lacks part.0.tasks; add tasks = …."),
         ("title = 'x'\n[[part]]\ntasks = ['a']\ntask = 1", "unknown key 'part.0.task'; did you mean 'tasks'?"),
         ("title = 'x'\n[one]\ntasks = ['a']\nfine-tun = 1", "unknown key 'one.fine-tun'; did you mean 'fine-tune'?"),
         ("title = 'x'\n[one]\ntasks = ['A']", "one.tasks is ['A']; names of tasks are written small."),
@@ -76,7 +76,9 @@ def test_a_file_names_line_and_column(tmp_path):
     values, text = read_toml(path)
     assert values == {"title": "x", "part": [{"tasks": ["a"]}]}
     assert text.count("\n") == 2
-    with pytest.raises(DataError, match=r"x.toml, line 2, column 9: is not valid TOML: .* Texts need quotation marks"):
+    with pytest.raises(
+        DataError, match=r"x.toml, line 2, column 9: is not valid TOML: .* Strings need quotation marks"
+    ):
         read_toml(write(path, "a = 1\ntitle = x\n"))
     with pytest.raises(DataError, match="x.toml, line 1: byte 0xff at offset 5 is not UTF-8"):
         read_toml(write(path, b"a = '\xff'"))

@@ -1,4 +1,4 @@
-"""Hidden states in HDF5: making, reading and checking activation caches."""
+"""Hidden states in HDF5: create, read and check activation caches."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name when it is first used: the options alone need neither h5py nor numpy."""
+    """Import a name when it is first used: the options need neither h5py nor numpy."""
     if name in _HOME:
         return getattr(import_module(f"probekit.activations.{_HOME[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,15 +1,15 @@
-"""The activation cache, format ``probekit-activations/1``: what lies where, and how it is read.
+"""The activation cache, format ``probekit-activations/1``: its layout, and how to read it.
 
-    /pooled/<pooling>/<layer>   (n, d)      one contiguous dataset a layer; (n, 2 d) for separately encoded pairs
+    /pooled/<pooling>/<layer>   (n, d)      one contiguous dataset per layer; (n, 2 d) for separately encoded pairs
     /tokens/<layer>             (t, d)      in the order of processing
     /index/start, /index/length (n)         the rows of an example in /tokens; (n, 2) for separate pairs
     /index/token_ids, word_index, char_start, char_end (t)
-    /index/row_to_unique        (n)         which of the distinct texts a row is; (n, 2) for separate pairs
+    /index/row_to_unique        (n)         the distinct text of each row; (n, 2) for separate pairs
     /labels (n)   /ids (n)   /truncated (n)   /domains (n)   /label_names
     /groups (n) int32                       examples that belong together; the attribute "groups" says why
-    /group_names                            of declared groups, by their number; "" of examples that have none
-    /word_labels, /index/word_count (n)     of token-labelled tasks, words in the order of the task
-    /pieces/…                               what the model was fed, distinct texts in the order of processing
+    /group_names                            names of declared groups, by number; "" for examples without a group
+    /word_labels, /index/word_count (n)     for token-labelled tasks, words in the order of the task
+    /pieces/…                               the model's input, distinct texts in the order of processing
     /blocks                                 dataset, start, stop, xxh3 of every written block
     attributes of /: format, complete, spec (JSON), spec_id, created, probekit
 
@@ -40,12 +40,12 @@ __all__ = ["ActivationCache", "Ragged", "Words"]
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The labelled words of a cache, in the order of the task; one row a word.
+    """The labelled words of a cache, in the order of the task; one row per word.
 
     Attributes
     ----------
     vectors : (w, d) array
-        Of one layer.
+        Vectors of one layer.
     labels : (w,) int64
     sentence : (w,) int64
         The row of the example that each word belongs to.
@@ -63,12 +63,12 @@ class Words:
 
 
 class Ragged:
-    """Vectors of many examples, one after another: ``ragged[i]`` is (length[i], d).
+    """Concatenated vectors of many examples: ``ragged[i]`` is (length[i], d).
 
     Attributes
     ----------
     values : np.ndarray
-        (t, d), or (t,) where they are numbers of pieces.
+        (t, d), or (t,) for ids of pieces.
     start, length : np.ndarray
         int64 (n,).
     """
@@ -88,10 +88,10 @@ class Ragged:
 
 
 class ActivationCache:
-    """A finished activation cache, opened for reading. Nothing is read before it is asked for.
+    """A finished activation cache, opened for reading. Data are read only when you access them.
 
-    Layers are named "0" … "L" and, where the model has one, "final_norm": layer 0 is what enters the first block,
-    layer l the residual stream after block l.
+    Layers are named "0" … "L" and, if the model has one, "final_norm": layer 0 is the input of the first block, layer l
+    the residual stream after block l.
 
         with ActivationCache("cola.h5") as cache:
             x, y = cache.layer(3), cache.labels       # (n, d), (n,)
@@ -104,11 +104,11 @@ class ActivationCache:
     Raises
     ------
     CacheIncomplete
-        For an unfinished file.
+        If the file is unfinished.
     CacheCorrupt
-        For a damaged one.
+        If the file is damaged.
     CacheMismatch
-        For another format.
+        If the file has another format.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -126,15 +126,17 @@ class ActivationCache:
             self.close()
             if isinstance(error, DAMAGE):
                 raise CacheCorrupt(
-                    f"{self.path}: its description cannot be read ({error}); make the cache again with --overwrite."
+                    f"{self.path}: its description cannot be read ({error}); create the cache again with --overwrite."
                 ) from error
             raise
 
     def _check(self) -> None:
-        """Read the description, and hold it against what the file holds."""
+        """Read the description, and compare it with the contents of the file."""
         attrs = self._file.attrs
         if not attrs.get("complete", False):
-            raise CacheIncomplete(f"{self.path} was never finished; run its probekit cache-activations command again.")
+            raise CacheIncomplete(
+                f"{self.path} is unfinished; run the same probekit cache-activations command again to finish it."
+            )
         self.spec: dict[str, Any] = parse_json(attrs["spec"])
         self.spec_id = str(attrs["spec_id"])
         if lacking := {"task", "split", "model", "kind", "n", "tokens", "pairs", "store", "counts"} - self.spec.keys():
@@ -149,16 +151,19 @@ class ActivationCache:
         self._check_shapes()
 
     def _check_shapes(self) -> None:
-        """Raise CacheCorrupt where the file holds other numbers of examples or columns than its description says."""
+        """Raise CacheCorrupt if numbers of examples or columns differ from the description."""
         n, pooled = len(self), self.poolings[:1]
-        wanted: dict[str, tuple[int, ...]] = {f"/{name}": (n,) for name in ("labels", "ids", "truncated")}
+        expected: dict[str, tuple[int, ...]] = {f"/{name}": (n,) for name in ("labels", "ids", "truncated")}
         if len(self.widths) != len(self.layers):
-            raise ValueError(f"{len(self.widths)} widths of {len(self.layers)} layers")
+            raise ValueError(f"{len(self.widths)} widths for {len(self.layers)} layers")
         for layer, width in zip(self.layers, self.widths, strict=True):
-            wanted |= {f"/pooled/{pooling}/{layer}": (n, width * self._checked.sentences) for pooling in pooled}
-        for name, shape in wanted.items():
+            expected |= {f"/pooled/{pooling}/{layer}": (n, width * self._checked.sentences) for pooling in pooled}
+        for name, shape in expected.items():
             if (found := self._checked.dataset(name).shape) != shape:
-                raise CacheCorrupt(f"{self.path}: {name} is of the shape {found}, and its description says {shape}.")
+                raise CacheCorrupt(
+                    f"{self.path}: {name} has the shape {found}, but the description says {shape}; "
+                    "create the cache again with --overwrite."
+                )
 
     def __enter__(self) -> ActivationCache:
         return self
@@ -184,7 +189,7 @@ class ActivationCache:
         )
 
     def _read(self, name: str, *, mapped: bool = False) -> np.ndarray:
-        """A dataset as an array, compared with its digests and decoded where it must be."""
+        """A dataset as an array, compared with its digests and decoded if necessary."""
         array = self._checked.values(name, mapped=mapped)
         return decode(array) if self._encoded(name) else array
 
@@ -192,45 +197,48 @@ class ActivationCache:
         return self._checked.dataset(name).attrs.get("encoding") == "bfloat16"
 
     def _texts(self, name: str) -> np.ndarray:
-        """A dataset of texts as an array of str."""
+        """A dataset of strings as an array of str."""
         array = self._checked.values(name)
         if array.dtype.kind != "S":
-            raise CacheCorrupt(f"{self.path}: {name} holds no texts of fixed length; make the cache again.")
+            raise CacheCorrupt(
+                f"{self.path}: {name} does not hold strings of fixed length; create the cache again with --overwrite."
+            )
         return np.array([text.decode() for text in array.tolist()], dtype=object)
 
-    def _indices(self, name: str, stop: int, what: str, *, lowest: int = 0) -> np.ndarray:
+    def _indices(self, name: str, stop: int, things: str, *, lowest: int = 0) -> np.ndarray:
         """A dataset of whole numbers, each from ``lowest`` to below ``stop``."""
         array = self._checked.values(name)
         wrong = (array < lowest) | (array >= stop)
         if wrong.any():
             raise CacheCorrupt(
-                f"{self.path}: {name} holds {array[wrong][0]}, and there are {stop} {what}; make the cache again."
+                f"{self.path}: {name} holds {array[wrong][0]}, but there are {stop} {things}; create the cache again "
+                "with --overwrite."
             )
         return array
 
     def layer_name(self, layer: int | str | Site) -> str:
-        """The name of a layer that is given by name or number (negative ones count from the last block)."""
+        """The name of a layer given by name or number (negative numbers count from the last block)."""
         return str(choose(layer, self.sites, str(self.path)))
 
     def layer_names(self, layers: Sequence[int | str | Site] | None = None) -> tuple[str, ...]:
-        """The names of several layers, as :meth:`layer_name` tells them, each once; all for None."""
+        """The names of several layers, as :meth:`layer_name` gives them, without duplicates; None for all."""
         return tuple(map(str, choose_all(layers, self.sites, str(self.path))))
 
     def layer(self, layer: int | str | Site, pooling: str | None = None) -> np.ndarray:
         """Pooled vectors of one layer, (n, d), rows in the order of the task; (n, 2 d) for separate pairs.
 
-        Read-only float32 or float16, whose bytes were compared with their digests; in memory up to a gibibyte, a memory
-        map above. float32 in memory where the cache is bfloat16.
+        Read-only float32 or float16, verified with digests; in memory up to a gibibyte, a memory map above. For a
+        bfloat16 cache, float32 in memory.
 
         Parameters
         ----------
         layer : int | str | Site
             0 … L, "final_norm", or negative to count from the last block.
         pooling : str, optional
-            The first one there is by default.
+            By default the first one in the cache.
         """
         if not self.poolings:
-            raise UsageError(f"{self.path} holds no pooled vectors, only tokens; make a cache with --pooling mean.")
+            raise UsageError(f"{self.path} has no pooled vectors, only tokens; create a cache with --pooling mean.")
         pooling = self.poolings[0] if pooling is None else str(pooling)
         if pooling not in self.poolings:
             raise UsageError(f"{self.path} has no pooling {pooling!r}; it has {', '.join(self.poolings)}.")
@@ -239,25 +247,27 @@ class ActivationCache:
     def tokens(self, layer: int | str | Site) -> Ragged:
         """Token vectors of one layer: ``.tokens(3)[i]`` is (length of example i, d).
 
-        Of separately encoded pairs, item i holds the first sentence of example i and then the second sentences follow:
-        item n + i is the second sentence of example i.
+        For separately encoded pairs, item i is the first sentence of example i and item n + i its second sentence.
         """
         if not self.spec["tokens"]:
-            raise UsageError(f"{self.path} holds no token vectors; make a cache with --tokens.")
+            raise UsageError(f"{self.path} has no token vectors; create a cache with --tokens.")
         values = self._read(f"/tokens/{self.layer_name(layer)}")
         start, length = self.places(len(values))
         return Ragged(values, start.reshape(-1, order="F"), length.reshape(-1, order="F"))
 
     def places(self, rows: int) -> tuple[np.ndarray, np.ndarray]:
-        """``/index/start`` and ``/index/length``: the rows of each example among so many rows of ``/tokens``."""
+        """``/index/start`` and ``/index/length``: the rows of each example in ``/tokens``, which has ``rows`` rows."""
         start, length = self.index("start"), self.index("length")
         if ((start < 0) | (length < 0) | (start + length > rows)).any():
-            raise CacheCorrupt(f"{self.path}: /index points out of the {rows} rows of /tokens; make the cache again.")
+            raise CacheCorrupt(
+                f"{self.path}: /index points beyond the {rows} rows of /tokens; create the cache again "
+                "with --overwrite."
+            )
         return start, length
 
     @property
     def labels(self) -> np.ndarray:
-        """(n,) int64, -1 where unlabelled, or float64, NaN where unlabelled."""
+        """(n,) int64, -1 if unlabelled, or float64, NaN if unlabelled."""
         labels = self._checked.values("/labels")
         return labels if labels.dtype.kind == "f" else self._labels("/labels")
 
@@ -272,29 +282,29 @@ class ActivationCache:
 
     @property
     def domains(self) -> np.ndarray | None:
-        """(n,) strings, the domains of the examples, or None where the task has none."""
+        """(n,) strings, the domains of the examples, or None if the task has none."""
         return self._texts("/domains") if "domains" in self._file else None
 
     @property
     def groups(self) -> np.ndarray | None:
-        """(n,) int32, examples that belong together have one number; None where none is stored."""
+        """(n,) int32, the same number for examples that belong together; None if no groups are stored."""
         return self._checked.values("/groups") if "groups" in self._file else None
 
     @property
     def group_names(self) -> np.ndarray | None:
-        """Strings, the names of declared groups by their number, or None."""
+        """Strings, the names of declared groups by number, or None."""
         if "group_names" not in self._file:
             return None
         return self._texts("/group_names")
 
     @property
     def grouping(self) -> dict[str, Any]:
-        """How the groups were made: "made" (declared, found), and how many examples are equal, share, nearly copy."""
+        """Origin of the groups: "made" (declared, found), and numbers of equal, shared and near copies."""
         return dict(parse_json(self._file.attrs.get("groups", "{}")))
 
     @property
     def truncated(self) -> np.ndarray:
-        """(n,) bool, whether the text was longer than the model reads."""
+        """(n,) bool, whether the text was truncated."""
         return self._checked.values("/truncated").astype(bool)
 
     def index(self, name: str) -> np.ndarray:
@@ -304,27 +314,27 @@ class ActivationCache:
         return self._checked.values(f"/index/{name}")
 
     def rows(self, name: str) -> Rows:
-        """A dataset whose rows can be read without the others, as stored (bfloat16: uint16)."""
+        """A dataset with random access to its rows, as stored (bfloat16: uint16)."""
         return self._checked.rows(name)
 
     def mapped_layer(self, layer: int | str | Site, pooling: str) -> np.ndarray:
-        """What :meth:`layer` gives, as a memory map where it can be one; call :meth:`check_size` before each use."""
+        """:meth:`layer` as a memory map where possible; call :meth:`check_size` before each use."""
         return self._read(f"/pooled/{pooling}/{self.layer_name(layer)}", mapped=True)
 
     def check_size(self) -> None:
-        """Raise CacheCorrupt where the file was cut short since it was opened: what is mapped would end the process."""
+        """Raise CacheCorrupt if the file was truncated after it was opened; access to a map would kill the process."""
         self._checked.check_size()
 
     def special_rows(self) -> np.ndarray:
-        """bool (t,), which rows of /tokens are pieces that the tokenizer added; none where the rows are words."""
+        """bool (t,), whether a row of /tokens is a special piece; all False if the rows are words."""
         if self.spec["tokens"] == TokenLevel.PIECE:
             return self._pieces("flags") & 1 > 0
         return np.zeros(len(self.index("token_ids")), dtype=bool)
 
     def _words(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Token row, sentence and place in /word_labels of every word that was not cut off, in the task's order."""
+        """Token row, sentence and position in /word_labels of every word not truncated, in the task's order."""
         if self.spec["kind"] != "sequence-labelling":
-            raise UsageError(f"{self.path}: {self.spec['task']} has one label a text, not one a word.")
+            raise UsageError(f"{self.path}: {self.spec['task']} has one label per text, not one per word.")
         start, length, word = self.index("start"), self.index("length"), self.index("word_index")
         first_word = np.cumsum(count := self.index("word_count")) - count
         sentence = np.repeat(np.arange(len(start)), length)
@@ -335,27 +345,27 @@ class ActivationCache:
         return row[first], sentence[first], first_word[sentence[first]] + w[first]
 
     def words(self, layer: int | str | Site) -> Words:
-        """Vectors of one layer, labels and sentences of the labelled words; in a piece-level cache of first pieces.
+        """Vectors of one layer, labels and sentences of the labelled words (first pieces in a piece-level cache).
 
-        ``/tokens`` holds the words of each distinct text once, in the order of processing; ``/word_labels`` those of
-        each example, in the order of the task. Here they stand side by side, without words that were cut off.
+        ``/tokens`` holds the words of each distinct text once, in the order of processing; ``/word_labels`` the labels
+        for each example, in the order of the task. This method aligns them and leaves out truncated words.
         """
         row, sentence, place = self._words()
         return Words(self.tokens(layer).values[row], self._labels("/word_labels")[place], sentence)
 
     def layer_words(self, layer: int | str | Site) -> np.ndarray:
-        """One vector a labelled word, (w, d), in the order of the task; in a piece-level cache its first piece's."""
+        """One vector per labelled word, (w, d), in the order of the task; in a piece-level cache its first piece's."""
         return self.tokens(layer).values[self._words()[0]]
 
     @property
     def word_labels(self) -> np.ndarray:
-        """(w,) int64, the labels of the words that :meth:`layer_words` gives."""
+        """(w,) int64, the labels of the words in :meth:`layer_words`."""
         at = self._words()[2]
         return self._labels("/word_labels")[at]
 
     @property
     def word_rows(self) -> np.ndarray:
-        """(w,) int64, the row of /tokens that :meth:`layer_words` takes for each word."""
+        """(w,) int64, the row of /tokens for each word in :meth:`layer_words`."""
         return self._words()[0]
 
     @property
@@ -367,21 +377,21 @@ class ActivationCache:
     def pieces(self) -> tuple[Ragged, ...]:
         """Ids of the pieces that the model read, without special ones: a Ragged of n items for each text of an example.
 
-        One, or two of pairs. Of jointly encoded pairs there is one, both texts in a row, where the tokenizer puts
-        nothing between them (GPT-2).
+        One Ragged, or two for pairs. Jointly encoded pairs have one, with both texts concatenated, if the tokenizer
+        puts nothing between them (GPT-2).
         """
         length, flags = self._pieces("length"), self._pieces("flags")
-        kept = flags & 1 == 0
-        sequence = np.repeat(np.arange(len(length)), length)[kept]
+        not_special = flags & 1 == 0
+        sequence = np.repeat(np.arange(len(length)), length)[not_special]
         count = np.bincount(sequence, minlength=len(length))
         start = np.cumsum(count) - count
-        ids, row = self._piece_ids()[kept], self.index("row_to_unique")
+        ids, row = self._piece_ids()[not_special], self.index("row_to_unique")
         if row.ndim == 2:
             return tuple(Ragged(ids, start[of], count[of]) for of in row.T)
         if self.spec["pairs"] is None:
             return (Ragged(ids, start[row], count[row]),)
-        gaps = np.cumsum(~kept)[kept]  # special pieces so far
-        second = flags[kept] & 2 > 0 if (flags & 2).any() else gaps > gaps[start[sequence]]
+        gaps = np.cumsum(~not_special)[not_special]  # special pieces so far
+        second = flags[not_special] & 2 > 0 if (flags & 2).any() else gaps > gaps[start[sequence]]
         if not second.any():
             return (Ragged(ids, start[row], count[row]),)
         first = count - np.bincount(sequence[second], minlength=len(count))
@@ -399,10 +409,9 @@ class ActivationCache:
         return Ragged(self._piece_ids(), first[word], count[word])
 
     def _piece_ids(self) -> np.ndarray:
-        """Ids that mean the same in every cache of the model: int32 (t,), or int64 where the vocabulary is open.
+        """Ids with the same meaning in every cache of the model: int32 (t,), or int64 for an open vocabulary.
 
-        Each cache numbers the words of an open vocabulary in its own way, so that what counts is their characters'
-        digest, whose 64 bits two words do not share.
+        Each cache numbers the words of an open vocabulary differently, so these are 64-bit digests of their characters.
         """
         ids = self._pieces("token_ids")
         if "characters" not in self._file["/pieces"]:
@@ -420,15 +429,15 @@ class ActivationCache:
 
     @property
     def origin(self) -> dict[str, Any]:
-        """The training that the model comes from: "run", "step", "trained_on", "regime", "head", "variant", "seed".
+        """The training that produced the model: "run", "step", "trained_on", "regime", "head", "variant", "seed".
 
-        {} of a model that was not trained by probekit, and of caches of before version 0.2, which do not tell.
+        {} for a model that probekit did not train, and for caches older than version 0.2, which do not store it.
         """
         return dict(parse_json(self._file.attrs.get("origin", "{}")))
 
     @property
     def recipe(self) -> Recipe | None:
-        """What made it; None where that is not told, or of a later version."""
+        """The recipe of the cache; None if it has none, or one of a later version."""
         try:
             return Recipe.from_json(parse_json(self._file.attrs["recipe"]))
         except (KeyError, ValueError, UsageError):

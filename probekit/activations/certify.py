@@ -1,7 +1,7 @@
-"""How far a model's hidden states depend on what they should not: the batch, the padding, the attention's code.
+"""How much a model's hidden states depend on the batch, the padding and the attention implementation.
 
-What probekit stores is never padded, and should be the same bits alone and in any batch; the stock forward of many
-models is not. A certificate says how far each goes, measured on the software and hardware at hand.
+probekit never pads, and its hidden states should be the same bits for a text alone and in any batch; those of many
+models' own forward passes are not. A certificate gives the deviation of each, measured with your software and hardware.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TEXTS: tuple[Text, ...] = (
     "Why not?",
     "The teacher that the children like sees the dog.",
 )
-"""What a certificate is measured on where no texts are given: short and long, a pair, figures and signs."""
+"""Default texts for a certificate: short and long ones, a pair, digits and punctuation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +55,17 @@ class Line:
     check : str
         Its name.
     what : str
-        What is compared with what.
+        The two results that are compared.
     absolute : float
-        The largest absolute difference of any number of any layer.
+        The largest absolute difference between any two numbers in any layer.
     relative : float
-        The largest |difference| / |vector| of any piece's vector of any layer.
+        The largest |difference| / |vector| for the vector of any piece in any layer.
     layer : str
-        The layer of the largest relative deviation; empty where there is none.
+        The layer with the largest relative deviation; empty if there is none.
     verdict : str
-        "bit-identical", "within 1e-6", "depends on …", or why it could not be measured.
+        "bit-identical", "within 1e-6", "depends on …", or the reason why it could not be measured.
     passed : bool, optional
-        Whether this is what probekit promises; None for what is only worth knowing.
+        Whether probekit's guarantee holds; None if the comparison is only for information.
     """
 
     check: str
@@ -79,7 +79,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What was compared, on what, and how it came out; ``to_json()`` is plain values."""
+    """Comparisons, the texts they were made on, and their results; ``to_json()`` returns plain values."""
 
     model: str
     spec: dict[str, Any]
@@ -90,22 +90,22 @@ class Certificate:
 
     @property
     def passed(self) -> bool:
-        """Whether everything that probekit promises holds."""
+        """Whether all of probekit's guarantees hold."""
         return all(line.passed is not False for line in self.lines)
 
     @property
     def verdict(self) -> str:
-        """One sentence: what holds of the stored numbers, and what the stock forward depends on."""
+        """One sentence: what holds for the stored numbers, and on what the model's own forward pass depends."""
         broken = [line for line in self.lines if line.passed is False]
-        told = [line for line in self.lines if line.passed is None and line.verdict.startswith("depends")]
-        stock = [line.verdict for line in told if line.check != "state"]
+        dependences = [line for line in self.lines if line.passed is None and line.verdict.startswith("depends")]
+        stock = [line.verdict for line in dependences if line.check != "state"]
         ours = "; ".join(f"{line.check}: {line.verdict}" for line in broken) or self.lines[0].verdict + " in any batch"
-        if len(stock) < len(told):
+        if len(stock) < len(dependences):
             ours += ", each with an empty state"
         return ours + (f" (the stock forward {', '.join(dict.fromkeys(stock))})" if stock else "")
 
     def to_json(self) -> dict[str, Any]:
-        """The certificate as JSON values, verdicts included."""
+        """The certificate as JSON values, including verdicts."""
         return asdict(self) | {"passed": self.passed, "verdict": self.verdict}
 
 
@@ -113,33 +113,33 @@ class Certificate:
 def certify(
     model: str | Path | Encoder, /, texts: str | Path | Sequence[Text] | None = None, *, options: CertifyOptions
 ) -> Certificate:
-    """Measure what the hidden states of a model depend on: the batch, the padding, the code of the attention.
+    """Measure how much a model's hidden states depend on the batch, the padding and the attention implementation.
 
-    Loads the stock model, of transformers twice, beside the encoder. Of ELMo a line says how far vectors go apart when
-    the state is carried from sentence to sentence.
+    Loads the transformers model (twice) in addition to the encoder. For ELMo, a line gives the deviation when the state
+    is carried from sentence to sentence.
 
     Parameters
     ----------
     model : str, path or Encoder
-        Hub id or folder, loaded with ``options``; or a loaded encoder, as it is.
+        Hub id or folder, loaded with ``options``; or a loaded encoder.
     texts : path or sequence of Text, optional
-        What to measure on, a file's lines or the texts themselves; those without any piece are left out.
+        Texts to measure on, or a file with one text per line; texts without pieces are left out.
     options : CertifyOptions
-        ``dtype``, ``device`` …; they may be given one by one.
+        ``dtype``, ``device`` …; you can also pass them as keyword arguments.
 
     Returns
     -------
     Certificate
-        ``passed`` tells whether everything that probekit promises holds.
+        ``passed`` is True if all of probekit's guarantees hold.
 
     Raises
     ------
     ModelError
-        The model cannot be loaded.
+        If the model cannot be loaded.
     DataError
-        The file cannot be read.
+        If the file cannot be read.
     UsageError
-        No text has a piece.
+        If no text has a piece.
     """
     from probekit.models.conversion import reads_apart
     from probekit.models.elmo.encoder import ElmoEncoder
@@ -155,23 +155,23 @@ def certify(
         ]
     alone = _alone(encoder.tokenize(texts))
     if not alone:
-        raise UsageError(f"none of the {len(texts)} texts has a piece that {encoder.name} reads.")
+        raise UsageError(f"none of the {len(texts)} texts has a piece that {encoder.name} can read; give other texts.")
     tolerance = TOLERANCE[Dtype(encoder.spec["dtype"])]
-    right = [all_layers(encoder, one) for one in alone]
+    alone_states = [all_layers(encoder, batch) for batch in alone]
     lines = [
-        _batch_line(encoder, alone, right, tolerance),
-        *_nonfinite_line(_names(encoder), right),
-        *_layers_line(encoder, alone, right),
+        _batch_line(encoder, alone, alone_states, tolerance),
+        *_nonfinite_line(_names(encoder), alone_states),
+        *_layers_line(encoder, alone, alone_states),
     ]
     if isinstance(encoder, HuggingFaceEncoder):
-        kept = _own_layers(encoder)
-        names, ours = [str(encoder.sites[i]) for i in kept], [hidden[kept] for hidden in right]
+        kept_sites = _own_layers(encoder)
+        names, ours = [str(encoder.sites[i]) for i in kept_sites], [hidden[kept_sites] for hidden in alone_states]
         lines += _stock_lines(encoder, alone, names, ours, tolerance)
     elif isinstance(encoder, (ElmoEncoder, SkipThoughtsEncoder)):
-        lines += _older_lines(encoder, alone, right, tolerance)
+        lines += _older_lines(encoder, alone, alone_states, tolerance)
     if isinstance(encoder, ElmoEncoder):
-        lines.append(_state_line(encoder, alone, right, tolerance))
-    pieces = sum(int(one.length[0]) for one in alone)
+        lines.append(_state_line(encoder, alone, alone_states, tolerance))
+    pieces = sum(int(batch.length[0]) for batch in alone)
     return Certificate(encoder.name, dict(encoder.spec), dict(encoder.versions), len(alone), pieces, tuple(lines))
 
 
@@ -182,53 +182,55 @@ def _lines(path: str | Path) -> list[Text]:
         raise DataError(f"cannot be read as UTF-8 text ({error})", file=Path(path)) from error
 
 
-@torch_threads(1)  # as the lanes that fill a cache
+@torch_threads(1)  # like the threads that fill a cache
 def quick_certificate(encoder: Encoder, texts: Sequence[Text] | None = None, *, most: int = 8) -> dict[str, Any]:
-    """What goes into a cache's spec: a few short texts run alone and together, as JSON values.
+    """The certificate in a cache's spec: a few short texts run alone and together, as JSON values.
 
-    Of ``texts`` the first ``most`` that have at most 64 pieces are taken; the built-in ones where there are none.
+    Uses the first ``most`` of ``texts`` with at most 64 pieces, or the built-in texts if there are none.
     """
     from probekit.models.transformers.encoder import TOLERANCE, all_layers
 
     given = encoder.tokenize(list(texts[: 4 * most])) if texts else encoder.tokenize([])
-    alone = [one for one in _alone(given) if one.length[0] <= 64][:most]
+    alone = [batch for batch in _alone(given) if batch.length[0] <= 64][:most]
     alone = alone or _alone(encoder.tokenize([text for text in TEXTS if isinstance(text, str)]))[:most]
-    right = [all_layers(encoder, one) for one in alone]
+    right = [all_layers(encoder, batch) for batch in alone]
     tolerance = TOLERANCE[Dtype(encoder.spec.get("dtype", "float32"))]
     lines = [_batch_line(encoder, alone, right, tolerance), *_nonfinite_line(_names(encoder), right)]
     lines += _layers_line(encoder, alone, right)
     certificate = Certificate(encoder.name, {}, {}, len(alone), sum(int(b.length[0]) for b in alone), tuple(lines))
-    told: dict[str, Any] = {line.check: {"relative": line.relative, "verdict": line.verdict} for line in lines}
+    lines_by_check: dict[str, Any] = {
+        line.check: {"relative": line.relative, "verdict": line.verdict} for line in lines
+    }
     verdict = certificate.verdict
     if size := begin_states(encoder):
         verdict = (
             f"depends on what was read before: the state is carried on in batches of {size} ({verdict} without it)"
         )
-    return told | {"texts": len(alone), "passed": certificate.passed, "verdict": verdict}
+    return lines_by_check | {"texts": len(alone), "passed": certificate.passed, "verdict": verdict}
 
 
 def _layers_line(encoder: Encoder, alone: list[Batch], right: list[torch.Tensor]) -> list[Line]:
-    """Against the ``hidden_states`` that the same model returns, where it does."""
+    """Compare with the ``hidden_states`` that the same model returns, if it does."""
     if not hasattr(encoder, "own_hidden_states"):
         return []
     kept = _own_layers(encoder)
     names, ours = [str(encoder.sites[i]) for i in kept], [hidden[kept] for hidden in right]
-    own = [encoder.own_hidden_states(one) for one in alone]
-    what = "ours and hidden_states of the same run"
-    return [_line("layers", what, names, ours, own, 0.0, "how layers are counted")]
+    hidden_states_list = [encoder.own_hidden_states(batch) for batch in alone]
+    what = "probekit and hidden_states of the same run"
+    return [_line("layers", what, names, ours, hidden_states_list, 0.0, "how layers are counted")]
 
 
 def _older_lines(
     encoder: ElmoEncoder | SkipThoughtsEncoder, alone: list[Batch], right: list[torch.Tensor], tolerance: float
 ) -> Iterator[Line]:
-    """Against the model as it is loaded, a text alone and padded."""
+    """Compare with the loaded model, for each text alone and padded."""
     from probekit.models.transformers.stock import load_model
 
     random, device = encoder.spec["random_weights"], encoder.spec["device"]
     stock = load_model(encoder.folder, dtype=Dtype(encoder.spec["dtype"]), device=device, random_weights=random)
     names, longest = _names(encoder), int(alone[-1].length[0])
     truth = [encoder.own_hidden_states(one, stock) for one in alone]
-    what = "ours and the stock model, one text at a time"
+    what = "probekit and the stock model, one text at a time"
     yield _line("stock", what, names, right, truth, tolerance, "the fast path")
     padded = [encoder.own_hidden_states(one, stock, longest) for one in alone]
     what = "stock model: alone and padded on the right"
@@ -236,12 +238,12 @@ def _older_lines(
 
 
 def _state_line(encoder: ElmoEncoder, alone: list[Batch], right: list[torch.Tensor], tolerance: float) -> Line:
-    """With the state of the texts before."""
+    """Compare an empty state with that of the texts before."""
     import torch
 
     state, carried = None, []
-    for one in alone:
-        layers, inner, state = encoder.read(one, state)
+    for batch in alone:
+        layers, inner, state = encoder.read(batch, state)
         carried.append(torch.stack([layer[inner].cpu() for layer in layers]))
     what = "each text with an empty state and with that of the texts before it"
     depends = "what was read before, where the state is carried on (--stateful)"
@@ -249,8 +251,8 @@ def _state_line(encoder: ElmoEncoder, alone: list[Batch], right: list[torch.Tens
 
 
 def _nonfinite_line(layers: Sequence[str], hidden: list[torch.Tensor]) -> list[Line]:
-    """A line where a layer holds NaN or infinity, and none where all is finite."""
-    bad = [layer for i, layer in enumerate(layers) if not all(bool(one[i].isfinite().all()) for one in hidden)]
+    """A line if a layer holds NaN or infinity; none if all numbers are finite."""
+    bad = [layer for i, layer in enumerate(layers) if not all(bool(states[i].isfinite().all()) for states in hidden)]
     if not bad:
         return []
     nan = float("nan")
@@ -268,23 +270,25 @@ def _nonfinite_line(layers: Sequence[str], hidden: list[torch.Tensor]) -> list[L
 
 
 def _batch_line(encoder: Encoder, alone: list[Batch], right: list[torch.Tensor], tolerance: float) -> Line:
-    """Alone against together: all in one batch, or (one length at a time) each with its own reverse."""
+    """Compare texts alone with all in one batch, or (for one length at a time) with its own reverse."""
     from probekit.models.transformers.encoder import all_layers
 
     if encoder.mixed_lengths:
-        found = list(all_layers(encoder, _join(alone)).split([int(one.length[0]) for one in alone], dim=1))
+        found = list(all_layers(encoder, _join(alone)).split([int(batch.length[0]) for batch in alone], dim=1))
     else:
-        found = [all_layers(encoder, _join([_reverse(one), one]))[:, int(one.length[0]) :] for one in alone]
+        found = [all_layers(encoder, _join([_reverse(batch), batch]))[:, int(batch.length[0]) :] for batch in alone]
     return _line("batch", "each text alone and in a batch", _names(encoder), found, right, tolerance, "the batch")
 
 
 def _stock_lines(
     encoder: HuggingFaceEncoder, alone: list[Batch], names: list[str], ours: list[torch.Tensor], tolerance: float
 ) -> Iterator[Line]:
-    """Against the stock model: as it comes, with other attention code, and padded left and right."""
+    """Compare with the model's own forward pass: plain, with other attention code, and padded on each side."""
     stock = _Stock(encoder, None)
     truth = [stock.alone(one) for one in alone]
-    yield _line("stock", "ours and the stock model, one text at a time", names, ours, truth, tolerance, "the fast path")
+    yield _line(
+        "stock", "probekit and the stock model, one text at a time", names, ours, truth, tolerance, "the fast path"
+    )
     for side in ("right", "left"):
         what = f"stock model: alone and in one batch padded on the {side}"
         yield _line(
@@ -301,7 +305,7 @@ def _stock_lines(
 
 
 class _Stock:
-    """The stock model beside an encoder, run as its library's users run it."""
+    """The transformers model for an encoder, run as users of the library run it."""
 
     def __init__(self, encoder: HuggingFaceEncoder, attention: str | None) -> None:
         from probekit.models.transformers.stock import load_model
@@ -346,7 +350,7 @@ def _line(
     check: str, what: str, names: list[str], found: list[torch.Tensor], right: list[torch.Tensor],
     tolerance: float, depends: str, *, ours: bool = True,
 ) -> Line:  # fmt: skip
-    """Compare lists of (layers, t, width), one tensor a text."""
+    """Compare lists of (layers, t, width), one tensor per text."""
     from probekit.models.transformers.encoder import relative_error
 
     absolute = max(
@@ -366,14 +370,14 @@ def _names(encoder: Encoder) -> list[str]:
 
 
 def _own_layers(encoder: Encoder) -> list[int]:
-    """Indices of the sites that transformers' ``hidden_states`` has: where there is a final norm, not layer L."""
+    """Indices of the sites in transformers' ``hidden_states``: with a final norm, all except layer L."""
     last = max((site.layer or 0 for site in encoder.sites if site.name == RESIDUAL), default=0)
     left_out = Site(RESIDUAL, last) if FINAL_NORM in encoder.sites else None
     return [i for i, site in enumerate(encoder.sites) if site != left_out]
 
 
 def _alone(tokens: Tokens) -> list[Batch]:
-    """One batch a sequence that has pieces, shortest first."""
+    """One batch per sequence with pieces, shortest first."""
     start = np.cumsum(tokens.length) - tokens.length
     order = [int(i) for i in np.argsort(tokens.length, kind="stable") if tokens.length[i]]
     rows = [slice(start[i], start[i] + tokens.length[i]) for i in order]

@@ -1,8 +1,9 @@
-"""The file of a finished cache, open for reading: nothing of it is used before it is compared with its digests.
+"""The file of a finished cache, opened for reading; no data are used before their digests are compared.
 
-Every byte is under a digest: those of a dataset under the rows of ``/blocks`` with its name, all others (HDF5's own
-structure, the attributes, ``/blocks``) under the last row. The structure is compared when the file is opened, before
-any text of variable length is read, whose damage HDF5 may follow for ever; a dataset whenever it is read.
+A digest covers every byte: those of a dataset are in the rows of ``/blocks`` with its name, that of all other bytes
+(HDF5's structure, the attributes, ``/blocks``) in the last row. The structure is compared when the file is opened,
+before any text of variable length is read (a damaged one can send HDF5 into an endless loop); a dataset is compared
+whenever it is read.
 """
 
 from __future__ import annotations
@@ -23,44 +24,46 @@ from probekit.hdf5 import own_dataset
 
 __all__ = ["STRUCTURE", "CheckedFile", "Rows", "first_occurrence"]
 
-AGAIN = "make the cache again with probekit cache-activations --overwrite"
+AGAIN = "create the cache again with probekit cache-activations --overwrite"
 STRUCTURE = "the file's structure or attributes were changed after it was written"
 IN_MEMORY = 1 << 30
-"""Bytes up to which a dataset is read into memory; a larger one is mapped."""
+"""Largest number of bytes of a dataset that is read into memory; larger ones are mapped."""
 
 
 def first_occurrence(row_to_unique: np.ndarray) -> np.ndarray:
     """Bool (slots,): whether no earlier slot has the same unique sequence."""
-    own = np.zeros(len(row_to_unique), dtype=bool)
-    own[np.unique(row_to_unique, return_index=True)[1]] = True
-    return own
+    first = np.zeros(len(row_to_unique), dtype=bool)
+    first[np.unique(row_to_unique, return_index=True)[1]] = True
+    return first
 
 
 class CheckedFile:
-    """A cache's file.
+    """The file of a finished cache.
 
     Attributes
     ----------
     path : Path
-        Where it was when it was opened; another may have its name since.
+        Its path when it was opened; another file may have this name by now.
     f : h5py.File
-        For the attributes, once the structure is compared.
+        The HDF5 file; use it only after the structure is compared.
     sentences : int
-        Vectors in a row of pooled ones; set by who has read the spec, as is ``links``.
+        Vectors per row of a pooled dataset; the caller sets it and ``links`` after reading the spec.
     links : mapping
         Further names of datasets.
 
     Raises
     ------
     CacheError
-        There is no such file, or it is none of ours, unfinished or damaged.
+        If the file does not exist, is not a cache, or is unfinished or damaged.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.f = open_cache_file(path)
         try:
-            self.fd = os.dup(self.f.id.get_vfd_handle())  # of its own: arrays may be read after the file is closed
+            self.fd = os.dup(
+                self.f.id.get_vfd_handle()
+            )  # a duplicate, since arrays may be read after the file is closed
         except BaseException:
             self.f.close()
             raise
@@ -76,7 +79,7 @@ class CheckedFile:
             raise
 
     def close(self) -> None:
-        """Close the file; what was read or mapped of it stays valid."""
+        """Close the file; arrays that were read or mapped stay valid."""
         self.f.close()
 
     def __del__(self) -> None:
@@ -87,17 +90,19 @@ class CheckedFile:
         start = os.pread(self.fd, 1 << 20, 0)
         found = re.search(rb"probekit-activations/\d+", start)
         if found is None or found[0].decode() != FORMAT:
-            what = "no probekit cache" if found is None else f"of format {found[0].decode()!r}"
-            raise CacheMismatch(f"{self.path} is {what}; this version reads {FORMAT!r}.")
+            found_format = "not a probekit cache" if found is None else f"of format {found[0].decode()!r}"
+            raise CacheMismatch(f"{self.path} is {found_format}; this version reads {FORMAT!r}.")
         try:
             where = extents(self.f)
             table = where["/blocks"].read(self.fd)
             unfinished = not table["xxh3"][-1] and not self.f.attrs["complete"]
             same = digest_structure(self.fd, where) == table["xxh3"][-1]
         except DAMAGE as error:
-            raise CacheCorrupt(f"{self.path}: its structure cannot be read ({error}); {AGAIN}.") from error
+            raise CacheCorrupt(f"{self.path}: the structure cannot be read ({error}); {AGAIN}.") from error
         if unfinished:
-            raise CacheIncomplete(f"{self.path} was never finished; run its probekit cache-activations command again.")
+            raise CacheIncomplete(
+                f"{self.path} is unfinished; run the same probekit cache-activations command again to finish it."
+            )
         if not same and (other := set(re.findall(rb"probekit-activations/\d+", start)) - {FORMAT.encode()}):
             raise CacheMismatch(f"{self.path} is of format {min(other).decode()!r}; this version reads {FORMAT!r}.")
         if not same:
@@ -108,29 +113,29 @@ class CheckedFile:
             self._table.setdefault(name.decode("utf-8", "replace"), []).append((start, stop, digest))
 
     def check_size(self) -> None:
-        """Raise CacheCorrupt where the file was cut short since it was opened."""
+        """Raise CacheCorrupt if the file was truncated after it was opened."""
         if os.fstat(self.fd).st_size < self.size:
-            raise CacheCorrupt(f"{self.path} was cut short while it was read; {AGAIN}.")
+            raise CacheCorrupt(f"{self.path} was truncated while it was read; {AGAIN}.")
 
     def dataset(self, name: str) -> h5py.Dataset:
-        """A dataset of this very file: links out of it are not followed, at any depth."""
+        """A dataset in this file: links to other files are not followed, at any depth."""
         if not self.f:
-            raise UsageError(f"{self.path} was closed; open it again.")
+            raise UsageError(f"{self.path} is closed; open it again.")
         try:
             ds = own_dataset(self.f, name)
         except DataError as error:
             raise CacheCorrupt(f"{self.path}: {error}") from error
         if ds is None:
-            raise CacheCorrupt(f"{self.path}: {name} is no dataset of this file; see probekit verify.")
+            raise CacheCorrupt(f"{self.path}: {name} is not a dataset in this file; run probekit verify.")
         if ds.chunks is not None:
             import hdf5plugin  # noqa: F401  registers zstd
         return ds
 
     def values(self, name: str, *, mapped: bool = False) -> np.ndarray:
-        """A dataset as a read-only array, compared with its digests; mapped where asked for, or where it is large.
+        """A dataset as a read-only array, compared with its digests; a memory map if ``mapped`` or if it is large.
 
-        Before rows of what is mapped are taken the file is looked at: one that was cut short is told, where reading
-        would end the process. Who takes its memory in another way calls :meth:`check_size`.
+        Indexing a memory map first checks the file's size, since access to a truncated file would kill the process.
+        Callers that access its memory in another way call :meth:`check_size`.
         """
         ds = self.dataset(name)
         if not ds.size:
@@ -152,19 +157,19 @@ class CheckedFile:
         return array
 
     def rows(self, name: str) -> Rows:
-        """A dataset that is compared with its digests now, and whose rows are read when they are asked for."""
+        """A dataset that is compared with its digests now, and whose rows are read on access."""
         self.compare(name)
         return Rows(self, name, self.dataset(name))
 
     def compare(self, name: str) -> None:
-        """Compare a dataset with its digests, once; little of it is in memory at a time."""
+        """Compare a dataset with its digests, once, in small parts."""
         if name in self._compared:
             return
         ds = self.dataset(name)
         k = self.sentences if name.startswith("/pooled/") else 1
         source = Rows(self, name, ds)
 
-        def read(start: int, stop: int) -> np.ndarray:  # of vectors, of which k are in a row
+        def read(start: int, stop: int) -> np.ndarray:  # vectors, k per row
             first = start // k
             return self._vectors(name, source[first : -(-stop // k)])[start - first * k : stop - first * k]
 
@@ -179,24 +184,24 @@ class CheckedFile:
         self._compared.add(name)
 
     def _vectors(self, name: str, array: np.ndarray) -> np.ndarray:
-        """Rows as vectors, of which several stand in one row of pairs that were read apart."""
+        """Rows as vectors; pairs that were read separately have several per row."""
         apart = name.startswith("/pooled/") and self.sentences > 1
         return array.reshape(len(array) * self.sentences, -1) if apart else array
 
     def _read(self, name: str, ds: h5py.Dataset) -> np.ndarray:
-        """All of a dataset; a contiguous one past HDF5, which takes what a file lacks for zeros."""
+        """A whole dataset; contiguous ones are read without HDF5, which reads zeros past the end of a file."""
         if ds.chunks is None:
-            return Extent(ds.id.get_offset(), ds.shape, ds.dtype).read(self.fd, lambda: self._cut(name))
+            return Extent(ds.id.get_offset(), ds.shape, ds.dtype).read(self.fd, lambda: self._truncated(name))
         try:
             return np.asarray(ds[...])
         except DAMAGE as error:
             raise CacheCorrupt(f"{self.path}: {name} cannot be read ({error}); {AGAIN}.") from error
 
-    def _cut(self, name: str) -> CacheCorrupt:
-        return CacheCorrupt(f"{self.path} was cut short while {name} was read; {AGAIN}.")
+    def _truncated(self, name: str) -> CacheCorrupt:
+        return CacheCorrupt(f"{self.path} was truncated while {name} was read; {AGAIN}.")
 
     def own(self) -> np.ndarray:
-        """Bool (slots,): which slots of pooled vectors are no repetition of an earlier text's."""
+        """Bool (slots,): which slots of pooled vectors do not repeat an earlier text."""
         if self._own is None:
             self._slots = self.values("/index/row_to_unique").reshape(-1)
             self._own = first_occurrence(self._slots)
@@ -204,7 +209,7 @@ class CheckedFile:
 
     def _compare_blocks(self, name: str, read: Callable[[int, int], np.ndarray]) -> None:
         pooled = name.startswith("/pooled/")
-        own = self.own() if pooled else None
+        first = self.own() if pooled else None
         blocks = self._table.get(self.links.get(name, name))
         if blocks is None:
             raise CacheCorrupt(f"{self.path}: {name} has no digest in /blocks; {AGAIN}.")
@@ -213,30 +218,30 @@ class CheckedFile:
                 data = read(start, stop)
             except DAMAGE as error:
                 raise CacheCorrupt(f"{self.path}: {name} cannot be read ({error}); {AGAIN}.") from error
-            if own is not None and not own[start:stop].all():
-                data = data[own[start:stop]]
+            if first is not None and not first[start:stop].all():
+                data = data[first[start:stop]]
             if xxh3(data) != digest:
                 raise CacheCorrupt(
-                    f"{self.path}: {name}, rows {start} to {stop - 1}: the bytes are not those that were written; "
+                    f"{self.path}: {name}, rows {start} to {stop - 1}: the bytes were changed after they were written; "
                     f"{AGAIN}."
                 )
 
     def _compare_repeated(self, name: str, at: Callable[[np.ndarray], np.ndarray]) -> None:
-        """Raise CacheCorrupt where the vector of a repeated text is not that of its first occurrence."""
+        """Raise CacheCorrupt if the vector of a repeated text differs from that of its first occurrence."""
         again = np.flatnonzero(~self.own())
         if not len(again):
             return
         source = np.empty(int(self._slots.max()) + 1, dtype=np.int64)
         source[self._slots[self.own()]] = np.flatnonzero(self.own())
-        for some in np.array_split(again, len(again) // 4096 + 1):
-            wrong = (at(some).view(np.uint8) != at(source[self._slots[some]]).view(np.uint8)).any(1)
+        for part in np.array_split(again, len(again) // 4096 + 1):
+            wrong = (at(part).view(np.uint8) != at(source[self._slots[part]]).view(np.uint8)).any(1)
             if wrong.any():
-                row = some[wrong][0]
+                row = part[wrong][0]
                 raise CacheCorrupt(f"{self.path}: {name}, row {row} differs from the row of the same text; {AGAIN}.")
 
 
 class _Mapped(np.ndarray):
-    """A mapped dataset, which is looked at before its rows are taken."""
+    """A mapped dataset; checks the file before rows are accessed."""
 
     check: Callable[[], None] | None = None
 
@@ -246,14 +251,14 @@ class _Mapped(np.ndarray):
         return self.view(np.ndarray)[at]
 
     def take(self, indices: Any, axis: Any = None, out: Any = None, mode: Any = "raise") -> Any:
-        """As numpy's; ``np.take`` comes here, too."""
+        """Like numpy's; ``np.take`` calls it, too."""
         if self.check is not None:
             self.check()
         return self.view(np.ndarray).take(indices, axis, out, mode)
 
 
 class Rows:
-    """Rows of a dataset that are read when they are asked for, as stored (bfloat16: uint16); nothing is mapped."""
+    """Rows of a dataset, read on access, as stored (bfloat16: uint16); nothing is mapped."""
 
     def __init__(self, file: CheckedFile, name: str, ds: h5py.Dataset) -> None:
         self.file, self.name, self.shape, self.dtype = file, name, ds.shape, ds.dtype
@@ -265,7 +270,7 @@ class Rows:
         return int(self.shape[0])
 
     def __getitem__(self, at: slice | np.ndarray) -> np.ndarray:
-        """Some rows in a row, or those of increasing numbers."""
+        """A slice of rows, or rows with increasing indices."""
         if isinstance(at, slice):
             start, stop, _ = at.indices(len(self)) if self.shape else (0, 1, 1)
             out = np.empty((max(0, stop - start), *self.shape[1:]) if self.shape else (), self.dtype)
@@ -285,7 +290,7 @@ class Rows:
         if self._ds is not None:
             out[...] = self._ds[start:stop]
             return
-        _fill(self.file.fd, out, self._offset + start * self._row, lambda: self.file._cut(self.name))
+        _fill(self.file.fd, out, self._offset + start * self._row, lambda: self.file._truncated(self.name))
 
 
 def _fill(fd: int, out: np.ndarray, offset: int, cut: Callable[[], Exception]) -> None:

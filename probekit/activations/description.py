@@ -1,4 +1,4 @@
-"""What a cache holds, in words."""
+"""A readable description of a cache."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["describe", "to_json"]
 
 
 def describe(cache: Any) -> dict[str, str]:
-    """What an open :class:`~probekit.activations.cache.ActivationCache` holds, by name."""
+    """The contents of an open :class:`~probekit.activations.cache.ActivationCache`, by name."""
     s, counts = cache.spec, cache.spec["counts"]
     trained, computed = cache.origin, s["environment"].get("path")
     model = [s["model"], f"random weights {s['random_weights']}" if s.get("random_weights") is not None else ""]
@@ -23,7 +23,7 @@ def describe(cache: Any) -> dict[str, str]:
         "model": ", ".join(filter(None, model)),
         "trained on": ", ".join(str(trained[k]) for k in ("trained_on", "regime", "head", "variant") if trained.get(k)),
         "examples": f"{len(cache):,} ({counts['unique']:,} distinct texts, {counts['pieces']:,} pieces, "
-        f"{counts['truncated']:,} cut off, {counts['empty']:,} without content)",
+        f"{counts['truncated']:,} truncated, {counts['empty']:,} without content)",
         "layers": ", ".join(cache.layers),
         "width": ", ".join(map(str, dict.fromkeys(cache.widths) if len(set(cache.widths)) == 1 else cache.widths)),
         "pooling": ", ".join(cache.poolings) or "none",
@@ -31,7 +31,7 @@ def describe(cache: Any) -> dict[str, str]:
         "pairs": str(s["pairs"] or "single sentences"),
         "computed in": f"{s.get('dtype')} on {s.get('device')} ({computed})",
         "stored as": str(s["store"]),
-        "state": f"carried on, batches of {s['stateful']} examples" if "stateful" in s else "",
+        "state": f"carried over, batches of {s['stateful']} examples" if "stateful" in s else "",
         "labels": _labels(cache),
         "size": in_words(cache.path.stat().st_size),
         "spec_id": cache.spec_id,
@@ -42,10 +42,10 @@ def describe(cache: Any) -> dict[str, str]:
 
 
 def to_json(cache: Any) -> str:
-    """The whole description of an open cache."""
-    told = cache.spec | {"created": cache.attributes["created"]}
-    told |= {"origin": cache.origin} if cache.origin else {}
-    return json.dumps(told, indent=2, ensure_ascii=False, sort_keys=True)
+    """The complete spec of an open cache, as JSON."""
+    content = cache.spec | {"created": cache.attributes["created"]}
+    content |= {"origin": cache.origin} if cache.origin else {}
+    return json.dumps(content, indent=2, ensure_ascii=False, sort_keys=True)
 
 
 def _labels(cache: Any) -> str:

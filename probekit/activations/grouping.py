@@ -1,4 +1,4 @@
-"""Which examples of a cache belong together: what its task declares, what texts and vectors tell, or a column."""
+"""Groups of examples in a cache: declared by its task, found in texts and vectors, or from a column."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Groups:
     Attributes
     ----------
     of : np.ndarray, optional
-        int32 (n,), None where every example stands for itself.
+        int32 (n,); None if every example is independent.
     made : str
-        "declared", "found", "domain" or the name of a column, "" for none.
+        Origin: "declared", "found", "domain" or the name of a column, "" for no groups.
     told : dict[str, int]
-        Of those found: how many examples are equal, share a sentence, are near copies, have equal vectors; links left
-        apart.
+        For found groups: numbers of examples that are equal, share a sentence, are near copies or have equal vectors,
+        and of links left out.
     """
 
     of: np.ndarray | None = None
@@ -48,7 +48,7 @@ class Groups:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """The columns of rows that say so; {} where every example stands for itself."""
+        """The columns of rows that describe the groups; {} if every example is independent."""
         if self.of is None:
             return {}
         return {
@@ -61,12 +61,12 @@ class Groups:
 def stored_groups(
     examples: Sequence[Example], kind: TaskKind, *, progress: Progress = no_progress
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """What a cache stores of groups: datasets, and how they were made; nothing where no two belong together."""
+    """The groups that a cache stores: datasets, and their origin; empty if no two examples belong together."""
     if any(e.group is not None for e in examples):
-        of, told = _declared(examples)
-        encoded = [name.encode(errors="backslashreplace") for name in told]
-        kept = np.array(encoded, dtype=f"S{max(map(len, encoded)) or 1}")
-        return {"/groups": of, "/group_names": kept}, {"made": "declared"}
+        of, group_names = _declared(examples)
+        encoded = [name.encode(errors="backslashreplace") for name in group_names]
+        stored_names = np.array(encoded, dtype=f"S{max(map(len, encoded)) or 1}")
+        return {"/groups": of, "/group_names": stored_names}, {"made": "declared"}
     pairs = kind is not TaskKind.SEQUENCE_LABELLING and any(e.pair is not None for e in examples)
     found = find_groups(_numbered(examples, pairs=pairs), _domains([e.domain for e in examples]), progress=progress)
     if found.count == len(examples):
@@ -75,7 +75,7 @@ def stored_groups(
 
 
 def seen_in_train(task: Task) -> dict[str, int]:
-    """By split how many examples have a text that train has as well, or a near copy of one; {} without train."""
+    """For each split, how many examples have a text that also occurs in train, or a near copy; {} without train."""
     if "train" not in task.splits:
         return {}
     pairs = task.kind is not TaskKind.SEQUENCE_LABELLING and any(s.paired for s in task.splits.values())
@@ -85,13 +85,13 @@ def seen_in_train(task: Task) -> dict[str, int]:
 
 
 def _numbered(examples: Sequence[Example], *, pairs: bool) -> list[Numbered]:
-    """The words of texts, and of the second ones of pairs, as numbers."""
+    """The words of texts, and of the second texts of pairs, as numbers."""
     parts: list[Numbered] = [text_numbers([e.text if e.words is None else " ".join(e.words) for e in examples])]
     return [*parts, text_numbers([e.pair or "" for e in examples])] if pairs else parts
 
 
 def _declared(examples: Sequence[Example]) -> tuple[np.ndarray, list[str]]:
-    """The number of each example's group, and the names of groups; "" of one for an example that tells none."""
+    """The number of each example's group, and the names of groups ("" for an example without a group)."""
     known: dict[str, int] = {}
     names = [f"={i}" if e.group is None else f":{e.group}" for i, e in enumerate(examples)]
     of = np.array([known.setdefault(name, len(known)) for name in names], dtype=np.int32)
@@ -99,7 +99,7 @@ def _declared(examples: Sequence[Example]) -> tuple[np.ndarray, list[str]]:
 
 
 def _domains(domains: Sequence[str | None]) -> np.ndarray | None:
-    """The domain of each example, an example without one being of its own; None where there are none."""
+    """The domain of each example (unique for an example without one); None if there are no domains."""
     if not any(domains):
         return None
     return np.array([f":{domain}" if domain else f"={i}" for i, domain in enumerate(domains)])
@@ -109,92 +109,97 @@ def _counts(found: Any) -> dict[str, int]:
     return {name: getattr(found, name) for name in ("equal", "shared", "near", "domain", "apart")}
 
 
-def groups_of(cache: ActivationCache, how: str = "auto") -> Groups:
+def groups_of(cache: ActivationCache, grouping: str = "auto") -> Groups:
     """The groups of a cache's examples.
 
     Parameters
     ----------
-    how : str
-        "auto": those that the task declares, else what is found: equal texts, shared sentences of pairs and near
-        copies. A cache without groups (of before version 0.3, or of examples that are all alone) is searched, by the
-        pieces of its texts. "domain": the examples' domains. "none". Anything else is a column of the data that the
-        cache's task file describes; they are read again.
+    grouping : str
+        "auto": the groups that the task declares, otherwise those found: equal texts, shared sentences of pairs and
+        near copies. A cache without groups (older than version 0.3, or with independent examples only) is searched by
+        the pieces of its texts. "domain": the examples' domains. "none": no groups. Anything else: a column of the data
+        that the cache's task file describes; the data are read again.
 
     Raises
     ------
     UsageError
-        For domains where there are none, and for a column that cannot be had.
+        If there are no domains, or the column cannot be read.
     """
-    if how == "none":
+    if grouping == "none":
         return Groups()
-    if how == "domain":
+    if grouping == "domain":
         if cache.domains is None:
-            raise UsageError(f"{cache.path}: {cache.spec['task']} has no domains; give other groups.")
+            raise UsageError(f"{cache.path}: {cache.spec['task']} has no domains; choose other groups.")
         return Groups(np.unique(cache.domains.astype(str), return_inverse=True)[1].astype(np.int32), "domain")
-    if how != "auto":
-        return Groups(_column(cache, how), how)
-    return _said(cache, cached_groups(cache))
+    if grouping != "auto":
+        return Groups(_column(cache, grouping), grouping)
+    return _with_warning(cache, cached_groups(cache))
 
 
 def cached_groups(cache: ActivationCache) -> Groups:
-    """The groups that a cache's task declares, or that are found: those of "auto"; nothing is said."""
+    """The groups of "auto", declared or found, without a warning."""
     stored = cache.groups
     if stored is not None:
-        told = cache.grouping
-        return Groups(stored, told.get("made", "declared"), told)
+        stored_info = cache.grouping
+        return Groups(stored, stored_info.get("made", "declared"), stored_info)
     found = find_groups(cache.pieces, None if cache.domains is None else _domains(cache.domains.tolist()))
     return Groups() if found.count == len(found.of) else Groups(found.of, "found", _counts(found))
 
 
 def _column(cache: ActivationCache, name: str) -> np.ndarray:
-    """The groups that a column of the data of a cache's task file makes, int32 (n,)."""
-    told = {} if cache.recipe is None else {**cache.recipe.defaults, **cache.recipe.arguments}
-    file = str(told.get("task"))
-    refused = f"{cache.path}: groups are {', '.join(GROUPS)} or a column of the data of a task file, not {name!r}"
+    """The groups in a column of the data of a cache's task file, int32 (n,)."""
+    arguments = {} if cache.recipe is None else {**cache.recipe.defaults, **cache.recipe.arguments}
+    file = str(arguments.get("task"))
+    refused = (
+        f"{cache.path}: groups is {name!r}; expected {', '.join(GROUPS)} or a column of the data that a task file "
+        "describes"
+    )
     if not file.endswith(".toml"):
-        raise UsageError(f"{refused}; {cache.spec['task']} was read from no task file.")
+        raise UsageError(f"{refused}; {cache.spec['task']} was not read from a task file.")
     try:
         parts = []
         for column in (None, name):
-            task = in_context(load_task(file, told.get("data_dir"), groups=column), told.get("context", "none"))
-            parts.append(task.split(cache.spec["split"]).sample(told.get("limit"), told.get("data_seed", 0)))
+            task = in_context(
+                load_task(file, arguments.get("data_dir"), groups=column), arguments.get("context", "none")
+            )
+            parts.append(task.split(cache.spec["split"]).sample(arguments.get("limit"), arguments.get("data_seed", 0)))
     except DataError as error:
         raise UsageError(f"{refused}. {error}") from None
     if data_digest(parts[0].digest(), task.label_names) != cache.spec["data_digest"]:
-        raise UsageError(f"{cache.path}: the data of {file} have changed since the cache was made; make it again.")
+        raise UsageError(f"{cache.path}: the data of {file} have changed since the cache was created; create it again.")
     return _declared(parts[1].examples)[0]
 
 
 def with_equal_vectors(cache: ActivationCache, groups: Groups, layers: Sequence[Callable[[], Any]]) -> Groups:
-    """Groups joined where vectors are equal in every layer, as the same input gives them, whatever the texts say."""
-    code = equal_everywhere(layers[::-1])  # the last layer is the one in which most rows differ
+    """Join groups whose vectors are equal in every layer, which means the same input, even if the texts differ."""
+    code = equal_everywhere(layers[::-1])  # most rows differ in the last layer
     same = None if code is None else copies(code, layers[-1]())
     joined = with_copies(groups.of, same)
     if joined is None or same is None or joined is groups.of:
         return groups
     of = np.unique(joined, return_inverse=True)[1].reshape(-1).astype(np.int32)
-    own = len(of) if groups.of is None else len(np.unique(groups.of))
-    if more := own - (int(of.max()) + 1):
+    n_groups = len(of) if groups.of is None else len(np.unique(groups.of))
+    if more := n_groups - (int(of.max()) + 1):
         log.warning(
-            "%s %s: %s of %s examples are copies of others, for all their vectors are equal; they are shuffled, held "
-            "out and drawn with them.",
+            "%s %s: %s of %s examples are copies of others (all their vectors are equal); they are shuffled, held out "
+            "and resampled together.",
             cache.spec["task"], cache.spec["split"], f"{more:,}", f"{len(of):,}",
         )  # fmt: skip
         return replace(groups, of=of, made=groups.made or "found")
     return groups
 
 
-def _said(cache: ActivationCache, groups: Groups) -> Groups:
-    """Tell what was found, and what is done about it."""
+def _with_warning(cache: ActivationCache, groups: Groups) -> Groups:
+    """The groups, with a warning that says what was found and how it is handled."""
     if groups.made != "found" or groups.of is None:
         return groups
-    told, size = groups.told or {}, np.bincount(groups.of)
+    counts, size = groups.told or {}, np.bincount(groups.of)
     names = {"equal": "equal to another", "shared": "with a sentence of another", "near": "near copies"}
-    names |= {"domain": "of domains whose texts are made alike"}
-    kinds = [f"{told[name]:,} {called}" for name, called in names.items() if told.get(name)]
+    names |= {"domain": "from domains with templated texts"}
+    kinds = [f"{counts[name]:,} {called}" for name, called in names.items() if counts.get(name)]
     log.warning(
-        "%s %s: %s of %s examples are no independent evidence (%s). They stand in %s groups, the largest of %s, which "
-        "are shuffled, held out and drawn as wholes; --groups none takes each example for itself.%s",
+        "%s %s: %s of %s examples are not independent (%s). They form %s groups, the largest with %s examples, which "
+        "are shuffled, held out and resampled together; --groups none treats every example as independent.%s",
         cache.spec["task"],
         cache.spec["split"],
         f"{int(size[size > 1].sum()):,}",
@@ -202,8 +207,8 @@ def _said(cache: ActivationCache, groups: Groups) -> Groups:
         ", ".join(kinds),
         f"{int((size > 1).sum()):,}",
         f"{int(size.max()):,}",
-        f" {told['apart']:,} further links were left out, for groups would have become too large."
-        if told.get("apart")
+        f" {counts['apart']:,} further links were left out, because groups would have become too large."
+        if counts.get("apart")
         else "",
     )
     return groups

@@ -1,4 +1,4 @@
-"""HDF5 as caches use it: datasets that lie in one piece, their places in the file, and their digests."""
+"""HDF5 in caches: contiguous datasets, their positions in the file, and their digests."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FORMAT = "probekit-activations/1"
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Where a contiguous dataset lies in its file: byte offset, shape and dtype."""
+    """Position of a contiguous dataset in its file: byte offset, shape and dtype."""
 
     offset: int
     shape: tuple[int, ...]
@@ -48,18 +48,18 @@ class Extent:
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
     def read(
-        self, fd: int, cut: Callable[[], Exception] = lambda: OSError("it is cut short"), out: Any = None
+        self, fd: int, cut: Callable[[], Exception] = lambda: OSError("it is truncated"), out: Any = None
     ) -> np.ndarray:
         """The dataset, read into memory.
 
         Parameters
         ----------
         fd : int
-            Of the file.
+            Descriptor of the file.
         cut : callable
-            What to raise where the file ends before the dataset does.
+            Returns the error to raise if the file ends before the dataset.
         out : np.ndarray, optional
-            To read into.
+            Array to read into.
         """
         array = np.empty(self.shape, self.dtype) if out is None else out
         view, at = array.reshape(-1).view(np.uint8).data, 0
@@ -75,14 +75,14 @@ class Extent:
         return np.memmap(path, dtype=self.dtype, mode=mode, offset=self.offset, shape=self.shape)
 
     def vectors(self, path: Path, each: int, mode: Any = "r") -> np.memmap:
-        """The dataset as a memory map of vectors, of which ``each`` stand in one row."""
+        """The dataset as a memory map of vectors, with ``each`` vectors per row."""
         return self.map(path, mode).reshape(self.shape[0] * each, -1)  # type: ignore[return-value]
 
 
 def datasets(group: h5py.Group, prefix: str = "", above: tuple[Any, ...] = ()) -> Iterator[tuple[str, h5py.Dataset]]:
-    """All datasets of this very file by name, those of several names under each; links out of it are not followed.
+    """All datasets in this file by name (under each of several names); links to other files are not followed.
 
-    above : groups that this one is in, which a damaged or hostile file may hold again
+    above : parent groups, which a damaged or hostile file may contain again
     """
     here = h5py.h5o.get_info(group.id).addr
     for key in group if here not in above else ():
@@ -95,7 +95,7 @@ def datasets(group: h5py.Group, prefix: str = "", above: tuple[Any, ...] = ()) -
 
 
 def extents(f: h5py.File) -> dict[str, Extent]:
-    """Extents of all contiguous datasets that hold something, by name."""
+    """Extents of all non-empty contiguous datasets, by name."""
     return {
         name: Extent(ds.id.get_offset(), ds.shape, ds.dtype)
         for name, ds in datasets(f)
@@ -109,11 +109,11 @@ def xxh3(array: np.ndarray) -> int:
 
 
 def open_cache_file(path: Path) -> h5py.File:
-    """``path`` as HDF5, read only; raises CacheError where there is none, CacheCorrupt where it cannot be opened."""
+    """``path`` as HDF5, read only; raises CacheError if there is no such file, CacheCorrupt if it cannot be opened."""
     if path.is_dir():
-        raise CacheError(f"{path} is a folder; name a file, such as {path / 'cache.h5'}.")
+        raise CacheError(f"{path} is a folder; give a file, such as {path / 'cache.h5'}.")
     if not path.is_file():
-        raise CacheError(f"{path}: there is no such file.")
+        raise CacheError(f"{path} does not exist.")
     try:
         return h5py.File(path, "r")
     except OSError as error:
@@ -121,14 +121,15 @@ def open_cache_file(path: Path) -> h5py.File:
             rows = path.suffix in (".parquet", ".csv", ".json")
             instead = " Give the cache that these rows come from, CACHE.h5." if rows else ""
             raise CacheMismatch(f"{path} is not an HDF5 file, so it is not an activation cache.{instead}") from error
-        reason = "it is cut short" if "truncated file" in str(error) else f"HDF5 says {error}"
+        reason = "it is truncated" if "truncated file" in str(error) else f"HDF5 says {error}"
         raise CacheCorrupt(
-            f"{path} is not a readable HDF5 file: {reason}. Make it again with probekit cache-activations --overwrite."
+            f"{path} is not a readable HDF5 file: {reason}. Create it again with probekit cache-activations "
+            "--overwrite."
         ) from error
 
 
 def is_cache_file(path: Path) -> bool:
-    """Whether a file begins as our caches do, whole or not: HDF5, and the name of the format in its first megabyte."""
+    """Whether a file begins like a cache, complete or not: HDF5, with the name of the format in the first megabyte."""
     try:
         with path.open("rb") as file:
             start = file.read(1 << 20)
@@ -138,7 +139,7 @@ def is_cache_file(path: Path) -> bool:
 
 
 def _is_begun(path: Path) -> bool:
-    """Whether a file is the beginning of a cache, whose writer may have been killed before it said anything."""
+    """Whether a file is the beginning of a cache, whose writer may have been killed before it wrote anything."""
     if is_cache_file(path):
         return True
     with path.open("rb") as file:
@@ -147,7 +148,7 @@ def _is_begun(path: Path) -> bool:
     try:
         with h5py.File(path, "r") as f:
             return not len(f) and not len(f.attrs)
-    except OSError:  # torn
+    except OSError:  # truncated
         return True
 
 
@@ -156,14 +157,14 @@ BEGUN_FILE = FileKind("the beginning of an activation cache", _is_begun)
 
 
 def digest_structure(file: Path | int, where: Mapping[str, Extent], *, filled: bool = True) -> int:
-    """xxh3 of /blocks (but for this digest's own place) and of every byte that lies in no contiguous dataset.
+    """xxh3 of /blocks (except for this digest) and of every byte outside contiguous datasets.
 
     Parameters
     ----------
     file : Path or int
-        Its path, or a descriptor.
+        Path or descriptor of the file.
     filled : bool, default True
-        Whether the digests of the model's work in /blocks count, too, as in a finished file.
+        Whether to include the digests of vectors in /blocks, as in a finished file.
     """
     if isinstance(file, Path):
         with file.open("rb") as stream:
@@ -183,5 +184,5 @@ def digest_structure(file: Path | int, where: Mapping[str, Extent], *, filled: b
 
 
 def decode(bits: np.ndarray) -> np.ndarray:
-    """float32 of bfloat16 values held as uint16."""
+    """float32 from bfloat16 values stored as uint16."""
     return (bits.astype(np.uint32) << 16).view(np.float32)

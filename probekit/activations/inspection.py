@@ -1,4 +1,4 @@
-"""What a cache holds, and whether it still holds what was written: every byte of the file is under some digest."""
+"""The contents of a cache, and a check that they have not changed: a digest covers every byte of the file."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["Verdict", "inspect", "verify"]
 
 
 def inspect(path: str | Path) -> dict[str, str]:
-    """What the cache at ``path`` holds: task, model, layers, labels …, each in words.
+    """The contents of the cache at ``path``: task, model, layers, labels …, as text.
 
     Raises
     ------
     CacheError
-        It cannot be opened as a finished cache.
+        If it cannot be opened as a finished cache.
 
     Examples
     --------
@@ -37,7 +37,7 @@ def inspect(path: str | Path) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What verify found: problems in plain words (none: the cache is whole), digests compared, bytes read."""
+    """Result of verify: problems in plain words (none: the cache is intact), digests compared, bytes read."""
 
     problems: tuple[str, ...]
     digests: int
@@ -45,7 +45,7 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
-        """Whether every byte is the one that was written."""
+        """Whether no byte has changed."""
         return not self.problems
 
 
@@ -55,7 +55,7 @@ def verify(path: str | Path, *, progress: Progress = no_progress) -> Verdict:
     Raises
     ------
     CacheError
-        Where ``path`` cannot be opened as a finished cache at all.
+        If ``path`` cannot be opened as a finished cache.
     """
     path = Path(path)
     try:
@@ -69,22 +69,22 @@ def verify(path: str | Path, *, progress: Progress = no_progress) -> Verdict:
             return _verdict(cache, cache._file, progress)
         except DAMAGE as error:
             raise CacheCorrupt(
-                f"{path}: its structure is damaged ({error}); make the cache again with --overwrite."
+                f"{path}: the structure is damaged ({error}); create the cache again with --overwrite."
             ) from error
 
 
 def _verdict(cache: ActivationCache, f: h5py.File, progress: Progress) -> Verdict:
     table = f["/blocks"][...]
     slots = f["/index/row_to_unique"][...].reshape(-1)
-    own = first_occurrence(slots)
+    first_of_text = first_occurrence(slots)
     problems: list[str] = []
     nbytes = 0
     for k, row in enumerate(table):
-        name, start, stop, want = row["dataset"].decode("utf-8", "replace"), *(int(x) for x in row.tolist()[1:])
+        name, start, stop, digest = row["dataset"].decode("utf-8", "replace"), *(int(x) for x in row.tolist()[1:])
         if k % 64 == 0:
             progress("verifying", k, len(table))
         if not name:
-            if digest_structure(cache.path, extents(f)) != want:
+            if digest_structure(cache.path, extents(f)) != digest:
                 problems.append("the file's structure or attributes were changed after it was written")
             continue
         try:
@@ -93,16 +93,16 @@ def _verdict(cache: ActivationCache, f: h5py.File, progress: Progress) -> Verdic
             problems.append(f"{name}, rows {start} to {stop - 1}: cannot be read ({error})")
             continue
         nbytes += data.nbytes
-        if xxh3(data[own[start:stop]] if name.startswith("/pooled/") else data) != want:
-            problems.append(f"{name}, rows {start} to {stop - 1}: the bytes are not those that were written")
-    problems += _duplicates(f, cache, slots, own)
+        if xxh3(data[first_of_text[start:stop]] if name.startswith("/pooled/") else data) != digest:
+            problems.append(f"{name}, rows {start} to {stop - 1}: the bytes were changed after they were written")
+    problems += _duplicates(f, cache, slots, first_of_text)
     problems += [f"{name} has no digest in /blocks" for name in _uncovered(f, table)]
     progress("verifying", len(table), len(table))
     return Verdict(tuple(problems), len(table), nbytes)
 
 
 def _vectors(f: h5py.File, name: str, start: int, stop: int, k: int) -> np.ndarray:
-    """Rows start … stop - 1 of a dataset; of pooled ones vectors, of which a row holds k."""
+    """Rows start … stop - 1 of a dataset; for pooled ones vectors, with k vectors per row."""
     ds = f[name]
     if ds.chunks is not None:
         import hdf5plugin  # noqa: F401  registers zstd
@@ -113,13 +113,13 @@ def _vectors(f: h5py.File, name: str, start: int, stop: int, k: int) -> np.ndarr
     return ds[start:stop] if ds.shape else ds[...]
 
 
-def _duplicates(f: h5py.File, cache: ActivationCache, slots: np.ndarray, own: np.ndarray) -> list[str]:
-    """Rows of repeated texts that are not equal to the row of the text's first occurrence."""
-    again, problems = np.flatnonzero(~own), []
+def _duplicates(f: h5py.File, cache: ActivationCache, slots: np.ndarray, first_of_text: np.ndarray) -> list[str]:
+    """Rows of repeated texts that differ from the row of the text's first occurrence."""
+    again, problems = np.flatnonzero(~first_of_text), []
     if not len(again):
         return []
     source = np.empty(int(slots.max()) + 1, dtype=np.int64)
-    source[slots[own]] = np.flatnonzero(own)
+    source[slots[first_of_text]] = np.flatnonzero(first_of_text)
 
     def rows(name: str, at: np.ndarray) -> np.ndarray:
         k = int(cache.spec["sentences"])
@@ -130,8 +130,8 @@ def _duplicates(f: h5py.File, cache: ActivationCache, slots: np.ndarray, own: np
         for layer in cache.layers:
             name = f"/pooled/{pooling}/{layer}"
             try:
-                for some in np.array_split(again, len(again) // 1024 + 1):
-                    wrong = some[(rows(name, some) != rows(name, source[slots[some]])).any(1)]
+                for part in np.array_split(again, len(again) // 1024 + 1):
+                    wrong = part[(rows(name, part) != rows(name, source[slots[part]])).any(1)]
                     if len(wrong):
                         problems.append(f"{name}, row {wrong[0]}: differs from the row of the same text")
             except DAMAGE as error:
@@ -140,8 +140,8 @@ def _duplicates(f: h5py.File, cache: ActivationCache, slots: np.ndarray, own: np
 
 
 def _uncovered(f: h5py.File, table: np.ndarray) -> list[str]:
-    """Datasets that no row of /blocks speaks of, under this name or another."""
+    """Datasets without a row in /blocks, under this name or another."""
     known = {row["dataset"].decode("utf-8", "replace") for row in table} | {"/blocks"}
-    all_of_them = dict(datasets(f))
-    covered = [ds for name, ds in all_of_them.items() if name in known]
-    return [name for name, ds in all_of_them.items() if ds.size and ds not in covered]
+    by_name = dict(datasets(f))
+    covered = [ds for name, ds in by_name.items() if name in known]
+    return [name for name, ds in by_name.items() if ds.size and ds not in covered]

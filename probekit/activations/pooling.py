@@ -1,7 +1,7 @@
-"""Tokens to one vector a sequence, word pieces to words.
+"""Pool tokens to one vector per sequence, and word pieces to words.
 
-Sums run in float32 in the order of the pieces, one sequence at a time, so that a pooled vector does not depend on what
-else was in the batch.
+Sums run in float32 in the order of the pieces, one sequence at a time, so a pooled vector does not depend on the rest
+of the batch.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ __all__ = ["Pooling", "Segments", "TokenLevel", "pool", "pool_words", "poolings"
 class Pooling(StrEnum):
     """How the pieces of a sequence become one vector.
 
-    MEAN (Peters, Ruder & Smith 2019) and MAX leave out the pieces that the tokenizer added ([CLS], <s>, …);
-    MEAN_ALL takes every piece; FIRST and LAST are the sequence's first and last piece, whatever they are.
-    A sequence with no piece to pool gives zeros.
+    MEAN (Peters, Ruder & Smith 2019) and MAX leave out the pieces that the tokenizer added ([CLS], <s>, …); MEAN_ALL
+    uses every piece; FIRST and LAST are the first and last piece of the sequence, special or not. A sequence without
+    pieces to pool gives zeros.
     """
 
     MEAN = "mean"
@@ -38,9 +38,9 @@ class Pooling(StrEnum):
 
 
 class TokenLevel(StrEnum):
-    """What a row of a token cache stands for: a word piece, or a word (its first piece, or the mean of its pieces).
+    """Unit of a row in a token cache: a word piece, or a word (its first piece, or the mean of its pieces).
 
-    WORD_PIECES are the pieces of words alone, without those that the tokenizer added and without a context.
+    WORD_PIECES are the pieces of words only, without special pieces and without context.
     """
 
     PIECE = "piece"
@@ -50,32 +50,32 @@ class TokenLevel(StrEnum):
 
 
 def poolings(names: Iterable[str] | str) -> tuple[Pooling, ...]:
-    """Poolings by name, each once; raises UsageError for a name that is none."""
-    wanted = [name.strip() for name in (names.split(",") if isinstance(names, str) else names)]
-    if unknown := [name for name in wanted if name not in set(Pooling)]:
+    """Poolings by name, without duplicates; raises UsageError for an unknown name."""
+    requested = [name.strip() for name in (names.split(",") if isinstance(names, str) else names)]
+    if unknown := [name for name in requested if name not in set(Pooling)]:
         first = " Give first for the vector of [CLS]." if unknown[0].strip("[]").lower() in ("cls", "<s>") else ""
-        raise UsageError(f"there is no pooling {unknown[0]!r}; the poolings are {', '.join(Pooling)}.{first}")
-    return tuple(dict.fromkeys(Pooling(name) for name in wanted))
+        raise UsageError(f"there is no pooling {unknown[0]!r}; expected one or more of {', '.join(Pooling)}.{first}")
+    return tuple(dict.fromkeys(Pooling(name) for name in requested))
 
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """Where the sequences of a batch lie in its (t, d) hidden states. Rows and starts are int64.
+    """Positions of the sequences of a batch in its (t, d) hidden states. Rows and starts are int64.
 
     Attributes
     ----------
     start : torch.Tensor
         (s,) first piece of each sequence.
     last : torch.Tensor
-        (s,) its last.
+        (s,) last piece of each sequence.
     rows : torch.Tensor
         (k,) the pieces that the tokenizer did not add.
     rows_start : torch.Tensor
-        (s,) where each sequence's begin among them.
+        (s,) index in ``rows`` at which each sequence begins.
     special : torch.Tensor
-        (t - k,) the others.
+        (t - k,) the other pieces.
     empty : torch.Tensor
-        Sequences of which no piece is left.
+        Sequences without pieces in ``rows``.
     runs : tuple[tuple[int, int], ...]
         (number of sequences, their length) of each run of equally long sequences.
     """
@@ -90,11 +90,11 @@ class Segments:
 
     @classmethod
     def of(cls, length: np.ndarray, special: np.ndarray, device: torch.device | str = "cpu") -> Segments:
-        """Segments of sequences of these lengths, none of them 0; ``special``, bool (t,), as the tokenizer says."""
+        """Segments of sequences of these lengths, none of them 0; ``special``, bool (t,), marks the tokenizer's."""
         import torch
 
         stop = np.cumsum(length)
-        kept = np.add.reduceat(special == 0, stop - length, dtype=np.int64)
+        n_pooled = np.add.reduceat(special == 0, stop - length, dtype=np.int64)
         cuts = [0, *(np.flatnonzero(np.diff(length)) + 1).tolist(), len(length)]
 
         def tensor(rows: np.ndarray) -> torch.Tensor:
@@ -104,24 +104,24 @@ class Segments:
             start=tensor(stop - length),
             last=tensor(stop - 1),
             rows=tensor(np.flatnonzero(special == 0)),
-            rows_start=tensor(np.cumsum(kept) - kept),
+            rows_start=tensor(np.cumsum(n_pooled) - n_pooled),
             special=tensor(np.flatnonzero(special)),
-            empty=tensor(np.flatnonzero(kept == 0)),
+            empty=tensor(np.flatnonzero(n_pooled == 0)),
             runs=tuple((b - a, int(length[a])) for a, b in pairwise(cuts)),
         )
 
 
-def pool(hidden: torch.Tensor, segments: Segments, how: Pooling) -> torch.Tensor:
-    """One vector a sequence, (s, d), of float32 hidden states (t, d); zeros where no piece is to be pooled."""
+def pool(hidden: torch.Tensor, segments: Segments, pooling: Pooling) -> torch.Tensor:
+    """One vector per sequence, (s, d), from float32 hidden states (t, d); zeros for a sequence without such pieces."""
     import torch
 
-    if how is Pooling.FIRST:
+    if pooling is Pooling.FIRST:
         return hidden.index_select(0, segments.start)
-    if how is Pooling.LAST:
+    if pooling is Pooling.LAST:
         return hidden.index_select(0, segments.last)
-    if how is Pooling.MEAN:
+    if pooling is Pooling.MEAN:
         return bag_means(segments.rows, hidden, segments.rows_start)
-    if how is Pooling.MEAN_ALL:
+    if pooling is Pooling.MEAN_ALL:
         return bag_means(torch.arange(len(hidden), device=hidden.device), hidden, segments.start)
     if len(segments.special):
         hidden = hidden.index_fill(0, segments.special, -torch.inf)
@@ -133,9 +133,9 @@ def pool(hidden: torch.Tensor, segments: Segments, how: Pooling) -> torch.Tensor
 
 
 def bag_means(rows: torch.Tensor, values: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-    """Means (s, d) of float32 values[rows[start[i] : start[i + 1]]]; zeros of none. No mean depends on another.
+    """Means (s, d) of float32 values[rows[start[i] : start[i + 1]]]; zeros for empty bags. No mean depends on another.
 
-    An embedding bag sums in the order of the rows, seven times as fast as segment_reduce does.
+    An embedding bag sums in the order of the rows, seven times as fast as segment_reduce.
     """
     import torch
 
@@ -143,7 +143,7 @@ def bag_means(rows: torch.Tensor, values: torch.Tensor, start: torch.Tensor) -> 
 
 
 def word_segments(length: np.ndarray, word_index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Words of a batch: int64 (w,) rows of their first pieces, and int64 (w,) how many pieces each has.
+    """Words of a batch: int64 (w,) rows of their first pieces, and int64 (w,) number of pieces of each.
 
     Parameters
     ----------
@@ -161,9 +161,9 @@ def word_segments(length: np.ndarray, word_index: np.ndarray) -> tuple[np.ndarra
 
 
 def token_rows(length: np.ndarray, word_index: np.ndarray, level: TokenLevel) -> tuple[np.ndarray, np.ndarray]:
-    """What the rows of a token cache are made of: int64 first pieces, and int64 how many pieces each has.
+    """The pieces behind each row of a token cache: int64 first piece, and int64 number of pieces.
 
-    Arguments as of :func:`word_segments`.
+    Arguments as in :func:`word_segments`.
     """
     if level is not TokenLevel.WORD_PIECES:
         return word_segments(length, word_index)
@@ -172,12 +172,12 @@ def token_rows(length: np.ndarray, word_index: np.ndarray, level: TokenLevel) ->
 
 
 def pool_words(hidden: torch.Tensor, length: np.ndarray, word_index: np.ndarray, level: TokenLevel) -> torch.Tensor:
-    """Rows of a token cache, (w, d), of hidden states (t, d): of a word the first piece, the float32 mean, or all."""
+    """Rows of a token cache, (w, d), from hidden states (t, d): first piece, float32 mean, or all pieces of a word."""
     import torch
 
     first, pieces = token_rows(length, word_index, level)
     if level is not TokenLevel.WORD_MEAN:
         return hidden.index_select(0, torch.from_numpy(first).to(hidden.device))
-    kept = torch.from_numpy(np.flatnonzero(word_index >= 0)).to(hidden.device)
+    word_rows = torch.from_numpy(np.flatnonzero(word_index >= 0)).to(hidden.device)
     start = torch.from_numpy(np.cumsum(pieces) - pieces).to(hidden.device)
-    return bag_means(kept, hidden.float(), start)
+    return bag_means(word_rows, hidden.float(), start)

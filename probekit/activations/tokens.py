@@ -14,25 +14,23 @@ __all__ = ["TokenReader"]
 
 
 class TokenReader:
-    """Reads the token vectors of some examples, all layers at once; nothing else is brought into memory.
-
-    What is read stays in the system's file cache as long as there is room, and nowhere else.
+    """Reads the token vectors of some examples, all layers at once; nothing else is loaded into memory.
 
     Attributes
     ----------
     start, length : np.ndarray
-        int64 (n,), or (n, 2) for pairs read apart: where each example's vectors lie.
+        int64 (n,), or (n, 2) for pairs read separately: the rows of each example.
     special : np.ndarray
-        Bool (t,), pieces that the tokenizer added; none where vectors are of words.
+        Bool (t,), pieces that the tokenizer added; none if vectors are of words.
     cache : ActivationCache
-        With token vectors.
+        A cache with token vectors.
     layers : Sequence[int | str], optional
-        Names or numbers of one width, in the order wanted; all for None.
+        Names or numbers of layers of the same width, in the order of the result; None for all.
     """
 
     def __init__(self, cache: ActivationCache, layers: Sequence[int | str] | None = None) -> None:
         if not cache.spec["tokens"]:
-            raise UsageError(f"{cache.path} holds no token vectors; make a cache with --tokens.")
+            raise UsageError(f"{cache.path} has no token vectors; create a cache with --tokens.")
         self.cache = cache
         self.layers = tuple(cache.layer_name(x) for x in (cache.layers if layers is None else layers))
         self._sources = [cache.rows(f"/tokens/{layer}") for layer in self.layers]

@@ -1,7 +1,7 @@
 """The older encoders by their published files: ``elmo:OPTIONS,WEIGHTS`` and ``skip-thoughts:FOLDER``.
 
-Such a word stands wherever a model's name or folder does. The files are converted once, into a model folder below
-``data_cache/models/`` that is found again by their digest.
+You can use such a name wherever a model's name or folder is expected. The files are converted once, into a model folder
+below ``data_cache/models/``; later calls find it by the digest of the files.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ ELMO, SKIP_THOUGHTS = "elmo", "skip-thoughts"
 """The model types of the older encoders, in config.json and before the colon."""
 
 LAYOUT = 1
-"""Of what is converted; another number once it is written otherwise."""
+"""Version of the conversion; it changes when the written files change."""
 
 
 def reads_apart(kind: str) -> bool:
-    """Whether a model of this type reads the sentences of a pair apart, for want of a form for both."""
+    """Whether a model of this type reads the sentences of a pair separately, since it has no input format for both."""
     return kind in (ELMO, SKIP_THOUGHTS)
 
 
 def default_pooling(kind: str) -> str:
-    """The sentence representation where none is asked for; of Skip-thoughts the last state is the published vector."""
+    """The default sentence representation; for Skip-thoughts the last state, which is the published vector."""
     return "last" if kind == SKIP_THOUGHTS else "mean"
 
 
 def converted_folder(model: str) -> Path | None:
-    """The model folder of published files; None where ``model`` names something else.
+    """The model folder converted from published files; None if ``model`` names something else.
 
     Raises
     ------
     ModelError
-        Where the files are not there, or not what is published.
+        If the files are missing, or differ from the published format.
     """
     if (published := _files(model)) is None:
         return None
     for file in published:
         if not file.is_file():
-            raise ModelError(f"{model!r}: {file} is not there; wanted {_WANTED[_kind(model)]}.")
+            raise ModelError(f"{model!r}: {file} does not exist; expected {_EXPECTED[_kind(model)]}.")
     digest = files.digest(published)
     out = files.DATA_CACHE / "models" / f"{files.slug(published_name(model))}.{digest[:8]}.{LAYOUT}"
     if not out.is_dir():
@@ -64,28 +64,28 @@ def converted_folder(model: str) -> Path | None:
         except OSError as error:
             if not out.is_dir():
                 raise ModelError(
-                    f"{model} cannot be converted into {out} ({error}). Make room there, or convert it into another "
-                    f"folder: probekit convert {_kind(model)} …"
+                    f"{model} cannot be converted into {out} ({error}). Free some space, or convert the model into "
+                    f"another folder: probekit convert {_kind(model)} …"
                 ) from error
     return out
 
 
 @public(options=ConvertOptions, more=SkipThoughtsOptions)
 def convert(model: str, /, out: str | Path, *, options: ConvertOptions, more: SkipThoughtsOptions) -> Path:
-    """Write the published files of an older encoder as a folder, which every function reads as a model.
+    """Convert the published files of an older encoder into a model folder, which every function accepts as a model.
 
-    ``elmo:OPTIONS,WEIGHTS`` in the place of a model's name does the same by itself, below data_cache/models/.
+    ``elmo:OPTIONS,WEIGHTS`` as a model's name does the same automatically, below data_cache/models/.
 
     Parameters
     ----------
     model : str
         ``elmo:OPTIONS,WEIGHTS`` or ``skip-thoughts:FOLDER``.
     out : path
-        The folder to write, with config.json and safetensors; it appears whole.
+        The folder to write, with config.json and safetensors; it appears only when it is complete.
     options : ConvertOptions
-        ``words``: how plain text will be cut.
+        ``words``: how to split plain text into words.
     more : SkipThoughtsOptions
-        ``eos``, ``raw`` and ``vectors``, of Skip-thoughts alone.
+        ``eos``, ``raw`` and ``vectors``, for Skip-thoughts only.
 
     Returns
     -------
@@ -95,12 +95,12 @@ def convert(model: str, /, out: str | Path, *, options: ConvertOptions, more: Sk
     Raises
     ------
     ModelError
-        A file is not there, or not what is published.
+        If a file is missing, or differs from the published format.
     UsageError
-        ``out`` is there already, or an option is for another model.
+        If ``out`` exists, or an option is for another model.
     """
     if (published := _files(model)) is None:
-        raise UsageError(f"{model!r} names no published files; wanted {' or '.join(_WANTED.values())}.")
+        raise UsageError(f"{model!r} does not name published files; expected {' or '.join(_EXPECTED.values())}.")
     if _kind(model) == ELMO and more != SkipThoughtsOptions():
         raise UsageError("eos, raw and vectors are for Skip-thoughts.")
     return _convert(_kind(model), published, Path(out), options, more)
@@ -127,16 +127,18 @@ def _convert(
 
 
 def names_published(model: str) -> bool:
-    """Whether a model's word names published files."""
-    return _kind(model) in _WANTED and ":" in model
+    """Whether a model's name refers to published files."""
+    return _kind(model) in _EXPECTED and ":" in model
 
 
 def published_name(model: str) -> str:
-    """The name in tables: of ELMo the weights file's without "_weights.hdf5", where that says something; else the
-    folder's, as of Skip-thoughts."""
+    """The name in tables: for ELMo that of the weights file without "_weights.hdf5", unless it is a generic one.
+
+    Otherwise, and for Skip-thoughts, the name of the folder.
+    """
     published = _files(model) or [Path(model)]
-    own = published[-1].stem.removesuffix("_weights")
-    return own if _kind(model) == ELMO and own not in ("weights", "lm") else published[0].resolve().parent.name
+    stem = published[-1].stem.removesuffix("_weights")
+    return stem if _kind(model) == ELMO and stem not in ("weights", "lm") else published[0].resolve().parent.name
 
 
 def _kind(model: str) -> str:
@@ -144,20 +146,20 @@ def _kind(model: str) -> str:
 
 
 def _files(model: str) -> list[Path] | None:
-    """The files that a word names, those that matter of a folder; None where it is no such word."""
+    """The published files that a model's name refers to; None if it refers to none."""
     if not names_published(model):
         return None
-    kind, _, rest = model.partition(":")
+    kind, _, location = model.partition(":")
     if kind == SKIP_THOUGHTS:
         names = ("uni_skip.npz", "bi_skip.npz", "utable.npy", "btable.npy", "dictionary.txt")
-        return [Path(rest).expanduser() / name for name in names]
-    options, comma, weights = rest.partition(",")
+        return [Path(location).expanduser() / name for name in names]
+    options, comma, weights = location.partition(",")
     if not comma or not options or not weights or "," in weights:
-        raise ModelError(f"{model!r} is not understood; wanted {_WANTED[ELMO]}.")
+        raise ModelError(f"{model!r} is not a valid name; expected {_EXPECTED[ELMO]}.")
     return [Path(options).expanduser(), Path(weights).expanduser()]
 
 
-_WANTED = {
+_EXPECTED = {
     ELMO: "elmo:OPTIONS,WEIGHTS, the two published files, such as elmo:options.json,weights.hdf5",
     SKIP_THOUGHTS: "skip-thoughts:FOLDER with uni_skip.npz, bi_skip.npz, utable.npy, btable.npy and dictionary.txt",
 }

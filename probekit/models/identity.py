@@ -1,4 +1,4 @@
-"""Which model it is, told from its files: what a cache must know before (and without) loading it."""
+"""Identity of a model from its files: all that a cache must know before (and without) loading it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from probekit.models.folder import config_digest, tokenizer_digest, weights_dige
 __all__ = ["CARD", "RUN_FORMAT", "checkpoint_of", "identify", "model_name", "trained_by"]
 
 CARD, RUN_FORMAT = "probekit.json", "probekit-run/1"
-"""The file that training leaves in each model folder, and its format."""
+"""The file that training writes to each model folder, and its format."""
 
 
 def model_name(model: str | Path) -> str:
-    """The name of a model in tables and file names: the hub id, the last part of a folder's path, or what
-    :func:`~probekit.models.conversion.published_name` makes of published files."""
+    """The name of a model in tables and file names: the hub id, or the last part of a folder's path.
+
+    For published files see :func:`~probekit.models.conversion.published_name`.
+    """
     if names_published(str(model)):
         return published_name(str(model))
     folder = Path(model).expanduser()
@@ -27,21 +29,21 @@ def model_name(model: str | Path) -> str:
 
 
 def checkpoint_of(folder: Path) -> dict[str, Any]:
-    """Which checkpoint a folder holds: "model" (the pretrained one), "checkpoint" (the run) and "step", from its card.
+    """The checkpoint in a folder: "model" (the pretrained one), "checkpoint" (the run) and "step", from its card.
 
-    Empty where the folder has no card.
+    Empty if the folder has no card.
 
     Raises
     ------
     ModelError
-        Where the card is not what training writes.
+        If the card differs from those that training writes.
     """
     card = _run_card(folder)
     return {"model": card["model"], "checkpoint": card["run"], "step": card["step"]} if card else {}
 
 
 def trained_by(folder: Path) -> dict[str, Any]:
-    """The training that a folder's weights come from, as far as its card tells; {} where there was none.
+    """The training that produced a folder's weights, from its card; {} if it has none.
 
     Returns
     -------
@@ -51,8 +53,11 @@ def trained_by(folder: Path) -> dict[str, Any]:
     if not (card := _run_card(folder)):
         return {}
     head, seeds = card.get("head"), card.get("seeds") or {}
-    told = {"head": head.get("head") if isinstance(head, dict) else head, "variant": card.get("variant", "")}
-    return {key: card.get(key) for key in ("run", "step", "regime")} | told | {
+    head_and_variant = {
+        "head": head.get("head") if isinstance(head, dict) else head,
+        "variant": card.get("variant", ""),
+    }
+    return {key: card.get(key) for key in ("run", "step", "regime")} | head_and_variant | {
         "trained_on": card.get("task"), "seed": seeds.get("seed")
     }  # fmt: skip
 
@@ -63,35 +68,35 @@ def _run_card(folder: Path) -> dict[str, Any]:
         return {}
     try:
         card = read_json(path)
-        told = {key: card.get(key) for key in ("format", "model", "run", "step")}
+        fields = {key: card.get(key) for key in ("format", "model", "run", "step")}
     except (OSError, ValueError, AttributeError) as error:
         raise ModelError(f"{path} cannot be read as the card of a checkpoint ({error}). {_OTHERWISE}") from error
-    good = {
-        f"the format {RUN_FORMAT!r}": told["format"] == RUN_FORMAT,
-        "the name of a model": isinstance(told["model"], str) and told["model"],
-        "the name of a run": isinstance(told["run"], str) and told["run"],
-        "a step, 0 or more": type(told["step"]) is int and told["step"] >= 0,
+    checks = {
+        f"the format {RUN_FORMAT!r}": fields["format"] == RUN_FORMAT,
+        "the name of a model": isinstance(fields["model"], str) and fields["model"],
+        "the name of a run": isinstance(fields["run"], str) and fields["run"],
+        "a step, 0 or more": type(fields["step"]) is int and fields["step"] >= 0,
     }
-    for (key, value), (wanted, fine) in zip(told.items(), good.items(), strict=True):
-        if not fine:
-            raise ModelError(f"{path}: a checkpoint's card has {wanted}, here {key} is {value!r}. {_OTHERWISE}")
+    for (key, value), (expected, valid) in zip(fields.items(), checks.items(), strict=True):
+        if not valid:
+            raise ModelError(f"{path}: {key} is {value!r}; expected {expected}. {_OTHERWISE}")
     return dict(card)
 
 
-_OTHERWISE = "Correct it, or take it away to read the folder as a model of its own."
+_OTHERWISE = "Correct the card, or delete it to read the folder as an independent model."
 
 
 def identify(
     model: str | Path, *, revision: str | None = None, random_weights: int | None = None, name: str | None = None
 ) -> dict[str, Any]:
-    """What determines a model's numbers: name, revision, digests of weights and tokenizer, seed of random weights.
+    """All that determines a model's numbers: name, revision, digests of weights and tokenizer, seed of random weights.
 
-    Of a checkpoint also "checkpoint" and "step", from its card; random weights are of no checkpoint.
+    For a checkpoint also "checkpoint" and "step", from its card; random weights belong to no checkpoint.
 
     Raises
     ------
     ModelError
-        Where the files are not there.
+        If the files are missing.
     """
     folder = resolve_model(model, revision)
     card = checkpoint_of(folder)

@@ -1,4 +1,4 @@
-"""Any model that probekit reads, by its folder, hub id or published files."""
+"""Load any model that probekit reads, by folder, hub id or published files."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ __all__ = ["TextReader", "load_encoder", "parts_pairs", "text_reader"]
 
 
 class TextReader(Protocol):
-    """What turns texts into what a model reads: word pieces, or words.
+    """Turns texts into a model's input: word pieces, or words.
 
     Attributes
     ----------
     max_length : int
-        The most pieces of a sequence.
+        Maximum number of pieces in a sequence.
     type_ids : bool
-        Whether the model wants to know the segment of a piece.
+        Whether the model reads the segment of a piece.
     padding_id : int
-        What stands at padding, where others pad.
+        The id of padding, for callers that pad.
     """
 
     max_length: int
@@ -38,18 +38,18 @@ class TextReader(Protocol):
     padding_id: int
 
     def __call__(self, texts: Sequence[Text]) -> Tokens:
-        """The pieces of each text; raises UsageError for what is not a text."""
+        """The pieces of each text; raises UsageError if an item is not a text."""
 
 
 def text_reader(folder: Path, config: Any, max_length: int | None = None) -> TextReader:
-    """The reader of a model folder, cutting where the model of this ``config`` (or ``max_length``) does.
+    """The reader for a model folder; it truncates at the model's maximum length (from ``config``) or ``max_length``.
 
     Raises
     ------
     ModelError
-        Where the folder lacks what is needed to read a text.
+        If the folder lacks files that are needed to read a text.
     UsageError
-        For a maximal length that the model does not have.
+        If the model does not support ``max_length``.
     """
     if config.model_type == ELMO:
         from probekit.models.elmo.characters import character_reader
@@ -63,15 +63,15 @@ def text_reader(folder: Path, config: Any, max_length: int | None = None) -> Tex
 
 
 def parts_pairs(folder: Path) -> bool:
-    """Whether a model reads the sentences of a pair in one sequence with a piece between them, as BERT does."""
+    """Whether a model reads the sentences of a pair in one sequence with a separator between them, like BERT."""
     if reads_apart(model_type(folder)):
         return False
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     special = text_reader(folder, config)([("a", "a")]).special
-    own = np.flatnonzero(special == 0)
-    return bool(len(own)) and bool(special[own[0] : own[-1]].any())
+    text_pieces = np.flatnonzero(special == 0)
+    return bool(len(text_pieces)) and bool(special[text_pieces[0] : text_pieces[-1]].any())
 
 
 def load_encoder(
@@ -95,49 +95,50 @@ def load_encoder(
     model : str | Path
         Hub id, local folder, ``elmo:OPTIONS,WEIGHTS`` or ``skip-thoughts:FOLDER``.
     random_weights : int, optional
-        re-initialise the model with this seed instead of reading weights (the control of the paper).
+        Re-initialise the model with this seed instead of reading its weights (a control).
     max_length : int, optional
-        Cut sequences at fewer pieces than the model could read.
+        Truncate sequences to fewer pieces than the model can read.
     packing : Packing | str, default Packing.AUTO
-        How sequences share a forward pass; AUTO takes the fast path where the architecture is known and a self-check
-        against the stock forward, one sequence at a time, agrees.
+        How sequences share a forward pass; AUTO takes the fast path if the architecture is known and a self-check
+        agrees with the model's own forward pass, one sequence at a time.
     onednn : bool, default True
-        On a CPU, lay the weights of linear layers out for oneDNN where it is available.
+        On a CPU, prepack the weights of linear layers for oneDNN if it is available.
     compile : bool, default False
-        Run each block through ``torch.compile`` (and not oneDNN); bits then depend on the batch.
+        Run each block through ``torch.compile`` (and not oneDNN); the last bits then depend on the batch.
     batch_tokens : int, optional
-        Pieces a batch should hold; None takes what was measured to be fast.
+        Number of pieces in a batch; None takes a fast default.
     stateful : int, default 0
-        Of ELMo, sentences in a batch whose state the next batch begins with, as the original does; 0 for none.
+        For ELMo: the number of sentences in a batch, if the next batch begins with their state, as in the original; 0
+        begins each sentence with an empty state.
 
     Raises
     ------
     ModelError
-        Where the model or its tokenizer cannot be loaded, or weights are missing.
+        If the model or its tokenizer cannot be loaded, or weights are missing.
     UsageError
-        For an unknown dtype, device or packing, a maximal length that the model does not have, or an option that is for
-        other models.
+        If dtype, device or packing is unknown, the model does not support ``max_length``, or an option is for other
+        models.
     """
     folder = resolve_model(model, revision)
     kind = model_type(folder)
     dtype, packing = choice(Dtype, dtype), choice(Packing, packing)
     if stateful < 0:
-        raise UsageError(f"stateful is {stateful}; it is the number of sentences in a batch, or 0.")
+        raise UsageError(f"stateful is {stateful}; expected the number of sentences in a batch, or 0.")
     if kind != ELMO and stateful:
-        raise UsageError(f"stateful is for ELMo, whose LSTMs can carry their state on; {model} is of type {kind!r}.")
+        raise UsageError(f"stateful is for ELMo, whose LSTMs can carry over their state; {model} is of type {kind!r}.")
     if kind not in (ELMO, SKIP_THOUGHTS):
         return load_transformer(
             model, dtype=dtype, device=device, random_weights=random_weights, revision=revision, max_length=max_length,
             packing=packing, onednn=onednn, compile=compile, batch_tokens=batch_tokens,
         )  # fmt: skip
     if packing is Packing.GROUPED or compile:
-        what = "compile" if compile else "packing='grouped'"
-        raise UsageError(f"{what} is for transformers; {model} is of type {kind!r}, which is run packed as it is.")
+        option = "compile" if compile else "packing='grouped'"
+        raise UsageError(f"{option} is for transformers; {model} is of type {kind!r}, which always runs packed.")
     from probekit.models.elmo.encoder import load_elmo
     from probekit.models.skip_thoughts.encoder import load_skip_thoughts
 
-    how: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "dtype": dtype, "device": device, "random_weights": random_weights, "revision": revision,
         "max_length": max_length, "onednn": onednn, "batch_tokens": batch_tokens,
     }  # fmt: skip
-    return load_elmo(model, stateful=stateful, **how) if kind == ELMO else load_skip_thoughts(model, **how)
+    return load_elmo(model, stateful=stateful, **arguments) if kind == ELMO else load_skip_thoughts(model, **arguments)

@@ -1,4 +1,4 @@
-"""What may be chosen where published files are converted."""
+"""Options for the conversion of published model files."""
 
 from __future__ import annotations
 
@@ -14,23 +14,26 @@ SPLITTINGS = ("treebank", "blanks")
 
 @dataclass(frozen=True, slots=True)
 class ConvertOptions:
-    """How a converted model will read plain text."""
+    """How a converted model splits plain text into words."""
 
     words: str = option(
-        "treebank", "How plain text is cut into words: treebank (as NLTK does), or blanks (cut already)."
+        "treebank",
+        "How to split plain text into words: treebank (like NLTK), or blanks (already tokenized, at spaces).",
     )
 
     def __post_init__(self) -> None:
         if self.words not in SPLITTINGS:
-            raise UsageError(f"words is {self.words!r}; it is one of {', '.join(SPLITTINGS)}.")
+            raise UsageError(f"words is {self.words!r}; expected one of {', '.join(SPLITTINGS)}.")
 
 
 @dataclass(frozen=True, slots=True)
 class SkipThoughtsOptions:
-    """What is for Skip-thoughts alone."""
+    """Options for Skip-thoughts only."""
 
-    eos: bool = option(False, "Read an end-of-sentence after each sentence.")
-    raw: bool = option(False, "Leave vectors as long as they are.")
+    eos: bool = option(False, "Append the end-of-sentence token to each sentence.")
+    raw: bool = option(False, "Do not scale vectors to length 1.")
     vectors: str | None = option(
-        None, "word2vec or GloVe as text: words of it are added by linear regression.", metavar="FILE"
+        None,
+        "Word vectors as text (word2vec or GloVe); words that the dictionary lacks are added by linear regression.",
+        metavar="FILE",
     )

@@ -1,4 +1,4 @@
-"""Sentences to words, for the encoders that were trained on words of the Penn Treebank's kind: ELMo, Skip-thoughts."""
+"""Sentences to words, for encoders trained on words as in the Penn Treebank: ELMo, Skip-thoughts."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ from probekit.models.encoder import Text
 __all__ = ["NO_LIMIT", "Splitting", "Words", "read_splitting", "read_words", "versions"]
 
 NO_LIMIT = 1 << 30
-"""Words or pieces that a sequence may have where nothing sets a limit."""
+"""Number of words or pieces in a sequence that has no limit."""
 
 
 class Splitting(StrEnum):
-    """How plain text is cut into words; words that are given as such are left as they are."""
+    """How to split plain text into words; given words do not change."""
 
-    TREEBANK = "treebank"  # as NLTK's word tokenizer does: "does", "n't", "like", "it", "."
-    BLANKS = "blanks"  # at white space only: text that is tokenised already
+    TREEBANK = "treebank"  # like NLTK's word tokenizer: "does", "n't", "like", "it", "."
+    BLANKS = "blanks"  # at white space only: text that is already tokenized
 
     @classmethod
     def _missing_(cls, value: object) -> NoReturn:
-        raise UsageError(f"words are told by {value!r}; it is one of {', '.join(cls)}.")
+        raise UsageError(f"words is {value!r}; expected one of {', '.join(cls)}.")
 
 
 def read_splitting(folder: Path) -> Splitting:
-    """How a converted model cuts plain text: what its tokenizer_config.json says; ModelError where it does not."""
+    """How a converted model splits plain text, from tokenizer_config.json; raises ModelError if it does not say."""
     path = folder / "tokenizer_config.json"
     try:
         return Splitting(read_json(path)["words"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError(
-            f'{path} does not say how words are told ({error}); wanted {{"words": ...}} with one of '
-            f"{', '.join(Splitting)}, as probekit convert writes it."
+            f'{path} does not say how to split text into words ({error}); expected {{"words": ...}} with one of '
+            f"{', '.join(Splitting)}, as probekit convert writes."
         ) from error
 
 
 def versions(splitting: Splitting) -> dict[str, str]:
-    """The software that the words depend on."""
+    """Versions of the libraries that determine the words."""
     return {"nltk": version("nltk")} if splitting is Splitting.TREEBANK else {}
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Words of some texts, one after another: t words in s texts.
+    """Concatenated words of several texts: t words in s texts.
 
     Attributes
     ----------
@@ -74,9 +74,9 @@ class Words:
 
 
 def read_words(texts: Sequence[Text], splitting: Splitting, max_length: int = NO_LIMIT) -> Words:
-    """The words of each text, at most ``max_length`` of each; raises UsageError for what is not a text."""
+    """The words of each text, at most ``max_length`` per text; raises UsageError if an item is not a text."""
     if isinstance(texts, str):
-        raise UsageError(f"a list of texts was wanted, got the text {texts!r:.120}; put it into a list.")
+        raise UsageError(f"expected a list of texts, got the text {texts!r:.120}; put it into a list.")
     found = [_spans(text, splitting) for text in texts]
     length = np.array([min(len(words), max_length) for words, _ in found], dtype=np.int64)
     words = [word for (words, _), n in zip(found, length, strict=True) for word in words[:n]]
@@ -94,20 +94,22 @@ def read_words(texts: Sequence[Text], splitting: Splitting, max_length: int = NO
 
 
 def _spans(text: Text, splitting: Splitting) -> tuple[Sequence[str], Sequence[tuple[int, int]]]:
-    """The words of one text, and where each begins and ends: in the text, or (given words) in itself."""
+    """The words of one text, and the start and end of each: in the text, or (for given words) in the word itself."""
     if isinstance(text, str):
         spans = list(_treebank(text) if splitting is Splitting.TREEBANK else _blanks(text))
         return [text[a:b] for a, b in spans], spans
     if isinstance(text, tuple) and len(text) == 2:
-        raise UsageError(f"this encoder reads one sentence at a time, not the pair {text!r:.120}; read pairs separate.")
+        raise UsageError(
+            f"this encoder reads one sentence at a time, not the pair {text!r:.120}; use separate for pairs."
+        )
     if not isinstance(text, tuple) or len(text) != 1:
-        raise UsageError(f"a text cannot be read: wanted a string, or words in a tuple of one, got {text!r:.120}.")
+        raise UsageError(f"expected a string as text, or words in a tuple of one, got {text!r:.120}.")
     words = text[0]
     if not isinstance(words, (tuple, list)) or not all(isinstance(word, str) for word in words):
-        raise UsageError(f"a list of words was wanted, got {words!r:.120}; give a sentence as a plain string.")
+        raise UsageError(f"expected a list of words, got {words!r:.120}; give a sentence as a plain string.")
     if len(words) == 1 and words[0].strip().count(" ") > 2:  # not 10 000 000
         raise UsageError(
-            f"a list of words was wanted, and its only word is a sentence, {words[0]!r:.120}; give its words, or the "
+            f"expected a list of words, but its only word is a sentence, {words[0]!r:.120}; give its words, or the "
             "sentence as a plain string."
         )
     return words, [(0, len(word)) for word in words]

@@ -1,4 +1,4 @@
-"""Rows: one measured number each; the file and the evidence card they are kept in; the result that holds them.
+"""Rows (one measured number each), their file and evidence card, and the result that holds them.
 
 ::
 

@@ -1,4 +1,4 @@
-"""The evidence card: beside a file of rows, all that is needed to trust them and to make them again."""
+"""The evidence card next to a file of rows: all that is needed to check and to reproduce them."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ CACHE = (
     ),
     *("device", "allow_nonfinite"),
 )
-"""What a card keeps of the spec of a cache: what determines its numbers, and no more."""
+"""The keys of a cache's spec that a card stores: those that determine its numbers."""
 PACKAGES = ("numpy", "scipy", "scikit-learn", "pandas", "torch", "transformers")
 
 
 def make_card(recipe: Recipe, reads: Iterable[Read], seconds: Mapping[str, float]) -> dict[str, Any]:
-    """The card of an analysis, JSON values only: its recipe, what it read, and what it was made with.
+    """The card of an analysis, as JSON values: its recipe, inputs and environment.
 
-    Two calls that do the same have the same card but for ``seconds`` and ``created``.
+    Two identical calls have the same card except for ``seconds`` and ``created``.
     """
     return {
         "format": FORMAT,
@@ -59,10 +59,10 @@ def make_card(recipe: Recipe, reads: Iterable[Read], seconds: Mapping[str, float
 
 
 def environment() -> dict[str, Any]:
-    """What numbers may depend on beside recipe and data: versions, processor and BLAS, and the revision of the code."""
-    own = {"python": platform.python_version(), "probekit": VERSION}
+    """What may affect the numbers in addition to recipe and data: versions, machine, and revision of the code."""
+    base_versions = {"python": platform.python_version(), "probekit": VERSION}
     return {
-        "versions": own | {p: v for p in PACKAGES if (v := _version(p))},
+        "versions": base_versions | {p: v for p in PACKAGES if (v := _version(p))},
         "machine": _machine(),
         "git": revision(),
     }
@@ -72,17 +72,21 @@ def environment() -> dict[str, Any]:
 def _machine() -> dict[str, Any]:
     from threadpoolctl import threadpool_info  # type: ignore[import-untyped]
 
-    told = platform.processor() or platform.machine()
+    processor = platform.processor() or platform.machine()
     if (info := Path("/proc/cpuinfo")).is_file():
         names = [line for line in info.read_text(encoding="utf-8").splitlines() if line.startswith("model name")]
-        told = names[0].partition(":")[2].strip() if names else told
-    blas = {f"{one['internal_api']} {one['version']}" for one in threadpool_info() if one["user_api"] == "blas"}
-    return {"system": platform.system(), "processor": told, "blas": sorted(blas)}
+        processor = names[0].partition(":")[2].strip() if names else processor
+    blas = {
+        f"{library['internal_api']} {library['version']}"
+        for library in threadpool_info()
+        if library["user_api"] == "blas"
+    }
+    return {"system": platform.system(), "processor": processor, "blas": sorted(blas)}
 
 
 @lru_cache(maxsize=1)
 def revision() -> str | None:
-    """Revision of the repository that holds this code, with "-dirty" for changed files; None of an installed wheel."""
+    """Revision of the repository that holds this code, with "-dirty" for changed files; None for an installed wheel."""
     here = Path(__file__).resolve().parent
 
     def git(*words: str) -> str:
@@ -104,58 +108,60 @@ def _version(package: str) -> str | None:
 
 
 def card_path(path: str | Path) -> Path:
-    """Where the evidence card of the rows at ``path`` lies: ``ROWS.parquet`` → ``ROWS.parquet.json``."""
+    """The path of the evidence card for the rows at ``path``: ``ROWS.parquet`` → ``ROWS.parquet.json``."""
     path = Path(path)
     return path.with_name(f"{path.name}.json")
 
 
 def old_card_path(path: str | Path) -> Path:
-    """Where versions before the format "probekit-card/2" left it: ``ROWS.parquet`` → ``ROWS.json``."""
+    """Its path in versions before the format "probekit-card/2": ``ROWS.parquet`` → ``ROWS.json``."""
     return Path(path).with_suffix(".json")
 
 
 def find_card(path: str | Path) -> Path | None:
-    """Where the evidence card of the rows at ``path`` is, by its name of today or of before; None where none is."""
+    """The existing evidence card for the rows at ``path``, under its current or old name, or None."""
     name, places = Path(path).name, (card_path(path), old_card_path(path))
     return next((card for card in places if _rows_of(card).get("file") == name), None)
 
 
 def is_card(path: Path) -> bool:
-    """Whether a file is the evidence card of some rows."""
+    """Whether a file is an evidence card."""
     return {"file", "xxh3_128"} <= set(_rows_of(path))
 
 
 def _rows_of(card: Path) -> dict[str, Any]:
-    """What a card says of its rows; nothing of any other file."""
+    """The part of a card about its rows; {} for any other file."""
     try:
         return dict(read_json(card)["rows"])
     except (OSError, ValueError, KeyError, TypeError):
         return {}
 
 
-CARD_FILE = FileKind("an evidence card as probekit wrote it", is_card, "give the rows another name")
+CARD_FILE = FileKind("an evidence card that probekit wrote", is_card, "choose another name for the rows")
 
 
 def describes(path: Path) -> bool:
-    """Whether a card beside the rows at ``path`` holds their digest, as they are now.
+    """Whether a card next to the rows at ``path`` has their current digest.
 
-    A process that was killed after the rows had their name leaves the card under a hidden one.
+    A process that is killed after the rows are renamed leaves the card under a hidden name.
     """
     card = card_path(path)
     hidden = [p for p in path.parent.glob(f".{escape(card.name)}.*") if (writer_of(p.name) or ("",))[0] == card.name]
-    held = [_rows_of(one) for one in (card, old_card_path(path), *hidden)]
+    held = [_rows_of(candidate) for candidate in (card, old_card_path(path), *hidden)]
     known = {str(rows.get("xxh3_128")) for rows in held if rows.get("file") == path.name}
     return bool(known) and digest_of_content(path) in known
 
 
 def read_card(path: str | Path) -> dict[str, Any]:
-    """The evidence card of the rows at ``path``; raises DataError where it is absent or describes other rows."""
-    path, beside = Path(path), find_card(path) or card_path(path)
-    if not beside.is_file():
-        raise DataError(f"there is no evidence card beside {path.name}.", file=beside)
-    with reading(beside, "an evidence card"):
-        card: dict[str, Any] = dict(read_json(beside))
+    """The evidence card of the rows at ``path``; raises DataError if it is missing or describes other rows."""
+    path, card_file = Path(path), find_card(path) or card_path(path)
+    if not card_file.is_file():
+        raise DataError(f"does not exist; {path.name} has no evidence card.", file=card_file)
+    with reading(card_file, "an evidence card"):
+        card: dict[str, Any] = dict(read_json(card_file))
         card["rows"] = dict(card.get("rows") or {})
     if card.get("rows", {}).get("xxh3_128") != digest_of_content(path):
-        raise DataError(f"the card describes other rows than {path.name} holds. Make the rows again.", file=beside)
+        raise DataError(
+            f"the card describes other rows than those in {path.name}. Compute the rows again.", file=card_file
+        )
     return card

@@ -1,4 +1,4 @@
-"""The files beside rows that hold what was said of each example: their names, whose they are, what replaces them."""
+"""The files with the predictions for each example, next to rows: names, ownership and replacement."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ __all__ = ["EXAMPLES", "EXAMPLES_FILE", "EXAMPLES_FORMATS", "EXAMPLES_KEY", "exa
 EXAMPLES = ".examples.parquet"
 EXAMPLES_KEY = b"probekit"
 EXAMPLES_FORMATS = ("probekit-examples/2", "probekit-examples/1")
-"""What the metadata of such a file hold under the key: today's, and that of before version 0.2."""
+"""Formats in the metadata of such a file: the current one, and that of versions before 0.2."""
 
 
 def _is_examples(path: Path) -> bool:
     from pyarrow.parquet import read_schema
 
-    told = parse_json((read_schema(path).metadata or {})[EXAMPLES_KEY])
-    return told["format"] in EXAMPLES_FORMATS
+    metadata = parse_json((read_schema(path).metadata or {})[EXAMPLES_KEY])
+    return metadata["format"] in EXAMPLES_FORMATS
 
 
-EXAMPLES_FILE = FileKind("a file of evaluated examples", _is_examples, "give the rows another name")
+EXAMPLES_FILE = FileKind("a file of evaluated examples", _is_examples, "choose another name for the rows")
 
 
 def _stem(rows: Path) -> str:
-    """How the names of the files begin: X of X.parquet, X.csv of X.csv, so that the two share none."""
+    """The beginning of the files' names: X for X.parquet but X.csv for X.csv, so that the two never collide."""
     return rows.stem if rows.suffix == ".parquet" else rows.name
 
 
 def examples_path(rows: Path, middle: str = "") -> Path:
-    """Where examples go beside ``rows``; middle : what tells several files apart."""
+    """The path for examples next to ``rows``; middle : distinguishes several files."""
     return rows.with_name(f"{_stem(rows)}{middle and '.'}{middle}{EXAMPLES}")
 
 
 def examples_of(rows: Path, stem: str | None = None) -> list[Path]:
-    """The files of examples beside ``rows`` by their names, not those of a file of rows whose name begins alike.
+    """The files of examples next to ``rows``, found by name; those of other rows with a similar name are left out.
 
     Parameters
     ----------
     stem
-        How their names begin, where it is otherwise.
+        The beginning of their names, if it differs.
     """
     stem = _stem(rows) if stem is None else stem
 
@@ -57,18 +57,18 @@ def examples_of(rows: Path, stem: str | None = None) -> list[Path]:
 
 
 def told_by(card: Mapping[str, Any], found: Iterable[Path]) -> list[Path]:
-    """The files of these whose digests a card holds; all where it is of a version that held none.
+    """The files whose digests are in a card; all of them if the card's version has no digests.
 
     Raises
     ------
     DataError
-        There are others in their place.
+        If other files have replaced them.
     """
-    told = card.get("examples")
-    if not isinstance(told, list):
+    digests_in_card = card.get("examples")
+    if not isinstance(digests_in_card, list):
         return list(found)
     digests = {path: digest_of_content(path) for path in found}
-    other = [path for path, one in digests.items() if one not in told]
-    if other and set(told) - set(digests.values()):
-        raise DataError("the evidence card tells of other examples. Make the rows again.", file=other[0])
-    return [path for path in digests if path not in other]
+    unknown = [path for path, digest in digests.items() if digest not in digests_in_card]
+    if unknown and set(digests_in_card) - set(digests.values()):
+        raise DataError("the evidence card describes other examples. Compute the rows again.", file=unknown[0])
+    return [path for path in digests if path not in unknown]

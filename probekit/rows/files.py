@@ -1,4 +1,4 @@
-"""Rows as files: Parquet or CSV, whole or not at all, with the evidence card beside."""
+"""Rows as files: Parquet or CSV, written atomically, with an evidence card next to them."""
 
 from __future__ import annotations
 
@@ -24,58 +24,59 @@ __all__ = ["as_rows", "card_of", "check_out", "read_rows", "saved_examples", "wr
 
 
 def check_out(path: Path | None, reads: Json = None) -> None:
-    """Raise UsageError, before the work is done, where no file of rows can be written at ``path``.
+    """Raise UsageError, before the computation, if no file of rows can be written at ``path``.
 
     Parameters
     ----------
     path
-        Where they are to be; None where they are not written.
+        The path for the rows; None if they are not written.
     reads
-        The arguments of a recipe: what they name is read, so that it is not replaced, nor the examples beside rows.
+        The arguments of a recipe: the files that they name are inputs and must not be replaced, nor the examples of
+        rows.
     """
     if path is None:
         return
     if path.suffix not in (".parquet", ".csv"):
-        raise UsageError(f"rows are written as .parquet or .csv, not {path.name!r}.")
+        raise UsageError(f"rows must be written as .parquet or .csv, not {path.name!r}.")
     if path.is_dir():
-        raise UsageError(f"{path} is a folder; name a file, such as {path / 'rows.parquet'}.")
+        raise UsageError(f"{path} is a folder; give a file, such as {path / 'rows.parquet'}.")
     for place in (path, *saved_examples(path)) if path.is_file() else ():
         if any(_is_at(place, read) for read in _named(reads)):
-            raise UsageError(f"{place} is what is read; choose another --out.")
-    _check_ours(path)
+            raise UsageError(f"{place} is an input; choose another --out.")
+    _check_replaceable(path)
     check_folder(path.parent)
 
 
 def _is_at(place: Path, named: str) -> bool:
-    """Whether a text names the file at ``place``, or the run whose rows lie there."""
-    for one in (Path(named), Path(named) / "rows.parquet"):
+    """Whether ``named`` is the file at ``place``, or the run whose rows are there."""
+    for candidate in (Path(named), Path(named) / "rows.parquet"):
         with suppress(OSError, ValueError):
-            if place.samefile(one):
+            if place.samefile(candidate):
                 return True
     return False
 
 
 def _named(reads: Json) -> Iterator[str]:
-    """The texts among the arguments of a recipe, of those within it, too: some are paths."""
+    """The strings among the arguments of a recipe and of nested recipes; some are paths."""
     if isinstance(reads, str):
         yield reads
     elif isinstance(reads, dict):
         inner = reads.get("recipe")
         yield from _named(inner.get("arguments") if isinstance(inner, dict) else list(reads.values()))
     elif isinstance(reads, list):
-        for one in reads:
-            yield from _named(one)
+        for item in reads:
+            yield from _named(item)
 
 
 ROWS_FILE = FileKind(
-    "a file of rows as its card tells it",
+    "a file of rows that matches its evidence card",
     describes,
-    "give the rows another name, or delete that file if nobody needs it",
+    "choose another name for the rows, or delete that file if nobody needs it",
 )
 
 
-def _check_ours(path: Path) -> None:
-    """Raise UsageError where something that is not ours stands in the place of rows, of their card or of examples."""
+def _check_replaceable(path: Path) -> None:
+    """Raise UsageError if a file that probekit did not write is in the place of rows, their card or examples."""
     CARD_FILE.check(card_path(path))
     ROWS_FILE.check(path)
     for examples in {examples_path(path), *examples_of(path)}:
@@ -83,7 +84,7 @@ def _check_ours(path: Path) -> None:
 
 
 def card_of(path: Path) -> dict[str, Any]:
-    """The evidence card of the rows at ``path``; {} where there is none."""
+    """The evidence card of the rows at ``path``; {} if there is none."""
     try:
         return read_card(path)
     except DataError:
@@ -91,24 +92,24 @@ def card_of(path: Path) -> dict[str, Any]:
 
 
 def saved_examples(path: Path) -> list[Path]:
-    """The files of examples of the result that is saved at ``path``; those of a file that is gone are nobody's."""
+    """The files of examples of the result that is saved at ``path``; [] if that file is missing."""
     with suppress(DataError):
         return told_by(card_of(path), examples_of(path)) if path.exists() else []
     return []
 
 
 def write_rows(rows: pd.DataFrame, path: str | Path, card: Mapping[str, Any]) -> Path:
-    """Write ``rows`` as Parquet, or CSV by suffix, and ``card`` (see :mod:`probekit.rows.card`) as JSON beside them.
+    """Write ``rows`` as Parquet, or CSV by suffix, and ``card`` (see :mod:`probekit.rows.card`) as JSON next to them.
 
-    Both files appear whole: written beside, then renamed, the card last; the card holds the size and the xxh3 digest
-    of the file of rows, so that the two can be told to belong together. Returns ``path``.
+    Both files are written atomically, the card last; the card stores the number of rows and the xxh3 digest of their
+    file, which shows that the two belong together. Returns ``path``.
 
     Raises
     ------
     UsageError
-        For another suffix.
+        If the suffix is neither .parquet nor .csv.
     DataError
-        For rows that are not rows.
+        If ``rows`` are not valid rows.
     """
     path, rows = Path(path), make_rows(rows)
     writers: dict[str, Callable[[Path], None]] = {
@@ -117,22 +118,22 @@ def write_rows(rows: pd.DataFrame, path: str | Path, card: Mapping[str, Any]) ->
     }
     writer = writers.get(path.suffix)
     if writer is None:
-        raise UsageError(f"rows are written as .parquet or .csv, not {path.suffix!r} ({path}).")
-    _check_ours(path)
+        raise UsageError(f"rows must be written as .parquet or .csv, not {path.suffix!r} ({path}).")
+    _check_replaceable(path)
     with whole(card_path(path), CARD_FILE) as new_card, whole(path, ROWS_FILE) as new:
         writer(new)
-        held = {"file": path.name, "count": len(rows), "xxh3_128": digest_of_content(new)}
-        body = {"rows": held, **{key: value for key, value in card.items() if key != "rows"}}
+        about_rows = {"file": path.name, "count": len(rows), "xxh3_128": digest_of_content(new)}
+        body = {"rows": about_rows, **{key: value for key, value in card.items() if key != "rows"}}
         new_card.write_text(json.dumps(body, indent=2, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
     return path
 
 
 def read_rows(*paths: str | Path) -> pd.DataFrame:
-    """The rows of all files (Parquet or CSV), one after another. Raises DataError naming the file."""
+    """The rows of all files (Parquet or CSV), concatenated. Raises DataError that names the file."""
     import pandas as pd
 
     if not paths:
-        raise UsageError("no file of rows was given.")
+        raise UsageError("there is no file of rows; give one or more.")
     return make_rows(pd.concat([_read(Path(p)) for p in paths], ignore_index=True))
 
 
@@ -140,18 +141,16 @@ def _read(path: Path) -> pd.DataFrame:
     import pandas as pd
 
     if path.suffix in {".h5", ".hdf5"}:
-        raise DataError("this is an activation cache, not rows. Make rows of it with probekit probe.", file=path)
+        raise DataError("this is an activation cache, not rows. Use probekit probe to compute rows from it.", file=path)
     if path.suffix not in {".parquet", ".csv"}:
-        raise DataError(f"rows are .parquet or .csv, not {path.suffix!r}.", file=path)
+        raise DataError(f"rows must be .parquet or .csv, not {path.suffix!r}.", file=path)
     if not path.is_file():
-        raise DataError("there is no such file of rows.", file=path)
+        raise DataError("does not exist; expected a file of rows.", file=path)
     try:
         if path.suffix == ".parquet":
             with open_parquet(path):
                 return _upgraded(pd.read_parquet(path, page_checksum_verification=True))
-        text = dict.fromkeys(
-            (*TEXT, "layer_name"), "str"
-        )  # and nothing but blank is missing: a task may be called "NA"
+        text = dict.fromkeys((*TEXT, "layer_name"), "str")  # only an empty cell is missing: a task may be called "NA"
         with reading(path, "csv"):
             return _upgraded(
                 pd.read_csv(path, dtype=text, keep_default_na=False, na_values=[""], float_precision="round_trip")
@@ -165,7 +164,7 @@ def _upgraded(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def as_rows(given: Any) -> pd.DataFrame:
-    """Rows, whether they are given as a DataFrame, a :class:`probekit.rows.Result` or the path of a file."""
+    """Rows from a DataFrame, a :class:`probekit.rows.Result`, the path of a file, or a list of these."""
     import pandas as pd
 
     if isinstance(given, pd.DataFrame):
@@ -173,7 +172,7 @@ def as_rows(given: Any) -> pd.DataFrame:
     if isinstance(rows := getattr(given, "rows", None), pd.DataFrame):
         return rows
     if isinstance(given, list | tuple):
-        return make_rows(pd.concat([as_rows(one) for one in given], ignore_index=True))
+        return make_rows(pd.concat([as_rows(item) for item in given], ignore_index=True))
     if hasattr(given, "__fspath__") or isinstance(given, str):
         return read_rows(given)
-    raise UsageError(f"rows are a DataFrame, a Result or a file of rows, not {type(given).__name__}.")
+    raise UsageError(f"expected a DataFrame, a Result or a file of rows, got {type(given).__name__}.")

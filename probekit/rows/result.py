@@ -1,4 +1,4 @@
-"""What an analysis returns: its rows, the predictions for each example, and the recipe that makes them again.
+"""The result of an analysis: its rows, the predictions for each example, and the recipe to reproduce them.
 
 ::
 
@@ -48,7 +48,7 @@ PLOTS = {
     "domains": "probekit.plots:domain_matrix",
     "transfer": "probekit.plots:transfer_matrix",
 }
-"""How each analysis is drawn on one Axes. Nothing here imports plots or statistics: names are looked up late."""
+"""The plot of each analysis on one Axes. This module does not import plots or statistics; names are looked up late."""
 SHOWN = ("task", "split", "model", "checkpoint", "step", "regime", "head", "variant", "representation", "estimator")
 COMPARED = ("domain_a", "domain_b", "against", "prefer")
 TITLE = ("task", "split", "model", "checkpoint", "step", "representation")
@@ -58,24 +58,24 @@ CURVE = (*SHOWN, "analysis", "trained_on", "target", "metric", "seed")
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """Rows, the predictions for each example, and where they come from.
+    """Rows, the predictions for each example, and their origin.
 
     Attributes
     ----------
     rows : DataFrame
-        One measured number a row; see :data:`probekit.rows.COLUMNS`.
+        One measured number per row; see :data:`probekit.rows.COLUMNS`.
     predictions : tuple of Predictions
         The predictions for each example, one table for each task and split; () if there are none.
     recipe : Recipe or None
-        What makes it again; None for rows that no public function made.
+        The recipe that reproduces it; None for rows that do not come from a public function.
     reads : tuple of Read
-        What it was made of, with digests.
+        Its inputs, with digests.
     seconds : mapping
-        How long it took, by stage.
+        Running time by stage.
     card : mapping
-        The evidence card of the file that it was read from; {} if it was not read from a file.
+        The evidence card of its file; {} if it was not read from a file.
     path : Path or None
-        Where it is saved.
+        The file, if it is saved.
     """
 
     rows: pd.DataFrame
@@ -87,25 +87,26 @@ class Result:
     path: Path | None = None
 
     def save(self, path: str | Path) -> Result:
-        """Write the rows, their evidence card beside them, and the predictions for each example.
+        """Write the rows, their evidence card, and the predictions for each example.
 
-        They take the place of what was saved under this name, its predictions among them.
+        They replace a result that was saved under this name, including its predictions.
 
         Parameters
         ----------
         path : path
             ``ROWS.parquet`` or ``ROWS.csv``. The card is ``ROWS.parquet.json``; examples are
-            ``ROWS.examples.parquet``, with task and split in the name where there are several.
+            ``ROWS.examples.parquet``, with task and split in the name if there are several.
 
         Returns
         -------
         Result
-            This one, which knows where it is saved.
+            This result, with ``path`` and ``card``.
 
         Raises
         ------
         UsageError
-            For another suffix, a file that is not ours in the card's place, and the place of what it was made of.
+            If the suffix is not .parquet or .csv, ``path`` is an input of the result, or probekit did not write a file
+            that would be replaced.
         """
         path, recipe = Path(path), self.recipe
         check_out(path, recipe and recipe.arguments)
@@ -114,8 +115,8 @@ class Result:
         card = make_card(recipe, self.reads, self.seconds) if recipe else dict(self.card)
         card |= {"verdict": list(self.verdict)}
         before, paths = saved_examples(path), self.prediction_paths(path)
-        for one, to in zip(self.predictions, paths, strict=True):
-            one.write(to)
+        for predictions, to in zip(self.predictions, paths, strict=True):
+            predictions.write(to)
         write_rows(self.rows, path, {**card, "examples": [digest_of_content(to) for to in paths]})
         for old in before:
             if old not in paths:
@@ -123,36 +124,39 @@ class Result:
         return replace(self, recipe=recipe, card=read_card(path), path=path)
 
     def prediction_paths(self, path: Path) -> list[Path]:
-        """Where what was said of each example goes, beside rows at ``path``."""
+        """The files for the predictions, next to rows at ``path``."""
         if len(self.predictions) < 2:
             return [examples_path(path) for _ in self.predictions]
-        names = [f"{Path(one.task).stem.replace(':', '-')}-{one.split}" for one in self.predictions]
+        names = [
+            f"{Path(predictions.task).stem.replace(':', '-')}-{predictions.split}" for predictions in self.predictions
+        ]
         return [examples_path(path, name) for name in names]
 
     def prediction_files(self) -> list[Path]:
-        """The files of what was said of each example; [] of a result that is not saved."""
+        """The files with the predictions; [] if the result is not saved."""
         if self.path is None:
             return []
         return [self.path] if self.path.name.endswith(EXAMPLES) else self.prediction_paths(self.path)
 
     @cached_property
     def verdict(self) -> tuple[str, ...]:
-        """What the rows show, in sentences; () for an analysis that has none. See :mod:`probekit.analyses.verdict`."""
+        """The findings in sentences; () for analyses without a verdict. See :mod:`probekit.analyses.verdict`."""
         return tuple(_called(VERDICT)(self))
 
     def best(self) -> pd.DataFrame:
-        """The best layer of each curve, one row a curve.
+        """The best layer of each curve, one row per curve.
 
-        The best of several layers looks better than it is: its interval is the one that holds all layers at once
-        (``joint_low``, ``joint_high`` of the rows), where there is one. Whether it differs ``compare("best")`` tests.
+        The best of several layers looks better than it is. Its interval is therefore the simultaneous one for all
+        layers (``joint_low``, ``joint_high``), if the rows have it. ``compare("best")`` tests whether the layers
+        differ.
         """
         rows = self.rows[self.rows["layer"].notna() & self.rows["value"].notna()]
         gold = rows[(rows["target"] == "gold") & rows["draw"].isna()]
         keys = [c for c in CURVE if c in gold]
         found = []
         for _, curve in gold.groupby(keys, sort=False, dropna=False):
-            if (own := metric_called(str(curve["metric"].iloc[0]))).better:
-                found.append(curve.iloc[[own.best(curve["value"].to_numpy(dtype=float))]])
+            if (curve_metric := metric_called(str(curve["metric"].iloc[0]))).better:
+                found.append(curve.iloc[[curve_metric.best(curve["value"].to_numpy(dtype=float))]])
         import pandas as pd
 
         best = pd.concat(found, ignore_index=True) if found else gold.iloc[:0]
@@ -162,18 +166,18 @@ class Result:
         return best.drop(columns=joint)
 
     def summary(self, **options: Any) -> Result:
-        """Layer curves in a few numbers, with intervals: see :func:`probekit.summary`."""
+        """Summarise layer curves in a few numbers with intervals; see :func:`probekit.summary`."""
         return _called(SUMMARY)(self, **options)
 
     def compare(self, against: Any = None, **options: Any) -> Result:
-        """Paired differences: see :func:`probekit.compare`.
+        """Paired differences; see :func:`probekit.compare`.
 
         Parameters
         ----------
         against : str or Result, optional
-            "shuffled", "best", "layer-0" …, or another result of the same examples.
+            "shuffled", "best", "layer-0" …, or another result for the same examples.
         **options
-            Of :func:`probekit.compare`.
+            Options of :func:`probekit.compare`.
         """
         compare = _called(COMPARE)
         if against is None or isinstance(against, str):
@@ -181,16 +185,16 @@ class Result:
         return compare(self, against, **options)
 
     def plot(self, ax: Axes | None = None, **options: Any) -> Axes:
-        """Draw the rows on one Axes, as befits the analysis; UsageError for one that has no such figure."""
+        """Plot the rows on one Axes; raises UsageError for an analysis without such a plot."""
         kinds = set(self.rows["analysis"])
         if len(kinds) != 1 or not kinds <= PLOTS.keys():
             raise UsageError(
-                f"rows of {', '.join(sorted(map(str, kinds)))} have no figure of one panel; see probekit.plots."
+                f"rows of {', '.join(sorted(map(str, kinds)))} have no single-panel plot; see probekit.plots."
             )
         return _called(PLOTS[kinds.pop()])(self.rows, ax=ax, **options)
 
     def file(self) -> Path | None:
-        """Where it is saved; None where it is not, or where something else was written there since."""
+        """The file in which it is saved; None if it is not saved, or if the file has changed since."""
         if self.path is None or not self.card:
             return self.path
         try:
@@ -199,33 +203,35 @@ class Result:
             return None
 
     def __recipe__(self) -> Any:
-        """As an argument of another recipe: its file, or else how it is made."""
+        """As an argument of another recipe: its file, or its recipe."""
         if (path := self.file()) is not None:
             return str(path)
         return {"object": "probekit.Result"} if self.recipe is None else {"recipe": self.recipe.to_json()}
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
-        """As an argument of a recipe it is checked to be one, not taken apart."""
+        """As an argument of a recipe: only its type is checked."""
         from pydantic_core import core_schema
 
         return core_schema.is_instance_schema(cls)
 
     @property
     def title(self) -> str:
-        """A line that says what it is of."""
+        """A one-line description."""
         if self.rows.empty:
             return "no rows"
         layered = self.rows[self.rows["site"] != ""]
         head = (layered if len(layered) else self.rows).iloc[0]
-        told = [c for c in ("task", "split") if self.rows[c].nunique() == 1]
-        what = " ".join(str(head[c]) for c in told if head[c]) or f"{self.rows['task'].nunique()} tasks"
+        constant = [c for c in ("task", "split") if self.rows[c].nunique() == 1]
+        data = " ".join(str(head[c]) for c in constant if head[c]) or f"{self.rows['task'].nunique()} tasks"
         models = self.rows["model"].nunique()
-        return f"{head['analysis'] or 'rows'}: {what}, {called(head) if models == 1 else f'{models} models'}"
+        return f"{head['analysis'] or 'rows'}: {data}, {called(head) if models == 1 else f'{models} models'}"
 
     def __repr__(self) -> str:
-        said = f", {sum(len(one.ids) for one in self.predictions):,} examples" if self.predictions else ""
-        return f"<Result {self.title}; {len(self.rows):,} rows{said}>"
+        n_examples = (
+            f", {sum(len(predictions.ids) for predictions in self.predictions):,} examples" if self.predictions else ""
+        )
+        return f"<Result {self.title}; {len(self.rows):,} rows{n_examples}>"
 
     def _repr_html_(self) -> str:
         best = self.best()
@@ -243,7 +249,7 @@ class Result:
         )
 
     def _first_rows(self) -> pd.DataFrame:
-        """Up to ten rows on gold labels, those of the first metric where there are more."""
+        """Up to ten rows on gold labels; only the first metric if there are more."""
         gold = self.rows[(self.rows["target"] == "gold") & self.rows["draw"].isna()]
         if len(gold) > 10:
             gold = gold[gold["metric"] == gold["metric"].iloc[0]]
@@ -268,12 +274,12 @@ def read(path: str | Path) -> Result:
     Parameters
     ----------
     path : path
-        Of its rows (``ROWS.parquet``, ``ROWS.csv``), or of ``ROWS.examples.parquet`` alone.
+        Its rows (``ROWS.parquet``, ``ROWS.csv``), or only ``ROWS.examples.parquet``.
 
     Raises
     ------
     DataError
-        Where there is no such file, or it is none of these.
+        If the file does not exist, or is not one of these.
     """
     if not isinstance(path, str | Path):
         raise UsageError(
@@ -282,36 +288,36 @@ def read(path: str | Path) -> Result:
         )
     path = Path(path)
     if path.name.endswith(EXAMPLES):
-        one = _called(PREDICTIONS).read(path)
-        rows = one.fits.assign(metric=one.metrics[0], value=float("nan"))
-        return Result(make_rows(rows), (one,), path=path)
+        predictions = _called(PREDICTIONS).read(path)
+        rows = predictions.fits.assign(metric=predictions.metrics[0], value=float("nan"))
+        return Result(make_rows(rows), (predictions,), path=path)
     rows = read_rows(path)
     found = examples_of(path)
     if not found and not path.with_suffix(".parquet").exists():
-        found = examples_of(path, path.stem)  # as version 0.1 named those of a .csv
+        found = examples_of(path, path.stem)  # the names that version 0.1 used for a .csv
     card = _card(path)
     with reading(path, "rows with an evidence card"):
         recipe, reads, seconds = _of_card(card)
-    said = tuple(_called(PREDICTIONS).read(p) for p in told_by(card, found))
-    if not isinstance(card.get("examples"), list):  # nothing but the names says that they belong together
-        for one, place in zip(said, found, strict=True):
-            _check_fits(rows, one.fits, place)
-    return Result(rows, said, recipe, reads, seconds, card, path)
+    all_predictions = tuple(_called(PREDICTIONS).read(p) for p in told_by(card, found))
+    if not isinstance(card.get("examples"), list):  # only the names say that they belong together
+        for predictions, place in zip(all_predictions, found, strict=True):
+            _check_fits(rows, predictions.fits, place)
+    return Result(rows, all_predictions, recipe, reads, seconds, card, path)
 
 
 def _card(path: Path) -> dict[str, Any]:
-    """The evidence card of rows; {} where there is none, or one of other rows. Raises DataError for a damaged one."""
-    beside = card_path(path)
-    if beside.is_file():
-        with reading(beside, "an evidence card"):
-            read_json(beside)
+    """The evidence card of rows; {} if it is missing or describes other rows. Raises DataError if it is damaged."""
+    card_file = card_path(path)
+    if card_file.is_file():
+        with reading(card_file, "an evidence card"):
+            read_json(card_file)
     if not (card := card_of(path)) and find_card(path):
-        log.warning("%s describes other rows than %s holds now, so it is left aside.", find_card(path), path.name)
+        log.warning("%s describes other rows than those now in %s; it is ignored.", find_card(path), path.name)
     return card
 
 
 def _check_fits(rows: pd.DataFrame, fits: pd.DataFrame, place: Path) -> None:
-    """Raise DataError where examples are of fits that the rows beside do not hold."""
+    """Raise DataError if examples belong to fits that are not in the rows."""
     names = ("task", "split", "model", "checkpoint", "representation")
     known = [name for name in names if name in fits and name in rows]
     strange = set(fits[known].fillna("").astype(str).itertuples(index=False, name=None)) - set(
@@ -319,20 +325,20 @@ def _check_fits(rows: pd.DataFrame, fits: pd.DataFrame, place: Path) -> None:
     )
     if strange:
         raise DataError(
-            f"holds examples of {', '.join(filter(None, sorted(strange)[0]))}, and the rows beside it do not. Make the "
-            "rows again, or keep the two apart.",
+            f"holds examples for {', '.join(filter(None, sorted(strange)[0]))}, which the rows next to it do not "
+            "contain. Compute the rows again, or move the two to different folders.",
             file=place,
         )
 
 
 def _of_card(card: Mapping[str, Any]) -> tuple[Recipe | None, tuple[Read, ...], dict[str, float]]:
-    """The recipe, what was read and how long it took, as far as a card tells."""
+    """The recipe, inputs and running times in a card."""
     recipe = None
-    if told := card.get("recipe"):
+    if recipe_json := card.get("recipe"):
         try:
-            recipe = Recipe.from_json(told)
+            recipe = Recipe.from_json(recipe_json)
         except UsageError:
-            recipe = None  # of a later version
+            recipe = None  # from a later version
     reads = tuple(
         Read(r["path"], r["kind"], r["digest"], {k: v for k, v in r.items() if k not in ("path", "kind", "digest")})
         for r in card.get("reads", ())

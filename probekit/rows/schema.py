@@ -1,7 +1,6 @@
-"""The columns of rows: what says which number a row is, the number, and what it rests on.
+"""The columns of rows: keys that identify a measured number, the number, and its sample size.
 
-A row is one measured number. Columns say what it is; plots, tables and reports choose rows by columns, and nothing is
-read out of a name.
+A row is one measured number. Plots, tables and reports select rows by columns, and never parse names.
 """
 
 from __future__ import annotations
@@ -33,19 +32,19 @@ COLUMNS = (
 """The columns that come first, in this order.
 
 analysis : the public function that measured; task, split, model : names
-trained_on, checkpoint, step, regime, head, variant : of a trained model: the task that it learned, the name of its run,
-    the step, "fine-tune" or "feature-extraction", its task model, and the name that a study gives such runs
-site, layer : where in the model: "resid_post" and 0 … L, "final_norm" without a number, "" where no layer is read
-position, representation : which tokens, and how they become a vector; estimator : what measured
-target : "gold", or the name of a control; draw : the number of one draw of a control, missing for what sums draws up
+trained_on, checkpoint, step, regime, head, variant : for a trained model: its training task, the name of its run,
+    the step, "fine-tune" or "feature-extraction", its task model, and the study's name for such runs
+site, layer : the place in the model: "resid_post" and 0 … L, "final_norm" without a number, "" if no layer is read
+position, representation : which tokens, and how they become a vector; estimator : the method
+target : "gold", or the name of a control; draw : the number of one draw of a control, missing for summaries of draws
 metric : a name of :data:`probekit.metrics.METRICS`; value, ci_low, ci_high : NaN where undefined or not estimated
-p : of the analysis's own null hypothesis, before any correction; seed : Int64 or missing
-n : how many examples the number rests on
+p : for the analysis's null hypothesis, before any correction; seed : Int64 or missing
+n : number of examples
 """
 KEYS = tuple(c for c in COLUMNS if c not in ("value", "ci_low", "ci_high", "p", "n"))
-"""What says which row a row is."""
+"""The columns that identify a row."""
 FIT = tuple(c for c in COLUMNS if c not in ("metric", "value", "ci_low", "ci_high", "p"))
-"""What says which fit an evaluated example is of."""
+"""The columns that identify the fit of an evaluated example."""
 TEXT = (
     *(
         "analysis",
@@ -64,7 +63,7 @@ TEXT = (
 )
 WHOLE = ("step", "layer", "draw", "seed", "n")
 OWN_WHOLE = ("random_weights", "run_seed")
-"""Own columns that are whole numbers or missing: the seed of random weights, and that of a training."""
+"""Further integer columns: the seed of random weights, and of a training run."""
 REAL = ("value", "ci_low", "ci_high", "p")
 NEEDED = ("task", "split", "model", "representation", "estimator", "target", "metric", "value", "n")
 RESIDUAL, FINAL = "resid_post", "final_norm"
@@ -76,14 +75,14 @@ def make_rows(records: Iterable[Mapping[str, Any]] | pd.DataFrame) -> pd.DataFra
     Parameters
     ----------
     records : iterable of mapping, or DataFrame
-        One mapping a row. ``layer`` may be a number, "0" … "L", "final_norm" or None; ``site`` follows from it where it
-        is not given. Columns that are not in ``NEEDED`` may be absent; others beyond COLUMNS follow in order of
+        One mapping per row. ``layer`` may be a number, "0" … "L", "final_norm" or None; ``site`` follows from it if it
+        is missing. Only the columns in ``NEEDED`` are required; columns that are not in COLUMNS follow in order of
         appearance.
 
     Raises
     ------
     DataError
-        Naming the missing column, or the row and column of a value that is not what it should be.
+        If a column is missing, or a value is not valid; the message names the column, and the row.
     """
     import pandas as pd
 
@@ -92,7 +91,7 @@ def make_rows(records: Iterable[Mapping[str, Any]] | pd.DataFrame) -> pd.DataFra
         rows = pd.DataFrame(columns=list(COLUMNS))
     missing = [c for c in NEEDED if c not in rows]
     if missing:
-        raise DataError(f"rows lack the columns {', '.join(missing)}; there are {', '.join(map(str, rows.columns))}.")
+        raise DataError(f"rows lack the columns {', '.join(missing)}; they have {', '.join(map(str, rows.columns))}.")
     rows = _typed(rows, COLUMNS)
     if (upside_down := rows["ci_low"] > rows["ci_high"]).any():
         raise DataError(f"row {_first(upside_down)}: the interval is upside down (ci_low > ci_high).")
@@ -100,12 +99,12 @@ def make_rows(records: Iterable[Mapping[str, Any]] | pd.DataFrame) -> pd.DataFra
 
 
 def make_fits(records: Iterable[Mapping[str, Any]] | pd.DataFrame) -> pd.DataFrame:
-    """What says which fit each record is: the columns of rows without what was measured, then their own.
+    """Records as fits: the columns of rows that identify a fit, then their further columns.
 
     Parameters
     ----------
     records : iterable of mapping, or DataFrame
-        One mapping a fit, as :func:`make_rows` takes them; any column may be absent.
+        One mapping per fit, as in :func:`make_rows`; any column may be missing.
     """
     import pandas as pd
 
@@ -128,12 +127,12 @@ def _is_typed(rows: pd.DataFrame, columns: tuple[str, ...]) -> bool:
 
 
 def _typed(rows: pd.DataFrame, columns: tuple[str, ...]) -> pd.DataFrame:
-    """These columns first, in order and with their dtypes; ``site`` and ``layer`` from names of layers."""
+    """These columns first, in order and with their dtypes; ``site`` and ``layer`` are parsed from layer names."""
     names = rows["layer_name"] if "layer_name" in rows else rows.get("layer")
     rows = rows.drop(columns="layer_name", errors="ignore").assign(**{c: None for c in columns if c not in rows})
     if names is not None:
         places = [_place(_label(name)) for name in names]
-        rows["site"] = [own or told for own, (told, _) in zip(rows["site"].fillna(""), places, strict=True)]
+        rows["site"] = [given or parsed for given, (parsed, _) in zip(rows["site"].fillna(""), places, strict=True)]
         rows["layer"] = [number for _, number in places]
     rows = rows[[*columns, *(c for c in rows.columns if c not in columns)]].reset_index(drop=True)
     for column in (c for c in TEXT if c in columns):
@@ -144,26 +143,26 @@ def _typed(rows: pd.DataFrame, columns: tuple[str, ...]) -> pd.DataFrame:
 
 
 def layer_order(rows: pd.DataFrame) -> pd.Series:
-    """What layers are sorted by: their numbers, then sites without one, such as "final_norm"; float64."""
+    """Sort keys for layers: their numbers, then sites without a number, such as "final_norm"; float64."""
     return rows["layer"].astype("float64").fillna(float("inf"))
 
 
 def layer_labels(rows: pd.DataFrame) -> pd.Series:
-    """Layers as they are shown: "0" … "L", "final_norm", "attn_out.2", "" where no layer is read."""
+    """Display names of layers: "0" … "L", "final_norm", "attn_out.2", "" if no layer is read."""
     numbers = rows["layer"].astype("Int64").astype("string")
     sites = rows["site"].astype("string").fillna("").replace(RESIDUAL, "")
     return (sites + ("." + numbers).where(sites != "", numbers).fillna("")).astype("string")
 
 
 def fit_labels(rows: pd.DataFrame) -> pd.Series:
-    """What measured, as it is shown: the estimator, or of trained models "fine-tune linear", with their variant."""
-    told = rows.reindex(columns=["estimator", "regime", "head", "variant"]).fillna("").astype("string")
-    names = told["estimator"].where(told["estimator"] != "", (told["regime"] + " " + told["head"]).str.strip())
-    return (names + ", " + told["variant"]).str.removesuffix(", ")
+    """Display names of methods: the estimator, or for trained models "fine-tune linear" with the variant."""
+    parts = rows.reindex(columns=["estimator", "regime", "head", "variant"]).fillna("").astype("string")
+    names = parts["estimator"].where(parts["estimator"] != "", (parts["regime"] + " " + parts["head"]).str.strip())
+    return (names + ", " + parts["variant"]).str.removesuffix(", ")
 
 
 def called(row: Mapping[Any, Any] | pd.Series) -> str:
-    """What a row is of in words: model, checkpoint, step and representation, as far as it has them."""
+    """A description of a row's model: model, checkpoint, step and representation, if present."""
     step = "" if str(row["step"]) in ("<NA>", "nan", "None") else f"step {row['step']:,}"
     return ", ".join(filter(None, (row["model"], row["checkpoint"], step, row["representation"])))
 
@@ -175,7 +174,7 @@ def _label(layer: Any) -> str:
 
 
 def _place(name: str) -> tuple[str, int | None]:
-    """Site and number of "3", "final_norm", "attn_out.2" and ""; names that are none of ours stay whole."""
+    """Site and number of "3", "final_norm", "attn_out.2" and ""; other names are not split."""
     site, _, number = name.partition(".")
     if name.isdecimal():
         return RESIDUAL, int(name)
@@ -190,8 +189,8 @@ def _numbers(column: pd.Series, *, whole: bool) -> pd.Series:
     if whole:
         bad |= numbers.notna() & (numbers % 1 != 0).fillna(value=False)
     if bad.any():
-        wanted = "a whole number" if whole else "a number"
-        raise DataError(f"row {_first(bad)}, column {column.name!r}: {column[bad].iloc[0]!r} is not {wanted}.")
+        expected = "a whole number" if whole else "a number"
+        raise DataError(f"row {_first(bad)}, column {column.name!r}: {column[bad].iloc[0]!r} is not {expected}.")
     return numbers.astype("Int64") if whole else numbers.astype("float64")
 
 

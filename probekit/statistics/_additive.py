@@ -1,4 +1,4 @@
-"""Metrics as functions of a few sums over the examples, and of classes how far they are above chance."""
+"""Metrics as functions of a few sums over the examples, and metrics of classes above chance."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Additive:
-    """A metric made of sums.
+    """A metric computed from sums.
 
     Attributes
     ----------
     planes : Callable[[np.ndarray, np.ndarray, int], Iterator[np.ndarray]]
-        Of gold (1 or F, n), predicted (F, n) and the number of classes: arrays (1 or F, n) to be summed.
+        From gold (1 or F, n), predicted (F, n) and the number of classes: arrays (1 or F, n) to sum.
     value : Callable[[Sequence[np.ndarray], np.ndarray], np.ndarray]
-        Of their totals, each (1 or F, R), and the number of rows drawn (R,): the metric (F, R).
+        From their totals, each (1 or F, R), and the number of rows drawn (R,): the metric (F, R).
     coded : bool, default False
-        Gold and predicted are wanted as codes 0 … classes - 1.
+        Whether gold and predicted must be codes 0 … classes - 1.
     """
 
     planes: Callable[[np.ndarray, np.ndarray, int], Iterator[np.ndarray]]
@@ -54,14 +54,14 @@ def _f1(parts: Sequence[np.ndarray], n: np.ndarray) -> np.ndarray:
 
 
 def by_class_planes(gold: np.ndarray, predicted: np.ndarray, classes: int) -> Iterator[np.ndarray]:
-    """Of each class what is right, what is gold and what is predicted."""
+    """For each class: right predictions, gold labels and predicted labels."""
     for c in range(classes):
         true, pred = gold == c, predicted == c
         yield from (true & pred, true, pred)
 
 
 def _macro_f1(parts: Sequence[np.ndarray], n: np.ndarray) -> np.ndarray:
-    """Over the classes that the resample holds, in gold or prediction."""
+    """Over the classes that occur in the resample, in gold labels or predictions."""
     total, held = np.zeros(()), np.zeros(())
     for hit, true, pred in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
         both = true + pred
@@ -71,12 +71,12 @@ def _macro_f1(parts: Sequence[np.ndarray], n: np.ndarray) -> np.ndarray:
 
 def _matthews_planes(gold: np.ndarray, predicted: np.ndarray, classes: int) -> Iterator[np.ndarray]:
     yield gold == predicted
-    for c in range(1, classes):  # what is of no other class is of class 0
+    for c in range(1, classes):  # rows of no other class are of class 0
         yield from (gold == c, predicted == c)
 
 
 def _matthews(parts: Sequence[np.ndarray], n: np.ndarray) -> np.ndarray:
-    """Gorodkin 2004, equation 8; 0 where gold or prediction is constant."""
+    """Gorodkin 2004, equation 8; 0 if gold labels or predictions are constant."""
     hit, true, pred = parts[0], parts[1::2], parts[2::2]
     true, pred = ([n - sum(counts), *counts] for counts in (true, pred))
     both, true2, pred2 = (
@@ -92,7 +92,7 @@ def _pearson_planes(gold: np.ndarray, predicted: np.ndarray, classes: int) -> It
 
 
 def _centred(x: np.ndarray) -> np.ndarray:
-    """Mean 0 and deviation 1; what is constant becomes exactly 0."""
+    """Standardise to mean 0 and deviation 1; constants become exactly 0."""
     x = x.astype(np.float64) - x[:, :1]
     x -= x.mean(1, keepdims=True)
     spread = x.std(1, keepdims=True)
@@ -104,7 +104,7 @@ def _pearson(parts: Sequence[np.ndarray], n: np.ndarray) -> np.ndarray:
 
 
 def correlation(my: np.ndarray, mp: np.ndarray, yy: np.ndarray, pp: np.ndarray, yp: np.ndarray) -> np.ndarray:
-    """Pearson's, of first and second moments. Gold values that are all the same: NaN; predictions that are: 0."""
+    """Pearson's coefficient from first and second moments. NaN for constant gold values, 0 for constant predictions."""
     vy, vp = yy - my**2, pp - mp**2
     flat = vp <= 1e-12 * np.maximum(1, pp)
     r = (yp - my * mp) / np.sqrt(np.where(vy > 1e-12 * np.maximum(1, yy), vy, np.nan) * np.where(flat, 1, vp))
@@ -126,7 +126,7 @@ def _loss_planes(gold: np.ndarray, predicted: np.ndarray, classes: int) -> Itera
 def span_finder(
     names: Sequence[str], ends: np.ndarray
 ) -> tuple[Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]], int]:
-    """Entities as conlleval finds them in codes of words, ends telling where sentences end, bool (words,).
+    """Entities by conlleval's rules from tags as codes; ``ends`` marks the ends of sentences, bool (words,).
 
     Returns a function of codes (words,): whether an entity closes at the word, where it began, and its type; and the
     number of types.
@@ -136,7 +136,7 @@ def span_finder(
     types = np.unique([kind for _, kind in kinds], return_inverse=True)[1]
 
     def spans(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        tags = codes + 1  # 0 stands between sentences
+        tags = codes + 1  # 0 separates sentences
         after = np.where(ends, 0, np.append(tags[1:], 0))
         before = np.append(0, np.where(ends, 0, tags)[:-1])
         begin = np.maximum.accumulate(np.where(opens[before, tags], np.arange(len(tags)), -1))
@@ -172,15 +172,15 @@ ADDITIVE: dict[str, Additive] = {
 }
 
 COUNTED = ("accuracy", "token-accuracy", "f1", "macro-f1", "matthews", "span-f1")
-"""The metrics of a table of counts."""
+"""The metrics that are functions of a table of counts."""
 
 
-def _by_three(hit: np.ndarray, true: np.ndarray, said: np.ndarray) -> list[np.ndarray]:
-    return [part for three in zip(hit, true, said, strict=True) for part in three]
+def _by_three(hit: np.ndarray, true: np.ndarray, predicted: np.ndarray) -> list[np.ndarray]:
+    return [part for three in zip(hit, true, predicted, strict=True) for part in three]
 
 
-def _by_two(hit: np.ndarray, true: np.ndarray, said: np.ndarray) -> list[np.ndarray]:
-    return [hit.sum(0), *(part for two in zip(true[1:], said[1:], strict=True) for part in two)]
+def _by_two(hit: np.ndarray, true: np.ndarray, predicted: np.ndarray) -> list[np.ndarray]:
+    return [hit.sum(0), *(part for two in zip(true[1:], predicted[1:], strict=True) for part in two)]
 
 
 BY_CLASS: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], list[np.ndarray]]] = {
@@ -190,13 +190,13 @@ BY_CLASS: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], list[np.ndarr
     "macro-f1": _by_three,
     "matthews": _by_two,
 }
-"""The sums of a metric of classes, of right predictions (C, F, R), gold counts (C, 1, R) and predicted ones (C, F, 1 or
-R) of each class; of "f1" class 1 alone."""
+"""The sums of a metric of classes from right predictions (C, F, R), gold counts (C, 1, R) and predicted counts (C, F, 1
+or R) of each class; for "f1" only class 1."""
 
 
 def _above_chance(name: str, parts: Sequence[np.ndarray], n: np.ndarray) -> np.ndarray:
-    """A metric of classes minus what it would be if gold and prediction were as frequent, and independent."""
-    if name == "f1" and len(parts) == 3:  # there is no class 1
+    """A metric of classes minus its value for independent gold labels and predictions with the same frequencies."""
+    if name == "f1" and len(parts) == 3:  # without class 1
         return np.zeros(np.shape(parts[0]))
     one = slice(1, 2) if name == "f1" else slice(None)
     hit, true, said = (np.stack(parts[i::3])[one] for i in range(3))
@@ -218,4 +218,4 @@ ABOVE_CHANCE: dict[str, Additive] = {
     f"{name} above chance": Additive(by_class_planes, partial(_above_chance, name), coded=True)
     for name in ("accuracy", "token-accuracy", "f1", "macro-f1")
 } | {"rmse above chance": Additive(_moment_planes, _rmse_below_chance)}
-"""A metric minus what labels and predictions as frequent as these give where they are independent."""
+"""Metrics minus their value for independent labels and predictions with the same frequencies."""

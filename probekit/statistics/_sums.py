@@ -2,7 +2,7 @@
 
 Accuracy, F1, Matthews' and Pearson's coefficients and the like are functions of a few sums over the examples. A
 resample only weights the examples, so all sums of all fits in all resamples are one matrix product:
-(sums × fits, units) @ (units, resamples). A unit is what is drawn as a whole: an example, or a group of them.
+(sums × fits, units) @ (units, resamples). A unit is drawn as a whole: an example, or a group of examples.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ __all__ = [
 
 Score = Callable[[np.ndarray, np.ndarray], float]
 Side = Literal["both", "low", "high", "none"]
-"""Which end of an interval pseudo-examples are for; "none" has none."""
+"""The end of an interval for which pseudo-examples are added; "none" adds none."""
 EXACT = 1 << 24  # float32 counts up to here without rounding
-WEIGHT = 1 << 20  # what the weights of a resample add up to, about
-APART = 0.75  # pseudo-examples of which one fit is right and the other is wrong
-CELLS = 512  # pseudo-examples of many classes
+WEIGHT = 1 << 20  # approximate sum of the weights of a resample
+APART = 0.75  # pseudo-examples on which one fit is right and the other is wrong
+CELLS = 512  # pseudo-examples for many classes
 
 
 class Statistic(Protocol):
-    """A metric of F fits on the same examples, to be asked for weights of the units."""
+    """A metric of F fits on the same examples, as a function of the weights of units."""
 
     def at(self, weights: np.ndarray) -> np.ndarray:
         """The metric in each resample, float64 (F, R), for weights (R, units): how often each unit is drawn."""
@@ -55,18 +55,18 @@ class Statistic(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """Which rows are drawn together: ``of`` (n,) int, the unit of each row; None where each row is one."""
+    """Rows that are drawn together: ``of`` (n,) int, the unit of each row; None if each row is a unit."""
 
     rows: int
     of: np.ndarray | None = None
 
     @classmethod
     def of_groups(cls, groups: np.ndarray | None, rows: int) -> Units:
-        """Rows of one group, of any dtype, make up one unit. Raises UsageError for another shape than (n,)."""
+        """Each group (of any dtype) is a unit. Raises UsageError if the shape is not (n,)."""
         if groups is None:
             return cls(rows)
         if np.shape(groups) != (rows,):
-            raise UsageError(f"groups have the shape {np.shape(groups)}; one for each of the {rows} rows is wanted.")
+            raise UsageError(f"groups have the shape {np.shape(groups)}; expected one for each of the {rows} rows.")
         return cls(rows, np.unique(np.asarray(groups), return_inverse=True)[1].astype(np.int64))
 
     @property
@@ -92,24 +92,25 @@ class Units:
 
 @dataclass(frozen=True, slots=True)
 class Pseudo:
-    """Pseudo-examples of a table of counts: one a cell, with a prior's weight (Jeffreys' ½ a cell of two classes).
+    """Pseudo-examples for a table of counts: one per cell, weighted by a prior (Jeffreys' ½ per cell for two classes).
 
     Attributes
     ----------
     planes : np.ndarray
-        (planes + 1, cells), what each adds to the sums; the last row is 1.
+        (planes + 1, cells), the contribution of each to the sums; the last row is 1.
     mass : np.ndarray
         (cells,), the shape of each weight's gamma distribution.
     right : np.ndarray
         Bool (cells,), whether the prediction is right.
     partner : np.ndarray
-        Int (cells,), the cell where a right prediction of the same example lies; -1 where the metric does not count it.
+        Int (cells,), the cell of a right prediction for the same example; -1 if the metric does not count it.
     held : np.ndarray
-        Bool (F, cells), whether an example lies in the cell.
+        Bool (F, cells), whether an example is in the cell.
     known : np.ndarray
-        Bool (F, cells), whether the fit has met both classes of the cell.
+        Bool (F, cells), whether both classes of the cell occur for the fit.
     size : np.ndarray
-        (F,), how many examples say as much as one would say alone: the design effect of groups.
+        (F,), the design effect of groups: the number of examples that contain as much information as one independent
+        one.
     """
 
     planes: np.ndarray
@@ -121,13 +122,16 @@ class Pseudo:
     size: np.ndarray
 
     def used(self, side: Side) -> np.ndarray:
-        """How much of each cell's weight counts, (F, cells). An empty cell of right answers lifts no lower end, one of
-        wrong answers lowers no upper end: nothing right may mean 0, nothing wrong may mean 1."""
+        """The weight of each cell, (F, cells).
+
+        An empty cell of right answers does not raise the lower end, and one of wrong answers does not lower the upper
+        end: without right answers the lower end may be 0, without wrong ones the upper end may be 1.
+        """
         left_out = ~self.held & {"both": self.right & ~self.right, "low": self.right, "high": ~self.right}[side]
         return (self.known & ~left_out) * self.size[:, None]
 
     def silent(self, metric: str) -> np.ndarray:
-        """Why the examples say nothing of the metric, str (F,); "" where they do."""
+        """Why the examples do not determine the metric, str (F,); "" if they do."""
         why = np.full(len(self.known), "", dtype=object)
         if metric in ("matthews", "macro-f1"):
             why[(self.known & self.right).sum(1) < 2] = "all examples and predictions are of one class"
@@ -137,12 +141,12 @@ class Pseudo:
         return why
 
     def of_pairs(self, draw: Callable[[np.ndarray], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """Weights of the pseudo-examples of two fits, (R, cells) each; ``draw`` draws gamma variables of some shapes.
+        """Weights of the pseudo-examples of two fits, (R, cells) each; ``draw`` draws gamma variables.
 
-        Half of the weight of each cell is of examples of which both say the same: ½ of both right and ½ of both wrong.
-        Beside these, of ¾ the one is right where the other is wrong, and of ¾ the other way about, so that the two
-        differ where no example tells them apart. Jeffreys' ½ covers less where few examples do, a whole one (Bonett &
-        Price 2012) draws ratios of few positives too near to each other.
+        In each cell, ½ is for both right and ½ for both wrong. In addition ¾ is for the first right and the second
+        wrong, and ¾ for the reverse, so the two differ even if no example distinguishes them. Jeffreys' ½ gives too
+        little coverage if few examples do, and 1 (Bonett & Price 2012) draws ratios of few positives too close
+        together.
         """
         wrong, counted = ~self.right, self.partner >= 0
         same, one, other = (draw(self.mass * share) for share in (0.5 + 0 * wrong, APART * wrong, APART * wrong))
@@ -153,7 +157,7 @@ class Pseudo:
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """The sums of an additive metric by unit: ``matrix`` (planes × their rows, units), the last row counts rows."""
+    """The sums of an additive metric by unit: ``matrix`` (planes × their rows, units); the last row counts rows."""
 
     matrix: np.ndarray
     cuts: tuple[int, ...]
@@ -176,7 +180,7 @@ class Sums:
         return [(used * plane) @ masses.T for plane in self.pseudo.planes]
 
     def by_unit(self) -> list[np.ndarray]:
-        """The sums of each unit, an array (1 or F, units) a plane; the last, (1, units), counts rows."""
+        """The sums of each unit, one array (1 or F, units) per plane; the last, (1, units), is the number of rows."""
         return [self.matrix[a:b].astype(np.float64) for a, b in pairwise(self.cuts)]
 
     def _of(self, totals: np.ndarray, more: Sequence[np.ndarray] | None = None) -> np.ndarray:
@@ -190,7 +194,7 @@ class Sums:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A metric that is no function of sums: ``value`` of gold (n,), predicted (n,) and weights of rows (R, n)."""
+    """A metric that is not a function of sums: ``value`` of gold (n,), predicted (n,) and weights of rows (R, n)."""
 
     gold: np.ndarray
     predicted: np.ndarray
@@ -213,10 +217,10 @@ def statistic(
     label_names: Sequence[str] = (),
     sentences: np.ndarray | None = None,
 ) -> Statistic:
-    """The metric ``name`` of fits. gold (1 or F, n), predicted (F, n); of "log-loss", predicted holds the losses.
+    """The metric ``name`` of fits. gold (1 or F, n), predicted (F, n); for "log-loss", predicted holds the losses.
 
-    "span-f1" takes lists of tag names, one a sentence, or codes of ``label_names`` and the sentence of each word; for
-    None a unit is a sentence.
+    "span-f1" takes lists of tag names, one per sentence, or codes of ``label_names`` and the sentence of each word;
+    None means that each unit is a sentence.
     """
     if name == "spearman":
         return Rows(gold, predicted, units, _spearman)
@@ -240,16 +244,16 @@ def statistic(
 
 
 def scale(units: int) -> int:
-    """What the weights of so many units are multiplied by, to be whole numbers: sums of them are exact in any order,
-    and so are alike whatever is asked for together."""
+    """The factor that makes the weights of units whole numbers, so that sums are exact in any order and independent of
+    which fits are computed together."""
     return 1 << max(3, int(np.log2(WEIGHT / (units + 6 * np.sqrt(units)))))
 
 
 def _pseudo(name: str, metric: Additive, gold: np.ndarray, predicted: np.ndarray, classes: int, sums: Sums) -> Pseudo:
-    """One right and one wrong answer more, of two classes half of one in each cell of the table.
+    """One additional right and one wrong answer; for two classes, half of one in each cell of the table.
 
-    Accuracy has two cells; F1 those of right, missed and false positives; many classes have each class right, and pairs
-    of classes taken for one another, up to `CELLS`, so that all together do not count for more.
+    Accuracy has two cells; F1 has cells for true positives, false negatives and false positives; many classes have a
+    right cell per class, and confused pairs of classes, up to `CELLS`, with the same total weight.
     """
     by_unit = sums.by_unit()
     every = by_unit[0].sum(1)
@@ -286,7 +290,7 @@ def _rows(gold: np.ndarray, predicted: np.ndarray) -> Iterator[tuple[np.ndarray,
 
 
 def _cells(classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Gold and predicted class of each cell: the diagonal, and of many classes so many others, each class as often."""
+    """Gold and predicted class of each cell: the diagonal and other cells, up to `CELLS`, each class equally often."""
     k = len(classes)
     shifts = range(1 + min(k - 1, max(1, CELLS // k)))
     at = np.tile(np.arange(k), len(shifts))
@@ -294,9 +298,9 @@ def _cells(classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _design_effect(hit: np.ndarray, of: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """How much more the share of hits varies than it would if rows were independent, in eighths, (F,).
+    """The variance of the proportion of hits relative to independent rows, in eighths, (F,).
 
-    1 to the mean size of a unit; that size where all rows are alike and nothing can be said.
+    From 1 to the mean size of a unit; the latter if all rows are equal and it cannot be estimated.
     """
     units, size = rows.shape[1], max(1.0, rows.mean())
     if size == 1:
@@ -327,7 +331,7 @@ def _spearman(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray) -> n
 
 
 def _ranks(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Average ranks of x (n,) in each resample, (R, n), centred for the sake of rounding."""
+    """Average ranks of x (n,) in each resample, (R, n), centred to reduce rounding errors."""
     position = np.unique(x, return_inverse=True)[1]
     order = np.argsort(position, kind="stable")
     count = np.add.reduceat(weights[:, order], np.flatnonzero(np.diff(position[order], prepend=-1)), axis=1)
@@ -337,11 +341,11 @@ def _ranks(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
 def _words(
     gold: np.ndarray, predicted: np.ndarray, units: Units, label_names: Sequence[str], sentences: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, Units, np.ndarray]:
-    """Tags as codes of words, and where a sentence ends, bool (words,)."""
+    """Tags as codes per word, and the ends of sentences, bool (words,)."""
     if gold.dtype != object:
         sentence = units.of if sentences is None else np.unique(sentences, return_inverse=True)[1].reshape(-1)
         if sentence is None or not label_names:
-            raise UsageError("span-f1 wants the sentence of each word (groups or sentences) and the label_names.")
+            raise UsageError("span-f1 needs the sentence of each word (groups or sentences) and the label_names.")
         return gold, predicted, units, np.append(np.diff(sentence) != 0, True)
     length = np.array([len(tags) for tags in gold[0]])
     code = {name: i for i, name in enumerate(label_names)}

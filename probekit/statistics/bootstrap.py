@@ -1,16 +1,17 @@
-"""Intervals of metrics over the evaluated examples, of many fits at once, from their predictions alone.
+"""Intervals of metrics over the evaluated examples, for many fits at once, from their predictions.
 
-Nothing is fitted again, and every fit is evaluated on the same draws, so that differences between fits are paired.
-What is drawn depends on the metric:
+Nothing is refitted, and every fit is evaluated on the same draws, so differences between fits are paired. The sampling
+scheme depends on the metric:
 
 - accuracy, F1, Matthews and the like are functions of a table of counts. Examples, or whole groups of them, get random
-  weights of a gamma distribution (the Bayesian bootstrap, Rubin 1981), and so do pseudo-examples, together one right
-  and one wrong answer (½ a cell of two classes, Jeffreys' prior). Drawing examples again cannot see what none of them
-  shows: of 60 right answers it draws 60. A posterior of the table can.
-- Differences of two such metrics are of a posterior of the table in which both answers stand: of some pseudo-examples
-  the one fit is right and the other wrong.
-- Other metrics are evaluated on examples that are drawn with replacement (Efron & Tibshirani 1993, chapter 13), and
-  their intervals are studentised: correlations by Fisher's z, means of losses and squared errors by their own spread.
+  weights of a gamma distribution (the Bayesian bootstrap, Rubin 1981), and so do pseudo-examples that add up to one
+  right and one wrong answer (½ per cell for two classes, Jeffreys' prior). Resampling cannot produce outcomes that no
+  example shows: from 60 right answers it always draws 60. A posterior of the table can.
+- Differences of two such metrics come from a posterior of the joint table of both answers: on some pseudo-examples one
+  fit is right and the other wrong.
+- Other metrics are evaluated on examples drawn with replacement (Efron & Tibshirani 1993, chapter 13), and their
+  intervals are studentised: correlations with Fisher's z, means of losses and squared errors with their standard
+  errors.
 """
 
 from __future__ import annotations
@@ -44,35 +45,35 @@ __all__ = [
 ]
 
 METRICS = (*ADDITIVE, "spearman")
-"""The metrics that are computed for all resamples at once."""
+"""The metrics with vectorised resampling."""
 BLOCK = 1 << 24  # numbers held at once
-KEPT = 1 << 26  # bytes of draws that are kept for the next call
-FEWEST = 5  # groups, below which no interval holds what it promises
+KEPT = 1 << 26  # bytes of draws that are cached for the next call
+FEWEST = 5  # with fewer groups, no interval has its nominal coverage
 
 
 def replicates(
     gold: np.ndarray, predicted: np.ndarray, metric: str, *, resamples: int = 1000, seed: int = 0, **more: Any
 ) -> np.ndarray:
-    """The metric of F fits in each resample of the examples, float64 (F, resamples); NaN where it is undefined.
+    """The metric of F fits in each resample of the examples, float64 (F, resamples); NaN if it is undefined.
 
-    The draws depend on the seed and the number of examples (groups) only: all fits, layers and models of a data set
-    meet the same ones, whatever is asked for together.
+    The draws depend only on the seed and the number of examples (groups): all fits, layers and models of a data set
+    have the same ones in every call.
 
     Parameters
     ----------
     gold : np.ndarray
-        (n,), or (F, n) where the fits were asked for different labels; codes of classes, or numbers.
+        (n,), or (F, n) if the fits have different target labels; class codes, or numbers.
     predicted : np.ndarray
         (F, n).
     metric : str
-        One of METRICS, as ``probekit.metrics`` defines them; "log-loss" is the mean of ``log_loss``, nats.
+        One of METRICS, defined as in ``probekit.metrics``; "log-loss" is the mean of ``log_loss``, nats.
     **more
         groups, log_loss, label_names, score, sentences: see :func:`statistics`.
 
     Raises
     ------
     UsageError
-        As :func:`statistics` does.
+        As in :func:`statistics`.
     """
     parts = statistics(gold, predicted, metric, **more)
     return np.concatenate([replicated(one, units, resamples, seed)[0] for units, one in parts])
@@ -81,10 +82,10 @@ def replicates(
 def paired_replicates(
     gold: np.ndarray, predicted: np.ndarray, metric: str, *, resamples: int = 1000, seed: int = 0, **more: Any
 ) -> tuple[np.ndarray, np.ndarray]:
-    """As :func:`replicates`, of each fit as the one and as the other of a difference, (F, resamples) each.
+    """Like :func:`replicates`, for each fit as the first and as the second of a difference, (F, resamples) each.
 
-    Of metrics of counts the pseudo-examples are of pairs: of some the one is right and the other is wrong, so that two
-    fits that say the same of all examples may still differ on others (Agresti & Min 2005; Bonett & Price 2012).
+    For metrics of counts the pseudo-examples are pairs: on some, one fit is right and the other is wrong, so two fits
+    with the same predictions for all examples may still differ on others (Agresti & Min 2005; Bonett & Price 2012).
     """
     found = []
     for units, one in statistics(gold, predicted, metric, **more):
@@ -97,7 +98,7 @@ def paired_replicates(
 
 
 def estimates(gold: np.ndarray, predicted: np.ndarray, metric: str, **more: Any) -> np.ndarray:
-    """The metric of F fits on the examples as they are, float64 (F,); arguments as of :func:`replicates`."""
+    """The metric of F fits on the examples without resampling, float64 (F,); arguments as in :func:`replicates`."""
     parts = statistics(gold, predicted, metric, **more)
     return np.concatenate([one.at(np.ones((1, units.count)))[:, 0] for units, one in parts])
 
@@ -113,38 +114,40 @@ def statistics(
     score: Score | None = None,
     sentences: np.ndarray | None = None,
 ) -> Iterator[tuple[Units, Statistic]]:
-    """The metric as a function of how often each unit is drawn, some fits at a time (memory), in order.
+    """The metric as a function of how often each unit is drawn, a few fits at a time to save memory, in order.
 
-    gold (n,) or (F, n), predicted (F, n) : as of :func:`replicates`. For "span-f1": lists of tag names, one a
-        sentence, or codes of ``label_names`` by word.
+    gold (n,) or (F, n), predicted (F, n) : as in :func:`replicates`. For "span-f1": lists of tag names, one per
+        sentence, or codes of ``label_names``, one per word.
 
     Parameters
     ----------
     groups : np.ndarray, optional
-        (n,), what is drawn as a whole: the sentence of each word, the document …; each example for None.
+        (n,), units that are drawn as a whole: the sentence of each word, the document …; None for single examples.
     log_loss : np.ndarray, optional
-        (F, n), nats, of "log-loss"
+        (F, n), nats, for "log-loss".
     score : Score, optional
-        The metric's own function of (gold, predicted), both (n,). It is called once a fit and resample where the name
-        is unknown, or where its value on the first fit is not what the name says.
+        The metric's function of (gold, predicted), both (n,). It is called once per fit and resample if the name is
+        unknown, or if its value on the first fit differs from that of the named metric.
     sentences : np.ndarray, optional
-        (n,), of "span-f1" the sentence of each word; the groups for None.
+        (n,), for "span-f1" the sentence of each word; None for the groups.
 
     Raises
     ------
     UsageError
-        For shapes that do not go together, and for a metric that is neither known nor given.
+        If shapes do not match, or the metric is unknown and no ``score`` is given.
     """
     if metric == "log-loss":
         if log_loss is None:
-            raise UsageError("log-loss wants the losses of the examples (log_loss), and there are none.")
+            raise UsageError("log-loss needs the losses of the examples (log_loss), but there are none.")
         predicted = log_loss
     gold, predicted = np.asarray(gold), np.asarray(predicted)
     gold = gold[None] if gold.ndim == 1 else gold
     if predicted.ndim != 2 or gold.shape not in (predicted.shape, (1, predicted.shape[1])) or not predicted.size:
-        raise UsageError(f"predictions (F, n) and gold (n,) or (F, n) are wanted, not {predicted.shape}, {gold.shape}.")
+        raise UsageError(
+            f"expected predictions (F, n) and gold (n,) or (F, n), got {predicted.shape} and {gold.shape}."
+        )
     if metric not in METRICS and score is None:
-        raise UsageError(f"unknown metric {metric!r}; known are {', '.join(METRICS)}.")
+        raise UsageError(f"unknown metric {metric!r}; expected one of {', '.join(METRICS)}.")
     units = Units.of_groups(groups, predicted.shape[1])
     names = tuple(label_names) or _tag_names(metric, gold, predicted)
     known = metric in METRICS and (score is None or _agree(metric, score, gold[0], predicted[0], units, names))
@@ -168,7 +171,7 @@ def _tag_names(metric: str, gold: np.ndarray, predicted: np.ndarray) -> tuple[st
 def _agree(
     metric: str, score: Score, gold: np.ndarray, predicted: np.ndarray, units: Units, names: Sequence[str]
 ) -> bool:
-    if metric == "span-f1" and gold.dtype != object:  # codes by word, where the metric's function wants lists of names
+    if metric == "span-f1" and gold.dtype != object:  # codes by word, while the metric's function needs lists of names
         return True
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
@@ -201,9 +204,9 @@ def _kept(units: int, resamples: int, seed: int) -> np.ndarray:
 
 
 def _draw(units: int, resamples: int, rng: np.random.Generator) -> np.ndarray:
-    """Counts of ``units`` draws out of as many, uint8 (resamples, units): more than 255 of one do not happen."""
+    """Counts of ``units`` draws from ``units`` units, uint8 (resamples, units); counts above 255 do not occur."""
     counts = np.empty((resamples, units), dtype=np.uint8)
-    step = max(1, (1 << 16) // units)  # what the processor's cache holds
+    step = max(1, (1 << 16) // units)  # fits into the processor's cache
     for at in range(0, resamples, step):
         drawn = rng.integers(units, size=(min(step, resamples - at), units), dtype=np.uint32).astype(np.int64)
         drawn += np.arange(len(drawn))[:, None] * units
@@ -214,7 +217,7 @@ def _draw(units: int, resamples: int, rng: np.random.Generator) -> np.ndarray:
 def replicated(
     one: Statistic, units: Units, resamples: int, seed: int, *, pairs: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The replicates of a metric of some fits, float64 (F, resamples), as the one and as the other of ``pairs``."""
+    """The replicates of a metric of several fits, float64 (F, resamples), as first and as second of ``pairs``."""
     if isinstance(one, Sums) and one.pseudo is not None:
         found = _posterior(one, units.count, resamples, seed, "pairs" if pairs else ("both",))
         return found[0], found[-1]
@@ -223,9 +226,9 @@ def replicated(
 
 
 def unbiased(one: Statistic, value: np.ndarray, units: Units, resamples: int, seed: int) -> np.ndarray:
-    """The replicates of a metric whose ``value`` (F,) is biased by products of shares, float64 (F, resamples).
+    """The replicates of a metric whose ``value`` (F,) is biased by products of proportions, float64 (F, resamples).
 
-    Those of the examples alone are off by as much again on average, so that twice their distance is taken off.
+    On average the replicates of the examples add the same bias again, so twice their distance is subtracted.
     """
     if isinstance(one, Sums) and one.pseudo is not None:
         again, alone = _posterior(one, units.count, resamples, seed, ("both", "none"))
@@ -237,7 +240,7 @@ def unbiased(one: Statistic, value: np.ndarray, units: Units, resamples: int, se
 def _posterior(
     one: Sums, units: int, resamples: int, seed: int, sides: Sequence[Side] | Literal["pairs"]
 ) -> list[np.ndarray]:
-    """The replicates of a metric of counts for each side, or as the one and as the other, float64 (F, resamples)."""
+    """The replicates of a metric of counts for each side, or as first and second of pairs, float64 (F, resamples)."""
     pseudo = one.pseudo
     assert pseudo is not None
     block, whole = max(1, BLOCK // units), scale(units)
@@ -266,13 +269,13 @@ class Bounds:
     Attributes
     ----------
     value : np.ndarray
-        (F,), on the examples as they are.
+        (F,), on the examples without resampling.
     ci : np.ndarray
-        (F, 2), NaN where there is no interval.
+        (F, 2), NaN if there is no interval.
     why : np.ndarray
-        Str (F,), why there is none; "" where there is one, and where none was asked for.
+        Str (F,), the reason if there is no interval; "" if there is one or none was requested.
     again : np.ndarray
-        (F, resamples), as of :func:`replicates`.
+        (F, resamples), as in :func:`replicates`.
     """
 
     value: np.ndarray
@@ -291,30 +294,30 @@ def bounds(
     seed: int = 0,
     **more: Any,
 ) -> Bounds:
-    """The metric of F fits, each with an interval of its value on all the examples that these were drawn from.
+    """The metric of F fits, each with an interval for its value in the population of examples.
 
     Parameters
     ----------
     gold, predicted, metric, **more
-        As of :func:`replicates`.
+        As in :func:`replicates`.
     resamples : int
         100 or more; 0 for no intervals.
     level : float
-        How often an interval holds the value.
+        Coverage of the intervals.
 
     Raises
     ------
     UsageError
-        For 1 to 99 resamples, and as of :func:`replicates`.
+        For 1 to 99 resamples, and as in :func:`replicates`.
 
     Notes
     -----
     Measured coverage by metric, prevalence and number of examples is in docs/calibration.md
-    (benchmarks/rates/intervals.py). There is no interval where fewer than 5 groups were drawn, where the metric is
-    undefined, of Matthews and macro-F1 where there is one class only, of F1 where no example is, or is called, of class
-    1 or a span, where a correlation is exact or its predictions are all the same, where all errors are alike, and of
-    macro-F1 with fewer than 10 examples a class. Root mean squared errors whose squares have no variance (Student's t
-    with 3 degrees of freedom) are covered in 80 to 90 %: a sample without an outlier says nothing about outliers.
+    (benchmarks/rates/intervals.py). There is no interval with fewer than 5 groups; if the metric is undefined; for
+    Matthews and macro-F1 with a single class; for F1 if class 1 (or spans) occurs in neither gold labels nor
+    predictions; if a correlation is exact or the predictions are constant; if all errors are equal; and for macro-F1
+    with fewer than 10 examples per class. Root mean squared errors whose squares have infinite variance (Student's t
+    with 3 degrees of freedom) are covered in 80 to 90 %: a sample without outliers contains no information about them.
     """
     check_resamples(resamples, level, seed, none=True)
     found = []
@@ -337,7 +340,7 @@ def bounds(
 def _ends(
     one: Statistic, value: np.ndarray, metric: str, units: Units, resamples: int, level: float, seed: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Replicates, ends of the intervals, and why there are none."""
+    """Replicates, ends of the intervals, and reasons for missing ones."""
     why = np.full(len(value), "", dtype=object)
     if isinstance(one, Sums) and one.pseudo is not None:
         sides: list[Side] = ["both", "low", "high", "none"]
@@ -345,7 +348,7 @@ def _ends(
         ends = [intervals(x, level=level, units=units.count)[:, i] for i, x in enumerate((low, high))]
         ci = np.stack(ends, axis=1)
         why = one.pseudo.silent(metric)
-        if metric == "macro-f1":  # a mean of several ratios is biased, its replicates twice as much
+        if metric == "macro-f1":  # a mean of several ratios is biased, and its replicates twice as much
             classes = (one.pseudo.known & one.pseudo.right).sum(1)
             ci = np.clip(ci - np.where(classes > 2, 2 * (alone.mean(1) - value), 0)[:, None], 0, 1)
             why[(units.rows / one.pseudo.size < 10 * classes) & (classes > 2)] = "fewer than 10 examples a class"
@@ -364,7 +367,7 @@ def _ends(
 
 
 def _by_fisher(value: np.ndarray, again: np.ndarray, level: float, units: int) -> np.ndarray:
-    """Fisher's z with the spread of the replicates' (Fisher 1921; Efron & Tibshirani 1993, section 12.6), (F, 2)."""
+    """Fisher's z with the replicates' spread, (F, 2) (Fisher 1921; Efron & Tibshirani 1993, section 12.6)."""
     z, drawn = (np.arctanh(np.clip(r, -1 + 1e-12, 1 - 1e-12)) for r in (value, again))
     there, degrees = np.isfinite(drawn), max(1, units - 1)
     known = np.maximum(there.sum(1), 1)
@@ -380,10 +383,10 @@ def _studentised(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Bootstrap-t intervals of a mean (Efron & Tibshirani 1993, section 12.5), and whether examples differ at all.
 
-    The error of the error matters where tails are heavy: the intervals are wider by Student's t against the normal
-    distribution, with so many degrees of freedom as the kurtosis leaves (Satterthwaite 1946).
+    With heavy tails the error of the standard error matters: the intervals are widened by the ratio of Student's t to
+    normal quantiles, with degrees of freedom from the kurtosis (Satterthwaite 1946).
 
-    squared : of the root of a mean of squares, whose logarithm is studentised.
+    squared : for the root of a mean of squares, whose logarithm is studentised.
     """
     total, rows = one.by_unit()
     planes = (total, rows, total**2, total * rows, rows**2)
@@ -412,10 +415,10 @@ def _studentised(
 
 
 def band(value: np.ndarray, ci: np.ndarray, again: np.ndarray, *, level: float = 0.95) -> np.ndarray:
-    """Intervals that hold all F values at once with the probability ``level``, (F, 2): the single ones, widened.
+    """Simultaneous intervals for all F values with coverage ``level``, (F, 2): the single ones, widened.
 
-    By how much is the largest of the fits' standardised deviations in a resample (max-t; Westfall & Young 1993,
-    section 2.6): the more alike the fits, the less.
+    The factor comes from the largest standardised deviation of the fits in each resample (max-t; Westfall & Young 1993,
+    section 2.6): the more similar the fits, the smaller it is.
     """
     there = np.isfinite(ci).all(1)
     spread = again[there].std(1, keepdims=True)
@@ -429,15 +432,16 @@ def band(value: np.ndarray, ci: np.ndarray, again: np.ndarray, *, level: float =
 def intervals(replicated: np.ndarray, *, level: float = 0.95, units: int | None = None) -> np.ndarray:
     """Percentile intervals of F fits, (F, 2), from their replicates (F, resamples).
 
-    Replicates that are undefined are left out; (NaN, NaN) where fewer than half remain.
+    Undefined replicates are left out; (NaN, NaN) if fewer than half remain.
 
     Parameters
     ----------
     units : int, optional
-        How many examples or groups were drawn. The percentiles are then those of the expanded interval (Hesterberg
-        2015, section 5.3), which makes up for the narrowness of few units; of 400 it differs in the third digit.
+        Number of examples or groups drawn. The percentiles are then those of the expanded interval (Hesterberg 2015,
+        section 5.3), which corrects for intervals that are too narrow with few units; for 400 units the third digit
+        changes.
     """
-    if units is not None and units < 2:  # one thing drawn again is that thing
+    if units is not None and units < 2:  # resampling one unit always gives the same unit
         return np.full((len(replicated), 2), np.nan)
     if units is not None:
         level = 1 - 2 * float(stats.norm.cdf(np.sqrt(units / (units - 1)) * stats.t.ppf((1 - level) / 2, units - 1)))

@@ -1,7 +1,7 @@
-"""Calibration: whether a probe is right as often as it says.
+"""Calibration: whether a probe is right as often as its probabilities say.
 
-All functions take log-probabilities of many fits at once, float (F, n, K), and the gold classes, int (n,), as indices
-into K, and return float64 (F,). Work is in float64, one fit at a time.
+All functions take log-probabilities of many fits at once, float (F, n, K), and gold classes, int (n,), as indices into
+K, and return float64 (F,). They compute in float64, one fit at a time.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ COLDEST, HOTTEST = 1e-2, 1e2
 def calibration_error(log_p: np.ndarray, gold: np.ndarray, *, bins: int = BINS) -> np.ndarray:
     """Expected calibration error of the predicted class, in [0, 1] (Guo et al. 2017, equation 3).
 
-    The examples are sorted by confidence and cut into ``bins`` bins of equal mass (sizes differ by one at most), or n
-    where there are fewer examples (Guo et al. cut the range evenly instead, which leaves most bins nearly empty;
-    Nguyen & O'Connor 2015). Examples of the same confidence count with their mean accuracy, so that the order of the
-    examples does not matter. Biased upwards: even a calibrated probe gets about sqrt(bins / n) / 3.
+    The examples are sorted by confidence and divided into ``bins`` bins of equal mass (sizes differ by at most one), or
+    n bins if there are fewer examples (Guo et al. divide the range evenly instead, which leaves most bins nearly empty;
+    Nguyen & O'Connor 2015). Examples with the same confidence get their mean accuracy, so the order of the examples
+    does not matter. Biased upwards: even a calibrated probe gets about sqrt(bins / n) / 3.
     """
     n = _check(log_p, gold)
     stop = np.arange(1, min(bins, n) + 1) * n // min(bins, n)
@@ -44,7 +44,7 @@ def calibration_error(log_p: np.ndarray, gold: np.ndarray, *, bins: int = BINS) 
 def brier_score(log_p: np.ndarray, gold: np.ndarray) -> np.ndarray:
     """Mean squared distance of the probabilities from the gold class, summed over classes: in [0, 2] (Brier 1950).
 
-    Of two classes this is twice the score of the second class's probability, which is also called Brier's.
+    For two classes this is twice the score of the second class's probability, which is also called the Brier score.
     """
     n = _check(log_p, gold)
     rows = np.arange(n)
@@ -52,16 +52,16 @@ def brier_score(log_p: np.ndarray, gold: np.ndarray) -> np.ndarray:
 
 
 def temperature(log_p: np.ndarray, gold: np.ndarray, *, tol: float = 1e-10) -> np.ndarray:
-    """The temperature T of each fit that gives softmax(log_p / T) the least log loss (Guo et al. 2017, section 4.2).
+    """The temperature T of each fit that minimises the log loss of softmax(log_p / T) (Guo et al. 2017, section 4.2).
 
-    To be fitted on examples that were held out from the probe; above 1 where it was too sure of itself. The log loss is
-    convex in 1/T and found by Newton's method within [0.01, 100], where it also stays where the best T lies outside:
-    0.01 where every prediction is right, 100 where they are no better than chance.
+    Fit it on examples that were held out from the probe; T is above 1 if the probe is overconfident. The log loss is
+    convex in 1/T and minimised with Newton's method within [0.01, 100]; T is at the boundary if the optimum is outside:
+    0.01 if every prediction is right, 100 if predictions are no better than chance.
 
     Parameters
     ----------
     tol : float, default 1e-10
-        Of the slope of the mean log loss, in nats per unit of 1/T.
+        Tolerance for the slope of the mean log loss, in nats per unit of 1/T.
     """
     n = _check(log_p, gold)
     rows = np.arange(n)
@@ -69,7 +69,7 @@ def temperature(log_p: np.ndarray, gold: np.ndarray, *, tol: float = 1e-10) -> n
 
 
 def _coldness(scores: np.ndarray, rows: np.ndarray, gold: np.ndarray, tol: float) -> float:
-    """1/T by Newton's method, halving the bracket where a step would leave it."""
+    """1/T with Newton's method; halves the bracket if a step would leave it."""
     low, high, cold = 1 / HOTTEST, 1 / COLDEST, 1.0
     target = scores[rows, gold].mean()
     for bound, sign in ((low, 1), (high, -1)):
@@ -101,7 +101,7 @@ def tempered(log_p: np.ndarray, temperature: np.ndarray) -> np.ndarray:
 
 
 def _finite(scores: np.ndarray) -> np.ndarray:
-    """float64 scores; a class of probability 0 is one of a very small one, for 0 times infinity is not defined."""
+    """float64 scores; a probability of 0 becomes a very small one, because 0 times infinity is undefined."""
     return np.maximum(np.asarray(scores, dtype=np.float64), -1e4)
 
 
@@ -111,11 +111,11 @@ def _probabilities(log_p: np.ndarray) -> Iterator[np.ndarray]:
 
 def _check(log_p: np.ndarray, gold: np.ndarray) -> int:
     if log_p.ndim != 3 or gold.shape != log_p.shape[1:2] or not len(gold):
-        raise UsageError(
-            f"log-probabilities (F, n, K) and classes (n,) are wanted, not {log_p.shape} and {gold.shape}."
-        )
+        raise UsageError(f"expected log-probabilities (F, n, K) and classes (n,), got {log_p.shape} and {gold.shape}.")
     if gold.min() < 0 or gold.max() >= log_p.shape[2]:
-        raise UsageError(f"gold classes go from {gold.min()} to {gold.max()}; there are {log_p.shape[2]} classes.")
+        raise UsageError(
+            f"gold classes range from {gold.min()} to {gold.max()}, but there are {log_p.shape[2]} classes."
+        )
     return len(gold)
 
 
@@ -123,4 +123,4 @@ MEASURES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     f"calibration-error-{BINS}": calibration_error,
     "brier": brier_score,
 }
-"""Calibration as metrics of rows, by name; the lower, the better."""
+"""Calibration metrics of rows, by name; lower is better."""

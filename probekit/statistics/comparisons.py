@@ -1,8 +1,8 @@
 """Paired differences: between layers, between models, and against controls, corrected over the layers of a curve.
 
-All fits were evaluated on the same examples and meet the same draws of chance, so what examples share (being easy,
-being hard) cancels. What is tested is whether *these fitted probes* differ on examples like these; that training them
-again, or shuffling again, would give other probes is not in the p-value: give several seeds for that.
+All fits are evaluated on the same examples and the same draws, so effects of the examples (easy or hard ones) cancel.
+The test asks whether *these fitted probes* differ on examples like these. The p-value does not cover the variation from
+training or shuffling again; use several seeds for that.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 __all__ = ["Family", "Null", "above_noise", "compare_predictions", "compare_tables", "paired"]
 
 FINE = 10_000
-"""Exchanges, as far as there is room: of many pairs the smallest p is in a tail of which few draws tell little."""
+"""Exchanges, if memory allows: with many pairs the smallest p is in the far tail, which needs many draws."""
 RANKED = 19
-"""Draws of a control from which the rank of gold among them tells something: p is 1 / (1 + draws) at best."""
+"""Minimum number of draws of a control for a test by rank: p is at least 1 / (1 + draws)."""
 
 
 class Null(StrEnum):
-    """What p-values are probabilities under."""
+    """The null hypotheses of p-values."""
 
     EXCHANGEABLE = "predictions exchangeable"
     INDEPENDENT = "labels independent of predictions"
@@ -50,18 +50,19 @@ class Null(StrEnum):
 
     @property
     def sentence(self) -> str:
-        """What is tested, for people."""
+        """The null hypothesis in words."""
         return {
-            Null.EXCHANGEABLE: "p: how often a difference as large comes about when it is drawn for each example which "
-            "of the fits said what.",
-            Null.INDEPENDENT: "p: how often permuted labels are predicted as well, the predictions staying what they "
-            "are. The value and its interval are of the distance to what such labels give on average.",
-            Null.CONTROL: "p: how often a difference as large comes about when it is drawn for each example (sentence) "
-            "which label and prediction are gold's, and which the control's.",
-            Null.INITIALISATIONS: "p: how often a difference as large comes about when it is drawn for each example "
-            "which of the fits said what, and from Student's t how far the mean over initialisations is off.",
-            Null.RANK: "p: the rank of gold labels among the shuffled ones that probes were trained on. There is no "
-            "interval: a rank has none.",
+            Null.EXCHANGEABLE: "p: the probability of a difference at least as large if predictions are randomly "
+            "exchanged between the fits, example by example.",
+            Null.INDEPENDENT: "p: the probability that permuted labels give as good a value with the same "
+            "predictions. The value and its interval are differences from the mean for such labels.",
+            Null.CONTROL: "p: the probability of a difference at least as large if label and prediction are randomly "
+            "exchanged between gold and control, example by example (or sentence by sentence).",
+            Null.INITIALISATIONS: "p: the probability of a difference at least as large if predictions are randomly "
+            "exchanged between the fits, example by example, plus an error from Student's t for the mean over "
+            "initialisations.",
+            Null.RANK: "p: from the rank of gold labels among the shuffled labels that probes were trained on. Ranks "
+            "have no interval.",
         }[self]
 
 
@@ -74,11 +75,11 @@ class Family:
     value : np.ndarray
         Estimates.
     ci : np.ndarray
-        Intervals of each one alone.
+        Single intervals.
     joint : np.ndarray
-        All at once (step-down correction), or NaN.
+        Simultaneous intervals (step-down correction), or NaN.
     p, p_adjusted : np.ndarray
-        Of each one alone, and corrected.
+        Single and corrected p-values.
     """
 
     value: np.ndarray
@@ -90,7 +91,7 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """K differences, what chance makes of what was tested, and their replicates.
+    """K differences, their null distribution, and their replicates.
 
     Attributes
     ----------
@@ -99,13 +100,13 @@ class Drawn:
     again : np.ndarray
         (K, resamples).
     chance : Chance
-        What was tested, (K,), and its draws (K, R).
+        The test statistics, (K,), and their draws under the null, (K, R).
     units : int
         Examples or groups.
     sign : int
-        1 where large differences speak for the first, -1 where small ones do, 0 where either way counts.
+        1 if large differences favour the first, -1 if small ones do, 0 for a two-sided test.
     centre : np.ndarray, optional
-        (K,), what chance gives on average; the mean of the draws, the tested one among them, without it.
+        (K,), the expected statistics under the null; None for the mean of the draws and the statistic.
     """
 
     value: np.ndarray
@@ -119,63 +120,62 @@ class Drawn:
 def compare_predictions(
     evaluated: Predictions, other: Predictions | None = None, options: CompareOptions = CompareOptions()
 ) -> pd.DataFrame:
-    """Rows of differences: each layer of each curve minus what it is held against, on the same examples.
+    """Rows of differences: each layer of each curve minus its reference, on the same examples.
 
     Parameters
     ----------
     evaluated : Predictions
-        Of layers, or of whole models.
+        Predictions of layers, or of whole models.
     other : Predictions, optional
-        A second table, of the same examples. Without ``against``, the curves of ``evaluated`` minus those of ``other``
-        (pretrained against fine-tuned), layer by layer; of whole models, as training runs leave them, the first minus
-        the mean of the others; with "random", where the random model is.
+        A second table for the same examples. Without ``against``, the curves of ``evaluated`` minus those of ``other``
+        (pretrained against fine-tuned), layer by layer; for whole models, as training runs write them, the first minus
+        the mean of the others. With "random", the table with the random model.
     options : CompareOptions
-        ``against``: "layer-0" (any "layer-NAME"), the same curve's layer of that name; "best", its best layer;
-        "shuffled", labels that have nothing to do with what is predicted; "control-task", the mean over the draws of
-        control tasks on the same layer (by "token-accuracy" where the main metric counts spans, unless another is
-        asked for); "random", the same layer of the model with random weights. "layer-0" where neither this nor
-        ``other`` is given.
+        ``against``: "layer-0" (any "layer-NAME"), the layer with this name in the same curve; "best", its best layer;
+        "shuffled", labels that are independent of the predictions; "control-task", the mean over the draws of control
+        tasks on the same layer (with "token-accuracy" if the main metric counts spans, unless you name a metric);
+        "random", the same layer of the model with random weights. Default without ``other``: "layer-0".
 
     Returns
     -------
     DataFrame
-        Rows, layers in their order: metric "difference(NAME)", value, ci_low and ci_high (of this one alone), p, and
-        own columns against, null (what p is the probability under), p_adjusted, correction, family (what was corrected
-        together), joint_low and joint_high (all of the family at once with the probability ``level``; step-down only).
+        Rows, layers in their order: metric "difference(NAME)", value, ci_low and ci_high (a single interval), p, and
+        the columns against, null (the null hypothesis of p), p_adjusted, correction, family (what is corrected
+        together), joint_low and joint_high (simultaneous interval for the family with coverage ``level``; step-down
+        only).
 
     Raises
     ------
     UsageError
-        Where there is nothing to hold against, the metric is not one of these labels, or the tables hold other
-        examples.
+        If there is nothing to compare with, the metric does not fit the labels, or the tables hold different examples.
 
     Notes
     -----
-    Between fits (layers, models) the null is that it makes no difference which fit said what: for each example (group)
-    it is drawn which of the two predictions is the first one's, and both metrics are computed again
-    (:func:`probekit.statistics.permutation.exchanged`). Of accuracy and log-loss these are flipped signs of each
-    example's difference; of ratios such as F1 or Matthews' coefficient they are not.
+    Between fits (layers, models) the null is that predictions are exchangeable: for each example (group) it is drawn at
+    random which of the two predictions belongs to the first fit, and both metrics are computed again
+    (:func:`probekit.statistics.permutation.exchanged`). For accuracy and log-loss this flips the signs of the examples'
+    differences; for ratios such as F1 or Matthews' coefficient it does not.
 
-    Against "shuffled" the null is that labels have nothing to do with what is predicted: labels are permuted (those of
-    a group together), the same for all layers, and the metric is computed of the predictions as they are
-    (:func:`probekit.statistics.relabelling.relabelled`). Value and interval are of the same question: the metric minus
-    what it is on average where labels and predictions are as frequent as these, and independent
-    (:func:`probekit.statistics.relabelling.above_chance`). How far gold is above probes that were *trained* on shuffled
-    labels is another thing, which rows of ``probe`` hold as "above-shuffled": these may choose another penalty, so that
-    the two fits differ on a layer that knows nothing.
+    Against "shuffled" the null is that labels are independent of the predictions: labels are permuted (those of a group
+    together), in the same way for all layers, and the metric is computed with the unchanged predictions
+    (:func:`probekit.statistics.relabelling.relabelled`). Value and interval answer the same question: the metric minus
+    its mean for independent labels and predictions with the same frequencies
+    (:func:`probekit.statistics.relabelling.above_chance`). The distance from probes *trained* on shuffled labels is a
+    different number, "above-shuffled" in rows of ``probe``: these probes may choose another penalty, so the two fits
+    may differ even on a layer without information.
 
-    Against "control-task" the label moves with the prediction: the null is that gold is predicted as well as the
-    control task, which asks another question of the same examples.
+    Against "control-task" the label moves with the prediction: the null is that gold labels are predicted as well as
+    those of the control task on the same examples.
 
-    Against "random" several initialisations are one model: the value is held against their mean, whose error (Student's
-    t over the seeds) is in p and in the intervals.
+    Against "random" several initialisations count as one model: the reference is their mean, whose error (Student's t
+    over the seeds) is included in p and in the intervals.
 
-    ``p_adjusted`` is over the layers of a curve, or over what ``family`` says: step-down min-p (Westfall & Young 1993,
-    algorithm 2.8) or Holm (1979). Against "best" all pairs of layers are one family, since the best was found by
-    looking. Intervals are of other examples and know no null: at the edge they may disagree with p, which decides. Of
-    metrics of counts they come from a posterior of the table in which both fits' answers stand
-    (:func:`probekit.statistics.bootstrap.paired_replicates`): two that say the same of n examples may differ by about
-    3 / n. Losses and errors of fits that say the same have no interval, nor has a rank.
+    ``p_adjusted`` is corrected over the layers of a curve, or over ``family``: step-down min-p (Westfall & Young 1993,
+    algorithm 2.8) or Holm (1979). Against "best" all pairs of layers form one family, since the best layer was selected
+    from the data. Intervals do not use the null: in borderline cases they may disagree with p, which decides. For
+    metrics of counts they come from a posterior of the joint table of both fits' answers
+    (:func:`probekit.statistics.bootstrap.paired_replicates`): two fits with the same predictions for n examples may
+    differ by about 3 / n. Losses and errors of fits with the same predictions have no interval, and neither have ranks.
     """
     return compare_tables([(evaluated, other)], options)
 
@@ -183,14 +183,14 @@ def compare_predictions(
 def compare_tables(
     tables: Sequence[tuple[Predictions, Predictions | None]], options: CompareOptions = CompareOptions()
 ) -> pd.DataFrame:
-    """Rows of several tables, as :func:`compare_predictions` has them; ``family`` may reach over all of them."""
+    """Rows for several tables, as in :func:`compare_predictions`; ``family`` may include all of them."""
     found: list[tuple[Predictions, Contrast, str, Null, Drawn]] = []
     for evaluated, other in tables:
         both = evaluated if other is None else join(evaluated, other)
         metric = fitting_metric(both, options.metric)
         against = options.against or ("layer-0" if other is None else "other")
         if options.metric is None and against == "control-task" and metric_called(metric).spans:
-            metric = "token-accuracy"  # the control's spans are others than gold's
+            metric = "token-accuracy"  # the control's spans differ from gold's
         held = list(contrasts(both, against, metric))
         if not held:
             raise UsageError(f"there is nothing to compare with for {against!r}: {there(both)}.{remedy(against)}")
@@ -205,17 +205,17 @@ def compare_tables(
         judged |= dict(zip(members, _judged([found[i][-1] for i in members], options), strict=True))
     records: list[dict[str, Any]] = []
     for i, (both, contrast, metric, null, _) in enumerate(found):
-        own = judged[i]
+        result = judged[i]
         for k, (fit, _others) in enumerate(contrast.pairs[: contrast.shown]):
             of: dict[Any, Any] = both.fits.iloc[fit].drop(labels="source", errors="ignore").to_dict()
             records.append(
                 {
                     **of,
-                    **{"analysis": "compare", "metric": derive("difference", metric), "value": own.value[k]},
-                    **{"ci_low": own.ci[k, 0], "ci_high": own.ci[k, 1], "p": own.p[k], "n": len(both.ids)},
-                    **{"against": contrast.against, "null": str(null), "p_adjusted": own.p_adjusted[k]},
+                    **{"analysis": "compare", "metric": derive("difference", metric), "value": result.value[k]},
+                    **{"ci_low": result.ci[k, 0], "ci_high": result.ci[k, 1], "p": result.p[k], "n": len(both.ids)},
+                    **{"against": contrast.against, "null": str(null), "p_adjusted": result.p_adjusted[k]},
                     **{"correction": str(options.correction), "family": str(options.family)},
-                    **{"joint_low": own.joint[k, 0], "joint_high": own.joint[k, 1]},
+                    **{"joint_low": result.joint[k, 0], "joint_high": result.joint[k, 1]},
                 }
             )
     return make_rows(records)
@@ -229,16 +229,16 @@ def paired(
     null: Null = Null.EXCHANGEABLE,
     options: CompareOptions = CompareOptions(),
 ) -> Family:
-    """Each fit minus the mean of some others, K of them as one family; see :func:`compare_predictions`."""
+    """Each fit minus the mean of others, K differences as one family; see :func:`compare_predictions`."""
     return _judged([_drawn(evaluated, pairs, metric, null, options)], options)[0]
 
 
 def above_noise(
     evaluated: Predictions, fits: Sequence[int], metric: str, *, draws: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """p-values of fits of gold labels being no better than noise, (K,), and corrected for all of them.
+    """p-values for the null that fits of gold labels are not better than noise, (K,), single and corrected.
 
-    Those of :func:`compare_predictions` against "shuffled", ``tails`` "better".
+    The p-values of :func:`compare_predictions` against "shuffled" with ``tails`` "better".
     """
     observed, null = relabelled(evaluated, fits, metric, draws=draws, seed=seed)
     p, by_chance = tails(*_sizes(observed, null, metric_called(metric).sign))
@@ -246,7 +246,7 @@ def above_noise(
 
 
 def _null_of(e: Predictions, contrast: Contrast, against: str, metric: str) -> Null:
-    """What a contrast is tested against."""
+    """The null hypothesis of a contrast."""
     if against == "random" and {len(others) for _, others in contrast.pairs} not in ({0}, {1}):
         return Null.INITIALISATIONS
     if against != "shuffled":
@@ -256,16 +256,16 @@ def _null_of(e: Predictions, contrast: Contrast, against: str, metric: str) -> N
     if (draws := min(len(others) for _, others in contrast.pairs)) >= RANKED:
         return Null.RANK
     raise UsageError(
-        f"log-loss against shuffled labels wants the predicted probabilities, which these files do not hold, or "
-        f"{RANKED} draws of shuffled labels, of which there are {draws}; probe again (probekit probe, which writes "
-        "probabilities), or choose another metric."
+        "log-loss against shuffled labels needs predicted probabilities, which these files do not contain, or "
+        f"{RANKED} draws of shuffled labels, but there are {draws}; run probekit probe again, which "
+        "writes probabilities, or choose another metric."
     )
 
 
 def _drawn(
     e: Predictions, pairs: list[tuple[int, list[int]]], metric: str, null: Null, options: CompareOptions
 ) -> Drawn:
-    """Each fit minus the mean of some others: as measured, by chance, and on other examples."""
+    """Each fit minus the mean of others: measured, under the null, and resampled."""
     used = sorted({f for one, others in pairs for f in (one, *others)})
     part, place = e.take(used), {f: i for i, f in enumerate(used)}
     at = [(place[one], [place[f] for f in others]) for one, others in pairs]
@@ -299,8 +299,8 @@ def _drawn(
 def _error_of_means(seeds: Sequence[np.ndarray], draws: int, rng: np.random.Generator) -> np.ndarray:
     """Draws of the error of means over seeds, (K, draws), from the metrics of each one's seeds, K arrays (k,).
 
-    Each is Student's t with k - 1 degrees of freedom times the standard error; those of one draw vary together, as the
-    layers of a seed do (multivariate t). Layers may have different numbers of seeds, of which the first are the same.
+    Each is Student's t with k - 1 degrees of freedom times the standard error; errors of one draw are dependent, like
+    the layers of a seed (multivariate t). Layers may have different numbers of seeds if the first ones agree.
     """
     out = np.empty((len(seeds), draws))
     most = max(len(one) for one in seeds)
@@ -308,27 +308,27 @@ def _error_of_means(seeds: Sequence[np.ndarray], draws: int, rng: np.random.Gene
     for own, one in zip(out, seeds, strict=True):
         k = len(one)
         if k < 2:
-            raise UsageError("the error of a mean over initialisations wants two of them at each layer.")
+            raise UsageError("the error of a mean over initialisations needs at least two of them for each layer.")
         chi2 = stats.chi2.ppf(uniform, k - 1)
         own[:] = normal[:, :k] @ (one - one.mean()) / np.sqrt(k * chi2)
     return out
 
 
 def _judged(drawn: Sequence[Drawn], options: CompareOptions) -> list[Family]:
-    """p-values and intervals of some differences as one family."""
+    """p-values and intervals of differences that form one family."""
     draws = sorted({one.chance[1].shape[1] for one in drawn})
     if len(draws) > 1 and draws[0] < options.resamples:  # a rank among few
         raise UsageError(
-            f"the curves of a family have {draws[0]} and {draws[-1]} draws of chance, and the fewest would "
-            "decide for all; correct each curve by itself (--family curve), or probe again where no "
-            "probabilities are stored."
+            f"the curves of a family have {draws[0]} and {draws[-1]} draws under the null, and the smallest number "
+            "would limit all of them; correct each curve separately (--family curve), or run probekit probe again for "
+            "those without stored probabilities."
         )
     sizes = [_sizes(one.chance[0], one.chance[1][:, : draws[0]], one.sign, one.centre) for one in drawn]
     size, drawn_size = (np.concatenate(part) for part in zip(*sizes, strict=True))
     p, by_chance = tails(size, drawn_size)
     step_down = options.correction is not Correction.HOLM
     if options.correction is Correction.MAX_T:
-        undefined = np.isnan(size)[:, None]  # costs the others nothing
+        undefined = np.isnan(size)[:, None]  # does not affect the others
         p_adjusted = adjust(-size, -np.where(undefined, -np.inf, np.nan_to_num(drawn_size, nan=np.inf)))
     else:
         p_adjusted = adjust(p, by_chance) if step_down else holm(p)
@@ -343,9 +343,9 @@ def _judged(drawn: Sequence[Drawn], options: CompareOptions) -> list[Family]:
 
 
 def _around(one: Drawn, level: float) -> np.ndarray:
-    """Intervals that hold what was measured, (K, 2).
+    """Intervals around the measured values, (K, 2).
 
-    None of fewer than 5 groups, and where nothing tells how far two that are alike, up to rounding, may differ.
+    NaN with fewer than 5 groups, and if the replicates have no spread except rounding.
     """
     low, high = intervals(one.again, level=level, units=one.units).T
     known = (high - low > 1e-9 * np.abs(one.chance[0])) & (one.units >= FEWEST)
@@ -354,11 +354,11 @@ def _around(one: Drawn, level: float) -> np.ndarray:
 
 
 def _sizes(observed: np.ndarray, null: np.ndarray, sign: int, centre: np.ndarray | None = None) -> Chance:
-    """How much each speaks against chance: in standard deviations of all of them, to the side that counts.
+    """Test statistics and draws, in standard deviations of all of them, in the direction of the alternative.
 
-    Two sides are as far from the ``centre``, known where outcomes are exchanged or labels permuted: that of the draws
-    is off by chance, and would leave out one of two sides that are alike.
-    Where nothing varies by chance, up to rounding, there is nothing that could speak.
+    Two-sided ones are distances from ``centre``, which is known if outcomes are exchanged or labels permuted: the mean
+    of the draws deviates by chance and would favour one of two equal sides. If nothing varies under the null, up to
+    rounding, the statistic is 0.
     """
     every = np.concatenate([observed[:, None], null], axis=1)
     known = np.isfinite(every)

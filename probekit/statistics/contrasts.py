@@ -1,4 +1,4 @@
-"""What is held against what: layers of one curve, another model, random weights, controls."""
+"""Contrasts: layers of one curve, another model, random weights, controls."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ CURVE = (
     *("representation", "estimator", "seed", "source"),
 )
 SAME = ("task", "split", "representation", "estimator", "target")
-"""What two models have in common whose layers are compared."""
+"""The columns in which two models agree if their layers are compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """Fits of one curve and what each is held against.
+    """Fits of one curve, each with its reference.
 
     Attributes
     ----------
     against : str
-        What that is called.
+        Name of the reference.
     pairs : list[tuple[int, list[int]]]
-        Positions of a fit and of those whose mean it is held against.
+        Positions of a fit and of the fits whose mean is its reference.
     shown : int
-        How many of the pairs, from the first on, are reported; the others are corrected for.
+        The number of pairs to report, from the first; the others only count in the correction.
     """
 
     against: str
@@ -49,7 +49,7 @@ class Contrast:
 
 
 def family(e: Predictions, contrast: Contrast, over: Over) -> Any:
-    """What differences are corrected together with: those of equal answers; None for a curve on its own."""
+    """The key of the family: differences with equal keys are corrected together; None for a single curve."""
     of = e.fits.iloc[contrast.pairs[0][0]]
     match over:
         case Over.TASK:
@@ -62,43 +62,45 @@ def family(e: Predictions, contrast: Contrast, over: Over) -> Any:
             return None
 
 
-def fitting_metric(evaluated: Predictions, wanted: str | None = None) -> str:
-    """The metric that is wanted, or the table's first.
+def fitting_metric(evaluated: Predictions, metric: str | None = None) -> str:
+    """The requested metric, or the table's first.
 
     Raises
     ------
     UsageError
-        For a metric that is not one of these labels, naming those that are.
+        If the metric does not fit the labels; the message lists those that do.
     """
-    if wanted is None:
+    if metric is None:
         return evaluated.metrics[0]
     tags = any(NAMED[name].needs == "tags" for name in evaluated.metrics if name in NAMED)
     numbers = "f" in (evaluated.gold.dtype.kind, evaluated.predicted.dtype.kind)
     needs = {"numbers"} if numbers else {"classes", "tags"} if tags else {"classes"}
-    own = [name for name in METRICS if NAMED[name].needs in needs or name in evaluated.metrics]
-    own += ["log-loss"] * (evaluated.log_loss is not None and "log-loss" not in own)
+    fitting = [name for name in METRICS if NAMED[name].needs in needs or name in evaluated.metrics]
+    fitting += ["log-loss"] * (evaluated.log_loss is not None and "log-loss" not in fitting)
     if not numbers and "f1" not in evaluated.metrics and max(evaluated.gold.max(), evaluated.predicted.max()) > 1:
-        own.remove("f1")
-    if metric_called(wanted).name not in own:
+        fitting.remove("f1")
+    if metric_called(metric).name not in fitting:
         kind = "numbers" if numbers else "tags" if tags else "classes"
-        raise UsageError(f"{wanted} is no metric of {evaluated.task}, whose labels are {kind}: {', '.join(own)} are.")
-    return wanted
+        raise UsageError(
+            f"{metric} is not a metric for {evaluated.task}, whose labels are {kind}; choose {', '.join(fitting)}."
+        )
+    return metric
 
 
 def curves(evaluated: Predictions, *, targets: bool = False) -> list[np.ndarray]:
-    """Positions of the fits of each curve, layers in order (``final_norm`` last): same model, data and way of reading.
+    """Positions of the fits of each curve, layers in order (``final_norm`` last): same model, data and representation.
 
     Parameters
     ----------
     targets : bool, default False
-        Curves of controls, too, one a draw; otherwise of "gold" only.
+        Include curves of controls, one per draw; otherwise only "gold".
     """
     fits = evaluated.fits
     keep = (fits["site"] != "").to_numpy(dtype=bool, copy=True)
     if not targets:
         keep &= (fits["target"] == "gold").to_numpy(dtype=bool)
     by = [name for name in (*CURVE, "target", "draw") if name in fits]
-    stream = fits[keep]["site"].replace("final_norm", "resid_post")  # other sites are curves of their own
+    stream = fits[keep]["site"].replace("final_norm", "resid_post")  # other sites are separate curves
     part = fits[keep].assign(_at=np.flatnonzero(keep), _order=layer_order(fits[keep]), _stream=stream)
     whole = part.groupby([*by, "_stream"], sort=False, dropna=False)
     groups = [group.sort_values("_order", kind="stable") for _, group in whole]
@@ -107,13 +109,13 @@ def curves(evaluated: Predictions, *, targets: bool = False) -> list[np.ndarray]
             name = layer_labels(group[twice]).iloc[0]
             raise UsageError(
                 f"layer {name} of {group['model'].iloc[0]} was fitted more than once with the same description "
-                f"({', '.join(by)}); take the fits of one penalty."
+                f"({', '.join(by)}); use the fits of one penalty only."
             )
     return [group["_at"].to_numpy() for group in groups]
 
 
 def contrasts(e: Predictions, against: str, metric: str) -> Iterator[Contrast]:
-    """What each curve is held against."""
+    """The contrasts of each curve."""
     names = layer_labels(e.fits).to_numpy()
     every = curves(e, targets=True)
     for curve in (c for c in every if e.fits["target"].iloc[c[0]] == "gold"):
@@ -132,7 +134,7 @@ def contrasts(e: Predictions, against: str, metric: str) -> Iterator[Contrast]:
             name = _called(e.fits, theirs, against)
         if pairs:
             yield Contrast(name, pairs, len(pairs))
-    if against == "other" and not every:  # whole models, as training runs leave them, have no layers
+    if against == "other" and not every:  # whole models, as training runs write them, have no layers
         first, second = (np.flatnonzero(e.fits["source"] == i) for i in (0, 1))
         if all(e.fits[name].nunique() == 1 for name in ("task", "split", "target")):
             yield Contrast(_called(e.fits, [second], against), [(int(f), list(second)) for f in first], len(first))
@@ -150,7 +152,7 @@ def _against_best(e: Predictions, curve: np.ndarray, metric: str, names: np.ndar
 
 
 def _held_against(fits: pd.DataFrame, curve: np.ndarray, other: np.ndarray, against: str) -> bool:
-    """Whether one curve is what another is held against."""
+    """Whether ``other`` is the reference of ``curve``."""
     one, two = (dict(fits.iloc[at[0]].astype(object).fillna("")) for at in (curve, other))
     if against == "other":
         return bool(one["source"] == 0 and two["source"] == 1) and all(one[name] == two[name] for name in SAME)
@@ -161,10 +163,10 @@ def _held_against(fits: pd.DataFrame, curve: np.ndarray, other: np.ndarray, agai
     return of_one_curve and two["target"] == against and two["draw"] != ""
 
 
-def _called(fits: pd.DataFrame, theirs: list[np.ndarray], against: str) -> str:
-    if against not in ("random", "other") or not theirs:
+def _called(fits: pd.DataFrame, references: list[np.ndarray], against: str) -> str:
+    if against not in ("random", "other") or not references:
         return against
-    row = fits.iloc[theirs[0][0]].astype(object).fillna("").to_dict()
+    row = fits.iloc[references[0][0]].astype(object).fillna("").to_dict()
     run = row["checkpoint"] if row.get("random_weights", "") == "" else "random weights"
     return " ".join(filter(None, (row["model"], run)))
 

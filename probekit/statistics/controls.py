@@ -1,9 +1,9 @@
-"""Controls: labels that hold nothing to be found, so that what a probe reaches on them is what it can make up.
+"""Controls: labels without information about the representation, on which a probe shows its own capacity.
 
-Tasks that label words have control tasks (Hewitt & Liang 2019): every word type gets a random label of its own. A
-sentence hardly ever occurs twice, so a task that labels sentences has no types to give labels to; its control is
-shuffled labels. A probe that does well on a control learns by heart; the distance from gold to control is selectivity.
-It is an accuracy of words: where spans are counted, gold and control have other spans, some easier to find than others.
+Tasks that label words have control tasks (Hewitt & Liang 2019): every word type gets a random label. Sentences rarely
+occur twice, so tasks that label sentences have no types to assign labels to; their control is shuffled labels. A probe
+that does well on a control memorises; the difference between gold and control is selectivity. Selectivity uses the
+accuracy of words: gold and control have different spans, some easier to find than others.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from probekit.errors import UsageError
 __all__ = ["DERIVED", "control_task", "selectivity_interval", "shuffled", "shuffled_splits"]
 
 DERIVED = {"control-task": "selectivity", "shuffled": "above-shuffled"}
-"""What gold minus the mean of a control is called."""
+"""The name of gold minus the mean of a control."""
 Seed = int | Sequence[int]
 
 
 FEWEST = 8
-"""Groups that exchange their labels with each other, at least, where there are so many of about one size."""
+"""Minimum number of groups that exchange labels with each other, if there are enough of about the same size."""
 
 
 def shuffled(
@@ -36,20 +36,20 @@ def shuffled(
     Parameters
     ----------
     y : np.ndarray
-        Int (n,), -1 where unlabelled, or float (n,), NaN where unlabelled.
+        Int (n,), -1 if unlabelled, or float (n,), NaN if unlabelled.
     groups : np.ndarray, optional
-        (n,), what belongs together (copies, the sentence of a word, a document), or None, where labels move over all
-        rows. The labels of a group move as a whole to another one, so that noise is clustered as the data are
-        (Winkler et al. 2015, whole-block exchange): between groups of one size where there are 8 of them, else
-        between those nearest in size, where labels of the smaller one are repeated and of the larger one left out.
+        (n,), rows that belong together (copies, the words of a sentence, a document), or None to permute all rows. The
+        labels of a group move as a whole to another group, so that noise is clustered like the data (Winkler et al.
+        2015, whole-block exchange): between groups of the same size if there are at least 8, otherwise between groups
+        of similar size, where the smaller one's labels are repeated and the larger one's truncated.
     ordered : bool, default False
-        Keep the order of the labels within a group, from a place that is drawn, the last being followed by the first:
-        for words, whose neighbours depend on each other. Otherwise they change places within the group as well.
+        Keep the (cyclic) order of the labels within a group, from a random position on: for words, whose neighbours are
+        dependent. Otherwise labels are also permuted within the group.
 
     Raises
     ------
     UsageError
-        Where all labelled rows are of one group.
+        If all labelled rows are in one group.
     """
     known = _known(y)
     values, out = y[known], np.tile(y, (k, 1))
@@ -64,9 +64,10 @@ def shuffled(
 
 @dataclass(frozen=True, slots=True)
 class _Blocks:
-    """Rows by group, and which groups exchange their labels.
+    """Rows by group, and the groups that exchange labels.
 
-    order : rows, group after group; start, size : of each group in it; bins : groups that exchange, each in one
+    order : rows sorted by group; start, size : position of each group in it; bins : disjoint sets of groups that
+        exchange labels
     """
 
     order: np.ndarray
@@ -79,20 +80,22 @@ class _Blocks:
         code = np.unique(groups, return_inverse=True)[1].reshape(-1)
         size = np.bincount(code)
         if len(size) < 2:
-            raise UsageError("all rows are of one group, so that its labels cannot move; two groups are wanted.")
+            raise UsageError(
+                "all rows are in one group, so labels cannot be exchanged; at least two groups are needed."
+            )
         by_size = np.argsort(size, kind="stable")
         cuts, begin = [0], 0
         for stop in [*(np.flatnonzero(np.diff(size[by_size])) + 1).tolist(), len(size)]:
             if stop - begin >= FEWEST:
                 cuts.append(stop)
                 begin = stop
-        if len(size) - begin in (1, 2) and len(cuts) > 1:  # too few to exchange: with those next in size
+        if len(size) - begin in (1, 2) and len(cuts) > 1:  # too few to exchange: joined with those next in size
             cuts[-1] = len(size)
         bins = np.split(by_size, [cut for cut in cuts[1:] if cut < len(size)])
         return cls(np.argsort(code, kind="stable"), np.cumsum(size) - size, size, tuple(bins))
 
     def moved(self, rng: np.random.Generator, ordered: bool) -> np.ndarray:
-        """The row whose label each row gets, int64 (n,)."""
+        """For each row, the row whose label it gets, int64 (n,)."""
         source, n = np.empty(len(self.size), dtype=np.int64), len(self.order)
         for groups in self.bins:
             source[groups] = rng.permutation(groups)
@@ -117,10 +120,10 @@ def shuffled_splits(
     groups: tuple[np.ndarray | None, np.ndarray | None] = (None, None),
     ordered: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """``k`` permutations of the labels of each split, (k, n_train) and (k, n_dev), each of its own, from one seed.
+    """``k`` independent permutations of the labels of each split, (k, n_train) and (k, n_dev), from one seed.
 
-    A probe of shuffled labels is evaluated on shuffled labels, as one of a control task is on that task. ``groups``
-    (of train, of dev) and ``ordered`` as of :func:`shuffled`.
+    A probe of shuffled labels is evaluated on shuffled labels, just as a probe of a control task is on that task.
+    ``groups`` (of train, of dev) and ``ordered`` as in :func:`shuffled`.
     """
     train = shuffled(y_train, k, (seed, 0), groups=groups[0], ordered=ordered)
     return train, shuffled(y_dev, k, (seed, 1), groups=groups[1], ordered=ordered)
@@ -142,21 +145,21 @@ def control_task(
     Parameters
     ----------
     types_train, types_dev : np.ndarray
-        Int (n,), the word types, numbered alike in both (``inputs.word_types``).
+        Int (n,), the word types, with the same numbers in both (``inputs.word_types``).
     y_train : np.ndarray
-        The task's labels, (n_train,). A type's label is the label of a row drawn at random, so labels are as frequent
-        among types as they are in train; for a regression it is such a row's value. Rows of train that are unlabelled
-        stay so. Types that occur in dev only get labels as well, which no probe can know.
+        The task's labels, (n_train,). A type gets the label of a random row, so labels are as frequent among types as
+        in train; for regression it gets that row's value. Unlabelled rows of train stay unlabelled. Types that occur
+        only in dev also get labels, which no probe can know.
     outside : int, optional
-        Of tags of spans, the label of a word in no span. Types most of whose words in train are in spans draw from the
-        tags of such words, without ``outside``; the other types get ``outside``, and those of dev only the label of a
-        type of train. So control and gold have about as many words in spans, and a probe that knows nothing is as
-        accurate on either. Where fewer than two types or two tags could be drawn, it makes no difference.
+        For tags of spans, the label of words outside spans. Types that are mostly inside spans in train draw from the
+        tags of such words (without ``outside``); other types get ``outside``, and types that occur only in dev the
+        label of a type in train. So control and gold have about the same number of words in spans, and a probe without
+        information has the same accuracy on both. Ignored if there are fewer than two such types or tags.
 
     Raises
     ------
     UsageError
-        Where train holds one type or one label only.
+        If train has only one type or one label.
     """
     known = _known(y_train)
     pool = y_train[known]
@@ -164,13 +167,13 @@ def control_task(
     train, dev = code[: len(types_train)], code[len(types_train) :]
     if len(np.unique(train[known])) < 2 or len(np.unique(pool)) < 2:
         raise UsageError(
-            "a control task wants two word types and two labels in train at least; shuffle labels instead."
+            "a control task needs at least two word types and two labels in train; use shuffled labels instead."
         )
     draw = _of_types(train[known], len(types), pool, outside)
     out_train, out_dev = np.tile(y_train, (k, 1)), np.empty((k, len(dev)), dtype=y_train.dtype)
     for i, rng in enumerate(_generators((seed, 2), k)):
         label = draw(rng)
-        while (label[train[known]] == label[train[known][0]]).all():  # nothing to tell apart
+        while (label[train[known]] == label[train[known][0]]).all():  # only one label
             label = draw(rng)
         out_train[i, known] = label[train[known]]
         out_dev[i] = label[dev]
@@ -180,7 +183,7 @@ def control_task(
 def _of_types(
     train: np.ndarray, count: int, y: np.ndarray, outside: int | None
 ) -> Callable[[np.random.Generator], np.ndarray]:
-    """What draws a label for each of ``count`` types, from the types of labelled rows of train and their labels."""
+    """A function that draws a label for each of ``count`` types, from the labelled rows of train."""
 
     def any_label(rng: np.random.Generator) -> np.ndarray:
         return rng.choice(y, count)
@@ -214,20 +217,19 @@ def selectivity_interval(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Percentile interval of gold minus the mean of the controls, from replicates: low and high, float64 (F,).
 
-    The controls are drawn again as well, k of k, for which labels they happened to get is chance, too; such draws have
-    (k - 1)/k of the variance, which is made up for. Replicates where a metric is undefined (NaN) are left out;
-    (NaN, NaN) where fewer than half remain.
+    The controls are resampled as well, k of k, because their labels are random, too; such draws have (k - 1)/k of the
+    variance, which is corrected. Undefined replicates (NaN) are left out; (NaN, NaN) if fewer than half remain.
 
     Parameters
     ----------
     gold : np.ndarray
-        (F, resamples), a metric of F fits on each resample of the examples.
+        (F, resamples), a metric of F fits in each resample of the examples.
     controls : np.ndarray
-        (k, F, resamples), of the k controls on the same resamples.
+        (k, F, resamples), the metric of the k controls in the same resamples.
     """
     k, fits, resamples = controls.shape
     if gold.shape != (fits, resamples):
-        raise UsageError(f"replicates of gold {gold.shape} do not go with those of the controls {controls.shape}.")
+        raise UsageError(f"replicates of gold {gold.shape} do not match those of the controls {controls.shape}.")
     drawn = np.random.default_rng(seed).multinomial(k, np.full(k, 1 / k), size=resamples) / k
     mean = controls.mean(0)
     again = np.einsum("rk,kfr->fr", drawn, controls)

@@ -1,8 +1,8 @@
-"""Does distance explain adaptation? Correlations of a few points, and of two matrices, and how sure they are.
+"""Does distance explain adaptation? Correlations of a few points, or of two matrices, with intervals and p-values.
 
-Table 6 of Peters, Ruder & Smith (2019) holds five domains against their distance from the pretraining text; training on
-each domain and testing on each other gives twenty points. So few points are no place for approximations: p-values are
-of permutations, all of them where they can be counted out, and what cannot be known is NaN.
+Table 6 of Peters, Ruder & Smith (2019) compares five domains with their distance from the pretraining text; training on
+each domain and testing on each other one gives twenty points. Approximations do not hold for so few points: p-values
+come from permutations, from all of them if possible, and undetermined numbers are NaN.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from probekit.statistics.options import LEAST
 
 __all__ = ["STATISTICS", "Adjust", "Correlation", "caution", "matrix_relation", "relation"]
 
-FEW = 5  # points or domains, below which intervals cover far too little
-TIE = 1e-12  # correlations no further apart are equal: sums in another order differ by rounding
-ALL = 7  # points, up to which all orders are counted by default
+FEW = 5  # with fewer points or domains, coverage of intervals is far too low
+TIE = 1e-12  # tolerance for equal correlations: sums in another order differ by rounding
+ALL = 7  # up to this many points, all orders are enumerated by default
 BLOCK = 1 << 21  # numbers held at once
-VECTORISED = 200  # points, above which Kendall's n² signs of a sample cost more than SciPy's n log n
-POWER, LARGE = 0.8, 0.5  # Cohen (1988): what a study should find four times in five, and what is a large correlation
+VECTORISED = 200  # with more points, Kendall's n² signs of a sample cost more than SciPy's n log n
+POWER, LARGE = 0.8, 0.5  # Cohen (1988): conventional power, and a large correlation
 
 
 class Adjust(StrEnum):
-    """What is taken from matrices before they are correlated; see :func:`matrix_relation`."""
+    """The adjustment of matrices before they are correlated; see :func:`matrix_relation`."""
 
     NONE = "none"
     IN_DOMAIN = "in-domain"
@@ -40,23 +40,23 @@ class Adjust(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Correlation:
-    """A correlation with what is known of its error.
+    """A correlation with its interval and p-value.
 
     Attributes
     ----------
     value : float
-        NaN where x or y is constant, and all else then.
+        NaN if x or y is constant; then all other numbers are NaN, too.
     low, high : float
-        BCa bootstrap interval; NaN of fewer than 5 points or domains, without resamples, where under half of them are
-        defined, and where all agree.
+        BCa bootstrap interval; NaN with fewer than 5 points or domains, without resamples, or if fewer than half of the
+        resamples are defined or all agree.
     p : float
-        two-sided, of permutations.
+        Two-sided p-value from permutations.
     n : int
         Points.
     exact : bool
-        Of all of them.
+        Whether all permutations were used.
     undefined : int
-        Resamples in which x or y is constant, left out.
+        Number of resamples with constant x or y, which are left out.
     """
 
     value: float
@@ -82,37 +82,37 @@ def relation(
     Parameters
     ----------
     x, y : ndarray
-        (n,), finite, n of at least 3; values that are meant to be equal must be so to the last bit, to tie in ranks.
+        (n,), finite, n of at least 3; equal values must be equal to the last bit to count as ties in ranks.
     permutations : int
-        All n! where they are no more (n <= 7 by default), else so many random ones.
+        All n! if they are not more than this (n <= 7 by default), otherwise this many random ones.
     resamples : int
-        Of the bootstrap; 0 for no interval.
+        Bootstrap resamples; 0 for no interval.
     level : float
         Coverage of the interval.
     seed : int
-        Of permutations and resamples.
+        Seed for permutations and resamples.
 
     Returns
     -------
     dict of Correlation
-        By name.
+        Correlations by name.
 
     Raises
     ------
     UsageError
-        For fewer than 3 points, unequal lengths and values that are not finite.
+        If there are fewer than 3 points, lengths differ, or values are not finite.
 
     Notes
     -----
-    The p-value is the share of permutations with |r| at least as large as the measured one, this one among them: exact,
-    or (b + 1)/(m + 1) of m random ones.
+    The p-value is the proportion of permutations with |r| at least as large as the measured one, including the
+    identity: exact, or (b + 1)/(m + 1) from m random ones.
 
     The interval draws points with replacement (BCa). In simulation (tests/statistics/test_correlation.py: normal, true
-    r 0, 0.5 and 0.9, 95 %, of those intervals that are defined) BCa covered it in 90 to 96 % of simulations with 5 to
+    r 0, 0.5 and 0.9, 95 %, among intervals that are defined) BCa covered it in 90 to 96 % of simulations with 5 to
     20 points (Pearson; percentiles in 84 to 92 %) and in 94 to 100 % (Spearman, Kendall); of 3 and 4 points in 46 to
-    94 %, so that these have none. Of five points nearly all of [-1, 1] is covered: that is what they say. Points in
-    perfect order have no interval of ranks, for all resamples agree (one sample in four of five points with a true r of
-    0.9). Kendall's tau takes its time: 5 s for all three with 400 points, nearly all of it.
+    94 %, so these have no interval. With five points the interval covers nearly all of [-1, 1]. Points in perfect order
+    have no interval for ranks, because all resamples agree (one sample in four with five points and a true r of 0.9).
+    Kendall's tau is slow: 5 s for all three with 400 points, nearly all of it for tau.
 
     References
     ----------
@@ -128,9 +128,9 @@ def relation(
     """
     x, y = (np.asarray(v, dtype=np.float64) for v in (x, y))
     if x.ndim != 1 or x.shape != y.shape or len(x) < 3:
-        raise UsageError(f"x and y of the same 3 points or more are wanted, not of shapes {x.shape} and {y.shape}.")
+        raise UsageError(f"expected x and y for the same 3 or more points, got the shapes {x.shape} and {y.shape}.")
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
-        raise UsageError("a correlation wants finite numbers; leave out the points that have none.")
+        raise UsageError("a correlation needs finite numbers; leave out points with NaN or infinity.")
     _check(permutations, resamples, level)
     n = len(x)
     orders, exact = _orders(n, permutations, np.random.default_rng([seed, 0]))
@@ -155,46 +155,46 @@ def matrix_relation(
     level: float = 0.95,
     seed: int = 0,
 ) -> dict[str, Correlation]:
-    """Correlations, as of :func:`relation`, of the d(d - 1) entries off the diagonals of two matrices.
+    """Correlations, as in :func:`relation`, of the d(d - 1) off-diagonal entries of two matrices.
 
     Parameters
     ----------
     x : ndarray
         (d, d), a divergence (of one direction or both), d of at least 3. The diagonal is never read.
     y : ndarray
-        (d, d), trained on i and evaluated on j; finite off the diagonal. The diagonal is read for "in-domain" alone.
+        (d, d), trained on i and evaluated on j; finite off the diagonal. The diagonal is used for "in-domain" only.
     adjust : Adjust or str
-        What else than the distance of a pair may tie x to y, and is taken away. "none": nothing; a domain that is far
-        from all others and hard to test on makes a correlation, too. "in-domain": y[i, j] - y[j, j], what is lost by
-        training elsewhere: how hard a domain is to test on is gone, how useful it is to train on is not, and the error
-        of y[j, j] is shared by a column. "effects": row and column effects of x and of y (least squares; the
-        round-robin design). What is left is of pairs alone: is i nearer to j, and better for j, than both are to
-        others? d of at least 4; with five domains 11 of 20 degrees of freedom are left in y, and 5 of 10 in x.
+        Removes associations of x and y other than those of pairs. "none": nothing; a domain that is far from all others
+        and hard to test on also causes a correlation. "in-domain": y[i, j] - y[j, j], the loss from training elsewhere:
+        this removes the difficulty of a test domain, but not the usefulness of a training domain, and a column shares
+        the error of y[j, j]. "effects": row and column effects of x and of y (least squares; the round-robin design).
+        The rest is specific to pairs: is i nearer to j, and better for j, than both are to others? d of at least 4;
+        with five domains 11 of 20 degrees of freedom are left in y, and 5 of 10 in x.
     permutations, resamples, level, seed
-        As of :func:`relation`; of domains.
+        As in :func:`relation`; they refer to domains.
 
     Returns
     -------
     dict of Correlation
-        By name.
+        Correlations by name.
 
     Raises
     ------
     UsageError
-        For fewer domains, matrices of other shapes, and values that are not finite.
+        If there are too few domains, the matrices have other shapes, or values are not finite.
 
     Notes
     -----
-    Entries of one row or column are not independent. The p-value is therefore of permutations of the *domains* of y,
-    rows and columns at once, exact for up to 7 domains; all three adjustments go through it unchanged, so that it is
-    exact of each where labels do not matter.
+    Entries of one row or column are not independent. The p-value therefore permutes the *domains* of y, rows and
+    columns together, and is exact for up to 7 domains; all three adjustments commute with the permutations, so it is
+    exact for each if domains are exchangeable.
 
-    The interval draws domains, too; what stands between two copies of one domain is filled with a pair drawn at random:
-    a part of the resample that has no domains behind it, the larger the fewer there are (one pair in five of five
-    domains). In simulation with 5 and 10 domains (tests/statistics/test_correlation.py) 95 % intervals of Pearson's r
-    covered it in 89 to 92 % ("none"; 83 to 89 % where some domains are far from all, hard, and of little use), 88 to
-    96 % ("in-domain") and 97 to 98 % ("effects"). With no relation but 5 domains, p <= 0.05 came in 4, 4 and 4 %. Where
-    far domains were hard ones, it came in 32 and 15 % of the first two, and in 4 % with "effects", which pays for it: a
+    The interval also resamples domains; entries between two copies of the same domain are filled with a random pair.
+    The fewer domains, the larger this artificial part of the resample (one pair in five for five domains). In
+    simulation with 5 and 10 domains (tests/statistics/test_correlation.py) 95 % intervals of Pearson's r covered it in
+    89 to 92 % ("none"; 83 to 89 % where some domains are far from all, hard, and of little use), 88 to 96 %
+    ("in-domain") and 97 to 98 % ("effects"). With no relation but 5 domains, p <= 0.05 came in 4, 4 and 4 %. Where far
+    domains were hard ones, it came in 32 and 15 % of the first two, and in 4 % with "effects", which pays for it: a
     relation found in 52 % and 67 % of simulations was found in 34 %.
 
     References
@@ -207,13 +207,13 @@ def matrix_relation(
     adjust = _adjustment(adjust)
     d, least = len(x), 4 if adjust is Adjust.EFFECTS else 3
     if x.shape != (d, d) or x.shape != y.shape or d < least:
-        raise UsageError(f"two square matrices of {least} domains or more are wanted, not {x.shape} and {y.shape}.")
+        raise UsageError(f"expected two square matrices for {least} or more domains, got {x.shape} and {y.shape}.")
     _check(permutations, resamples, level)
     i, j = np.nonzero(~np.eye(d, dtype=bool))
     read = y if adjust is Adjust.IN_DOMAIN else y[i, j]
     if not (np.isfinite(x[i, j]).all() and np.isfinite(read).all()):
         where = "and, in-domain, on that of y" if adjust is Adjust.IN_DOMAIN else "of both matrices"
-        raise UsageError(f"finite numbers are wanted off the diagonal {where}; leave out domains that lack any.")
+        raise UsageError(f"expected finite numbers off the diagonal {where}; leave out domains without them.")
     if adjust is Adjust.IN_DOMAIN:
         y = _rounded(y - np.diag(y), y)
     left = _without_effects if adjust is Adjust.EFFECTS else np.asarray
@@ -246,30 +246,30 @@ def matrix_relation(
 
 
 def caution(points: int, *, domains: int | None = None, level: float = 0.05) -> str:
-    """What so many points can carry, in plain words: how small p can be, how large r must be for p below ``level``.
+    """The limits of so few points, in words: the smallest possible p, and the smallest r with p below ``level``.
 
-    Of ranks without ties, where all orders can be counted (up to 7); of Pearson's r, and of what it finds four times in
-    five, for bivariate normal points and Student's t.
+    For ranks without ties if all orders can be enumerated (up to 7 points); for Pearson's r, and its detectable effect
+    with a power of 0.8, for bivariate normal points and Student's t.
 
     Parameters
     ----------
     points : int
-        Independent ones, or those of a matrix of so many ``domains``.
+        Number of independent points, or of entries in a matrix with ``domains`` domains.
 
     Raises
     ------
     UsageError
-        For fewer than 3 of either.
+        If there are fewer than 3 of either.
     """
     n = points if domains is None else domains
     if min(n, points) < 3:
-        raise UsageError(f"at least 3 points or domains are wanted, not {min(n, points)}.")
+        raise UsageError(f"there are {min(n, points)} points or domains; expected at least 3.")
     if domains is not None:
         many = factorial(domains)
         floor = f", and no p-value is below {1 / many:.2g} (1 of {many:,} orders)" if domains <= ALL else ""
         return (
-            f"{points} points of {domains} domains are not {points} independent ones: domains are what is permuted and "
-            f"drawn{floor}."
+            f"{points} points from {domains} domains are not {points} independent ones: permutations and resamples use "
+            f"domains{floor}."
         )
     t = float(stats.t.ppf(1 - level / 2, n - 2))
     least = t / (n - 2 + t * t) ** 0.5
@@ -290,11 +290,11 @@ def caution(points: int, *, domains: int | None = None, level: float = 0.05) -> 
             "and fewer by permutation"
         )
     few = f"{n} points carry little" if found > LARGE else f"What {n} points can carry"
-    return f"{few}: {'; '.join(facts)}. To find nothing is no evidence that there is nothing."
+    return f"{few}: {'; '.join(facts)}. A non-significant result is not evidence of no relation."
 
 
 def _power(r: float, n: int, t: float) -> float:
-    """How often Student's t of n bivariate normal points with the correlation r is above t."""
+    """The probability that Student's t for n bivariate normal points with correlation r exceeds t."""
     spread = stats.chi2.ppf((np.arange(200) + 0.5) / 200, n - 1)  # of x: given it, t is noncentral
     return float(stats.nct.sf(t, n - 2, r * np.sqrt(spread / (1 - r * r))).mean())
 
@@ -303,26 +303,26 @@ def _adjustment(adjust: Adjust | str) -> Adjust:
     try:
         return Adjust(adjust)
     except ValueError:
-        raise UsageError(f"matrices are adjusted by {', '.join(Adjust)}, not {adjust!r}.") from None
+        raise UsageError(f"adjust is {adjust!r}; expected one of {', '.join(Adjust)}.") from None
 
 
 def _check(permutations: int, resamples: int, level: float) -> None:
     if permutations < 19 or resamples < 0 or 0 < resamples < LEAST or not 0 < level < 1:
         raise UsageError(
-            f"at least 19 permutations, {LEAST} resamples (or 0) and a level between 0 and 1 are wanted, not "
+            f"expected at least 19 permutations, {LEAST} resamples (or 0) and a level between 0 and 1, got "
             f"{permutations}, {resamples} and {level}."
         )
 
 
 def _orders(n: int, permutations: int, rng: np.random.Generator) -> tuple[np.ndarray, bool]:
-    """All orders of n things, or so many random ones, int64 (m, n); and whether they are all."""
+    """All orders of n items, or ``permutations`` random ones, int64 (m, n); and whether they are all."""
     if factorial(n) <= permutations:
         return np.array(list(all_orders(range(n)))), True
     return rng.permuted(np.tile(np.arange(n), (permutations, 1)), axis=1), False
 
 
 def _blocks(at: np.ndarray, n: int) -> Iterator[np.ndarray]:
-    """Rows of ``at``, some at a time: each makes a sample of n points, or the pairs of them that Kendall counts."""
+    """Rows of ``at`` in blocks: each row is a sample of n points, whose pairs Kendall's tau counts."""
     step = max(1, BLOCK // (n * n if n <= VECTORISED else n))
     return (at[k : k + step] for k in range(0, len(at), step))
 
@@ -338,19 +338,19 @@ def _related(
     exact: bool,
     level: float,
 ) -> dict[str, Correlation]:
-    """Each correlation of the points, and of them shuffled, drawn again, and without one unit each."""
+    """Each correlation for the points, permuted points, resampled points, and with one unit left out."""
     (value,), null, again, jackknife = (_each(samples) for samples in ([points], shuffled, drawn, without))
     n = len(points[0])
-    made = {}
+    correlations = {}
     for k, name in enumerate(STATISTICS):
         if np.isnan(value[k]):
-            made[name] = Correlation(np.nan, np.nan, np.nan, np.nan, n, exact, int(np.isnan(again[:, k]).sum()))
+            correlations[name] = Correlation(np.nan, np.nan, np.nan, np.nan, n, exact, int(np.isnan(again[:, k]).sum()))
             continue
         extreme = int((np.abs(null[:, k]) >= abs(value[k]) - TIE).sum())
         p = extreme / len(null) if exact else (extreme + 1) / (len(null) + 1)
         low, high = _bca(value[k], again[:, k], jackknife[:, k], level) if len(jackknife) >= FEW else (np.nan, np.nan)
-        made[name] = Correlation(float(value[k]), low, high, p, n, exact, int(np.isnan(again[:, k]).sum()))
-    return made
+        correlations[name] = Correlation(float(value[k]), low, high, p, n, exact, int(np.isnan(again[:, k]).sum()))
+    return correlations
 
 
 def _each(samples: Iterable[Points]) -> np.ndarray:
@@ -360,7 +360,7 @@ def _each(samples: Iterable[Points]) -> np.ndarray:
 
 
 def _bca(value: float, again: np.ndarray, jackknife: np.ndarray, level: float) -> tuple[float, float]:
-    """Bias-corrected and accelerated interval (Efron 1987); NaN where the resamples do not say."""
+    """Bias-corrected and accelerated interval (Efron 1987); NaN if the resamples do not determine it."""
     defined = again[~np.isnan(again)]
     if not len(defined) or 2 * len(defined) < len(again) or np.ptp(defined) <= TIE:
         return np.nan, np.nan
@@ -388,7 +388,7 @@ def _spearman(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _kendall(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Tau-b (Kendall 1945): concordant less discordant pairs, of those that are not tied."""
+    """Tau-b (Kendall 1945): concordant minus discordant pairs, normalised for ties."""
     n = x.shape[-1]
     if n > VECTORISED:
         both = np.broadcast_arrays(x, y)
@@ -404,11 +404,11 @@ STATISTICS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "spearman": _spearman,
     "kendall": _kendall,
 }
-"""Correlations of samples, each of x and y (m or 1, n) to (m,); NaN where either is constant."""
+"""Correlations of samples, each of x and y (m or 1, n) to (m,); NaN if either is constant."""
 
 
 def _without_effects(pairs: np.ndarray) -> np.ndarray:
-    """Pairs (..., d(d - 1)), by rows, less mean, row and column effects: Warner, Kenny & Stoto (1979)."""
+    """Pairs (..., d(d - 1)), by rows, minus mean, row and column effects: Warner, Kenny & Stoto (1979)."""
     n = pairs.shape[-1]
     d = round((1 + (1 + 4 * n) ** 0.5) / 2)
     i, j = np.nonzero(~np.eye(d, dtype=bool))
@@ -428,6 +428,6 @@ def _square(pairs: np.ndarray, d: int) -> np.ndarray:
 
 
 def _rounded(difference: np.ndarray, of: np.ndarray) -> np.ndarray:
-    """Differences that are equal but for rounding made so, since ranks look at the last bit."""
+    """Round differences so that those equal up to rounding errors tie in ranks."""
     unit = 1e-12 * np.nanmax(np.abs(of))
     return np.round(difference / unit) * unit if unit else difference

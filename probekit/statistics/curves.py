@@ -1,10 +1,10 @@
-"""A layer curve in a few numbers, with intervals: where it is best, where its weight lies, where it gets good enough.
+"""Summaries of a layer curve with intervals: its best layer, its centre, and the first layer that is good enough.
 
-Each number is that of the curve of values on all examples, of which these are a sample. Its interval holds the numbers
-of all curves within a band that holds the whole true curve, however flat: resampling the number itself would not do,
-for a running maximum and the distance from the lowest layer collect noise. What all layers share cancels in the band.
-The numbers are in units of layers, layer 0 being the input of the first block; ``final_norm`` is no layer between
-others and is left out.
+Each number describes the curve in the population of examples. Its interval contains the numbers of all curves within a
+simultaneous band for the true curve, even a flat one. Resampling the number itself would be biased, since a running
+maximum and the distance from the lowest layer accumulate noise. Effects that all layers share cancel in the band. The
+numbers are in units of layers, with layer 0 the input of the first block; ``final_norm`` is not between other layers
+and is left out.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ __all__ = [
 
 
 def curve_summary(evaluated: Predictions, options: SummaryOptions = SummaryOptions()) -> pd.DataFrame:
-    """Each curve on the gold labels in four numbers, with intervals.
+    """Summarise each curve for gold labels in four numbers with intervals.
 
     Parameters
     ----------
     evaluated : Predictions
-        Of the layers of any number of models.
+        Predictions of the layers of any number of models.
     options : SummaryOptions
-        ``metric`` is one of the table's or "log-loss", its first for None; ``margin``, ``resamples``, ``level``,
+        ``metric`` is one of the table's or "log-loss", by default its first; ``margin``, ``resamples``, ``level``,
         ``seed``.
 
     Returns
     -------
     DataFrame
-        Rows with the metrics best-layer, centre-of-gravity, expected-layer and first-good-layer; the metric of the
-        curve is the own column ``of_metric``. value, ci_low and ci_high are layers; NaN where undetermined. Of the best
-        layer ``layers`` names those that are not shown to be worse than the best ("2,3,4"), ci_low and ci_high are the
-        first and last of them, and ``best_value``, ``best_low``, ``best_high`` are the metric there with an interval
-        that holds all layers at once, for the layer was chosen among them. ``why`` says why there is no interval.
+        Rows with the metrics best-layer, centre-of-gravity, expected-layer and first-good-layer; the column
+        ``of_metric`` holds the metric of the curve. value, ci_low and ci_high are layers; NaN if undetermined. For the
+        best layer, ``layers`` lists those not shown to be worse than the best ("2,3,4"), ci_low and ci_high are the
+        first and last of them, and ``best_value``, ``best_low``, ``best_high`` are the metric there with a simultaneous
+        interval for all layers, since the layer was selected. ``why`` gives the reason for a missing interval.
     """
     metric = fitting_metric(evaluated, options.metric)
     numbered = evaluated.fits["layer"].notna().to_numpy(dtype=bool)
@@ -76,8 +76,8 @@ def curve_summary(evaluated: Predictions, options: SummaryOptions = SummaryOptio
 def _numbers(part: Predictions, metric: str, options: SummaryOptions) -> list[dict[str, Any]]:
     """The four numbers of one curve."""
     sign, layers = metric_called(metric).sign, part.fits["layer"].to_numpy(dtype=np.int64)
-    how: dict[str, Any] = {"resamples": options.resamples, "level": options.level, "seed": options.seed}
-    found = bounds(metric=metric, **how, **part.sample())
+    arguments: dict[str, Any] = {"resamples": options.resamples, "level": options.level, "seed": options.seed}
+    found = bounds(metric=metric, **arguments, **part.sample())
     why = next((w for w, value in zip(found.why, found.value, strict=True) if w and np.isfinite(value)), "")
     value, again = sign * found.value, sign * found.again
     known = np.isfinite(value) & np.isfinite(again).all(1)
@@ -111,14 +111,13 @@ def _numbers(part: Predictions, metric: str, options: SummaryOptions) -> list[di
 def _interval(
     layers: np.ndarray, value: np.ndarray, again: np.ndarray, level: float, number: Number, within: Within
 ) -> tuple[float, float]:
-    """The interval of a number: what it is on the curves of a band around the measured one.
+    """The interval of a number: its range over the curves in a band around the measured one.
 
-    The band that holds the whole curve makes it too wide. Its height is lowered as far as the interval still fails half
-    as often as it may, whichever of the curves that the data leave open is the true one: the measured one, those that
-    are flat from some layer on or up to some layer, where maxima and minima of noise are worst, and those in which the
-    best layer and another one are alike, or the other way about. Each is simulated
-    with the replicates' deviations. The other half pays for not knowing the true curve. Where a flat curve is open, so
-    is every layer.
+    The simultaneous band for the curve makes it too wide. The band is therefore narrowed as long as the interval fails
+    at most half as often as allowed for each plausible true curve: the measured one, those that are flat from or up to
+    some layer (where maxima and minima of noise are worst), and those in which the best and another layer are equal or
+    exchanged. Each is simulated with the deviations of the replicates. The other half of the error allows for the
+    unknown true curve. If a flat curve is plausible, every layer is.
     """
     own, error, reach = _deviations(again, level)
     open_ = [c for c in _flattened(value) if (np.abs(c - value) <= reach * error + 1e-12).all()]
@@ -146,9 +145,8 @@ def _interval(
 
 
 def _deviations(again: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray, float]:
-    """What of each layer deviates in each resample beyond what all layers share, (L, R), its error, (L,), and how many
-    errors the largest deviation of any layer reaches with the probability ``level``: no number here depends on the
-    curve's height."""
+    """Deviations of each layer in each resample from the shared part, (L, R), their standard errors, (L,), and the
+    ``level`` quantile of the largest standardised deviation: none of them depends on the curve's height."""
     own = again - again.mean(0)
     own -= own.mean(1, keepdims=True)
     error = own.std(1, ddof=1)
@@ -158,8 +156,8 @@ def _deviations(again: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray
 
 
 def _flattened(value: np.ndarray) -> list[np.ndarray]:
-    """The curve, and it with the layers from some layer on, or up to some layer, at their mean; with the best layer and
-    another one at their mean, or exchanged."""
+    """The curve; with the layers from or up to some layer at their mean; with the best and another layer at their
+    mean, or exchanged."""
     curves = [value]
     for cut in range(len(value) - 1):
         for part in (slice(cut, None), slice(None, cut + 2)):
@@ -177,10 +175,10 @@ def _flattened(value: np.ndarray) -> list[np.ndarray]:
 
 
 def best_layers(value: np.ndarray, again: np.ndarray, *, level: float = 0.95) -> np.ndarray:
-    """Which layers are not shown to be worse than the best, bool (L,): the true best one is with probability ``level``.
+    """Which layers are not shown to be worse than the best, bool (L,); they include it with probability ``level``.
 
-    A layer is left out where some other is above it by more than the largest such difference, in standard errors, that
-    noise makes in ``level`` of resamples (Hsu 1984, constrained multiple comparisons with the best, by max-t).
+    A layer is left out if another one exceeds it by more, in standard errors, than the ``level`` quantile of the
+    largest such difference in the resamples (Hsu 1984, constrained multiple comparisons with the best, by max-t).
 
     Parameters
     ----------
@@ -201,9 +199,9 @@ def best_layers(value: np.ndarray, again: np.ndarray, *, level: float = 0.95) ->
 
 
 def not_worse(evaluated: Predictions, metric: str, options: SummaryOptions = SummaryOptions()) -> np.ndarray | None:
-    """Which fits are not shown to be worse than the best one, bool (F,), as :func:`best_layers` tells.
+    """Which fits are not shown to be worse than the best one, bool (F,), by :func:`best_layers`.
 
-    None where a fit has no value, or no interval.
+    None if a fit has no value, or no interval.
     """
     found = bounds(
         metric=metric, resamples=options.resamples, level=options.level, seed=options.seed, **evaluated.sample()
@@ -215,7 +213,7 @@ def not_worse(evaluated: Predictions, metric: str, options: SummaryOptions = Sum
 
 
 def best_layer(layers: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """The layer with the highest value, the lowest of equals, (R,); NaN where no layer has a value, or all the same.
+    """The layer with the highest value, the lowest one if tied, (R,); NaN if no layer has a value, or all are equal.
 
     Parameters
     ----------
@@ -230,11 +228,11 @@ def best_layer(layers: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def centre_of_gravity(layers: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Mean layer, each weighted by how far its value lies above the lowest of the curve, (R,).
+    """Mean layer, weighted by the distance of its value from the lowest one of the curve, (R,).
 
-    The weights are of layers, like the scalar mix of Tenney, Das & Pavlick 2019 (section 3.1), but from separate
-    probes; taking the lowest value out makes the number independent of the metric's origin. Layers may be missing
-    (NaN). NaN where the curve is flat, or has one layer only.
+    The weights are like the scalar mix of Tenney, Das & Pavlick 2019 (section 3.1), but from separate probes;
+    subtracting the lowest value makes the number independent of the metric's origin. Layers may be missing (NaN). NaN
+    if the curve is flat, or has only one layer.
     """
     with np.errstate(invalid="ignore"):
         above = np.nan_to_num(values - np.fmin.reduce(values, axis=0))
@@ -244,12 +242,12 @@ def centre_of_gravity(layers: np.ndarray, values: np.ndarray) -> np.ndarray:
 def expected_layer(layers: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Σ l Δ(l) / Σ Δ(l) with Δ(l) = s(l) - s(l - 1) (Tenney, Das & Pavlick 2019, equation 4), (R,).
 
-    There s(l) is a probe of all layers up to l; here it is the best value among them, as a probe that may look at all
-    of them does at least that well. Each step is put at the layer where it ends, the first layer being no step. NaN
-    where no layer is better than the first (Σ Δ = 0): then there is nothing whose layer could be expected.
+    In the paper s(l) is a probe of all layers up to l; here it is the best value among them, since a probe that reads
+    all of them does at least that well. Each step counts at the layer where it ends; the first layer is not a step. NaN
+    if no layer is better than the first (Σ Δ = 0).
 
-    The running maximum of measured values lies above that of the true ones: on a plateau every layer adds some noise.
-    :func:`curve_summary` takes out what it adds in resamples.
+    The running maximum of measured values exceeds that of the true ones: on a plateau every layer adds noise.
+    :func:`curve_summary` subtracts this bias, estimated in resamples.
     """
     known = np.where(np.isnan(values), -np.inf, values)
     reached = np.maximum.accumulate(known, axis=0)
@@ -261,10 +259,10 @@ def expected_layer(layers: np.ndarray, values: np.ndarray) -> np.ndarray:
 def expected_within(layers: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Lowest and highest expected layer of all curves between ``low`` and ``high``, (L, B) each: (B,), (B,).
 
-    Σ l Δ(l) / Σ Δ(l) is l(1) + Σ d(k) (M(L) - M(k)) / (M(L) - M(0)), d(k) being the distance to the next layer and M
-    the running maximum. It falls with each M(k) between and, once these are at their ends, rises with M(0) and M(L):
-    so its ends are those of few curves, one for each layer that may be the best. From l(1) to l(L) where a flat curve
-    lies within; NaN of one layer.
+    Σ l Δ(l) / Σ Δ(l) is l(1) + Σ d(k) (M(L) - M(k)) / (M(L) - M(0)), where d(k) is the distance to the next layer and M
+    the running maximum. It decreases in each M(k) in between and, with these at their extremes, increases in M(0) and
+    M(L): so few curves attain the ends, one for each layer that may be the best. From l(1) to l(L) if the band contains
+    a flat curve; NaN for one layer.
     """
     if len(layers) < 2:
         return np.full(low.shape[1], np.nan), np.full(low.shape[1], np.nan)
@@ -282,7 +280,7 @@ def expected_within(layers: np.ndarray, low: np.ndarray, high: np.ndarray) -> tu
 
 
 def _less_biased(layers: np.ndarray, value: np.ndarray, again: np.ndarray) -> float:
-    """The expected layer minus what its resamples are above it, on the layers (Efron & Tibshirani 1993, 10.6)."""
+    """The expected layer minus its bootstrap estimate of bias, within the layers (Efron & Tibshirani 1993, 10.6)."""
     number = expected_layer(layers, value[:, None])[0]
     drawn = expected_layer(layers, again)
     if np.isnan(number) or 2 * np.isfinite(drawn).sum() < again.shape[1]:
@@ -293,8 +291,8 @@ def _less_biased(layers: np.ndarray, value: np.ndarray, again: np.ndarray) -> fl
 def centre_within(layers: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Lowest and highest centre of gravity of curves between ``low`` and ``high``, (L, B) each: (B,), (B,).
 
-    Of those that are high on one side of some layer and low on the other, with the lowest value at either of its ends.
-    From the first to the last layer where a flat curve lies within; NaN of one.
+    The extremes are curves that are high on one side of some layer and low on the other, with the lowest value at
+    either end. From the first to the last layer if the band contains a flat curve; NaN for one layer.
     """
     if len(layers) < 2:
         return np.full(low.shape[1], np.nan), np.full(low.shape[1], np.nan)
@@ -302,7 +300,7 @@ def centre_within(layers: np.ndarray, low: np.ndarray, high: np.ndarray) -> tupl
     for lowest in (low.min(0), high.min(0)):
         up, down = (np.maximum(end - lowest, 0) for end in (high, low))
         sums = [(np.cumsum(x, axis=0), np.cumsum(layers[:, None] * x, axis=0)) for x in (up, down)]
-        for (w1, s1), (w2, s2) in (sums, sums[::-1]):  # the one up to each layer, the other beyond it
+        for (w1, s1), (w2, s2) in (sums, sums[::-1]):  # one up to each layer, the other after it
             weight, above = w1 + w2[-1] - w2, s1 + s2[-1] - s2
             with np.errstate(invalid="ignore", divide="ignore"):
                 centre = np.where(weight > 0, above / weight, np.nan)
@@ -312,9 +310,9 @@ def centre_within(layers: np.ndarray, low: np.ndarray, high: np.ndarray) -> tupl
 
 
 def first_good_layer(layers: np.ndarray, values: np.ndarray, *, margin: float = 0.1) -> np.ndarray:
-    """The lowest layer that reaches all but ``margin`` of the way from the curve's lowest to its highest value, (R,).
+    """The lowest layer within ``margin`` of the highest value, as a fraction of the curve's range, (R,).
 
-    NaN where no layer has a value, and where the curve is flat, or has one layer only.
+    NaN if no layer has a value, the curve is flat, or has only one layer.
 
     Parameters
     ----------
@@ -331,20 +329,20 @@ def first_good_layer(layers: np.ndarray, values: np.ndarray, *, margin: float = 
 def first_good_within(
     layers: np.ndarray, low: np.ndarray, high: np.ndarray, *, margin: float = 0.1
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Between which layers the first good one lies, for all curves between ``low`` and ``high``, (L, B): (B,), (B,).
+    """Range of the first good layer over all curves between ``low`` and ``high``, (L, B): (B,), (B,).
 
-    From the lowest layer that reaches far enough on some such curve, which fewer examples make lower, to the lowest one
-    that does so on all of them, or the last that may be the best, which fewer examples make higher.
+    From the lowest layer that is good on some such curve to the lowest one that is good on all of them, or the last
+    that may be the best. With fewer examples the range widens.
     """
     if len(layers) < 2:
         return np.full(low.shape[1], np.nan), np.full(low.shape[1], np.nan)
 
     def reaches(at: np.ndarray, others: np.ndarray) -> np.ndarray:
-        """Where a layer at one end of the band does, the others being at the other, (L, B)."""
+        """Whether each layer is good with its value at one end of the band and the others at the other end, (L, B)."""
         out = np.empty(at.shape, dtype=bool)
         for layer in range(len(layers)):
-            rest = np.delete(others, layer, axis=0)
-            top, bottom = np.maximum(rest.max(0), at[layer]), np.minimum(rest.min(0), at[layer])
+            remaining = np.delete(others, layer, axis=0)
+            top, bottom = np.maximum(remaining.max(0), at[layer]), np.minimum(remaining.min(0), at[layer])
             out[layer] = at[layer] >= top - margin * (top - bottom) - 1e-12
         return out
 
@@ -361,6 +359,6 @@ def _ratio(above: np.ndarray, below: np.ndarray, scale: np.ndarray) -> np.ndarra
 
 Number = Callable[[np.ndarray, np.ndarray], np.ndarray]
 Within = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
-STEP = 1 / 16  # by which a band is made higher, of the height that holds the whole curve
+STEP = 1 / 16  # step by which the band is widened, as a fraction of the simultaneous band
 NAMES = ("best-layer", "centre-of-gravity", "expected-layer", "first-good-layer")
-"""The numbers of a curve."""
+"""The summaries of a curve."""

@@ -1,9 +1,9 @@
-"""Examples that are no independent evidence: equal texts, pairs that share a sentence, near copies.
+"""Examples that are not independent: equal texts, pairs that share a sentence, near copies.
 
-Texts come as numbers of words or word pieces. Near copies are found by MinHash in bands (Broder 1997; Leskovec,
+Texts are given as numbers of words or word pieces. Near copies are found by MinHash in bands (Broder 1997; Leskovec,
 Rajaraman & Ullman 2020, Mining of Massive Datasets, sections 3.3 and 3.4) over words and pairs of neighbouring words,
-and every pair that is found is verified: the Jaccard similarity of their sets is computed. Time and memory grow with
-the number of words, and nothing is drawn at random.
+and every candidate pair is verified by the Jaccard similarity of its sets. Time and memory grow linearly with the
+number of words, and the result is deterministic.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from probekit.runtime import Progress, no_progress
 __all__ = ["Grouping", "Numbered", "TextNumbers", "find_groups", "merged", "near_copies", "related", "text_numbers"]
 
 NEAR = 0.5
-"""The least Jaccard similarity of near copies: six words, one of which differs, have 8 / 14; other text about .02."""
+"""Minimum Jaccard similarity of near copies: six words with one difference have 8 / 14; unrelated texts about .02."""
 ALIKE = 0.15
-"""The median similarity of neighbours in domains that are templates, if it is twice that of other examples."""
+"""Minimum median similarity within a domain of templates; it must also be twice that of other examples."""
 LEAST_WORDS = 4
-"""Of shorter texts only equal ones count."""
+"""For shorter texts, only equal ones count."""
 BANDS, ROWS = 30, 4  # a similarity of .5 is found with probability .86, of .6 with .98; one of .1 with .003
 SLACK = 0.15  # more than three standard errors of the similarity that 120 hashes estimate
 MOST_SHARE, MOST_ROWS = 0.1, 50
-"""A group that is found holds at most this share of the examples, or so many; further links are left apart, counted."""
+"""A found group has at most this fraction of the examples, or this number; further links are left out and counted."""
 BLOCK = 1 << 21  # numbers hashed at once
 EDGES = 1 << 15  # pairs verified at once
 _WORD = re.compile(r"[぀-ヿ㐀-鿿]|[^\W぀-ヿ㐀-鿿]+")
@@ -51,7 +51,7 @@ class Numbered(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TextNumbers:
-    """Texts as numbers, one after another."""
+    """Concatenated texts as numbers."""
 
     values: np.ndarray
     start: np.ndarray
@@ -60,19 +60,19 @@ class TextNumbers:
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """Which examples belong together, and why.
+    """Groups of examples that belong together, and the reasons.
 
     Attributes
     ----------
     of : np.ndarray
-        int32 (n,), numbered in the order of their first example; an example of its own is a group of one.
+        int32 (n,), numbered in the order of their first example; an independent example is a group of one.
     equal, shared, near : int
-        Examples that are equal to an earlier one (case and punctuation aside), share a sentence with an earlier one,
-        are a near copy of another one.
+        Numbers of examples that are equal to an earlier one (ignoring case and punctuation), share a sentence with an
+        earlier one, or are a near copy of another one.
     domain : int
-        Examples of domains that were joined, for their texts are made alike.
+        Number of examples in domains that were joined because their texts follow a template.
     apart : int
-        Links that were left out, for a group would have become too large.
+        Number of links that were left out because a group would have become too large.
     """
 
     of: np.ndarray
@@ -84,23 +84,23 @@ class Grouping:
 
     @property
     def count(self) -> int:
-        """How many groups, those of one example among them."""
+        """The number of groups, including those with one example."""
         return int(self.of.max(initial=-1)) + 1
 
     @property
     def together(self) -> int:
-        """Examples that are not alone in their group."""
+        """Number of examples in groups with more than one example."""
         size = np.bincount(self.of)
         return int(size[size > 1].sum())
 
     @property
     def largest(self) -> int:
-        """Examples of the largest group."""
+        """Size of the largest group."""
         return int(np.bincount(self.of, minlength=1).max())
 
 
 def text_numbers(texts: Sequence[str]) -> TextNumbers:
-    """The words of texts as numbers, case and punctuation aside; a text without any word is one number of its own."""
+    """The words of texts as numbers, ignoring case and punctuation; a text without words is one number."""
     known: dict[str, int] = {}
     flat: list[int] = []
     length = np.empty(len(texts), dtype=np.int64)
@@ -122,22 +122,22 @@ def find_groups(
     near: float = NEAR,
     progress: Progress = no_progress,
 ) -> Grouping:
-    """Groups of examples: what is linked, directly or through others.
+    """Groups of examples that are linked, directly or through others.
 
-    Two examples are linked that are equal (of pairs also the other way round), whose pairs have a sentence in common,
-    or one of whose texts nearly is one of the other's. The strongest links come first; a link that would make a group
-    larger than a tenth of the examples (and 50) is left out and counted.
+    Two examples are linked if they are equal (pairs also in reverse order), if their pairs share a sentence, or if
+    texts of the two are near copies. The strongest links come first; a link that would make a group larger than a tenth
+    of the examples (and 50) is left out and counted.
 
     Parameters
     ----------
     parts : sequence of Numbered
         One for each text of an example.
     domains : np.ndarray, optional
-        (n,), where each example comes from. Domains whose texts are made after one pattern are linked as wholes.
+        (n,), the domain of each example. All examples of a domain are linked if its texts follow a template.
     near : float
-        The least Jaccard similarity of near copies.
+        Minimum Jaccard similarity of near copies.
     progress : callable
-        Told how many distinct texts were looked at.
+        Called with the number of distinct texts processed.
     """
     n = len(parts[0].start)
     unique, code = _distinct(parts)
@@ -151,14 +151,14 @@ def find_groups(
     np.minimum.at(first, code, np.arange(n)[:, None])
     close = first[near_copies(unique, near, progress=progress)]
     close = close[close[:, 0] != close[:, 1]]
-    made = _patterns(unique, code, domains)
-    of, apart = _components(n, [equal, shared, close, made], max(MOST_ROWS, int(MOST_SHARE * n)))
-    own = [len(np.unique(edges[:, 1])) for edges in (equal, shared)]
-    return Grouping(of, own[0], own[1], len(np.unique(close)), len(np.unique(made)), apart)
+    pattern_links = _patterns(unique, code, domains)
+    of, apart = _components(n, [equal, shared, close, pattern_links], max(MOST_ROWS, int(MOST_SHARE * n)))
+    n_linked = [len(np.unique(edges[:, 1])) for edges in (equal, shared)]
+    return Grouping(of, n_linked[0], n_linked[1], len(np.unique(close)), len(np.unique(pattern_links)), apart)
 
 
 def related(train: Sequence[Numbered], dev: Sequence[Numbered]) -> np.ndarray:
-    """Which examples of dev have a text that train has as well, or a near copy of it, bool (n_dev,)."""
+    """Which examples of dev have a text that also occurs in train, or a near copy of one, bool (n_dev,)."""
     both = [
         TextNumbers(
             np.concatenate([a.values, b.values]),
@@ -171,13 +171,13 @@ def related(train: Sequence[Numbered], dev: Sequence[Numbered]) -> np.ndarray:
     unique, code = _distinct(both)
     edges = near_copies(unique)
     of, _ = _components(len(unique.start), [edges], len(unique.start))
-    own = of[code]
-    found: np.ndarray = np.isin(own[n:], own[:n])
+    component = of[code]
+    found: np.ndarray = np.isin(component[n:], component[:n])
     return np.asarray(found.any(axis=1))
 
 
 def merged(first: np.ndarray | None, second: np.ndarray | None) -> np.ndarray | None:
-    """The finest groups in which whole groups of both lie, (n,); None where there are neither."""
+    """The finest groups that contain the groups of both, (n,); None if there are neither."""
     if first is None or second is None:
         return second if first is None else first
     n = len(first)
@@ -186,14 +186,14 @@ def merged(first: np.ndarray | None, second: np.ndarray | None) -> np.ndarray | 
 
 
 def near_copies(texts: TextNumbers, least: float = NEAR, *, progress: Progress = no_progress) -> np.ndarray:
-    """Pairs of distinct texts that are near copies, int64 (e, 2): enough of them to connect what is alike."""
+    """Pairs of distinct texts that are near copies, int64 (e, 2): enough of them to connect similar texts."""
     enough = np.flatnonzero(texts.length >= LEAST_WORDS)
     signature = np.empty((len(enough), BANDS * ROWS), dtype=np.uint32)
     factor = np.random.default_rng(0).integers(1 << 62, size=BANDS * ROWS, dtype=np.uint64) * 2 + 1
     for a, b in _blocks(2 * texts.length[enough]):
         shingle, start = _shingles(texts, enough[a:b])
-        for k, own in enumerate(factor):
-            signature[a:b, k] = np.minimum.reduceat(shingle * own, start) >> np.uint64(32)
+        for k, multiplier in enumerate(factor):
+            signature[a:b, k] = np.minimum.reduceat(shingle * multiplier, start) >> np.uint64(32)
         progress("grouping", b, len(enough))
     found = [np.zeros(0, dtype=np.int64)]
     for band in range(0, BANDS * ROWS, ROWS):
@@ -214,21 +214,21 @@ def near_copies(texts: TextNumbers, least: float = NEAR, *, progress: Progress =
         pairs = pairs[alike >= least - SLACK]
         found.append(pairs[:, 0] * len(enough) + pairs[:, 1])
     edges = np.stack(np.divmod(np.unique(np.concatenate(found)), max(1, len(enough))), 1)
-    kept = [part[_jaccard(texts, enough[part]) >= least] for part in np.array_split(edges, len(edges) // EDGES + 1)]
-    return enough[np.concatenate(kept)]
+    verified = [part[_jaccard(texts, enough[part]) >= least] for part in np.array_split(edges, len(edges) // EDGES + 1)]
+    return enough[np.concatenate(verified)]
 
 
 def _patterns(texts: TextNumbers, code: np.ndarray, domains: np.ndarray | None) -> np.ndarray:
-    """Links of the examples of each domain, int64 (e, 2), where they are alike and others are not."""
+    """Links between the examples of each domain, int64 (e, 2), if they are similar and other examples are not."""
     none = np.zeros((0, 2), dtype=np.int64)
     if domains is None or len(domains) < 2:
         return none
-    own = np.unique(np.asarray(domains).astype(str), return_inverse=True)[1].reshape(-1)
+    domain = np.unique(np.asarray(domains).astype(str), return_inverse=True)[1].reshape(-1)
     rng = np.random.default_rng(0)
-    order = np.lexsort((rng.random(len(own)), own))
-    beside = np.stack([order[:-1], order[1:]], 1)[own[order[1:]] == own[order[:-1]]]
-    other = rng.permutation(len(own))
-    far = np.stack([np.arange(len(own)), other], 1)[own != own[other]]
+    order = np.lexsort((rng.random(len(domain)), domain))
+    beside = np.stack([order[:-1], order[1:]], 1)[domain[order[1:]] == domain[order[:-1]]]
+    other = rng.permutation(len(domain))
+    far = np.stack([np.arange(len(domain)), other], 1)[domain != domain[other]]
     if not len(beside) or not len(far):
         return none
 
@@ -238,14 +238,14 @@ def _patterns(texts: TextNumbers, code: np.ndarray, domains: np.ndarray | None) 
         return np.mean(sides, axis=0)
 
     near, usual = alike(beside), float(np.median(alike(far)))
-    of = own[beside[:, 0]]  # sorted
+    of = domain[beside[:, 0]]  # sorted
     cuts = np.flatnonzero(np.diff(of, prepend=-1))
     middle = np.array([np.median(part) for part in np.split(near, cuts[1:])])
     return beside[np.repeat(middle >= max(ALIKE, 2 * usual), np.diff(cuts, append=len(of)))]
 
 
 def _distinct(parts: Sequence[Numbered]) -> tuple[TextNumbers, np.ndarray]:
-    """The distinct texts of all parts, and which of them each example has, int64 (n, parts)."""
+    """The distinct texts of all parts, and the index of each example's texts among them, int64 (n, parts)."""
     digest = np.stack([_digests(part) for part in parts], axis=1)
     _, at, code = np.unique(digest, return_index=True, return_inverse=True)
     row, part = np.divmod(at, len(parts))
@@ -257,7 +257,7 @@ def _distinct(parts: Sequence[Numbered]) -> tuple[TextNumbers, np.ndarray]:
 
 
 def _digests(texts: Numbered) -> np.ndarray:
-    """64 bits of each text's numbers in their order, uint64 (n,)."""
+    """A 64-bit digest of each text's sequence of numbers, uint64 (n,)."""
     length = np.asarray(texts.length, dtype=np.int64)
     out = np.empty(len(length), dtype=np.uint64)
     for a, b in _blocks(length):
@@ -271,7 +271,7 @@ def _digests(texts: Numbered) -> np.ndarray:
 
 
 def _shingles(texts: TextNumbers, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Words and pairs of neighbours of some texts, uint64 (s,), and where each text begins; 2 length - 1 of each."""
+    """Words and pairs of adjacent words of some texts, uint64 (s,), and the start of each; 2 length - 1 per text."""
     length = texts.length[which]
     word = _mixed(texts.values[_rows(texts, which)].astype(np.int64).view(np.uint64))
     pair = _mixed(word * _ODD + np.append(word[1:], word[:1]))
@@ -284,7 +284,7 @@ def _shingles(texts: TextNumbers, which: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _jaccard(texts: TextNumbers, edges: np.ndarray) -> np.ndarray:
-    """The similarity of the words and pairs of words of two texts, (e,)."""
+    """Jaccard similarity of the words and word pairs of two texts, (e,)."""
     sides = []
     for side in edges.T:
         shingle, _ = _shingles(texts, side)
@@ -297,7 +297,7 @@ def _jaccard(texts: TextNumbers, edges: np.ndarray) -> np.ndarray:
 
 
 def _to_first(code: np.ndarray) -> np.ndarray:
-    """Each row that has a code again, linked to the first row that has it: int64 (e, 2)."""
+    """Links from each row with a repeated code to the first row with this code: int64 (e, 2)."""
     first = np.unique(code, return_index=True)[1]
     place = np.full(int(code.max(initial=-1)) + 1, -1, dtype=np.int64)
     place[code[first]] = first
@@ -306,7 +306,7 @@ def _to_first(code: np.ndarray) -> np.ndarray:
 
 
 def _components(n: int, links: Sequence[np.ndarray], most: int) -> tuple[np.ndarray, int]:
-    """What is connected, int32 (n,), in groups of at most ``most``; and how many links were left out for that."""
+    """Connected components, int32 (n,), of size at most ``most``; and the number of links left out for that."""
     edges = np.concatenate(links)
     graph = sparse.coo_matrix((np.ones(len(edges), dtype=bool), edges.T), shape=(n, n))
     of = connected_components(graph, directed=False)[1]
@@ -323,7 +323,7 @@ def _components(n: int, links: Sequence[np.ndarray], most: int) -> tuple[np.ndar
 
 
 def _bounded(n: int, edges: np.ndarray, most: int) -> tuple[np.ndarray, int]:
-    """Union-find over links in their order that makes no group larger than ``most``."""
+    """Union-find over links in order, without groups larger than ``most``."""
     parent, size, apart = list(range(n)), [1] * n, 0
     for i, j in edges.tolist():
         while parent[i] != i:
@@ -345,20 +345,20 @@ def _bounded(n: int, edges: np.ndarray, most: int) -> tuple[np.ndarray, int]:
 
 def _mixed(x: np.ndarray) -> np.ndarray:
     """Every bit of the result depends on every bit of x, uint64 (splitmix64's finaliser)."""
-    x = x + _ODD  # of 0 it were 0, the least of all whatever it is multiplied by
+    x = x + _ODD  # otherwise 0 would stay 0, the minimum for every multiplier
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
 
 
 def _rows(texts: Numbered, which: np.ndarray) -> np.ndarray:
-    """Where in ``values`` the numbers of some texts lie, text after text."""
+    """Indices in ``values`` of the numbers of some texts, concatenated."""
     length = np.asarray(texts.length, dtype=np.int64)[which]
     return np.arange(int(length.sum())) + np.repeat(texts.start[which] - (np.cumsum(length) - length), length)
 
 
 def _blocks(length: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Texts a … b - 1 that hold about as many numbers as are hashed at once."""
+    """Ranges a … b - 1 of texts with about as many numbers as are hashed at once."""
     ends = np.cumsum(length)
     at = 0
     while at < len(length):

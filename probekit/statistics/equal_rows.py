@@ -1,8 +1,7 @@
-"""Rows of vectors that are equal: copies of one example, whatever their texts say.
+"""Equal rows of vectors: copies of an example, even if the texts differ.
 
-Equal rows are no copies where vectors are symbols: fewer than 20 distinct ones, or fewer than one in 8 rows that are
-made of few values in each column. Copies that would join more than a tenth of the rows across groups that are given
-join nothing.
+Equal rows do not count as copies if the vectors are symbols: fewer than 20 distinct ones, or fewer than one in 8 rows
+with few values in each column. Copies are ignored if they would join more than a tenth of the rows across given groups.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from probekit.statistics.duplicates import merged
 __all__ = ["FEWEST", "copies", "equal_everywhere", "row_codes", "with_copies"]
 
 FEWEST = 20
-"""Distinct rows, below which rows are symbols."""
-RARE = 8  # rows a distinct one, from which on rows may be symbols
-LARGE = 0.1  # share of the rows that copies may join, where groups are given
+"""With fewer distinct rows, rows are symbols."""
+RARE = 8  # rows per distinct one, from which on rows may be symbols
+LARGE = 0.1  # fraction of the rows that copies may join if groups are given
 BLOCK = 1 << 22  # numbers hashed at once
 
 
 def row_codes(x: Any) -> np.ndarray:
-    """Numbers that are equal where rows of a matrix (n, d) are, -0 and 0 alike, int64 (n,)."""
+    """Codes that are equal for equal rows of a matrix (n, d), int64 (n,); -0 equals 0."""
     out = np.empty(x.shape[0], dtype=np.uint64)
     step = max(1, BLOCK // max(1, x.shape[1]))
     for start in range(0, len(out), step):
@@ -35,10 +34,9 @@ def row_codes(x: Any) -> np.ndarray:
 
 
 def equal_everywhere(layers: Iterable[Callable[[], Any]]) -> np.ndarray | None:
-    """Numbers (n,) that are equal where rows are in every layer; None where no two are.
+    """Codes (n,) that are equal for rows that agree in every layer; None if all rows differ.
 
-    Only rows that are equal in the layers before are looked at in the next one: where there are no copies, one layer is
-    read.
+    In each layer only rows that were equal so far are compared: without copies, one layer is read.
     """
     code = np.zeros(0, dtype=np.int64)
     for i, read in enumerate(layers):
@@ -56,7 +54,7 @@ def equal_everywhere(layers: Iterable[Callable[[], Any]]) -> np.ndarray | None:
 
 
 def copies(code: np.ndarray, x: Any) -> np.ndarray | None:
-    """``code`` (n,), equal where rows of x (n, d) are; None where no two are, and where rows are symbols."""
+    """``code`` (n,), which is equal for equal rows of x (n, d); None if all rows differ, or rows are symbols."""
     distinct = len(np.unique(code))
     if x.shape[1] < 2 or distinct == len(code) or distinct < FEWEST:
         return None
@@ -68,7 +66,7 @@ def copies(code: np.ndarray, x: Any) -> np.ndarray | None:
 
 
 def with_copies(given: np.ndarray | None, same: np.ndarray | None) -> np.ndarray | None:
-    """Groups (n,) joined where copies are; those given where that would join too many, None where there are neither."""
+    """Groups (n,) with copies joined; the given groups if that would join too many, None if there are neither."""
     both = merged(given, same)
     if given is None or same is None or both is None:
         return both

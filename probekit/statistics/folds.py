@@ -1,4 +1,4 @@
-"""Which rows are held out: folds, a share, and the examples of dev that train holds as well."""
+"""Held-out rows: folds, a fraction, and the examples of dev that also occur in train."""
 
 from __future__ import annotations
 
@@ -18,37 +18,39 @@ MANY = 5000
 def folds(
     y: np.ndarray, k: int, *, groups: np.ndarray | None = None, seed: int = 0, stratify: bool = True
 ) -> np.ndarray:
-    """The fold, 0 … k-1, in which each row is held out, int64 (n,); -1 for rows that are always fitted on.
+    """The fold, 0 … k-1, in which each row is held out, int64 (n,); -1 for rows that are always in the training part.
 
     The folds are scikit-learn's.
 
     Parameters
     ----------
     y : np.ndarray
-        (n,), classes; with ``stratify=False`` numbers are welcome.
+        (n,), classes; or numbers with ``stratify=False``.
     groups : np.ndarray, optional
-        (n,), what is held out as a whole (sentence, document, template, word type), or None.
+        (n,), units that are held out as a whole (sentence, document, template, word type), or None.
     stratify : bool, default True
-        Let every fold hold its share of each class. The only row of a class, or the only group that holds it, is never
-        held out: nothing would be left to learn the class from. With more than 5,000 groups they are dealt out by
-        size and by their most frequent class (scikit-learn's way takes a minute there).
+        Distribute each class evenly over the folds. The only row of a class, or the only group with it, is never held
+        out, because the class could not be learnt. More than 5,000 groups are distributed by size and most frequent
+        class (scikit-learn's method takes a minute there).
 
     Raises
     ------
     UsageError
-        For fewer than 2 folds, and for too few rows, groups or examples.
+        If there are fewer than 2 folds, or too few rows, groups or examples.
     """
     y = np.asarray(y)
     rng = np.random.default_rng(seed)
     unit = None if groups is None else _numbered(groups, len(y), rng)
     free = np.flatnonzero(~_irreplaceable(y, unit)) if stratify else np.arange(len(y))
-    what, units = ("rows", len(free)) if unit is None else ("groups", len(np.unique(unit[free])))
+    unit_name, units = ("rows", len(free)) if unit is None else ("groups", len(np.unique(unit[free])))
     if k < 2:
-        raise UsageError(f"folds are 2 or more, not {k}.")
+        raise UsageError(f"folds is {k}; expected 2 or more.")
     if units < k:
-        raise UsageError(f"{k} folds want {k} {what} that can be held out; there are {units}. Take fewer folds.")
+        raise UsageError(
+            f"{k} folds need {k} {unit_name} that can be held out, but there are {units}. Use fewer folds."
+        )
     if stratify and (most := np.unique(y[free], return_counts=True)[1].max()) < k:
-        raise UsageError(f"{k} folds want a class of {k} rows; the largest has {most}. Take fewer folds.")
+        raise UsageError(f"{k} folds need a class with at least {k} rows, but the largest has {most}. Use fewer folds.")
     shuffle = {"n_splits": k, "shuffle": True, "random_state": int(rng.integers(2**31))}
     if unit is None:
         splitter = StratifiedKFold(**shuffle) if stratify else KFold(**shuffle)
@@ -66,7 +68,7 @@ def folds(
 
 
 def _dealt(y: np.ndarray, unit: np.ndarray, free: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
-    """Folds of many groups: sorted by size and most frequent class, then dealt out in turn."""
+    """Folds for many groups: sorted by size and most frequent class, then assigned in turn."""
     code, of = (np.unique(values[free], return_inverse=True)[1] for values in (y, unit))
     pairs, count = np.unique(of * (int(code.max()) + 1) + code, return_counts=True)
     group, label = np.divmod(pairs, int(code.max()) + 1)
@@ -74,28 +76,28 @@ def _dealt(y: np.ndarray, unit: np.ndarray, free: np.ndarray, k: int, rng: np.ra
     most = label[
         np.lexsort((rng.random(len(pairs)), count, group))[np.searchsorted(group, np.arange(len(size)), "right") - 1]
     ]
-    own = np.empty(len(size), dtype=np.int64)
-    own[np.lexsort((rng.random(len(size)), most, -size))] = np.arange(len(size)) % k
+    fold_of_group = np.empty(len(size), dtype=np.int64)
+    fold_of_group[np.lexsort((rng.random(len(size)), most, -size))] = np.arange(len(size)) % k
     fold = np.full(len(y), -1, dtype=np.int64)
-    fold[free] = own[of]
+    fold[free] = fold_of_group[of]
     return fold
 
 
 def held_out(
     y: np.ndarray, share: float, *, groups: np.ndarray | None = None, seed: int = 0, stratify: bool = True
 ) -> np.ndarray:
-    """Which rows are held out, bool (n,): ``share`` of each class, of all rows, or of the groups where there are any.
+    """Which rows are held out, bool (n,): ``share`` of each class, of all rows, or of the groups if there are any.
 
     Arguments as in :func:`folds`; the only row or group of a class is never held out.
 
     Raises
     ------
     UsageError
-        Where the share is not within 0 and 1, or comes to no row or to all of them.
+        If the share is not between 0 and 1, or no row can be held out.
     """
     y = np.asarray(y)
     if not 0 < share < 1:
-        raise UsageError(f"a share between 0 and 1 is held out, not {share}.")
+        raise UsageError(f"the share to hold out is {share}; expected a number between 0 and 1.")
     rng = np.random.default_rng(seed)
     unit = None if groups is None else _numbered(groups, len(y), rng)
     fixed = _irreplaceable(y, unit) if stratify else np.zeros(len(y), dtype=bool)
@@ -110,8 +112,8 @@ def held_out(
         rank[order] = np.arange(len(y)) - np.repeat(np.cumsum(count) - count, count)
         held = rank < np.minimum(np.rint(share * count), count - 1)[stratum]
     if not held.any():
-        what = "rows" if unit is None else "groups"
-        raise UsageError(f"of {len(y)} rows none can be held out; {share:.0%} of the {what} was wanted.")
+        unit_name = "rows" if unit is None else "groups"
+        raise UsageError(f"cannot hold out {share:.0%} of the {unit_name}: none of the {len(y)} rows can be held out.")
     return held
 
 
@@ -119,13 +121,13 @@ def _numbered(groups: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarra
     """Groups as numbers in random order: splitters break ties by number."""
     groups = np.asarray(groups)
     if groups.shape != (n,):
-        raise UsageError(f"groups {groups.shape} do not go with {n} labels; ({n},) is wanted.")
+        raise UsageError(f"groups have the shape {groups.shape}; expected ({n},) for {n} labels.")
     code = np.unique(groups, return_inverse=True)[1]
     return rng.permutation(int(code.max(initial=-1)) + 1)[code]
 
 
 def _irreplaceable(y: np.ndarray, unit: np.ndarray | None) -> np.ndarray:
-    """Rows that hold the only example of a class, or belong to the only group that does, bool (n,)."""
+    """Rows with the only example of a class, or in the only group with it, bool (n,)."""
     code = np.unique(y, return_inverse=True)[1]
     if unit is None:
         return np.bincount(code)[code] == 1
@@ -135,10 +137,10 @@ def _irreplaceable(y: np.ndarray, unit: np.ndarray | None) -> np.ndarray:
 
 
 def duplicates(train_keys: Iterable[Hashable], dev_keys: Iterable[Hashable]) -> np.ndarray:
-    """Which rows of dev occur in train exactly, bool (n_dev,).
+    """Which rows of dev occur unchanged in train, bool (n_dev,).
 
-    Keys say what an example is: :func:`~probekit.probes.protocol.pieces.keys` gives the pieces that the model
-    read. Of a task that labels words they are the sentences' keys; spread the answer over their words.
+    Keys identify examples: :func:`~probekit.probes.protocol.pieces.keys` returns the pieces that the model read. For a
+    task that labels words they are keys of sentences; apply the result to their words.
     """
     seen = set(train_keys)
     return np.fromiter((key in seen for key in dev_keys), dtype=bool)

@@ -1,4 +1,4 @@
-"""Several questions at once: p-values and intervals that hold for all of them."""
+"""Multiple testing: p-values and intervals that hold for all hypotheses together."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ __all__ = ["adjust", "holm", "joint_level", "tails"]
 
 
 def tails(observed: np.ndarray, null: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How rare something as large is by chance: of what was observed (K,), and of each draw of chance, (K, R).
+    """Tail probabilities under the null: for the observed statistics, (K,), and for each draw, (K, R).
 
-    Shares of all R + 1 values, the observed one being a draw of chance where there is nothing to be found; so they are
-    p-values (Davison & Hinkley 1997, equation 4.11), and those of different statistics can be held against each other.
-    What is undefined is NaN where observed, and counts as large where drawn.
+    They are proportions of all R + 1 values, since under the null the observed value is another draw. So they are
+    p-values (Davison & Hinkley 1997, equation 4.11), and comparable across statistics. An undefined value is NaN if it
+    is observed, and counts as large if it is drawn.
     """
     every = np.concatenate([observed[:, None], np.nan_to_num(null, nan=np.inf)], axis=1)
     shares = np.empty_like(every)
-    for own, values in zip(shares, every, strict=True):
-        own[:] = (len(values) - np.searchsorted(np.sort(values), values - 1e-9)) / len(values)
+    for share, values in zip(shares, every, strict=True):
+        share[:] = (len(values) - np.searchsorted(np.sort(values), values - 1e-9)) / len(values)
     shares[np.isnan(observed)] = np.nan
     return shares[:, 0], shares[:, 1:]
 
 
 def adjust(p: np.ndarray, null: np.ndarray) -> np.ndarray:
-    """Step-down min-p p-values (K,), from p-values (K,) and those that each draw of chance would have had, (K, R).
+    """Step-down min-p p-values (K,), from p-values (K,) and those of each draw under the null, (K, R).
 
-    The smallest p is held against the smallest of all in each draw, the next one against the smallest of the rest, and
-    so on; no p-value is below that of a smaller one (Westfall & Young 1993, algorithm 2.8; Ge, Dudoit & Speed 2003, box
-    4). A layer whose metric jumps, as that of a probe with few calls does, costs the others nothing: its p is seldom
-    small by chance, where its t would often be large. NaN stays NaN.
+    The smallest p is compared with the smallest of all in each draw, the next one with the smallest of the remaining
+    ones, and so on; adjusted p-values keep the order (Westfall & Young 1993, algorithm 2.8; Ge, Dudoit & Speed 2003,
+    box 4). A layer with a very discrete metric, such as that of a probe that rarely predicts a class, does not reduce
+    the power for others: its p is rarely small by chance, while its t would often be large. NaN stays NaN.
     """
     order = np.argsort(np.where(np.isnan(p), np.inf, p), kind="stable")
     least = np.fmin.accumulate(null[order][::-1], axis=0)[::-1]
@@ -40,7 +40,7 @@ def adjust(p: np.ndarray, null: np.ndarray) -> np.ndarray:
 
 
 def holm(p: np.ndarray) -> np.ndarray:
-    """p-values (K,) corrected for there being K (Holm 1979); NaN, where nothing was tested, is not counted."""
+    """p-values (K,) with Holm's correction (Holm 1979); NaN (not tested) does not count."""
     order = np.argsort(p, kind="stable")
     left = np.isfinite(p).sum() - np.arange(len(p))
     steps = np.maximum.accumulate(np.minimum(1, p[order] * left))
@@ -50,9 +50,10 @@ def holm(p: np.ndarray) -> np.ndarray:
 
 
 def joint_level(replicated: np.ndarray, level: float) -> float:
-    """The level at which the intervals of K numbers hold all of them with the probability ``level``.
+    """The level at which K intervals have simultaneous coverage ``level``.
 
-    That at which so many of the replicates (K, R) lie within all K percentile intervals (Beran 1990, section 2).
+    At this level the proportion ``level`` of the replicates (K, R) is within all K percentile intervals (Beran 1990,
+    section 2).
     """
     count = np.maximum(np.isfinite(replicated).sum(1, keepdims=True), 1)
     share = (stats.rankdata(replicated, axis=1, nan_policy="omit") - 0.5) / count

@@ -1,4 +1,4 @@
-"""How fits are compared and curves summed up: one declaration, for Python, the command line and study files."""
+"""Options for comparing fits and summarising curves, for Python, the command line and study files."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["CompareOptions", "Correction", "Over", "SummaryOptions", "Tails"]
 AGAINST = ("best", "shuffled", "control-task", "random")
 """What layers are compared with, beside one of them (layer-NAME)."""
 LEAST = 100
-"""Resamples at least."""
+"""Minimum number of resamples."""
 
 
 class Correction(StrEnum):
-    """For looking at several layers."""
+    """Correction for multiple layers."""
 
     MIN_P = "min-p"
     MAX_T = "max-t"
@@ -26,7 +26,7 @@ class Correction(StrEnum):
 
 
 class Over(StrEnum):
-    """What is corrected together."""
+    """The differences that are corrected together."""
 
     CURVE = "curve"
     TASK = "task"
@@ -35,7 +35,7 @@ class Over(StrEnum):
 
 
 class Tails(StrEnum):
-    """What counts as a difference: either way, or only where the first is better."""
+    """The alternative: a difference in either direction, or only the first being better."""
 
     TWO_SIDED = "two-sided"
     BETTER = "better"
@@ -43,30 +43,31 @@ class Tails(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CompareOptions:
-    """What is held against what, and how it is tested.
+    """The comparison, its test and its intervals.
 
     Raises
     ------
     UsageError
-        For a value out of range.
+        If a value is out of range.
     """
 
     against: str | None = option(
         None,
-        "layer-0 (any layer-NAME), best, shuffled, control-task or random. Without it: B layer by layer, or layer-0 "
-        "where there is no B.",
+        "layer-0 (any layer-NAME), best, shuffled, control-task or random. Default: B layer by layer, or layer-0 "
+        "without B.",
     )
-    metric: str | None = option(None, "One of the table's, or log-loss; the table's first without it.")
-    correction: Correction = option(Correction.MIN_P, "Over the layers: min-p, max-t or holm.")
+    metric: str | None = option(None, "A metric of the table, or log-loss; default: the table's first metric.")
+    correction: Correction = option(Correction.MIN_P, "Correction over layers: min-p, max-t or holm.")
     family: Over = option(
-        Over.CURVE, "What is corrected together: the layers of a curve, or all curves of a task, of a model, or all."
+        Over.CURVE, "What to correct together: the layers of a curve, or all curves of a task, of a model, or all."
     )
-    tails: Tails = option(Tails.TWO_SIDED, "two-sided, or better: only being better counts.")
+    tails: Tails = option(Tails.TWO_SIDED, "two-sided, or better (one-sided: the first is better).")
     resamples: int = option(
-        2000, "Draws of the examples, and of chance; fits of up to 1,600 examples are exchanged 10,000 times."
+        2000,
+        "Resamples of the examples, and draws under the null; fits of up to 1,600 examples are exchanged 10,000 times.",
     )
     level: float = option(0.95, "Coverage of the intervals.")
-    seed: int = option(0, "Of the draws.")
+    seed: int = option(0, "Seed for the draws.")
 
     def __post_init__(self) -> None:
         for name, kind in (("correction", Correction), ("tails", Tails), ("family", Over)):
@@ -83,30 +84,32 @@ class CompareOptions:
 
 @dataclass(frozen=True, slots=True)
 class SummaryOptions:
-    """Of which metric a layer curve is summed up, and its intervals.
+    """The metric of the layer curve to summarise, and its intervals.
 
     Raises
     ------
     UsageError
-        For a value out of range.
+        If a value is out of range.
     """
 
-    metric: str | None = option(None, "One of the table's, or log-loss; the table's first without it.")
-    margin: float = option(0.1, "A layer is good within this share of the way from the worst value to the best.")
-    resamples: int = option(1000, "Of the examples.")
+    metric: str | None = option(None, "A metric of the table, or log-loss; default: the table's first metric.")
+    margin: float = option(
+        0.1, "A layer is good if it is within this fraction of the distance from the best to the worst value."
+    )
+    resamples: int = option(1000, "Resamples of the examples.")
     level: float = option(0.95, "Coverage of the intervals.")
-    seed: int = option(0, "Of the resamples.")
+    seed: int = option(0, "Seed for the resamples.")
 
     def __post_init__(self) -> None:
         check_resamples(self.resamples, self.level, self.seed)
         if not 0 <= self.margin < 1:
-            raise UsageError(f"a margin is a share, 0 or more and below 1, not {self.margin:g}.")
+            raise UsageError(f"margin is {self.margin:g}; expected a fraction from 0 to below 1.")
 
 
 def check_resamples(resamples: int, level: float = 0.95, seed: int = 0, *, none: bool = False) -> None:
-    """Raise UsageError for so few resamples that the ends of an interval are mostly chance, or that cannot be drawn.
+    """Raise UsageError if there are too few resamples for an interval, or level or seed are out of range.
 
-    none : 0, for no intervals, may be asked for.
+    none : whether 0 (no intervals) is allowed.
     """
     if resamples < LEAST and not (none and resamples == 0):
         raise UsageError(f"resamples is {resamples}; it must be {LEAST} or more{', or 0 for no intervals' * none}.")

@@ -1,7 +1,7 @@
-"""What chance gives: metrics computed again after predictions were exchanged between fits.
+"""Permutation tests: metrics computed again after predictions are exchanged between fits.
 
-A metric such as F1 or Matthews' coefficient is a ratio of sums over the examples, so chance is not a sum over examples
-either: the exchange is done, and the metric computed again of what it leaves. All draws are a few matrix products.
+A metric such as F1 or Matthews' coefficient is a ratio of sums over examples, so its null distribution is not one of a
+sum of examples: predictions are exchanged, and the metric is computed again. All draws are a few matrix products.
 """
 
 from __future__ import annotations
@@ -20,28 +20,27 @@ __all__ = ["Chance", "exchanged", "of_controls", "ranks"]
 
 BLOCK = 1 << 24  # numbers held at once
 Chance = tuple[np.ndarray, np.ndarray]
-"""What was observed, (K,), and the same in each draw of chance, (K, R); NaN where it is undefined."""
+"""Observed statistics, (K,), and those of each draw under the null, (K, R); NaN if undefined."""
 
 
 def exchanged(
     evaluated: Predictions, pairs: Sequence[tuple[int, Sequence[int]]], metric: str, *, draws: int, seed: int
 ) -> Chance:
-    """Differences between a fit and the mean of some others, and what they are once the fits' outcomes are exchanged.
+    """Differences between a fit and the mean of others, observed and with outcomes exchanged between the fits.
 
-    For each example (group) a number is drawn, and what the 1 + k fits of a pair said of it moves on by so many fits;
-    the metric of each is then computed again. Where it makes no difference which fit said what of an example this is
-    exact, whatever the metric (Hemerik & Goeman 2018, theorem 2: these moves are a group). The gold label moves with
-    the prediction, which tells only where fits were asked for different labels. The same numbers are drawn for all
-    pairs.
+    For each example (group) a random number is drawn, by which the predictions of the 1 + k fits of a pair are rotated;
+    the metric of each fit is then computed again. If predictions are exchangeable, the test is exact for every metric
+    (Hemerik & Goeman 2018, theorem 2: the rotations form a group). The gold label moves with the prediction, which
+    matters only if fits have different target labels. The same numbers are drawn for all pairs.
 
     Parameters
     ----------
     evaluated : Predictions
         Of n examples.
     pairs : sequence of tuple
-        Positions of a fit and of those it is held against.
+        Positions of a fit and of its references.
     metric : str
-        Of "pearson" and "spearman", predictions are exchanged as they enter it: standardised, or as ranks.
+        For "pearson" and "spearman", standardised predictions or ranks are exchanged.
 
     Returns
     -------
@@ -69,14 +68,14 @@ def exchanged(
 
 
 def _planes(sums: Sums) -> list[tuple[int, bool]]:
-    """Where each block of sums begins, and whether it has a row for each fit; without the count of rows."""
+    """The start of each block of sums, and whether it has a row for each fit; without the count of rows."""
     return [(a, b - a > 1) for a, b in pairwise(sums.cuts)][:-1]
 
 
 def _moved(sums: Sums, rows: np.ndarray, slots: np.ndarray) -> np.ndarray:
-    """First minus the mean of the others, (pairs, R), once unit u of pairs has moved on by slots (R, u) fits.
+    """First minus the mean of the others, (pairs, R), after unit u is rotated by slots (R, u) fits.
 
-    rows (pairs, 1 + k, planes): where a fit's sums are in the matrix.
+    rows (pairs, 1 + k, planes): the rows of a fit's sums in the matrix.
     """
     size, n = rows.shape[1], sums.matrix[-1].sum(dtype=np.float64)
     parts = [sums.matrix @ (slots == s).T.astype(sums.matrix.dtype) for s in range(size)]
@@ -91,7 +90,7 @@ def _moved(sums: Sums, rows: np.ndarray, slots: np.ndarray) -> np.ndarray:
 
 def _sums(e: Predictions, metric: str) -> Sums:
     """The sums by unit of all fits."""
-    gold, predicted = e.gold, _said(e, metric)
+    gold, predicted = e.gold, _predictions_or_losses(e, metric)
     if gold.ndim == 2 and (gold == gold[:1]).all():
         gold = gold[0]
     gold = np.atleast_2d(gold)
@@ -100,15 +99,17 @@ def _sums(e: Predictions, metric: str) -> Sums:
     units = Units.of_groups(e.groups, len(e.ids))
     found = statistic(metric, gold, predicted, units, label_names=e.label_names, sentences=e.sentences)
     if not isinstance(found, Sums):
-        raise UsageError(f"{metric} is no function of sums over examples; fits cannot be exchanged by it.")
+        raise UsageError(
+            f"{metric} is not a function of sums over examples, so fits cannot be exchanged; choose another metric."
+        )
     return found
 
 
-def _said(e: Predictions, metric: str) -> np.ndarray:
+def _predictions_or_losses(e: Predictions, metric: str) -> np.ndarray:
     if metric != "log-loss":
         return e.predicted
     if e.log_loss is None:
-        raise UsageError("log-loss wants the losses of the examples (log_loss), and there are none.")
+        raise UsageError("log-loss needs the losses of the examples (log_loss), but there are none.")
     return e.log_loss
 
 
@@ -118,9 +119,9 @@ def ranks(x: np.ndarray) -> np.ndarray:
 
 
 def of_controls(evaluated: Predictions, pairs: Sequence[tuple[int, Sequence[int]]], metric: str) -> Chance:
-    """A metric of fits of gold labels, and of each of their controls as if it were gold.
+    """A metric of fits of gold labels, and of their controls as draws under the null.
 
-    Exact where gold labels are one more draw of the control's; p is no smaller than 1 / (1 + draws).
+    Exact if gold labels are another draw of the control; p is at least 1 / (1 + draws).
     """
     used = sorted({f for one, others in pairs for f in (one, *others)})
     part = evaluated.take(used)

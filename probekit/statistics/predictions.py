@@ -1,4 +1,4 @@
-"""What probes said of each example: the table that intervals and comparisons are made from."""
+"""Predictions of probes for each example: the table from which intervals and comparisons are computed."""
 
 from __future__ import annotations
 
@@ -24,51 +24,52 @@ if TYPE_CHECKING:
 __all__ = ["Predictions", "join"]
 
 FORMAT, BEFORE = EXAMPLES_FORMATS
-"""Columns of before are read through :func:`probekit.rows.upgrade.upgrade_fits`."""
+"""Columns of older files are converted by :func:`probekit.rows.upgrade.upgrade_fits`."""
 VALUES = ("id", "group", "sentence", "gold", "predicted", "log_loss", "prior_loss")
 ONCE = ("id", "group", "sentence")
 """The same for all fits."""
 NUMBERS = ("predicted", "log_loss", "prior_loss")
 SHARE = "probability_"
-"""Of the predicted probabilities, a column a class: ``probability_0`` …; null where labels were a control's."""
+"""Prefix of predicted probabilities, one column per class: ``probability_0`` …; null for labels of a control."""
 ROWS_AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Predictions:
-    """What F fits said of the same n examples.
+    """Predictions of F fits for the same n examples.
 
     Attributes
     ----------
     fits : pd.DataFrame
-        F rows; the columns that say which fit it is, as :func:`probekit.rows.make_fits` puts them, and its own:
-        penalty, n_train …
+        F rows; the columns that identify the fit, as in :func:`probekit.rows.make_fits`, and further ones: penalty,
+        n_train …
     ids : np.ndarray
         Str (n,).
     gold : np.ndarray
-        (n,), or (F, n) where controls were asked for other labels; codes of classes, or numbers.
+        (n,), or (F, n) if controls have other labels; class codes, or numbers.
     predicted : np.ndarray
         (F, n).
     metrics : tuple[str, ...]
-        names; the first is the main one.
+        Names of metrics; the first is the main one.
     groups : np.ndarray, optional
-        (n,), what is drawn as a whole, or None.
+        (n,), units that are resampled as a whole, or None.
     log_loss : np.ndarray, optional
         float32 (F, n), nats, or None.
     label_names : tuple[str, ...], optional
-        Of the codes, where "span-f1" wants them.
+        Names of the codes, for "span-f1".
     prior_loss : np.ndarray, optional
-        float32 (F, n), the log loss of the classes' shares in train, or None: (prior_loss - log_loss) / ln 2 is
+        float32 (F, n), the log loss of the class frequencies in train, or None: (prior_loss - log_loss) / ln 2 is
         pointwise V-information in bits (Ethayarajh, Choi & Swayamdipta 2022, definition 4.1).
     sentences : np.ndarray, optional
-        (n,), the sentence of each word, in which spans end; None where those are the groups.
+        (n,), the sentence of each word, which limits spans; None if these are the groups.
     probabilities : np.ndarray, optional
-        float32 (G, n, classes), what the G fits of gold labels (``target`` "gold") predict, in their order, or None.
+        float32 (G, n, classes), the predictions of the G fits of gold labels (``target`` "gold"), in their order, or
+        None.
 
     Raises
     ------
     UsageError
-        Where shapes do not go together.
+        If shapes do not match.
     """
 
     fits: pd.DataFrame
@@ -87,53 +88,53 @@ class Predictions:
         object.__setattr__(self, "fits", make_fits(self.fits))
         shape = (len(self.fits), len(self.ids))
         losses = dict.fromkeys(("log_loss", "prior_loss"), (shape,))
-        wanted = {**losses, "predicted": (shape,), "gold": (shape, shape[1:])}
-        wanted |= dict.fromkeys(("groups", "sentences"), (shape[1:],))
-        for name, shapes in wanted.items():
+        expected = {**losses, "predicted": (shape,), "gold": (shape, shape[1:])}
+        expected |= dict.fromkeys(("groups", "sentences"), (shape[1:],))
+        for name, shapes in expected.items():
             value = getattr(self, name)
             if value is not None and np.shape(value) not in shapes:
                 raise UsageError(
-                    f"{name} has the shape {np.shape(value)}; wanted: {shape[0]} fits of {shape[1]} examples."
+                    f"{name} has the shape {np.shape(value)}; expected {shape[0]} fits of {shape[1]} examples."
                 )
         if self.probabilities is not None and np.shape(self.probabilities)[:-1] != (self.is_gold.sum(), shape[1]):
             raise UsageError(
-                f"probabilities have the shape {np.shape(self.probabilities)}; those of {self.is_gold.sum()} fits of "
-                f"gold labels and {shape[1]} examples are wanted, one for each class."
+                f"probabilities have the shape {np.shape(self.probabilities)}; expected {self.is_gold.sum()} fits of "
+                f"gold labels, {shape[1]} examples and one per class."
             )
         if not self.metrics:
-            raise UsageError("no metric was given.")
+            raise UsageError("metrics is empty; name at least one metric.")
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
-        """As an argument of a recipe it is checked to be one, not taken apart."""
+        """As an argument of a recipe: only its type is checked."""
         from pydantic_core import core_schema
 
         return core_schema.is_instance_schema(cls)
 
     def __len__(self) -> int:
-        """How many fits."""
+        """The number of fits."""
         return len(self.fits)
 
     @property
     def is_gold(self) -> np.ndarray:
-        """Which fits are of gold labels, bool (F,)."""
+        """Which fits have gold labels, bool (F,)."""
         return np.asarray(self.fits["target"] == "gold", dtype=bool)
 
     @property
     def task(self) -> str:
-        """The task whose examples they are."""
+        """The task of the examples."""
         return str(self.fits["task"].iloc[0])
 
     @property
     def split(self) -> str:
-        """The split whose examples they are."""
+        """The split of the examples."""
         return str(self.fits["split"].iloc[0])
 
     def take(self, fits: Sequence[int] | np.ndarray) -> Predictions:
         """Some of the fits, by position or as a mask (F,)."""
         at = np.asarray(fits)
         at = np.flatnonzero(at) if at.dtype == bool else at.astype(np.int64)
-        own = (np.cumsum(self.is_gold) - 1)[at[self.is_gold[at]]]
+        gold_rows = (np.cumsum(self.is_gold) - 1)[at[self.is_gold[at]]]
         return Predictions(
             self.fits.iloc[at].reset_index(drop=True),
             self.ids,
@@ -145,65 +146,65 @@ class Predictions:
             self.label_names,
             None if self.prior_loss is None else self.prior_loss[at],
             self.sentences,
-            None if self.probabilities is None else self.probabilities[own],
+            None if self.probabilities is None else self.probabilities[gold_rows],
         )
 
     def sample(self) -> dict[str, Any]:
-        """The arguments of :func:`probekit.statistics.bootstrap.replicates` beside the metric."""
+        """The arguments of :func:`probekit.statistics.bootstrap.replicates` except the metric."""
         names = ("gold", "predicted", "groups", "log_loss", "label_names", "sentences")
         return {name: getattr(self, name) for name in names}
 
     def frame(self) -> pd.DataFrame:
-        """The long table: one row a fit and example; the columns of ``fits`` as categories."""
+        """The long table: one row per fit and example; the columns of ``fits`` as categories."""
         import pandas as pd
 
         return pd.concat([_long(self, a, b).to_pandas() for a, b in _parts(self)], ignore_index=True)
 
     def write(self, path: str | Path) -> Path:
-        """Write the long table as Parquet, whole or not at all; returns ``path``. UsageError for another suffix."""
+        """Write the long table as Parquet, atomically; returns ``path``. Raises UsageError for another suffix."""
         import pyarrow.parquet as parquet
 
         path = Path(path)
         if path.suffix != ".parquet":
-            raise UsageError(f"evaluated examples are written as .parquet, not {path.suffix!r} ({path}).")
+            raise UsageError(f"evaluated examples must be written as .parquet, not {path.suffix!r} ({path}).")
         schema = _long(self, 0, 1).schema.with_metadata({EXAMPLES_KEY: json.dumps(_about(self)).encode()})
-        how: dict[str, Any] = {
+        options: dict[str, Any] = {
             "compression": "zstd",
             "use_dictionary": [name for name in schema.names if name not in NUMBERS and not name.startswith(SHARE)],
             "dictionary_pagesize_limit": 1 << 26,
             "data_page_size": 1 << 23,
             "write_page_checksum": True,
         }
-        with whole(path, EXAMPLES_FILE) as new, parquet.ParquetWriter(new, schema, **how) as writer:
+        with whole(path, EXAMPLES_FILE) as new, parquet.ParquetWriter(new, schema, **options) as writer:
             for a, b in _parts(self):
                 writer.write_table(_long(self, a, b).cast(schema), row_group_size=ROWS_AT_ONCE + len(self.ids))
         return path
 
     @classmethod
     def read(cls, path: str | Path) -> Predictions:
-        """What :meth:`write` wrote. Raises DataError naming the file that is absent, torn or something else."""
+        """Read a file of :meth:`write`; raises DataError if it is missing, damaged or something else."""
         import pyarrow.parquet as parquet
 
         path = Path(path)
         if not path.is_file():
-            raise DataError("there is no such file of evaluated examples.", file=path)
+            raise DataError("does not exist; expected a file of evaluated examples.", file=path)
         with open_parquet(path) as file:
             schema = file.schema_arrow
             about = parse_json((schema.metadata or {}).get(EXAMPLES_KEY, b"{}"))
             if about.get("format") not in (FORMAT, BEFORE):
                 raise DataError(
-                    "this is no file of evaluated examples (ROWS.examples.parquet, which probekit probe writes beside "
-                    "its rows).",
+                    "this is not a file of evaluated examples (ROWS.examples.parquet, which probekit probe writes next "
+                    "to its rows).",
                     file=path,
                 )
             names = [name for name in schema.names if name in VALUES or name.startswith(SHARE)]
-            how: dict[str, Any] = {"read_dictionary": ["id"], "page_checksum_verification": True}
-            columns = {name: parquet.read_table(path, columns=[name], **how)[name] for name in names}
+            options: dict[str, Any] = {"read_dictionary": ["id"], "page_checksum_verification": True}
+            columns = {name: parquet.read_table(path, columns=[name], **options)[name] for name in names}
             return cls._of(about, columns, path)
 
     @classmethod
     def _of(cls, about: Mapping[str, Any], columns: Mapping[str, Any], path: Path) -> Predictions:
-        """What the columns of a file and its own words about them come to."""
+        """Predictions from the columns and the metadata of a file."""
         import pandas as pd
 
         shape, shares = (len(about["fits"]), int(about["n"])), [name for name in columns if name.startswith(SHARE)]
@@ -213,8 +214,8 @@ class Predictions:
         whole = {name: columns[name].to_numpy().reshape(shape) for name in columns if name not in (*first, *shares)}
         fits = pd.DataFrame(about["fits"], columns=about["columns"])
         fits = make_fits(upgrade_fits(fits) if about["format"] == BEFORE else fits)
-        own = (fits["target"] == "gold").to_numpy(dtype=bool)
-        probabilities = [columns[name].to_numpy().reshape(shape)[own] for name in shares]
+        is_gold = (fits["target"] == "gold").to_numpy(dtype=bool)
+        probabilities = [columns[name].to_numpy().reshape(shape)[is_gold] for name in shares]
         return cls(
             fits,
             first["id"].astype(str),
@@ -231,15 +232,15 @@ class Predictions:
 
 
 def join(*evaluated: Predictions) -> Predictions:
-    """The fits of several tables on the same examples, in the first one's order of examples.
+    """The fits of several tables for the same examples, in the order of the first table.
 
-    Where they group the examples in different ways, whole groups of all of them are drawn together. A
-    column ``source`` (0, 1 …) is added to ``fits``.
+    If the tables group the examples differently, overlapping groups are joined. A column ``source`` (0, 1 …) is added
+    to ``fits``.
 
     Raises
     ------
     UsageError
-        Where the examples differ.
+        If the examples differ.
     """
     import pandas as pd
 
@@ -252,23 +253,23 @@ def join(*evaluated: Predictions) -> Predictions:
             place = {name: at for at, name in enumerate(other.ids)}
             missing = [name for name in first.ids if name not in place]
             if missing or len(place) != len(first.ids) or len(other.ids) != len(first.ids):
-                what = f"{str(missing[0])!r} is in the first only" if missing else "ids are repeated, or more in one"
+                reason = f"{str(missing[0])!r} is in the first only" if missing else "ids are repeated, or more in one"
                 raise UsageError(
-                    f"the two were evaluated on different examples ({len(first.ids)} and {len(other.ids)}; {what}), "
+                    f"the two were evaluated on different examples ({len(first.ids)} and {len(other.ids)}; {reason}), "
                     "and a paired comparison needs the same ones. Probe both with the same dev cache."
                 )
             order = np.array([place[name] for name in first.ids])
-        theirs = None if other.groups is None else other.groups[order]
-        if theirs is not None and (groups is None or (theirs != groups).any()):
-            groups = merged(groups, theirs)
+        other_groups = None if other.groups is None else other.groups[order]
+        if other_groups is not None and (groups is None or (other_groups != groups).any()):
+            groups = merged(groups, other_groups)
         if other.label_names != first.label_names:
-            raise UsageError("the two name other labels; their codes do not mean the same.")
+            raise UsageError("the two have different label names, so their codes differ in meaning.")
         gold = np.broadcast_to(other.gold, other.predicted.shape)[:, order]
         losses = [None if v is None else v[:, order] for v in (other.log_loss, other.prior_loss, other.probabilities)]
         parts.append((other.fits.assign(source=i), gold, other.predicted[:, order], *losses))
     fits, gold, predicted, loss, prior, shares = zip(*parts, strict=True)
     if len({np.shape(x)[2] for x in shares if x is not None}) > 1:
-        raise UsageError("the two give probabilities of other classes; their codes do not mean the same.")
+        raise UsageError("the two have probabilities for different classes, so their codes differ in meaning.")
     return Predictions(
         pd.concat(fits, ignore_index=True),
         first.ids,
@@ -313,20 +314,22 @@ def _long(e: Predictions, start: int, stop: int) -> Any:
     columns: dict[str, Any] = {}
     for name in e.fits.columns:
         whole = pa.array(e.fits[name], from_pandas=True)
-        if isinstance(whole, pa.ChunkedArray):  # of pandas' own strings
+        if isinstance(whole, pa.ChunkedArray):  # pandas' strings
             whole = whole.combine_chunks()
         if pa.types.is_large_string(whole.type) or pa.types.is_null(whole.type):
             whole = whole.cast(pa.string())
-        kept = whole.dictionary_encode()
-        columns[str(name)] = pa.DictionaryArray.from_arrays(kept.indices.take(pa.array(fit + start)), kept.dictionary)
+        encoded = whole.dictionary_encode()
+        columns[str(name)] = pa.DictionaryArray.from_arrays(
+            encoded.indices.take(pa.array(fit + start)), encoded.dictionary
+        )
     columns["id"] = pa.DictionaryArray.from_arrays(pa.array(example), pa.array(np.asarray(e.ids).astype(str).tolist()))
     if e.groups is not None:
         columns["group"] = pa.array(np.asarray(e.groups)[example])
     if e.sentences is not None:
         columns["sentence"] = pa.array(np.asarray(e.sentences)[example])
     gold = np.broadcast_to(e.gold, e.predicted.shape)
-    own = {name: getattr(e, name) for name in NUMBERS}
-    for name, value in {"gold": gold, **own}.items():
+    numbers = {name: getattr(e, name) for name in NUMBERS}
+    for name, value in {"gold": gold, **numbers}.items():
         if value is not None:
             columns[name] = pa.array(np.ascontiguousarray(value[start:stop]).ravel())
     for c in range(0 if e.probabilities is None else e.probabilities.shape[2]):

@@ -1,8 +1,8 @@
-"""Labels that have nothing to do with what is predicted: what they give by chance, and what gold labels give above it.
+"""Labels independent of the predictions: their metric by chance, and the distance of gold labels above it.
 
-Predictions stay what they are, and labels move to other examples, or whole groups of them. Where labels and predictions
-are independent the test is exact, whatever the metric. How far gold labels are above chance is another number: the
-metric minus that of labels as frequent as gold's and independent of the predictions, which are as frequent as they are.
+Predictions do not change, and labels are permuted among examples or groups. If labels and predictions are independent,
+the test is exact for every metric. The distance above chance is a different number: the metric minus that of
+independent labels and predictions with the same frequencies.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from probekit.statistics.predictions import Predictions
 __all__ = ["above_chance", "relabelled", "shuffles"]
 
 FEWEST = 10
-"""Groups of similar size among which labels move."""
+"""Minimum number of groups of similar size among which labels are permuted."""
 
 
 def relabelled(evaluated: Predictions, fits: Sequence[int], metric: str, *, draws: int, seed: int) -> Chance:
-    """A metric of some fits on the labels as they are, and on permuted labels, the same for all of them.
+    """A metric of several fits with the actual labels, and with permuted labels, the same for all fits.
 
-    What was predicted stays. Where labels have nothing to do with it this is exact, whatever the metric; log-loss wants
-    the predicted probabilities. Labels move as :func:`shuffles` says.
+    Predictions do not change. If labels are independent of them, this is exact for every metric; log-loss needs the
+    predicted probabilities. Labels are permuted as in :func:`shuffles`.
 
     Parameters
     ----------
     evaluated : Predictions
         Of n examples.
     fits : sequence of int
-        Positions of fits that were asked for the same labels.
+        Positions of fits with the same target labels.
 
     Returns
     -------
@@ -46,12 +46,12 @@ def relabelled(evaluated: Predictions, fits: Sequence[int], metric: str, *, draw
     Raises
     ------
     UsageError
-        Where the fits were asked for different labels, or log-loss has no probabilities.
+        If the fits have different target labels, or there are no probabilities for log-loss.
     """
     part = evaluated.take(list(fits))
     gold = np.atleast_2d(part.gold)
     if (gold != gold[:1]).any():
-        raise UsageError("labels are permuted where all fits were asked for the same ones.")
+        raise UsageError("the fits have different target labels; permutation needs the same labels for all fits.")
     value = _relabelling(part, gold[0], metric)
     observed = value(np.arange(len(part.ids))[None])[:, 0]
     blocks = shuffles(len(part.ids), part.groups, draws=draws, seed=seed)
@@ -61,15 +61,15 @@ def relabelled(evaluated: Predictions, fits: Sequence[int], metric: str, *, draw
 def above_chance(
     evaluated: Predictions, fits: Sequence[int], metric: str, chance: Chance, *, resamples: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """How far a metric of some fits is from that of labels that have nothing to do with what they predict.
+    """The distance of a metric of several fits from that of labels independent of the predictions.
 
-    Labels are as frequent as gold's, and predictions as they are, in each resample its own. Of span F1, where this is
-    no function of frequencies, chance is the mean of permuted labels.
+    Independent labels and predictions have the same frequencies as in each resample. For span F1, where frequencies do
+    not determine it, chance is the mean over permuted labels.
 
     Parameters
     ----------
     chance : tuple of ndarray
-        What :func:`relabelled` returns.
+        The result of :func:`relabelled`.
 
     Returns
     -------
@@ -82,8 +82,8 @@ def above_chance(
         mean = np.nanmean(chance[1], axis=1)
         return chance[0] - mean, np.where(found.why == "", found.again.T - mean, np.nan).T
     if metric in ("matthews", "pearson", "spearman"):  # 0 by chance
-        how = part.sample() | {"gold": np.atleast_2d(part.gold)[0]}
-        return chance[0], replicates(metric=metric, resamples=resamples, seed=seed, **how)
+        arguments = part.sample() | {"gold": np.atleast_2d(part.gold)[0]}
+        return chance[0], replicates(metric=metric, resamples=resamples, seed=seed, **arguments)
     units, gold = Units.of_groups(part.groups, len(part.ids)), np.atleast_2d(part.gold)[:1]
     one: Statistic
     if metric == "log-loss":
@@ -95,7 +95,7 @@ def above_chance(
 
 
 def _losses(e: Predictions, gold: np.ndarray, units: Units) -> Sums:
-    """Log loss minus that of labels as frequent and independent, of the classes' shares and mean losses."""
+    """Log loss minus that of independent labels with the same frequencies, from class frequencies and mean losses."""
     losses = _losses_by_class(e)
     share = gold == np.arange(len(losses))[:, None]
     planes = [np.where(share[:, None], losses, 0).sum(0), *losses, *share[:, None], np.ones((1, len(gold)))]
@@ -109,9 +109,9 @@ def _losses(e: Predictions, gold: np.ndarray, units: Units) -> Sums:
 
 
 def _losses_by_class(e: Predictions) -> np.ndarray:
-    """What each class would cost, nats, float64 (classes, F, n)."""
+    """The log loss for each class as the label, nats, float64 (classes, F, n)."""
     if e.probabilities is None or len(e.probabilities) != len(e):
-        raise UsageError("log-loss of permuted labels wants the predicted probabilities, and there are none.")
+        raise UsageError("log-loss of permuted labels needs the predicted probabilities, but there are none.")
     return np.moveaxis(-np.log(np.maximum(e.probabilities.astype(np.float64), 1e-38)), 2, 0)
 
 
@@ -125,37 +125,37 @@ def _relabelling(e: Predictions, gold: np.ndarray, metric: str) -> Callable[[np.
     if metric in ("pearson", "spearman", "rmse"):
         return _by_products(gold, e.predicted, metric)
     if metric not in BY_CLASS:
-        raise UsageError(f"there is no test of {metric} on permuted labels; there is of {', '.join(BY_CLASS)}.")
+        raise UsageError(f"there is no permutation test for {metric}; choose one of {', '.join(BY_CLASS)}.")
     classes = [1] if metric == "f1" else np.unique(np.concatenate([np.unique(gold), np.unique(e.predicted)]))
-    said = np.stack([e.predicted == c for c in classes])
-    total = said.sum(2, dtype=np.float64)[..., None]
+    predictions = np.stack([e.predicted == c for c in classes])
+    total = predictions.sum(2, dtype=np.float64)[..., None]
 
     def value(hits: np.ndarray, true: np.ndarray) -> np.ndarray:
         with np.errstate(invalid="ignore", divide="ignore"):
             return ADDITIVE[metric].value(BY_CLASS[metric](hits, true, total), np.full(hits.shape[2], float(len(gold))))
 
-    return _by_class(gold, classes, said.astype(np.float32 if len(gold) < EXACT else np.float64), value)
+    return _by_class(gold, classes, predictions.astype(np.float32 if len(gold) < EXACT else np.float64), value)
 
 
 def _by_class(
-    gold: np.ndarray, classes: Sequence[int] | np.ndarray, said: np.ndarray, value: Callable[..., np.ndarray]
+    gold: np.ndarray, classes: Sequence[int] | np.ndarray, predictions: np.ndarray, value: Callable[..., np.ndarray]
 ) -> Callable[[np.ndarray], np.ndarray]:
-    """``value`` of the sums of ``said`` (C, F, n) over what is labelled with each class, and of the class's counts."""
+    """``value`` of the sums of ``predictions`` (C, F, n) over examples with each class, and of its counts."""
 
     def of(order: np.ndarray) -> np.ndarray:
         labels = gold[order]
-        hits = np.empty((len(said), said.shape[1], len(order)))
-        true = np.empty((len(said), 1, len(order)))
+        hits = np.empty((len(predictions), predictions.shape[1], len(order)))
+        true = np.empty((len(predictions), 1, len(order)))
         for i, c in enumerate(classes):
             one = (labels == c).T
-            hits[i], true[i, 0] = said[i] @ one.astype(said.dtype), one.sum(0)
-        return np.broadcast_to(value(hits, true), (said.shape[1], len(order)))
+            hits[i], true[i, 0] = predictions[i] @ one.astype(predictions.dtype), one.sum(0)
+        return np.broadcast_to(value(hits, true), (predictions.shape[1], len(order)))
 
     return of
 
 
 def _by_products(gold: np.ndarray, predicted: np.ndarray, metric: str) -> Callable[[np.ndarray], np.ndarray]:
-    """Correlations and the error of numbers: sums of gold, its square, and its product with what was predicted."""
+    """Correlations and errors of numbers: sums of gold values, their squares, and products with predictions."""
     y, p = gold[None].astype(np.float64), predicted.astype(np.float64)
     if metric == "spearman":
         y, p, metric = ranks(y), ranks(p), "pearson"
@@ -177,21 +177,21 @@ def _by_products(gold: np.ndarray, predicted: np.ndarray, metric: str) -> Callab
 
 
 def _by_spans(e: Predictions, gold: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """F1 of spans: those of the labels are found again in each order, a sentence's labels moving as one."""
+    """Span F1: the spans of the labels are found again in each order; a sentence's labels move together."""
     sentences = e.groups if e.sentences is None else e.sentences
     if sentences is None:
-        raise UsageError("span-f1 wants the sentence of each word.")
+        raise UsageError("span-f1 needs the sentence of each word (sentences or groups).")
     ends = np.append(np.diff(np.unique(sentences, return_inverse=True)[1].reshape(-1)) != 0, True)
     spans, count = span_finder(e.label_names, ends)
-    said = np.stack([_keys(spans(row), count) for row in e.predicted])
-    total = (said >= 0).sum(1, dtype=np.float64)
+    predicted_spans = np.stack([_keys(spans(row), count) for row in e.predicted])
+    total = (predicted_spans >= 0).sum(1, dtype=np.float64)
 
     def of(order: np.ndarray) -> np.ndarray:
-        out = np.empty((len(said), len(order)))
+        out = np.empty((len(predicted_spans), len(order)))
         for r, one in enumerate(order):
             key = _keys(spans(gold[one]), count)
             last = np.flatnonzero(key >= 0)
-            hits = (said[:, last] == key[last]).sum(1)
+            hits = (predicted_spans[:, last] == key[last]).sum(1)
             out[:, r] = 2 * hits / np.maximum(total + len(last), 1)
         return out
 
@@ -199,17 +199,17 @@ def _by_spans(e: Predictions, gold: np.ndarray) -> Callable[[np.ndarray], np.nda
 
 
 def _keys(found: tuple[np.ndarray, np.ndarray, np.ndarray], types: int) -> np.ndarray:
-    """A number for each span at its last word: where it begins, and of what type; -1 elsewhere."""
+    """A code for each span at its last word, from its start and type; -1 elsewhere."""
     closes, begin, kind = found
     return np.where(closes, begin * types + kind, -1)
 
 
 def shuffles(n: int, groups: np.ndarray | None, *, draws: int, seed: int) -> Iterator[np.ndarray]:
-    """Orders of n labels, some at a time, int64 (R, n): at row i stands whose label it is given.
+    """Random orders of n labels, in blocks, int64 (R, n): entry i is the row whose label row i gets.
 
-    Without groups any order is as likely. Of groups the labels move as a whole, in their order, among groups of the
-    same size, so that what the labels of a group have in common stays together. Sizes of fewer than ten groups are
-    taken together with the next ones: a group's labels that are too many for their place are cut, too few begin again.
+    Without groups all orders are equally likely. With groups, labels move as a whole and in order among groups of the
+    same size, which preserves dependence within groups. Sizes with fewer than ten groups are joined with the next
+    sizes: a group's labels are truncated if too many and repeated if too few.
     """
     rng, block = np.random.default_rng([seed, 2]), max(1, BLOCK // (4 * n))
     bins = None if groups is None else _bins(np.unique(np.asarray(groups), return_inverse=True)[1])
@@ -226,24 +226,26 @@ def shuffles(n: int, groups: np.ndarray | None, *, draws: int, seed: int) -> Ite
 
 
 def _bins(unit: np.ndarray) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-    """Groups of similar size: their rows (g, most), a shorter one's again from the first; the rows, group, position."""
+    """Groups of similar size: their rows (g, most), repeated for shorter groups; the rows, group, position."""
     count = np.bincount(unit)
     order = np.argsort(unit, kind="stable")
     first = np.cumsum(count) - count
-    sizes, how_many = np.unique(count, return_counts=True)
-    cuts, held = [0], 0
-    for i, many in enumerate(how_many):
-        held += many
-        if held >= FEWEST:
+    sizes, n_groups = np.unique(count, return_counts=True)
+    cuts, n_members = [0], 0
+    for i, many in enumerate(n_groups):
+        n_members += many
+        if n_members >= FEWEST:
             cuts.append(i + 1)
-            held = 0
-    if held:
+            n_members = 0
+    if n_members:
         cuts = [*cuts[:-1], len(sizes)] if len(cuts) > 1 else [0, len(sizes)]
     found = []
     for a, b in pairwise(cuts):
-        own = np.flatnonzero((count >= sizes[a]) & (count <= sizes[b - 1]))
-        members = order[first[own][:, None] + np.arange(sizes[b - 1]) % count[own][:, None]]
-        group = np.repeat(np.arange(len(own)), count[own])
-        position = np.arange(len(group)) - np.repeat(np.cumsum(count[own]) - count[own], count[own])
+        members_of_bin = np.flatnonzero((count >= sizes[a]) & (count <= sizes[b - 1]))
+        members = order[first[members_of_bin][:, None] + np.arange(sizes[b - 1]) % count[members_of_bin][:, None]]
+        group = np.repeat(np.arange(len(members_of_bin)), count[members_of_bin])
+        position = np.arange(len(group)) - np.repeat(
+            np.cumsum(count[members_of_bin]) - count[members_of_bin], count[members_of_bin]
+        )
         found.append((members, members[group, position], group, position))
     return found

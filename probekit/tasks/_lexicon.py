@@ -1,7 +1,7 @@
 """Words and templates of the demonstration tasks.
 
-Words are separated by commas. Those after the bar ``|`` are for dev only, those before it for train only; lists without
-a bar serve both. ``a/b`` are two words that a factor chooses between: singular/plural, praise/blame, word/synonym.
+Words are separated by commas. Words before the bar ``|`` are for train only, words after it for dev only; lists without
+a bar are for both. ``a/b`` are two forms between which a factor chooses: singular/plural, praise/blame, word/synonym.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = [
     "SIMILARITY",
 ]
 
-# Agreement. In a template, ``head`` controls and ``agree`` must follow it; other numbered words are bystanders.
+# Agreement. In a template, ``head`` controls and ``agree`` must agree with it; other numbered words are distractors.
 AGREEMENT = {
     "person": """
         author/authors, doctor/doctors, lawyer/lawyers, singer/singers, farmer/farmers,
@@ -350,7 +350,7 @@ PARAPHRASE = (
     ],
 )
 
-# Similarity. Captions: verbs (-ing/participle) and objects of a scene go together freely.
+# Similarity. Captions: verbs (-ing/participle) and objects of a scene combine freely.
 SCENES = (
     [
         ("slicing/sliced, washing/washed, peeling/peeled", "potato, carrot, onion, apple, cucumber"),

@@ -1,4 +1,4 @@
-"""What a task holds, and what is odd about it: counts, lengths, duplicates, leaks between splits."""
+"""Contents and irregularities of a task: counts, lengths, duplicates, leaks between splits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from probekit.tasks.task import Example, Label, Split, Task, TaskKind
 __all__ = ["SplitReport", "TaskReport", "check_task"]
 
 LONG = 350
-"""Words that about 512 pieces hold."""
+"""About as many words as fit into 512 word pieces."""
 BINS = (0, 5, 10, 20, 40, 80, 160)
 """Upper ends of the length histogram's bins, in words; the last bin is open."""
 
@@ -26,31 +26,31 @@ class SplitReport:
     Attributes
     ----------
     examples, labelled : int
-        How many there are, and how many of them have a label.
+        Number of examples, and of those with a label.
     labels : Mapping[str, int]
-        Examples (of sequence labelling: words) of each class, by name; empty for regression.
+        Examples (for sequence labelling: words) of each class, by name; empty for regression.
     scores : tuple[float, float, float] | None
-        lowest, mean and highest label of a regression task, or None.
+        Lowest, mean and highest label of a regression task, or None.
     lengths : Mapping[str, int]
-        Examples by number of words (blanks separate words; both sentences of a pair are counted).
+        Examples by number of words (separated by spaces; both sentences of a pair are counted).
     domains : Mapping[str, int]
-        Examples by domain, where there are any.
+        Examples by domain, if the data name domains.
     empty : int
-        Examples without any word.
+        Examples without words.
     repeated : int
         Examples whose text occurred before in the split.
     duplicates : int
-        Those of them that have the label of an earlier one, too.
+        Repeated examples whose label is that of an earlier one, too.
     conflicting : int
         Texts that occur with more than one label.
     in_train : int | None
-        Examples whose text occurs in the split called train, or None for that one, or where there is none.
+        Examples whose text occurs in the split called train; None for train itself, or if there is no such split.
     domain_in_train : int | None
-        likewise, examples whose domain (genre, template) occurs there.
+        Likewise, examples whose domain (genre, template) occurs in train.
     control : int
         Examples with a control character other than tab.
     longest, long : int
-        Words of the longest example, and examples of more than 350 words, which most models cut off.
+        Words in the longest example, and number of examples with more than 350 words, which most models truncate.
     """
 
     name: str
@@ -73,29 +73,29 @@ class SplitReport:
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """A task in numbers, one :class:`SplitReport` a split."""
+    """A task in numbers, one :class:`SplitReport` per split."""
 
     task: Task
     splits: tuple[SplitReport, ...]
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What makes a probe of this task say little: no labels, classes that train lacks, texts that are cut off."""
+        """Reasons why a probe of this task shows little: no labels, classes missing from train, truncated texts."""
         train = next((s for s in self.splits if s.name == "train"), None)
         found = []
         for s in self.splits:
             if s.examples and not s.labelled:
-                found.append(f"{s.name}: no example has a label; it cannot be fitted or evaluated.")
+                found.append(f"{s.name}: no example has a label; you cannot fit or evaluate a probe on it.")
             known = {} if train is None else train.labels
             if lacking := [f"{name} ({n:,})" for name, n in s.labels.items() if known and n and not known.get(name)]:
-                found.append(f"{s.name}: train has no example of {', '.join(lacking)}; no probe can know them.")
+                found.append(f"{s.name}: train has no example of {', '.join(lacking)}; no probe can learn them.")
             if s.long:
                 found.append(
                     f"{s.name}: {s.long:,} examples have more than {LONG} words, the longest {s.longest:,}; models "
-                    "that read 512 pieces cut them off."
+                    "that read 512 word pieces truncate them."
                 )
         if train is not None and sum(n > 0 for n in train.labels.values()) == 1:
-            found.append("train: all labels are the same; there is nothing to tell apart.")
+            found.append("train: all labels are the same; there is nothing to learn.")
         return tuple(found)
 
 
@@ -107,12 +107,12 @@ def check_task(task: str | Path | Task, data_dir: str | Path | None = None) -> T
     task : str, path or Task
         Name of a task, a TOML file that describes data, or the task itself.
     data_dir : path, optional
-        Folder of the task's files, as of :func:`probekit.load_task`.
+        Folder with the task's files, as in :func:`probekit.load_task`.
 
     Returns
     -------
     TaskReport
-        Counts, labels, lengths, duplicates and overlap with train, one :class:`SplitReport` a split.
+        Counts, labels, lengths, duplicates and overlap with train, one :class:`SplitReport` per split.
 
     Examples
     --------

@@ -17,39 +17,39 @@ MOST = 512
 
 
 class Context(StrEnum):
-    """What an encoder reads beside a sentence whose words are labelled."""
+    """The context that an encoder reads around a sentence whose words are labelled."""
 
     NONE = "none"
     DOCUMENT = "document"  # the sentences around it in its document, as far as there is room
 
 
 def in_context(task: Task, context: Context | str) -> Task:
-    """The task with the words around each sentence in its document, the neighbours of one group.
+    """The task with context: the words around each sentence in its document (neighbours in the same group).
 
     Raises
     ------
     UsageError
-        For a task whose words are not labelled, and one that does not tell its documents.
+        If the words of the task are not labelled, or its data do not name documents.
     """
     if context == Context.NONE:
         return task
     if task.kind is not TaskKind.SEQUENCE_LABELLING:
-        raise UsageError(f"{task.name} has one label a text; --context is for tasks whose words are labelled.")
+        raise UsageError(f"{task.name} has one label per text; --context is for tasks with one label per word.")
     if not any(e.group is not None for split in task.splits.values() for e in split):
         raise UsageError(
-            f"{task.name} does not tell its documents, which --context document reads. CoNLL files have -DOCSTART- or "
-            "# newdoc lines; a task file names a column (groups = COLUMN)."
+            f"{task.name} has no document boundaries, which --context document needs. In CoNLL files, mark them with "
+            "-DOCSTART- or # newdoc lines; in a task file, name a column (groups = COLUMN)."
         )
     return replace(task, splits={name: _around(split) for name, split in task.splits.items()})
 
 
 def _around(split: Split) -> Split:
     """Each example with at most ``MOST`` words of its document on either side."""
-    made: list[Example] = []
+    contextual: list[Example] = []
     for group, run in groupby(split, key=lambda e: e.group):
         examples = list(run)
-        made += examples if group is None else _document(examples)
-    return Split(split.name, tuple(made))
+        contextual += examples if group is None else _document(examples)
+    return Split(split.name, tuple(contextual))
 
 
 def _document(examples: Sequence[Example]) -> list[Example]:

@@ -1,4 +1,4 @@
-"""Where the files of a task lie in a folder that holds those of several."""
+"""Where to find the files of a task in a folder with several data sets."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ __all__ = ["plain", "task_folders"]
 
 
 def plain(name: str) -> str:
-    """A name without regard to case and to what is neither letter nor digit: SST-2 is sst2."""
+    """A name in lower case, letters and digits only: SST-2 becomes sst2."""
     return "".join(c for c in name.lower() if c.isalnum())
 
 
 def task_folders(task: str, data_dir: Path) -> list[Path]:
-    """Where in ``data_dir`` the files of a task may lie, the likeliest place first.
+    """Places in ``data_dir`` where the files of a task may be, the likeliest first.
 
-    First folders that are called like the task, or like the beginning of its name (``TREC`` of trec-50), the longest
-    name first; then ``data_dir`` itself; then folders whose names begin like the task's (``UD_English-EWT`` of ud), the
-    shortest name first. Names are compared as :func:`plain` gives them.
+    First come folders named like the task or like the beginning of its name (``TREC`` for trec-50), the longest name
+    first; then ``data_dir`` itself; then folders whose names begin with the task's (``UD_English-EWT`` for ud), the
+    shortest name first. Names are compared in the form that :func:`plain` gives them.
 
     Parameters
     ----------
     task
         A task's name, with or without a domain (``mnli:fiction``), or the usual name of its folder.
     data_dir
-        Need not be there: then it is all there is.
+        Need not exist; if it does not, it is the only place.
 
     Examples
     --------
@@ -35,10 +35,10 @@ def task_folders(task: str, data_dir: Path) -> list[Path]:
     >>> [folder.name for folder in task_folders("trec-6", data)[:-1]]
     ['TREC']
     """
-    own = plain(task.partition(":")[0])
+    task_name = plain(task.partition(":")[0])
     names = {p: plain(p.name) for p in sorted(data_dir.iterdir()) if p.is_dir()} if data_dir.is_dir() else {}
-    shorter = [p for p, name in names.items() if name and own.startswith(name)]
-    longer = [p for p, name in names.items() if own and name.startswith(own) and name != own]
+    shorter = [p for p, name in names.items() if name and task_name.startswith(name)]
+    longer = [p for p, name in names.items() if task_name and name.startswith(task_name) and name != task_name]
     return [
         *sorted(shorter, key=lambda p: -len(names[p])),
         data_dir,

@@ -1,19 +1,19 @@
-"""Demonstration tasks, generated from a lexicon and a grammar of our own: every answer is known by construction.
+"""Demonstration tasks, generated from a built-in lexicon and grammar: every answer is known by construction.
 
-acceptability : does the sentence keep the agreement of English? In the manner of CoLA; twelve phenomena.
-sentiment : praise or blame, through intensity, negation and contrast. In the manner of SST-2.
-paraphrase : do two sentences say the same, through changes of construction and of words? In the manner of MRPC.
-similarity : 5 less what each changed part of a caption costs (``COST``). In the manner of STS-B.
+acceptability : does the sentence obey English agreement? Modelled on CoLA; twelve phenomena.
+sentiment : praise or blame, with intensity, negation and contrast. Modelled on SST-2.
+paraphrase : do two sentences mean the same, despite changes of construction and words? Modelled on MRPC.
+similarity : 5 minus the cost of each changed part of a caption (``COST``). Modelled on STS-B.
 
 The designs are factorial. In acceptability and paraphrase each word (of each sentence of a pair) occurs equally often
-with both labels, and in the role swaps of paraphrase each bag of words does, so that a linear classifier of words has
-nothing to learn: only structure is left. The same holds of the train split of sentiment (a and an apart), where as
-many templates reverse the polarity of their words as keep it. Train and dev share no template, and few nouns; they
+with both labels, and in the role swaps of paraphrase so does each bag of words: a linear classifier of words has
+nothing to learn, only structure is left. The same is true of the train split of sentiment (except for a and an), where
+as many templates reverse the polarity of their words as keep it. Train and dev share no templates and few nouns; they
 share the verbs and adjectives of acceptability and the opinions of sentiment. ``Example.domain`` is
 ``phenomenon/template``.
 
-Examples come in groups that differ in one word and in their labels. A random part of train held out from the rest
-is therefore predicted worse than by chance from words alone; the dev split is not.
+Examples come in groups that differ in one word and in their labels. A classifier of words that is evaluated on a random
+part held out from train therefore does worse than chance; on the dev split it does not.
 
 After minimal pairs (Marvin and Linzen 2018; Warstadt et al. 2020, BLiMP) and their use for probing.
 """
@@ -36,7 +36,7 @@ from probekit.tasks.task import Example, Label, Split, Task, TaskKind
 __all__ = ["COST", "GRAMMAR_TASKS", "grammar_task", "leakage"]
 
 COST = {"subject": 1.0, "verb": 1.25, "object": 1.0, "place": 0.5, "polarity": 1.25, "voice": 0.0}
-"""What a changed part takes off the similarity, whose full value is their sum, 5."""
+"""The similarity lost for each changed part; the full similarity is their sum, 5."""
 
 T = TypeVar("T")
 Draft = tuple[str, str, str | None, Label]  # domain, text, pair, label
@@ -56,7 +56,7 @@ def grammar_task(name: str, seed: int | np.random.Generator = 0) -> Task:
     Raises
     ------
     UsageError
-        For another name.
+        If there is no such task.
     """
     if name not in GRAMMAR_TASKS:
         raise UsageError(f"there is no demonstration task {name!r}; there are {', '.join(GRAMMAR_TASKS)}.")
@@ -74,14 +74,14 @@ def grammar_task(name: str, seed: int | np.random.Generator = 0) -> Task:
 
 
 def leakage(task: Task) -> dict[str, Any]:
-    """How much of ``dev`` could be answered without understanding it.
+    """How well ``dev`` can be predicted without understanding it.
 
     template : share of dev examples whose ``domain`` occurs in train
     duplicate : share of dev examples whose text (and pair) occurs in train
-    bag_of_words : the task's first metric on dev, of a logistic (or ridge) regression fitted to the word counts
-        of train; for pairs: the counts of the first, of the second, and their absolute difference
-    majority : the same metric of the constant answer (the most frequent class of train; 0 for correlations)
-    by_phenomenon : accuracy of that bag of words (or Pearson's r) on each phenomenon, what precedes ``/`` in ``domain``
+    bag_of_words : the task's first metric on dev for a logistic (or ridge) regression fitted to the word counts of
+        train; for pairs: the counts of the first, of the second, and their absolute difference
+    majority : the same metric for a constant prediction (the most frequent class of train; 0 for correlations)
+    by_phenomenon : accuracy (or Pearson's r) of that regression on each phenomenon (``domain`` before the ``/``)
     """
     from sklearn.feature_extraction.text import CountVectorizer
     from sklearn.linear_model import LogisticRegression, Ridge
@@ -95,14 +95,16 @@ def leakage(task: Task) -> dict[str, Any]:
     model = Ridge() if regression else LogisticRegression(max_iter=1000)
     guess = model.fit(_bags(count, train), y).predict(_bags(count, dev))
     constant = np.full(len(gold), np.mean(y) if regression else np.bincount(y).argmax(), dtype=gold.dtype)
-    own, each = metric(task.metrics[0]), metric("pearson" if regression else "accuracy")
+    task_metric, phenomenon_metric = metric(task.metrics[0]), metric("pearson" if regression else "accuracy")
     phenomena = np.array([(e.domain or "").partition("/")[0] for e in dev])
     return {
         "template": float(np.mean([e.domain in domains for e in dev])),
         "duplicate": float(np.mean([(e.text, e.pair) in seen for e in dev])),
-        "bag_of_words": own(gold, guess),
-        "majority": 0.0 if regression else own(gold, constant),
-        "by_phenomenon": {str(p): each(gold[phenomena == p], guess[phenomena == p]) for p in np.unique(phenomena)},
+        "bag_of_words": task_metric(gold, guess),
+        "majority": 0.0 if regression else task_metric(gold, constant),
+        "by_phenomenon": {
+            str(p): phenomenon_metric(gold[phenomena == p], guess[phenomena == p]) for p in np.unique(phenomena)
+        },
     }
 
 
@@ -117,7 +119,7 @@ def _bags(count: Any, split: Split) -> Any:
 
 
 def _below(n: int, rng: np.random.Generator) -> int:
-    # NumPy promises the raw stream for ever, but not what integers() and shuffle() make of it.
+    # NumPy guarantees the raw stream for ever, but not the results of integers() and shuffle().
     return int(rng.bit_generator.random_raw()) % n
 
 
@@ -175,7 +177,7 @@ def _render(template: str, chosen: Sequence[str]) -> str:
 
 
 def _fresh(draw: Callable[[], list[Draft]], seen: set[tuple[str, str | None]]) -> list[Draft]:
-    """What ``draw`` gives, drawn again until all of it is new; added to ``seen``."""
+    """The drafts that ``draw`` returns, drawn again until all of them are new; adds them to ``seen``."""
     for _ in range(1000):
         drafts = draw()
         texts = {(text, pair) for _, text, pair, _ in drafts}
@@ -186,7 +188,7 @@ def _fresh(draw: Callable[[], list[Draft]], seen: set[tuple[str, str | None]]) -
 
 
 def _acceptability(part: int, rng: np.random.Generator) -> Iterator[Draft]:
-    """The numbers of head and target crossed: four sentences of the same words, two of them acceptable."""
+    """Head number crossed with target number: four sentences with the same words, two of them acceptable."""
     words, templates = _words(lexicon.AGREEMENT, part), _templates(lexicon.ACCEPTABILITY, part)
     seen: set[tuple[str, str | None]] = set()
 
@@ -207,7 +209,7 @@ def _acceptability(part: int, rng: np.random.Generator) -> Iterator[Draft]:
 
 
 def _sentiment(part: int, rng: np.random.Generator) -> Iterator[Draft]:
-    """Each template with each opinion equally often, in praise and in blame; ``negated`` ones mean the reverse."""
+    """Each template with each opinion equally often, as praise and as blame; ``negated`` templates mean the reverse."""
     words = _words(lexicon.SENTIMENT_WORDS, part)
     opinions, loved = ([w.split("/") for w in words[name]] for name in ("good", "loved"))
     seen: set[tuple[str, str | None]] = set()
@@ -232,7 +234,7 @@ def _sentiment(part: int, rng: np.random.Generator) -> Iterator[Draft]:
 
 
 def _paraphrase(part: int, rng: np.random.Generator) -> Iterator[Draft]:
-    """Two states of affairs that differ in one thing, each told with each: four pairs, two of them paraphrases."""
+    """Two events that differ in one respect, each described by both templates: four pairs, two of them paraphrases."""
     words = _words(lexicon.PARAPHRASE_WORDS, part)
     seen: set[tuple[str, str | None]] = set()
 
@@ -250,8 +252,8 @@ def _paraphrase(part: int, rng: np.random.Generator) -> Iterator[Draft]:
         sides: list[list[str]] = [[], []]
         for side, template in enumerate(templates):
             for meaning in ((agent, patient, verb), other):
-                told = [w.split("/")[form[w] ^ (side and change[w])] for w in meaning]
-                sides[side].append(template.format(**dict(zip("apv", told, strict=True)), t=time))
+                slots = [w.split("/")[form[w] ^ (side and change[w])] for w in meaning]
+                sides[side].append(template.format(**dict(zip("apv", slots, strict=True)), t=time))
         return [(domain, sides[0][x], sides[1][y], int(x == y)) for x, y in product((0, 1), repeat=2)]
 
     for i, templates in enumerate(lexicon.PARAPHRASE[part]):
@@ -261,7 +263,7 @@ def _paraphrase(part: int, rng: np.random.Generator) -> Iterator[Draft]:
 
 
 def _similarity(part: int, rng: np.random.Generator) -> Iterator[Draft]:
-    """Every subset of the factors changed, equally often."""
+    """Every subset of the factors is changed equally often."""
     words = _words(lexicon.CAPTIONS, part)
     scenes = [[_list(half) for half in scene] for scene in lexicon.SCENES[part]]
     seen: set[tuple[str, str | None]] = set()

@@ -1,4 +1,4 @@
-"""The tasks there are, by name."""
+"""Tasks by name."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ DATASETS: dict[str, tuple[Dataset, Callable[..., Task]]] = {
     for loaders in (glue.LOADERS, sick.LOADERS, trec.LOADERS, ner.LOADERS, ud.LOADERS)
     for dataset, load in loaders.items()
 }
-"""The datasets by name: what is known of each without loading it, and the function that loads it."""
+"""The datasets by name: the description of each, and the function that loads it."""
 
 GRAMMARS = ("acceptability", "sentiment", "paraphrase", "similarity")
-"""What may follow ``grammar:``."""
+"""The names that may follow ``grammar:``."""
 
 
 def shown_task(name: str) -> str:
-    """What figures, tables and reports call a task: the name that its authors give it, any other as it is.
+    """The display name of a task in figures, tables and reports: the one its authors use, or the name itself.
 
     Parameters
     ----------
     name : str
-        As :func:`load_task` takes it and rows hold it.
+        A task's name, as in :func:`load_task` and in rows.
 
     Examples
     --------
@@ -51,13 +51,13 @@ def load_task(name: str, data_dir: str | Path | None = None, *, groups: str | No
     ----------
     name : str
         A dataset (``cola``, ``trec-50`` …; ``ud:TREEBANK`` and ``universal-ner:TREEBANK`` choose a treebank),
-        ``grammar:NAME``, or the path of a TOML file that describes data of your own. ``TASK:DOMAIN`` is one domain of
-        a dataset or TOML file that tells where its texts come from (``mnli:fiction``).
+        ``grammar:NAME``, or the path of a TOML file that describes your own data. ``TASK:DOMAIN`` selects one domain of
+        a task whose data name the domain of each text (``mnli:fiction``).
     data_dir : path, optional
-        Folder of the dataset's files (or one that has them in a subfolder); None loads from the Hugging Face hub. For
-        a TOML file: the folder that its file names are relative to, instead of its own.
+        Folder with the dataset's files, directly or in a subfolder; None loads from the Hugging Face hub. For a TOML
+        file: the folder that its file names are relative to, instead of the TOML file's folder.
     groups : str, optional
-        Of a TOML file: the column that says which examples belong together, instead of the one that it names.
+        For a TOML file: the column that says which examples belong together, instead of the one named in the file.
 
     Returns
     -------
@@ -67,9 +67,9 @@ def load_task(name: str, data_dir: str | Path | None = None, *, groups: str | No
     Raises
     ------
     UsageError
-        The name or domain is unknown; the message names those there are.
+        If the name or domain is unknown; the message lists the known ones.
     DataError
-        The data cannot be read.
+        If the data cannot be read.
 
     Examples
     --------
@@ -86,7 +86,7 @@ def load_task(name: str, data_dir: str | Path | None = None, *, groups: str | No
 
         return custom_task(name, data_dir, groups=groups)
     if groups is not None:
-        raise UsageError(f"{name} has no column {groups!r}; columns are those of a TOML file's data.")
+        raise UsageError(f"{name} has no column {groups!r}; groups = COLUMN is only for data described by a TOML file.")
     base, _, part = name.partition(":")
     if base == "grammar":
         return _grammar(part, data_dir)
@@ -117,13 +117,15 @@ def _grammar(part: str, data_dir: str | Path | None) -> Task:
     if part not in GRAMMARS:
         raise UsageError(_unknown(f"grammar:{part}"))
     if data_dir is not None:
-        raise UsageError(f"grammar:{part} is generated and reads no files; leave the data folder out.")
+        raise UsageError(f"grammar:{part} is generated and reads no files; leave out the data folder.")
     return grammar_task(part)
 
 
 def _unknown(name: str) -> str:
     names = [*DATASETS, *(f"grammar:{part}" for part in GRAMMARS)]
     if name and (Path(name).suffix.lower() in SUFFIXES or Path(name).is_dir()):
-        return f"{name} is not a task but data; probekit tasks new {name} writes the TOML file that describes them."
+        return (
+            f"{name} holds data and is not a task; probekit tasks new {name} writes the TOML file that describes them."
+        )
     hint = did_you_mean(name.lower(), names, most=3)
-    return f"unknown task {name!r}; {hint} Data of your own are described by a TOML file (name ending in .toml)."
+    return f"unknown task {name!r}; {hint} A TOML file (its name ends in .toml) describes your own data."

@@ -21,7 +21,7 @@ Label = int | float | tuple[int, ...] | None
 
 
 class TaskKind(StrEnum):
-    """What is predicted: a class, a number, or one class a word."""
+    """The prediction target: a class, a number, or one class per word."""
 
     CLASSIFICATION = "classification"
     REGRESSION = "regression"
@@ -29,7 +29,7 @@ class TaskKind(StrEnum):
 
 
 _DIGESTED = ("id", "text", "label", "pair", "words", "domain")
-"""The fields of an example that its digest has always held, in order."""
+"""The fields that every digest of an example includes, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,21 +41,21 @@ class Example:
     id : str
         Unique within its split.
     text : str
-        The (first) sentence; of token-labelled examples the original sentence where the source has it, otherwise the
-        words joined by blanks.
+        The (first) sentence. For token-labelled examples: the original sentence if the source has it, otherwise the
+        words joined by spaces.
     label : Label, optional
-        Class index, number, one class index a word (same length as ``words``), or None where unlabelled.
+        Class index, number, one class index per word (same length as ``words``), or None if unlabelled.
     pair : str, optional
         The second sentence, or None.
     words : tuple[str, ...], optional
-        The given words of a token-labelled example, or None.
+        The words of a token-labelled example, or None.
     domain : str, optional
         Where the text comes from (MNLI genre, treebank section), or None.
     group : str, optional
-        What it shares with other examples and makes them no independent evidence (premise, document, template), or
-        None: such examples are shuffled, held out and resampled as a whole.
+        The unit it shares with other examples so that they are not independent (premise, document, template), or None.
+        Examples of one group are shuffled, held out and resampled together.
     before, after : tuple[str, ...], default ()
-        Words around ``words`` that an encoder reads along; :func:`probekit.tasks.context.in_context` gives them.
+        Context words around ``words`` that an encoder reads too; :func:`probekit.tasks.context.in_context` adds them.
     """
 
     id: str
@@ -70,7 +70,7 @@ class Example:
 
 
 class Examples(tuple[Example, ...]):
-    """Examples in order; shown as their number and the first of them."""
+    """Examples in order; the repr shows their number and the first one."""
 
     __slots__ = ()
 
@@ -106,7 +106,7 @@ class Split:
     @overload
     def __getitem__(self, i: slice) -> Examples: ...
     def __getitem__(self, i: int | slice) -> Example | Examples:
-        return self.examples[i]  # type: ignore[return-value]  # a slice of ours is of ours
+        return self.examples[i]  # type: ignore[return-value]  # a slice of Examples is Examples
 
     @property
     def paired(self) -> bool:
@@ -116,20 +116,20 @@ class Split:
     def digest(self) -> str:
         """xxh3 digest (32 hex digits) of everything in the split: ids, texts, words, labels, domains, order.
 
-        Caches hold it. A field that examples get later counts where it is set, so that the digests of all data without
-        it stay what they are.
+        Caches store it. A field added to examples in a later version enters the digest only where it is set, so the
+        digests of data without it do not change.
         """
         state = xxhash.xxh3_128()
-        later = [f for f in (fields(self.examples[0]) if self.examples else ()) if f.name not in _DIGESTED]
+        later_fields = [f for f in (fields(self.examples[0]) if self.examples else ()) if f.name not in _DIGESTED]
         for e in self.examples:
-            told: tuple[Any, ...] = tuple(getattr(e, name) for name in _DIGESTED)
-            told += tuple((f.name, value) for f in later if (value := getattr(e, f.name)) != f.default)
-            state.update(repr(told).encode("utf-8", "surrogatepass"))
+            state_fields: tuple[Any, ...] = tuple(getattr(e, name) for name in _DIGESTED)
+            state_fields += tuple((f.name, value) for f in later_fields if (value := getattr(e, f.name)) != f.default)
+            state.update(repr(state_fields).encode("utf-8", "surrogatepass"))
             state.update(b"\n")
         return state.hexdigest()
 
     def sample(self, limit: int | None, seed: int = 0) -> Split:
-        """At most ``limit`` examples (all of them for None), drawn at random with this seed, in their order."""
+        """At most ``limit`` examples (None: all), drawn at random with this seed, in their original order."""
         if limit is None or limit >= len(self):
             return self
         drawn = np.random.default_rng(seed).choice(len(self), limit, replace=False)
@@ -138,18 +138,18 @@ class Split:
 
 @dataclass(frozen=True)
 class Task:
-    """A task: splits of examples, and what their labels mean.
+    """A task: splits of examples, and the meaning of their labels.
 
     Attributes
     ----------
     name : str
-        As on the command line.
+        The name used on the command line.
     label_names : tuple[str, ...], default ()
         Names of the classes (or word tags) by index; empty for regression.
     metrics : tuple[str, ...], default ('accuracy',)
-        Names known to :mod:`probekit.metrics`; the first is the task's own.
+        Names of metrics in :mod:`probekit.metrics`; the first is the task's primary metric.
     source, licence : str, default ''
-        Where the data come from, and under which terms.
+        Origin of the data, and their terms of use.
     """
 
     name: str
@@ -168,9 +168,9 @@ class Task:
         return f"Task({self.name!r}: {self.kind}, {self._sizes()}{f', {self._classes()}' if self.label_names else ''})"
 
     def _repr_html_(self) -> str:
-        about = {"kind": self.kind, "examples": self._sizes(), "labels": self._classes() if self.label_names else ""}
-        told = {"metrics": ", ".join(self.metrics), "source": self.source, "licence": self.licence}
-        return facts_html(f"Task {self.name}", about | told | {"notes": " ".join(self.notes)})
+        summary = {"kind": self.kind, "examples": self._sizes(), "labels": self._classes() if self.label_names else ""}
+        details = {"metrics": ", ".join(self.metrics), "source": self.source, "licence": self.licence}
+        return facts_html(f"Task {self.name}", summary | details | {"notes": " ".join(self.notes)})
 
     def _sizes(self) -> str:
         return " + ".join(f"{len(split)} {name}" for name, split in self.splits.items()) or "no examples"
@@ -180,34 +180,34 @@ class Task:
         return f"{len(self.label_names)} classes: {', '.join(names)}"
 
     def split(self, name: str) -> Split:
-        """The split called ``name``; raises UsageError naming those there are."""
+        """The split called ``name``; raises UsageError that lists the splits if there is none."""
         if name not in self.splits:
             raise UsageError(f"{self.name} has no split {name!r}; it has {', '.join(self.splits)}.")
         return self.splits[name]
 
     @property
     def domains(self) -> tuple[str, ...]:
-        """Where the texts come from, sorted; empty where that is not told."""
+        """The domains of the texts, sorted; empty if the data do not name them."""
         return tuple(sorted({e.domain for split in self.splits.values() for e in split if e.domain is not None}))
 
     def of_domain(self, domain: str) -> Task:
-        """The examples of one domain, as a task of its own called "TASK:DOMAIN"; splits without any are left out.
+        """The examples from one domain, as a separate task called "TASK:DOMAIN"; splits without any are left out.
 
         Raises
         ------
         UsageError
-            For an unknown domain, naming those there are.
+            If the domain is unknown; the message lists the domains.
         """
         if domain not in self.domains:
-            there = f"it has {', '.join(self.domains)}" if self.domains else "its examples tell none"
-            raise UsageError(f"{self.name} has no domain {domain!r}; {there}.")
+            known = f"it has {', '.join(self.domains)}" if self.domains else "its examples have no domains"
+            raise UsageError(f"{self.name} has no domain {domain!r}; {known}.")
         parts = {name: Split(name, tuple(e for e in s if e.domain == domain)) for name, s in self.splits.items()}
         return replace(self, name=f"{self.name}:{domain}", splits={n: s for n, s in parts.items() if len(s)})
 
     def labels(self, split: str) -> np.ndarray:
         """Labels of a split, shape (n,): int64 with -1 for unlabelled, or float64 with NaN.
 
-        Of a sequence-labelling task: one int64 a word, the sentences one after another.
+        For a sequence-labelling task: one int64 per word, the sentences concatenated.
         """
         examples: Sequence[Example] = self.split(split).examples
         if self.kind is TaskKind.REGRESSION:

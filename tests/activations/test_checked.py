@@ -98,7 +98,7 @@ def test_an_analysis_refuses_a_layer_with_a_flipped_byte(copy):
         file.seek(at)
         file.write(bytes([byte ^ 1]))
     mi(bad, layers=(1,), shuffles=1)
-    with pytest.raises(CacheCorrupt, match=r"c\.h5: /pooled/mean/2, rows 0 to \d+: the bytes are not those"):
+    with pytest.raises(CacheCorrupt, match=r"c\.h5: /pooled/mean/2, rows 0 to \d+: the bytes were changed"):
         mi(bad, shuffles=1)
 
 
@@ -136,9 +136,9 @@ def test_a_cache_that_is_cut_short_under_a_reader(copy):
         reader, mapped = TokenReader(cache), cache.mapped_layer(1, "mean")
         os.truncate(path, 4096)
         for read in (lambda: cache.layer(1), lambda: reader.gather(reader.start[:2], reader.length[:2])):
-            with pytest.raises(CacheCorrupt, match=r"c\.h5 was cut short while .* was read"):
+            with pytest.raises(CacheCorrupt, match=r"c\.h5 was truncated while .* was read"):
                 read()
-        with pytest.raises(CacheCorrupt, match="was cut short"):
+        with pytest.raises(CacheCorrupt, match="was truncated"):
             cache.check_size()
         with pytest.raises(CacheError):
             _ = cache.labels
@@ -163,7 +163,7 @@ def test_a_mapped_cache_that_is_cut_short_amid_an_analysis(analyse, copy, monkey
         return array
 
     monkeypatch.setattr(CheckedFile, "values", cut)
-    with pytest.raises(CacheCorrupt, match="was cut short"):
+    with pytest.raises(CacheCorrupt, match="was truncated"):
         analyse(path)
 
 
@@ -216,13 +216,13 @@ def cycle(f):
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (label, r"/labels holds 77, and there are 3 classes"),
-        (index, r"/index points out of the \d+ rows of /tokens"),
-        (spec("n", 10**9), r"/labels is of the shape \(60,\), and its description says \(1000000000,\)"),
-        (spec("width", 31), r"/pooled/mean/0 is of the shape"),
-        (swapped, r"/pooled/mean/1, rows .*: the bytes are not those that were written"),
-        (linked(h5py.SoftLink("/elsewhere")), "is a link, which is not followed"),
-        (linked(h5py.ExternalLink("other.h5", "/x")), "is a link, which is not followed"),
+        (label, r"/labels holds 77, but there are 3 classes"),
+        (index, r"/index points beyond the \d+ rows of /tokens"),
+        (spec("n", 10**9), r"/labels has the shape \(60,\), but the description says \(1000000000,\)"),
+        (spec("width", 31), r"/pooled/mean/0 has the shape"),
+        (swapped, r"/pooled/mean/1, rows .*: the bytes were changed after they were written"),
+        (linked(h5py.SoftLink("/elsewhere")), "is a link, which probekit does not follow"),
+        (linked(h5py.ExternalLink("other.h5", "/x")), "is a link, which probekit does not follow"),
     ],
     ids=["label", "index", "n", "width", "swapped", "soft link", "external link"],
 )

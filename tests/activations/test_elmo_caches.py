@@ -163,7 +163,7 @@ def test_pairs_are_read_apart(word, network, tmp_path):
         for k in range(3):
             np.testing.assert_allclose(cache.layer(k)[i], torch.cat([x[k] for x in both]), **NEAR)
     assert cache_activations(word, task, pairs="separate", out=tmp_path / "c.h5").spec_id == cache.spec_id
-    with pytest.raises(UsageError, match="elmo reads one sentence at a time; leave --pairs out"):
+    with pytest.raises(UsageError, match="elmo reads one sentence at a time; leave out --pairs"):
         cache_activations(word, task, pairs="joint", out=tmp_path / "d.h5")
 
 
@@ -301,11 +301,11 @@ def test_a_stateful_encoder_forgets(word, tmp_path):
 
 def test_what_stateful_excludes(word, tmp_path, tiny_bert):
     out = tmp_path / "out/c.h5"
-    with pytest.raises(UsageError, match="in one process; leave --workers or --stateful out"):
+    with pytest.raises(UsageError, match="in one process; leave out --workers or --stateful"):
         cache_activations(word, toy_task(), **carrying(4), workers=2, out=out)
     with pytest.raises(UsageError, match="stateful is for ELMo, .* of type 'bert'"):
         cache_activations(tiny_bert, toy_task(), **carrying(4), out=out)
-    with pytest.raises(UsageError, match="a loaded encoder has that already; give stateful to load_encoder"):
+    with pytest.raises(UsageError, match="does not apply to a loaded encoder; pass stateful to load_encoder"):
         cache_activations(load_encoder(word), toy_task(), **carrying(4), out=out)
     with pytest.raises(UsageError, match="batch_size is -1"):
         cache_activations(word, toy_task(), **carrying(-1), out=out)
@@ -350,5 +350,5 @@ def test_words_mean_the_same_in_every_cache(word, tmp_path):
 
 
 def test_files_that_are_not_there(tmp_path):
-    with pytest.raises(ModelError, match="none.json is not there; wanted elmo:OPTIONS,WEIGHTS"):
+    with pytest.raises(ModelError, match="none.json does not exist; expected elmo:OPTIONS,WEIGHTS"):
         cache_activations(f"elmo:{tmp_path}/none.json,{tmp_path}/none.hdf5", toy_task(), out=tmp_path / "c.h5")

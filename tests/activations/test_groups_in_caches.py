@@ -41,14 +41,14 @@ def test_copies_are_stored_and_told(encoder, tmp_path, caplog):
         assert verify(cache.path).ok
         with caplog.at_level(logging.WARNING):
             found = groups_of(cache)
-        assert "are no independent evidence" in caplog.text
-        assert "drawn as wholes; --groups none" in caplog.text
+        assert "are not independent" in caplog.text
+        assert "resampled together; --groups none" in caplog.text
         assert found.columns["n_groups"] == len(set(cache.groups))
         assert layer_vectors(cache).labels.groups.tolist() == cache.groups.tolist()
         assert layer_vectors(cache, VectorOptions(groups="none")).labels.groups is None
         with pytest.raises(UsageError, match="has no domains"):
             layer_vectors(cache, VectorOptions(groups="domain"))
-        with pytest.raises(UsageError, match="auto, none, domain or a column .*; toy was read from no task file"):
+        with pytest.raises(UsageError, match="auto, none, domain or a column .*; toy was not read from a task file"):
             layer_vectors(cache, VectorOptions(groups="premise"))
 
 
@@ -117,7 +117,7 @@ def test_a_column_of_the_data_of_a_task_file(tiny_bert, tmp_path):
         data.write_text(data.read_text().replace(",w0,", ",w1,"))  # another writer, the same examples
         assert groups_of(cache, "writer").columns["n_groups"] == len({max(i // 3, 1) for i in kept})
         data.write_text(data.read_text().replace(",1,w", ",0,w"))
-        with pytest.raises(UsageError, match=r"mine.toml have changed since the cache was made"):
+        with pytest.raises(UsageError, match=r"mine.toml have changed since the cache was created"):
             groups_of(cache, "writer")
 
 

@@ -53,9 +53,9 @@ def test_what_a_kill_left_before_the_file_said_its_name_is_begun_again(tmp_path:
         BEGUN_FILE.check(new)
     for foreign in (b"notes", b"\x89HDF"):
         new.write_bytes(foreign)
-        with pytest.raises(UsageError, match="is there already and is not the beginning of an activation cache"):
+        with pytest.raises(UsageError, match="exists and is not the beginning of an activation cache"):
             BEGUN_FILE.check(new)
     with h5py.File(new, "w") as f:
         f["mine"] = 1
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="exists"):
         BEGUN_FILE.check(new)

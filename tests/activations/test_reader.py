@@ -85,7 +85,7 @@ def test_nothing(make):
     with make("float32", toy_task()) as cache:
         none = np.zeros(0, np.int64)
         assert TokenReader(cache).gather(none, none).shape == (4, 0, 32)
-    with make("pooled", toy_task(), tokens=False) as cache, pytest.raises(UsageError, match="holds no token vectors"):
+    with make("pooled", toy_task(), tokens=False) as cache, pytest.raises(UsageError, match="has no token vectors"):
         TokenReader(cache)
 
 

@@ -158,7 +158,7 @@ def test_bfloat16_and_layer_norm(caches, tmp_path):
     norm = train_on_caches(*paths, tmp_path / "b", layer_norm=True, **options)
     assert norm.card["head"]["layer_norm"]
     linear = SHORT | {"head": "linear", "layer_norm": True}
-    with pytest.raises(UsageError, match="holds no token vectors"):  # the norm of a layer cannot be taken of the pooled
+    with pytest.raises(UsageError, match="has no token vectors"):  # the norm of a layer cannot be taken of the pooled
         train_on_caches(*caches(praise()), tmp_path / "c", **linear)
 
 
@@ -171,13 +171,13 @@ def test_bfloat16_and_layer_norm(caches, tmp_path):
         ((praise(), {}), (praise(), {"max_length": 5}), {}, CacheMismatch, "cut_at is None"),
         ((praise(), {}), (count(), {}), {}, CacheMismatch, "task is 'praise'"),
         ((pairs(), {}), (pairs(), {"pairs": "separate"}), {}, CacheMismatch, "pairs is 'joint'"),
-        ((praise(), {}), (praise(), {}), {"head": "bcn"}, UsageError, "holds no token vectors; make a cache with"),
+        ((praise(), {}), (praise(), {}), {"head": "bcn"}, UsageError, "has no token vectors; create a cache with"),
         ((praise(), {}), (praise(), {}), {"pooling": "first"}, UsageError, "the pooling first; it has mean"),
-        ((praise(), {}), (praise(), {}), {"pooling": "max"}, UsageError, "holds no token vectors"),
+        ((praise(), {}), (praise(), {}), {"pooling": "max"}, UsageError, "has no token vectors"),
         ((praise(), {}), (praise(), {}), {"pooling": "pooler"}, UsageError, "the output of the encoder's pooler"),
         ((praise(), {}), (praise(), {}), {"head": "crf"}, UsageError, "the head 'crf' is for sequence-labelling"),
         ((praise(), {}), (praise(), {}), {"head": "esim"}, UsageError, "'esim' reads pairs in one sequence or"),
-        ((pairs(), {}), (pairs(), {}), {"head": "esim"}, UsageError, "holds no token vectors"),
+        ((pairs(), {}), (pairs(), {}), {"head": "esim"}, UsageError, "has no token vectors"),
         ((praise(), {}), (praise(), {}), {"layers": []}, UsageError, "layers is empty"),
         (
             (tags(), {"tokens": True, "pooling": []}),

@@ -134,7 +134,7 @@ def test_weights_that_are_no_numbers(tiny_bert, tmp_path):
         (praise(), {"dtype": "float16"}, UsageError, "float16 training needs a GPU, not cpu"),
         (praise(), {"device": "abacus"}, UsageError, "unknown device 'abacus'"),
         (praise(), {"report_to": "nobody"}, UsageError, "report_to is 'nobody': nobody is not supported"),
-        (praise(), {"max_length": 2}, UsageError, "maximal length of 2"),
+        (praise(), {"max_length": 2}, UsageError, "max_length is 2"),
         (changed(pairs(), "train", pair=""), {"pairs": "separate", "model": "gpt2"}, UsageError, "example '3'"),
         (changed(praise(), "train", text=""), {"model": "gpt2"}, UsageError, "has no pieces after tokenization"),
     ],

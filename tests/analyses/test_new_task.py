@@ -180,7 +180,7 @@ def test_the_task_is_called_as_its_file():
 
 def test_data_given_as_a_task_and_other_separators_lead_to_tasks_new():
     write("a.csv", ";")
-    with pytest.raises(UsageError, match=r"a\.csv is not a task but data; probekit tasks new a\.csv writes"):
+    with pytest.raises(UsageError, match=r"a\.csv holds data and is not a task; probekit tasks new a\.csv writes"):
         load_task("a.csv")
     Path("a.toml").write_text('text = "review"\nlabel = "liked"\n[splits]\ntrain = "a.csv"\n')
     with pytest.raises(DataError, match=r"there is no column 'review'.* semicolons: probekit tasks new a\.csv writes"):

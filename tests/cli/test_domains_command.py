@@ -89,7 +89,7 @@ def test_a_command_a_call_and_a_recipe_leave_the_same(folder, tmp_path):
 def test_the_package_takes_the_calls_of_the_function(folder):
     assert probekit.domains.count_domains is count_domains
     assert "measure" in inspect.signature(probekit.domains).parameters
-    with pytest.raises(UsageError, match="takes no 'mesure'; did you mean measure"):
+    with pytest.raises(UsageError, match="has no parameter 'mesure'; did you mean measure"):
         probekit.domains("a=b", mesure="kl")
 
 

@@ -74,7 +74,7 @@ def test_a_token_that_was_added_to_the_tokenizer_alone(bert, cache):
     (bert / "tokenizer.json").write_text(json.dumps(told))
     told = sentence(cache(bert))
     assert f"reads the piece 'the' (number {rows + 3})" in told
-    assert f"the model has embeddings of {rows} pieces" in told
+    assert f"the model has embeddings for only {rows} pieces" in told
     assert "resize_token_embeddings" in told
 
 
@@ -91,7 +91,7 @@ def test_a_vocabulary_without_unk(bert, cache):
 @pytest.mark.parametrize("length", [-5, 0, 1])
 def test_a_length_that_no_text_has(bert, cache, length):
     changed(bert, "tokenizer_config.json", model_max_length=length)
-    assert f"model_max_length of tokenizer_config.json {length}. Correct them" in sentence(cache(bert))
+    assert f"model_max_length in tokenizer_config.json is {length}. Correct them" in sentence(cache(bert))
 
 
 @pytest.mark.parametrize("seed", [-1, 1 << 32, 10**30])
@@ -116,7 +116,7 @@ def test_seeds_are_numbers_of_32_bits(call, tmp_path, monkeypatch, words, seed):
 def test_an_epoch_that_is_no_number(bert, cache, monkeypatch):
     for epoch in ("abc", "1e400", str(10**20)):
         monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
-        assert f"SOURCE_DATE_EPOCH is {epoch!r}; it is seconds since 1970" in sentence(cache(bert))
+        assert f"SOURCE_DATE_EPOCH is {epoch!r}; expected seconds since 1970" in sentence(cache(bert))
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def limited():
 
 def test_a_limit_of_file_sizes(bert, cache, call, limited, tmp_path):
     limited(20_000)
-    assert re.search(r"cannot write \S+/out.h5: .* a file may have 20,000 here", sentence(cache(bert)))
+    assert re.search(r"cannot write \S+/out.h5: .* files may have at most 20,000 here", sentence(cache(bert)))
     assert [path.name for path in tmp_path.iterdir()] == ["bert"]
     answer = call("train", "--task", "grammar:sentiment", "--model", bert, "--regime", "fine-tune", "--limit", 8,
                   "--out", tmp_path / "run", "--epochs", 1, "--device", "cpu")  # fmt: skip

@@ -176,7 +176,7 @@ def test_what_cannot_be_measured_is_said_in_a_sentence(caches, tmp_path, capsys)
         ([str(caches["words"]), "--pooling", "mean"], "leave out --pooling"),
         ([plain, "--out", str(tmp_path / "rows.txt")], ".parquet or .csv"),
         ([plain, "--shuffles", "-1"], "--shuffles is -1; it must be 0 or more"),
-        ([str(tmp_path / "none.h5")], "there is no such file"),
+        ([str(tmp_path / "none.h5")], "does not exist"),
         ([], "no cache was given"),
     ):
         assert main(["mi", *words]) == 2

@@ -48,6 +48,6 @@ def test_wrong_words(rows, capsys):
     assert main(["report", rows, "-o", "p.pdf"]) == 2
     assert "a report is one HTML page, not .pdf; name it" in capsys.readouterr().err
     assert main(["report", "nothing.parquet"]) == 2
-    assert "nothing.parquet: there is no such file of rows" in capsys.readouterr().err
+    assert "nothing.parquet: does not exist; expected a file of rows" in capsys.readouterr().err
     assert main(["report", rows, "--figure", "no.svg"]) == 2
     assert "no.svg: this figure does not exist" in capsys.readouterr().err

@@ -64,5 +64,5 @@ def test_an_edit_sees_the_sites_in_order_and_the_rows_that_are_kept(tiny_bert):
 @pytest.mark.parametrize("wrong", [lambda hidden: hidden[:1], lambda hidden: hidden.double()])
 def test_an_edit_that_does_not_fit_is_refused(tiny_bert, wrong):
     encoder, batch = encoder_and_batch(tiny_bert)
-    with pytest.raises(UsageError, match="the edit of 0 gave"):
+    with pytest.raises(UsageError, match="the edit of 0 returned"):
         all_layers(encoder, batch, lambda site, hidden: wrong(hidden))

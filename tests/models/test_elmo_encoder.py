@@ -256,7 +256,7 @@ def test_a_shorter_length(folder, encoder):
     assert not encoder.tokenize(["a " * 3000]).truncated.any()
     assert torch.equal(layers_of(short, ["a b c d"])[0], layers_of(encoder, ["a b c"])[0])
     for bad in (0, -1):
-        with pytest.raises(UsageError, match=f"1 or more pieces; a maximal length of {bad}"):
+        with pytest.raises(UsageError, match=f"1 or more pieces, but max_length is {bad}"):
             load_encoder(folder, max_length=bad)
 
 
@@ -383,7 +383,7 @@ def test_certificate(folder, stateful):
 def test_options_for_other_models(folder, tiny_bert):
     with pytest.raises(UsageError, match="stateful is for ELMo, .* is of type 'bert'"):
         load_encoder(tiny_bert, stateful=2)
-    with pytest.raises(UsageError, match="stateful is -1; it is the number of sentences"):
+    with pytest.raises(UsageError, match="stateful is -1; expected the number of sentences"):
         load_encoder(folder, stateful=-1)
     for asked in ({"packing": "grouped"}, {"compile": True}):
         with pytest.raises(UsageError, match="is for transformers; .* is of type 'elmo'"):

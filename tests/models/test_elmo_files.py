@@ -71,7 +71,7 @@ def test_the_folder(files, tmp_path):
     assert config["filters"] == [[1, 4], [2, 5], [4, 3]]
     assert (config["projection_dim"], config["cells"], config["cell_clip"]) == (6, 9, 3)
     assert told == {"words": "blanks", "max_characters": 50}
-    with pytest.raises(UsageError, match="elmo is there already; give another folder"):
+    with pytest.raises(UsageError, match="elmo exists; choose another folder"):
         convert_elmo(*files, folder)
 
 
@@ -174,17 +174,17 @@ def cut(keep):
 
 CELL = "RNN_1/RNN/MultiRNNCell/Cell1/LSTMCell"
 BAD = {
-    "swapped": (lambda o, w: (w, o), "weights.hdf5 cannot be read .*wanted ELMo's options.json.* in this order"),
-    "options twice": (lambda o, w: (o, o), "options.json cannot be read as HDF5 .*wanted ELMo's weights.hdf5"),
-    "no options": (lambda o, w: (o.with_name("none.json"), w), "none.json is not there; wanted ELMo's options.json"),
-    "no weights": (lambda o, w: (o, w.with_name("none.hdf5")), "none.hdf5 is not there; wanted ELMo's weights.hdf5"),
-    "folder for options": (lambda o, w: (o.parent, w), "cannot be read .*wanted ELMo's options.json"),
-    "folder for weights": (lambda o, w: (o, w.parent), "cannot be read as HDF5 .*wanted ELMo's weights.hdf5"),
-    "no JSON": (options("{"), "options.json cannot be read .*wanted ELMo's options.json, with the parts 'lstm'"),
+    "swapped": (lambda o, w: (w, o), "weights.hdf5 cannot be read .*expected ELMo's options.json.* in this order"),
+    "options twice": (lambda o, w: (o, o), "options.json cannot be read as HDF5 .*expected ELMo's complete weights"),
+    "no options": (lambda o, w: (o.with_name("none.json"), w), "none.json does not exist; expected ELMo's options"),
+    "no weights": (lambda o, w: (o, w.with_name("none.hdf5")), "none.hdf5 does not exist; expected ELMo's weights"),
+    "folder for options": (lambda o, w: (o.parent, w), "cannot be read .*expected ELMo's options.json"),
+    "folder for weights": (lambda o, w: (o, w.parent), "cannot be read as HDF5 .*expected ELMo's complete weights"),
+    "no JSON": (options("{"), "options.json cannot be read .*expected ELMo's options.json, with the parts 'lstm'"),
     "no UTF-8": (options(b'{"lstm": "\xff"}'), "options.json cannot be read"),
     "no object": (options("[1, 2]"), "options.json cannot be read .*with the parts 'lstm' and 'char_cnn'"),
-    "nothing": (options("{}"), "options.json lacks 'lstm'; wanted"),
-    "no char_cnn": (options('{"lstm": {}}'), "options.json lacks 'char_cnn'; wanted"),
+    "nothing": (options("{}"), "options.json lacks 'lstm'; expected"),
+    "no char_cnn": (options('{"lstm": {}}'), "options.json lacks 'char_cnn'; expected"),
     "no dim": (options(lambda lstm, cnn: lstm.pop("dim")), "options.json lacks 'dim'"),
     "no filters": (options(lambda lstm, cnn: cnn.pop("filters")), "options.json lacks 'filters'"),
     "other filters": (options(lambda lstm, cnn: cnn.update(filters=[[1], [2]])), "options.json cannot be read"),
@@ -194,21 +194,21 @@ BAD = {
     "no layers": (options(lambda lstm, cnn: lstm.update(n_layers=0)), "options.json.*n_layers.* 0"),
     "a half": (options(lambda lstm, cnn: lstm.update(projection_dim=6.5)), "options.json.*projection_dim.* 6.5"),
     "clip in words": (options(lambda lstm, cnn: lstm.update(cell_clip="3")), "options.json.*cell_clip.*'3'"),
-    "activation": (options(lambda lstm, cnn: cnn.update(activation="gelu")), "activation is 'gelu'; relu and tanh"),
-    "training's": (options(lambda lstm, cnn: cnn.update(n_characters=261)), "261 characters, 50 a word; wanted 262"),
+    "activation": (options(lambda lstm, cnn: cnn.update(activation="gelu")), "'gelu'; expected relu or tanh"),
+    "training's": (options(lambda lstm, cnn: cnn.update(n_characters=261)), "261 characters and 50 .*; expected 262"),
     "short words": (
-        options(lambda lstm, cnn: cnn.update(max_characters_per_token=30)), "262 characters, 30 a word; wanted .* 50"
+        options(lambda lstm, cnn: cnn.update(max_characters_per_token=30)), "262 characters and 30 .*expected .* 50"
     ),
-    "cut in half": (cut(0.5), "weights.hdf5 cannot be read as HDF5 .*whole"),
+    "cut in half": (cut(0.5), "weights.hdf5 cannot be read as HDF5 .*complete"),
     "empty": (cut(0), "weights.hdf5 cannot be read as HDF5"),
-    "missing": (weights(f"{CELL}/W_P_0", None), f"lacks the tensor {CELL}/W_P_0, wanted of shape .9, 6."),
-    "missing filter": (weights("CNN/W_cnn_2", None), "lacks the tensor CNN/W_cnn_2, wanted of shape"),
-    "misshapen": (weights("char_embed", lambda x: x[1:]), "the tensor char_embed is float32 .260, 3., wanted .261, 3."),
-    "turned": (weights("CNN_proj/W_proj", lambda x: x.T), "CNN_proj/W_proj is float32 .6, 12., wanted .12, 6."),
-    "integers": (weights("CNN/b_cnn_0", lambda x: x.astype(int)), "CNN/b_cnn_0 is int64 .4,., wanted .4,."),
-    "NaN": (weights(f"{CELL}/B", with_nan), f"the tensor {CELL}/B holds NaN or infinity; fetch the file again"),
+    "missing": (weights(f"{CELL}/W_P_0", None), f"lacks the tensor {CELL}/W_P_0 with shape .9, 6."),
+    "missing filter": (weights("CNN/W_cnn_2", None), "lacks the tensor CNN/W_cnn_2 with shape"),
+    "misshapen": (weights("char_embed", lambda x: x[1:]), "char_embed is float32 .260, 3.; expected .261, 3."),
+    "turned": (weights("CNN_proj/W_proj", lambda x: x.T), "CNN_proj/W_proj is float32 .6, 12.; expected .12, 6."),
+    "integers": (weights("CNN/b_cnn_0", lambda x: x.astype(int)), "CNN/b_cnn_0 is int64 .4,.; expected .4,."),
+    "NaN": (weights(f"{CELL}/B", with_nan), f"the tensor {CELL}/B contains NaN or infinity; download the file again"),
     "others": (
-        options(lambda lstm, cnn: lstm.update(dim=8)), "W_0 is float32 .12, 36., wanted .12, 32..* belong together"
+        options(lambda lstm, cnn: lstm.update(dim=8)), "W_0 is float32 .12, 36.; expected .12, 32..* belong together"
     ),
 }  # fmt: skip
 
@@ -230,14 +230,16 @@ def test_float64_is_read_as_float32(tmp_path, files):
 
 @pytest.mark.parametrize("word", ["elmo:one", "elmo:a,b,c", "elmo:", "elmo:,b", "elmo:a,"])
 def test_words_that_name_no_two_files(word):
-    with pytest.raises(ModelError, match=f"'{word}' is not understood; wanted elmo:OPTIONS,WEIGHTS, the two published"):
+    with pytest.raises(
+        ModelError, match=f"'{word}' is not a valid name; expected elmo:OPTIONS,WEIGHTS, the two published"
+    ):
         load_encoder(word)
 
 
 def test_a_word_that_names_no_files(tmp_path, files):
-    with pytest.raises(ModelError, match="none.json is not there; wanted elmo:OPTIONS,WEIGHTS"):
+    with pytest.raises(ModelError, match="none.json does not exist; expected elmo:OPTIONS,WEIGHTS"):
         load_encoder(f"elmo:{tmp_path}/none.json,{files[1]}")
-    with pytest.raises(ModelError, match="none.hdf5 is not there; wanted elmo:OPTIONS,WEIGHTS"):
+    with pytest.raises(ModelError, match="none.hdf5 does not exist; expected elmo:OPTIONS,WEIGHTS"):
         load_encoder(f"elmo:{files[0]},{tmp_path}/none.hdf5")
 
 
@@ -329,7 +331,7 @@ def elsewhere(kind):
 @pytest.mark.parametrize("kind", ["external", "link", "link above", "soft", "virtual"])
 def test_no_other_file_is_read(tmp_path, files, kind):
     files = elsewhere(kind)(*files)
-    with pytest.raises(ModelError, match=r"the tensor CNN/\S+ (is a link|keeps its data in another file)"):
+    with pytest.raises(ModelError, match=r"the tensor CNN/\S+ (is a link|stores its data in another file)"):
         convert_elmo(*files, tmp_path / "out/elmo")
     assert not (tmp_path / "out").exists()
 

@@ -45,12 +45,12 @@ def test_random_weights_are_of_no_checkpoint(step):
     [
         ("{", "cannot be read as the card of a checkpoint"),
         ("[]", "cannot be read as the card of a checkpoint"),
-        ({"format": "probekit-run/2"}, "has the format 'probekit-run/1', here format is 'probekit-run/2'"),
-        ({"run": ""}, "has the name of a run, here run is ''"),
-        ({"model": None}, "has the name of a model, here model is None"),
-        ({"step": "120"}, "has a step, 0 or more, here step is '120'"),
-        ({"step": -1}, "here step is -1"),
-        ({"step": True}, "here step is True"),
+        ({"format": "probekit-run/2"}, "format is 'probekit-run/2'; expected the format 'probekit-run/1'"),
+        ({"run": ""}, "run is ''; expected the name of a run"),
+        ({"model": None}, "model is None; expected the name of a model"),
+        ({"step": "120"}, "step is '120'; expected a step, 0 or more"),
+        ({"step": -1}, "step is -1"),
+        ({"step": True}, "step is True"),
     ],
 )
 def test_a_card_that_is_none_is_told(step, card, said):

@@ -73,7 +73,7 @@ def test_a_sliding_window_is_read_in_groups(tmp_path):
 def test_control_leaking_attention_is_found(family, tiny_model, monkeypatch):
     monkeypatch.setitem(AttentionInterface._global_mapping, PACKED, leaking)
     assert load_encoder(tiny_model(family)).mixed_lengths is False
-    with pytest.raises(ModelError, match="off the stock forward"):
+    with pytest.raises(ModelError, match="from the model.s own forward pass"):
         load_encoder(tiny_model(family), packing="packed")
 
 
@@ -103,7 +103,7 @@ def test_groups_of_equal_length_only(tiny_model):
 
 
 def test_unknown_types_cannot_be_packed(tiny_model):
-    with pytest.raises(ModelError, match="not known to work packed"):
+    with pytest.raises(ModelError, match="not known to work in packed form"):
         load_encoder(tiny_model("t5"), packing="packed")
 
 
@@ -141,8 +141,8 @@ def test_control_rows_that_depend_on_their_number_are_found(monkeypatch):
             return product if bias is None else product + bias
 
     monkeypatch.setattr(torch.ops, "mkldnn", Splitting)
-    onednn._number_matters.cache_clear()
+    onednn._depends_on_rows.cache_clear()
     layer, x = PrepackedLinear(torch.randn(8, 40), torch.randn(8)), torch.randn(300, 40)
-    onednn._number_matters.cache_clear()
+    onednn._depends_on_rows.cache_clear()
     assert layer.equal_rows
     assert all(torch.equal(layer(x[:n]), layer(x)[:n]) for n in (1, 5, 63, 64, 257))

@@ -231,7 +231,7 @@ class TestWords:
         assert [WORDS[i] for i in tokens.token_ids] == ["the", "``", "<eos>", "the", "cat", "<eos>", "dog", "<eos>"]
         assert tokens.truncated.tolist() == [True, False, False]
         assert (short.max_length, short.spec["cut_at"]) == (3, 3)
-        with pytest.raises(UsageError, match="reads 2 or more pieces; a maximal length of 1"):
+        with pytest.raises(UsageError, match="reads 2 or more pieces, but max_length is 1"):
             load_skip_thoughts(made[0], device="cpu", max_length=1)
 
     def test_without_ends_nothing_is_read_of_nothing(self, tmp_path):
@@ -244,7 +244,7 @@ class TestWords:
         publish(tmp_path / "published")
         folder = convert_skip_thoughts(tmp_path / "published", tmp_path / "model")
         (folder / "vocab.txt").write_text("UNK\nthe\n")
-        with pytest.raises(ModelError, match=r"vocab.txt has 2 words; wanted 11"):
+        with pytest.raises(ModelError, match=r"vocab.txt has 2 words; expected 11"):
             load_skip_thoughts(folder, device="cpu")
         (folder / "vocab.txt").write_bytes(b"\xff")
         with pytest.raises(ModelError, match="cannot be read"):

@@ -72,7 +72,7 @@ class TestConvert:
     def test_a_folder_that_is_there_stays(self, tmp_path):
         publish(tmp_path / "published")
         (tmp_path / "model").mkdir()
-        with pytest.raises(UsageError, match="is there already"):
+        with pytest.raises(UsageError, match="exists"):
             convert_skip_thoughts(tmp_path / "published", tmp_path / "model")
 
 
@@ -89,7 +89,10 @@ def bad_table(f):
 
 
 NOT = {
-    "no file": (lambda f: (f / "btable.npy").unlink(), "btable.npy is not there; wanted the folder of uni_skip.npz"),
+    "no file": (
+        lambda f: (f / "btable.npy").unlink(),
+        "btable.npy does not exist; expected a folder with uni_skip.npz",
+    ),
     "no archive": (lambda f: (f / "uni_skip.npz").write_bytes(b"PK no"), "uni_skip.npz cannot be read"),
     "no arrays": (lambda f: (f / "uni_skip.npz").write_bytes(b""), "uni_skip.npz cannot be read"),
     "one array": (lambda f: (f / "utable.npy").replace(f / "uni_skip.npz"), "uni_skip.npz cannot be read"),
@@ -99,16 +102,16 @@ NOT = {
     ),
     "object": (
         lambda f: change(f / "uni_skip.npz", encoder_b=np.array([{}] * 10)),
-        "uni_skip.npz cannot be read .* no pickled objects",
+        "uni_skip.npz cannot be read .* without pickled objects",
     ),
     "object table": (
         lambda f: np.save(f / "utable.npy", np.array([[None] * 6] * 11), allow_pickle=True),
-        "utable.npy cannot be read .* no pickled objects",
+        "utable.npy cannot be read .* without pickled objects",
     ),
     "whole numbers": (lambda f: np.save(f / "utable.npy", np.ones((11, 6), int)), r"utable.npy holds int64 \(11, 6\)"),
     "shape": (
         lambda f: change(f / "uni_skip.npz", encoder_U=np.ones((5, 9))),
-        r"uni_skip.npz, encoder_U holds float64 \(5, 9\); wanted floating-point numbers \(5, 10\)",
+        r"uni_skip.npz, encoder_U holds float64 \(5, 9\); expected floating-point numbers \(5, 10\)",
     ),
     "number": (lambda f: change(f / "uni_skip.npz", encoder_Ux=np.float32(1)), r"encoder_W holds float32 \(6, 10\)"),
     "directions": (
@@ -117,7 +120,7 @@ NOT = {
     ),
     "rows": (
         lambda f: np.save(f / "btable.npy", np.ones((10, 6))),
-        r"btable.npy holds float64 \(10, 6\); wanted floating-point numbers \(11, 6\). Do dictionary, tables",
+        r"btable.npy holds float64 \(10, 6\); expected floating-point numbers \(11, 6\). Do dictionary, tables",
     ),
     "nan": (bad_table, "utable.npy holds nan in row 3"),
     "infinity": (lambda f: change(f / "uni_skip.npz", encoder_bx=np.full(5, np.inf)), "encoder_bx holds inf in row 0"),
@@ -183,21 +186,21 @@ class TestExpansion:
     def test_no_word_in_common(self, tmp_path):
         publish(tmp_path / "published")
         (tmp_path / "vectors.txt").write_text("chat 1 2\nchien 2 3\n")
-        with pytest.raises(ModelError, match="shares no word with the dictionary"):
+        with pytest.raises(ModelError, match="has no word in common with the dictionary"):
             convert_skip_thoughts(tmp_path / "published", tmp_path / "model", vectors=tmp_path / "vectors.txt")
 
     @pytest.mark.parametrize(
         ("content", "where", "message"),
         [
-            (b"a 1 2\nb 1\n", (2, None), "2 columns, wanted a word and 2 numbers"),
-            (b"2 2\na 1 2\nb 1 2x\n", (3, 3), "'2x' is no number"),
-            (b"a 1 2\nb nan 2\n", (2, 2), "nan is no finite number"),
-            (b"1 2\na 1 1e39\n", (2, 3), "inf is no finite number"),
+            (b"a 1 2\nb 1\n", (2, None), "2 columns, expected a word and 2 numbers"),
+            (b"2 2\na 1 2\nb 1 2x\n", (3, 3), "'2x' is not a number"),
+            (b"a 1 2\nb nan 2\n", (2, 2), "nan is not a finite number"),
+            (b"1 2\na 1 1e39\n", (2, 3), "inf is not a finite number"),
             (b"a 1 2\n\xff 1 2\n", (2, None), "byte 0xff is not UTF-8. Is this word2vec's binary format?"),
-            (b"3 2\na 1 2\nb 1 2\n", (None, None), "2 lines of vectors, wanted 3 words"),
-            (b"a\nb\n", (1, None), "1 columns, wanted a word and its numbers"),
-            (b"a 1\n\n", (2, None), "1 columns, wanted a word and 1 numbers"),
-            (b"", (None, None), "0 lines of vectors, wanted words"),
+            (b"3 2\na 1 2\nb 1 2\n", (None, None), "2 lines of vectors, expected 3 words"),
+            (b"a\nb\n", (1, None), "1 columns, expected a word and its numbers"),
+            (b"a 1\n\n", (2, None), "1 columns, expected a word and 1 numbers"),
+            (b"", (None, None), "0 lines of vectors, expected words"),
         ],
     )
     def test_what_is_no_file_of_vectors(self, tmp_path, content, where, message):
@@ -208,5 +211,5 @@ class TestExpansion:
         assert (caught.value.file, caught.value.line, caught.value.column) == (path, *where)
 
     def test_no_file_of_vectors(self, tmp_path):
-        with pytest.raises(DataError, match=r"none.txt: is not there"):
+        with pytest.raises(DataError, match=r"none.txt: does not exist"):
             read_vectors(tmp_path / "none.txt")

@@ -136,7 +136,7 @@ def test_a_shorter_length(tiny_bert, tiny_model):
         load_encoder(tiny_bert, max_length=41)
     with pytest.raises(UsageError, match="3 to 40"):
         load_encoder(tiny_bert, max_length=2)
-    with pytest.raises(UsageError, match="no room for what surrounds"):
+    with pytest.raises(UsageError, match="no room for the special tokens around"):
         load_encoder(tiny_model("roberta"), max_length=3).tokenize([("the cat", "a dog")])  # <s> </s></s> </s>
 
 
@@ -156,5 +156,5 @@ def test_nothing(bert, tiny_gpt2):
 
 @pytest.mark.parametrize("bad", [None, 3, "broken \ud800 surrogate"])
 def test_what_is_no_text(bert, bad):
-    with pytest.raises(UsageError, match="wanted Unicode text"):
+    with pytest.raises(UsageError, match="expected Unicode text"):
         bert.tokenize(["the cat", bad])

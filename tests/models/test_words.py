@@ -78,14 +78,14 @@ def test_given_words_are_left_as_they_are():
 
 
 BAD = {
-    "a pair": (("A man.", "A woman."), "one sentence at a time, not the pair .*read pairs separate"),
-    "a list": (["A", "man", "."], "wanted a string, or words in a tuple of one, got \\['A'"),
-    "three": (("A", "man", "."), "wanted a string, or words in a tuple of one"),
-    "nothing": (None, "wanted a string, or words in a tuple of one, got None"),
-    "bytes": (b"A man.", "wanted a string, or words in a tuple of one"),
-    "a string for words": (("A man.",), "a list of words was wanted, got 'A man.'; give a sentence as a plain string"),
-    "numbers for words": (((1, 2),), "a list of words was wanted, got \\(1, 2\\)"),
-    "nothing for words": ((None,), "a list of words was wanted, got None"),
+    "a pair": (("A man.", "A woman."), "one sentence at a time, not the pair .*use separate for pairs"),
+    "a list": (["A", "man", "."], "expected a string as text, or words in a tuple of one, got \\['A'"),
+    "three": (("A", "man", "."), "expected a string as text, or words in a tuple of one"),
+    "nothing": (None, "expected a string as text, or words in a tuple of one, got None"),
+    "bytes": (b"A man.", "expected a string as text, or words in a tuple of one"),
+    "a string for words": (("A man.",), "expected a list of words, got 'A man.'; give a sentence as a plain string"),
+    "numbers for words": (((1, 2),), "expected a list of words, got \\(1, 2\\)"),
+    "nothing for words": ((None,), "expected a list of words, got None"),
     "a sentence for a word": ((("A man sleeps now.",),), "its only word is a sentence, 'A man sleeps now.'; give its"),
 }
 
@@ -105,7 +105,7 @@ def test_a_word_may_have_a_blank():
 def test_how_words_are_told_must_be_said(tmp_path, told):
     if told is not None:
         (tmp_path / "tokenizer_config.json").write_text(told)
-    with pytest.raises(ModelError, match="does not say how words are told .* one of treebank, blanks"):
+    with pytest.raises(ModelError, match="does not say how to split text into words .* one of treebank, blanks"):
         read_splitting(tmp_path)
 
 

@@ -106,7 +106,7 @@ def test_everything_is_named(folder, tiny_bert):
     assert items["rows.parquet"].size == size["rows.parquet"] + size["rows.parquet.json"]
     assert sum(i.size for i in items.values()) == sum(size.values())
     assert items["rows.parquet"].command == "probekit mi a.h5"
-    assert "cut short" in items["c.h5"].about
+    assert "truncated" in items["c.h5"].about
     assert "12 examples, 4 layers, mean, float32" in items["a.h5"].about
 
 

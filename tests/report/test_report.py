@@ -189,8 +189,8 @@ def test_cards(tmp_path):
     assert "probekit make k.parquet" in html
     assert "probekit make m.parquet" not in html
     assert "make wrong" not in html
-    assert "there is no evidence card beside m.parquet" in html
-    assert "describes other rows than o.parquet" in html
+    assert "m.parquet has no evidence card" in html
+    assert "describes other rows than those in o.parquet" in html
     assert "cannot be read as an evidence card" in html
     assert f"<li>{known}</li>" in html  # changed files
     assert "torch 9.9" in html

@@ -279,7 +279,7 @@ def test_undefined_replicates_are_left_out():
 @pytest.mark.parametrize(
     ("gold", "predicted", "metric_name", "said"),
     [
-        (np.zeros(3, int), np.zeros((2, 4), int), "accuracy", r"\(2, 4\), \(1, 3\)"),
+        (np.zeros(3, int), np.zeros((2, 4), int), "accuracy", r"\(2, 4\) and \(1, 3\)"),
         (np.zeros(3, int), np.zeros(3, int), "accuracy", r"predictions \(F, n\)"),
         (np.zeros(3, int), np.zeros((1, 3), int), "acuracy", "unknown metric 'acuracy'"),
     ],

@@ -90,5 +90,5 @@ def test_fits_do_not_know_each_other():
 def test_wrong_shapes_are_named():
     with pytest.raises(UsageError, match=r"\(F, n, K\)"):
         brier_score(np.zeros((3, 2)), np.zeros(3, int))
-    with pytest.raises(UsageError, match="from 0 to 2; there are 2 classes"):
+    with pytest.raises(UsageError, match="from 0 to 2, but there are 2 classes"):
         temperature(np.zeros((1, 3, 2)), np.arange(3))

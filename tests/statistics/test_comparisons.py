@@ -132,7 +132,7 @@ def test_two_models_layer_by_layer_whatever_the_order():
     assert rows["value"].tolist() == pytest.approx([score(a, f) - score(b, f) for f in (0, 1)])
     assert set(rows["checkpoint"]) == {"fine-tuned"}
     assert set(rows["against"]) == {"m"}
-    with pytest.raises(UsageError, match="other examples"):
+    with pytest.raises(UsageError, match="different examples"):
         compare(a, table([0.6, 0.7], ids=np.array([f"test-{i}" for i in range(400)])))
 
 
@@ -273,7 +273,7 @@ def test_an_undefined_layer_costs_the_others_nothing(correction):
 
 
 def test_curves_with_other_numbers_of_draws_are_no_family():
-    with pytest.raises(UsageError, match="19 and 999 draws of chance.*--family curve"):
+    with pytest.raises(UsageError, match="19 and 999 draws under the null.*--family curve"):
         _judged([drawn([9], 999), drawn([1], 19)], CompareOptions(family="task"))
 
 

@@ -149,5 +149,5 @@ def test_interval_of_selectivity():
     assert (selectivity_interval(gold, spread, level=0.3)[1] - [0.5, 0] < 0.1).all()
     gold[1, :3000] = np.nan
     assert np.isnan(selectivity_interval(gold, constant)[0]).tolist() == [False, True]
-    with pytest.raises(UsageError, match="do not go with"):
+    with pytest.raises(UsageError, match="do not match"):
         selectivity_interval(gold[:1], constant)

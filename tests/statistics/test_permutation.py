@@ -191,7 +191,7 @@ def test_probabilities_are_of_gold_fits_alone():
 def test_log_loss_without_probabilities_is_ranked_or_refused():
     few, many = (replace(probed(controls=k), probabilities=None) for k in (2, 19))
     how = CompareOptions("shuffled", "log-loss", tails="better")
-    with pytest.raises(UsageError, match=r"which these files do not hold, or 19 draws .* of which there are 2"):
+    with pytest.raises(UsageError, match=r"which these files do not contain, or 19 draws .* there are 2"):
         compare_predictions(few, options=how)
     rows = compare_predictions(many, options=how).set_index("layer")
     assert set(rows["null"]) == {Null.RANK}
@@ -224,9 +224,9 @@ def test_families_reach_over_tasks_and_models():
 @pytest.mark.parametrize(
     ("kind", "wanted", "told"),
     [
-        ("classes", "pearson", "whose labels are classes: accuracy, macro-f1, matthews are"),
+        ("classes", "pearson", "whose labels are classes; choose accuracy, macro-f1, matthews"),
         ("classes", "f1", "classes"),
-        ("numbers", "accuracy", "whose labels are numbers: pearson, rmse, spearman are"),
+        ("numbers", "accuracy", "whose labels are numbers; choose pearson, rmse, spearman"),
         ("tags", "rmse", "whose labels are tags"),
     ],
 )

@@ -66,10 +66,10 @@ def test_numbers_and_no_losses(tmp_path):
 
 
 def test_other_files_are_refused(tmp_path):
-    with pytest.raises(DataError, match=r"absent\.parquet: there is no such file"):
+    with pytest.raises(DataError, match=r"absent\.parquet: does not exist"):
         Predictions.read(tmp_path / "absent.parquet")
     pd.DataFrame({"a": [1]}).to_parquet(tmp_path / "rows.parquet")
-    with pytest.raises(DataError, match="no file of evaluated examples"):
+    with pytest.raises(DataError, match="not a file of evaluated examples"):
         Predictions.read(tmp_path / "rows.parquet")
     whole = table().write(tmp_path / "whole.parquet").read_bytes()
     (tmp_path / "torn.parquet").write_bytes(whole[: len(whole) // 2])
@@ -81,7 +81,7 @@ def test_other_files_are_refused(tmp_path):
 
 def test_shapes_must_go_together():
     e = table()
-    with pytest.raises(UsageError, match=r"predicted has the shape \(3, 30\); wanted: 4 fits of 30"):
+    with pytest.raises(UsageError, match=r"predicted has the shape \(3, 30\); expected 4 fits of 30"):
         Predictions(e.fits, e.ids, e.gold, e.predicted[:3], e.metrics)
 
 
@@ -100,7 +100,7 @@ def test_join_aligns_by_id():
     other = Predictions(
         b.fits, np.char.add(b.ids, "x"), b.gold, b.predicted, b.metrics, b.groups, label_names=("no", "yes")
     )
-    with pytest.raises(UsageError, match="other examples"):
+    with pytest.raises(UsageError, match="different examples"):
         join(a, other)
 
 

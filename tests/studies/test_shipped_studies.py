@@ -132,7 +132,7 @@ def test_a_context_that_there_is_not_is_told_before_anything_is_done(data, tiny_
     models = dict.fromkeys(read_study("table5-small").models, str(tiny_bert))
     steps = study_steps(read_study("table5-small", models=models, changes=changes), data)
     (error,) = {step.error for step in steps if step.error}
-    assert error.startswith("wnut17 does not tell its documents")
+    assert error.startswith("wnut17 has no document boundaries")
 
 
 def test_a_task_without_dev_is_planned_with_a_part_of_train(data, tiny_bert, tmp_path, monkeypatch):

@@ -47,7 +47,7 @@ def test_what_is_changed_on_the_command_line(written):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('title = "x"', "says no models"),
+        ('title = "x"', "lacks models"),
         ('title = "x"\nmodels = {}', "models is {}"),
         (GOOD.replace("tasks =", "task ="), r"train.0.tasks|did you mean 'tasks'"),
         (GOOD + "epochs = 3", r"unknown key 'train.0.epochs'"),

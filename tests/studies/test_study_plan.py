@@ -85,7 +85,10 @@ def test_one_task_in_two_sections(written):
 @pytest.mark.parametrize(
     ("sections", "message"),
     [
-        (TEXTS + "options = { resample = 3 }", "probe.0.options: probe takes no 'resample'; did you mean resamples"),
+        (
+            TEXTS + "options = { resample = 3 }",
+            "probe.0.options: probe has no parameter 'resample'; did you mean resamples",
+        ),
         (TEXTS + 'options = { folds = "two" }', "probe.0.options: probe: folds is 'two'"),
         (TEXTS + '[[figure]]\nkind = "layer"', "figure layer: unknown kind 'layer'; did you mean layers"),
         (TEXTS + '[[figure]]\nkind = "layers"\noptions = { width = "wide" }', "figure.0.options: .*'wide'"),

@@ -119,7 +119,7 @@ def test_a_study_from_end_to_end(steps, tmp_path, monkeypatch):
     assert states(todo, out)["mi grammar-sentiment.tiny.pretrained.mean"] == "again"
     outcomes = {o.step.name: o for o in run_steps(todo, out, HERE)}
     refused = outcomes["mi grammar-sentiment.tiny.pretrained.mean"].message
-    assert "is not a file of rows as its card tells it, so it is not replaced" in refused
+    assert "is not a file of rows that matches its evidence card, so probekit does not replace it" in refused
     assert rows.read_bytes() == b"not what was left"
     rows.unlink()
     done = {o.step.name for o in run_steps(todo, out, HERE) if o.state == "done"}

@@ -59,10 +59,10 @@ def test_what_a_probe_cannot_know_is_told() -> None:
         task(TaskKind.CLASSIFICATION, ("no", "yes", "maybe"), train=train, dev=dev, test=[Example("0", "c")])
     )
     assert report.warnings == (
-        "dev: train has no example of maybe (1); no probe can know them.",
-        "dev: 1 examples have more than 350 words, the longest 400; models that read 512 pieces cut them off.",
-        "test: no example has a label; it cannot be fitted or evaluated.",
+        "dev: train has no example of maybe (1); no probe can learn them.",
+        "dev: 1 examples have more than 350 words, the longest 400; models that read 512 word pieces truncate them.",
+        "test: no example has a label; you cannot fit or evaluate a probe on it.",
     )
     assert check_task(task(TaskKind.CLASSIFICATION, ("no", "yes"), train=train, dev=train[:2])).warnings == ()
     one = check_task(task(TaskKind.CLASSIFICATION, ("no", "yes"), train=train[::2]))
-    assert one.warnings == ("train: all labels are the same; there is nothing to tell apart.",)
+    assert one.warnings == ("train: all labels are the same; there is nothing to learn.",)

@@ -144,8 +144,8 @@ def test_labels_are_of_the_sentence_s_own_words(tiny_bert, tmp_path):
 @pytest.mark.parametrize(
     ("task", "model", "message"),
     [
-        ("grammar:sentiment", "bert", "has one label a text; --context is for tasks whose words are labelled"),
-        ("wnut17", "bert", "does not tell its documents"),
+        ("grammar:sentiment", "bert", "has one label per text; --context is for tasks with one label per word"),
+        ("wnut17", "bert", "has no document boundaries"),
         ("conll2003", "elmo", "elmo reads each sentence by itself"),
     ],
 )

@@ -103,7 +103,7 @@ def test_token_labels_in_json_lines(own: Callable) -> None:
     assert [(e.text, e.label) for e in task.split("train")] == [("New York", (0, 1)), (".", (2,)), ("x", None)]
     assert task.metrics == ("span-f1", "token-accuracy")
     rows[0]["t"] = ["B-LOC"]
-    with pytest.raises(DataError, match=r"t.jsonl, line 1, column 't': 1 tags for 2 words"):
+    with pytest.raises(DataError, match=r"t.jsonl, line 1, column 't': found 1 tags for 2 words"):
         own(toml, {"t.jsonl": "\n".join(map(json.dumps, rows))})
 
 
@@ -173,7 +173,7 @@ GOOD = {"train.tsv": "text\tlabel\na\tyes\nb\tno\n"}
 @pytest.mark.parametrize(
     ("toml", "message"),
     [
-        ("", r"mine.toml: names no files; add \[splits\]"),
+        ("", r"mine.toml: lists no files; add \[splits\]"),
         ("text = a\n" + SPLITS, r"mine.toml, line 1, column 8: is not valid TOML"),
         ("name = \n" + SPLITS, r"mine.toml, line 1"),
         ('\nlable = "label"\n' + SPLITS, r"mine.toml, line 2: unknown key 'lable'; did you mean 'label'\?"),
@@ -184,33 +184,42 @@ GOOD = {"train.tsv": "text\tlabel\na\tyes\nb\tno\n"}
             r"""line 1: labels is 'yes'; it must be a list such as \["no", """,
         ),
         ('splits = "train.tsv"\n', r"line 1: splits is 'train.tsv'; it must be file names by split"),
-        (SPLITS + 'label = "gold"\n', r"line 3: 'label' stands below \[splits\], where it names a file; move it above"),
-        ('type = "classify"\n' + SPLITS, r"line 1: unknown type 'classify'; there are classification, regression"),
-        ('format = "xlsx"\n' + SPLITS, r"line 1: unknown format 'xlsx'; there are tsv, csv"),
+        (
+            SPLITS + 'label = "gold"\n',
+            r"line 3: 'label' is below \[splits\], where every key names a split; move it above",
+        ),
+        (
+            'type = "classify"\n' + SPLITS,
+            r"line 1: unknown type 'classify'; expected one of classification, regression",
+        ),
+        ('format = "xlsx"\n' + SPLITS, r"line 1: unknown format 'xlsx'; expected one of tsv, csv"),
         ('metrics = ["mathews"]\n' + SPLITS, r"line 1: unknown metric 'mathews'; did you mean matthews"),
-        ('metrics = ["pearson"]\n' + SPLITS, r"mine.toml: pearson is no metric of a task of classification; accuracy"),
-        ('metrics = ["log-loss"]\n' + SPLITS, r"line 1: log-loss is not computed from labels and answers; accuracy"),
-        ('labels = ["yes", "yes"]\n' + SPLITS, r"line 1: labels names a label twice"),
+        ('metrics = ["pearson"]\n' + SPLITS, r"mine.toml: pearson is not a metric for classification; choose accuracy"),
+        (
+            'metrics = ["log-loss"]\n' + SPLITS,
+            r"line 1: log-loss cannot be computed from labels and predictions; use one of accuracy",
+        ),
+        ('labels = ["yes", "yes"]\n' + SPLITS, r"line 1: labels lists a label twice"),
         (
             'labels = ["yes", "maybe"]\n' + SPLITS,
-            r"train.tsv, line 3, column 'label': 'no' is none of the labels 'yes', ",
+            r"train.tsv, line 3, column 'label': 'no' is not one of the labels 'yes', ",
         ),
         ('text = "txt"\n' + SPLITS, r"train.tsv, line 1: there is no column 'txt'; the header has 'text', 'label'"),
         ('label = "gold"\n' + SPLITS, r"mine.toml: no split has a column 'gold'"),
         ("text = 3\n" + SPLITS, r"train.tsv, line 1: text = 3, but the file has 2 columns"),
-        ("header = false\n" + SPLITS, r"header = false, so columns are numbers: say text = 1"),
-        ("header = false\ntext = 1\n" + SPLITS, r"header = false, so columns are numbers: say label = 2"),
+        ("header = false\n" + SPLITS, r"header = false, so columns are numbered: write text = 1"),
+        ("header = false\ntext = 1\n" + SPLITS, r"header = false, so columns are numbered: write label = 2"),
         (
             'type = "regression"\n' + SPLITS,
             r"rows cannot be read.\n  line 2, column 'label': expected a number, found 'yes'",
         ),
         ('type = "sequence-labelling"\n' + SPLITS, r"mine.toml: type = \"sequence-labelling\" needs words and tags"),
-        ('words = "text"\ntags = "label"\n' + SPLITS, r"words and tags are lists; keep them in JSON lines"),
-        ('[splits]\ntrain = "absent.tsv"\n', r"absent.tsv: there is no such file; it is named in .*mine.toml"),
-        ('[splits]\ntrain = "mine.toml"\n', r"unknown suffix '.toml'; say format = "),
+        ('words = "text"\ntags = "label"\n' + SPLITS, r"words and tags are lists; store them in JSON lines"),
+        ('[splits]\ntrain = "absent.tsv"\n', r"absent.tsv: does not exist, but is named in .*mine.toml"),
+        ('[splits]\ntrain = "mine.toml"\n', r"unknown suffix '.toml'; set format = "),
         ('format = "parquet"\n' + SPLITS, r"train.tsv: cannot be read as Parquet"),
         ('format = "json-lines"\n' + SPLITS, r"train.tsv, line 1, column 1: is not JSON"),
-        ('format = "conllu"\n' + SPLITS, r"train.tsv, line 1: 2 columns, expected 10"),
+        ('format = "conllu"\n' + SPLITS, r"train.tsv, line 1: found 2 columns, expected 10"),
         ('config = "x"\n' + SPLITS, r"line 1: config is for a hub dataset"),
     ],
 )
@@ -223,9 +232,9 @@ def test_mistakes(own: Callable, toml: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("text\tlabel\n", r"train.tsv: holds no rows for the split 'train'"),
-        ("text\tlabel\na\tyes\tmore\n", r"train.tsv, line 2: 3 columns, expected 2 \(text, label\)"),
-        ("text\tlabel\na\t0.5\nb\t1\n", r"labels such as 0.5 look like scores; say type = \"regression\""),
+        ("text\tlabel\n", r"train.tsv: has no rows for the split 'train'"),
+        ("text\tlabel\na\tyes\tmore\n", r"train.tsv, line 2: found 3 columns, expected 2 \(text, label\)"),
+        ("text\tlabel\na\t0.5\nb\t1\n", r"labels such as 0.5 look like scores; write type = \"regression\""),
         (b"text\tlabel\nna\xefve\tyes\n", r"train.tsv, line 2: byte 0xef at offset 13 is not UTF-8"),
     ],
 )
@@ -235,7 +244,7 @@ def test_bad_data(own: Callable, content: str | bytes, message: str) -> None:
 
 
 def test_duplicate_ids_name_both_lines(own: Callable) -> None:
-    with pytest.raises(DataError, match=r"line 4, column 'key': the id 'k' is that of line 2 already"):
+    with pytest.raises(DataError, match=r"line 4, column 'key': the id 'k' is already that of line 2"):
         own('id = "key"\n' + SPLITS, {"train.tsv": "key\ttext\tlabel\nk\ta\tx\nl\tb\tx\nk\tc\tx\n"})
 
 
@@ -272,7 +281,9 @@ def test_what_tables_write_for_no_label_is_no_class(own: Callable) -> None:
 
 def test_one_number_written_in_two_ways_is_a_question(own: Callable) -> None:
     lines = "text\tlabel\na\t0\nb\t1\nc\t1.0\n"
-    with pytest.raises(DataError, match=r"line 4.*'1\.0' stands here and '1' in line 3 of .*are they one class\?"):
+    with pytest.raises(
+        DataError, match=r"line 4.*found the label '1\.0', but '1' in line 3 of .*are they the same class\?"
+    ):
         own(SPLITS, {"train.tsv": lines})
     listed = own('labels = ["0", "1", "1.0"]\n' + SPLITS, {"train.tsv": lines})  # the answer
     assert listed.labels("train").tolist() == [0, 1, 2]
@@ -282,9 +293,7 @@ def test_one_number_written_in_two_ways_is_a_question(own: Callable) -> None:
 @pytest.mark.parametrize("other", ["Yes", "yes ", " YES"])
 def test_labels_that_differ_by_case_or_blanks_are_a_question(own: Callable, other: str) -> None:
     lines = f"text\tlabel\na\tno\nb\tyes\nc\t{other}\n"
-    with pytest.raises(
-        DataError, match=rf"train.tsv, line 4, column 'label': the label '{other}' stands here and 'yes'"
-    ):
+    with pytest.raises(DataError, match=rf"train.tsv, line 4, column 'label': found the label '{other}', but 'yes'"):
         own(SPLITS, {"train.tsv": lines})
     assert len(own(f'labels = ["no", "yes", "{other}"]\n' + SPLITS, {"train.tsv": lines}).label_names) == 3
 
@@ -292,8 +301,8 @@ def test_labels_that_differ_by_case_or_blanks_are_a_question(own: Callable, othe
 @pytest.mark.parametrize(
     ("one", "other", "told"),
     [
-        ("caf\xe9", "cafe\u0301", r"'cafe\\u0301' stands here and 'caf\\xe9'"),
-        ("yes", "\uff39es", "'\uff39es' stands here and 'yes'"),
+        ("caf\xe9", "cafe\u0301", r"'cafe\\u0301', but 'caf\\xe9'"),
+        ("yes", "\uff39es", "'\uff39es', but 'yes'"),
     ],
     ids=["composed", "full-width"],
 )
@@ -332,8 +341,8 @@ def test_docstart_lines_begin_documents(own: Callable) -> None:
         (("Ann",), "t.conll 1"), (("Rome",), "t.conll 1"), (("Lee", "left"), "t.conll 2")
     ]  # fmt: skip
     assert (
-        "train: 2 documents are told; each is held out and drawn as a whole. Their -DOCSTART- lines are no examples."
-        in task.notes
+        "train: 2 documents are marked; each is held out and resampled as a whole. "
+        "The -DOCSTART- lines are not examples." in task.notes
     )
 
 
@@ -353,7 +362,7 @@ def test_all_bad_rows_are_told_at_once(tmp_path):
         load_task(tmp_path / "t.toml")
     told = str(caught.value).split("\n")
     assert told[0] == f"{tmp_path / 'train.tsv'}: 5 rows cannot be read."
-    assert told[1] == "  line 3, column 'id': the id '2' is that of line 2 already; ids must be unique."
+    assert told[1] == "  line 3, column 'id': the id '2' is already that of line 2; ids must be unique."
     assert [line.partition(",")[0] for line in told[1:]] == [f"  line {n}" for n in (3, 4, 6, 15, 24)]
 
 
@@ -361,6 +370,6 @@ def test_all_rows_of_another_width_are_told_at_once(tmp_path):
     lines = ["text\tlabel"] + [f"text {i}" if i % 10 == 5 else f"text {i}\tyes" for i in range(300)]
     (tmp_path / "train.tsv").write_text("\n".join(lines) + "\n")
     (tmp_path / "t.toml").write_text('[splits]\ntrain = "train.tsv"\n')
-    told = r"30 of 300 rows have another number of columns: line 7 has 1, line 17 has 1.*and 10 rows more"
+    told = r"30 of 300 rows have the wrong number of columns: line 7 has 1, line 17 has 1.*and 10 more rows"
     with pytest.raises(DataError, match=told):
         load_task(tmp_path / "t.toml")

@@ -58,7 +58,7 @@ def test_cola_errors_name_line_and_column(folder: Callable) -> None:
     with pytest.raises(DataError, match=r"train.tsv, line 2, column 'label': label '2', expected one of '0', '1'"):
         load_task("cola", root)
     root = folder({"train.tsv": "gj04\t1\t\tFine.\ngj04\t1\tCut.\n"})
-    with pytest.raises(DataError, match=r"line 2: 3 columns, expected 4 \(source, label, mark, sentence\)"):
+    with pytest.raises(DataError, match=r"line 2: found 3 columns, expected 4 \(source, label, mark, sentence\)"):
         load_task("cola", root)
 
 
@@ -72,7 +72,7 @@ def test_sst2(folder: Callable) -> None:
     assert texts(task, "train") == ['two " words', "not good"]
     assert [(e.id, e.text, e.label) for e in task.split("test")] == [("7", "fine film", 1), ("9", "dull", 0)]
     files["SST-2/test_labelled_noheader.tsv"] = "fine film \t1\nbright \t0\n"
-    with pytest.raises(DataError, match=r"line 2: is another text than the same row"):
+    with pytest.raises(DataError, match=r"line 2: the text differs from that of the same row"):
         load_task("sst2", folder(files))
 
 
@@ -174,7 +174,7 @@ def test_mnli_text_form_has_empty_label_columns(folder: Callable) -> None:
 
 def test_mnli_rows_must_reach_their_label(folder: Callable) -> None:
     header = "genre\tsentence1\tsentence2\tlabel1\tgold_label"
-    with pytest.raises(DataError, match=r"dev_matched.tsv, line 3: 3 columns, expected at least 5"):
+    with pytest.raises(DataError, match=r"dev_matched.tsv, line 3: found 3 columns, expected at least 5"):
         load_task("mnli", folder({"dev_matched.tsv": f"{header}\nslate\ta\tb\tneutral\tneutral\nslate\ta\tb\n"}))
     with pytest.raises(DataError, match=r"there is no column 'gold_label'"):
         load_task("mnli", folder({"dev_matched.tsv": "genre\tsentence1\tsentence2\nslate\ta\tb\n"}))
@@ -200,7 +200,7 @@ def test_qqp_counts_rows_cut_short(folder: Callable) -> None:
     header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate"
     task = load_task("qqp", folder({"train.tsv": f"{header}\n1\t2\t3\ta\tb\t1\n4\t5\t6\tbroken\n7\t8\t9\tc\td\t0\n"}))
     assert [(e.id, e.label) for e in task.split("train")] == [("1", 1), ("7", 0)]
-    assert task.notes == ("1 rows of train.tsv that are cut short are left out.",)
+    assert task.notes == ("1 truncated rows of train.tsv are left out.",)
 
 
 SICK = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment"
@@ -308,20 +308,20 @@ def test_ud_treebanks_are_not_mixed(folder: Callable) -> None:
     with pytest.raises(DataError, match=r"holds several treebanks \(de_gsd, en_ewt\)"):
         load_task("ud", root)
     assert list(load_task("ud:de_gsd", root).splits) == ["dev"]
-    with pytest.raises(DataError, match=r"no file of a UD treebank here; looked for fr_gsd-ud-train.conllu"):
+    with pytest.raises(DataError, match=r"has no file of a UD treebank; expected fr_gsd-ud-train.conllu"):
         load_task("ud:fr_gsd", root)
 
 
 def test_ud_tags_are_checked(folder: Callable) -> None:
-    with pytest.raises(DataError, match=r"line 3, column 'UPOS': 'PARTICLE' in the sentence"):
+    with pytest.raises(DataError, match=r"line 3, column 'UPOS': the sentence that begins here has the tag 'PARTICLE'"):
         load_task("ud", folder({"en_ewt-ud-train.conllu": CONLLU.replace("PART", "PARTICLE")}))
 
 
 @pytest.mark.parametrize("name", DATASETS)
 def test_missing_files_are_named(name: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no file of .* here; looked for \S+, "):
+    with pytest.raises(DataError, match=r"has no file of .*; expected \S+, "):
         load_task(name, tmp_path)
-    with pytest.raises(DataError, match=r"there is no such folder. Give the folder that holds"):
+    with pytest.raises(DataError, match=r"does not exist. Give the folder with the files of"):
         load_task(name, tmp_path / "nowhere")
 
 

@@ -45,7 +45,7 @@ def test_the_likeliest_place_comes_first(tmp_path, task, folders, likely):
 
 def test_a_folder_that_is_not_there(tmp_path):
     assert task_folders("cola", tmp_path / "none") == [tmp_path / "none"]
-    with pytest.raises(DataError, match="there is no such folder"):
+    with pytest.raises(DataError, match="does not exist"):
         load_task("cola", tmp_path / "none")
 
 

@@ -49,7 +49,7 @@ def test_what_is_not_utf8_is_named_by_line_and_byte(file: Path, mark: bytes) -> 
 
 @pytest.mark.parametrize("content", [b"a\nb\0c\n", "text\n".encode("utf-16-be")])
 def test_nul_characters(file: Path, content: bytes) -> None:
-    with pytest.raises(DataError, match=r"line \d+: holds a NUL character"):
+    with pytest.raises(DataError, match=r"line \d+: contains a NUL character"):
         read_lines(write(file, content))
 
 
@@ -72,9 +72,9 @@ def test_tsv_keeps_blanks_empty_cells_and_control_characters(file: Path) -> None
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("a\tb\n1\t2\n3\n", r"line 3: 1 column, expected 2 \(a, b\)"),
-        ("a\tb\n1\t2\t3\n", r"line 2: 3 columns, expected 2"),
-        ("a\tb\n1\t2\n\n3\t4\n", r"line 3: 1 column, expected 2"),
+        ("a\tb\n1\t2\n3\n", r"line 3: found 1 column, expected 2 \(a, b\)"),
+        ("a\tb\n1\t2\t3\n", r"line 2: found 3 columns, expected 2"),
+        ("a\tb\n1\t2\n\n3\t4\n", r"line 3: found 1 column, expected 2"),
         ("a\tc\n1\t2\n", r"line 1: there is no column 'b'; the header has 'a', 'c'"),
         ("a\tb\tb\n1\t2\t3\n", r"line 1: the header names 'b' more than once"),
         ("", r"is empty; expected a header line"),
@@ -82,15 +82,15 @@ def test_tsv_keeps_blanks_empty_cells_and_control_characters(file: Path) -> None
 )
 def test_tsv_that_is_not_as_it_should_be(file: Path, content: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        read_tsv(write(file, content), wanted=("b",))
+        read_tsv(write(file, content), required=("b",))
 
 
 def test_ragged_tsv(file: Path) -> None:
     write(file, "1\t2\t3\tmore\n4\t5\n6\n")
-    with pytest.raises(DataError, match=r"line 3: 1 column, expected at least 2"):
-        read_tsv(file, ("a", "b", "c"), wanted=("b",), ragged=True)
+    with pytest.raises(DataError, match=r"line 3: found 1 column, expected at least 2"):
+        read_tsv(file, ("a", "b", "c"), required=("b",), ragged=True)
     write(file, "1\t2\t3\tmore\n4\t5\n")
-    table = read_tsv(file, ("a", "b", "c"), wanted=("b",), ragged=True)
+    table = read_tsv(file, ("a", "b", "c"), required=("b",), ragged=True)
     assert (table.column("b"), table.column("c")) == (["2", "5"], ["3", ""])
 
 
@@ -109,8 +109,8 @@ def test_csv_is_quoted(file: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('a,b\n1,2\n3,"open\n4,5\n', r"line 3: is not valid CSV: .*Is a quotation mark left open"),
-        ("a,b\n1\n", r"line 2: 1 column, expected 2"),
+        ('a,b\n1,2\n3,"open\n4,5\n', r"line 3: is not valid CSV: .*Is a quotation mark not closed"),
+        ("a,b\n1\n", r"line 2: found 1 column, expected 2"),
         ("a,b\n1,x\ry\n", r"line 2: is not valid CSV"),
     ],
 )
@@ -129,9 +129,9 @@ def test_json_lines(file: Path) -> None:
     [
         ('{"a": 1}\n{"a" 2}\n', r"line 2, column 6: is not JSON: Expecting ':' delimiter"),
         ("[1]\n", r"line 1: expected a JSON object, found a list"),
-        ('{"a": "\\ud800"}\n', r"line 1: holds half of a surrogate pair"),
+        ('{"a": "\\ud800"}\n', r"line 1: contains half of a surrogate pair"),
         ('{"a": ' + "[" * 200_000, r"line 1"),
-        ('{"a": ' + "1" * 5000 + "}", r"line 1: is not JSON that can be read"),
+        ('{"a": ' + "1" * 5000 + "}", r"line 1: cannot be read as JSON"),
     ],
 )
 def test_json_lines_that_are_not(file: Path, content: str, message: str) -> None:
@@ -154,7 +154,7 @@ def test_conll_separated_by_blanks(file: Path) -> None:
 
 
 def test_conll_rows_without_tag(file: Path) -> None:
-    with pytest.raises(DataError, match=r"line 2: found 'b', expected at least 2 columns and a word"):
+    with pytest.raises(DataError, match=r"line 2: found 'b', expected at least 2 columns, the first of them a word"):
         list(read_conll(write(file, "a\tO\nb\n")))
 
 
@@ -178,8 +178,8 @@ def test_conllu_words(file: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("3\tgo", "4\tgo", r"line 7, column 'ID': expected word 3, found '4'"),
-        ("\tccomp", "", r"line 7: 9 columns, expected 10 \(ID, FORM"),
+        ("3\tgo", "4\tgo", r"line 7, column 'ID': expected the word with ID 3, found '4'"),
+        ("\tccomp", "", r"line 7: found 9 columns, expected 10 \(ID, FORM"),
     ],
 )
 def test_conllu_that_is_not(file: Path, old: str, new: str, message: str) -> None:

@@ -1,7 +1,7 @@
-"""The loop: batches through the encoder on several lanes, vectors through a writer thread, blocks to the disk.
+"""The main loop: batches through the encoder in several lanes, vectors through a writer thread, blocks to the disk.
 
-On a CPU each lane is a thread that runs whole batches with one thread of its own: that is faster than many threads
-on one batch, and the numbers then depend neither on the batch nor on how many lanes there are. On a GPU there is one.
+On a CPU each lane is a thread that runs whole batches single-threaded. That is faster than many threads on one batch,
+and the numbers depend neither on the batch nor on the number of lanes. On a GPU there is one lane.
 """
 
 from __future__ import annotations
@@ -44,19 +44,23 @@ def run_blocks(
     allow_nonfinite: bool = False,
     on_batch: Callable[[int, int], None] = lambda sequences, tokens: None,
 ) -> None:
-    """Run the blocks ``todo``, write their vectors and note each in the journal once it is on the disk.
+    """Run the blocks ``todo``, write their vectors, and append each to the journal once it is on the disk.
 
-    A kill costs at most one block a lane. on_batch : called with the numbers of sequences and of pieces that have gone
-    through the model.
+    An interruption costs at most one block per lane.
+
+    Parameters
+    ----------
+    on_batch : callable
+        Called with the numbers of sequences and pieces that the model has read.
 
     Raises
     ------
     NonFiniteError
-        Naming example and layer, unless ``allow_nonfinite``.
+        If a vector is not finite, unless ``allow_nonfinite``; the message names example and layer.
     CacheError
-        Where the disk fails.
+        If the file cannot be written.
     ModelError
-        Where memory does not suffice.
+        If memory runs out.
     """
     budget = batch_tokens or encoder.batch_tokens
     stateful = begin_states(encoder)
@@ -74,7 +78,7 @@ def run_blocks(
                 on_batch(work.sequences, len(work.batch.token_ids))
 
         for b in todo:
-            while output.unfinished >= count:  # lanes may be in two blocks, while the last but one is on the disk
+            while output.unfinished >= count:  # lanes may work on two blocks while an earlier one is written
                 if output.blocks:
                     output.settle(len(output.blocks) - 1)
                 else:
@@ -90,14 +94,14 @@ def run_blocks(
                 work = output.work(block, part)
                 running.append((lanes.submit(work.run, encoder), work))
                 settle(count)
-            # what remains of the block is taken in order, while the next one begins
+            # the rest of the block is collected in order while the next one begins
             running.append((lanes.submit(lambda: None), output.last(block)))
         settle(0)
 
 
 @contextmanager
 def _lanes(encoder: Encoder) -> Iterator[tuple[ThreadPoolExecutor, int]]:
-    """Threads that run batches, and how many there are."""
+    """Threads that run batches, and their number."""
     import torch
 
     alone = encoder.spec.get("device", "cpu") != "cpu" or getattr(encoder, "stateful", 0)
@@ -108,8 +112,8 @@ def _lanes(encoder: Encoder) -> Iterator[tuple[ThreadPoolExecutor, int]]:
 
 @dataclass
 class _Open:
-    """A block at work: its pooled rows, (slots, d) of each pooling and layer, in buffers that are used again, and the
-    running digests of its token rows."""
+    """A block in progress: reused buffers with its pooled rows, (slots, d) for each pooling and layer, and the running
+    digests of its token rows."""
 
     number: int
     block: Block
@@ -128,7 +132,7 @@ class _Open:
 
 @dataclass
 class _Work:
-    """A batch at work: it takes the encoder's hidden states, pools them, and copies token rows into its buffer."""
+    """A batch in progress: receives the encoder's hidden states, pools them, and copies token rows into its buffer."""
 
     output: _Output
     open: _Open
@@ -149,7 +153,7 @@ class _Work:
         return len(self.batch.length)
 
     def run(self, encoder: Encoder) -> None:
-        """Encode the batch and keep what is stored of it."""
+        """Encode the batch and collect the vectors to store."""
         import torch
 
         self.pooled = [[] for _ in self.output.poolings]
@@ -168,8 +172,8 @@ class _Work:
             vectors = exact.to(self.output.store)
             if self.output.check and not bool(torch.isfinite(vectors).all()):
                 self.find_nonfinite(exact, vectors)
-            for into, some in zip(self.open.pooled[k], vectors.split(self.output.widths, 1), strict=True):
-                into.index_copy_(0, rows, some)
+            for into, part in zip(self.open.pooled[k], vectors.split(self.output.widths, 1), strict=True):
+                into.index_copy_(0, rows, part)
         if self.bounds:
             self.check_tokens(torch.stack(self.bounds).float().cpu())
         if self.buffer is not None and self.buffer[0].is_pinned():
@@ -177,11 +181,11 @@ class _Work:
         self.pooled, self.bounds = [], []
 
     def sink(self, i: int, hidden: torch.Tensor) -> None:
-        """Take the hidden states (t, d) of layer i."""
+        """Receive the hidden states (t, d) of layer i."""
         import torch
 
         if not len(hidden) or i not in self.output.place:
-            return  # empty sentences, which a stateful encoder reads, too, and layers that are not kept
+            return  # empty sentences, which a stateful encoder also reads, and layers that are not stored
         i = self.output.place[i]
         out, length = self.output, self.batch.length
         exact = hidden if hidden.dtype is out.store and not out.poolings else hidden.float()
@@ -196,7 +200,7 @@ class _Work:
             self.buffer[i][: self.rows].copy_(exact, non_blocking=exact.is_cuda)
 
     def check_tokens(self, bounds: torch.Tensor) -> None:
-        """Raise NonFiniteError where the extremes (layers, 2) of the token rows cannot be stored."""
+        """Raise NonFiniteError if the minima and maxima (layers, 2) of the token rows cannot be stored."""
         good = (bounds.abs() <= self.output.largest).all(-1).numpy()
         if good.all() or self.buffer is None:
             return
@@ -208,11 +212,11 @@ class _Work:
         self.complain(sequence, layer, overflow=bool(bounds[layer].isfinite().all()))
 
     def find_nonfinite(self, exact: torch.Tensor, vectors: torch.Tensor) -> None:
-        """Raise NonFiniteError naming the first layer, and its first sequence, of pooled vectors (s, all layers' d)."""
-        for layer, (some, given) in enumerate(
+        """Raise NonFiniteError for the first layer, and its first sequence, of pooled vectors (s, all layers' d)."""
+        for layer, (stored, given) in enumerate(
             zip(vectors.split(self.output.widths, 1), exact.split(self.output.widths, 1), strict=True)
         ):
-            if not bool((good := some.isfinite().all(1)).all()):
+            if not bool((good := stored.isfinite().all(1)).all()):
                 bad = int(np.argmin(good.numpy()))
                 sequence = int(np.flatnonzero(self.batch.length)[bad])
                 self.complain(sequence, layer, overflow=bool(given[bad].isfinite().all()))
@@ -221,16 +225,16 @@ class _Work:
         partial = self.output.partial
         row = int(self.output.first_slot[self.first + sequence]) // int(partial.spec["sentences"])
         example = partial.array("/ids", row, row + 1)[0].decode()
-        what = (
-            f"too large for {partial.spec['store']}; use --store float32 or --store bfloat16"
+        problem = (
+            f"is too large for {partial.spec['store']}; use --store float32 or --store bfloat16"
             if overflow
-            else "NaN or infinite; --dtype float32 may help, --allow-nonfinite keeps such values"
+            else "is NaN or infinite; --dtype float32 may help, and --allow-nonfinite stores such values"
         )
-        raise NonFiniteError(f"layer {self.output.layers[layer]} of example {example!r} (row {row}) is {what}.")
+        raise NonFiniteError(f"layer {self.output.layers[layer]} of example {example!r} (row {row}) {problem}.")
 
 
 class _Output:
-    """Where vectors go: pooled rows wait until their block ends, token rows pass through a few buffers.
+    """Output of vectors: pooled rows stay in memory until their block ends, token rows pass through a few buffers.
 
     One thread writes, in the order of the rows, while the lanes compute.
     """
@@ -255,7 +259,7 @@ class _Output:
         own = np.flatnonzero(partial.own)
         self.first_slot[partial.row_to_unique[own]] = own
         longest = max(budget, int(partial.length.max(initial=0)))
-        if size := int(spec.get("stateful", 0)):  # batches are counted in sentences
+        if size := int(spec.get("stateful", 0)):  # batches have a fixed number of sentences
             parts = batches_in_order(len(partial.length), partial.sentences, size)
             longest = max(int(partial.piece[part.stop] - partial.piece[part.start]) for part in parts)
         self.free: deque[tuple[list[torch.Tensor], Future[None] | None]] = deque()
@@ -266,7 +270,7 @@ class _Output:
         self.spare: deque[list[list[torch.Tensor]]] = deque()
         self.pending: deque[Future[None]] = deque()
         self.blocks: deque[Future[None]] = deque()
-        self.unfinished = 0  # blocks that are begun and not yet in the journal
+        self.unfinished = 0  # blocks that have begun but are not yet in the journal
         self.fd = open_to_write(partial.file, os.O_RDWR)
         self.writer = ThreadPoolExecutor(1, "probekit-writer")
 
@@ -282,7 +286,7 @@ class _Output:
             os.close(self.fd)
 
     def begin(self, b: int) -> _Open:
-        """Block b comes next."""
+        """Begin block b."""
         import torch
 
         self.unfinished += 1
@@ -293,12 +297,12 @@ class _Output:
             if self.spare
             else [[torch.empty(self.most_slots, d, dtype=self.store) for d in self.widths] for _ in self.poolings]
         )
-        pooled = [[one[:rows].zero_() for one in layers] for layers in buffers]
+        pooled = [[buffer[:rows].zero_() for buffer in layers] for layers in buffers]
         self.token_row = int(self.partial.token_start[b])
         return _Open(b, block, buffers, pooled, [xxhash.xxh3_64() for _ in (self.layers if self.level else ())])
 
     def work(self, block: _Open, part: slice) -> _Work:
-        """The batch of some of a block's sequences; waits for a buffer where token rows are kept."""
+        """A batch with some of a block's sequences; waits for a buffer if token rows are stored."""
         partial, first, last = self.partial, block.first + part.start, block.first + part.stop
         a, b = int(partial.piece[first]), int(partial.piece[last])
         flags = np.array(partial.array("/pieces/flags", a, b))
@@ -321,21 +325,21 @@ class _Output:
         return work
 
     def last(self, block: _Open) -> _Work:
-        """The mark after a block's last batch; it counts the sequences that have no piece."""
+        """The marker after a block's last batch; it counts the sequences without pieces."""
         count = np.count_nonzero(self.partial.length[block.first : block.last] == 0)
         empty = 0 if self.partial.spec.get("stateful") else int(count)
         none = np.empty(0, dtype=np.int32)
         return _Work(self, block, Batch(none, none, np.zeros(empty, dtype=np.int64)), 0, none, none, ends_block=True)
 
     def take(self, work: _Work) -> None:
-        """A batch is done, and all before it: hand its token rows, or its whole block, to the writer."""
+        """A batch and all before it are done: pass its token rows, or its whole block, to the writer."""
         if work.ends_block:
             self.blocks.append(self._submit(lambda: self._write_block(work.open)))
         elif work.buffer is not None:
             self.free.append((work.buffer, self._submit(lambda: self._write_tokens(work))))
 
     def settle(self, leave: int) -> None:
-        """Wait until at most ``leave`` ended blocks are not yet in the journal; raise what the writer raised."""
+        """Wait until at most ``leave`` finished blocks are missing from the journal; raise the writer's errors."""
         while len(self.blocks) > leave:
             self.blocks.popleft().result()
             self.unfinished -= 1
@@ -343,11 +347,11 @@ class _Output:
             self.pending.popleft().result()
 
     def _submit(self, write: Callable[[], None]) -> Future[None]:
-        def careful() -> None:
+        def write_with_errors() -> None:
             with writing(self.partial.file):
                 write()
 
-        self.pending.append(future := self.writer.submit(careful))
+        self.pending.append(future := self.writer.submit(write_with_errors))
         return future
 
     def _write_tokens(self, work: _Work) -> None:
@@ -359,22 +363,22 @@ class _Output:
 
     def _write_block(self, done: _Open) -> None:
         block = done.block
-        own = self.partial.own[block.slot_first : block.slot_last]
+        first = self.partial.own[block.slot_first : block.slot_last]
         digests = {f"/tokens/{x}": h.intdigest() for x, h in zip(self.layers, done.hashes, strict=False)}
         for k, p in enumerate(self.poolings):
             for i, layer in enumerate(self.layers):
                 data = _bytes(done.pooled[k][i])
-                mine = data if own.all() else data.reshape(len(own), -1)[own]
-                digests[name := f"/pooled/{p}/{layer}"] = xxh3(mine)
+                first_rows = data if first.all() else data.reshape(len(first), -1)[first]
+                digests[name := f"/pooled/{p}/{layer}"] = xxh3(first_rows)
                 self._write(name, block.slot_first, i, data)
         self.spare.append(done.buffers)
         sync(self.fd)
         self.journal.append(done.number, [digests[s.name] for s in self.partial.streams])
 
     def _write(self, name: str, row: int, layer: int, data: np.ndarray) -> None:
-        """Write whole vectors of a layer from vector number ``row`` on."""
+        """Write whole vectors of a layer, beginning at vector ``row``."""
         if (extent := self.partial.extents.get(name)) is None:
-            return  # nothing at all is kept of this dataset
+            return  # the dataset is empty
         at, view = extent.offset + row * self.widths[layer] * extent.dtype.itemsize, data.reshape(-1).data
         while view:
             written = os.pwrite(self.fd, view, at)

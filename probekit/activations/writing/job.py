@@ -1,4 +1,4 @@
-"""From a model's name and a task's to a finished cache: reuse, resume, workers."""
+"""From the names of a model and a task to a finished cache: reuse, resume, workers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = ["cache_activations"]
 
 log = logging.getLogger(__name__)
 RANDOM = "random:"
-"""Before the name of a model: the same architecture with random weights."""
+"""Prefix of a model's name: the same architecture with random weights."""
 
 
 @public(options=CacheOptions)
@@ -53,51 +53,53 @@ def cache_activations(
     wait: Callable[[], None] | None = lambda: None,
     progress: Progress = no_progress,
 ) -> ActivationCache:
-    """Run a model over a split of a task and keep every layer's activations in an HDF5 file.
+    """Run a model on a split of a task and store the activations of every layer in an HDF5 file.
 
-    A cache of the same job that is there already is opened at once; one that was interrupted is taken up where it
-    stopped, redoing at most one block a worker, or a lane where one process runs several.
+    If a finished cache of the same job exists, it is opened at once. An interrupted one continues where it stopped, and
+    redoes at most one block per worker or thread.
 
     Parameters
     ----------
     model : str, path or Encoder
         Hub id, local folder, ``minilm`` (the model of the extra ``demo``), ``elmo:OPTIONS,WEIGHTS``,
-        ``skip-thoughts:FOLDER``, or a loaded encoder (then in this process only). ``random:MODEL`` re-initialises it,
+        ``skip-thoughts:FOLDER``, or a loaded encoder (in this process only). ``random:MODEL`` re-initialises it,
         with the seed 0 or ``random_weights``.
     task : str, path or Task
         Name of a task, a TOML file, or the task itself.
     split : str
-        Which split of it.
+        The split to read.
     options : CacheOptions
-        ``pooling``, ``tokens``, ``pairs``, ``dtype``, ``limit`` …; they may be given one by one. ``random_weights``
-        re-initialises the model with this seed [1]_. With ``stateful`` ELMo's state is carried from batch to batch, as
-        in the original, in one process and one thread, and from the start again after an interruption.
+        ``pooling``, ``tokens``, ``pairs``, ``dtype``, ``limit`` …; you can also pass them as keyword arguments.
+        ``random_weights`` re-initialises the model with this seed [1]_. With ``stateful`` ELMo's state is carried from
+        batch to batch, as in the original, in one process and one thread; after an interruption, it starts from the
+        beginning.
     out : path, optional
-        The file, or a folder (there already, or ending in "/") for a file of the default name; data_cache/ for None.
+        The file, or a folder (an existing one, or a name ending in "/") for a file with the default name; None for
+        data_cache/.
     overwrite : bool
-        Replace a cache of other activations.
+        Whether to replace a cache of other activations.
     wait : callable, optional
-        Called once where another process is writing the same cache, before waiting for it; None raises CacheBusy.
+        Called once before waiting if another process is writing the same cache; None raises CacheBusy instead.
     progress : callable
-        Told how far the work is.
+        Called with the progress.
 
     Returns
     -------
     ActivationCache
-        Open. Layer 0 is what enters block 1, layer l the residual stream after block l.
+        The opened cache. Layer 0 is the input of block 1, layer l the residual stream after block l.
 
     Raises
     ------
     UsageError, DataError, ModelError
-        What is asked for cannot be, or is not there.
+        If an argument is not valid, or data or model do not exist.
     TruncationError
-        A text is too long, and ``on_truncate`` is "error".
+        If a text is too long and ``on_truncate`` is "error".
     NonFiniteError
-        A layer holds NaN or infinity, which ``allow_nonfinite`` would keep.
+        If a layer holds NaN or infinity, unless ``allow_nonfinite``.
     CacheMismatch
-        The file holds something else; see ``overwrite``.
+        If the file holds other activations; see ``overwrite``.
     CacheError
-        The disk fails.
+        If the file cannot be written.
 
     References
     ----------
@@ -129,14 +131,14 @@ def cache_activations(
         try:
             _write(request, fd, overwrite=overwrite, progress=progress)
         except BaseException:
-            if not partial_path(request.path).exists():  # nothing to go on from: leave nothing behind
+            if not partial_path(request.path).exists():  # nothing to resume: leave no files
                 journal_path(request.path).unlink(missing_ok=True)
             raise
     return ActivationCache(request.path)
 
 
 def _write(request: Request, fd: int, *, overwrite: bool, progress: Progress) -> None:
-    """Run what is not yet there of a cache, whose journal is ``fd``, and give it its name."""
+    """Run the missing blocks of a cache, whose journal is ``fd``, and rename it to its final name."""
     path, spec_id, journal = request.path, request.spec_id, Journal(fd)
     loading = request.model if isinstance(request.model, Loading) else None
     encoder = None if isinstance(request.model, Loading) else request.model
@@ -147,57 +149,57 @@ def _write(request: Request, fd: int, *, overwrite: bool, progress: Progress) ->
     done = _resume(partial, spec_id, request.want, journal, progress)
     _accept(partial.file, partial.spec, request.options)
     todo = [b for b in range(len(partial.blocks)) if b not in done]
-    if request.stateful and todo:  # what comes later depends on a state that is not kept
+    if request.stateful and todo:  # later blocks depend on a state that is not stored
         todo = list(range(len(partial.blocks)))
     options = request.options
-    how: dict[str, Any] = {"batch_tokens": options.batch_tokens, "allow_nonfinite": options.allow_nonfinite}
-    how["on_batch"] = _Meter(partial, [partial.blocks[b] for b in todo], progress)
+    arguments: dict[str, Any] = {"batch_tokens": options.batch_tokens, "allow_nonfinite": options.allow_nonfinite}
+    arguments["on_batch"] = _Meter(partial, [partial.blocks[b] for b in todo], progress)
     if todo and options.workers > 1 and loading:
         encoder = None  # the workers have their own
-        run_workers(path, loading, todo, options.workers, fd, **how)
+        run_workers(path, loading, todo, options.workers, fd, **arguments)
     elif todo:
         encoder = encoder or load(loading)
         check_environment(partial, encoder)
-        run_blocks(partial, encoder, todo, journal, **how)
+        run_blocks(partial, encoder, todo, journal, **arguments)
     finish(path, partial, Journal(fd).read(), compress=options.compress)
 
 
 def _reuse(request: Request) -> ActivationCache | None:
-    """The finished cache that is asked for, None where there is no file; raises CacheMismatch for anything else."""
+    """The finished cache of this request, None if there is no file; raises CacheMismatch for anything else."""
     if not (path := request.path).exists():
         return None
     try:
         cache = ActivationCache(path)
     except CacheMismatch as error:
-        raise CacheMismatch(f"{error} Give another --out.") from None
+        raise CacheMismatch(f"{error} Choose another --out.") from None
     except (CacheIncomplete, CacheCorrupt) as error:
-        raise type(error)(f"{error} Or give another --out.") from None
+        raise type(error)(f"{error} Or choose another --out.") from None
     if cache.spec_id == request.spec_id:
         _accept(path, cache.spec, request.options)
         return cache
     cache.close()
-    told = difference(cache.spec, request.want)
-    raise CacheMismatch(f"{path} holds other activations: {told}. {_OTHERWISE}")
+    changes = difference(cache.spec, request.want)
+    raise CacheMismatch(f"{path} holds other activations: {changes}. {_OTHERWISE}")
 
 
 _OTHERWISE = "Give another --out, or replace the file with --overwrite."
 
 
 def _accept(path: Path, spec: Mapping[str, Any], options: CacheOptions) -> None:
-    """Refuse a cache that was made under laxer terms than are asked for now."""
+    """Refuse a cache that was created with laxer options than requested now."""
     if options.on_truncate == "error" and (cut := spec["counts"]["truncated"]):
         raise TruncationError(
-            f"{path}: {cut} of {spec['n']} texts were cut off. Use --on-truncate keep to accept that."
+            f"{path}: {cut} of {spec['n']} texts were truncated. Use --on-truncate keep to accept that."
         )
     if spec.get("allow_nonfinite") and not options.allow_nonfinite:
         raise NonFiniteError(
-            f"{path} was made with --allow-nonfinite and may hold NaN or infinity; accept that with the same option, "
-            "or give another --out."
+            f"{path} was created with --allow-nonfinite and may hold NaN or infinity; use the same option to accept "
+            "that, or choose another --out."
         )
 
 
 def _unfinished(path: Path, spec_id: str, journal: Journal) -> bool:
-    """Whether there is an unfinished cache of this very job, one that can be gone on with."""
+    """Whether there is an unfinished cache of this job that can be continued."""
     try:
         partial = open_partial(path)
     except CacheError:
@@ -207,7 +209,7 @@ def _unfinished(path: Path, spec_id: str, journal: Journal) -> bool:
 
 
 def _tidy(path: Path, spec_id: str) -> None:
-    """Remove what a process left that was killed after the cache was whole, unless another is at work on it."""
+    """Remove files of a process that was killed after the cache was complete, unless another process uses them."""
     with suppress(CacheBusy), locked(path, wait=None) as fd:
         if not partial_path(path).exists() or _unfinished(path, spec_id, Journal(fd)):
             partial_path(path).unlink(missing_ok=True)
@@ -217,21 +219,21 @@ def _tidy(path: Path, spec_id: str) -> None:
 def _resume(
     partial: Partial, spec_id: str, want: Mapping[str, Any], journal: Journal, progress: Progress
 ) -> dict[int, list[int]]:
-    """The blocks of an unfinished cache that are whole, by number; the bytes are read and compared."""
+    """The complete blocks of an unfinished cache, by number; their bytes are read and compared."""
     if partial.spec["spec_id"] != spec_id:
         raise CacheMismatch(
             f"{partial.file} is the unfinished cache of another job: {difference(partial.spec, want)}. " + _OTHERWISE
         )
     noted = journal.read()
     if problem := check_static(partial, journal.structure):
-        raise CacheCorrupt(f"{partial.file}: {problem}; begin again with --overwrite.")
+        raise CacheCorrupt(f"{partial.file}: {problem}; start again with --overwrite.")
     good: dict[int, list[int]] = {}
     for k, (b, digests) in enumerate(noted.items()):
         progress("checking", k, len(noted))
         if b < len(partial.blocks) and digest_blocks(partial, b) == digests:
             good[b] = digests
         else:
-            log.warning("%s: block %d is not what its journal says; it is run again.", partial.file, b)
+            log.warning("%s: block %d does not match its journal; it is run again.", partial.file, b)
     if len(good) < len(noted):
         journal.clear(journal.structure)
         for b, digests in good.items():
@@ -240,7 +242,7 @@ def _resume(
 
 
 class _Meter:
-    """Adds up what goes through the model and tells the progress."""
+    """Counts the sequences and pieces that the model has read, and reports progress."""
 
     def __init__(self, partial: Partial, blocks: Sequence[Block], progress: Progress) -> None:
         self.total = sum(int(partial.piece[b.last] - partial.piece[b.first]) for b in blocks)

@@ -1,4 +1,4 @@
-"""The right to write a cache, the note of what is written, and what the system says when it cannot be."""
+"""The lock of a cache, the journal of its finished blocks, and readable errors of the file system."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ __all__ = ["Journal", "journal_path", "locked", "partial_path", "sync", "sync_fo
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn the system's complaints about ``path`` into a CacheError that says what to do."""
+    """Turn system errors for ``path`` into a CacheError that says what to do."""
     try:
         yield
     except OSError as error:
         reason = {
-            errno.ENOSPC: f"the disk is full. What is finished is kept; make room in {path.parent} and run the same "
-            "command again to go on",
-            errno.EDQUOT: "your disk quota is used up. What is finished is kept; make room, run the same command again",
-            errno.EFBIG: "the file is larger than this system allows. Use --limit, fewer poolings or --store float16",
-            errno.EACCES: f"no permission to write in {path.parent}. Give another --out",
-            errno.EROFS: f"{path.parent} is read-only. Give another --out",
-            errno.EEXIST: f"{path.parent} is not a folder. Give another --out",
-            errno.ENOTDIR: f"{path.parent} is not a folder. Give another --out",
+            errno.ENOSPC: "the disk is full. Finished blocks are kept; free some space in "
+            f"{path.parent} and run the same command again to continue",
+            errno.EDQUOT: "your disk quota is used up. Finished blocks are kept; free some space and run the same "
+            "command again",
+            errno.EFBIG: "the file is larger than the system allows. Use --limit, fewer poolings or --store float16",
+            errno.EACCES: f"no permission to write in {path.parent}. Choose another --out",
+            errno.EROFS: f"{path.parent} is read-only. Choose another --out",
+            errno.EEXIST: f"{path.parent} is not a folder. Choose another --out",
+            errno.ENOTDIR: f"{path.parent} is not a folder. Choose another --out",
         }.get(error.errno or 0)
         if reason is None:
             raise
@@ -38,27 +39,27 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def partial_path(out: Path) -> Path:
-    """Where the cache ``out`` grows."""
+    """The unfinished file of the cache ``out``."""
     return out.with_name(out.name + ".partial")
 
 
 def journal_path(out: Path) -> Path:
-    """Where the finished blocks of ``out`` are noted while it grows; its lock too."""
+    """The journal of the finished blocks of ``out``, which is also its lock."""
     return out.with_name(out.name + ".journal")
 
 
 @contextmanager
 def locked(out: Path, *, wait: Callable[[], None] | None) -> Iterator[int]:
-    """Hold the right to write ``out``; yields the descriptor of its journal.
+    """Hold the lock for writing ``out``; yields the descriptor of its journal.
 
-    The system gives the lock back when its holder dies. Children that inherit the descriptor hold it too.
+    The system releases the lock when its holder dies. Children that inherit the descriptor hold it, too.
 
     Parameters
     ----------
     wait : Callable[[], None] | None
-        Called once if another process holds it, before waiting for that to end; None raises CacheBusy instead.
+        Called once before waiting if another process holds the lock; None raises CacheBusy instead.
     """
-    busy = CacheBusy(f"another process is writing {out}; wait for it, or give another --out.")
+    busy = CacheBusy(f"another process is writing {out}; wait for it, or choose another --out.")
     with ExitStack() as stack:
         with writing(path := journal_path(out)):
             out.parent.mkdir(parents=True, exist_ok=True)
@@ -70,21 +71,21 @@ _FIRST = b'{"structure": "'
 
 
 def _is_journal(start: bytes) -> bool:
-    """Whether a file that begins so is a journal; one whose first line was torn is, too."""
+    """Whether a file that begins with ``start`` is a journal, even if its first line is incomplete."""
     return start.startswith(_FIRST) or _FIRST.startswith(start)
 
 
 class Journal:
-    """The finished blocks, one line of JSON each: the block's number and the digest of each stream's part."""
+    """The finished blocks, one line of JSON per block: its number and the digest of each stream's part."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
         self.structure = 0
 
     def read(self) -> dict[int, list[int]]:
-        """Digests by block. A last line that a full disk or a power cut has torn is removed.
+        """Digests by block; removes a last line that is incomplete after a full disk or a power cut.
 
-        The first line holds the digest of the file's structure, as it was made: see :func:`check_static`.
+        The first line holds the digest of the file's structure at its creation; see :func:`check_static`.
         """
         os.lseek(self.fd, 0, os.SEEK_SET)
         with os.fdopen(os.dup(self.fd), "rb") as file:
@@ -107,7 +108,7 @@ class Journal:
         return done
 
     def append(self, block: int, digests: Sequence[int]) -> None:
-        """Note a finished block, and bring the note to the disk."""
+        """Append a finished block, and sync the journal to the disk."""
         self._write({"block": block, "xxh3": [f"{x:016x}" for x in digests]})
 
     def _write(self, entry: Mapping[str, Any]) -> None:
@@ -117,18 +118,18 @@ class Journal:
         os.fsync(self.fd)
 
     def clear(self, structure: int) -> None:
-        """Forget every block; begin with the digest of the file's structure."""
+        """Remove every block; write the digest of the file's structure."""
         os.ftruncate(self.fd, 0)
         self._write({"structure": f"{structure:016x}"})
 
 
 def sync(fd: int) -> None:
-    """Bring the data of a file to the disk."""
+    """Sync the data of a file to the disk."""
     getattr(os, "fdatasync", os.fsync)(fd)
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring a folder's names to the disk."""
+    """Sync a folder's entries to the disk."""
     fd = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(fd)

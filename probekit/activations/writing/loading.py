@@ -1,4 +1,4 @@
-"""How a model is loaded, as a value that a worker can be told."""
+"""The arguments for loading a model, as a value to send to workers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Loading", "load"]
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """How a model is loaded: everything that a worker needs to load the same one."""
+    """The arguments for loading a model: all that a worker needs to load the same one."""
 
     model: str
     revision: str | None = None
@@ -28,5 +28,5 @@ def load(loading: Loading | None) -> Encoder:
     assert loading is not None
     from probekit.models import load_encoder
 
-    how = {key: value for key, value in asdict(loading).items() if value is not None}
-    return load_encoder(how.pop("model"), **how)
+    arguments = {key: value for key, value in asdict(loading).items() if value is not None}
+    return load_encoder(arguments.pop("model"), **arguments)

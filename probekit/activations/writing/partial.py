@@ -1,9 +1,9 @@
-"""An unfinished cache: a file of its final size, into which blocks are written, and what makes it a finished one.
+"""An unfinished cache: a file of its final size, into which blocks are written, and the steps that finish it.
 
-The file is made whole, under ``CACHE.h5.partial``, before any model runs: every dataset stands at its final place and
-the disk space is taken. Workers then write blocks straight to their offsets, bring them to the disk and append one
-line to ``CACHE.h5.journal``; HDF5's own structures are left alone meanwhile, so that no kill can tear them. At the end
-the journal's digests go into ``/blocks``, ``complete`` is set, and the file is renamed into place.
+The file is created completely, as ``CACHE.h5.partial``, before the model runs: every dataset has its final position and
+the disk space is allocated. Workers then write blocks directly to their offsets, sync them to the disk and append one
+line to ``CACHE.h5.journal``. HDF5's structures do not change meanwhile, so an interruption cannot damage them. At the
+end the journal's digests are copied to ``/blocks``, ``complete`` is set, and the file is renamed.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ ALIGNMENT = 64  # bytes: vector loads from a memory map
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A dataset that the model's work fills: vectors of one layer, in slots or in token rows."""
+    """A dataset to fill with the model's vectors of one layer, in slots or in token rows."""
 
     name: str
     shape: tuple[int, ...]
@@ -64,7 +64,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Partial:
-    """What a worker must know of an unfinished cache.
+    """All that a worker must know about an unfinished cache.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class Partial:
     spec : Mapping[str, Any]
         The cache's spec.
     extents : Mapping[str, Extent]
-        Where each dataset lies in the file.
+        The position of each dataset in the file.
     streams : tuple[Stream, ...]
         The datasets to fill, in the order of the journal's digests.
     blocks, token_start : tuple[Block, ...] or np.ndarray
@@ -99,7 +99,7 @@ class Partial:
 
     @property
     def sentences(self) -> int:
-        """Vectors in a row of pooled ones: 1, or 2 of pairs read apart."""
+        """Vectors per row of a pooled dataset: 1, or 2 for pairs read separately."""
         return int(self.spec["sentences"])
 
     def array(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
@@ -123,18 +123,18 @@ def create(
     blocks: Sequence[Block],
     token_start: np.ndarray,
 ) -> None:
-    """Make the file: everything that is known before the model runs, and room for the rest.
+    """Create the file: everything that is known before the model runs, and space for the rest.
 
     Parameters
     ----------
     attributes : Mapping[str, Any]
-        Of ``/``.
+        Attributes of ``/``.
     static : Mapping[str, np.ndarray]
         Datasets by name.
     links : Mapping[str, str]
         Further names of datasets.
     streams, dtype : Sequence[Stream] or str
-        What will be filled ("bfloat16" is kept as uint16 with an attribute that says so).
+        The datasets to fill, and their precision ("bfloat16" is stored as uint16 with the attribute ``encoding``).
     """
     final = partial_path(out)
     new = final.with_name(final.name + ".new")
@@ -144,20 +144,20 @@ def create(
         free = shutil.disk_usage(out.parent).free
         if need > free:
             raise CacheError(
-                f"cannot write {out}: it needs {need:,} bytes and {free:,} are free in "
-                f"{out.parent}. Make room, give another --out, or use --limit, fewer poolings or --store float16."
+                f"cannot write {out}: it needs {need:,} bytes, but only {free:,} are free in {out.parent}. Free some "
+                "space, choose another --out, or use --limit, fewer poolings or --store float16."
             )
         _check_limit(out, need + ALIGNMENT * (len(streams) + len(static) + len(attributes)))
         table = [(s.name, *_range(s, blocks, token_start, b), 0) for b in range(len(blocks)) for s in streams]
         table += [(name, 0, len(a), xxh3(a)) for name, a in static.items()]
-        table.append(("", 0, 0, 0))  # the bytes of the file that are no dataset's: see seal()
+        table.append(("", 0, 0, 0))  # the bytes outside datasets: see seal()
         CACHE_FILE.check(final)
-        _remove_own(new)
+        _remove_begun(new)
         with h5py.File(new, "x", libver="earliest", alignment_threshold=1, alignment_interval=ALIGNMENT) as f:
             for key, value in attributes.items():
                 f.attrs[key] = value
             f.attrs["complete"] = False
-            f.flush()  # from here on it is known as ours, also after a kill
+            f.flush()  # from here on it is recognised as a cache, also after an interruption
             for name, array in static.items():
                 _put(f, name, array)
             for name, target in links.items():
@@ -178,23 +178,23 @@ def create(
 
 
 def _check_limit(out: Path, need: int) -> None:
-    """Raise CacheError where no file may be so long: HDF5 does not survive a write that fails."""
+    """Raise CacheError if the system does not allow so large a file: HDF5 does not survive a failed write."""
     import resource
 
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
     if limit != resource.RLIM_INFINITY and need + STRUCTURE > limit:
         raise CacheError(
-            f"cannot write {out}: it needs about {need + STRUCTURE:,} bytes, and a file may have {limit:,} here "
+            f"cannot write {out}: it needs about {need + STRUCTURE:,} bytes, but files may have at most {limit:,} here "
             "(ulimit -f). Raise the limit, or use --limit, fewer poolings or --store float16."
         )
 
 
 STRUCTURE = 1 << 18
-"""Bytes that the structure of a cache may take, beside its datasets."""
+"""Upper bound in bytes for the structure of a cache without its datasets."""
 
 
-def _remove_own(path: Path) -> None:
-    """Remove a file that a killed process of ours left; UsageError where it is another's."""
+def _remove_begun(path: Path) -> None:
+    """Remove the file of a killed process; raises UsageError if it is not a begun cache."""
     BEGUN_FILE.check(path)
     path.unlink(missing_ok=True)
 
@@ -206,7 +206,7 @@ def _range(stream: Stream, blocks: Sequence[Block], token_start: np.ndarray, b: 
 
 
 def _dataset(f: h5py.File, name: str, shape: tuple[int, ...], dtype: np.dtype) -> h5py.Dataset:
-    """A contiguous dataset whose bytes exist from the start and are written by nobody but us."""
+    """A contiguous dataset that is allocated at once and never filled by HDF5."""
     plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     plist.set_layout(h5py.h5d.CONTIGUOUS)
     plist.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
@@ -228,12 +228,12 @@ def _put(f: h5py.File, name: str, array: np.ndarray) -> None:
 
 
 def open_partial(out: Path) -> Partial:
-    """The unfinished cache that will become ``out``; raises CacheCorrupt where it cannot be used."""
+    """The unfinished cache that will become ``out``; raises CacheCorrupt if it cannot be used."""
     path = partial_path(out)
     try:
         return _open_partial(path)
     except DAMAGE as error:
-        raise CacheCorrupt(f"{path}: it cannot be read ({error}); begin again with --overwrite.") from error
+        raise CacheCorrupt(f"{path}: it cannot be read ({error}); start again with --overwrite.") from error
 
 
 def _open_partial(path: Path) -> Partial:
@@ -260,33 +260,33 @@ def _open_partial(path: Path) -> Partial:
 
 
 def check_static(partial: Partial, structure: int) -> str:
-    """What is wrong with the parts of an unfinished file that were written when it was made; nothing where it is whole.
+    """The fault in the parts of an unfinished file that were written at its creation; "" if they are intact.
 
-    A kill during :func:`finish` may have left ``complete`` set: it is taken back.
+    An interruption of :func:`finish` may have left ``complete`` set; it is reset.
     """
     try:
         with h5py.File(partial.file, "r+") as f:
             if f.attrs["complete"]:
                 f.attrs.modify("complete", np.False_)
         if digest_structure(partial.file, partial.extents, filled=False) != structure:
-            return "its structure or description is not what was written"
+            return "its structure or description was changed after it was written"
         for row in partial.extents["/blocks"].map(partial.file):
             name = row["dataset"].decode()
             known = partial.extents.get(name) if not name.startswith(("/pooled/", "/tokens/")) else None
             if known and xxh3(known.map(partial.file)) != row["xxh3"]:
-                return f"{name} is not what was written"
+                return f"{name} was changed after it was written"
     except DAMAGE as error:
         return f"it cannot be read ({error})"
     return ""
 
 
 def digest_blocks(partial: Partial, b: int) -> list[int]:
-    """xxh3 of each stream's part of block b, as it stands in the file."""
+    """xxh3 of each stream's part of block b, read from the file."""
     return [digest_rows(partial.extents[s.name], partial, s, b) for s in partial.streams]
 
 
 def digest_rows(extent: Extent, partial: Partial, stream: Stream, b: int) -> int:
-    """xxh3 of one stream's part of block b; of pooled rows those that no other block's text gives."""
+    """xxh3 of one stream's part of block b; for pooled rows, of the first occurrences of texts only."""
     start, stop = partial.range(stream, b)
     rows = extent.vectors(partial.file, partial.sentences if stream.pooled else 1)[start:stop]
     if stream.pooled and not partial.own[start:stop].all():
@@ -295,11 +295,11 @@ def digest_rows(extent: Extent, partial: Partial, stream: Stream, b: int) -> int
 
 
 def finish(out: Path, partial: Partial, done: Mapping[int, Sequence[int]], *, compress: bool = False) -> None:
-    """Turn a partial file, all of whose blocks are done, into the cache ``out``."""
+    """Turn a partial file with all blocks into the cache ``out``."""
     path = partial.file
     missing = sorted(set(range(len(partial.blocks))) - set(done))
     if missing:
-        raise CacheCorrupt(f"{path}: blocks {missing[:5]} are not written; run the same command again.")
+        raise CacheCorrupt(f"{path}: blocks {missing[:5]} are missing; run the same command again.")
     with writing(out):
         _copy_duplicates(partial)
         digests = [x for b in range(len(partial.blocks)) for x in done[b]]
@@ -320,7 +320,7 @@ def finish(out: Path, partial: Partial, done: Mapping[int, Sequence[int]], *, co
 
 
 def seal(path: Path) -> None:
-    """Write the digest of all that is no dataset's, and of /blocks itself, into the last row of /blocks."""
+    """Write the digest of all bytes outside datasets, and of /blocks, into the last row of /blocks."""
     with open_cache_file(path) as f:
         where = extents(f)
     table = where["/blocks"].map(path, mode="r+")
@@ -331,7 +331,7 @@ def seal(path: Path) -> None:
 
 
 def _copy_duplicates(partial: Partial) -> None:
-    """Give the rows of texts that occurred before the vectors of their first occurrence."""
+    """Copy the vectors of each text's first occurrence to its other rows."""
     again = np.flatnonzero(~partial.own)
     if not len(again):
         return
@@ -341,28 +341,28 @@ def _copy_duplicates(partial: Partial) -> None:
     for s in partial.streams:
         if s.pooled:
             rows = partial.extents[s.name].vectors(partial.file, partial.sentences, mode="r+")
-            for some in np.array_split(again, len(again) // 8192 + 1):
-                rows[some] = rows[source[partial.row_to_unique[some]]]
+            for part in np.array_split(again, len(again) // 8192 + 1):
+                rows[part] = rows[source[partial.row_to_unique[part]]]
             rows.flush()
 
 
 def _compressed(partial: Partial) -> Path:
-    """A copy of the partial file whose vectors are shuffled and packed with zstd, in chunks of about a megabyte."""
+    """A copy of the partial file with vectors shuffled and compressed with zstd, in chunks of about a megabyte."""
     new = partial.file.with_name(partial.file.name + ".zstd")
-    _remove_own(new)
-    need = partial.file.stat().st_size  # HDF5 does not survive a disk that fills up while it writes
+    _remove_begun(new)
+    need = partial.file.stat().st_size  # HDF5 does not survive a full disk
     free = shutil.disk_usage(new.parent).free
     if need > free:
         raise CacheError(
-            f"cannot compress {partial.file}: up to {need:,} bytes are needed beside it and {free:,} are free. "
-            "Make room and run the same command again, or go on without --compress."
+            f"cannot compress {partial.file}: it needs up to {need:,} more bytes, but only {free:,} are free. Free "
+            "some space and run the same command again, or leave out --compress."
         )
     try:
         _write_compressed(partial, new)
     except BaseException as error:
         new.unlink(missing_ok=True)
-        if isinstance(error, RuntimeError):  # HDF5's, of closing a file that it could not write
-            raise CacheError(f"cannot write {new}: {error}. What is finished is kept.") from error
+        if isinstance(error, RuntimeError):  # from HDF5, when it closes a file that it could not write
+            raise CacheError(f"cannot write {new}: {error}. Finished blocks are kept.") from error
         raise
     return new
 
@@ -377,10 +377,10 @@ def _write_compressed(partial: Partial, new: Path) -> None:
     ):
         for key, value in old.attrs.items():
             f.attrs[key] = value
-        f.flush()  # from here on it is known as ours, also after a kill
+        f.flush()  # from here on it is recognised as a cache, also after an interruption
         for name, ds in datasets(old):
             if name not in names and name not in partial.spec["links"]:
-                known = partial.extents.get(name)  # not of an empty dataset
+                known = partial.extents.get(name)  # None for an empty dataset
                 _put(f, name, known.map(partial.file) if known else np.empty(ds.shape, ds.dtype))
         for link in partial.spec["links"]:
             f[link] = f[partial.spec["links"][link]]
@@ -398,24 +398,28 @@ def _write_compressed(partial: Partial, new: Path) -> None:
 
 
 def now() -> str:
-    """The time for ``created``: now, or SOURCE_DATE_EPOCH where builds are to be reproducible."""
+    """The time for ``created``: now, or SOURCE_DATE_EPOCH for reproducible builds."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
     try:
         moment = datetime.fromtimestamp(int(epoch), UTC) if epoch else datetime.now(UTC)
     except (ValueError, OverflowError, OSError):
-        raise UsageError(f"SOURCE_DATE_EPOCH is {epoch!r}; it is seconds since 1970, as a whole number.") from None
+        raise UsageError(f"SOURCE_DATE_EPOCH is {epoch!r}; expected seconds since 1970, as a whole number.") from None
     return moment.isoformat(timespec="seconds")
 
 
 def attributes(
     spec: Mapping[str, Any], spec_id: str, version: str, about: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The attributes of ``/``, but for ``complete``; those of ``about`` as JSON, where they say something."""
+    """The attributes of ``/`` except ``complete``; those in ``about`` as JSON, unless they are empty."""
     return {
         "format": FORMAT,
         "spec": json.dumps(spec, sort_keys=True, ensure_ascii=False),
         "spec_id": spec_id,
         "created": now(),
         "probekit": version,
-        **{name: json.dumps(told, sort_keys=True, ensure_ascii=False) for name, told in (about or {}).items() if told},
+        **{
+            name: json.dumps(value, sort_keys=True, ensure_ascii=False)
+            for name, value in (about or {}).items()
+            if value
+        },
     }

@@ -1,9 +1,9 @@
-"""Which sequence is run when: equal texts once, blocks that can be lost and redone, batches. Pure functions.
+"""The order of sequences: equal texts once, blocks that can be redone after an interruption, batches. Pure functions.
 
-A job's rows are cut into *slots*, one a sequence: a row is one slot, or two where the sentences of a pair are read
+The rows of a job consist of *slots*, one per sequence: a row is one slot, or two if the sentences of a pair are read
 separately (slot = 2 · row + sentence). Equal texts share one *unique* sequence. Uniques are numbered in the order in
-which they are run, so that block b runs the uniques ``blocks[b].first`` … ``blocks[b].last - 1`` and no two blocks
-share one; within a block they are sorted by length.
+which they run: block b runs the uniques ``blocks[b].first`` … ``blocks[b].last - 1``, and no two blocks share one.
+Within a block they are sorted by length.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ __all__ = ["Block", "Plan", "batches", "batches_in_order", "make_plan", "plan_in
 
 LEAST_TOKENS = 32_768  # a smaller block costs speed: its batches mix more lengths, and it waits for the disk
 MOST_TOKENS = 262_144
-BLOCKS = 64  # blocks a job has where the two bounds above allow it
-MOST_BYTES = 32 << 20  # of pooled rows in a block: they wait in memory until it is written
+BLOCKS = 64  # blocks in a job, if the two bounds above allow it
+MOST_BYTES = 32 << 20  # of pooled rows in a block, which stay in memory until it is written
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Uniques ``first`` … ``last - 1``, whose pooled rows stand in slots ``slot_first`` … ``slot_last - 1``."""
+    """Uniques ``first`` … ``last - 1``, whose pooled rows are in slots ``slot_first`` … ``slot_last - 1``."""
 
     first: int
     last: int
@@ -41,11 +41,11 @@ class Plan:
     Attributes
     ----------
     order : np.ndarray
-        int64 (s,), the text (in order of first occurrence) that is run q-th.
+        int64 (s,), the index (in order of first occurrence) of the text that runs q-th.
     row_to_unique : np.ndarray
-        int64 (slots,), the unique sequence that gives each slot its vector.
+        int64 (slots,), the unique sequence of each slot.
     blocks : tuple[Block, ...]
-        What is written, journalled and, after a kill, redone as one.
+        The units that are written, journalled and, after an interruption, redone.
     """
 
     order: np.ndarray
@@ -54,7 +54,7 @@ class Plan:
 
 
 def unique_texts(texts: Sequence[Text]) -> tuple[list[Text], np.ndarray]:
-    """The distinct texts in order of first occurrence, and int64 (n,) which of them each text is."""
+    """The distinct texts in order of first occurrence, and int64 (n,) the index of each text among them."""
     seen: dict[Text, int] = {}
     index = np.fromiter((seen.setdefault(text, len(seen)) for text in texts), dtype=np.int64, count=len(texts))
     return list(seen), index
@@ -70,12 +70,12 @@ def make_plan(length: np.ndarray, text_of_slot: np.ndarray, slot_bytes: int) -> 
     text_of_slot : np.ndarray
         int64 (slots,), from :func:`unique_texts`.
     slot_bytes : int
-        What the pooled rows of one slot take over all layers and poolings.
+        Bytes of the pooled rows of one slot, for all layers and poolings.
     """
     s, slots = len(length), len(text_of_slot)
     total = int(length.sum())
     budget = int(np.clip(total // BLOCKS, LEAST_TOKENS, MOST_TOKENS))
-    budget = -(-total // max(1, -(-total // budget)))  # blocks of one size, for the workers' sake
+    budget = -(-total // max(1, -(-total // budget)))  # blocks of equal size, to balance the workers
     most_slots = max(1, MOST_BYTES // max(1, slot_bytes))
     first_slot = np.full(s, slots, dtype=np.int64)
     np.minimum.at(first_slot, text_of_slot, np.arange(slots))
@@ -101,16 +101,18 @@ def make_plan(length: np.ndarray, text_of_slot: np.ndarray, slot_bytes: int) -> 
 
 
 def plan_in_order(length: np.ndarray, sentences: int, size: int, slot_bytes: int) -> Plan:
-    """The plan of an encoder whose state goes from batch to batch: every text is run, in order, none for another.
+    """The plan for an encoder that carries its state from batch to batch: every text runs, in order.
 
-    second ones; size : examples in a batch. Blocks are of whole batches.
+    Blocks consist of whole batches.
 
     Parameters
     ----------
     length : np.ndarray
         Int (slots,).
     sentences : int
-        1, or 2 of pairs read apart, where the first sentences of a batch come before its.
+        1, or 2 for pairs read separately (a batch has all first sentences before the second ones).
+    size : int
+        Examples in a batch.
     """
     n = len(length) // sentences
     order = np.concatenate(
@@ -120,12 +122,12 @@ def plan_in_order(length: np.ndarray, sentences: int, size: int, slot_bytes: int
     most = max(1, MOST_BYTES // max(1, slot_bytes * sentences * size)) * size * sentences
     step = size * sentences
     tokens = np.add.reduceat(length[order], np.arange(0, len(order), step))
-    cuts, held = [0], 0
+    cuts, block_tokens = [0], 0
     for k, count in enumerate(tokens):
-        if k * step > cuts[-1] and (held + count > budget or k * step - cuts[-1] >= most):
+        if k * step > cuts[-1] and (block_tokens + count > budget or k * step - cuts[-1] >= most):
             cuts.append(k * step)
-            held = 0
-        held += int(count)
+            block_tokens = 0
+        block_tokens += int(count)
     cuts.append(len(order))
     position = np.empty(len(order), dtype=np.int64)
     position[order] = np.arange(len(order))
@@ -133,7 +135,7 @@ def plan_in_order(length: np.ndarray, sentences: int, size: int, slot_bytes: int
 
 
 def batches_in_order(count: int, sentences: int, size: int) -> Iterator[slice]:
-    """Batches of a block of ``count`` sequences from :func:`plan_in_order`."""
+    """Batches for a block of ``count`` sequences from :func:`plan_in_order`."""
     for start in range(0, count, size * sentences):
         each = min(size * sentences, count - start) // sentences
         yield from (slice(start + s * each, start + (s + 1) * each) for s in range(sentences))
@@ -145,9 +147,9 @@ def batches(length: np.ndarray, budget: int, *, mixed: bool) -> Iterator[slice]:
     Parameters
     ----------
     length : np.ndarray
-        Int (s,), ascending; empty sequences are in no batch.
+        Int (s,), ascending; batches leave out empty sequences.
     mixed : bool
-        Whether a batch may hold different lengths; if not it is cut where the length changes.
+        Whether a batch may have different lengths; if not, a change of length ends it.
     """
     start = int(np.searchsorted(length, 1))
     while start < len(length):

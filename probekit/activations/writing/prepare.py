@@ -1,4 +1,4 @@
-"""What is done before a model runs: tokenise, plan, and make the file with all that is known beforehand."""
+"""The steps before a model runs: tokenize, plan, and create the file with everything known in advance."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ __all__ = ["check_environment", "difference", "prepare"]
 
 
 def check_environment(partial: Partial, encoder: Encoder) -> None:
-    """Refuse to go on with other software than the one that the file was begun with; raises CacheMismatch."""
+    """Refuse to continue a file that was begun in another environment; raises CacheMismatch."""
     now, then = environment(encoder), partial.spec["environment"]
     if now != then:
         raise CacheMismatch(
             f"{partial.file} was begun in another environment: {difference(then, now)}. "
-            "Go on there, or begin again with --overwrite."
+            "Continue there, or start again with --overwrite."
         )
 
 
 def environment(encoder: Encoder) -> dict[str, Any]:
-    """What the last bits of the numbers depend on: the path through the model, versions of libraries."""
-    told, names = {**encoder.spec, **encoder.versions}, ("model", "checkpoint", "step", "revision")
-    return {k: told[k] for k in sorted(told) if k not in (*names, "threads", "self_check")}
+    """All that affects the last bits of the numbers: the path through the model, versions of libraries."""
+    facts, names = {**encoder.spec, **encoder.versions}, ("model", "checkpoint", "step", "revision")
+    return {k: facts[k] for k in sorted(facts) if k not in (*names, "threads", "self_check")}
 
 
 def difference(old: Mapping[str, Any], want: Mapping[str, Any]) -> str:
-    """In words, where ``old`` is not what is wanted."""
+    """A description of the keys in which ``old`` differs from ``want``."""
     differs = [key for key, value in want.items() if old.get(key) != value]
     plain = [key for key in differs if not key.endswith("digest")]
-    words = [f"{NAMES.get(key, key)} is {old.get(key)!r} in the file and {want[key]!r} now" for key in plain]
-    words += [f"{NAMES.get(key, key)} have changed" for key in differs if not plain]
-    return "; ".join(words[:3]) or "its description differs"
+    changes = [f"{NAMES.get(key, key)} is {old.get(key)!r} in the file and {want[key]!r} now" for key in plain]
+    changes += [f"{NAMES.get(key, key)} have changed" for key in differs if not plain]
+    return "; ".join(changes[:3]) or "its description differs"
 
 
 NAMES = {
@@ -60,7 +60,7 @@ NAMES = {
 
 
 def prepare(request: Request, encoder: Encoder, journal: Journal, *, progress: Progress) -> None:
-    """Make the partial file of a cache; raises TruncationError where texts may not be cut."""
+    """Create the partial file of a cache; raises TruncationError if texts are too long and may not be truncated."""
     want, task, part = request.want, request.task, request.part
     texts = _texts(part, task.kind, want["pairs"])
     text_of_slot: np.ndarray = np.arange(len(texts))
@@ -77,8 +77,10 @@ def prepare(request: Request, encoder: Encoder, journal: Journal, *, progress: P
     static["/truncated"] = cut
     groups, grouping = stored_groups(part.examples, task.kind, progress=progress)
     static |= groups
-    kept = (tokens.special == 0).astype(np.int64)
-    content = np.add.reduceat(np.append(kept, 0), (np.cumsum(tokens.length) - tokens.length)) * (tokens.length > 0)
+    not_special = (tokens.special == 0).astype(np.int64)
+    content = np.add.reduceat(np.append(not_special, 0), (np.cumsum(tokens.length) - tokens.length)) * (
+        tokens.length > 0
+    )
     counts = {
         "sequences": len(text_of_slot),
         "unique": len(texts),
@@ -105,12 +107,12 @@ def prepare(request: Request, encoder: Encoder, journal: Journal, *, progress: P
 
 
 def _check_cut(request: Request, encoder: Encoder, cut: np.ndarray) -> None:
-    """Refuse texts that are too long, ``cut`` (n,), where that is asked for."""
+    """Refuse texts that are too long, ``cut`` (n,), if ``on_truncate`` is "error"."""
     if cut.any() and request.options.on_truncate == "error":
         first = request.part[int(np.argmax(cut))]
         raise TruncationError(
             f"{int(cut.sum())} of {len(cut)} examples are longer than the {encoder.max_length} pieces that "
-            f"{encoder.name} reads, example {first.id!r} first. Use --on-truncate keep to cut them off."
+            f"{encoder.name} reads; the first is {first.id!r}. Use --on-truncate keep to truncate them."
         )
 
 
@@ -124,7 +126,7 @@ def _plan(request: Request, encoder: Encoder, tokens: Tokens, text_of_slot: np.n
 
 
 def _streams(request: Request, encoder: Encoder, token_rows: int) -> list[Stream]:
-    """The datasets that the model's work fills."""
+    """The datasets for the model's vectors."""
     want, sites = request.want, kept_sites(request.want, encoder)
     shape = len(request.part), int(want["sentences"])
     streams = [
@@ -138,19 +140,19 @@ def _streams(request: Request, encoder: Encoder, token_rows: int) -> list[Stream
 
 
 def kept_sites(want: Mapping[str, Any], encoder: Encoder) -> list[tuple[Site, int]]:
-    """The sites that are kept and their widths, in the order of the model; all where none are asked for.
+    """The sites to store and their widths, in the order of the model; by default all.
 
     Raises
     ------
     UsageError
-        The model has no such site.
+        If the model has no such site.
     """
-    asked = set(choose_all(want.get("only"), encoder.sites, encoder.name))
-    return [(site, width) for site, width in zip(encoder.sites, encoder.widths, strict=True) if site in asked]
+    chosen = set(choose_all(want.get("only"), encoder.sites, encoder.name))
+    return [(site, width) for site, width in zip(encoder.sites, encoder.widths, strict=True) if site in chosen]
 
 
 def _spec(request: Request, encoder: Encoder, counts: Mapping[str, int]) -> dict[str, Any]:
-    """What a cache says of itself, as far as it is known before the model runs."""
+    """The spec of a cache, as far as it is known before the model runs."""
     task, sites = request.task, kept_sites(request.want, encoder)
     widths = [width for _, width in sites]
     return {
@@ -169,7 +171,7 @@ def _spec(request: Request, encoder: Encoder, counts: Mapping[str, int]) -> dict
 
 
 def _texts(part: Split, kind: TaskKind, pairs: str | None) -> list[Text]:
-    """What the encoder reads, one or two a row."""
+    """The encoder's input, one or two texts per row."""
 
     def of(e: Example) -> tuple[Text, ...]:
         if kind is TaskKind.SEQUENCE_LABELLING:
@@ -183,7 +185,7 @@ def _texts(part: Split, kind: TaskKind, pairs: str | None) -> list[Text]:
 
 
 def _tokenize(encoder: Encoder, texts: Sequence[Text], progress: Progress, step: int = 4096) -> Tokens:
-    """All texts' pieces, taken in steps so that the work shows."""
+    """Tokenize all texts, in steps that report progress."""
     parts = []
     for start in range(0, len(texts), step):
         progress("tokenising", start, len(texts))
@@ -205,14 +207,14 @@ def _permute(tokens: Tokens, order: np.ndarray) -> Tokens:
 
 
 def _ranges(start: np.ndarray, length: np.ndarray) -> np.ndarray:
-    """int64: start[0], start[0] + 1, …, the ``length[i]`` numbers from each ``start[i]`` on."""
+    """int64: the ``length[i]`` numbers from each ``start[i]`` on, concatenated."""
     return np.arange(int(length.sum())) + np.repeat(start - (np.cumsum(length) - length), length)
 
 
 def _static(
     task: Task, part: Split, tokens: Tokens, row_to_unique: np.ndarray, blocks: Sequence[Any], level: str | None
 ) -> tuple[dict[str, np.ndarray], dict[str, str], np.ndarray]:
-    """The datasets that are known beforehand, further names for some, and the blocks' bounds in token rows."""
+    """The datasets known in advance, further names for some, and the blocks' bounds in token rows."""
     piece = np.concatenate([[0], np.cumsum(tokens.length)])
     names = ("token_ids", "word_index", "char_start", "char_end") if level else ("token_ids",)
     by_piece = {name: getattr(tokens, name).astype(np.int32, copy=False) for name in names}
@@ -262,6 +264,6 @@ def _static(
 
 
 def _strings(values: Sequence[str]) -> np.ndarray:
-    """Strings as UTF-8 of one length, the kind that lies in a file in one piece."""
+    """Strings as UTF-8 of fixed length, which HDF5 stores contiguously."""
     encoded = [v.encode(errors="backslashreplace") for v in values]
     return np.array(encoded, dtype=f"S{max((len(v) for v in encoded), default=1) or 1}")

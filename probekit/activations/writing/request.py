@@ -1,4 +1,4 @@
-"""What is asked for: which texts, which model, what is kept, and the digest that says whether two are the same."""
+"""A requested cache: its texts, model and stored vectors, and the digest that identifies it."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ from probekit.tasks.task import Split, Task, TaskKind
 __all__ = ["Request", "data_digest", "make_request", "recipe_of"]
 
 IDENTITY = ("revision", "weights_digest", "tokenizer_digest", "random_weights", "dtype", "device", "cut_at")
-"""What determines an encoder's numbers, beside its name; ``Encoder.spec`` holds each of them."""
+"""Keys of ``Encoder.spec`` that, with its name, determine an encoder's numbers."""
 
 NOT_ALWAYS = ("checkpoint", "step", "compile")
-"""What determines them too, where an encoder's spec has it: that it is a checkpoint, and how it is compiled."""
+"""Optional keys that determine them, too: the checkpoint, and whether it is compiled."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """A cache that is asked for.
+    """A requested cache.
 
     Attributes
     ----------
     task, part : Task or Split
-        The task, and the examples that are read.
+        The task, and the examples to read.
     model : Loading | Encoder
-        How the model is loaded, or an encoder that is loaded already.
+        The arguments for loading the model, or a loaded encoder.
     want : Mapping[str, Any]
         The part of the spec that determines the numbers.
     spec_id : str
         Its digest.
     path : Path
-        Where the cache will be.
+        Path of the cache.
     about : Mapping[str, Any]
-        Attributes of the file that determine nothing: where its model comes from, and the recipe.
+        Attributes that do not affect the numbers: the origin of the model, and the recipe.
     """
 
     task: Task
@@ -62,46 +62,48 @@ class Request:
 
     @property
     def stateful(self) -> int:
-        """Sentences in a batch whose state the next begins with; 0 where none is carried on."""
+        """Sentences in a batch whose state the next batch begins with; 0 if no state is carried over."""
         return int(self.want.get("stateful", 0))
 
 
 def make_request(
     model: str | Path | Encoder, task: Task, split: str, options: CacheOptions, out: str | Path | None, recipe: Recipe
 ) -> Request:
-    """Say what is asked for; raises UsageError for what cannot be, ModelError where the model is not there."""
+    """The request; raises UsageError for options that do not fit, ModelError if the model does not exist."""
     task = in_context(task, options.context)
     part = task.split(split).sample(options.limit, options.data_seed)
     if not len(part):
-        raise UsageError(f"{task.name} {split} has no examples; there is nothing to run.")
-    wanted = _of_data(task, part, options, _model_type(model, options.revision), _dtype(model, options))
-    how: Loading | Encoder
+        raise UsageError(f"{task.name} {split} has no examples; choose another split.")
+    of_data = _of_data(task, part, options, _model_type(model, options.revision), _dtype(model, options))
+    loading: Loading | Encoder
     if isinstance(model, (str, Path)):
-        how, of_model = _of_named_model(model, options)
+        loading, of_model = _of_named_model(model, options)
     else:
-        how, of_model = model, _of_encoder(model, options)
-    want = wanted | of_model
+        loading, of_model = model, _of_encoder(model, options)
+    want = of_data | of_model
     if want.get("stateful") and options.workers > 1:
-        raise UsageError("a state goes from batch to batch in one process; leave --workers or --stateful out.")
-    about = {"origin": _origin(model, options), "recipe": _kept(recipe)}
+        raise UsageError(
+            "--stateful carries the state from batch to batch in one process; leave out --workers or --stateful."
+        )
+    about = {"origin": _origin(model, options), "recipe": _stored_recipe(recipe)}
     spec_id = digest(want)
-    return Request(task, part, how, want, spec_id, _path(out, want, spec_id), options, about)
+    return Request(task, part, loading, want, spec_id, _path(out, want, spec_id), options, about)
 
 
-def _kept(recipe: Recipe) -> dict[str, Any]:
-    """The recipe as the file keeps it: without its place, and how the work was shared, on which no byte depends."""
-    told = {"arguments": recipe.arguments, "defaults": recipe.defaults}
-    kept = {part: {k: v for k, v in of.items() if k not in _NO_PART} for part, of in told.items()}
-    return {"function": recipe.function, **kept}
+def _stored_recipe(recipe: Recipe) -> dict[str, Any]:
+    """The recipe as stored in the file: without options that do not affect its bytes."""
+    parts = {"arguments": recipe.arguments, "defaults": recipe.defaults}
+    stored = {part: {k: v for k, v in of.items() if k not in _NOT_STORED} for part, of in parts.items()}
+    return {"function": recipe.function, **stored}
 
 
-_NO_PART = ("workers", "batch_tokens", "overwrite")
+_NOT_STORED = ("workers", "batch_tokens", "overwrite")
 
 
 def _of_data(task: Task, part: Split, options: CacheOptions, kind: str, dtype: str) -> dict[str, Any]:
-    """Which texts are read, how, and what is kept of them."""
+    """The part of the spec that depends on texts, pooling and precision."""
     pairs = _pairs(options.pairs, kind)
-    asked = () if options.pooling == NO_POOLING else options.pooling
+    names = () if options.pooling == NO_POOLING else options.pooling
     want = {
         "task": task.name,
         "split": part.name,
@@ -110,7 +112,7 @@ def _of_data(task: Task, part: Split, options: CacheOptions, kind: str, dtype: s
         "kind": str(task.kind),
         "pairs": pairs if part.paired else None,
         "sentences": 2 if part.paired and pairs == "separate" else 1,
-        "pooling": [str(p) for p in poolings(default_pooling(kind) if asked is None else asked)],
+        "pooling": [str(p) for p in poolings(default_pooling(kind) if names is None else names)],
         "tokens": _token_level(options, words=task.kind is TaskKind.SEQUENCE_LABELLING),
         "store": _choice(Dtype, options.store or dtype, "store"),
     }
@@ -118,29 +120,29 @@ def _of_data(task: Task, part: Split, options: CacheOptions, kind: str, dtype: s
         want["only"] = list(options.layers)
     if options.context != Context.NONE:
         if reads_apart(kind):
-            raise UsageError(f"{kind} reads each sentence by itself; leave --context out.")
+            raise UsageError(f"{kind} reads each sentence separately; leave out --context.")
         want["context"] = options.context
     if options.data_seed and options.limit is not None and len(part) == options.limit:
         want["data_seed"] = options.data_seed
     if not want["pooling"] and not want["tokens"]:
-        raise UsageError("nothing to store: give a --pooling, --tokens, or both.")
+        raise UsageError("there is nothing to store; use --pooling, --tokens, or both.")
     return want
 
 
 def _token_level(options: CacheOptions, *, words: bool) -> str | None:
-    """The tokens that are kept, for None none; a task that labels words needs those of words."""
+    """The unit of the stored tokens, None for no tokens; a task that labels words needs vectors of words."""
     level = options.token_level
     if options.tokens is None and words:
         return _choice(TokenLevel, level or TokenLevel.WORD_FIRST, "token_level")
     if options.tokens:
         return _choice(TokenLevel, level or TokenLevel.PIECE, "token_level")
     if level not in (None, TokenLevel.PIECE):
-        raise UsageError(f"--token-level {level} is for token vectors; add --tokens.")
+        raise UsageError(f"--token-level {level} applies to token vectors; add --tokens.")
     return None
 
 
 def _of_named_model(model: str | Path, options: CacheOptions) -> tuple[Loading, dict[str, Any]]:
-    """How a model is loaded, and what determines its numbers."""
+    """The arguments for loading a model, and the part of the spec that it determines."""
     from probekit.models.identity import identify
     from probekit.runtime import resolve_device
 
@@ -153,19 +155,19 @@ def _of_named_model(model: str | Path, options: CacheOptions) -> tuple[Loading, 
 
 
 def _of_encoder(encoder: Encoder, options: CacheOptions) -> dict[str, Any]:
-    """What determines the numbers of an encoder that is loaded already."""
+    """The part of the spec that a loaded encoder determines."""
     if options.workers > 1:
-        raise UsageError("several workers each load the model; give its name or folder, not a loaded encoder.")
+        raise UsageError("each of several workers loads the model; give its name or folder, not a loaded encoder.")
     for name in ("max_length", "stateful", "compile"):
         if getattr(options, name):
-            raise UsageError(f"a loaded encoder has that already; give {name} to load_encoder.")
+            raise UsageError(f"{name} does not apply to a loaded encoder; pass {name} to load_encoder.")
     want = {"model": options.model_name or encoder.name, **{key: encoder.spec[key] for key in IDENTITY}}
     want |= {key: encoder.spec[key] for key in NOT_ALWAYS if key in encoder.spec}
     return want | ({"stateful": int(encoder.spec["stateful"])} if encoder.spec.get("stateful") else {})
 
 
 def _origin(model: str | Path | Encoder, options: CacheOptions) -> dict[str, Any]:
-    """The training that a model's weights come from; {} where there was none."""
+    """The training that produced a model's weights; {} if there was none."""
     from probekit.models.find import resolve_model
     from probekit.models.identity import trained_by
 
@@ -176,7 +178,7 @@ def _origin(model: str | Path | Encoder, options: CacheOptions) -> dict[str, Any
 
 
 def _path(out: str | Path | None, want: Mapping[str, Any], spec_id: str) -> Path:
-    """The file: ``out``, or the default name, in ``out`` where that is a folder."""
+    """The file: ``out``, or the default name (inside ``out`` if that is a folder)."""
     if out is not None and not (Path(out).is_dir() or str(out).endswith(("/", os.sep))):
         return Path(out)
     names = [want["model"], *((want["checkpoint"], "step", str(want["step"])) if "step" in want else ())]
@@ -195,20 +197,20 @@ def _model_type(model: str | Path | Encoder, revision: str | None) -> str:
     return str(model.spec.get("model_type", ""))
 
 
-def _pairs(asked: str, kind: str) -> str:
-    """How the sentences of pairs are read by a model of this type."""
-    if asked == "joint" and reads_apart(kind):
-        raise UsageError(f"{kind} reads one sentence at a time; leave --pairs out, or give --pairs separate.")
-    return ("separate" if reads_apart(kind) else "joint") if asked == "auto" else asked
+def _pairs(option: str, kind: str) -> str:
+    """How a model of this type reads the sentences of pairs."""
+    if option == "joint" and reads_apart(kind):
+        raise UsageError(f"{kind} reads one sentence at a time; leave out --pairs, or use --pairs separate.")
+    return ("separate" if reads_apart(kind) else "joint") if option == "auto" else option
 
 
 def data_digest(examples: str, label_names: Sequence[str]) -> str:
-    """What a spec calls so: of the digest of the examples that are read, and the names of their labels."""
+    """The spec's data_digest: of the digest of the examples, and the names of their labels."""
     return digest({"examples": examples, "labels": list(label_names)})
 
 
 def digest(want: Mapping[str, Any]) -> str:
-    """The spec_id: 32 hex digits of SHA-256 over what determines the numbers, as canonical JSON."""
+    """The spec_id: 32 hex digits of SHA-256 of everything that determines the numbers, as canonical JSON."""
     return hashlib.sha256(json.dumps(want, sort_keys=True).encode()).hexdigest()[:32]
 
 
@@ -216,14 +218,14 @@ def _choice(kind: Any, value: str, name: str) -> str:
     try:
         return str(kind(str(value)))
     except ValueError:
-        raise UsageError(f"{name} is {value!r}; it is one of {', '.join(kind)}.") from None
+        raise UsageError(f"{name} is {value!r}; expected one of {', '.join(kind)}.") from None
 
 
 def _dtype(model: str | Path | Encoder, options: CacheOptions) -> str:
-    """What the model computes in."""
+    """The precision of the model."""
     return _choice(Dtype, options.dtype if isinstance(model, (str, Path)) else model.spec["dtype"], "dtype")
 
 
 def recipe_of(model: Any, task: Any, split: str, options: CacheOptions, out: Any) -> Recipe:
-    """The recipe of a call, also where another public function made it."""
+    """The recipe of a call, also of one by another public function."""
     return Recipe.of("cache_activations", {"model": model, "task": task, "split": split, **asdict(options), "out": out})

@@ -39,41 +39,41 @@ def run_workers(
     allow_nonfinite: bool,
     on_batch: Callable[[int, int], None],
 ) -> None:
-    """Run blocks of the cache that will be ``path`` in processes of their own.
+    """Run blocks of the cache ``path`` in separate processes.
 
-    They inherit ``fd``, the journal's descriptor, and with it the lock: nobody else can begin while one of them lives.
-    Raises what a worker raised, or CacheError where one was ended.
+    They inherit ``fd``, the journal's descriptor, and with it the lock: no other process can begin while one of them
+    runs. Raises what a worker raised, or CacheError if a worker was killed.
     """
     workers = min(workers, len(todo))
     threads = max(1, min(cores() // workers, int(os.environ.get("OMP_NUM_THREADS") or cores())))
-    ours, theirs = Pipe(duplex=False)  # what is sent is short, so that processes need not take turns
+    receiver, sender = Pipe(duplex=False)  # messages are short enough to be atomic, so processes need no lock
 
     def listen() -> None:
-        while (message := ours.recv()) is not None:
+        while (message := receiver.recv()) is not None:
             on_batch(*message)
 
     listener = threading.Thread(target=listen, daemon=True)
     listener.start()
-    given = (Inherited(fd), theirs, threads)
+    begin_arguments = (Inherited(fd), sender, threads)
     job = partial(_run, path, batch_tokens=batch_tokens, allow_nonfinite=allow_nonfinite)
-    own = [replace(loading, device=device) for device in devices(loading.device, workers)]
-    with ours, theirs:
+    loadings = [replace(loading, device=device) for device in devices(loading.device, workers)]
+    with receiver, sender:
         try:
-            with local_executor(workers, threads=threads, begin=_begin, given=given) as pool:
-                for done in as_completed([pool.submit(job, own[k], todo[k::workers]) for k in range(workers)]):
+            with local_executor(workers, threads=threads, begin=_begin, given=begin_arguments) as pool:
+                for done in as_completed([pool.submit(job, loadings[k], todo[k::workers]) for k in range(workers)]):
                     done.result()
         except BrokenProcessPool as error:
             raise CacheError(
-                f"a worker died while writing {path}; out of memory, perhaps. "
-                "What is finished is kept: run the same command again, with fewer --workers."
+                f"a worker died while writing {path}, perhaps because memory ran out. Finished blocks are kept: run "
+                "the same command again with fewer --workers."
             ) from error
         finally:
-            theirs.send(None)
+            sender.send(None)
             listener.join()
 
 
 _GIVEN: tuple[int, Connection]
-"""In a worker: the journal's descriptor, and where to tell what is done."""
+"""In a worker: the journal's descriptor, and the connection for progress."""
 
 
 def _begin(journal: Inherited, parent: Connection, threads: int) -> None:
@@ -81,13 +81,13 @@ def _begin(journal: Inherited, parent: Connection, threads: int) -> None:
     import torch
 
     _GIVEN = journal.fd, parent
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted too, and ends us
-    os.dup2(2, 1)  # whatever libraries print, those in C too, is no answer of the command
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted too, and ends the workers
+    os.dup2(2, 1)  # output of libraries (also from C) must not mix with that of the command
     torch.set_num_threads(threads)
 
 
 def _run(path: Path, loading: Loading, todo: Sequence[int], *, batch_tokens: int | None, allow_nonfinite: bool) -> None:
-    """A worker's share."""
+    """Run a worker's share of the blocks."""
     fd, parent = _GIVEN
     written = open_partial(path)
     encoder = load(loading)

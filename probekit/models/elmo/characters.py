@@ -1,4 +1,4 @@
-"""Words as ELMo reads them: the bytes of their UTF-8, between marks of where they begin and end."""
+"""Words as ELMo reads them: their UTF-8 bytes between markers for the beginning and end of the word."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from probekit.models.words import NO_LIMIT, Splitting, read_splitting, read_word
 __all__ = ["BEGIN", "END", "MAX_CHARACTERS", "PADDING", "CharacterReader", "character_ids", "character_reader"]
 
 MAX_CHARACTERS = 50
-"""Characters of a word, its two marks counted; a word of more than 48 bytes is cut."""
+"""Characters per word, including two markers; words of more than 48 bytes are truncated."""
 
 PADDING = 261
-"""What fills up a word's characters."""
+"""Fills up a word's characters."""
 
 _WORD_BEGINS, _WORD_ENDS = 258, 259
 _ENDS = {"<S>": [256], "</S>": [257]}
@@ -26,10 +26,10 @@ _ENDS = {"<S>": [256], "</S>": [257]}
 def character_ids(words: Sequence[str]) -> np.ndarray:
     """Characters of words, int16 (n, 50).
 
-    A byte is itself, then come 256 and 257 (a sentence begins, ends: the only characters of the words ``<S>`` and
-    ``</S>``), 258 and 259 (a word begins, ends) and 260 (padding); all are one more, since 0 is for what is no word
-    (Peters et al. 2018; the numbers are those of bilm-tf and AllenNLP). Surrogates, which UTF-8 has no bytes for, are
-    left out.
+    0 to 255 are bytes, 256 and 257 the beginning and end of a sentence (the only characters of the words ``<S>`` and
+    ``</S>``), 258 and 259 the beginning and end of a word, and 260 padding; all are stored plus 1, since 0 means that
+    there is no word (Peters et al. 2018; the numbers are those of bilm-tf and AllenNLP). Surrogates, for which UTF-8
+    has no bytes, are left out.
     """
     return _rows([_ENDS.get(word) or word.encode("utf-8", "ignore")[: MAX_CHARACTERS - 2] for word in words])
 
@@ -44,18 +44,18 @@ def _rows(words: Sequence[bytes | Sequence[int]]) -> np.ndarray:
 
 
 BEGIN, END = _rows(list(_ENDS.values()))
-"""The characters of what stands before and after a sentence, ``<S>`` and ``</S>``."""
+"""The characters of the words before and after a sentence, ``<S>`` and ``</S>``."""
 
 
 class CharacterReader:
-    """Texts to words and their characters: what ELMo has for a tokenizer.
+    """Texts to words and their characters: ELMo's tokenizer.
 
     Attributes
     ----------
     splitting : Splitting, default Splitting.TREEBANK
-        How plain text is cut into words.
+        How to split plain text into words.
     max_length : int, default NO_LIMIT
-        The most words of a sentence.
+        Maximum number of words in a sentence.
     """
 
     type_ids = False
@@ -65,9 +65,9 @@ class CharacterReader:
         self.splitting, self.max_length = splitting, max_length
 
     def __call__(self, texts: Sequence[Text]) -> Tokens:
-        """The words of each text, numbered in the order in which they first occur, and the characters of each.
+        """The words of each text, numbered in order of first occurrence, and the characters of each.
 
-        Raises UsageError for what is not a text.
+        Raises UsageError if an item is not a text.
         """
         found = read_words(texts, self.splitting, self.max_length)
         seen: dict[str, int] = {}
@@ -85,10 +85,10 @@ def character_reader(folder: Path, max_length: int | None = None) -> CharacterRe
     Raises
     ------
     ModelError
-        Where its tokenizer_config.json is none of ours.
+        If its tokenizer_config.json was not written by probekit.
     UsageError
-        For a maximal length below 1.
+        If ``max_length`` is below 1.
     """
     if max_length is not None and max_length < 1:
-        raise UsageError(f"{folder} reads 1 or more pieces; a maximal length of {max_length} was asked for.")
+        raise UsageError(f"{folder} reads 1 or more pieces, but max_length is {max_length}.")
     return CharacterReader(read_splitting(folder), NO_LIMIT if max_length is None else max_length)

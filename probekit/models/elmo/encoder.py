@@ -1,4 +1,4 @@
-"""ELMo as an Encoder: each distinct word's characters are read once, the LSTMs run on sentences of every length."""
+"""ELMo as an Encoder: reads the characters of each distinct word once, and runs sentences of mixed lengths."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ __all__ = ["ElmoEncoder", "WordTable", "load_elmo"]
 
 
 class WordTable:
-    """Vectors of words by their characters, computed once for as long as there is room; threads may share it.
+    """A thread-safe cache of word vectors, indexed by the word's characters.
 
     Attributes
     ----------
     capacity : int, default 65536
-        Words that are kept; where there are more, it is begun anew.
+        Maximum number of words; beyond it, the cache is cleared.
     """
 
     def __init__(self, model: ElmoModel, capacity: int = 65_536, chunk: int = 256) -> None:
@@ -45,7 +45,7 @@ class WordTable:
         with self.lock:
             found = {key: self.known[key] for key in keys if key in self.known}
         new = np.array([i for i, key in enumerate(keys) if key not in found], dtype=np.int64)
-        new = new[np.argsort((characters[new] != PADDING).sum(1), kind="stable")]  # short words with short ones
+        new = new[np.argsort((characters[new] != PADDING).sum(1), kind="stable")]  # words of similar length together
         for start in range(0, len(new), self.chunk):
             some = new[start : start + self.chunk]
             read = torch.from_numpy(characters[some]).to(self.model.device)
@@ -60,12 +60,12 @@ class WordTable:
 class ElmoEncoder(Shown):
     """An Encoder (see :mod:`probekit.models.encoder`) around an :class:`~probekit.models.elmo.model.ElmoModel`.
 
-    Its pieces are words; what begins and ends a sentence is added before the LSTMs and taken away behind them.
+    Its pieces are words; the markers of sentence ends are added before the LSTMs and removed after them.
 
     Attributes
     ----------
     stateful : int, default 0
-        Sentences in a batch, whose state the next batch begins with, row by row, as in the original; 0 to begin every
+        Sentences per batch, if the next batch begins with their states, row by row, as in the original; 0 begins each
         sentence with an empty state.
     """
 
@@ -88,13 +88,13 @@ class ElmoEncoder(Shown):
         self.state: ElmoState | None = None
 
     def tokenize(self, texts: Sequence[Text]) -> Tokens:
-        """Words of each text and their characters; raises UsageError for what is not a text."""
+        """Words of each text and their characters; raises UsageError if an item is not a text."""
         return self.tokenizer(texts)
 
     def encode(self, batch: Batch, sink: Sink, edit: Edit | None = None) -> None:
         """Run the model and call ``sink(i, hidden)`` for each layer, (t, 2 d), rows of words only.
 
-        An edit is given rows of words, too; what begins and ends a sentence stays as it is.
+        An edit also gets rows of words only; the sentence markers do not change.
         """
         layers, inner, left = self.read(batch, self.state, edit)
         if self.stateful:
@@ -106,7 +106,7 @@ class ElmoEncoder(Shown):
     def read(
         self, batch: Batch, state: ElmoState | None, edit: Edit | None = None
     ) -> tuple[list[Tensor], Tensor, ElmoState]:
-        """What :meth:`ElmoModel.run <probekit.models.elmo.model.ElmoModel.run>` returns of a batch, from this state."""
+        """:meth:`ElmoModel.run <probekit.models.elmo.model.ElmoModel.run>` of a batch, starting from ``state``."""
         assert batch.characters is not None
         distinct, ids = np.unique(batch.token_ids, return_inverse=True)
         words = self.table(np.concatenate([BEGIN[None], END[None], batch.characters[distinct]]))
@@ -121,16 +121,16 @@ class ElmoEncoder(Shown):
 
     @torch.inference_mode()
     def own_hidden_states(self, batch: Batch, model: ElmoModel | None = None, longest: int = 0) -> Tensor:
-        """What a model's own forward (this one's without another) gives as ``hidden_states``: (layers, t, 2 d).
+        """The ``hidden_states`` of the forward method of ``model`` (default: this encoder's): (layers, t, 2 d).
 
-        On the CPU; the batch is padded on the right, to ``longest`` words at least.
+        On the CPU; the batch is padded on the right to at least ``longest`` words.
         """
         assert batch.characters is not None
         model = model or self.model
         ids, mask = (torch.from_numpy(x).to(model.device) for x in padded(batch, longest))
         characters = torch.from_numpy(batch.characters).to(model.device)
-        own = model(ids, mask, characters=characters, output_hidden_states=True).hidden_states
-        return torch.stack([layer[mask].cpu() for layer in own])
+        hidden_states = model(ids, mask, characters=characters, output_hidden_states=True).hidden_states
+        return torch.stack([layer[mask].cpu() for layer in hidden_states])
 
 
 @torch_threads(1)
@@ -146,7 +146,7 @@ def load_elmo(
     batch_tokens: int | None = None,
     stateful: int = 0,
 ) -> ElmoEncoder:
-    """ELMo from a model folder or its published files; arguments and errors as of ``load_encoder``."""
+    """ELMo from a model folder or its published files; arguments and errors as in ``load_encoder``."""
     net, folder, spec = load_described(
         model, dtype=Dtype(dtype), device=device, random_weights=random_weights, revision=revision,
         max_length=max_length,
@@ -163,7 +163,7 @@ def load_elmo(
 
 
 def _check_batch() -> Batch:
-    """Three sentences of different lengths, one word of which recurs."""
+    """Three sentences of different lengths with a repeated word."""
     words, length = ["a", "bc", "déf", "ghij", "a" * 60, "a"], np.array([1, 2, 3])
     ids = np.array([0, 1, 0, 2, 3, 4], dtype=np.int32)
     return Batch(ids, np.zeros(6, np.uint8), length, character_ids(words[:5]))

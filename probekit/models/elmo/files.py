@@ -24,37 +24,37 @@ _THEIRS = {"char_dim": "the embedding's dim", "cells": "dim", "num_hidden_layers
 def convert_elmo(
     options: str | Path, weights: str | Path, out: str | Path, *, splitting: Splitting | str = Splitting.TREEBANK
 ) -> Path:
-    """Write the model folder ``out`` (config.json, model.safetensors, tokenizer_config.json), which appears whole.
+    """Write the model folder ``out`` (config.json, model.safetensors, tokenizer_config.json); it appears when complete.
 
     Parameters
     ----------
     options, weights : str | Path
         The two published files.
     splitting : Splitting | str, default Splitting.TREEBANK
-        How plain text will be cut into words.
+        How to split plain text into words.
 
     Raises
     ------
     ModelError
-        Where a file is not what is published, lacks a tensor, or the two do not belong together.
+        If a file differs from the published format or lacks a tensor, or the two do not belong together.
     UsageError
-        Where ``out`` is there already, or the splitting is unknown.
+        If ``out`` exists, or the splitting is unknown.
     """
     splitting, config = Splitting(splitting), read_options(options)
     tensors = read_weights(weights, config)
     with new_folder(Path(out)) as folder:
         (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-        told = {"words": splitting, "max_characters": MAX_CHARACTERS}
-        (folder / "tokenizer_config.json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+        tokenizer_config = {"words": splitting, "max_characters": MAX_CHARACTERS}
+        (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer_config, indent=2) + "\n", encoding="utf-8")
         save_tensors(tensors, folder / "model.safetensors", format="pt")
     return Path(out)
 
 
 def read_options(path: str | Path) -> dict[str, Any]:
-    """The configuration, as config.json holds it, of an ``options.json``; raises ModelError where it is none."""
+    """The configuration for config.json from an ``options.json``; raises ModelError if it is not valid."""
     try:
-        told = read_json(Path(path))
-        lstm, cnn = told["lstm"], told["char_cnn"]
+        published = read_json(Path(path))
+        lstm, cnn = published["lstm"], published["char_cnn"]
         config = {
             "model_type": "elmo",
             "architectures": ["ElmoModel"],
@@ -73,38 +73,42 @@ def read_options(path: str | Path) -> dict[str, Any]:
         }
         longest = cnn.get("max_characters_per_token", MAX_CHARACTERS)
     except FileNotFoundError:
-        raise ModelError(f"{path} is not there; wanted ELMo's options.json.") from None
+        raise ModelError(f"{path} does not exist; expected ELMo's options.json.") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        what = f"lacks {error}" if isinstance(error, KeyError) else f"cannot be read ({error})"
+        problem = f"lacks {error}" if isinstance(error, KeyError) else f"cannot be read ({error})"
         raise ModelError(
-            f"{path} {what}; wanted ELMo's options.json, with the parts 'lstm' and 'char_cnn'. Are options and weights "
-            "given in this order?"
+            f"{path} {problem}; expected ELMo's options.json, with the parts 'lstm' and 'char_cnn'. Are options and "
+            "weights in this order?"
         ) from error
     for name in ("char_dim", "n_highway", "projection_dim", "cells", "num_hidden_layers"):
         if type(config[name]) is not int or config[name] < (name != "n_highway"):
-            raise ModelError(f"{path}: {_THEIRS.get(name, name)} is {config[name]!r}; wanted a whole number.")
+            raise ModelError(f"{path}: {_THEIRS.get(name, name)} is {config[name]!r}; expected a whole number.")
     for name in ("cell_clip", "proj_clip"):
         if config[name] is not None and not (type(config[name]) in (int, float) and config[name] > 0):
-            raise ModelError(f"{path}: {name} is {config[name]!r}; wanted a number above 0, or null for no limit.")
+            raise ModelError(f"{path}: {name} is {config[name]!r}; expected a number above 0, or null for no limit.")
     if type(config["use_skip_connections"]) is not bool:
-        raise ModelError(f"{path}: use_skip_connections is {config['use_skip_connections']!r}; wanted true or false.")
+        raise ModelError(f"{path}: use_skip_connections is {config['use_skip_connections']!r}; expected true or false.")
     if not config["filters"] or not all(1 <= width <= MAX_CHARACTERS and n > 0 for width, n in config["filters"]):
-        raise ModelError(f"{path}: filters are {config['filters']}; wanted widths, 1 to {MAX_CHARACTERS}, and numbers.")
+        raise ModelError(
+            f"{path}: filters are {config['filters']}; expected pairs of a width (1 to {MAX_CHARACTERS}) and a "
+            "number of filters."
+        )
     if config["activation"] not in ("relu", "tanh"):
-        raise ModelError(f"{path}: the activation is {config['activation']!r}; relu and tanh are known.")
+        raise ModelError(f"{path}: the activation is {config['activation']!r}; expected relu or tanh.")
     if (config["n_characters"], longest) != (N_CHARACTERS, MAX_CHARACTERS):
         raise ModelError(
-            f"{path}: {config['n_characters']} characters, {longest} a word; wanted {N_CHARACTERS}, as bilm-tf counts "
-            f"them where weights are used (it trains with 261), and {MAX_CHARACTERS}."
+            f"{path}: found {config['n_characters']} characters and {longest} per word; expected {N_CHARACTERS} (which "
+            f"bilm-tf uses with trained weights; it trains with 261) and {MAX_CHARACTERS}."
         )
     return config
 
 
 def read_weights(path: str | Path, config: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The tensors of a ``weights.hdf5`` by our names, float32; raises ModelError where one is missing or misshapen.
+    """The tensors of a ``weights.hdf5`` under probekit's names, float32; raises ModelError if one does not fit.
 
-    TensorFlow multiplies from the left, so matrices are turned round; its gates i, g, f, o become i, f, g, o; the 1
-    that its cells add to the forget gate's bias goes into it; the characters get a row of zeros for what is no word.
+    TensorFlow multiplies from the left, so matrices are transposed; its gates i, g, f, o become i, f, g, o; the 1 that
+    its cells add to the forget gate's bias is added to the stored bias; the characters get a row of zeros for positions
+    without a word.
     """
     n, p, dim = config["cells"], config["projection_dim"], config["char_dim"]
     total = sum(count for _, count in config["filters"])
@@ -127,12 +131,15 @@ def read_weights(path: str | Path, config: Mapping[str, Any]) -> dict[str, np.nd
         out["embeddings.projection.bias"] = read("CNN_proj/b_proj", (p,))
         for way, direction in enumerate(("forward", "backward")):
             for i in range(config["num_hidden_layers"]):
-                theirs, ours = f"RNN_{way}/RNN/MultiRNNCell/Cell{i}/LSTMCell", f"layers.{i}.{direction}_lstm"
-                weight, bias = _gates(read(f"{theirs}/W_0", (2 * p, 4 * n)).T), _gates(read(f"{theirs}/B", (4 * n,)))
+                published, name_here = f"RNN_{way}/RNN/MultiRNNCell/Cell{i}/LSTMCell", f"layers.{i}.{direction}_lstm"
+                weight, bias = (
+                    _gates(read(f"{published}/W_0", (2 * p, 4 * n)).T),
+                    _gates(read(f"{published}/B", (4 * n,))),
+                )
                 bias[n : 2 * n] += 1
-                out[f"{ours}.input.weight"], out[f"{ours}.recurrent.weight"] = weight[:, :p], weight[:, p:]
-                out[f"{ours}.input.bias"] = bias
-                out[f"{ours}.projection.weight"] = read(f"{theirs}/W_P_0", (n, p)).T
+                out[f"{name_here}.input.weight"], out[f"{name_here}.recurrent.weight"] = weight[:, :p], weight[:, p:]
+                out[f"{name_here}.input.bias"] = bias
+                out[f"{name_here}.projection.weight"] = read(f"{published}/W_P_0", (n, p)).T
     return {name: np.ascontiguousarray(tensor) for name, tensor in out.items()}
 
 
@@ -144,7 +151,7 @@ def _gates(rows: np.ndarray) -> np.ndarray:
 
 @contextmanager
 def _opened(path: str | Path) -> Iterator[Any]:
-    """A function that reads a tensor by its name, of a shape that it must have."""
+    """A function that reads a tensor by name and checks its shape."""
     import h5py
 
     from probekit.hdf5 import DAMAGE, own_dataset
@@ -152,10 +159,10 @@ def _opened(path: str | Path) -> Iterator[Any]:
     try:
         file = h5py.File(path, "r")
     except FileNotFoundError:
-        raise ModelError(f"{path} is not there; wanted ELMo's weights.hdf5.") from None
+        raise ModelError(f"{path} does not exist; expected ELMo's weights.hdf5.") from None
     except DAMAGE as error:
         raise ModelError(
-            f"{path} cannot be read as HDF5 ({first_line(error)}); wanted ELMo's weights.hdf5, whole."
+            f"{path} cannot be read as HDF5 ({first_line(error)}); expected ELMo's complete weights.hdf5."
         ) from error
 
     def read(name: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -164,16 +171,16 @@ def _opened(path: str | Path) -> Iterator[Any]:
         except DataError as error:
             raise ModelError(f"{path}: the tensor {error}") from error
         if found is None:
-            raise ModelError(f"{path} lacks the tensor {name}, wanted of shape {shape}. {_TOGETHER}")
+            raise ModelError(f"{path} lacks the tensor {name} with shape {shape}. {_TOGETHER}")
         if found.shape != shape or found.dtype.kind != "f":
-            raise ModelError(f"{path}: the tensor {name} is {found.dtype} {found.shape}, wanted {shape}. {_TOGETHER}")
+            raise ModelError(f"{path}: the tensor {name} is {found.dtype} {found.shape}; expected {shape}. {_TOGETHER}")
         try:
-            with np.errstate(over="ignore"):  # told below
+            with np.errstate(over="ignore"):  # reported below
                 tensor = found[...].astype(np.float32)
         except DAMAGE as error:
-            raise ModelError(f"{path}: the tensor {name} cannot be read ({error}); fetch the file again.") from error
+            raise ModelError(f"{path}: the tensor {name} cannot be read ({error}); download the file again.") from error
         if not np.isfinite(tensor).all():
-            raise ModelError(f"{path}: the tensor {name} holds NaN or infinity; fetch the file again.")
+            raise ModelError(f"{path}: the tensor {name} contains NaN or infinity; download the file again.")
         return tensor
 
     with file:

@@ -1,4 +1,4 @@
-"""The LSTM of ELMo: a projection of its output, and limits to what cell and projection may hold."""
+"""The LSTM of ELMo, with a projection of its output and limits on the values of cell and projection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["ProjectedLSTM", "Steps"]
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Sequences, one after another without padding, as an LSTM reads them: step by step, the longest first.
+    """Concatenated sequences without padding, as an LSTM reads them: step by step, the longest first.
 
     There are s sequences with t rows in all.
 
@@ -26,9 +26,9 @@ class Steps:
     order : Tensor
         int64 (s,), the sequences, longest first.
     sizes : tuple[int, ...]
-        Of each step, how many sequences still go on.
+        For each step, the number of sequences that have not ended.
     forward, backward : Tensor
-        int64 (t,), the row that is read at each place of the steps, from the left and from the right.
+        int64 (t,), the row read at each position of the steps, from the left and from the right.
     """
 
     order: Tensor
@@ -63,11 +63,11 @@ class ProjectedLSTM(nn.Module):
     projection : Linear
         (outputs, cells).
     fused : bool
-        Run torch.nn.LSTM first, which has no limits but is one kernel on a GPU. Where a batch reaches a limit, which
-        is found afterwards, its outputs are thrown away and the batch is run again. Its last bits may differ from the
-        loop's. On a CPU torch.nn.LSTM with a projection is no faster than the loop.
+        Run torch.nn.LSTM first, which has no limits but is one kernel on a GPU. If a batch turns out to reach a limit,
+        its outputs are discarded and the batch is run again. The last bits may differ from the loop's. On a CPU
+        torch.nn.LSTM with a projection is not faster than the loop.
     cell_clip, proj_clip : float, optional
-        Limits to the absolute values of c and h, which are carried on cut; None for no limit.
+        Limits on the absolute values of c and h, which are clipped before the next step; None for no limit.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class ProjectedLSTM(nn.Module):
     def _by_library(
         self, x: Tensor, sizes: Sequence[int], h: Tensor, c: Tensor
     ) -> tuple[Tensor, Tensor, Tensor] | None:
-        """The same by torch.nn.LSTM; None where a limit would have been reached."""
+        """The same with torch.nn.LSTM; None if a limit would be reached."""
         lstm = self._library()
         packed = PackedSequence(x, torch.tensor(sizes))
         out, (last_h, last_c) = lstm(packed, (h[None], c[None]))
@@ -122,24 +122,24 @@ class ProjectedLSTM(nn.Module):
             return out.data, last_h[0], last_c[0]
         steps = out.data.split(list(sizes))
         before = torch.cat([h, *(step[:n] for step, n in zip(steps, sizes[1:], strict=False))])
-        i, f, g, _ = (self.input(x) + self.recurrent(before)).chunk(4, -1)  # all steps at once: what c was is not told
-        new, kept, largest = i.sigmoid() * g.tanh(), f.sigmoid(), c.abs().amax()
-        for add, keep in zip(new.split(list(sizes)), kept.split(list(sizes)), strict=True):
+        i, f, g, _ = (self.input(x) + self.recurrent(before)).chunk(4, -1)  # all steps at once, since c is not returned
+        new, forgotten, largest = i.sigmoid() * g.tanh(), f.sigmoid(), c.abs().amax()
+        for add, keep in zip(new.split(list(sizes)), forgotten.split(list(sizes)), strict=True):
             c = keep * c[: len(keep)] + add
             largest = torch.maximum(largest, c.abs().amax())
-        held = self.cell_clip is None or bool(largest <= self.cell_clip)
-        held = held and (self.proj_clip is None or bool(out.data.abs().amax() <= self.proj_clip))
-        return (out.data, last_h[0], last_c[0]) if held else None
+        within = self.cell_clip is None or bool(largest <= self.cell_clip)
+        within = within and (self.proj_clip is None or bool(out.data.abs().amax() <= self.proj_clip))
+        return (out.data, last_h[0], last_c[0]) if within else None
 
     def _library(self) -> nn.LSTM:
-        """torch.nn.LSTM with these weights; a copy, made once."""
-        if "_copy" not in self.__dict__:  # no submodule: its weights are not saved
+        """torch.nn.LSTM with a copy of these weights, created once."""
+        if "_copy" not in self.__dict__:  # not a submodule: its weights are not saved
             outputs, cells = self.projection.weight.shape
             lstm = nn.LSTM(self.input.in_features, cells, proj_size=outputs).to(self.input.weight)
             weights = [self.input.weight, self.recurrent.weight, self.input.bias, None, self.projection.weight]
             with torch.no_grad():
-                for own, given in zip(lstm.all_weights[0], weights, strict=True):
-                    own.zero_() if given is None else own.copy_(given)
+                for parameter, given in zip(lstm.all_weights[0], weights, strict=True):
+                    parameter.zero_() if given is None else parameter.copy_(given)
             self.__dict__["_copy"] = lstm.requires_grad_(requires_grad=False)
         return self.__dict__["_copy"]
 

@@ -1,6 +1,6 @@
-"""ELMo (Peters et al. 2018): characters, two bidirectional language models of LSTMs, a layer for each.
+"""ELMo (Peters et al. 2018): characters, then bidirectional LSTM language models, one per layer.
 
-The network of bilm-tf and of AllenNLP 0.9 as a model of transformers, which is saved, loaded and trained as any other;
+The network of bilm-tf and AllenNLP 0.9 as a transformers model, saved, loaded and trained like any other;
 :mod:`probekit.models.elmo.files` reads its published weights.
 """
 
@@ -21,24 +21,24 @@ from probekit.models.elmo.lstm import ProjectedLSTM, Steps
 __all__ = ["CharacterEncoder", "ElmoConfig", "ElmoModel", "ElmoState"]
 
 ElmoState = tuple[Tensor, Tensor]
-"""What the LSTMs carry on: h (layers, sequences, 2 · projection), c (layers, sequences, 2 · cells); forward first."""
+"""State of the LSTMs: h (layers, sequences, 2 · projection), c (layers, sequences, 2 · cells); forward first."""
 
 ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
 
 
 class ElmoConfig(PretrainedConfig):
-    """Sizes and switches, by the names of the published ``options.json`` where it has them; defaults are its largest.
+    """Sizes and switches, named as in the published ``options.json`` where possible; defaults are the largest model's.
 
     Attributes
     ----------
     filters : Sequence[Sequence[int]], optional
         Width and number of the character filters.
     projection_dim, cells : int
-        Of each direction of each LSTM.
+        Sizes of each direction of each LSTM.
     cell_clip, proj_clip : float | None, default 3.0
         See :class:`~probekit.models.elmo.lstm.ProjectedLSTM`.
     use_skip_connections : bool, default True
-        Add to what each LSTM but the first gives what it read.
+        Whether to add its input to the output of each LSTM except the first.
     """
 
     model_type = "elmo"
@@ -74,8 +74,8 @@ class ElmoConfig(PretrainedConfig):
 class CharacterEncoder(nn.Module):
     """A vector for each word from its characters: convolutions, their maxima, highways, a projection.
 
-    The filters are linear layers on the windows of their width; the maximum is taken before the activation, as both
-    originals do.
+    The filters are linear layers on windows of their width; the maximum is taken before the activation, as in both
+    originals.
     """
 
     def __init__(self, config: ElmoConfig) -> None:
@@ -96,7 +96,7 @@ class CharacterEncoder(nn.Module):
         embedded, size = self.characters(characters.long()), self.characters.embedding_dim
         found = []
         for width, linear in zip(self.widths, self.filters.values(), strict=True):
-            seen = embedded[:, : longest + width]  # behind them windows of nothing but padding are all alike
+            seen = embedded[:, : longest + width]  # later windows contain only padding and are all alike
             windows = seen.flatten(1).unfold(1, width * size, size)
             found.append(linear(windows).amax(1))
         return self.projection(self.highways(self.activation(torch.cat(found, -1))))
@@ -116,7 +116,7 @@ class Highway(nn.Module):
 
 
 class BiLSTM(nn.Module):
-    """One layer of both language models, each of which reads its own half of the layer below."""
+    """One layer of both language models; each reads one half of the layer below."""
 
     def __init__(self, config: ElmoConfig, *, skip: bool) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ class BiLSTM(nn.Module):
         self.backward_lstm = ProjectedLSTM(size, size, config.cells, **clips)
 
     def forward(self, hidden: Tensor, steps: Steps, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The layer (t, 2 d) above ``hidden`` (t, 2 d), and the states h, c that it ends with; c (s, 2 cells)."""
+        """The layer (t, 2 d) above ``hidden`` (t, 2 d), and its final states h, c; c (s, 2 cells)."""
         ways = []
         lstms, rows = (self.forward_lstm, self.backward_lstm), (steps.forward, steps.backward)
         halves = (x.chunk(2, -1) for x in (hidden, h[steps.order], c[steps.order]))
@@ -140,7 +140,7 @@ class BiLSTM(nn.Module):
 
 
 class ElmoModel(PreTrainedModel):
-    """The network. Layer 0 is each word's vector twice, layer l what LSTM l of either direction gives."""
+    """The network. Layer 0 is each word's vector twice, layer l the output of LSTM l in both directions."""
 
     config_class = ElmoConfig
     base_model_prefix = "elmo"
@@ -166,8 +166,8 @@ class ElmoModel(PreTrainedModel):
         Parameters
         ----------
         input_ids : Tensor
-            int64 (b, t), words by their number in ``characters``, int (v, 50); or, without these, the characters of
-            each word themselves, (b, t, 50), 0 at padding.
+            int64 (b, t), indices of words in ``characters``, int (v, 50); or, without ``characters``, the characters of
+            each word, (b, t, 50), 0 at padding.
         attention_mask : Tensor, optional
             (b, t), 0 at padding, which is on the right.
         """
@@ -184,7 +184,7 @@ class ElmoModel(PreTrainedModel):
         return BaseModelOutput(last_hidden_state=padded[-1], hidden_states=padded if output_hidden_states else None)
 
     def words(self, characters: Tensor) -> Tensor:
-        """Vectors of what begins a sentence, of what ends it, and of v words: (2 + v, d); characters int (v, 50)."""
+        """Vectors of the two sentence markers and of v words: (2 + v, d); characters int (v, 50)."""
         ends = torch.from_numpy(np.stack([BEGIN, END])).to(characters)
         return self.embeddings(torch.cat([ends, characters]))
 
@@ -196,21 +196,22 @@ class ElmoModel(PreTrainedModel):
         state: ElmoState | None = None,
         change: Callable[[int, Tensor, Tensor], Tensor] = lambda layer, hidden, inner: hidden,
     ) -> tuple[list[Tensor], Tensor, ElmoState]:
-        """Every layer (t + 2 s, 2 d) of s sentences with what begins and ends them; the rows of words (t,); the state.
+        """Every layer (t + 2 s, 2 d) of s sentences with their markers; the rows of words (t,); the state.
 
         Parameters
         ----------
         words : Tensor
             From :meth:`words`.
         ids : Tensor
-            int64 (t,), words of the sentences, one after another, by their number.
+            int64 (t,), indices of the words of all sentences, concatenated.
         length : np.ndarray
             int64 (s,), words of each sentence, which may be 0.
         state : ElmoState, optional
-            What the sentences before left; None for none. Of more sentences than there are here, the first ones' is
-            taken and replaced; of fewer, the others begin empty (AllenNLP 0.9, encoder_base.py).
+            State after the sentences before; None for an empty state. If it has more sentences than this batch, the
+            first ones are used and replaced; if fewer, the others begin empty (AllenNLP 0.9, encoder_base.py).
         change : Callable[[int, Tensor, Tensor], Tensor], optional
-            Called with the number of each layer, its hidden states, and the rows of words; returns what goes on.
+            Called with the index of each layer, its hidden states, and the rows of words; returns the hidden states to
+            use.
         """
         s, longer = len(length), length + 2
         start = np.cumsum(longer) - longer
@@ -231,12 +232,12 @@ class ElmoModel(PreTrainedModel):
             hidden = change(i, above, inner)
             layers.append(hidden)
             after.append(left)
-        kept = (torch.stack(parts) for parts in zip(*after, strict=True))
-        h, c = (torch.cat([new, old[:, s:]], 1) for new, old in zip(kept, state, strict=True))
+        new_states = (torch.stack(parts) for parts in zip(*after, strict=True))
+        h, c = (torch.cat([new, old[:, s:]], 1) for new, old in zip(new_states, state, strict=True))
         return layers, inner, (h, c)
 
     def no_state(self, sentences: int, like: Tensor) -> ElmoState:
-        """The state with which sentences begin: zeros."""
+        """The initial state: zeros."""
         depth, config = len(self.layers), self.config
         return (
             like.new_zeros(depth, sentences, 2 * config.projection_dim),
@@ -245,7 +246,7 @@ class ElmoModel(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """As bilm-tf begins (training.py): what a filter, a gate … starts with is told by its name."""
+        """Initialise as bilm-tf does (training.py); a parameter's name determines its distribution."""
         config, name = self.config, next((n for n, m in self.named_modules() if m is module), "")
         if isinstance(module, nn.Embedding):
             nn.init.uniform_(module.weight, -1.0, 1.0)
@@ -254,7 +255,9 @@ class ElmoModel(PreTrainedModel):
         if module.bias is not None:
             nn.init.zeros_(module.bias)
         spread = module.in_features**-0.5
-        if name.startswith("layers."):  # TensorFlow's cells: Glorot's uniform, for what is read and what recurs as one
+        if name.startswith(
+            "layers."
+        ):  # TensorFlow's cells: Glorot uniform, with input and recurrent weights as one matrix
             reads = 2 * config.projection_dim if "projection" not in name else module.in_features
             bound = (6 / (reads + module.out_features)) ** 0.5
             nn.init.uniform_(module.weight, -bound, bound)
@@ -265,7 +268,7 @@ class ElmoModel(PreTrainedModel):
         else:
             nn.init.normal_(module.weight, 0.0, spread)
             if ".highways." in name:
-                module.bias[module.out_features // 2 :] = -2.0  # words pass as they are, at first
+                module.bias[module.out_features // 2 :] = -2.0  # at first, words pass unchanged
 
 
 AutoConfig.register(ElmoConfig.model_type, ElmoConfig)

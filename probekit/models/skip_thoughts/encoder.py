@@ -1,4 +1,4 @@
-"""Skip-thoughts as an encoder: words in, the vector of what was read so far out."""
+"""Skip-thoughts as an encoder: words in, the vectors of all prefixes out."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ __all__ = ["SkipThoughtsEncoder", "WordReader", "load_skip_thoughts", "word_read
 
 
 class WordReader:
-    """Sentences to rows of the tables, as :class:`probekit.models.transformers.tokens.Tokenizer` reads others.
+    """Sentences to rows of the tables; the counterpart of :class:`probekit.models.transformers.tokens.Tokenizer`.
 
-    Plain text is split by NLTK's word tokenizer, as the original does, but not into sentences before: of several in one
-    text, all full stops but the last stay with their words. A word that has no row is read as ``UNK``.
+    Plain text is split with NLTK's word tokenizer, as in the original, but not into sentences first: in a text with
+    several, all full stops except the last stay attached to their words. A word without a row is read as ``UNK``.
 
     Attributes
     ----------
     rows : dict[str, int]
-        Of each word.
+        The row of each word.
     end : int, optional
         The row that ends each sentence, or None.
     """
@@ -46,7 +46,7 @@ class WordReader:
         self.rows, self.splitting, self.max_length, self.end = rows, splitting, max_length, end
 
     def __call__(self, texts: Sequence[Text]) -> Tokens:
-        """The words of each text, and its end, which is a special piece; raises UsageError for what is not a text."""
+        """The words of each text, and its end, which is a special piece; raises UsageError if an item is not a text."""
         found = read_words(texts, self.splitting, self.max_length - (self.end is not None))
         words, unknown = self._quoted(texts, found.words, found.length), self.rows[UNKNOWN]
         ids = np.fromiter((self.rows.get(word, unknown) for word in words), np.int32, len(words))
@@ -68,7 +68,7 @@ class WordReader:
         )
 
     def _quoted(self, texts: Sequence[Text], words: list[str], length: np.ndarray) -> list[str]:
-        """The words with quotation marks as the tokenizer writes them, `` and '', under which they have their rows."""
+        """The words with quotation marks as in the tokenizer's output, `` and '', which the tables use."""
         if self.splitting is Splitting.TREEBANK and any('"' in text for text in texts):
             from nltk.tokenize import NLTKWordTokenizer
 
@@ -80,14 +80,14 @@ class WordReader:
 
 
 def word_reader(folder: Path, config: Any, max_length: int | None = None) -> WordReader:
-    """The reader of a model folder, cutting sentences at ``max_length`` pieces.
+    """The reader for a model folder; it truncates sentences at ``max_length`` pieces.
 
     Raises
     ------
     ModelError
-        Where vocab.txt or tokenizer_config.json is not what the model needs.
+        If vocab.txt or tokenizer_config.json does not fit the model.
     UsageError
-        For a maximal length without room for a word.
+        If ``max_length`` leaves no room for a word.
     """
     splitting, path = read_splitting(folder), folder / "vocab.txt"
     try:
@@ -97,20 +97,20 @@ def word_reader(folder: Path, config: Any, max_length: int | None = None) -> Wor
     rows = {word: row for row, word in enumerate(words)}
     if len(words) != config.vocab_size or any(word not in rows for word in (UNKNOWN, *([END] * config.use_eos))):
         raise ModelError(
-            f"{path} has {len(words)} words; wanted {config.vocab_size}, {UNKNOWN!r} and, for "
-            f"sentences that end with it, {END!r} among them. Convert the model again."
+            f"{path} has {len(words)} words; expected {config.vocab_size}, including {UNKNOWN!r} and, with use_eos, "
+            f"{END!r}. Convert the model again."
         )
     least = 1 + config.use_eos
     if max_length is not None and max_length < least:
-        raise UsageError(f"{folder} reads {least} or more pieces; a maximal length of {max_length} was asked for.")
+        raise UsageError(f"{folder} reads {least} or more pieces, but max_length is {max_length}.")
     return WordReader(rows, splitting, max_length or NO_LIMIT, end=rows[END] if config.use_eos else None)
 
 
 class SkipThoughtsEncoder(Shown):
     """An Encoder (see :mod:`probekit.models.encoder`) around a :class:`SkipThoughtsModel`.
 
-    Layers ``uni`` and ``bi`` are the two encoders' states after each word, ``combined`` both, one beside the other. Of
-    the last piece (pooling ``last``) they are the published vectors of the sentence.
+    Layers ``uni`` and ``bi`` are the states of the two encoders after each word, ``combined`` is both concatenated. At
+    the last piece (pooling ``last``) they are the published sentence vectors.
     """
 
     sites: tuple[Site, ...] = (Site("uni"), Site("bi"), Site("combined"))
@@ -132,11 +132,11 @@ class SkipThoughtsEncoder(Shown):
         }  # fmt: skip
 
     def tokenize(self, texts: Sequence[Text]) -> Tokens:
-        """Words of each text; raises UsageError for what is not a text."""
+        """Words of each text; raises UsageError if an item is not a text."""
         return self.tokenizer(texts)
 
     def encode(self, batch: Batch, sink: Sink, edit: Edit | None = None) -> None:
-        """Run the model and call ``sink(i, hidden)`` for each site, (t, widths[i]); "combined" is above the others."""
+        """Run the model and call ``sink(i, hidden)`` for each site, (t, widths[i]); "combined" comes last."""
         with torch.inference_mode():
             ids = torch.from_numpy(batch.token_ids.astype(np.int64)).to(self.model.uni_words.device)
             states = self.model.run(ids, batch.length)
@@ -146,9 +146,9 @@ class SkipThoughtsEncoder(Shown):
 
     @torch.inference_mode()
     def own_hidden_states(self, batch: Batch, model: SkipThoughtsModel | None = None, longest: int = 0) -> torch.Tensor:
-        """The layers as a model's own forward (this one's without another) gives them: (3, t, 4800), filled up with 0.
+        """The layers from the forward method of ``model`` (default: this encoder's): (3, t, 4800), padded with 0.
 
-        On the CPU; the batch is padded on the right, to ``longest`` pieces at least.
+        On the CPU; the batch is padded on the right to at least ``longest`` pieces.
         """
         model = model or self.model
         ids, mask = (torch.from_numpy(x).to(model.uni_words.device) for x in padded(batch, longest))
@@ -171,7 +171,7 @@ def load_skip_thoughts(
 ) -> SkipThoughtsEncoder:
     """Load a converted model; arguments and errors are those of :func:`probekit.models.loading.load_encoder`.
 
-    Sentences are run packed. With oneDNN on a CPU no number depends on what else is in the batch.
+    Sentences run packed. With oneDNN on a CPU, results do not depend on the rest of the batch.
     """
     net, folder, spec = load_described(
         model, dtype=Dtype(dtype), device=device, random_weights=random_weights, revision=revision,

@@ -1,7 +1,7 @@
 """Skip-thoughts (Kiros et al. 2015): a sentence as the last states of recurrent networks that read its words.
 
-The network of ``skipthoughts.py`` of github.com/ryankiros/skip-thoughts, whose published weights
-:mod:`probekit.models.skip_thoughts.files` reads, as a model of transformers: saved, loaded and trained as any other.
+The network of ``skipthoughts.py`` from github.com/ryankiros/skip-thoughts as a transformers model, saved, loaded and
+trained like any other; :mod:`probekit.models.skip_thoughts.files` reads its published weights.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class SkipThoughtsConfig(PretrainedConfig):
     Attributes
     ----------
     uni_word_size, bi_word_size : int, default 620
-        Of the word vectors.
+        Sizes of the word vectors.
     uni_size, bi_size : int
-        Of the states, of bi those of each direction.
+        Sizes of the states; for bi, of each direction.
     use_eos : bool, default False
-        Whether sentences end with a word of their own.
+        Whether an end-of-sentence word follows each sentence.
     normalise : bool, default True
-        Whether vectors get the length 1.
+        Whether vectors are scaled to length 1.
     """
 
     model_type = "skip-thoughts"
@@ -57,15 +57,15 @@ class SkipThoughtsConfig(PretrainedConfig):
 
 
 class GRU(nn.Module):
-    """A gated recurrent unit: h' = u h + (1 - u) tanh(x + r (U h)), where x is the product of what is read.
+    """A gated recurrent unit: h' = u h + (1 - u) tanh(x + r (U h)), where x is the product of the input.
 
-    As the original computes it, and torch.nn.GRU, whose numbers depend on the batch. In the paper (section 2.1), r is
-    multiplied before U, and u and 1 - u have changed places.
+    The same formula as in the original and in torch.nn.GRU, whose numbers depend on the batch. In the paper (section
+    2.1), r is multiplied before U, and u and 1 - u are swapped.
 
     input : (3 size, width) with the bias, gates r, u and the new state; recurrent : (3 size, size)
     """
 
-    is_causal = True  # the last state has seen all: what fine-tuning takes for the sentence
+    is_causal = True  # the last state has seen all words; fine-tuning uses it for the sentence
 
     def __init__(self, width: int, size: int) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class GRU(nn.Module):
 
 
 def _sigmoid(x: Tensor) -> Tensor:
-    """By way of tanh: torch's own rounds the last numbers of a thread's share otherwise; which, the batch decides."""
+    """By tanh, since torch.sigmoid rounds the last numbers of a thread's share differently, depending on the batch."""
     return 0.5 + 0.5 * (0.5 * x).tanh()
 
 
@@ -107,14 +107,14 @@ class Readers(nn.Module):
     def forward(self, uni: Tensor, bi: Tensor, steps: Steps) -> tuple[Tensor, Tensor]:
         """States (t, uni_size) and (t, 2 bi_size) after each word, of word vectors (t, …).
 
-        Row k of a sentence holds what was made of its first k words, or (backward) of its last k. So the last row
-        is that of the whole sentence, from either side.
+        Row k of a sentence is the state after its first k words, or (backward) after its last k. So the last row is the
+        state after the whole sentence in both directions.
         """
         place = torch.empty_like(steps.forward)
         place[steps.forward] = torch.arange(len(place), device=place.device)
         ways = (self.uni, uni, steps.forward), (self.ahead, bi, steps.forward), (self.back, bi, steps.backward)
-        one, *two = (gru(words[rows], steps.sizes)[place] for gru, words, rows in ways)
-        return self._scaled(one), self._scaled(torch.cat(two, -1))
+        uni_states, *bi_states = (gru(words[rows], steps.sizes)[place] for gru, words, rows in ways)
+        return self._scaled(uni_states), self._scaled(torch.cat(bi_states, -1))
 
     def _scaled(self, x: Tensor) -> Tensor:
         if not self.normalise:
@@ -123,13 +123,13 @@ class Readers(nn.Module):
 
 
 class SkipThoughtsModel(PreTrainedModel):
-    """The network, the states of which after a sentence's last word are its vector: combine-skip, 4800 of them.
+    """The network; the states after a sentence's last word are its vector (combine-skip, 4800 dimensions).
 
     Attributes
     ----------
     uni_words, bi_words : Tensor
-        (vocab_size, …), the vectors of words. They are not trained: most of the published ones come from a regression
-        and never were, and the gradients and moments of both (4.6 GB) would take 14 GB.
+        (vocab_size, …), the word vectors. They are not trained: most of the published ones come from a regression, and
+        the gradients and moments of both tables (4.6 GB) would take 14 GB.
     """
 
     config_class = SkipThoughtsConfig
@@ -166,9 +166,9 @@ class SkipThoughtsModel(PreTrainedModel):
         Parameters
         ----------
         ids : Tensor
-            int64 (t,), words of the sentences, one after another.
+            int64 (t,), the words of all sentences, concatenated.
         length : np.ndarray
-            int64 (s,), of each sentence.
+            int64 (s,), number of words in each sentence.
         """
         found: tuple[Tensor, Tensor] = self.blocks[0](
             self.uni_words[ids], self.bi_words[ids], Steps.of(length, ids.device)
@@ -177,8 +177,8 @@ class SkipThoughtsModel(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """As the original begins: word vectors and inputs uniform to 0.1, recurrent weights orthogonal, biases 0."""
-        if isinstance(module, nn.Linear) and module.bias is not None:  # of modules without parameters none is asked
+        """Initialise like the original: word vectors and inputs uniform to 0.1, recurrence orthogonal, biases 0."""
+        if isinstance(module, nn.Linear) and module.bias is not None:  # not called for modules without parameters
             nn.init.uniform_(module.weight, -0.1, 0.1)
             nn.init.zeros_(module.bias)
         elif isinstance(module, nn.Linear):

@@ -1,4 +1,4 @@
-"""Any transformers AutoModel as an Encoder: the library's own model code, every layer, no padding."""
+"""Any transformers AutoModel as an Encoder: the library's model code, every layer, no padding."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ log = logging.getLogger(__name__)
 Choice = TypeVar("Choice", bound=StrEnum)
 
 TOLERANCE = {Dtype.FLOAT32: 1e-4, Dtype.FLOAT16: 5e-2, Dtype.BFLOAT16: 2e-1}
-"""Relative error of a single vector at which the self-check gives up the fast path. Rounding alone gave 3e-6 for
-MiniLM and 3e-5 for wide random models in float32, 2e-2 in bfloat16; a sequence that saw another, or a wrong position,
-gives several tenths."""
+"""Relative error of a single vector above which the self-check rejects the fast path. Rounding gave 3e-6 for MiniLM and
+3e-5 for wide random models in float32, 2e-2 in bfloat16; attention to another sequence, or a wrong position, gives
+several tenths."""
 
 _HEAP = (32 << 20) - (1 << 16)
-"""A block of this size, once freed, is glibc's sign to keep smaller ones (activations of a batch) in its heap: without
-it each is given back to the system and faulted in again, at a tenth of the running time. Nothing happens elsewhere."""
+"""After a block of this size is freed, glibc keeps smaller ones (activations of a batch) in its heap; otherwise it
+returns each to the system and faults it in again, which takes a tenth of the running time. No effect without glibc."""
 
 
 class Packing(StrEnum):
-    """How sequences share a forward pass; never by padding."""
+    """How sequences share a forward pass; they are never padded."""
 
-    AUTO = "auto"  # packed where the architecture is known and the self-check agrees, grouped otherwise
+    AUTO = "auto"  # packed if the architecture is known and the self-check agrees, grouped otherwise
     PACKED = "packed"  # all in one row, attention within each
-    GROUPED = "grouped"  # only sequences of one length together
+    GROUPED = "grouped"  # only sequences of the same length together
 
 
 class HuggingFaceEncoder(Shown):
@@ -64,11 +64,11 @@ class HuggingFaceEncoder(Shown):
     Attributes
     ----------
     model : Any
-        The transformers model, whose config says how it is run.
+        The transformers model.
     tokenizer : Tokenizer
         Texts to word pieces.
     folder : Path
-        Where the model is from.
+        The model's folder.
     depth : int
         L, the number of blocks.
     """
@@ -94,20 +94,20 @@ class HuggingFaceEncoder(Shown):
         }
 
     def tokenize(self, texts: Sequence[Text]) -> Tokens:
-        """Word pieces of each text, as this model reads them; raises UsageError for what is not a text."""
+        """Word pieces of each text, as this model reads them; raises UsageError if an item is not a text."""
         return self.tokenizer(texts)
 
     def encode(self, batch: Batch, sink: Sink, edit: Edit | None = None) -> None:
-        """Run the model and call ``sink(i, hidden)`` for each site as soon as it is there.
+        """Run the model and call ``sink(i, hidden)`` for each site as soon as it is computed.
 
-        ``hidden`` (t, width) is the model's own tensor on its own device: copy what is to be kept, change nothing.
-        What ``edit`` returns goes on in its place.
+        ``hidden`` (t, width) is the model's tensor on the model's device: copy it if you keep it, and do not modify it.
+        The tensor that ``edit`` returns replaces it.
 
         Raises
         ------
         UsageError
-            For a batch of several lengths where the encoder is not ``mixed_lengths``, and for an edit that does not
-            fit.
+            If the batch has several lengths and the encoder is not ``mixed_lengths``, or an edit returns another shape,
+            dtype or device.
         """
         sites = iter(enumerate(self.sites))
 
@@ -124,13 +124,13 @@ class HuggingFaceEncoder(Shown):
                 pass_on(last)
 
     def own_hidden_states(self, batch: Batch) -> torch.Tensor:
-        """What the model itself returns as ``hidden_states`` of a batch, on the CPU: (depth + 1, t, width).
+        """The ``hidden_states`` that the model itself returns for a batch, on the CPU: (depth + 1, t, width).
 
-        Its last is the last hidden state: layer L, or ``final_norm`` where there is one.
+        The last one is the last hidden state: layer L, or ``final_norm`` if there is one.
         """
         with torch.inference_mode():
-            own = self.model(**self._inputs(batch), output_hidden_states=True).hidden_states
-        return torch.stack([hidden.reshape(-1, self.width).to("cpu") for hidden in own])
+            hidden_states = self.model(**self._inputs(batch), output_hidden_states=True).hidden_states
+        return torch.stack([hidden.reshape(-1, self.width).to("cpu") for hidden in hidden_states])
 
     def _inputs(self, batch: Batch) -> dict[str, Any]:
         inputs: dict[str, Any] = {}
@@ -141,7 +141,7 @@ class HuggingFaceEncoder(Shown):
             inputs["position_ids"] = self._tensor(positions_of(batch.token_ids, batch.length, padding_id), shape)
             inputs["probekit_groups"] = groups_of(batch.length)
         elif (batch.length != batch.length[0]).any():
-            raise UsageError(f"{self.name} reads sequences of one length at a time; the batch has several.")
+            raise UsageError(f"{self.name} reads sequences of one length at a time; the batch has several lengths.")
         if self.tokenizer.type_ids:
             inputs["token_type_ids"] = self._tensor(batch.type_ids, shape)
         return {"input_ids": self._tensor(batch.token_ids, shape)} | inputs
@@ -154,7 +154,7 @@ class HuggingFaceEncoder(Shown):
 
     @contextmanager
     def _tapped(self, pass_on: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
-        """Let what the blocks see in this thread go through ``pass_on``; other threads may run the model meanwhile."""
+        """Pass the blocks' inputs in this thread through ``pass_on``; other threads may run the model meanwhile."""
         self._tap.pass_on, self._tap.calls = pass_on, 0
         try:
             yield
@@ -162,7 +162,7 @@ class HuggingFaceEncoder(Shown):
             self._tap.pass_on = None
 
     def _hook(self) -> None:
-        """Layer l is what enters block l + 1, with all that stands between; the last leaves the last block."""
+        """Layer l is the input of block l + 1, with everything in between; the last one leaves the last block."""
         tap = self._tap = threading.local()
 
         def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
@@ -183,22 +183,22 @@ class HuggingFaceEncoder(Shown):
             block.register_forward_hook(after)
 
     def _shape(self) -> tuple[int, bool]:
-        """Width, and whether the last hidden state is not what leaves the last block; found by one small run."""
+        """Width, and whether the last hidden state differs from the output of the last block; found by a small run."""
         seen: list[torch.Tensor] = []
 
-        def look(hidden: torch.Tensor) -> torch.Tensor:
+        def record(hidden: torch.Tensor) -> torch.Tensor:
             seen.append(hidden)
             return hidden
 
         vocabulary = self.model.config.vocab_size
         batch = Batch(np.array([vocabulary // 2, vocabulary // 3]), np.zeros(2, np.uint8), np.array([2]))
-        with torch.inference_mode(), self._tapped(look):
+        with torch.inference_mode(), self._tapped(record):
             last = self.model(**self._inputs(batch)).last_hidden_state
         shapes = {tuple(hidden.shape) for hidden in (*seen, last)}
         if len(seen) != self.depth + 1 or len(shapes) != 1 or last.shape[:2] != (1, 2):
             raise ModelError(
-                f"{self.name}: wanted {self.depth + 1} layers of one shape (sequences, pieces, width), got "
-                f"{len(seen)} of shapes {sorted(shapes)}; {type(self.model).__name__} is not supported."
+                f"{self.name}: expected {self.depth + 1} layers of one shape (sequences, pieces, width), got "
+                f"{len(seen)} with shapes {sorted(shapes)}; {type(self.model).__name__} is not supported."
             )
         return last.shape[-1], not torch.allclose(seen[-1], last, rtol=0, atol=0, equal_nan=True)
 
@@ -217,7 +217,7 @@ def load_transformer(
     compile: bool = False,
     batch_tokens: int | None = None,
 ) -> HuggingFaceEncoder:
-    """A model of transformers with its tokenizer, from a local folder or the hub.
+    """A model from transformers with its tokenizer, from a local folder or the hub.
 
     Arguments and errors are those of :func:`probekit.models.loading.load_encoder`.
     """
@@ -236,17 +236,17 @@ def load_transformer(
     if on_cpu:
         torch.empty(_HEAP, dtype=torch.uint8)
     checks = _check_batches(encoder)
-    truth = [all_layers(encoder, one) for one in checks]
+    truth = [all_layers(encoder, batch) for batch in checks]
     steps = []
     if compile:
         for block in find_blocks(net):
             block.forward = torch.compile(block.forward, dynamic=True)
         steps.append("compiled")
         encoder.spec["compile"] = True
-    elif onednn and on_cpu and onednn_available(net.dtype) and (way := prepack(net)):
-        steps.append(way)
+    elif onednn and on_cpu and onednn_available(net.dtype) and (method := prepack(net)):
+        steps.append(method)
     refusal = (
-        "grouped was asked for"
+        "packing is 'grouped'"
         if packing is Packing.GROUPED
         else _pack(encoder, checks, truth, TOLERANCE[dtype], uncompiled() if compile else PACKED)
     )
@@ -254,21 +254,22 @@ def load_transformer(
         encoder.spec["path"] = "+".join(["packed", *steps])
         return encoder
     if packing is Packing.PACKED:
-        raise ModelError(f"{model} cannot be run packed: {refusal}. Use packing='grouped'.")
-    log.info("%s is run in groups of equal length: %s", model, refusal)
+        raise ModelError(f"{model} cannot run packed: {refusal}. Use packing='grouped'.")
+    log.info("%s runs in groups of equal length: %s", model, refusal)
     encoder.spec["path"] = "+".join(["grouped", *steps])
-    error = max(relative_error(all_layers(encoder, one), right) for one, right in zip(checks, truth, strict=True))
+    error = max(relative_error(all_layers(encoder, batch), right) for batch, right in zip(checks, truth, strict=True))
     if error > TOLERANCE[dtype]:
         raise ModelError(
-            f"{model}: the prepared model ({', '.join(steps) or 'unchanged'}) is {error:.1e} off the stock forward "
-            f"(allowed: {TOLERANCE[dtype]:.0e}); load it with onednn=False and without compile."
+            f"{model}: the prepared model ({', '.join(steps) or 'unchanged'}) has a relative error of {error:.1e} from "
+            f"the model's own forward pass (allowed: {TOLERANCE[dtype]:.0e}); load it with onednn=False and without "
+            "compile."
         )
     encoder.versions["self_check"] = error
     return encoder
 
 
 def all_layers(encoder: Encoder, batch: Batch, edit: Edit | None = None) -> torch.Tensor:
-    """Every site of a batch on the CPU: (sites, t, width), narrower ones filled up with 0; from an empty state."""
+    """Every site of a batch on the CPU: (sites, t, width), narrower sites padded with 0; begins with an empty state."""
     begin_states(encoder)
     layers: list[torch.Tensor] = []
     encoder.encode(batch, lambda _, hidden: layers.append(hidden.to("cpu", copy=True)), edit)
@@ -278,12 +279,12 @@ def all_layers(encoder: Encoder, batch: Batch, edit: Edit | None = None) -> torc
 
 
 def prepare_packed(encoder: Any, check: Batch, *, onednn: bool) -> None:
-    """Make a model fast that is run packed as it is (ELMo, Skip-thoughts); note how far that is off its own forward.
+    """Speed up a model that always runs packed (ELMo, Skip-thoughts); record its error from its own forward pass.
 
     Raises
     ------
     ModelError
-        Where that is too far on the sequences of ``check``.
+        If the error on the sequences of ``check`` is too large.
     """
     net, dtype = encoder.model, Dtype(encoder.spec["dtype"])
     truth = encoder.own_hidden_states(check)
@@ -292,14 +293,16 @@ def prepare_packed(encoder: Any, check: Batch, *, onednn: bool) -> None:
     encoder.versions["self_check"] = error = relative_error(all_layers(encoder, check), truth)
     if error > TOLERANCE[dtype]:
         raise ModelError(
-            f"{encoder.name}: the prepared model ({encoder.spec['path']}) is {error:.1e} off its own forward (allowed: "
-            f"{TOLERANCE[dtype]:.0e}); load it with onednn=False."
+            f"{encoder.name}: the prepared model ({encoder.spec['path']}) has a relative error of {error:.1e} from its "
+            f"own forward pass (allowed: {TOLERANCE[dtype]:.0e}); load it with onednn=False."
         )
 
 
 def relative_error(found: torch.Tensor, right: torch.Tensor) -> float:
-    """The largest |found - right| / |right| over all vectors, (…, width) each; vectors that are not finite in
-    ``right`` are left out, one that is not finite in ``found`` alone counts as infinitely far off."""
+    """The largest |found - right| / |right| over all vectors, (…, width) each.
+
+    Vectors that are not finite in ``right`` are left out; one that is not finite only in ``found`` has infinite error.
+    """
     found, right = found.double(), right.double()
     size = right.norm(dim=-1)
     error = (found - right).norm(dim=-1) / size.clamp_min(torch.finfo(torch.float32).tiny)
@@ -309,19 +312,23 @@ def relative_error(found: torch.Tensor, right: torch.Tensor) -> float:
 def _pack(
     encoder: HuggingFaceEncoder, checks: list[Batch], truth: list[torch.Tensor], tolerance: float, attention: str
 ) -> str:
-    """Switch ``encoder`` to the packed path; returns why not, having left it as it was, or nothing."""
+    """Switch ``encoder`` to the packed path; if that fails, leave it unchanged and return the reason."""
     config = encoder.model.config
     if config.model_type not in PACKED_TYPES:
-        return f"{config.model_type} models are not known to work packed"
+        return f"{config.model_type} models are not known to work in packed form"
     stock = config._attn_implementation
     encoder.model.set_attn_implementation(attention)
     encoder.mixed_lengths = True
     together = Batch(*(np.concatenate([getattr(b, f) for b in checks]) for f in ("token_ids", "type_ids", "length")))
     try:
         error = relative_error(all_layers(encoder, together), torch.cat(truth, 1))
-        refusal = f"{error:.1e} off the stock forward (allowed: {tolerance:.0e})" if error > tolerance else ""
-    except ModelError as asked:
-        refusal = str(asked)
+        refusal = (
+            f"relative error {error:.1e} from the model's own forward pass (allowed: {tolerance:.0e})"
+            if error > tolerance
+            else ""
+        )
+    except ModelError as error_of_model:
+        refusal = str(error_of_model)
     if refusal:
         encoder.model.set_attn_implementation(stock)
         encoder.mixed_lengths = False
@@ -331,7 +338,7 @@ def _pack(
 
 
 def _check_batches(encoder: HuggingFaceEncoder) -> list[Batch]:
-    """A few random sequences, one a batch, shortest first, two of them equally long."""
+    """A few random sequences, one per batch, shortest first, two of the same length."""
     rng = np.random.default_rng(0)
     vocabulary = encoder.model.config.vocab_size
     return [
@@ -341,23 +348,23 @@ def _check_batches(encoder: HuggingFaceEncoder) -> list[Batch]:
 
 
 def text_reader(folder: Path, config: Any, max_length: int | None = None) -> Tokenizer:
-    """The tokenizer of a model folder, cutting where the model of this ``config`` (or ``max_length``) does.
+    """The tokenizer of a model folder; it truncates at the model's maximum length (from ``config``) or ``max_length``.
 
     Raises
     ------
     UsageError
-        For a maximal length that the model does not have.
+        If the model does not support ``max_length``.
     """
     reader = load_tokenizer(folder)
     longest, least = _max_length(config, reader), reader.num_special_tokens_to_add() + 1
     if longest < least:
         raise ModelError(
-            f"{folder} reads {longest} pieces, and {least} or more are needed: max_position_embeddings of config.json "
-            f"is {getattr(config, 'max_position_embeddings', None)}, model_max_length of tokenizer_config.json "
-            f"{reader.model_max_length}. Correct them."
+            f"{folder} reads at most {longest} pieces, but at least {least} are needed: max_position_embeddings in "
+            f"config.json is {getattr(config, 'max_position_embeddings', None)}, model_max_length in "
+            f"tokenizer_config.json is {reader.model_max_length}. Correct them."
         )
     if max_length is not None and not least <= max_length <= longest:
-        raise UsageError(f"{folder} reads {least} to {longest} pieces; a maximal length of {max_length} was asked for.")
+        raise UsageError(f"{folder} reads {least} to {longest} pieces, but max_length is {max_length}.")
     padding = getattr(config, "pad_token_id", None)
     return Tokenizer(
         reader.backend_tokenizer,
@@ -377,12 +384,15 @@ def _max_length(config: Any, tokenizer: Any) -> int:
             limit -= config.pad_token_id + 1
         return int(min(limit, tokenizer.model_max_length, NO_LIMIT))
     except (TypeError, ValueError) as error:
-        raise ModelError(f"how much the model reads is not told by numbers: {first_line(error)}.") from error
+        raise ModelError(
+            f"the model's maximum length is not a number ({first_line(error)}); correct config.json or "
+            "tokenizer_config.json."
+        ) from error
 
 
 def choice(kind: type[Choice], value: str) -> Choice:
-    """The member of ``kind`` that ``value`` names; raises UsageError where it names none."""
+    """The member of ``kind`` called ``value``; raises UsageError if there is none."""
     try:
         return kind(value)
     except ValueError:
-        raise UsageError(f"unknown {kind.__name__.lower()} {value!r}; there are {', '.join(kind)}.") from None
+        raise UsageError(f"unknown {kind.__name__.lower()} {value!r}; expected one of {', '.join(kind)}.") from None

@@ -1,11 +1,11 @@
-"""Linear layers whose weights oneDNN has laid out once, for the processor at hand.
+"""Linear layers with weights that oneDNN has prepacked for this processor.
 
-PyTorch's default matrix product reaches well under half of what oneDNN's does on some processors (AMD Zen 5: 95
-against 220 GFLOP/s a core in float32), and does not give the same bits for few rows as for many.
+On some processors PyTorch's default matrix product reaches well under half of oneDNN's speed (AMD Zen 5: 95 against 220
+GFLOP/s per core in float32), and its last bits depend on the number of rows.
 
-Nor does oneDNN's everywhere: where a processor multiplies tiles (Intel's AMX, bfloat16), the number of rows decides how
-the sum over the inputs is split, and so how it is rounded. There the rows are taken ``EQUAL_ROWS`` at a time, the last
-ones filled up, so that each row goes through the same kernel whatever stands beside it.
+oneDNN's also do on processors that multiply tiles (Intel's AMX, bfloat16): there the number of rows determines how the
+sum over the inputs is split, and thus rounded. On these processors the rows are multiplied ``EQUAL_ROWS`` at a time,
+the last block padded, so that each row goes through the same kernel whatever the other rows are.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ __all__ = ["PrepackedLinear", "Repeated", "TrainedLinear", "onednn_available", "
 
 
 EQUAL_ROWS = 256
-"""Rows of a product where their number matters. A core with AMX reaches 0.95 TFLOP/s with 256, 1.2 with 1,000 in one
-product, 0.7 with 64; float32 reaches 0.17 there. More would be lost on short batches."""
+"""Rows per product if their number affects the bits. A core with AMX reaches 0.95 TFLOP/s with 256 rows, 1.2 with
+1,000, 0.7 with 64; float32 reaches 0.17 there. More rows would cost more on short batches."""
 
 
 class PrepackedLinear(nn.Module):
-    """``x @ weight.T + bias`` with the weight in oneDNN's own layout; rows do not depend on each other's number."""
+    """``x @ weight.T + bias`` with the weight in oneDNN's layout; no row depends on the number of rows."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
         super().__init__()
         self.out_features, self.in_features = weight.shape
         self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous())
         self.bias = None if bias is None else bias.detach().clone()
-        self.equal_rows = _number_matters(self.in_features, self.out_features, weight.dtype)
+        self.equal_rows = _depends_on_rows(self.in_features, self.out_features, weight.dtype)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         rows = x.reshape(-1, self.in_features)
         if self.equal_rows:
             product = self._equal_parts(rows)
-        elif len(rows) == 1:  # one row alone takes another kernel, which adds in another order
+        elif len(rows) == 1:  # a single row takes another kernel, which adds in another order
             product = self._product(rows.expand(2, -1).contiguous())[:1]
         else:
             product = self._product(rows)
@@ -57,8 +57,8 @@ class PrepackedLinear(nn.Module):
 
 
 @cache
-def _number_matters(inner: int, outer: int, dtype: torch.dtype) -> bool:
-    """Whether a row of such a product may come out otherwise beside other numbers of rows: known of AMX, else tried."""
+def _depends_on_rows(inner: int, outer: int, dtype: torch.dtype) -> bool:
+    """Whether the bits of a row of the product depend on the number of rows: known for AMX, otherwise tested."""
     if dtype is torch.bfloat16 and getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)():
         return True
     generator = torch.Generator().manual_seed(0)
@@ -74,10 +74,10 @@ def _number_matters(inner: int, outer: int, dtype: torch.dtype) -> bool:
 
 
 class TrainedLinear(nn.Linear):
-    """A linear layer that computes its products, and those of its gradients, with oneDNN: same weights, same names."""
+    """A linear layer that computes its products and their gradients with oneDNN; weights keep their names."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        if torch.is_autocast_enabled("cpu") or not input.numel():  # bfloat16 goes to oneDNN anyway
+        if torch.is_autocast_enabled("cpu") or not input.numel():  # bfloat16 uses oneDNN anyway
             return super().forward(input)
         product: torch.Tensor = _Product.apply(input.reshape(-1, self.in_features), self.weight, self.bias)
         return product.view(*input.shape[:-1], self.out_features)
@@ -94,11 +94,11 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         (gradient,) = gradients
-        (x, weight), wanted = ctx.saved_tensors, ctx.needs_input_grad
+        (x, weight), needed = ctx.saved_tensors, ctx.needs_input_grad
         return (
-            _product(gradient, weight.T) if wanted[0] else None,
-            _product(gradient.T, x.T) if wanted[1] else None,
-            gradient.sum(0) if wanted[2] else None,
+            _product(gradient, weight.T) if needed[0] else None,
+            _product(gradient.T, x.T) if needed[1] else None,
+            gradient.sum(0) if needed[2] else None,
         )
 
 
@@ -107,12 +107,12 @@ def _product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = 
 
 
 class Repeated:
-    """A linear layer without bias that one forward pass runs many times, on a few rows each, and that is trained.
+    """A trained linear layer without bias that one forward pass runs many times, each time on a few rows.
 
-    Each run alone would read the weight anew to lay it out, and write a gradient of its size. Here it is laid out once,
-    and its gradient is one product over the rows of all runs, for which what is added to their results must be there
-    beforehand: ``repeated = Repeated(linear); base = repeated.onto(base)``, then ``base[i] + repeated(x)`` for each row
-    of ``base`` in order.
+    Run separately, each call would prepack the weight again and write a gradient of its size. Here the weight is
+    prepacked once, and its gradient is one product over the rows of all calls. This requires the terms that are added
+    to the results in advance: ``repeated = Repeated(linear); base = repeated.onto(base)``, then ``base[i] +
+    repeated(x)`` for each row of ``base`` in order.
     """
 
     def __init__(self, linear: nn.Linear) -> None:
@@ -122,11 +122,11 @@ class Repeated:
         self.fixed = (PrepackedLinear(fixed, None), PrepackedLinear(fixed.T, None)) if self.onednn else (fixed,)
 
     def onto(self, base: torch.Tensor) -> torch.Tensor:
-        """``base`` (t, out) itself, by whose gradient the weight gets its own."""
+        """``base`` (t, out) unchanged; the weight's gradient is computed from that of ``base``."""
         return _Onto.apply(base, self.weight, self)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """The product of rows x (n, in), through which no gradient comes to the weight."""
+        """The product of rows x (n, in); no gradient reaches the weight through it."""
         self.read.append(x.detach())
         return (_Fixed.apply if self.onednn else nn.functional.linear)(x, *self.fixed)
 
@@ -157,7 +157,7 @@ class _Onto(torch.autograd.Function):
 
 
 def train_with_onednn(model: nn.Module) -> int:
-    """Let every linear layer of ``model`` compute with oneDNN while it is trained, in place; returns how many."""
+    """Make every linear layer of ``model`` compute with oneDNN in training, in place; returns their number."""
     found = [module for module in model.modules() if type(module) is nn.Linear]
     for module in found:
         module.__class__ = TrainedLinear
@@ -165,19 +165,19 @@ def train_with_onednn(model: nn.Module) -> int:
 
 
 class OneByOne(nn.Module):
-    """A convolution of one sequence after another: of several at once, oneDNN takes another algorithm."""
+    """A convolution of one sequence at a time: for several at once, oneDNN uses another algorithm."""
 
     def __init__(self, convolution: nn.Conv1d) -> None:
         super().__init__()
         self.convolution = convolution
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.cat([self.convolution(one) for one in x.split(1)])
+        return torch.cat([self.convolution(sequence) for sequence in x.split(1)])
 
 
 @cache
 def onednn_available(dtype: torch.dtype) -> bool:
-    """Whether prepacked products of this dtype work here and are what the processor does well."""
+    """Whether prepacked products of this dtype work and are fast on this processor."""
     if not torch.backends.mkldnn.is_available() or dtype not in (torch.float32, torch.bfloat16):
         return False
     try:
@@ -191,15 +191,15 @@ def onednn_available(dtype: torch.dtype) -> bool:
 
 
 def prepack(model: nn.Module) -> str:
-    """Swap every linear layer (and GPT-2's Conv1D) of ``model`` for a prepacked one.
+    """Replace every linear layer (and GPT-2's Conv1D) of ``model`` with a prepacked one.
 
-    Convolutions, which DeBERTa-v2 has, are run one sequence at a time from then on.
+    Convolutions (as in DeBERTa-v2) then run one sequence at a time.
 
     Returns
     -------
     str
-        The way that products go, on which their last bits depend: "onednn", "onednn-256" where rows are taken so many
-        at a time, "" where there is nothing to swap.
+        The method of the products, which determines their last bits: "onednn", "onednn-256" if rows are multiplied 256
+        at a time, "" if there is nothing to replace.
     """
     found: list[tuple[nn.Module, str, Any]] = [
         (parent, name, child)
@@ -207,13 +207,13 @@ def prepack(model: nn.Module) -> str:
         for name, child in parent.named_children()
         if type(child) in (nn.Linear, Conv1D, nn.Conv1d)
     ]
-    way = "onednn" if found else ""
-    while found:  # popped, so that each old weight is freed before the next is laid out
+    method = "onednn" if found else ""
+    while found:  # popped, so that each old weight is freed before the next is prepacked
         parent, name, child = found.pop()
         if isinstance(child, nn.Conv1d):
             setattr(parent, name, OneByOne(child))
             continue
         weight = child.weight.T if isinstance(child, Conv1D) else child.weight
-        setattr(parent, name, laid_out := PrepackedLinear(weight, child.bias))
-        way = f"onednn-{EQUAL_ROWS}" if laid_out.equal_rows else way
-    return way
+        setattr(parent, name, prepacked := PrepackedLinear(weight, child.bias))
+        method = f"onednn-{EQUAL_ROWS}" if prepacked.equal_rows else method
+    return method

@@ -1,11 +1,11 @@
-"""Many sequences in one row, without padding: an attention function that keeps each sequence to itself.
+"""Many sequences in one row, without padding: an attention function restricted to each sequence.
 
-A batch of sequences is run as one sequence of t pieces, with position ids that begin anew for each. Everything in a
-transformer but attention works on each piece alone; attention is computed with one call of PyTorch's
-``scaled_dot_product_attention`` for each length that occurs, so no number depends on what else is in the batch.
+A batch of sequences is run as one sequence of t pieces, with position ids that restart for each. Everything in a
+transformer except attention treats each piece separately; attention takes one call of PyTorch's
+``scaled_dot_product_attention`` per distinct length, so results do not depend on the rest of the batch.
 
-To the last bit that holds where the model's widths are multiples of 32, as is usual (BERT: 768 and 3072): PyTorch's
-SiLU and tanh-GELU round the last few numbers of a tensor, which do not fill a vector, another way.
+They agree to the last bit if the model's widths are multiples of 32, as usual (BERT: 768 and 3072): PyTorch's SiLU and
+tanh-GELU round the last few numbers of a tensor, which do not fill a vector, differently.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from probekit.errors import ModelError
 __all__ = ["PACKED", "PACKED_TYPES", "Groups", "groups_of", "positions_of", "uncompiled"]
 
 PACKED = "probekit_packed"
-"""The name under which the attention function stands in transformers' attention interface."""
+"""Name of the attention function in transformers' attention interface."""
 
 PACKED_TYPES = frozenset(
     {"albert", "bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta"}
     | {"gpt2", "gpt_neox", "llama", "mistral", "qwen2", "qwen3"}
 )
-"""Model types whose own code was read and works on each piece alone, outside attention. Each load checks it again."""
+"""Model types whose code treats each piece separately outside attention. Each load checks this again."""
 
 OFFSET_TYPES = frozenset({"camembert", "roberta", "xlm-roberta"})
-"""Model types that count positions from the padding id + 1, and skip padding pieces."""
+"""Model types that number positions from padding id + 1, and skip padding pieces."""
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Where the sequences of each length stand in a packed row.
+    """Positions of the sequences of each length in a packed row.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ _IGNORED = frozenset(
 
 
 def groups_of(length: np.ndarray) -> Groups:
-    """Where the sequences of each length stand in a batch; ``length`` int64 (s,), ascending."""
+    """Positions of the sequences of each length in a batch; ``length`` int64 (s,), ascending."""
     lengths, counts = np.unique(length, return_counts=True)
     first = np.cumsum(lengths * counts) - lengths * counts
     return Groups(tuple((int(a), int(n), int(k)) for a, n, k in zip(first, counts, lengths, strict=True)))
@@ -63,8 +63,8 @@ def groups_of(length: np.ndarray) -> Groups:
 def positions_of(token_ids: np.ndarray, length: np.ndarray, padding_id: int | None = None) -> np.ndarray:
     """Position of each piece in its sequence, int64 (t,), from 0.
 
-    With a ``padding_id``, as RoBERTa counts: from padding_id + 1, where pieces that are padding stay at padding_id
-    (they occur in text that spells the padding token out).
+    With a ``padding_id``, as in RoBERTa: from padding_id + 1, while padding pieces stay at padding_id (they occur in
+    text that contains the padding token).
     """
     starts = np.cumsum(length) - length
     if padding_id is None:
@@ -95,14 +95,14 @@ def packed_attention(
     Raises
     ------
     ModelError
-        Where the model asks for something that this function would not honour (a sliding window, a soft cap, attention
-        sinks, a mask).
+        If the model uses a feature that this function does not support (a sliding window, a soft cap, attention sinks,
+        a mask).
     """
     unknown = sorted(k for k, v in kwargs.items() if k not in _IGNORED and v is not None)
     if attention_mask is not None:
         unknown.append("attention_mask")
     if unknown or probekit_groups is None or dropout:
-        raise ModelError(f"packed attention cannot honour {', '.join(unknown) or 'a call without groups'}.")
+        raise ModelError(f"packed attention does not support {', '.join(unknown) or 'a call without groups'}.")
     causal = module.is_causal if is_causal is None else is_causal
     query, key, value = (x[0].transpose(0, 1) for x in (query, key, value))
     shared = query.shape[1] != key.shape[1]
@@ -118,10 +118,10 @@ def packed_attention(
 
 
 def uncompiled() -> str:
-    """The name of the same attention function, left alone by ``torch.compile``, which would compile each batch anew."""
+    """Name of the same attention function, excluded from ``torch.compile``, which would recompile it for each batch."""
     name = f"{PACKED}_uncompiled"
     AttentionInterface.register(name, torch.compiler.disable(packed_attention))
     return name
 
 
-AttentionInterface.register(PACKED, packed_attention)  # without a mask function of that name, no mask is built
+AttentionInterface.register(PACKED, packed_attention)  # no mask function has this name, so no mask is built

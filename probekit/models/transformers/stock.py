@@ -1,4 +1,4 @@
-"""The stock transformers model of a folder: loaded whole or not at all, never from a pickle or with code of its own."""
+"""The transformers model in a folder: loaded completely or not at all, never from a pickle or with custom code."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from probekit.runtime import Dtype, resolve_device
 
 __all__ = ["find_blocks", "load_described", "load_model", "quiet_transformers"]
 
-OWN = {"elmo": "probekit.models.elmo.model", "skip-thoughts": "probekit.models.skip_thoughts.model"}
-"""The modules that make known to transformers the types of model that it lacks."""
+CUSTOM_TYPES = {"elmo": "probekit.models.elmo.model", "skip-thoughts": "probekit.models.skip_thoughts.model"}
+"""Modules that register model types which transformers lacks."""
 
 
 def load_described(
@@ -35,7 +35,7 @@ def load_described(
     revision: str | None,
     max_length: int | None,
 ) -> tuple[Any, Path, dict[str, Any]]:
-    """The model, its folder, and what the ``spec`` of every encoder says of it; arguments as of ``load_encoder``."""
+    """The model, its folder, and its entries in an encoder's ``spec``; arguments as in ``load_encoder``."""
     where, folder = torch.device(resolve_device(device)), resolve_model(model, revision)
     net = load_model(folder, dtype=dtype, device=where, random_weights=random_weights)
     spec = {
@@ -58,27 +58,27 @@ def load_model(
     attention: str | None = None,
     dropout: float | None = None,
 ) -> Any:
-    """The model, ready to infer; of an encoder-decoder its encoder.
+    """The model in inference mode; of an encoder-decoder only the encoder.
 
     Parameters
     ----------
     random_weights : int, optional
-        Seed to initialise the model with, in float32 on the CPU, instead of reading weights.
+        Seed for the initialisation, in float32 on the CPU, instead of reading weights.
     attention : str, optional
         "eager", "sdpa" … as transformers names them; None takes the library's choice.
     dropout : float, optional
-        Of its layers and its attention in training, instead of what config.json says.
+        Dropout of layers and attention in training, instead of the value in config.json.
 
     Raises
     ------
     ModelError
-        Where the folder is damaged, needs its own code, or lacks weights that a hidden state depends on.
+        If the folder is damaged, needs custom code, or lacks weights on which a hidden state depends.
     """
     options: dict[str, Any] = {} if attention is None else {"attn_implementation": attention}
     check_config(folder)
     files = weight_files(folder) if random_weights is None else []
-    if (kind := model_type(folder)) in OWN:
-        import_module(OWN[kind])
+    if (kind := model_type(folder)) in CUSTOM_TYPES:
+        import_module(CUSTOM_TYPES[kind])
     try:
         with quiet_transformers(), torch.random.fork_rng(devices=[]):
             config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
@@ -88,7 +88,7 @@ def load_model(
             if random_weights is None:
                 model, missing = _read(folder, config, dtype, options)
             else:
-                torch.default_generator.manual_seed(random_weights)  # and not the generators of other devices
+                torch.default_generator.manual_seed(random_weights)  # not the generators of other devices
                 model, missing = AutoModel.from_config(config, dtype=torch.float32, **options), set()
     except ModelError:
         raise
@@ -102,9 +102,9 @@ def load_model(
     needed = {name for name in model.state_dict() if "pooler" not in name}
     if lacking := sorted(missing & needed):
         raise ModelError(
-            f"{', '.join(map(str, files))} lacks {len(lacking)} of the weights that config.json asks for "
-            f"({', '.join(lacking[:5])}{', …' if len(lacking) > 5 else ''}); they would be random. "
-            "Do the weights belong to this config?"
+            f"{', '.join(map(str, files))} lacks {len(lacking)} of the weights that config.json declares "
+            f"({', '.join(lacking[:5])}{', …' if len(lacking) > 5 else ''}); they would be random. Do the weights and "
+            "config.json belong together?"
         )
     model.config.use_cache = False
     return model.to(device=device, dtype=getattr(torch, dtype)).eval().requires_grad_(requires_grad=False)
@@ -114,36 +114,37 @@ DROPOUTS = (
     *("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout", "activation_dropout"),
     *("resid_pdrop", "embd_pdrop", "attn_pdrop", "dropout_rate", "hidden_dropout", "embedding_dropout"),
 )
-"""What configurations call the dropout of layers, attention and embeddings."""
+"""Names of the dropout of layers, attention and embeddings in configurations."""
 
 
 def _set_dropout(config: Any, dropout: float) -> None:
-    """Change all that a configuration says of dropout; raises ModelError where it says nothing."""
+    """Set every dropout in a configuration; raises ModelError if it has none."""
     names = [name for name in DROPOUTS if isinstance(getattr(config, name, None), int | float)]
     if not names:
-        raise ModelError(f"a model of type {config.model_type} has no dropout that could be set.")
+        raise ModelError(f"a model of type {config.model_type} has no dropout setting; leave out dropout.")
     for name in names:
         setattr(config, name, dropout)
 
 
 def _check_size(folder: Path, config: Any, files: Sequence[Path]) -> None:
-    """Raise ModelError where the model is larger than its weights, or, without weights, than this machine's memory.
+    """Raise ModelError if the model is larger than its weights or, without weights, than this machine's memory.
 
-    A part of an architecture may have no weights in a file that was saved of another part, such as T5's decoder.
+    A file saved from one part of an architecture may lack the weights of another part, such as T5's decoder.
     """
     with torch.device("meta"):
-        wanted = sum(parameter.numel() for parameter in AutoModel.from_config(config).parameters())
+        n_parameters = sum(parameter.numel() for parameter in AutoModel.from_config(config).parameters())
     stored = sum(file.stat().st_size for file in files)
-    if files and wanted > 4 * stored + SMALL:
+    if files and n_parameters > 4 * stored + SMALL:
         raise ModelError(
-            f"{folder / 'config.json'} describes a model of {wanted:,} numbers, and {stored:,} bytes of weights are "
-            "there. Do the weights belong to this config?"
+            f"{folder / 'config.json'} describes a model of {n_parameters:,} parameters, but the weights have only "
+            f"{stored:,} bytes. Do the weights and config.json belong together?"
         )
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if not files and 4 * wanted > memory:
+    if not files and 4 * n_parameters > memory:
         raise ModelError(
-            f"{folder / 'config.json'} describes a model of {wanted:,} numbers, which need {in_words(4 * wanted)}; "
-            f"this machine has {in_words(memory)}."
+            f"{folder / 'config.json'} describes a model of {n_parameters:,} parameters, which need "
+            f"{in_words(4 * n_parameters)}; this "
+            f"machine has {in_words(memory)}."
         )
 
 
@@ -151,12 +152,12 @@ SMALL = 1 << 26
 
 
 def find_blocks(model: Any) -> list[nn.Module]:
-    """The transformer blocks of a model, in order (of ALBERT the groups, which are run repeatedly).
+    """The transformer blocks of a model, in order (for ALBERT the groups, which run repeatedly).
 
     Raises
     ------
     ModelError
-        Where there is no list of as many equal modules as the config has layers.
+        If no list of equal modules has as many items as the config has layers.
     """
     depths = {getattr(model.config, name, None) for name in ("num_hidden_layers", "num_hidden_groups")} - {None}
     for module in model.modules():
@@ -184,15 +185,15 @@ def _read(folder: Path, config: Any, dtype: Dtype, options: dict[str, Any]) -> t
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """No progress bar and no warnings of transformers: what matters is raised."""
-    from transformers.utils import logging as theirs
+    """Silence the progress bar and warnings of transformers; errors are still raised."""
+    from transformers.utils import logging as hf_logging
 
-    level, bars = theirs.get_verbosity(), theirs.is_progress_bar_enabled()
-    theirs.set_verbosity_error()
-    theirs.disable_progress_bar()
+    level, bars = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()
+    hf_logging.set_verbosity_error()
+    hf_logging.disable_progress_bar()
     try:
         yield
     finally:
-        theirs.set_verbosity(level)
+        hf_logging.set_verbosity(level)
         if bars:
-            theirs.enable_progress_bar()
+            hf_logging.enable_progress_bar()

@@ -1,4 +1,4 @@
-"""Texts to word pieces, as flat arrays, with a fast tokenizer's own batch interface."""
+"""Texts to word pieces, as flat arrays, with the batch interface of a fast tokenizer."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ _CHUNK = 2048
 
 
 class Tokenizer:
-    """A fast tokenizer, never padding, cutting at ``max_length`` pieces (the longer sentence of a pair first).
+    """A fast tokenizer that never pads and truncates at ``max_length`` pieces (the longer sentence of a pair first).
 
     Attributes
     ----------
     backend : Any
-        tokenizers.Tokenizer, of which this takes possession.
+        A tokenizers.Tokenizer; this object changes its settings.
     max_length : int
-        The most pieces of a sequence, special ones counted.
+        Maximum number of pieces in a sequence, including special ones.
     type_ids : bool, default False
-        Whether the model wants to know the segment of a piece.
+        Whether the model reads the segment of a piece.
     cut : str, default 'right'
-        The side that is cut off, "right" or "left"
+        The side to truncate, "right" or "left".
     padding_id : int, default 0
-        The piece that the model takes for padding, where others pad.
+        The piece that the model reads as padding, for callers that pad.
     vocabulary : int, optional
-        How many pieces the model has embeddings for; a tokenizer may know more, that were added to it alone.
+        Number of pieces with embeddings; the tokenizer may have more if tokens were added only to it.
     name : str, default 'the model'
-        What errors call the model.
+        Name of the model in errors.
     """
 
     def __init__(
@@ -58,16 +58,16 @@ class Tokenizer:
         if max_length < NO_LIMIT:
             backend.enable_truncation(max_length, strategy="longest_first", direction=cut)
         try:
-            self._blank = _reads_blanks(backend)
+            self._blank = _needs_spaces(backend)
         except BaseException as error:
-            _is_theirs(error)
-            raise ModelError(f"the tokenizer of {name} cannot be used: {first_line(error)}.") from error
+            _reraise_exit(error)
+            raise ModelError(f"the tokenizer of {name} does not work: {first_line(error)}.") from error
 
     def __call__(self, texts: Sequence[Text]) -> Tokens:
         """Word pieces of each text.
 
-        Given words are read as if joined by blanks, with as much of their context as there is room for, on both sides
-        alike. Raises UsageError for what is not a text, with its index.
+        Given words are read as if joined by spaces, with as much context as fits, equally on both sides. Raises
+        UsageError if an item is not a text.
         """
         parts = [self._arrays(chunk) for chunk in _chunks(texts)]
         return Tokens(*(np.concatenate(column) for column in zip(*parts, strict=True))) if parts else _NOTHING
@@ -79,8 +79,8 @@ class Tokenizer:
         if (over := length > self.max_length).any():
             worst = int(over.argmax())
             raise UsageError(
-                f"a maximal length of {self.max_length} has no room for what surrounds {texts[worst]!r:.80}; "
-                f"give {int(length[over].min()) + 2} or more."
+                f"max_length {self.max_length} leaves no room for the special tokens around {texts[worst]!r:.80}; use "
+                f"{int(length[over].min()) + 2} or more."
             )
         t = int(length.sum())
         ids = _flat((e.ids for e in encodings), np.int32, t)
@@ -93,13 +93,13 @@ class Tokenizer:
         for i, text in enumerate(texts):
             rows = slice(start[i], start[i] + length[i])
             if isinstance(text, tuple) and len(text) == 2:
-                _count_on(word_index[rows], encodings[i].sequence_ids)
+                _continue_indices(word_index[rows], encodings[i].sequence_ids)
             elif isinstance(text, tuple) and self._blank:
                 offsets[rows] = np.maximum(offsets[rows] - (word_index[rows, None] > 0), 0)
             if isinstance(text, tuple) and len(text) == 3:
-                before, own = len(windows[i][0]), len(text[1])
+                before, n_words = len(windows[i][0]), len(text[1])
                 word = word_index[rows] - before
-                word_index[rows] = np.where((word_index[rows] >= before) & (word < own), word, -1)
+                word_index[rows] = np.where((word_index[rows] >= before) & (word < n_words), word, -1)
                 special[rows] |= word_index[rows] < 0
         offsets[word_index < 0] = 0
         return (
@@ -114,39 +114,40 @@ class Tokenizer:
         )
 
     def _check_known(self, ids: np.ndarray, texts: Sequence[Text], length: np.ndarray) -> None:
-        """Raise ModelError where the tokenizer gives a piece that the model has no embedding of."""
+        """Raise ModelError if the tokenizer produces a piece for which the model has no embedding."""
         if self.vocabulary is None or not len(ids) or ids.max() < self.vocabulary:
             return
         at = int(ids.argmax())
         text = texts[int(np.searchsorted(np.cumsum(length), at, side="right"))]
         raise ModelError(
             f"the tokenizer of {self.name} reads the piece {self.backend.id_to_token(int(ids[at]))!r} (number "
-            f"{ids[at]}) in {text!r:.80}, and the model has embeddings of {self.vocabulary} pieces. Was a token "
-            "added to the tokenizer alone? Give the model a row for it: model.resize_token_embeddings(len(tokenizer))."
+            f"{ids[at]}) in {text!r:.80}, but the model has embeddings for only {self.vocabulary} pieces. Was a token "
+            "added to the tokenizer only? If so, add a row to the model: "
+            "model.resize_token_embeddings(len(tokenizer))."
         )
 
     def _windows(self, texts: Sequence[Text]) -> dict[int, tuple[Words, Words, Words]]:
-        """Of texts with a context the words that there is room for, by their number among the texts."""
+        """For texts with context: the words that fit, by index of the text."""
         given = {i: text for i, text in enumerate(texts) if isinstance(text, tuple) and len(text) == 3}
         words = sorted({word for text in given.values() for part in text for word in part})
         pieces, first = (self._counts(words, blank) for blank in (" " if self._blank else "", ""))
         surround = self.backend.num_special_tokens_to_add(is_pair=False)
-        made = {}
-        for i, (before, own, after) in given.items():
-            room = max(0, self.max_length - surround - sum(pieces[word] for word in own))
+        windows = {}
+        for i, (before, words_of_text, after) in given.items():
+            room = max(0, self.max_length - surround - sum(pieces[word] for word in words_of_text))
             left, right = (np.cumsum([0, *(pieces[w] for w in part)]) for part in (before[::-1], after))
             to_left = max(room // 2, room - int(right[-1]))
             count = int(np.searchsorted(left, to_left, side="right")) - 1
             while count and left[count] + first[before[-count]] - pieces[before[-count]] > room:
-                count -= 1  # the first word of all has no blank before it, and may have more pieces for that
-            one = before[-count] if count else (*own, "")[0]
-            room -= int(left[count]) + first.get(one, 0) - pieces.get(one, 0)
-            rest = max(0, int(np.searchsorted(right, room, side="right")) - 1)
-            made[i] = before[len(before) - count :], own, after[:rest]
-        return made
+                count -= 1  # the very first word has no space before it and may therefore have more pieces
+            first_word = before[-count] if count else (*words_of_text, "")[0]
+            room -= int(left[count]) + first.get(first_word, 0) - pieces.get(first_word, 0)
+            n_after = max(0, int(np.searchsorted(right, room, side="right")) - 1)
+            windows[i] = before[len(before) - count :], words_of_text, after[:n_after]
+        return windows
 
     def _counts(self, words: Sequence[str], blank: str) -> dict[str, int]:
-        """How many pieces each word has, behind a blank or not."""
+        """Number of pieces of each word, with or without a space before it."""
         found = self.backend.encode_batch([[blank + w] for w in words], is_pretokenized=True, add_special_tokens=False)
         return dict(zip(words, map(len, found), strict=True))
 
@@ -166,19 +167,17 @@ class Tokenizer:
         try:
             return self.backend.encode_batch(list(inputs.values()), is_pretokenized=words)
         except BaseException as whole:
-            _is_theirs(whole)
-            for one in inputs.values():
+            _reraise_exit(whole)
+            for item in inputs.values():
                 try:
-                    self.backend.encode_batch([one], is_pretokenized=words)
+                    self.backend.encode_batch([item], is_pretokenized=words)
                 except (TypeError, ValueError) as error:
-                    raise UsageError(
-                        f"a text cannot be read: wanted Unicode text, got {one!r:.200} ({error})."
-                    ) from error
+                    raise UsageError(f"expected Unicode text, got {item!r:.200} ({error}).") from error
                 except BaseException as error:
-                    _is_theirs(error)
+                    _reraise_exit(error)
                     raise ModelError(
-                        f"the tokenizer of {self.name} cannot read {one!r:.80}: {first_line(error)}. "
-                        "Are its files whole?"
+                        f"the tokenizer of {self.name} cannot read {item!r:.80}: {first_line(error)}. Are its files "
+                        "complete?"
                     ) from error
             raise ModelError(f"the tokenizer of {self.name} cannot read texts: {first_line(whole)}.") from whole
 
@@ -192,7 +191,7 @@ def load_tokenizer(folder: Path) -> Any:
     Raises
     ------
     ModelError
-        Where the folder has none, or only one that is written in Python (no character offsets).
+        If the folder has none, or only one written in Python (without character offsets).
     """
     from transformers import AutoTokenizer
 
@@ -200,27 +199,29 @@ def load_tokenizer(folder: Path) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, use_fast=True, local_files_only=True)
     except BaseException as error:
-        _is_theirs(error)
+        _reraise_exit(error)
         raise ModelError(f"the tokenizer in {folder} cannot be loaded ({first_line(error)}).") from error
     if not tokenizer.is_fast:
         raise ModelError(
-            f"{folder} has only a slow tokenizer ({type(tokenizer).__name__}), without offsets and word numbers; "
-            "save the model's fast one (tokenizer.json) beside it."
+            f"{folder} has only a slow tokenizer ({type(tokenizer).__name__}), without character offsets and word "
+            "indices; save the fast one (tokenizer.json) in the folder."
         )
     return tokenizer
 
 
-def _is_theirs(error: BaseException) -> None:
-    """Raise again what ends the program; all else is of tokenizers: bare Exceptions, and the panics of Rust, which are
-    no Exceptions."""
+def _reraise_exit(error: BaseException) -> None:
+    """Re-raise errors that end the program.
+
+    Others come from tokenizers: bare Exceptions, and Rust panics, which are not Exceptions.
+    """
     if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
         raise error
 
 
-def _reads_blanks(backend: Any) -> bool:
-    """Whether words given one by one must carry the blank before them to be read as in running text.
+def _needs_spaces(backend: Any) -> bool:
+    """Whether given words need a leading space to be read as in running text.
 
-    True of byte-level tokenizers (RoBERTa, GPT-2) that put no blank before a word on their own.
+    True for byte-level tokenizers (RoBERTa, GPT-2) that do not add a space before each word.
     """
 
     def ids(text: Any) -> list[int]:
@@ -230,8 +231,8 @@ def _reads_blanks(backend: Any) -> bool:
     return ids(["the", "the"]) != running == ids(["the", " the"])
 
 
-def _count_on(word_index: np.ndarray, sequence: Sequence[int | None]) -> None:
-    """Let the words of a pair's second sentence count on from those of its first, in place."""
+def _continue_indices(word_index: np.ndarray, sequence: Sequence[int | None]) -> None:
+    """Continue the word indices of a pair's first sentence in its second, in place."""
     second = np.fromiter((s == 1 for s in sequence), np.bool_, len(word_index))
     words = second & (word_index >= 0)
     word_index[words] += word_index[~second].max(initial=-1) + 1

@@ -1,4 +1,4 @@
-"""What is known of a dataset before it is loaded."""
+"""The description of a dataset that is known before it is loaded."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ __all__ = ["Dataset"]
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A dataset, but for its examples.
+    """A dataset without its examples.
 
     Attributes
     ----------
     name : str
-        As on the command line.
+        The name used on the command line.
     title : str
-        For people.
+        A readable title.
     kind, metrics, label_names, source, licence : TaskKind or tuple[str, ...] or str
         As in :class:`~probekit.tasks.task.Task`.
     sizes : Mapping[str, int]
-        Published number of examples of each split.
+        Published number of examples in each split.
     shown : str
-        Its name in figures, tables and reports, as its authors write it.
+        Display name in figures, tables and reports, as the authors write it.
     folder : str, default ''
-        Usual name of its folder, without regard to case, ``-`` and ``_``.
+        Usual name of its folder; case, ``-`` and ``_`` are ignored.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Dataset:
     folder: str = ""
 
     def task(self, splits: Mapping[str, Sequence[Example]], notes: Sequence[str] = (), *, name: str = "") -> Task:
-        """The task with these examples, by the name of their split."""
+        """The task with these examples by split."""
         return Task(
             name=name or self.name,
             kind=self.kind,

@@ -1,9 +1,9 @@
 """CoLA, SST-2, MRPC, STS-B, MNLI, RTE, WNLI, QNLI and QQP (GLUE: Wang et al. 2018, https://arxiv.org/abs/1804.07461).
 
 ``cola(root)`` reads the official files from a folder, ``cola()`` loads the hub's copy. Splits are called ``train``,
-``dev`` and ``test``, where not said otherwise; those whose file is absent are left out. GLUE's own test files have no
-labels. Each function raises DataError: no file found (with the names looked for), or a file that is not what it
-should be (with line and column).
+``dev`` and ``test`` unless stated otherwise; those whose file is missing are left out. GLUE's test files have no
+labels. Each function raises DataError if it finds no file (the message lists the expected names), or if a file is not
+valid (the message gives line and column).
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ QQP = Dataset(
 
 
 def cola(root: Root = None) -> Task:
-    """CoLA: 1 where the sentence is acceptable. Domain: the publication the sentence is taken from (local files).
+    """CoLA: 1 if the sentence is acceptable. Domain: the publication that the sentence comes from (local files).
 
     Splits: train, dev (GLUE's, which is in-domain followed by out-of-domain), dev-in-domain, dev-out-of-domain, test.
     Files: in_domain_train.tsv or train.tsv, glue_dev.tsv or dev.tsv, in_domain_dev.tsv, out_of_domain_dev.tsv,
@@ -160,7 +160,7 @@ def cola(root: Root = None) -> Task:
     splits = {}
     for split, path in files.items():
         if split == "test":
-            splits[split] = _rows(split, read_tsv(path, wanted=("index", "sentence")), "sentence", ids="index")
+            splits[split] = _rows(split, read_tsv(path, required=("index", "sentence")), "sentence", ids="index")
         else:
             table = read_tsv(path, ("source", "label", "mark", "sentence"))
             splits[split] = _rows(split, table, "sentence", classes=_digits(COLA), domain="source")
@@ -173,9 +173,9 @@ def cola(root: Root = None) -> Task:
 
 
 def sst2(root: Root = None) -> Task:
-    """SST-2: 1 where the review is positive; train holds phrases, dev and test whole sentences.
+    """SST-2: 1 if the review is positive; train has phrases, dev and test whole sentences.
 
-    The blank that GLUE's train and dev files leave after every text is dropped, since the test file has none.
+    GLUE's train and dev files have a space after every text; it is dropped, since the test file has none.
     Files: train.tsv, dev.tsv, test.tsv; with test_labelled_noheader.tsv (text, label) the test split is labelled.
     """
     if root is None:
@@ -185,9 +185,9 @@ def sst2(root: Root = None) -> Task:
     splits = {}
     for split, path in files.items():
         if split == "test":
-            splits[split] = _rows(split, read_tsv(path, wanted=("index", "sentence")), "sentence", ids="index")
+            splits[split] = _rows(split, read_tsv(path, required=("index", "sentence")), "sentence", ids="index")
         else:
-            table = read_tsv(path, wanted=("sentence", "label"))
+            table = read_tsv(path, required=("sentence", "label"))
             splits[split] = _rows(split, table, "sentence", classes=_digits(SST2))
     if gold is not None:
         table = read_tsv(gold, ("sentence", "label"))
@@ -197,12 +197,13 @@ def sst2(root: Root = None) -> Task:
 
 
 def mrpc(root: Root = None) -> Task:
-    """MRPC: 1 where the two sentences mean the same.
+    """MRPC: 1 if the two sentences mean the same.
 
-    Splits: train, dev and test are GLUE's; original-train and original-test are those of the corpus itself.
-    GLUE's test rows are the original ones, so they are labelled where msr_paraphrase_test.txt is there.
-    Files: glue_train.tsv or train.tsv, glue_dev.tsv or dev.tsv, glue_test.tsv or test.tsv, msr_paraphrase_train.txt,
-    msr_paraphrase_test.txt. Ids are the two sentence ids joined by a dash.
+    Splits: train, dev and test are GLUE's; original-train and original-test are the corpus's. GLUE's test rows are the
+    original ones, so they get labels if msr_paraphrase_test.txt is present.
+    Files: glue_train.tsv or train.tsv,
+    glue_dev.tsv or dev.tsv, glue_test.tsv or test.tsv, msr_paraphrase_train.txt, msr_paraphrase_test.txt. Ids are the
+    two sentence ids joined by a dash.
     """
     if root is None:
         return _hub_task(MRPC, "mrpc", "sentence1", "sentence2")
@@ -219,7 +220,7 @@ def mrpc(root: Root = None) -> Task:
     )
     splits, tables = {}, {}
     for split, path in files.items():
-        table = tables[split] = read_tsv(path, wanted=("#1 ID", "#2 ID", "#1 String", "#2 String"))
+        table = tables[split] = read_tsv(path, required=("#1 ID", "#2 ID", "#1 String", "#2 String"))
         labels = class_labels(table, "Quality", _digits(MRPC)) if "Quality" in table.columns else None
         ids = [f"{a}-{b}" for a, b in zip(table.column("#1 ID"), table.column("#2 ID"), strict=True)]
         splits[split] = examples(split, table.column("#1 String"), labels, pairs=table.column("#2 String"), ids=ids)
@@ -231,8 +232,8 @@ def mrpc(root: Root = None) -> Task:
 def stsb(root: Root = None) -> Task:
     """STS-B: how similar the two sentences are, from 0 to 5. Domain: main-captions, main-forums or main-news.
 
-    Files: train.tsv, dev.tsv, test.tsv (GLUE), or sts-train.csv, sts-dev.csv, sts-test.csv (the original, which has
-    the scores of the test split); where both are there, the texts are GLUE's and the test scores the original's.
+    Files: train.tsv, dev.tsv, test.tsv (GLUE), or sts-train.csv, sts-dev.csv, sts-test.csv (the original, which has the
+    scores of the test split). If both are present, the texts come from GLUE and the test scores from the original.
     """
     if root is None:
         return _hub_task(STSB, "stsb", "sentence1", "sentence2")
@@ -243,12 +244,12 @@ def stsb(root: Root = None) -> Task:
     splits = {}
     for split in GLUE_FILES:
         if split in files:
-            table = read_tsv(files[split], wanted=("index", "genre", "sentence1", "sentence2"))
+            table = read_tsv(files[split], required=("index", "genre", "sentence1", "sentence2"))
             scored = "score" in table.columns
             splits[split] = _similar(split, table, "score" if scored else None, table.column("index"))
         if f"original-{split}" in files and (split not in files or not scored):
             names = ("genre", "filename", "year", "id", "score", "sentence1", "sentence2")
-            table = read_tsv(files[f"original-{split}"], names, wanted=names, ragged=True)
+            table = read_tsv(files[f"original-{split}"], names, required=names, ragged=True)
             rows = _similar(split, table, "score", None)
             splits[split] = _labelled(splits[split], rows, table) if split in splits else rows
     return STSB.task(splits)
@@ -272,7 +273,7 @@ def mnli(root: Root = None) -> Task:
             labels = hub_labels(data[hub], "label", MNLI.label_names)
             splits[split] = examples(split, texts, labels, pairs=pairs, ids=ids, domains=genres)
         return MNLI.task(*_without_unlabelled(splits))
-    wanted: dict[str, Sequence[str]] = {
+    candidates: dict[str, Sequence[str]] = {
         "train": ("multinli_1.0_train.jsonl", "multinli_1.0_train.txt", "train.tsv", "train_sample.tsv")
     }
     for part in ("dev_matched", "dev_mismatched", "test_matched", "test_mismatched"):
@@ -284,16 +285,16 @@ def mnli(root: Root = None) -> Task:
             f"{blind}.jsonl",
             f"{blind}.txt",
         )
-        wanted[part.replace("_", "-")] = names if part.startswith("test") else names[:3]
-    files = _locate(root, MNLI, wanted)
+        candidates[part.replace("_", "-")] = names if part.startswith("test") else names[:3]
+    files = _locate(root, MNLI, candidates)
     splits = {}
     for split, path in files.items():
         labelled = not split.startswith("test")
-        wanted_columns = ("genre", "sentence1", "sentence2", *(("gold_label",) if labelled else ()))
+        required_columns = ("genre", "sentence1", "sentence2", *(("gold_label",) if labelled else ()))
         if path.suffix == ".jsonl":
-            table = _json_table(path, (*wanted_columns, "pairID"))
+            table = _json_table(path, (*required_columns, "pairID"))
         else:
-            table = read_tsv(path, wanted=wanted_columns, ragged=True)
+            table = read_tsv(path, required=required_columns, ragged=True)
         classes = _names(MNLI) | {"-": None}
         column = next((c for c in ("pairID", "index") if c in table.columns), None)
         splits[split] = _rows(
@@ -311,31 +312,34 @@ def rte(root: Root = None) -> Task:
 def wnli(root: Root = None) -> Task:
     """WNLI: does the sentence entail the one with its pronoun replaced. Files: train.tsv, dev.tsv, test.tsv (GLUE).
 
-    Most dev sentences occur in train with the other label, so accuracy below chance is no error of the program.
+    Most dev sentences occur in train with the other label, so accuracy below chance is not a bug.
     """
     return _glue_pairs(WNLI, root, "sentence1", "sentence2", _digits(WNLI))
 
 
 def qnli(root: Root = None) -> Task:
-    """QNLI: does the sentence (second) hold the answer to the question. Files: train.tsv, dev.tsv, test.tsv (GLUE)."""
+    """QNLI: does the second text, a sentence, contain the answer to the question.
+
+    Files: train.tsv, dev.tsv, test.tsv (GLUE).
+    """
     return _glue_pairs(QNLI, root, "question", "sentence", _names(QNLI))
 
 
 def qqp(root: Root = None) -> Task:
-    """QQP: 1 where the two questions ask the same. Files: train.tsv, dev.tsv, test.tsv (GLUE).
+    """QQP: 1 if the two questions ask the same. Files: train.tsv, dev.tsv, test.tsv (GLUE).
 
-    GLUE's train file has some rows cut short; they are left out and counted in the notes.
+    Some rows of GLUE's train file are truncated; they are left out and counted in the notes.
     """
     return _glue_pairs(QQP, root, "question1", "question2", _digits(QQP), label="is_duplicate", drop_short=True)
 
 
 LOADERS = {COLA: cola, SST2: sst2, MRPC: mrpc, STSB: stsb, MNLI: mnli, RTE: rte, WNLI: wnli, QNLI: qnli, QQP: qqp}
 
-_BLANK = "The blank after each text of the train and dev files is dropped."
+_BLANK = "The space after each text of the train and dev files is dropped."
 
 
-def _locate(root: str | Path, dataset: Dataset, wanted: Mapping[str, Sequence[str]]) -> dict[str, Path]:
-    return locate(root, wanted, folder=dataset.folder or dataset.name, what=dataset.title)
+def _locate(root: str | Path, dataset: Dataset, candidates: Mapping[str, Sequence[str]]) -> dict[str, Path]:
+    return locate(root, candidates, folder=dataset.folder or dataset.name, what=dataset.title)
 
 
 def _digits(dataset: Dataset) -> dict[str, int | None]:
@@ -378,15 +382,15 @@ def _glue_pairs(
     label: str = "label",
     drop_short: bool = False,
 ) -> Task:
-    """A task of three GLUE files with the same columns, of which test has no label."""
+    """A task with three GLUE files that have the same columns; the test file has no labels."""
     if root is None:
         return _hub_task(dataset, dataset.name, text, pair)
     splits, notes = {}, []
     for split, path in _locate(root, dataset, GLUE_FILES).items():
-        wanted = (text, pair) if split == "test" else (text, pair, label)
-        table = read_tsv(path, wanted=wanted, drop_short=drop_short)
+        required = (text, pair) if split == "test" else (text, pair, label)
+        table = read_tsv(path, required=required, drop_short=drop_short)
         if table.short:
-            notes.append(f"{table.short} rows of {path.name} that are cut short are left out.")
+            notes.append(f"{table.short} truncated rows of {path.name} are left out.")
         ids = next((c for c in ("index", "id") if c in table.columns), None)
         splits[split] = _rows(
             split, table, text, pair, classes=None if split == "test" else classes, label=label, ids=ids
@@ -395,7 +399,7 @@ def _glue_pairs(
 
 
 def _hub_task(dataset: Dataset, config: str, text: str, pair: str | None = None) -> Task:
-    """A task of the hub's GLUE repository."""
+    """A task from the hub's GLUE repository."""
     data = from_hub(dataset.name, GLUE, config)
     splits = {}
     for split, theirs in HUB_SPLITS.items():
@@ -418,7 +422,7 @@ def _without_final_blank(rows: Sequence[Example]) -> list[Example]:
 
 
 def _similar(split: str, table: Table, score: str | None, ids: Sequence[str] | None) -> list[Example]:
-    """STS-B rows; the original files have blanks around some sentences, and two spellings of one genre."""
+    """STS-B rows; the original files have spaces around some sentences, and two spellings of one genre."""
     return examples(
         split,
         [s.strip(" ") for s in table.column("sentence1")],
@@ -430,30 +434,30 @@ def _similar(split: str, table: Table, score: str | None, ids: Sequence[str] | N
 
 
 def _labelled(rows: Sequence[Example], gold: Sequence[Example], table: Table) -> list[Example]:
-    """The rows with the labels of a second file of the same texts in the same order."""
+    """The rows with the labels from a second file with the same texts in the same order."""
     if len(rows) != len(gold):
-        raise DataError(f"{len(gold)} rows, but the file without labels has {len(rows)}.", file=table.path)
+        raise DataError(f"has {len(gold)} rows, but the file without labels has {len(rows)}.", file=table.path)
     for e, g, line in zip(rows, gold, table.lines, strict=True):
         if (e.text.strip(" "), (e.pair or "").strip(" ")) != (g.text.strip(" "), (g.pair or "").strip(" ")):
-            message = "is another text than the same row of the file without labels."
+            message = "the text differs from that of the same row in the file without labels."
             raise DataError(message, file=table.path, line=line)
     return [Example(e.id, e.text, g.label, e.pair, e.words, e.domain) for e, g in zip(rows, gold, strict=True)]
 
 
 def _json_table(path: Path, columns: tuple[str, ...]) -> Table:
-    """The wanted fields of MultiNLI's JSON lines."""
+    """The required fields of MultiNLI's JSON lines."""
     rows, lines = [], []
     for line, record in read_json_lines(path):
         missing = [c for c in columns if not isinstance(record.get(c), str)]
         if missing:
-            raise DataError("expected a text here.", file=path, line=line, column=missing[0])
+            raise DataError("expected a text.", file=path, line=line, column=missing[0])
         rows.append([record[c] for c in columns])
         lines.append(line)
     return Table(path, columns, rows, lines)
 
 
 def _without_unlabelled(splits: Mapping[str, Sequence[Example]]) -> tuple[dict[str, list[Example]], list[str]]:
-    """Drop the pairs without gold label from all but the test splits, and say how many."""
+    """Drop pairs without a gold label from all but the test splits; return notes with their number."""
     kept = {s: [e for e in rows if s.startswith("test") or e.label is not None] for s, rows in splits.items()}
     notes = [
         f"{len(splits[s]) - len(rows)} pairs of {s} without a gold label (-) are left out."

@@ -1,4 +1,4 @@
-"""Named entities: CoNLL-2003, WNUT-17 and Universal NER, as one B-/I-/O tag a word."""
+"""Named entities: CoNLL-2003, WNUT-17 and Universal NER, with one B-/I-/O tag per word."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ def conll2003(root: Root = None) -> Task:
     """CoNLL-2003: persons, organisations, locations and others, in news.
 
     Files: eng.train, eng.testa (dev), eng.testb (test), or train.txt, valid.txt or dev.txt, test.txt; the entity tag
-    is the last column. The official files are IOB1 (B- only where two entities of a type touch); tags become BIO
-    by :func:`bio`, which leaves files that are BIO already as they are. ``-DOCSTART-`` lines are no examples; they
-    begin documents, which are groups.
+    is the last column. The official files are IOB1 (B- only between two adjacent entities of a type); :func:`bio`
+    converts the tags to BIO and leaves BIO files unchanged. ``-DOCSTART-`` lines are not examples; they begin
+    documents, which are the groups.
     """
     if root is None:
         return CONLL2003.task(_from_hub(CONLL2003, "lhoestq/conll2003"))
@@ -87,8 +87,8 @@ def conll2003(root: Root = None) -> Task:
 def wnut17(root: Root = None) -> Task:
     """WNUT-17: rare and emerging entities in social media.
 
-    Files: wnut17train.conll, emerging.dev.conll, emerging.test.annotated. A line of a single tab ends a sentence, as
-    an empty one does.
+    Files: wnut17train.conll, emerging.dev.conll, emerging.test.annotated. A line with a single tab ends a sentence,
+    like an empty line.
     """
     if root is None:
         return WNUT17.task(_from_hub(WNUT17, "leondz/wnut_17", revision=PARQUET))
@@ -101,15 +101,16 @@ def wnut17(root: Root = None) -> Task:
 
 
 def universal_ner(root: Root = None, treebank: str | None = None) -> Task:
-    """Universal NER on a UD treebank. Text, id and domain come from the sentence's comments.
+    """Universal NER on a UD treebank. Text, id and domain come from each sentence's comments.
 
-    Files: <treebank>-ud-train.iob2, -dev, -test, in the folder or one below it, with the columns id, word, tag and
-    more that are ignored. The tags OTH and B-O of early releases become O.
+    Files: <treebank>-ud-train.iob2, -dev, -test, in the folder or a subfolder, with the columns id, word and tag;
+    further columns are ignored. The tags OTH and B-O of early releases become O.
 
     Parameters
     ----------
     treebank : str, optional
-        As in the files' names, such as ``en_ewt``; None takes the only one in the folder, of the hub en_ewt.
+        The name as in the file names, such as ``en_ewt``; None takes the only one in the folder, or en_ewt from the
+        hub.
     """
     if root is None:
         treebank = treebank or "en_ewt"
@@ -128,7 +129,7 @@ LOADERS = {CONLL2003: conll2003, WNUT17: wnut17, UNIVERSAL_NER: universal_ner}
 
 
 def bio(tags: Iterable[str]) -> tuple[str, ...]:
-    """IOB1 tags as BIO: an I- that begins an entity (after O, or after another type) becomes B-. BIO stays as it is."""
+    """Convert IOB1 tags to BIO: an I- that begins an entity (after O or another type) becomes B-. BIO is kept."""
     out: list[str] = []
     before = "O"
     for tag in tags:
@@ -166,7 +167,8 @@ def _indices(path: Path, sentence: Sentence, tags: Sequence[str], index: Mapping
     except KeyError as error:
         row = next(i for i, tag in enumerate(tags) if tag not in index)
         raise DataError(
-            f"tag {tags[row]!r} of word {row + 1} ({sentence.rows[row]!r}), expected one of {', '.join(index)}.",
+            f"found the tag {tags[row]!r} for word {row + 1} ({sentence.rows[row]!r}), expected one of "
+            f"{', '.join(index)}.",
             file=path,
             line=sentence.line + row,
         ) from error

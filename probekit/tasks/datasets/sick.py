@@ -1,4 +1,4 @@
-"""SICK: entailment and relatedness of the same sentence pairs (Marelli et al. 2014, https://aclanthology.org/L14-1314/)."""
+"""SICK: entailment and relatedness for the same sentence pairs (Marelli et al. 2014, https://aclanthology.org/L14-1314/)."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ FILES = {
 def sick_e(root: str | Path | None = None) -> Task:
     """SICK-E: does sentence A entail or contradict sentence B.
 
-    Files: SICK_train.txt, SICK_trial.txt (dev) and SICK_test_annotated.txt of SemEval-2014, or else the later SICK.txt
-    with all splits in one (9840 pairs: 4439, 495 and 4906). Ids are the pair ids.
+    Files: SICK_train.txt, SICK_trial.txt (dev) and SICK_test_annotated.txt of SemEval-2014, or the later SICK.txt with
+    all splits in one file (9840 pairs: 4439, 495 and 4906). Ids are the pair ids.
     """
     upper = {name.upper(): i for i, name in enumerate(NAMES)}
     return _sick(
@@ -89,11 +89,11 @@ def _sick(root: str | Path | None, dataset: Dataset, column: str, read: Callable
     whole = files.pop("all", None)
     if files:
         tables = {
-            split: read_tsv(path, wanted=("pair_ID", "sentence_A", "sentence_B")) for split, path in files.items()
+            split: read_tsv(path, required=("pair_ID", "sentence_A", "sentence_B")) for split, path in files.items()
         }
     else:
         assert whole is not None
-        tables = _parts(read_tsv(whole, wanted=("pair_ID", "sentence_A", "sentence_B", "SemEval_set")))
+        tables = _parts(read_tsv(whole, required=("pair_ID", "sentence_A", "sentence_B", "SemEval_set")))
         column = column.replace("judgment", "label")
     splits = {}
     for split, table in tables.items():
@@ -104,7 +104,7 @@ def _sick(root: str | Path | None, dataset: Dataset, column: str, read: Callable
 
 
 def _parts(table: Table) -> dict[str, Table]:
-    """SICK.txt as one table a split."""
+    """SICK.txt as one table per split."""
     part = class_labels(table, "SemEval_set", {"TRAIN": 0, "TRIAL": 1, "TEST": 2})
     split: dict[str, Table] = {}
     for k, name in enumerate(("train", "dev", "test")):

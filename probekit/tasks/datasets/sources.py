@@ -26,29 +26,31 @@ __all__ = [
 
 HUB_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 PARQUET = "refs/convert/parquet"
-"""The hub's own Parquet copy of a repository that otherwise needs a loading script, which is never run here."""
+"""The hub's Parquet copy of a repository that otherwise needs a loading script; probekit never runs such scripts."""
 
 
 def locate(
-    root: str | Path, wanted: Mapping[str, Sequence[str]], *, folder: str = "", what: str = ""
+    root: str | Path, candidates: Mapping[str, Sequence[str]], *, folder: str = "", what: str = ""
 ) -> dict[str, Path]:
-    """The files of a dataset: for each key the first of its names (or patterns) that exists.
+    """Find the files of a dataset: for each key the first of its names (or patterns) that exists.
 
-    They are looked for in ``root``, then in its folders that are called like ``folder``: see :func:`task_folders`.
+    Searches ``root``, then its subfolders with a name like ``folder``; see :func:`task_folders`.
 
     Raises
     ------
     DataError
-        With the names looked for, where ``root`` has none of them.
+        If ``root`` has none of the files; the message lists their names.
     """
     root = Path(root)
     if not root.is_dir():
-        came = "is a file, expected a folder" if root.exists() else "there is no such folder"
-        raise DataError(f"{came}. Give the folder that holds {what or 'the data'}: {_names(wanted)}.", file=root)
+        problem = "is a file, expected a folder" if root.exists() else "does not exist"
+        raise DataError(
+            f"{problem}. Give the folder with the files of {what or 'the dataset'}: {_names(candidates)}.", file=root
+        )
     inside = [place for place in task_folders(folder, root) if place != root] if folder else []
     for place in (root, *inside):
         found: dict[str, Path] = {}
-        for key, names in wanted.items():
+        for key, names in candidates.items():
             matches = next((m for name in names if (m := sorted(p for p in place.glob(name) if p.is_file()))), [])
             if len(matches) > 1:
                 several = ", ".join(p.name for p in matches)
@@ -57,20 +59,20 @@ def locate(
                 found[key] = matches[0]
         if found:
             return found
-    raise DataError(f"no file of {what or 'the dataset'} here; looked for {_names(wanted)}.", file=root)
+    raise DataError(f"has no file of {what or 'the dataset'}; expected {_names(candidates)}.", file=root)
 
 
-def _names(wanted: Mapping[str, Sequence[str]]) -> str:
-    return ", ".join(dict.fromkeys(name for names in wanted.values() for name in names))
+def _names(candidates: Mapping[str, Sequence[str]]) -> str:
+    return ", ".join(dict.fromkeys(name for names in candidates.values() for name in names))
 
 
 def from_hub(what: str, repository: str, config: str | None = None, **options: Any) -> Any:
-    """The ``datasets.DatasetDict`` of a hub repository that holds plain data files; no code of it is run.
+    """The ``datasets.DatasetDict`` of a hub repository with plain data files; none of its code is run.
 
     Raises
     ------
     DataError
-        That says how to do without a network.
+        If the repository cannot be loaded; the message says what to do without a network.
     """
     import datasets
 
@@ -86,7 +88,7 @@ def from_hub(what: str, repository: str, config: str | None = None, **options: A
 
 
 def hub_columns(dataset: Any, *names: str) -> list[list[Any]]:
-    """Columns of a ``datasets.Dataset`` as lists; raises DataError naming the columns there are."""
+    """Columns of a ``datasets.Dataset`` as lists; raises DataError that lists the columns if one is missing."""
     missing = [name for name in names if name not in dataset.column_names]
     if missing:
         raise DataError(
@@ -97,15 +99,15 @@ def hub_columns(dataset: Any, *names: str) -> list[list[Any]]:
 
 
 def hub_labels(dataset: Any, column: str, names: Sequence[str]) -> list[int | None]:
-    """Class indices in the order of ``names``, whatever order the hub numbers them in; -1 becomes None."""
+    """Class indices in the order of ``names``, whatever the hub's order; -1 becomes None."""
     feature = dataset.features[column]
-    theirs = getattr(feature, "names", None)
+    hub_names = getattr(feature, "names", None)
     index: dict[Any, int | None] = {name: i for i, name in enumerate(names)}
-    if theirs is not None:
-        strangers = set(theirs) - set(names)
-        if strangers:
-            raise DataError(f"the hub's column {column!r} has the classes {theirs}, expected {list(names)}.")
-        index = {i: index[name] for i, name in enumerate(theirs)}
+    if hub_names is not None:
+        unknown = set(hub_names) - set(names)
+        if unknown:
+            raise DataError(f"the hub's column {column!r} has the classes {hub_names}, expected {list(names)}.")
+        index = {i: index[name] for i, name in enumerate(hub_names)}
     index |= {-1: None, None: None}
     (values,) = hub_columns(dataset, column)
     try:
@@ -116,7 +118,7 @@ def hub_labels(dataset: Any, column: str, names: Sequence[str]) -> list[int | No
 
 
 def class_labels(table: Table, column: str, classes: Mapping[str, int | None]) -> list[int | None]:
-    """The column as class indices; raises DataError with the line of a label that is not among ``classes``."""
+    """The column as class indices; raises DataError with the line of a label that is not in ``classes``."""
     at = table.index(column)
     try:
         return [classes[row[at]] for row in table.rows]
@@ -131,7 +133,7 @@ def class_labels(table: Table, column: str, classes: Mapping[str, int | None]) -
 
 
 def numbers(table: Table, column: str, low: float, high: float) -> list[float]:
-    """The column as numbers; raises DataError with the line of what is no number, or not from low to high."""
+    """The column as numbers; raises DataError with the line of a cell that is not a number from ``low`` to ``high``."""
     at = table.index(column)
     values = []
     for row, line in zip(table.rows, table.lines, strict=True):
@@ -144,7 +146,7 @@ def numbers(table: Table, column: str, low: float, high: float) -> list[float]:
 
 
 def number(text: str) -> float | None:
-    """A finite number, or None where the text is none (``1_000`` is none)."""
+    """A finite number, or None if the text is not one (``1_000`` is not)."""
     try:
         value = float(text)
     except ValueError:
@@ -163,7 +165,7 @@ def examples(
     domains: Sequence[str | None] | None = None,
     groups: Sequence[str | None] | None = None,
 ) -> list[Example]:
-    """One example a row; ids that are absent, empty or not unique become ``<split>-<row>``, rows counted from 0."""
+    """One example per row; ids that are missing, empty or not unique become ``<split>-<row>``, with rows from 0."""
     n = len(texts)
     if ids is None or len(set(ids)) < n or "" in ids:
         ids = [f"{split}-{i}" for i in range(n)]
@@ -179,5 +181,5 @@ def examples(
     )
     for column in columns:
         if isinstance(column, Sequence) and len(column) != n:
-            raise UsageError(f"{n} texts but {len(column)} of something else.")
+            raise UsageError(f"there are {n} texts, but another column has {len(column)} values.")
     return [Example(*row) for row in zip(*columns, strict=True)]

@@ -51,9 +51,9 @@ TREC_50 = Dataset(
 
 
 def trec_6(root: str | Path | None = None) -> Task:
-    """TREC-6: what kind of answer a question asks for, in six classes. Splits: train and test; there is no dev.
+    """TREC-6: the type of answer that a question asks for, in six classes. Splits: train and test; there is no dev.
 
-    Files: train_5500.label and TREC_10.label, each line ``COARSE:fine question``; ASCII, but for a Latin-1 byte in
+    Files: train_5500.label and TREC_10.label, with lines ``COARSE:fine question``; ASCII, except for a Latin-1 byte in
     some copies.
     """
     return _trec(root, TREC_6, "coarse_label")
@@ -88,7 +88,7 @@ def _questions(split: str, path: Path, dataset: Dataset) -> list[Example]:
         fine, blank, question = text.partition(" ")
         label = index.get(fine if dataset is TREC_50 else fine.partition(":")[0])
         if label is None or not blank:
-            message = f"expected a class such as 'NUM:dist', a blank and a question, found {text[:40]!r}."
+            message = f"expected a class such as 'NUM:dist', a space and a question, found {text[:40]!r}."
             raise DataError(message, file=path, line=line)
         texts.append(question)
         labels.append(label)

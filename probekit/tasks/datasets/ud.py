@@ -1,4 +1,4 @@
-"""Universal Dependencies treebanks: one universal part of speech a word (https://universaldependencies.org)."""
+"""Universal Dependencies treebanks: one universal part of speech per word (https://universaldependencies.org)."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ UD = Dataset(
 
 
 def ud(root: str | Path | None = None, treebank: str | None = None) -> Task:
-    """UPOS tags of a treebank. Text, id, domain (genre) and document come from the sentence's comments.
+    """UPOS tags of a treebank. Text, id, domain (genre) and document come from each sentence's comments.
 
-    Files: <treebank>-ud-train.conllu, -dev, -test, in the folder or one below it. Words are the numbered ones:
-    multiword tokens (``8-9``) and empty nodes (``8.1``) are left out and counted in the notes. A word without tag
-    (``_``) gets -1.
+    Files: <treebank>-ud-train.conllu, -dev, -test, in the folder or a subfolder. Multiword tokens (``8-9``) and empty
+    nodes (``8.1``) are not words: they are left out and counted in the notes. A word without a tag (``_``) gets -1.
 
     Parameters
     ----------
     treebank : str, optional
-        As in the files' names, such as ``en_ewt``; None takes the only one in the folder, of the hub en_ewt.
+        The name as in the file names, such as ``en_ewt``; None takes the only one in the folder, or en_ewt from the
+        hub.
     """
     if root is None:
         treebank = treebank or "en_ewt"
@@ -58,13 +58,13 @@ LOADERS = {UD: ud}
 
 
 def treebank_files(root: str | Path, treebank: str | None, suffix: str, what: str) -> tuple[str, dict[str, Path]]:
-    """The treebank, and its files ``<treebank>-ud-<split>.<suffix>`` in the folder or one below it."""
+    """The treebank, and its files ``<treebank>-ud-<split>.<suffix>`` in the folder or a subfolder."""
     name = treebank or "*"
     names = {s: (f"{name}-ud-{s}.{suffix}", f"*/{name}-ud-{s}.{suffix}") for s in HUB_SPLITS}
     files = locate(root, names, what=what)
     found = sorted({path.name.partition("-ud-")[0] for path in files.values()})
     if len(found) > 1:
-        message = f"holds several treebanks ({', '.join(found)}); name one, such as {found[0]}."
+        message = f"holds several treebanks ({', '.join(found)}); choose one, such as {found[0]}."
         raise DataError(message, file=root)
     return found[0], files
 
@@ -84,7 +84,10 @@ def _tagged(split: str, path: Path, sentences: list[Sentence], treebank: str) ->
         tags = s.column(3)
         unknown = [tag for tag in tags if tag not in index]
         if unknown:
-            message = f"{unknown[0]!r} in the sentence that begins here is none of the 17 universal parts of speech."
+            message = (
+                f"the sentence that begins here has the tag {unknown[0]!r}, which is not one of the 17 universal "
+                "parts of speech."
+            )
             raise DataError(message, file=path, line=s.line, column="UPOS")
         labels.append(tuple(index[tag] for tag in tags))
     return examples(

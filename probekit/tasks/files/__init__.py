@@ -1,1 +1,1 @@
-"""Files of labelled text: readers of their formats, and the TOML file that describes a user's own."""
+"""Files of labelled text: readers of their formats, and the TOML file that describes a user's data."""

@@ -1,4 +1,4 @@
-"""The columns that a task file asks for, read from its files or from the hub."""
+"""The columns that a task file names, read from its files or from the hub."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["Rows", "hub_rows", "read_rows"]
 
 @dataclass(frozen=True)
 class Rows:
-    """The wanted columns of one split, by their role (text, label, …), and the line each row is on."""
+    """The columns of one split by role (text, label, …), and the line of each row."""
 
     file: Path | str
     lines: Sequence[int]
@@ -38,7 +38,7 @@ class Rows:
     notes: tuple[str, ...] = ()
 
     def error(self, i: int, role: str, message: str) -> DataError:
-        """An error at row i; ``names`` holds what the file calls the column of each role."""
+        """An error at row i; ``names`` holds the file's column name for each role."""
         return DataError(message, file=self.file, line=self.lines[i], column=self.names.get(role, role))
 
 
@@ -61,11 +61,11 @@ def _roles(spec: TaskFile) -> dict[str, Column]:
 def read_rows(spec_file: Path, spec: TaskFile, path: Path) -> Rows:
     """One split's file."""
     if not path.is_file():
-        raise DataError(f"there is no such file; it is named in {spec_file}.", file=path)
+        raise DataError(f"does not exist, but is named in {spec_file}.", file=path)
     if spec.format is None and path.suffix.lower() not in SUFFIXES:
         check_text(path)
         raise DataError(
-            f'unknown suffix {path.suffix!r}; say format = "…" in {spec_file} ({", ".join(Format)}).', file=path
+            f'unknown suffix {path.suffix!r}; set format = "…" in {spec_file} ({", ".join(Format)}).', file=path
         )
     kind = Format(spec.format) if spec.format else SUFFIXES[path.suffix.lower()]
     if kind in (Format.CONLL, Format.CONLLU):
@@ -75,7 +75,10 @@ def read_rows(spec_file: Path, spec: TaskFile, path: Path) -> Rows:
         return _delimited(spec_file, spec, path, kind, roles)
     numbered = [role for role, column in roles.items() if isinstance(column, int)]
     if numbered:
-        raise DataError(f"{numbered[0]} = {roles[numbered[0]]}: columns of a {kind} file have names.", file=spec_file)
+        raise DataError(
+            f"{numbered[0]} = {roles[numbered[0]]}: name the column; the columns of a {kind} file have names.",
+            file=spec_file,
+        )
     names = {role: str(column) for role, column in roles.items()}
     return _json_lines(path, names) if kind is Format.JSON_LINES else _parquet(path, names)
 
@@ -83,14 +86,17 @@ def read_rows(spec_file: Path, spec: TaskFile, path: Path) -> Rows:
 def _delimited(spec_file: Path, spec: TaskFile, path: Path, kind: Format, roles: Mapping[str, Column]) -> Rows:
     read = read_tsv if kind is Format.TSV else read_csv
     if {"words", "tags"} & set(roles):
-        raise DataError("words and tags are lists; keep them in JSON lines, Parquet or a CoNLL file.", file=path)
+        raise DataError("words and tags are lists; store them in JSON lines, Parquet or a CoNLL file.", file=path)
     if not spec.header:
-        named = next((role for role, column in roles.items() if isinstance(column, str)), None)
-        if named == "label" and "label" not in spec.model_fields_set:
-            message = "header = false, so columns are numbers: say label = 2, for instance, or label = false."
+        named_role = next((role for role, column in roles.items() if isinstance(column, str)), None)
+        if named_role == "label" and "label" not in spec.model_fields_set:
+            message = "header = false, so columns are numbered: write label = 2, for instance, or label = false."
             raise DataError(message, file=path)
-        if named is not None:
-            message = f"header = false, so columns are numbers: say {named} = 1, for instance, not {roles[named]!r}."
+        if named_role is not None:
+            message = (
+                f"header = false, so columns are numbered: write {named_role} = 1, for instance, not "
+                f"{roles[named_role]!r}."
+            )
             raise DataError(message, file=path)
     table = read(path, header=spec.header)
     columns = {}
@@ -120,21 +126,21 @@ def _json_lines(path: Path, roles: Mapping[str, str]) -> Rows:
         if role == "label" and not any(name in record for _, record in records):
             continue
         columns[role] = [record.get(name) for _, record in records]
-        absent = next((line for line, record in records if name not in record), None)
-        if absent is not None and role in ("text", "pair", "words", "id", "groups"):
-            keys = ", ".join(map(repr, next(r for at, r in records if at == absent)))
-            raise DataError(f"the object has no {name!r} ({role}); it has {keys}.", file=path, line=absent)
+        line_without = next((line for line, record in records if name not in record), None)
+        if line_without is not None and role in ("text", "pair", "words", "id", "groups"):
+            keys = ", ".join(map(repr, next(r for at, r in records if at == line_without)))
+            raise DataError(f"the object has no {name!r} ({role}); it has {keys}.", file=path, line=line_without)
     return Rows(path, lines, columns, names=roles)
 
 
 def _parquet(path: Path, roles: Mapping[str, str]) -> Rows:
     if not path.is_file():
-        raise DataError("is not there.", file=path)
+        raise DataError("does not exist.", file=path)
     with open_parquet(path) as file:
         names = file.schema_arrow.names
         missing = [name for role, name in roles.items() if name not in names and role != "label"]
         if missing:
-            raise DataError(f"there is no column {missing[0]!r}; it has {', '.join(map(repr, names))}.", file=path)
+            raise DataError(f"has no column {missing[0]!r}; it has {', '.join(map(repr, names))}.", file=path)
         table = file.read(columns=[name for name in roles.values() if name in names])
         columns = {role: table[name].to_pylist() for role, name in roles.items() if name in names}
     return Rows(path, range(1, table.num_rows + 1), columns, names=roles)
@@ -152,11 +158,14 @@ def _column_file(spec: TaskFile, path: Path, kind: Format) -> Rows:
             raise DataError(f"{role} = {column!r}, expected {known}.", file=path)
     if spec.groups is not None:
         begin = "# newdoc" if conllu else "-DOCSTART-"
-        raise DataError(f"no column holds groups, as columns are of words; {begin} lines begin documents.", file=path)
-    need = max(2, int(word), int(tag))
-    if conllu and need > len(CONLLU_COLUMNS):
-        raise DataError(f"column {need} was asked for, but CoNLL-U has 10.", file=path)
-    sentences = list(read_conllu(path) if conllu else read_conll(path, columns=need, comments=spec.comments))
+        raise DataError(
+            f"groups cannot be a column, since each line is a word; {begin} lines mark documents, the groups.",
+            file=path,
+        )
+    least_columns = max(2, int(word), int(tag))
+    if conllu and least_columns > len(CONLLU_COLUMNS):
+        raise DataError(f"words or tags names column {least_columns}, but CoNLL-U has 10 columns.", file=path)
+    sentences = list(read_conllu(path) if conllu else read_conll(path, columns=least_columns, comments=spec.comments))
     columns: dict[str, list[Any]] = {
         "words": [list(s.column(int(word) - 1)) for s in sentences],
         "tags": [[None if conllu and t == "_" else t for t in s.column(int(tag) - 1)] for s in sentences],
@@ -169,22 +178,22 @@ def _column_file(spec: TaskFile, path: Path, kind: Format) -> Rows:
     ids = [s.comments.get("sent_id", "") for s in sentences]
     if all(ids) and len(set(ids)) == len(ids):
         columns["id"] = ids
-    told = f"{len(set(documents)):,} documents are told; each is held out and drawn as a whole."
+    note = f"{len(set(documents)):,} documents are marked; each is held out and resampled as a whole."
     if not conllu:
-        told += " Their -DOCSTART- lines are no examples."
-    return Rows(path, [s.line for s in sentences], columns, notes=(told,) if any(documents) else ())
+        note += " The -DOCSTART- lines are not examples."
+    return Rows(path, [s.line for s in sentences], columns, notes=(note,) if any(documents) else ())
 
 
 def hub_rows(path: Path, spec: TaskFile) -> dict[str, Rows]:
     assert spec.hub is not None
     data = from_hub(str(path), spec.hub, spec.config)
-    wanted = spec.splits or {"dev" if name == "validation" else name: name for name in data}
-    missing = [name for name in wanted.values() if name not in data]
+    hub_splits = spec.splits or {"dev" if name == "validation" else name: name for name in data}
+    missing = [name for name in hub_splits.values() if name not in data]
     if missing:
         raise DataError(f"{spec.hub} has no split {missing[0]!r}; it has {', '.join(data)}.", file=path)
     rows = {}
-    for split, theirs in wanted.items():
-        dataset = data[theirs]
+    for split, hub_split in hub_splits.items():
+        dataset = data[hub_split]
         roles = {r: str(c) for r, c in _roles(spec).items() if r != "label" or str(c) in dataset.column_names}
         columns = dict(zip(roles, hub_columns(dataset, *roles.values()), strict=True))
         names: tuple[str, ...] = ()
@@ -193,12 +202,12 @@ def hub_rows(path: Path, spec: TaskFile) -> dict[str, Rows]:
             found = getattr(feature, "names", None) or getattr(getattr(feature, "feature", None), "names", None)
             if found:
                 names = tuple(found)
-                columns[role] = [_named(value, names) for value in columns[role]]
-        rows[split] = Rows(f"{spec.hub} ({theirs})", range(1, len(dataset) + 1), columns, names, roles)
+                columns[role] = [_class_name(value, names) for value in columns[role]]
+        rows[split] = Rows(f"{spec.hub} ({hub_split})", range(1, len(dataset) + 1), columns, names, roles)
     return rows
 
 
-def _named(value: Any, names: Sequence[str]) -> Any:
+def _class_name(value: Any, names: Sequence[str]) -> Any:
     if isinstance(value, list):
-        return [_named(v, names) for v in value]
+        return [_class_name(v, names) for v in value]
     return names[value] if isinstance(value, int) and 0 <= value < len(names) else None

@@ -1,4 +1,4 @@
-"""Data of your own: one TOML file says which files hold the splits and which columns hold what.
+"""Your own data: a TOML file says which files hold the splits, and which columns hold texts and labels.
 
 The smallest one, for tab-separated files whose header names the columns ``text`` and ``label``::
 
@@ -6,33 +6,33 @@ The smallest one, for tab-separated files whose header names the columns ``text`
     train = "train.tsv"
     dev = "dev.tsv"
 
-Files are found beside the TOML file. ``probekit tasks check mine.toml`` prints what was understood. Everything that may
-be said, above ``[splits]``:
+File names are relative to the TOML file. ``probekit tasks check mine.toml`` prints what probekit reads. All keys, which
+go above ``[splits]``:
 
 =========== ===================================================================================================
 name        the task's name; default: the TOML file's
-type        "classification", "regression" or "sequence-labelling"; default: sequence labelling where words and tags
+type        "classification", "regression" or "sequence-labelling"; default: sequence labelling if words and tags
             are named or the files are CoNLL files, otherwise classification
-text, pair  columns of the sentence (default "text") and of the second sentence of a pair
-label       column of the label (default "label"); an empty cell, null or NaN is an unlabelled example, unless
-            ``labels`` names it; ``label = false`` says that there are no labels
-id, domain  columns of a unique name, and of where the text comes from (genre, site …)
-groups      column of what makes examples belong together (premise, template, document): they are shuffled, held out
+text, pair  columns with the sentence (default "text") and with the second sentence of a pair
+label       column with the label (default "label"); an empty cell, null or NaN is an unlabelled example, unless
+            ``labels`` lists it; ``label = false`` says that there are no labels
+id, domain  columns with a unique name, and with the origin of the text (genre, site …)
+groups      column with the unit that examples share (premise, template, document): they are shuffled, held out
             and resampled as a whole; default: equal texts, shared sentences and near copies are found
-words, tags columns of a list of words and a list as long of tags (JSON lines, Parquet, hub); in CoNLL files the number
-            of the column, default 1 and the last
-labels      names of the classes or tags, in the order of their indices; default: all that occur, sorted
-metrics     such as ["matthews", "accuracy"]; the first is the task's own
+words, tags columns with a list of words and a tag for each (JSON lines, Parquet, hub); in CoNLL files the number
+            of the column, by default 1 and the last
+labels      names of the classes or tags, in the order of their indices; default: all in the data, sorted
+metrics     a list such as ["matthews", "accuracy"]; the first is the task's primary metric
 format      "tsv" (.tsv, .txt, .tab), "csv", "json-lines" (.jsonl, .ndjson, .json), "parquet", "conll" (.conll, .bio,
             .iob, .iob2), "conllu"; default: by the file's suffix
-header      false for TSV and CSV files without header; columns are then numbers, from 1
-comments    true where lines of CoNLL files that begin with # are comments
+header      false for TSV and CSV files without a header; columns are then numbered from 1
+comments    true if lines that begin with # are comments in your CoNLL files
 hub, config a Hugging Face dataset and its configuration, instead of files; ``[splits]`` then names the hub's splits
             (``dev = "validation"``), and may be left out
 source, licence  for tables
 =========== ===================================================================================================
 
-A second example, sentence pairs in CSV files without header::
+A second example, sentence pairs in CSV files without a header::
 
     type = "regression"
     header = false
@@ -66,7 +66,7 @@ from probekit.tasks.task import Label, Split, Task, TaskKind
 __all__ = ["custom_task"]
 
 NO_LABEL = ("", "nan", "null", "<na>", "#n/a")
-"""What tables write, in capitals or not, where there is no label."""
+"""Cells that mean "no label", in upper or lower case."""
 
 
 def custom_task(path: str | Path, data_dir: str | Path | None = None, *, groups: str | None = None) -> Task:
@@ -75,14 +75,14 @@ def custom_task(path: str | Path, data_dir: str | Path | None = None, *, groups:
     Parameters
     ----------
     data_dir : str | Path, optional
-        Folder that the file names in it are relative to; default: the TOML file's own.
+        Folder that the file names in it are relative to; default: the TOML file's folder.
     groups : str, optional
-        The column of groups, instead of the one that the file names.
+        The column with groups, instead of the one that the file names.
 
     Raises
     ------
     DataError
-        Naming the file, and the line and column or the key, of what is not as it should be.
+        If the TOML file or the data are not valid; the message names the file, and the line and column or the key.
     """
     path = Path(path)
     spec = read_task_file(path)
@@ -95,10 +95,11 @@ def custom_task(path: str | Path, data_dir: str | Path | None = None, *, groups:
     rows = {split: _without_label(spec, part) for split, part in rows.items()}
     for split, part in rows.items():
         if not part.lines:
-            raise DataError(f"holds no rows for the split {split!r}.", file=part.file)
+            raise DataError(f"has no rows for the split {split!r}.", file=part.file)
     if spec.label is not False and not any({"label", "tags", "words"} & set(part.columns) for part in rows.values()):
         message = (
-            f"no split has a column {spec.label!r}; name the column (label = …), or say label = false for texts alone."
+            f"no split has a column {spec.label!r}; name the column (label = …), or write label = false if there are "
+            "no labels."
         )
         raise DataError(message, file=path)
     kind = _kind(path, spec, rows)
@@ -111,7 +112,7 @@ def custom_task(path: str | Path, data_dir: str | Path | None = None, *, groups:
         if spec.labels is None and names:
             notes.append(f"Labels found: {', '.join(names)}.")
         if any(name.startswith("I-") for name in names) and not any(name.startswith("B-") for name in names):
-            notes.append("The tags are IO (I- without B-): neighbouring words of one type are one span.")
+            notes.append("The tags are IO (I- without B-): adjacent words of one type form one span.")
     notes += [f"{split}: {note}" for split, part in rows.items() for note in part.notes]
     if kind is TaskKind.CLASSIFICATION:
         _check_alike(path, spec, rows)
@@ -157,7 +158,7 @@ def _kind(path: Path, spec: TaskFile, rows: Mapping[str, Rows]) -> TaskKind:
     if spec.type is not None:
         kind = TaskKind(spec.type)
         if (kind is TaskKind.SEQUENCE_LABELLING) != tokens:
-            need = "needs words and tags" if not tokens else "has one label a text, but words and tags are given"
+            need = "needs words and tags" if not tokens else "has one label per text, but the file names words and tags"
             raise DataError(f'type = "{kind}" {need}.', file=path)
         return kind
     if tokens:
@@ -166,7 +167,7 @@ def _kind(path: Path, spec: TaskFile, rows: Mapping[str, Rows]) -> TaskKind:
     numeric = [number(str(v)) for v in labels]
     broken = [v for v, x in zip(labels, numeric, strict=True) if x is not None and x != int(x)]
     if broken and None not in numeric and spec.labels is None:
-        message = f'labels such as {broken[0]} look like scores; say type = "regression" or type = "classification".'
+        message = f'labels such as {broken[0]} look like scores; write type = "regression" or type = "classification".'
         raise DataError(message, file=path)
     return TaskKind.CLASSIFICATION
 
@@ -176,52 +177,52 @@ def _missing(value: Any) -> bool:
 
 
 def _unlabelled(value: Any, spec: TaskFile) -> bool:
-    """Whether a cell holds no label: nothing, or what tables write for it, unless the task file names it a label."""
+    """Whether a cell has no label: it is empty or one of ``NO_LABEL``, unless the task file lists that as a label."""
     if isinstance(value, str) and value.strip().lower() in NO_LABEL:
         return value not in map(str, spec.labels or ())
     return _missing(value)
 
 
 def _without_label(spec: TaskFile, part: Rows) -> Rows:
-    """The rows with None for cells that hold no label, and a note that counts them."""
+    """The rows with None for cells without a label, and a note that counts them."""
     if "label" not in part.columns:
         return part
     values = part.columns["label"]
     found = Counter(repr(v) if v else "empty" for v in values if _unlabelled(v, spec))
     if not found:
         return part
-    told = ", ".join(f"{count:,} {name}" for name, count in found.most_common())
-    note = f"{found.total():,} of {len(values):,} examples without a label ({told}); they are left out."
+    counts = ", ".join(f"{count:,} {name}" for name, count in found.most_common())
+    note = f"{found.total():,} of {len(values):,} examples without a label ({counts}); they are left out."
     kept = [None if _unlabelled(v, spec) else v for v in values]
     return replace(part, columns={**part.columns, "label": kept}, notes=(*part.notes, note))
 
 
 def _check_alike(path: Path, spec: TaskFile, rows: Mapping[str, Rows]) -> None:
-    """Ask about labels that may be one (1 and 1.0, Yes and "yes ", two forms of é), unless listed; refuse infinity."""
+    """Refuse infinity, and labels that may be the same (1 and 1.0, Yes and "yes ", two forms of é) unless listed."""
     first: dict[float | str, tuple[str, Rows, int]] = {}
     for part in rows.values() if spec.labels is None and not any(p.class_names for p in rows.values()) else ():
         for i, value in enumerate(part.columns.get("label", ())):
             if _missing(value) or isinstance(value, bool):
                 continue
             if _is_infinite(value):
-                raise part.error(i, "label", f"found {value!r}, a number too large to be told from others.")
+                raise part.error(i, "label", f"found {value!r}, which is too large for a number.")
             amount = number(_name(value))
             key = unicodedata.normalize("NFKC", _name(value)).strip().casefold() if amount is None else amount
             name, where, line = first.setdefault(key, (_name(value), part, i))
             if name != _name(value):
                 alike = unicodedata.normalize("NFC", name) == unicodedata.normalize("NFC", _name(value))
-                shown = ascii if alike else repr  # what looks the same is told by its code points
+                shown = ascii if alike else repr  # labels that look the same are shown by their code points
                 raise part.error(
                     i,
                     "label",
-                    f"the label {shown(_name(value))} stands here and {shown(name)} in line "
-                    f"{where.lines[line]} of {where.file}: are they one class? "
-                    f"Write them alike, or list all labels in {path} (labels = [...]).",
+                    f"found the label {shown(_name(value))}, but {shown(name)} in line {where.lines[line]} of "
+                    f"{where.file}: are they the same class? If so, spell them alike; if not, list all labels in "
+                    f"{path} (labels = [...]).",
                 )
 
 
 def _is_infinite(value: Any) -> bool:
-    """Whether a label is a number beyond those that there are: 1e400, or what a reader has made of it."""
+    """Whether a label overflows a float: 1e400, or inf where a reader has parsed it."""
     if isinstance(value, str) and not re.fullmatch(r"\s*[-+]?[\d.]+[eE][-+]?\d+\s*", value):
         return False
     try:
@@ -261,17 +262,17 @@ def _texts(part: Rows, role: str, faults: Faults) -> list[str]:
 
 
 def _lists(part: Rows, role: str, faults: Faults, *, holes: bool = False) -> list[list[Any]]:
-    """A column of lists: of words, or (with ``holes``) of tags, which may be missing."""
+    """A column of lists: words, or (with ``holes``) tags, which may be missing."""
     values = part.columns[role]
     for i, value in enumerate(values):
         if holes and value is None:
             continue
         with faults:
             if not isinstance(value, list) or not (holes or all(isinstance(w, str) for w in value)):
-                what = "tags" if holes else "words"
-                raise part.error(i, role, f"expected a list of {what}, found {str(value)[:60]!r}.")
+                expected = "tags" if holes else "words"
+                raise part.error(i, role, f"expected a list of {expected}, found {str(value)[:60]!r}.")
             if not value:
-                raise part.error(i, role, "a sentence without words.")
+                raise part.error(i, role, "expected words, found an empty list.")
     return [value if isinstance(value, list) else [] for value in values]
 
 
@@ -286,7 +287,7 @@ def _labels(
         for i, tags in enumerate(_lists(part, "tags", faults, holes=True)):
             with faults:
                 if tags and len(tags) != len(words[i]):
-                    raise part.error(i, "tags", f"{len(tags)} tags for {len(words[i])} words.")
+                    raise part.error(i, "tags", f"found {len(tags)} tags for {len(words[i])} words.")
                 out.append(tuple(-1 if _missing(t) else _index(part, i, "tags", t, index) for t in tags) or None)
         return out
     if "label" not in part.columns:
@@ -309,23 +310,23 @@ def _index(part: Rows, i: int, role: str, value: Any, index: Mapping[str, int]) 
     if isinstance(value, list | dict):
         raise part.error(i, role, f"expected one label, found {str(value)[:60]!r}.")
     if _name(value) not in index:
-        raise part.error(i, role, f"{_name(value)!r} is none of the labels {', '.join(map(repr, index))}.")
+        raise part.error(i, role, f"{_name(value)!r} is not one of the labels {', '.join(map(repr, index))}.")
     return index[_name(value)]
 
 
 def _ids(part: Rows, faults: Faults) -> list[str] | None:
-    """The ids as texts; a fault, with both lines, where one occurs twice."""
+    """The ids as strings; one that occurs twice is a fault that names both lines."""
     if "id" not in part.columns:
         return None
     first: dict[str, int] = {}
     for i, value in enumerate(part.columns["id"]):
         with faults:
             if _missing(value):
-                raise part.error(i, "id", "has no id.")
+                raise part.error(i, "id", "expected an id, found an empty cell.")
             if str(value) in first:
                 before = part.lines[first[str(value)]]
                 raise part.error(
-                    i, "id", f"the id {str(value)!r} is that of line {before} already; ids must be unique."
+                    i, "id", f"the id {str(value)!r} is already that of line {before}; ids must be unique."
                 )
             first[str(value)] = i
     return list(first)

@@ -1,4 +1,4 @@
-"""The TOML file that describes a user's own data: its keys, checked. Meanings: :mod:`probekit.tasks.files.custom`."""
+"""The TOML file that describes a user's data: its keys, validated. :mod:`probekit.tasks.files.custom` explains them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["SUFFIXES", "Column", "Format", "TaskFile", "read_task_file"]
 
 
 class Format(StrEnum):
-    """How a data file is written."""
+    """Format of a data file."""
 
     TSV = "tsv"
     CSV = "csv"
@@ -71,13 +71,13 @@ class TaskFile(BaseModel):
 
 
 def read_task_file(path: Path) -> TaskFile:
-    """The checked keys of a task file; raises DataError, one sentence that names the key."""
+    """The validated keys of a task file; raises DataError, one sentence that names the key."""
     raw, text = read_toml(path)
     try:
         spec = TaskFile.model_validate(raw)
     except ValidationError as error:
         key = str(error.errors()[0]["loc"][0])
-        message = what_is_wrong(error, TaskFile, _WANTED)
+        message = what_is_wrong(error, TaskFile, _EXPECTED)
         raise DataError(message, file=path, line=_line_of(text, key)) from error
     problem = _problem(spec)
     if problem:
@@ -86,7 +86,7 @@ def read_task_file(path: Path) -> TaskFile:
     return spec
 
 
-_WANTED = (
+_EXPECTED = (
     dict.fromkeys(TaskFile.model_fields, "a text in quotation marks")
     | {
         "splits": 'file names by split, such as train = "train.tsv" below [splits]',
@@ -104,32 +104,38 @@ _WANTED = (
 
 
 def _line_of(text: str, key: str) -> int | None:
-    """The line on which a key or its table stands."""
+    """The line of a key or its table."""
     found = re.search(rf"^\s*\[?\s*[\"']?{re.escape(key)}[\"']?\s*[\]=.]", text, flags=re.MULTILINE)
     return None if found is None else text.count("\n", 0, found.start()) + 1 + found.group().count("\n")
 
 
 def _problem(spec: TaskFile) -> tuple[str, str] | None:
-    """The first thing that does not fit together, with its key."""
+    """The first inconsistency, with its key."""
     if not spec.splits and not spec.hub:
-        return "splits", 'names no files; add [splits] with a line such as train = "train.tsv".'
+        return "splits", 'lists no files; add [splits] with a line such as train = "train.tsv".'
     misplaced = [name for name in spec.splits if name in TaskFile.model_fields and name != "text"]
     if misplaced:
-        return misplaced[0], f"{misplaced[0]!r} stands below [splits], where it names a file; move it above."
+        return (
+            misplaced[0],
+            f"{misplaced[0]!r} is below [splits], where every key names a split; move it above [splits].",
+        )
     if spec.config and not spec.hub:
-        return "config", "config is for a hub dataset; say which with hub = …."
+        return "config", "config is for a hub dataset; name the dataset with hub = …."
     if spec.type is not None and spec.type not in set(TaskKind):
-        return "type", f"unknown type {spec.type!r}; there are {', '.join(TaskKind)}."
+        return "type", f"unknown type {spec.type!r}; expected one of {', '.join(TaskKind)}."
     if spec.format is not None and spec.format not in set(Format):
-        return "format", f"unknown format {spec.format!r}; there are {', '.join(Format)}."
+        return "format", f"unknown format {spec.format!r}; expected one of {', '.join(Format)}."
     if spec.label is True:
-        return "label", "label = true says nothing; give the column's name or number, or false."
+        return "label", "label = true is not a column; give the column's name or number, or false."
     if spec.labels is not None and len(set(map(str, spec.labels))) < len(spec.labels):
-        return "labels", "labels names a label twice."
+        return "labels", "labels lists a label twice."
     try:
         for name in spec.metrics or ():
             if metric(name).function is None:
-                return "metrics", f"{name} is not computed from labels and answers; {', '.join(task_metrics())} are."
+                return (
+                    "metrics",
+                    f"{name} cannot be computed from labels and predictions; use one of {', '.join(task_metrics())}.",
+                )
     except UsageError as error:
         return "metrics", str(error)
     return None

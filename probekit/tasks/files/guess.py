@@ -1,6 +1,6 @@
-"""What a file of labelled data seems to hold: its separator and header, and which column is the text, the label …
+"""Guesses about a file of labelled data: its separator and header, and which column is the text, the label …
 
-Every guess comes with its reason, which ``probekit tasks new`` writes beside it.
+Every guess comes with its reason, which ``probekit tasks new`` writes next to it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ __all__ = ["SAMPLE", "Guess", "Raw", "guess", "has_header", "read_any", "split_f
 
 DELIMITERS = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
 CLASSES = 20
-"""More distinct numbers than these are scores."""
+"""With more distinct numbers than this, labels are scores."""
 FEWEST_GROUPS = 20
-"""Values of a column of groups: fewer cannot be shuffled or held out as wholes."""
+"""Distinct values that a column of groups must have: fewer groups are too few to shuffle or hold out."""
 SAMPLE = 5000
-"""Rows that a guess rests on."""
+"""Number of rows on which a guess is based."""
 LABELS = (
     "label",
     "labels",
@@ -99,20 +99,20 @@ SPLITS = {
 
 @dataclass(frozen=True)
 class Raw:
-    """A file's columns by name, in order, and how it was read.
+    """A file's columns by name, in order, and a description of its format.
 
     Attributes
     ----------
     columns : dict of str to list
-        As many values each as there are rows.
+        One value per row.
     how : str
-        In words: "comma-separated, with a header".
+        The format in words: "comma-separated, with a header".
     as_it_is : bool
-        Whether a task file can name this file; if not, its rows are written anew.
+        Whether a task file can name this file; if not, its rows are written to a new file.
     header : bool
-        False for a delimited file whose columns have numbers for names.
+        False for a delimited file whose columns are numbered.
     named : bool
-        False for a CoNLL file, whose columns are of words.
+        False for a CoNLL file, whose columns have no names.
     """
 
     path: Path
@@ -128,7 +128,7 @@ class Raw:
 
 @dataclass(frozen=True)
 class Guess:
-    """The kind of task, and the column of each role with the reason for it."""
+    """The kind of task, and the column for each role with the reason for it."""
 
     kind: TaskKind
     roles: Mapping[str, str]
@@ -137,12 +137,12 @@ class Guess:
 
 
 def split_files(folder: Path) -> dict[str, Path]:
-    """The files of a folder by split: named train, dev (or valid, validation, val) and test.
+    """The files in a folder by split, found by their names: train, dev (or valid, validation, val) and test.
 
     Raises
     ------
     DataError
-        Where no file, or more than one, is named like a split.
+        If no file is named like train, or more than one like any split.
     """
     found: dict[str, list[Path]] = {}
     for path in sorted(folder.iterdir()):
@@ -158,8 +158,8 @@ def split_files(folder: Path) -> dict[str, Path]:
     if "train" not in found:
         there = ", ".join(path.name for path in sorted(folder.iterdir())[:8]) or "nothing"
         raise DataError(
-            f"no file is named train.csv, train.tsv, train.jsonl …; it holds {there}. Give one file of them, and its "
-            "splits are drawn.",
+            f"no file is named train.csv, train.tsv, train.jsonl …; the folder holds {there}. Give one of these files "
+            "instead of the folder; its rows are then divided into splits.",
             file=folder,
         )
     return {split: found[split][0] for split in SPLITS if split in found}
@@ -171,10 +171,10 @@ def read_any(path: Path) -> Raw:
     Raises
     ------
     DataError
-        Naming the file and the line that cannot be read.
+        If the file cannot be read; the message names the file and the line.
     """
     if not path.is_file():
-        raise DataError("there is no such file.", file=path)
+        raise DataError("does not exist.", file=path)
     kind = SUFFIXES.get(path.suffix.lower())
     if kind in (Format.CONLL, Format.CONLLU):
         return _words(path, kind)
@@ -184,7 +184,7 @@ def read_any(path: Path) -> Raw:
             return Raw(path, {name: table[name].to_pylist() for name in table.column_names}, "Parquet")
     if kind is Format.JSON_LINES:
         return _json(path)
-    if kind is Format.TSV and _one_word_a_line(read_lines(path)):
+    if kind is Format.TSV and _one_word_per_line(read_lines(path)):
         return _words(path, Format.CONLL)
     return _delimited(path)
 
@@ -199,11 +199,11 @@ def _words(path: Path, kind: Format) -> Raw:
     }
     if sentences and all(s.document for s in sentences):
         columns["document"] = [s.document for s in sentences]
-    return Raw(path, columns, f"one word a line ({kind})", named=False)
+    return Raw(path, columns, f"one word per line ({kind})", named=False)
 
 
-def _one_word_a_line(lines: Sequence[str]) -> bool:
-    """Whether lines are short runs of words with as many cells each, an empty line between two."""
+def _one_word_per_line(lines: Sequence[str]) -> bool:
+    """Whether the lines are short runs of words, each with the same number of cells, separated by empty lines."""
     some = [line.strip() for line in lines[:SAMPLE]]
     cells = Counter(len(line.split()) for line in some if line)
     return (
@@ -247,7 +247,7 @@ def _delimited(path: Path) -> Raw:
             file=path,
         )
     if len(set(names)) < len(names):
-        raise DataError(f"the header names a column twice: {', '.join(names)}.", file=path, line=1)
+        raise DataError(f"the header repeats a column name: {', '.join(names)}.", file=path, line=1)
     suffix = SUFFIXES.get(path.suffix.lower())
     plain = (delimiter, suffix) in (("\t", Format.TSV), (",", Format.CSV))
     how = f"{DELIMITERS[delimiter]}-separated, {'with' if header else 'without'} a header"
@@ -255,7 +255,7 @@ def _delimited(path: Path) -> Raw:
 
 
 def _parse(lines: Sequence[str], delimiter: str) -> list[list[str]]:
-    if delimiter == "\t":  # knows no quoting
+    if delimiter == "\t":  # has no quoting
         return [line.split("\t") for line in lines]
     limit = csv.field_size_limit(2**31 - 1)
     try:
@@ -267,7 +267,7 @@ def _parse(lines: Sequence[str], delimiter: str) -> list[list[str]]:
 
 
 def has_header(rows: Sequence[Sequence[str]]) -> bool:
-    """Whether the first row names columns: known names, or short distinct words that no row below repeats."""
+    """Whether the first row is a header: known column names, or short distinct strings that no row below repeats."""
     first = [cell.strip().lower() for cell in rows[0]]
     known = {*LABELS, *TEXTS, *WORDS, *TAGS, *IDS, *DOMAINS, *GROUPS, *(name for pair in PAIRS for name in pair)}
     if set(first) & known:
@@ -279,12 +279,12 @@ def has_header(rows: Sequence[Sequence[str]]) -> bool:
 
 
 def guess(raw: Raw) -> Guess:
-    """What each column of a file seems to be, and what kind of task that makes.
+    """The likely role of each column of a file, and the kind of task that follows.
 
     Raises
     ------
     DataError
-        Where no column holds text.
+        If no column holds text.
     """
     sample = {name: values[:SAMPLE] for name, values in raw.columns.items()}
     roles, why = dict[str, str](), dict[str, str]()
@@ -294,58 +294,64 @@ def guess(raw: Raw) -> Guess:
             roles[role], why[role] = name, reason
 
     lists = {name for name, values in sample.items() if any(isinstance(v, list) for v in values)}
-    if words := _named(lists, WORDS) or next(iter(lists), None):
+    if words := _first_named(lists, WORDS) or next(iter(lists), None):
         take("words", words, "lists of words")
-        take("tags", _named(lists - {words}, TAGS) or next(iter(lists - {words}), None), "lists as long")
+        take(
+            "tags", _first_named(lists - {words}, TAGS) or next(iter(lists - {words}), None), "lists of the same length"
+        )
         kind = TaskKind.SEQUENCE_LABELLING
     else:
         kind = TaskKind.CLASSIFICATION
         lower = {name.lower(): name for name in sample}
-        for one, other in PAIRS:
-            if one in lower and other in lower:
-                take("text", lower[one], "by its name")
-                take("pair", lower[other], "by its name")
+        for first, second in PAIRS:
+            if first in lower and second in lower:
+                take("text", lower[first], "by its name")
+                take("pair", lower[second], "by its name")
                 break
-        take("label", _named(sample, LABELS), "by its name")
+        take("label", _first_named(sample, LABELS), "by its name")
         if "text" not in roles:
             _take_text(take, {n: v for n, v in sample.items() if n not in roles.values()})
         if "text" not in roles:
-            raise DataError(f"no column holds text; it has {', '.join(map(repr, raw.columns))}.", file=raw.path)
+            raise DataError(
+                f"no column holds text; the columns are {', '.join(map(repr, raw.columns))}.", file=raw.path
+            )
         if "label" not in roles:
             take("label", *_fewest({n: v for n, v in sample.items() if n not in roles.values()}))
-    rest = {name: values for name, values in sample.items() if name not in roles.values()}
-    unique = {name for name, values in rest.items() if len({str(v) for v in values}) == len(values)}
-    take("id", _named(unique, IDS), "unique")
-    many = {name for name, values in rest.items() if FEWEST_GROUPS <= len({str(v) for v in values}) < len(values)}
-    take("groups", _named(many, GROUPS), "by its name; values are repeated")
-    take("domain", _named(set(rest) - unique, DOMAINS), "by its name")
+    remaining = {name: values for name, values in sample.items() if name not in roles.values()}
+    unique = {name for name, values in remaining.items() if len({str(v) for v in values}) == len(values)}
+    take("id", _first_named(unique, IDS), "unique")
+    repeated = {
+        name for name, values in remaining.items() if FEWEST_GROUPS <= len({str(v) for v in values}) < len(values)
+    }
+    take("groups", _first_named(repeated, GROUPS), "by its name; values are repeated")
+    take("domain", _first_named(set(remaining) - unique, DOMAINS), "by its name")
     classes = Counter[str]()
     if "label" in roles:
         labels = [v for v in raw.columns[roles["label"]] if v is not None and str(v).strip() != ""]
         numbers = [None if isinstance(v, bool) else number(str(v)) for v in labels]
-        whole = None in numbers or all(x == int(x) for x in numbers)  # type: ignore[arg-type]
-        if None not in numbers and (not whole or len(set(numbers)) > CLASSES):
+        integers = None in numbers or all(x == int(x) for x in numbers)  # type: ignore[arg-type]
+        if None not in numbers and (not integers or len(set(numbers)) > CLASSES):
             kind = TaskKind.REGRESSION
         else:
             classes.update(str(v) for v in labels)
     return Guess(kind, roles, why, dict(classes.most_common()))
 
 
-def _named(columns: Any, names: Sequence[str]) -> str | None:
+def _first_named(columns: Any, names: Sequence[str]) -> str | None:
     """The first column that has one of these names."""
     lower = {name.lower(): name for name in columns}
     return next((lower[name] for name in names if name in lower), None)
 
 
-def _words_of(values: Sequence[Any]) -> float:
+def _mean_words(values: Sequence[Any]) -> float:
     texts = [v for v in values if isinstance(v, str)]
     return fmean(len(v.split()) for v in texts) if texts else 0.0
 
 
 def _take_text(take: Any, columns: Mapping[str, Sequence[Any]]) -> None:
-    length = {name: _words_of(values) for name, values in columns.items()}
+    length = {name: _mean_words(values) for name, values in columns.items()}
     text = {n: v for n, v in columns.items() if length[n] and any(number(str(cell)) is None for cell in v)}
-    if name := _named(text, TEXTS):
+    if name := _first_named(text, TEXTS):
         take("text", name, "by its name")
     elif text:
         name = max(text, key=length.__getitem__)
@@ -353,7 +359,7 @@ def _take_text(take: Any, columns: Mapping[str, Sequence[Any]]) -> None:
 
 
 def _fewest(columns: Mapping[str, Sequence[Any]]) -> tuple[str | None, str]:
-    """The column with the fewest distinct values, if these are repeated as those of a label are; else of numbers."""
+    """The column with the fewest distinct values if they repeat as labels do, otherwise the last column of numbers."""
     distinct = {name: len({str(v) for v in values}) for name, values in columns.items()}
     likely = {name: d for name, d in distinct.items() if 2 <= d <= max(CLASSES, len(columns[name]) // 10)}
     if likely:

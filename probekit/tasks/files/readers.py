@@ -1,9 +1,9 @@
 """Reading data files: delimited text, JSON lines, CoNLL columns, CoNLL-U.
 
-All of them are UTF-8 (a byte-order mark is skipped). Lines end at ``\\n`` alone, a final ``\\r`` is dropped, and every
-other character, control characters and U+2028 among them, belongs to the text. Tab-separated files know no quoting:
-a ``"`` is a character like any other. Comma-separated files are quoted as RFC 4180 says.
-Each error is a :class:`~probekit.errors.DataError` that names file, line and column.
+All files are UTF-8 (a byte-order mark is skipped). Only ``\\n`` ends a line, a final ``\\r`` is dropped, and every
+other character, including control characters and U+2028, belongs to the text. Tab-separated files have no quoting: a
+``"`` is an ordinary character. Comma-separated files are quoted as in RFC 4180. Each error is a
+:class:`~probekit.errors.DataError` that names file, line and column.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Table:
     lines : Sequence[int]
         The line of the file (from 1) on which each row begins.
     short : int, default 0
-        How many rows were left out because they had too few columns.
+        Number of rows left out because they had too few columns.
     """
 
     path: Path
@@ -70,20 +70,20 @@ def read_tsv(
     ragged: bool = False,
     drop_short: bool = False,
 ) -> Table:
-    """A tab-separated file, without quoting.
+    """Read a tab-separated file, without quoting.
 
     Parameters
     ----------
     columns : Sequence[str], optional
-        Names of the columns of a file without header; None takes the first line as the header.
+        Column names of a file without a header; None takes the first line as the header.
     header : bool, default True
-        False where the columns of a file without header have no names either; they are called "1", "2", …
+        False if the file has no header and ``columns`` is None; the columns are then called "1", "2", …
     wanted : Sequence[str], default ()
-        Columns that must be there, all of them for a file without header.
+        Required columns; all of them for a file without a header.
     ragged : bool, default False
-        Whether rows may have more columns than named, or fewer after the last wanted one (which are then empty).
+        Whether rows may have more columns than named, or end after the last required one (the others are then empty).
     drop_short : bool, default False
-        Whether rows with too few columns are left out and counted instead of being an error.
+        Whether rows with too few columns are left out and counted; otherwise they are an error.
     """
     lines = read_lines(path)
     while lines and not lines[-1]:
@@ -98,7 +98,7 @@ def read_tsv(
 def read_csv(
     path: Path, columns: Sequence[str] | None = None, *, header: bool = True, wanted: Sequence[str] = ()
 ) -> Table:
-    """A comma-separated file with RFC 4180 quoting; a quoted cell may hold commas, quotes and line ends.
+    """Read a comma-separated file with RFC 4180 quoting; a quoted cell may hold commas, quotes and line ends.
 
     Arguments as for :func:`read_tsv`.
     """
@@ -118,7 +118,7 @@ def read_csv(
         if columns is None and "," not in source[0] and (hint := _separator(path, source[0])):
             raise DataError(f"is not comma-separated. {hint}", file=path, line=1) from error
         message = (
-            f'is not valid CSV: {error}. Is a quotation mark left open? Inside a quoted cell, write it twice ("").'
+            f'is not valid CSV: {error}. Is a quotation mark not closed? Inside a quoted cell, write it twice ("").'
         )
         raise DataError(message, file=path, line=begin) from error
     finally:
@@ -137,7 +137,7 @@ def _separator(path: Path, header: str) -> str:
 
 
 def _header(path: Path, rows: list[list[str]], header: bool) -> tuple[list[str], list[list[str]]]:
-    """Names of the columns, and the rows below them."""
+    """The column names, and the rows below them."""
     if not rows:
         raise DataError(f"is empty; expected {'a header line' if header else 'rows'}.", file=path)
     return (rows[0], rows[1:]) if header else ([str(i + 1) for i in range(len(rows[0]))], rows)
@@ -153,13 +153,13 @@ def _table(
     ragged: bool,
     drop_short: bool,
 ) -> Table:
-    """Check the header and the width of every row."""
-    twice = sorted({name for name in columns if list(columns).count(name) > 1} & set(wanted or columns))
-    if twice:
-        raise DataError(f"the header names {', '.join(map(repr, twice))} more than once.", file=path, line=1)
+    """Check the header and the number of columns of every row."""
+    repeated = sorted({name for name in columns if list(columns).count(name) > 1} & set(wanted or columns))
+    if repeated:
+        raise DataError(f"the header names {', '.join(map(repr, repeated))} more than once.", file=path, line=1)
     table = Table(path, tuple(columns), rows, lines)
-    need = 1 + max((table.index(name) for name in wanted), default=len(columns) - 1)
-    least, most = (need, float("inf")) if ragged else (len(columns), len(columns))
+    least_columns = 1 + max((table.index(name) for name in wanted), default=len(columns) - 1)
+    least, most = (least_columns, float("inf")) if ragged else (len(columns), len(columns))
     bad = [i for i, row in enumerate(rows) if not least <= len(row) <= most]
     if not bad:
         for row in rows if ragged else ():
@@ -169,17 +169,17 @@ def _table(
         out = set(bad)
         kept = [i for i in range(len(rows)) if i not in out]
         return Table(path, table.columns, [rows[i] for i in kept], [lines[i] for i in kept], len(bad))
-    what = f"at least {least}" if ragged else f"{len(columns)}"
+    width = f"at least {least}" if ragged else f"{len(columns)}"
     hint = (_separator(path, columns[0]) if len(columns) == 1 else "") or (
         f"Is the file cut short, or separated by something else? probekit tasks new {path} finds the separator."
     )
-    wanted_here = f"expected {what} ({', '.join(columns)}). {hint}"
+    expected = f"expected {width} ({', '.join(columns)}). {hint}"
     if len(bad) == 1:
-        raise DataError(f"{_columns(len(rows[bad[0]]))}, {wanted_here}", file=path, line=lines[bad[0]])
-    told = [f"line {lines[i]} has {len(rows[i])}" for i in bad[: Faults.MOST]]
-    more = f", and {len(bad) - len(told):,} rows more" if len(bad) > len(told) else ""
+        raise DataError(f"found {_columns(len(rows[bad[0]]))}, {expected}", file=path, line=lines[bad[0]])
+    faults = [f"line {lines[i]} has {len(rows[i])}" for i in bad[: Faults.MOST]]
+    more = f", and {len(bad) - len(faults):,} more rows" if len(bad) > len(faults) else ""
     raise DataError(
-        f"{len(bad):,} of {len(rows):,} rows have another number of columns: {', '.join(told)}{more}; {wanted_here}",
+        f"{len(bad):,} of {len(rows):,} rows have the wrong number of columns: {', '.join(faults)}{more}; {expected}",
         file=path,
         line=lines[bad[0]],
     )
@@ -190,22 +190,22 @@ def _columns(n: int) -> str:
 
 
 def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Each object of a file with one JSON object a line, with its line number; blank lines are skipped."""
+    """The objects of a JSON lines file with their line numbers; blank lines are skipped."""
     for number, line in enumerate(read_lines(path), start=1):
         if not line.strip():
             continue
         try:
             record = parse_json(line)
-            if "\\u" in line:  # an escaped lone surrogate is valid JSON, but no text
+            if "\\u" in line:  # an escaped lone surrogate is valid JSON, but not text
                 json.dumps(record, ensure_ascii=False).encode()
         except json.JSONDecodeError as error:
             message = f"is not JSON: {error.msg}."
             raise DataError(message, file=path, line=number, column=error.colno) from error
         except UnicodeEncodeError as error:
-            message = "holds half of a surrogate pair (\\ud800 to \\udfff), which is no character."
+            message = "contains half of a surrogate pair (\\ud800 to \\udfff), which is not a character."
             raise DataError(message, file=path, line=number) from error
         except (ValueError, RecursionError) as error:
-            raise DataError(f"is not JSON that can be read: {error}.", file=path, line=number) from error
+            raise DataError(f"cannot be read as JSON: {error}.", file=path, line=number) from error
         if not isinstance(record, dict):
             kind = type(record).__name__
             raise DataError(f"expected a JSON object, found a {kind}.", file=path, line=number)
@@ -214,20 +214,21 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A sentence of a column file.
+    """A sentence from a column file.
 
     Attributes
     ----------
     line : int
         The line (from 1) of its first word.
     comments : dict[str, str]
-        The values of its ``# key = value`` lines; a comment without value is its own key.
+        The values of its ``# key = value`` lines; a comment without ``=`` is a key with an empty value.
     rows : tuple[tuple[str, ...], ...]
         The columns of each word.
     multiword, empty : int, default 0
-        How many CoNLL-U multiword tokens (``8-9``) and empty nodes (``8.1``) were left out of ``rows``.
+        Number of CoNLL-U multiword tokens (``8-9``) and empty nodes (``8.1``) left out of ``rows``.
     document : str, default ''
-        The document it belongs to, by its ``# newdoc id``, or by the file and its number; "" where that is not told.
+        The document it belongs to: its ``# newdoc id``, or the file's name and a number; "" if documents are not
+        marked.
     """
 
     line: int
@@ -245,16 +246,16 @@ class Sentence:
 def read_conll(
     path: Path, *, columns: int = 2, comments: bool = False, fallback: str | None = None
 ) -> Iterator[Sentence]:
-    """Sentences of a file with one word a line; they end at a line of nothing but blanks and tabs.
+    """Sentences of a file with one word per line; a line with only spaces and tabs ends a sentence.
 
-    A line with a tab is split at tabs, any other at blanks. A ``-DOCSTART-`` line begins a document and is no word.
+    A line with a tab is split at tabs, any other at spaces. A ``-DOCSTART-`` line begins a document and is not a word.
 
     Parameters
     ----------
     columns : int, default 2
-        The least number of columns of a word.
+        The minimum number of columns per word.
     comments : bool, default False
-        Whether a line that begins with ``#`` is a comment (in tweets it is a word).
+        Whether a line that begins with ``#`` is a comment (in tweets it may be a word).
     """
     documents = _Documents(path)
     for block in _blocks(path, comments=comments, fallback=fallback):
@@ -262,7 +263,7 @@ def read_conll(
         for number, row in block.rows:
             if len(row) < columns or not row[0]:
                 raise DataError(
-                    f"found {' '.join(row)[:40]!r}, expected at least {columns} columns and a word in the first.",
+                    f"found {' '.join(row)[:40]!r}, expected at least {columns} columns, the first of them a word.",
                     file=path,
                     line=number,
                 )
@@ -272,7 +273,7 @@ def read_conll(
 
 
 def read_conllu(path: Path) -> Iterator[Sentence]:
-    """Sentences of a CoNLL-U file, words only: multiword tokens and empty nodes are counted and left out.
+    """Sentences of a CoNLL-U file; multiword tokens and empty nodes are counted and left out.
 
     Each row has the ten columns of https://universaldependencies.org/format.html; word ids must count from 1.
     """
@@ -284,7 +285,7 @@ def read_conllu(path: Path) -> Iterator[Sentence]:
         for number, row in block.rows:
             if len(row) != len(CONLLU_COLUMNS):
                 raise DataError(
-                    f"{_columns(len(row))}, expected 10 ({', '.join(CONLLU_COLUMNS)}).", file=path, line=number
+                    f"found {_columns(len(row))}, expected 10 ({', '.join(CONLLU_COLUMNS)}).", file=path, line=number
                 )
             if "-" in row[0]:
                 multiword += 1
@@ -293,10 +294,10 @@ def read_conllu(path: Path) -> Iterator[Sentence]:
             elif row[0] == str(len(words) + 1):
                 words.append(row)
             else:
-                message = f"expected word {len(words) + 1}, found {row[0]!r}. Is an empty line missing?"
+                message = f"expected the word with ID {len(words) + 1}, found {row[0]!r}. Is an empty line missing?"
                 raise DataError(message, file=path, line=number, column="ID")
         if not words:
-            raise DataError("a sentence without words.", file=path, line=block.rows[0][0])
+            raise DataError("the sentence has no words.", file=path, line=block.rows[0][0])
         yield Sentence(block.rows[0][0], block.comments, tuple(words), multiword, empty, document)
 
 
@@ -307,13 +308,13 @@ class _Block:
 
 
 class _Documents:
-    """Which document the next sentences are of."""
+    """Tracks the document that the next sentences belong to."""
 
     def __init__(self, path: Path) -> None:
         self.file, self.count, self.name = path.name, 0, ""
 
     def of(self, block: _Block) -> str:
-        """The document of a block, whose -DOCSTART- lines are taken off."""
+        """The document of a block; removes the block's -DOCSTART- lines."""
         begins = "newdoc" in block.comments or "newdoc id" in block.comments
         while block.rows and block.rows[0][1][0] == DOCSTART:
             del block.rows[0]
@@ -325,7 +326,7 @@ class _Documents:
 
 
 def _blocks(path: Path, *, comments: bool, fallback: str | None = None) -> Iterator[_Block]:
-    """Runs of word lines, each with its line number, and the comments before and among them."""
+    """Runs of word lines with their line numbers, and the comments before and between them."""
     block = _Block({}, [])
     lines: Iterable[str] = read_lines(path, fallback=fallback)
     for number, line in enumerate(lines, start=1):
