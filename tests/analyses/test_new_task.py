@@ -157,7 +157,7 @@ def test_what_cannot_be_a_task(text, message):
     else:
         with pytest.raises(DataError, match=message):
             new_task("a.csv")
-    with pytest.raises(DataError, match="no such file"):
+    with pytest.raises(DataError, match="does not exist"):
         new_task("none.csv")
     with pytest.raises(UsageError, match="must be shares of train"):
         new_task("a.csv", dev=0.6, test=0.5)

@@ -66,7 +66,7 @@ def read_tsv(
     columns: Sequence[str] | None = None,
     *,
     header: bool = True,
-    wanted: Sequence[str] = (),
+    required: Sequence[str] = (),
     ragged: bool = False,
     drop_short: bool = False,
 ) -> Table:
@@ -78,7 +78,7 @@ def read_tsv(
         Column names of a file without a header; None takes the first line as the header.
     header : bool, default True
         False if the file has no header and ``columns`` is None; the columns are then called "1", "2", …
-    wanted : Sequence[str], default ()
+    required : Sequence[str], default ()
         Required columns; all of them for a file without a header.
     ragged : bool, default False
         Whether rows may have more columns than named, or end after the last required one (the others are then empty).
@@ -92,11 +92,11 @@ def read_tsv(
     first = 1
     if columns is None:
         columns, rows, first = *_header(path, rows, header), 2 if header else 1
-    return _table(path, columns, rows, range(first, first + len(rows)), wanted, ragged=ragged, drop_short=drop_short)
+    return _table(path, columns, rows, range(first, first + len(rows)), required, ragged=ragged, drop_short=drop_short)
 
 
 def read_csv(
-    path: Path, columns: Sequence[str] | None = None, *, header: bool = True, wanted: Sequence[str] = ()
+    path: Path, columns: Sequence[str] | None = None, *, header: bool = True, required: Sequence[str] = ()
 ) -> Table:
     """Read a comma-separated file with RFC 4180 quoting; a quoted cell may hold commas, quotes and line ends.
 
@@ -126,7 +126,7 @@ def read_csv(
     if columns is None:
         columns, rows = _header(path, rows, header)
         lines = lines[1:] if header else lines
-    return _table(path, columns, rows, lines, wanted, ragged=False, drop_short=False)
+    return _table(path, columns, rows, lines, required, ragged=False, drop_short=False)
 
 
 def _separator(path: Path, header: str) -> str:
@@ -148,17 +148,17 @@ def _table(
     columns: Sequence[str],
     rows: list[list[str]],
     lines: Sequence[int],
-    wanted: Sequence[str],
+    required: Sequence[str],
     *,
     ragged: bool,
     drop_short: bool,
 ) -> Table:
     """Check the header and the number of columns of every row."""
-    repeated = sorted({name for name in columns if list(columns).count(name) > 1} & set(wanted or columns))
+    repeated = sorted({name for name in columns if list(columns).count(name) > 1} & set(required or columns))
     if repeated:
         raise DataError(f"the header names {', '.join(map(repr, repeated))} more than once.", file=path, line=1)
     table = Table(path, tuple(columns), rows, lines)
-    least_columns = 1 + max((table.index(name) for name in wanted), default=len(columns) - 1)
+    least_columns = 1 + max((table.index(name) for name in required), default=len(columns) - 1)
     least, most = (least_columns, float("inf")) if ragged else (len(columns), len(columns))
     bad = [i for i, row in enumerate(rows) if not least <= len(row) <= most]
     if not bad:
