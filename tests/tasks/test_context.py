@@ -146,7 +146,7 @@ def test_labels_are_of_the_sentence_s_own_words(tiny_bert, tmp_path):
     [
         ("grammar:sentiment", "bert", "has one label per text; --context is for tasks with one label per word"),
         ("wnut17", "bert", "has no document boundaries"),
-        ("conll2003", "elmo", "elmo reads each sentence by itself"),
+        ("conll2003", "elmo", "elmo reads one sentence at a time"),
     ],
 )
 def test_what_cannot_be_is_told(task, model, message, tiny_bert, tmp_path, capsys):

@@ -267,7 +267,7 @@ def test_wnut17(folder: Callable) -> None:
     task = wnut17(folder({"wnut17train.conll": "@who\tO\n\t\nParis\tB-location\n#\tO\n\n\n"}))
     assert [e.words for e in task.split("train")] == [("@who",), ("Paris", "#")]
     assert task.labels("train").tolist() == [0, task.label_names.index("B-location"), 0]
-    with pytest.raises(DataError, match=r"emerging.dev.conll, line 2: tag 'B-city' of word 2"):
+    with pytest.raises(DataError, match=r"emerging.dev.conll, line 2: found the tag 'B-city' for word 2"):
         wnut17(folder({"emerging.dev.conll": "in\tO\nParis\tB-city\n"}))
 
 

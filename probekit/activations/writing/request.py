@@ -120,7 +120,7 @@ def _of_data(task: Task, part: Split, options: CacheOptions, kind: str, dtype: s
         want["only"] = list(options.layers)
     if options.context != Context.NONE:
         if reads_apart(kind):
-            raise UsageError(f"{kind} reads each sentence separately; leave out --context.")
+            raise UsageError(f"{kind} reads one sentence at a time; leave out --context.")
         want["context"] = options.context
     if options.data_seed and options.limit is not None and len(part) == options.limit:
         want["data_seed"] = options.data_seed
