@@ -381,7 +381,7 @@ def _why(row: Mapping[str, Any], d: Difference | None, heads: Sequence[str], tas
     ]
     units = "sentences" if row["kind"] == "word tags" else "examples"
     units += f" in {d.n:,} groups" if d.n < d.examples else ""
-    means = f"{d.metric} on the same {d.examples:,} {units} of {d.split}: {ends[0]}, {ends[1]}"
+    means = f"On the same {d.examples:,} {units} of {d.split}, {d.metric}: {ends[0]}, {ends[1]}"
     if not len(d.replicates):
         return f"{means}; the difference is undefined on most resamples."
     sure = row["p_adjusted" if d.of_regimes else "p"]

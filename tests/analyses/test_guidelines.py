@@ -190,7 +190,7 @@ def test_it_says_what_to_prefer(run):
         so_far = by_hand[k] = max(so_far, min(1, left * least[k]))
     assert rows["p_adjusted"].tolist() == pytest.approx([by_hand[k] for k in range(4)])
     assert rows.loc["cola", "why"].startswith(
-        "accuracy on the same 2,000 examples of dev: fine-tuning (linear head, 2 seeds) 0.800, feature "
+        "On the same 2,000 examples of dev, accuracy: fine-tuning (linear head, 2 seeds) 0.800, feature "
         "extraction (esim head, 1 seed) 0.700; the difference, +0.100 (95 % interval "
     )
     assert rows.loc["cola", "why"].endswith("is not 0 (p 0.004, corrected for 4 tasks).")
