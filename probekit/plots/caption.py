@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from probekit.files import MARK, FileKind, is_sealed, write
 from probekit.metrics import metric as metric_called
-from probekit.plots.curves import of_analyses, plot_rows
+from probekit.plots.curves import RANDOM, of_analyses, plot_rows
 from probekit.plots.domains import SIZES, TERMS
 from probekit.plots.layers import INFORMATION, LAYERED, curve_rows, kept, of_metric
 from probekit.plots.legends import common
@@ -114,7 +114,10 @@ def _measured(gold: pd.DataFrame, look: Look) -> Iterator[str]:
         ]
         parts.append(f"{first_line(str(metric))} ({'; '.join(many)})")
     yield f"{'; '.join(parts)}."
-    models = [look.shown(name.rsplit("/", 1)[-1]) for name in gold["model"].unique() if name]
+    trained = gold.groupby("model", sort=False)["random"].agg(lambda random: not random.all())
+    models = [
+        look.shown(str(name).rsplit("/", 1)[-1]) + f", {RANDOM}" * (not some) for name, some in trained.items() if name
+    ]
     estimated = gold[gold["estimator"] != ""]
     noun = "estimator" if (estimated["metric"] == INFORMATION).any() else "probes"
     methods = [f"{listed(estimated['estimator'].unique())} {noun}"] if len(estimated) else []

@@ -17,7 +17,7 @@ from probekit.rows import as_rows, layer_labels, make_rows
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CURVE", "CurveStyles", "curves", "of_analyses", "plot_rows"]
+__all__ = ["CURVE", "RANDOM", "CurveStyles", "curves", "of_analyses", "plot_rows"]
 
 CURVE = ("model", "run", "step", "representation", "method", "target", "split", "seed")
 """The columns of :func:`plot_rows` that distinguish curves of one task."""
@@ -101,7 +101,7 @@ class CurveStyles:
     seeds : mapping
         Common label of curves that differ only in their seed, by the label of each.
     random : frozenset of str
-        Runs that are models with random weights.
+        Runs, and kinds of runs, that are models with random weights.
     """
 
     labelled_by: tuple[str, ...]
@@ -142,7 +142,8 @@ class CurveStyles:
         known = rows["run"]
         trained = rows.loc[(known != "") & ~rows["random"], "model"]
         both = frozenset(map(str, trained)) & set(rows.loc[known == "", "model"].map(str))
-        self = cls(tuple(labelled_by), {}, both, random=frozenset(map(str, known[rows["random"]].unique())))
+        random = frozenset(str(run) for c in ("run", "run_kind") for run in rows.loc[rows["random"], c].unique())
+        self = cls(tuple(labelled_by), {}, both, random=random)
         if both:  # the pretrained model has the first style, whatever the order of the files
             rows = rows.iloc[np.argsort(known != "", kind="stable")]
         if "step" in labelled_by:
@@ -182,8 +183,9 @@ class CurveStyles:
         return key.get("run", "") in self.random
 
     def label(self, key: Mapping[str, str]) -> str:
-        """The label of one curve: its model, and what distinguishes it from the other curves of the figure."""
-        words = {c: key[c] for c in self.labelled_by if key[c]}
+        """The label of one curve: its model, random weights, and what distinguishes it from other curves."""
+        columns = dict.fromkeys((self.labelled_by[0], *(("run",) * self.is_random(key)), *self.labelled_by))
+        words = {c: key[c] for c in columns if key[c]}
         if "run" in self.labelled_by and not key["run"] and key["model"] in self.trained:
             words = {"model": "", "run": "pretrained"} | words
         words["model"] = words.get("model", "").rsplit("/", 1)[-1]

@@ -17,6 +17,7 @@ from markupsafe import Markup
 from probekit.display import shown_model
 from probekit.errors import UsageError
 from probekit.files import MARK, FileKind, is_sealed, write
+from probekit.plots.curves import RANDOM, plot_rows
 from probekit.public import public
 from probekit.recipe import Recipe
 from probekit.report import caveats, figures, summary
@@ -174,7 +175,7 @@ def _lede(rows: pd.DataFrame, sources: Sequence[Source]) -> list[str]:
     for column in ("task", "model"):
         names = [name for name in dict.fromkeys(rows[column]) if name not in ("", "domains")]
         if names:
-            short = [(shown_task if column == "task" else shown_model)(name) for name in names[:6]]
+            short = [shown_task(name) if column == "task" else _model(rows, name) for name in names[:6]]
             counts.append(
                 f"{len(names):,} {column}{'s' * (len(names) != 1)} ({', '.join(short)}{' …' * (len(names) > 6)})"
             )
@@ -189,6 +190,11 @@ def _lede(rows: pd.DataFrame, sources: Sequence[Source]) -> list[str]:
         with_ = ", ".join(f"{package} {' and '.join(found)}" for package, found in versions.items())
         sentences.append(f"Computed {when}{' with ' + with_ if with_ else ''}.")
     return sentences
+
+
+def _model(rows: pd.DataFrame, name: str) -> str:
+    """The name of a model; if all its rows have random weights, they are part of it."""
+    return shown_model(name) + f", {RANDOM}" * bool(plot_rows(rows[rows["model"] == name])["random"].all())
 
 
 def _section(

@@ -142,6 +142,17 @@ def test_seeds_of_one_kind_look_alike():
     )
 
 
+def test_random_weights_are_named_and_dashed_in_any_company(ax):
+    """Alone, and in a panel of their own beside a trained model, whatever the order."""
+    layer_curve(make_rows(records(random_weights=0)), ax=ax)
+    assert labels(ax)[0] == "tiny, random weights"
+    random, trained = records("rte", random_weights=3), records()
+    for rows in (random + trained, trained + random):
+        figure = layer_panels(make_rows(rows))
+        styles = {x.get_label(): x.get_linestyle() for ax in figure.axes for x in ax.lines if "tiny" in x.get_label()}
+        assert styles == {"tiny": "-", "tiny, random weights 3": "--"}
+
+
 def test_of_several_metrics_the_first_or_the_one_asked_for(ax):
     rows = make_rows([*records(metric="f1"), *records(metric="accuracy", shift=5)])
     assert layer_curve(rows, ax=ax).get_ylabel() == "F1"
