@@ -155,7 +155,7 @@ def _check_seeds(given: Mapping[str, Any]) -> None:
     """Raise UsageError for a seed that numpy's or torch's generators do not accept."""
     for name in SEEDS:
         if isinstance(seed := given.get(name), int) and not 0 <= seed < 1 << 32:
-            raise UsageError(f"{name} is {seed}; expected a whole number from 0 to {(1 << 32) - 1}.")
+            raise UsageError(f"{name} is {seed}; expected a seed, a whole number from 0 to {(1 << 32) - 1}.")
 
 
 def _split(signature: inspect.Signature, passed: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:

@@ -284,7 +284,9 @@ def test_train_deletes_what_a_run_leaves_and_nothing_else(tiny_bert):
     for name in ("notes.txt", "step-1/notes.txt", "step-notes"):
         (out / name).write_bytes(THEIRS)
         before = sorted(out.rglob("*"))
-        with pytest.raises(UsageError, match=f"{Path(name).name}, which is not of a run, so nothing is deleted"):
+        with pytest.raises(
+            UsageError, match=f"{Path(name).name}, which does not belong to a run, so nothing is deleted"
+        ):
             train(TOY, tiny_bert, out, **how, seed=1, overwrite=True)
         assert sorted(out.rglob("*")) == before
         (out / name).unlink()

@@ -110,7 +110,7 @@ def test_a_column_of_the_data_of_a_task_file(tiny_bert, tmp_path):
         kept = [int(name.rpartition("-")[2]) for name in cache.ids]
         found = layer_vectors(cache, VectorOptions(groups="writer"))
         assert same(found.labels.groups, [i // 3 for i in kept])
-        assert found.told["groups"] == "writer"
+        assert found.group_columns["groups"] == "writer"
         assert groups_of(cache, "number").columns["n_groups"] == 20
         with pytest.raises(UsageError, match="'authr'; the header has 'text', 'label', 'writer', 'number'|authr"):
             groups_of(cache, "authr")

@@ -107,10 +107,10 @@ def test_a_damaged_cache_fails_verify_with_status_1(mine, tiny_bert, tmp_path, c
         ),
         (["--task", "grammar:acceptability", "--device", "tpu"], "unknown device 'tpu'"),
         (["--task", "grammar:acceptability", "--max-length", "9999"], "reads 3 to 40 pieces"),
-        (["--task", "grammar:acceptability", "--model", "/nowhere/at/all"], "/nowhere/at/all is not a folder"),
-        (["--task", "grammar:acceptability", "--limit", "many"], "Invalid value for --limit: unable to convert"),
-        (["--task", "grammar:acceptability", "--colour", "red"], "Unknown option: --colour"),
-        ([], "--task requires an argument"),
+        (["--task", "grammar:acceptability", "--model", "/nowhere/at/all"], "there is no folder /nowhere/at/all"),
+        (["--task", "grammar:acceptability", "--limit", "many"], "--limit is 'many'; it must be a whole number"),
+        (["--task", "grammar:acceptability", "--colour", "red"], "there is no option --colour"),
+        ([], "--task is missing"),
     ],
 )
 def test_wrong_usage_is_one_sentence_and_status_2(tiny_bert, tmp_path, monkeypatch, capsys, words, message):

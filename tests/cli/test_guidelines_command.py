@@ -52,7 +52,7 @@ def test_one_regime_only(runs, capsys):
 
 def test_refusals_are_one_sentence(runs, tmp_path, capsys):
     for words, told in (
-        ([tmp_path], "is no run: it has no probekit.json"),
+        ([tmp_path], "is not a run: it has no probekit.json"),
         ([runs[0], runs[0]], "is given twice"),
         ([runs[0], runs[2], "--split", "test"], "not all evaluated on test"),
         ([runs[0], "--out", tmp_path / "rows.txt"], "rows must be written as .parquet or .csv"),

@@ -346,5 +346,5 @@ def test_sizes_that_no_file_holds_are_not_allocated(tmp_path):
     with h5py.File(weights, "a") as file:
         del file["char_embed"]
         file.create_dataset("char_embed", (261, dim), "f4", chunks=(1, 1 << 20), compression="gzip")
-    with pytest.raises(ModelError, match=r"the tensor char_embed declares 15\d{10} bytes, and 0 are stored"):
+    with pytest.raises(ModelError, match=r"the tensor char_embed declares 15\d{10} bytes, but only 0 are stored"):
         convert_elmo(options, weights, tmp_path / "elmo")

@@ -91,7 +91,7 @@ def test_no_weights(folder):
 def test_cut_short(folder, left):
     whole = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(whole[:left])
-    refused(folder, "damaged or cut short")
+    refused(folder, "damaged or truncated")
 
 
 def test_missing_weights_are_not_made_up(folder):

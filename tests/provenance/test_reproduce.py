@@ -395,7 +395,7 @@ def test_another_processor_is_told(result, card, tmp_path, capfd):
     assert "numpy was 0.9, is " in said
     assert "the processor was Z80, is " in said
     assert "the revision of the code was abc, is " in said
-    assert "reproduced to rounding, of another processor or library: the largest difference is 1.49e-08." in said
+    assert "reproduced to rounding, on another processor or library: the largest difference is 1.49e-08." in said
     assert status == 0
 
 
