@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from probekit.statistics.predictions import Predictions
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Contrast", "contrasts", "curves", "family", "fitting_metric", "remedy", "there"]
+__all__ = ["Contrast", "against_best", "contrasts", "curves", "family", "fitting_metric", "remedy", "there"]
 
 CURVE = (
     *("task", "split", "trained_on", "model", "checkpoint", "step", "regime", "head", "variant", "position"),
@@ -129,9 +129,12 @@ def contrasts(e: Predictions, against: str, metric: str) -> Iterator[Contrast]:
             name = against.replace("-", " ", 1)
         else:
             theirs = [c for c in every if _held_against(e.fits, curve, c, against)]
+            if against == "other":
+                theirs = _one_model(e.fits, curve, theirs)
             others = {int(f): [int(g) for c in theirs for g in c if names[g] == names[f]] for f in curve}
             pairs = [(f, held) for f, held in others.items() if held or against == "shuffled"]
-            name = _called(e.fits, theirs, against)
+            poolings = e.fits["representation"].iloc[[c[0] for c in (curve, *theirs)]]
+            name = _called(e.fits, theirs, against, pooled=against == "other" and poolings.nunique() > 1)
         if pairs:
             yield Contrast(name, pairs, len(pairs))
     if against == "other" and not every:  # whole models, as training runs write them, have no layers
@@ -145,17 +148,22 @@ def _against_best(e: Predictions, curve: np.ndarray, metric: str, names: np.ndar
     value = estimates(metric=metric, **e.take(curve).sample())
     if np.isnan(value).all() or len(curve) < 2:
         return
-    best = curve[metric_called(metric).best(value)]
-    rest = [int(f) for f in curve if f != best]
-    pairs = [(f, [int(best)]) for f in rest] + [(f, [g]) for i, f in enumerate(rest) for g in rest[:i]]
-    yield Contrast(f"layer {names[best]} (best)", pairs, len(rest))
+    best = int(curve[metric_called(metric).best(value)])
+    yield Contrast(f"layer {names[best]} (best)", against_best(curve, best), len(curve) - 1)
+
+
+def against_best(fits: Iterable[int], best: int) -> list[tuple[int, list[int]]]:
+    """Each other fit with the best one, then all other pairs, which only count in the correction."""
+    rest = [int(f) for f in fits if f != best]
+    return [(f, [best]) for f in rest] + [(f, [g]) for i, f in enumerate(rest) for g in rest[:i]]
 
 
 def _held_against(fits: pd.DataFrame, curve: np.ndarray, other: np.ndarray, against: str) -> bool:
     """Whether ``other`` is the reference of ``curve``."""
     one, two = (dict(fits.iloc[at[0]].astype(object).fillna("")) for at in (curve, other))
     if against == "other":
-        return bool(one["source"] == 0 and two["source"] == 1) and all(one[name] == two[name] for name in SAME)
+        same = [name for name in SAME if name != "representation"]  # two poolings can be compared, too
+        return bool(one["source"] == 0 and two["source"] == 1) and all(one[name] == two[name] for name in same)
     if against == "random":
         random = [row.get("random_weights", "") != "" for row in (one, two)]
         return random == [False, True] and all(one[name] == two[name] for name in SAME)
@@ -163,12 +171,41 @@ def _held_against(fits: pd.DataFrame, curve: np.ndarray, other: np.ndarray, agai
     return of_one_curve and two["target"] == against and two["draw"] != ""
 
 
-def _called(fits: pd.DataFrame, references: list[np.ndarray], against: str) -> str:
+def _one_model(fits: pd.DataFrame, curve: np.ndarray, theirs: list[np.ndarray]) -> list[np.ndarray]:
+    """The curves of a second table that belong to one model: those like ``curve`` in pooling and in weights, if any.
+
+    Raises
+    ------
+    UsageError
+        If several models remain; only random initialisations are averaged.
+    """
+    head = fits.iloc[[c[0] for c in (curve, *theirs)]].copy()
+    head["random"] = head["random_weights"].notna() if "random_weights" in head else False
+    for name in ("representation", "random"):
+        alike = (head[name] == head[name].iloc[0]).to_numpy()
+        if alike[1:].any():
+            head, theirs = head[alike], [c for c, held in zip(theirs, alike[1:], strict=True) if held]
+    by = [name for name in CURVE if name in fits and name not in ("seed", "source")]
+    distinct = head[1:][by].astype("string").fillna("").drop_duplicates()
+    if len(distinct) > 1 and not head["random"][1:].all():
+        differ = [name for name in by if distinct[name].nunique() > 1]
+        found = "; ".join(
+            ", ".join(f"{name} {row[name] or 'none'}" for name in differ) for _, row in distinct.iterrows()
+        )
+        raise UsageError(
+            f"the second table has {len(distinct)} curves for {head['task'].iloc[0]} ({found}), but a curve can be "
+            "compared with one other; give the rows of one model."
+        )
+    return theirs
+
+
+def _called(fits: pd.DataFrame, references: list[np.ndarray], against: str, *, pooled: bool = False) -> str:
     if against not in ("random", "other") or not references:
         return against
     row = fits.iloc[references[0][0]].astype(object).fillna("").to_dict()
     run = row["checkpoint"] if row.get("random_weights", "") == "" else "random weights"
-    return " ".join(filter(None, (row["model"], run)))
+    pooling = row["representation"] if pooled else ""
+    return " ".join(filter(None, (row["model"], run, pooling)))
 
 
 def there(e: Predictions) -> str:

@@ -17,9 +17,10 @@ import numpy as np
 
 from probekit.metrics import metric as metric_called
 from probekit.rows import make_rows
-from probekit.statistics.bootstrap import band, bounds
-from probekit.statistics.contrasts import curves, fitting_metric
-from probekit.statistics.options import SummaryOptions
+from probekit.statistics.bootstrap import band, bounds, estimates
+from probekit.statistics.comparisons import paired
+from probekit.statistics.contrasts import against_best, curves, fitting_metric
+from probekit.statistics.options import CompareOptions, SummaryOptions
 from probekit.statistics.predictions import Predictions
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "best_layer",
-    "best_layers",
     "centre_of_gravity",
     "centre_within",
     "curve_summary",
@@ -87,7 +87,8 @@ def _numbers(part: Predictions, metric: str, options: SummaryOptions) -> list[di
         return [{"metric": name, "value": np.nan, "ci_low": np.nan, "ci_high": np.nan, "why": why} for name in NAMES]
     layers, value, again = layers[known], value[known], again[known]
     column = value[:, None]
-    among = best_layers(value, again, level=options.level)
+    among = not_worse(part.take(np.flatnonzero(known)), metric, options)
+    assert among is not None  # every value is known
     joint = band(found.value[known], found.ci[known], found.again[known], level=options.level)[value.argmax()]
     best = {
         "layers": ",".join(map(str, layers[among])),
@@ -174,42 +175,23 @@ def _flattened(value: np.ndarray) -> list[np.ndarray]:
     return curves
 
 
-def best_layers(value: np.ndarray, again: np.ndarray, *, level: float = 0.95) -> np.ndarray:
-    """Which layers are not shown to be worse than the best, bool (L,); they include it with probability ``level``.
-
-    A layer is left out if another one exceeds it by more, in standard errors, than the ``level`` quantile of the
-    largest such difference in the resamples (Hsu 1984, constrained multiple comparisons with the best, by max-t).
-
-    Parameters
-    ----------
-    value, again : np.ndarray
-        (L,), higher is better, and its replicates, (L, R).
-    """
-    among = np.ones(len(value), dtype=bool)
-    for layer in range(len(value)):
-        behind = again - again[layer]
-        behind -= behind.mean(1, keepdims=True)
-        error = behind.std(1, ddof=1)
-        others = error > 1e-12
-        if others.any():
-            t = (value - value[layer])[others] / error[others]
-            among[layer] = t.max() <= np.quantile((behind[others] / error[others][:, None]).max(0), level)
-    among[value.argmax()] = True
-    return among
-
-
 def not_worse(evaluated: Predictions, metric: str, options: SummaryOptions = SummaryOptions()) -> np.ndarray | None:
-    """Which fits are not shown to be worse than the best one, bool (F,), by :func:`best_layers`.
+    """Which fits are not shown to be worse than the best one, bool (F,); they include the best with ``level``.
 
-    None if a fit has no value, or no interval.
+    A fit is left out if :func:`probekit.statistics.comparisons.compare_predictions` against "best" shows it to differ:
+    predictions are exchanged between two fits, and all pairs of fits are one family. None if a fit has no value.
     """
-    found = bounds(
-        metric=metric, resamples=options.resamples, level=options.level, seed=options.seed, **evaluated.sample()
-    )
-    if any(found.why) or not np.isfinite(found.value).all() or not np.isfinite(found.again).all():
+    value = estimates(metric=metric, **evaluated.sample())
+    if not np.isfinite(value).all():
         return None
-    sign = metric_called(metric).sign
-    return best_layers(sign * found.value, sign * found.again, level=options.level)
+    best = int(metric_called(metric).best(value))
+    among = np.ones(len(value), dtype=bool)
+    pairs = against_best(range(len(value)), best)
+    if pairs:
+        how = CompareOptions(resamples=options.resamples, level=options.level, seed=options.seed)
+        p = paired(evaluated, pairs, metric, options=how).p_adjusted
+        among[[f for f, _ in pairs[: len(value) - 1]]] = p[: len(value) - 1] > 1 - options.level
+    return among
 
 
 def best_layer(layers: np.ndarray, values: np.ndarray) -> np.ndarray:

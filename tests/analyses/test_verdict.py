@@ -75,6 +75,27 @@ def test_noise_names_no_layer():
     )
 
 
+def test_a_handful_of_groups_is_called_too_few_and_not_a_null():
+    rows, found = probed([0, 0, 0])
+    few = replace(found, groups=np.arange(len(found.ids)) % 3)
+    assert sentences(rows, [few])[0].startswith(
+        "toy: the evaluated examples are in 3 groups, too few to test whether a layer beats shuffled labels; evaluate "
+        "on at least 5 (best accuracy "
+    )
+
+
+def test_a_bag_of_word_pieces_that_is_as_good_is_named():
+    rows, found = probed([0, 1.5])
+    for value, named in ((0.95, True), (0.5, False)):
+        bag = rows[:1].assign(
+            representation="bag-of-pieces", site="", layer=None, value=value, target="gold", draw=None
+        )
+        bag = bag.assign(metric="accuracy", estimator="logistic")
+        [text] = sentences(pd.concat([rows, bag], ignore_index=True), [found])
+        assert (f"bag of word pieces .{value * 1000:.0f}" in text) is True
+        assert ("; a bag of word pieces is at least as good" in text) is named
+
+
 def test_near_ties_are_not_called_apart():
     [text] = said([0, 1.5, 1.5, 1.5, 0])
     assert "layers 1–3 beat shuffled labels" in text

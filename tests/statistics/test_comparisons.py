@@ -136,6 +136,20 @@ def test_two_models_layer_by_layer_whatever_the_order():
         compare(a, table([0.6, 0.7], ids=np.array([f"test-{i}" for i in range(400)])))
 
 
+def test_a_second_table_with_random_weights_or_another_pooling():
+    """Trained is compared with trained; rows of random weights in the second table do not enter its reference."""
+    a, b = table([0.6, 0.9], checkpoint="tuned"), table([0.6, 0.7])
+    random = table([0.5, 0.5], seed=4, checkpoint="random-0", random_weights=0)
+    alone = compare(a, b)
+    pd.testing.assert_frame_equal(compare(a, join(b, random))[list(alone)], alone)
+    assert set(compare(a, random)["against"]) == {"m random weights"}  # the only ones there
+    last = compare(a, replace(b, fits=b.fits.assign(representation="last")))
+    assert last["value"].tolist() == pytest.approx([score(a, f) - score(b, f) for f in (0, 1)])
+    assert set(last["against"]) == {"m last"}
+    with pytest.raises(UsageError, match=r"2 curves for toy \(checkpoint none; checkpoint early\).* rows of one model"):
+        compare(a, join(b, table([0.6, 0.8], checkpoint="early")))
+
+
 def test_against_the_random_model():
     a, b = table([0.6, 0.9]), table([0.5, 0.5], seed=4, checkpoint="random-0", random_weights=0)
     rows = compare(a, b, against="random")

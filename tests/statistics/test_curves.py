@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from probekit.statistics.comparisons import compare_predictions
 from probekit.statistics.curves import (
     best_layer,
-    best_layers,
     centre_of_gravity,
     centre_within,
     curve_summary,
@@ -14,8 +14,9 @@ from probekit.statistics.curves import (
     expected_within,
     first_good_layer,
     first_good_within,
+    not_worse,
 )
-from probekit.statistics.options import SummaryOptions
+from probekit.statistics.options import CompareOptions, SummaryOptions
 from probekit.statistics.predictions import Predictions
 
 LAYERS = np.arange(5)
@@ -97,13 +98,22 @@ def test_a_flat_curve_leaves_every_layer_open():
     assert [float(end[0]) for end in first_good_within(LAYERS, low, high)] == [0, 4]
 
 
-def test_layers_as_good_as_the_best_are_named_and_worse_ones_are_not():
-    rng = np.random.default_rng(0)
-    value = np.array([0.5, 0.8, 0.81, 0.8, 0.5])
-    again = value[:, None] + 0.02 * rng.normal(size=(5, 2000))
-    assert best_layers(value, again).tolist() == [False, True, True, True, False]
-    shared = value[:, None] + 0.2 * rng.normal(size=2000) + 0.001 * rng.normal(size=(5, 2000))
-    assert best_layers(value, shared).tolist() == [False, False, True, False, False]  # what layers share cancels
+def test_layers_as_good_as_the_best_are_those_that_compare_does_not_find_worse():
+    """The set, with and without groups, is that of compare --against best; few groups exclude nothing."""
+    for groups in (None, np.repeat(np.arange(100), 4), np.repeat(np.arange(4), 100)):
+        rng = np.random.default_rng(0)
+        hard = rng.random(400)
+        right = np.stack([hard < p for p in (0.5, 0.8, 0.81, 0.8, 0.5)])
+        gold = rng.integers(2, size=400)
+        fits = pd.DataFrame({"task": "toy", "split": "dev", "model": "m", "layer": range(5), "target": "gold"})
+        table = Predictions(
+            fits, np.arange(400).astype(str), gold, np.where(right, gold, 1 - gold), ("accuracy",), groups=groups
+        )
+        among = not_worse(table, "accuracy")
+        found = compare_predictions(table, None, CompareOptions(against="best")).set_index("layer")["p_adjusted"]
+        assert set(np.flatnonzero(~among)) == set(found.index[found <= 0.05])
+        few = groups is not None and groups.max() < 5
+        assert among.tolist() == ([True] * 5 if few else [False, True, True, True, False])
 
 
 def test_more_examples_make_the_intervals_shorter_and_leave_the_plateau_open():

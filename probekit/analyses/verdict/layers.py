@@ -13,6 +13,7 @@ from probekit.analyses.verdict.words import ALPHA, at_most, layers, listed, numb
 from probekit.metrics import METRICS
 from probekit.metrics import metric as metric_called
 from probekit.rows import layer_labels
+from probekit.statistics.bootstrap import FEWEST
 from probekit.statistics.curves import not_worse
 from probekit.statistics.predictions import Predictions
 
@@ -34,8 +35,8 @@ def probe(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
         yield one_class
         return
     noise = "shuffled labels" if (rows["target"] == "shuffled").any() else "chance"
-    beside, sign = _beside(rows, metric), metric_called(metric).sign
-    text = partial(_noise_text, metric=metric, sign=sign, beside=beside, noise=noise, tables=tables)
+    (beside, bag), sign = _beside(rows, metric), metric_called(metric).sign
+    text = partial(_noise_text, metric=metric, sign=sign, beside=beside, bag=bag, noise=noise, tables=tables)
     yield from each(trained, random, text, f"beats {noise}", f"beat {noise}")
     yield from _leak(trained, metric, sign)
 
@@ -54,6 +55,7 @@ def _noise_text(
     metric: str,
     sign: int,
     beside: str,
+    bag: float,
     noise: str,
     tables: Sequence[Predictions],
 ) -> str:
@@ -66,6 +68,9 @@ def _noise_text(
     if np.isnan(curve.p).all():
         return f"best {where}, not tested against {noise}{lost}"
     beating = curve.beating()
+    if not beating and (groups := _groups(curve, tables)) < FEWEST:
+        few = f"too few to test whether a layer beats {noise}; evaluate on at least {FEWEST}"
+        return f"the evaluated examples are in {groups} groups, {few} (best {where}){lost}"
     if not beating:
         return f"no layer beats {noise} (best {where}, {adjusted(curve)}){lost}"
     whole = len(beating) == len(curve.layers) > 1
@@ -73,7 +78,8 @@ def _noise_text(
     verb = "beats" if whole or len(beating) == 1 else "beat"
     p = at_most(curve.p[curve.p <= ALPHA])
     finding = f"{who} {verb} {noise} (p adjusted {p})"
-    return f"{finding}; {_best(curve, at, where, metric, tables)}{lost}"
+    above = "; a bag of word pieces is at least as good" if sign * bag >= sign * curve.value[at] else ""
+    return f"{finding}; {_best(curve, at, where, metric, tables)}{above}{lost}"
 
 
 def _best(curve: Curve, at: int, where: str, metric: str, tables: Sequence[Predictions]) -> str:
@@ -108,6 +114,14 @@ def _among_best(curve: Curve, metric: str, tables: Sequence[Predictions]) -> np.
     return np.asarray(high >= low.max())
 
 
+def _groups(curve: Curve, tables: Sequence[Predictions]) -> int:
+    """Groups of the evaluated examples, or examples if they are independent."""
+    for table in tables:
+        if _positions(table, curve) is not None:
+            return len(table.ids if table.groups is None else np.unique(table.groups))
+    return FEWEST
+
+
 def _positions(table: Predictions, curve: Curve) -> list[int] | None:
     """The rows of a table for the layers of a curve; None if a layer is missing."""
     fits = table.fits
@@ -129,17 +143,17 @@ def _one_class(tables: Sequence[Predictions]) -> str:
     return ""
 
 
-def _beside(rows: pd.DataFrame, metric: str) -> str:
-    """The baselines without a model, as text: the majority class and the bag of pieces, if informative."""
+def _beside(rows: pd.DataFrame, metric: str) -> tuple[str, float]:
+    """The baselines without a model, as text: the majority class and the bag of word pieces; and the latter's value."""
     plain = rows[(rows["target"] == "gold") & rows["draw"].isna() & (rows["site"] == "")]
     constant = plain[plain["estimator"].isin(("majority", "mean"))]
     bag = plain[plain["representation"] == "bag-of-pieces"]
-    text = ""
-    for name, baseline in (("majority", constant[constant["estimator"] == "majority"]), ("bag of pieces", bag)):
+    text, value = "", np.nan
+    for name, baseline in (("majority", constant[constant["estimator"] == "majority"]), ("bag of word pieces", bag)):
         value = float(baseline["value"].iloc[0]) if len(baseline) else np.nan
         if np.isfinite(value) and (value or name != "majority"):
             text += f", {name} {number(value)}"
-    return text if metric_called(metric).range[1] <= 1 else ""
+    return (text if metric_called(metric).range[1] <= 1 else ""), value
 
 
 def _leak(trained: Sequence[Curve], metric: str, sign: int) -> Iterator[str]:
