@@ -6,6 +6,7 @@ into rows and fit nothing again.
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pandas as pd
@@ -21,6 +22,8 @@ from probekit.statistics.options import CompareOptions, SummaryOptions
 from probekit.statistics.predictions import Predictions
 
 __all__ = ["compare", "summary"]
+
+log = logging.getLogger(__name__)
 
 Evaluated = str | Path | Result | Predictions
 """Predictions for each example: a result, its file, the file of the predictions, or the table itself."""
@@ -75,7 +78,11 @@ def compare(first: Evaluated, second: Evaluated | None = None, /, *, options: Co
     else:
         others, more = _predictions(second)
         reads, pairs = [*reads, *more], _paired(tables, others)
-    return Result(compare_tables(pairs, options), reads=tuple(reads))
+    rows = compare_tables(pairs, options)
+    if warnings := list(dict.fromkeys(filter(None, (_other_training(one, other) for one, other in pairs if other)))):
+        log.warning("%s", "; ".join(warnings))
+        rows = rows.assign(warning="; ".join(warnings))
+    return Result(rows, reads=tuple(reads))
 
 
 @public(options=SummaryOptions)
@@ -129,6 +136,18 @@ def _predictions(given: Evaluated) -> tuple[tuple[Predictions, ...], list[Read]]
         return result.predictions, list(result.reads)
     files = [f for f in result.prediction_files() if f.is_file()]
     return result.predictions, [Read(str(f), "predictions", digest_of_content(f)) for f in files]
+
+
+def _other_training(one: Predictions, other: Predictions) -> str:
+    """That the probes of two tables were trained on different data, or ""."""
+    sizes = [sorted(set(table.fits.get("n_train", pd.Series()).dropna())) for table in (one, other)]
+    if all(sizes) and sizes[0] != sizes[1]:
+        numbers = " and ".join(" or ".join(f"{int(n):,}" for n in counts) for counts in sizes)
+        return f"the fits differ in training data, too: {numbers} examples"
+    tasks = [sorted(set(table.fits.get("trained_on", pd.Series()).dropna()) - {""}) for table in (one, other)]
+    if all(tasks) and tasks[0] != tasks[1]:
+        return f"the fits differ in training data, too: {', '.join(tasks[0])} and {', '.join(tasks[1])}"
+    return ""
 
 
 def _paired(

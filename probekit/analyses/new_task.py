@@ -92,7 +92,8 @@ def new_task(
             left -= part
     places = [task_file, *(task_file.with_suffix(f".{split}.jsonl") for split, one in splits.items() if not one.stays)]
     if there := [str(place) for place in places if place.exists() or place.is_symlink()]:
-        raise UsageError(f"{', '.join(there)} already exists and is not replaced; move it, or give another --out.")
+        many, it = ("already exist and are", "them") if len(there) > 1 else ("already exists and is", "it")
+        raise UsageError(f"{', '.join(there)} {many} not replaced; move {it}, or give another --out.")
     files = {}
     for split, one in splits.items():
         if one.stays:

@@ -68,7 +68,11 @@ def compare(
     with tables_as(format_):
         _show(rows, title, options.level, by="layer", more=more)
         for null in rows["null"].unique():
-            console().print(Null(null).sentence, style="dim", highlight=False, soft_wrap=True)
+            sentence = Null(null).sentence
+            if "n_groups" in rows and rows["n_groups"].notna().any():
+                sentence = sentence.replace(" (or sentence by sentence)", "")
+                sentence = sentence.replace("example by example", "group by group")
+            console().print(sentence, style="dim", highlight=False, soft_wrap=True)
         saved(result)
 
 
@@ -122,7 +126,8 @@ def _show(rows: pd.DataFrame, title: str, level: float, *, by: str, more: tuple[
     from probekit.rows import layer_labels
 
     curve = ("task", "model", "checkpoint", "step", "representation")
-    names = (*(name for name in curve if rows[name].notna().any()), by)
+    rows = rows.assign(checkpoint=_checkpoints(rows))
+    names = (*(name for name in curve if (rows[name].astype("string").fillna("") != "").any()), by)
     columns = [Column(name, align="right" if name == "layer" else "left", key=True, label=name != by) for name in names]
     columns += [Column("value"), Column(f"{100 * level:g} % interval", align="center", dim=True)]
     columns += [Column(name.replace("_", " ")) for name in more]
@@ -134,6 +139,15 @@ def _show(rows: pd.DataFrame, title: str, level: float, *, by: str, more: tuple[
         cells = ["" if row[name] != row[name] else str(row[name]) for name in names]
         lines.append([*cells, value, interval, *(_cell(row[name]) for name in more)])
     show_table(Grid(columns, lines, title))
+
+
+def _checkpoints(rows: pd.DataFrame) -> pd.Series:
+    """The names of checkpoints; those of random weights in words, with a seed other than 0."""
+    if "random_weights" not in rows:
+        return rows["checkpoint"]
+    seeds = rows["random_weights"].astype("Int64")
+    random = ("random weights " + seeds.astype("string")).where(seeds != 0, "random weights")
+    return rows["checkpoint"].where(seeds.isna(), random)
 
 
 def _cell(value: Any) -> str:

@@ -19,6 +19,7 @@ from probekit.plots.options import COMMON, KINDS, Kind, PlotOptions, inches
 from probekit.plots.palette import INK
 from probekit.plots.relation import relation_panels, relation_rows
 from probekit.plots.save import check_files, save
+from probekit.plots.text import wrapped
 from probekit.plots.trajectory import trajectory_panels
 from probekit.plots.transfer import transfer_panels, transfer_rows
 from probekit.public import public
@@ -95,8 +96,10 @@ def plot(
     figure = FIGURES[kind](table, options, look)
     look.check()
     if options.title:
-        figure.suptitle(options.title, x=0.02, ha="left", fontsize=11, fontweight="bold", color=INK, parse_math=False)
-        figure.set_figheight(figure.get_figheight() + 0.28)
+        lines = [wrapped(line, 0.96 * figure.get_figwidth(), 11, "bold") for line in options.title.splitlines()]
+        title = "\n".join(lines)
+        figure.suptitle(title, x=0.02, ha="left", fontsize=11, fontweight="bold", color=INK, parse_math=False)
+        figure.set_figheight(figure.get_figheight() + 0.28 + 0.19 * title.count("\n"))
     save(figure, files, dpi=options.dpi)
     if files:
         caption = f"{HEADS[kind]} {details(kind, table, options, look)}"

@@ -66,6 +66,9 @@ class PlotOptions:
         for name in self.names:
             if not all(name.partition("=")):
                 raise UsageError(f"names must have the form RAW=SHOWN, such as cola=CoLA, not {name!r}.")
+        raw_names = [name.partition("=")[0] for name in self.names]
+        if twice := next((name for name in raw_names if raw_names.count(name) > 1), None):
+            raise UsageError(f"names has {twice!r} twice; give each name once.")
         for name, low in (("columns", 1), ("top", 1), ("dpi", 30)):
             if (value := getattr(self, name)) is not None and value < low:
                 raise UsageError(f"{name} must be at least {low}, not {value}.")

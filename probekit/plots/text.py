@@ -17,16 +17,16 @@ def inches(words: str, size: float, weight: str = "normal") -> float:
     return 1.1 * max(widths, default=0.0) / 72
 
 
-def wrapped(words: str, room: float, size: float) -> str:
+def wrapped(words: str, room: float, size: float, weight: str = "normal") -> str:
     """Wrap text to ``room`` inches, at commas, or else at spaces and dashes."""
     parts, lines = words.split(", "), [""]
     for i, part in enumerate(parts):
         piece = part + ("," if i + 1 < len(parts) else "")
-        if lines[-1] and inches(f"{lines[-1]} {piece}", size) > room:
+        if lines[-1] and inches(f"{lines[-1]} {piece}", size, weight) > room:
             lines.append("")
         lines[-1] = f"{lines[-1]} {piece}".lstrip()
     for i, line in enumerate(lines):
-        if inches(line, size) > room:
-            fits = max(4, int(len(line) * room / inches(line, size)) - 1)
+        if (wide := inches(line, size, weight)) > room:
+            fits = max(4, int(len(line) * room / wide) - 1)
             lines[i] = "\n".join(textwrap.wrap(line, fits))
     return "\n".join(lines)

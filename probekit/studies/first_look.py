@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from probekit.activations.pooling import Pooling
+from probekit.activations.writing.job import RANDOM
 from probekit.analyses.probe import by_split
 from probekit.errors import ProbekitError, UsageError
 from probekit.files import slug
@@ -111,6 +112,11 @@ def plan_run(
     options, names = options or RunOptions(), list(dict.fromkeys(map(str, tasks)))
     if is_task(str(model)) and not Path(model).is_dir():
         raise UsageError(f"{model} is a task, and the model comes first: probekit run {names[0]} {model}.")
+    if str(model).startswith(RANDOM):
+        raise UsageError(
+            f"run includes random weights already: probekit run {str(model).removeprefix(RANDOM)} {names[0]}. For "
+            f"them only, use probekit cache-activations --model {model}, then probekit probe."
+        )
     study = _study(str(model), names, options)
     folder = Path(out) if out else Path(FOLDER) / "-".join(slug(Path(w).stem) for w in (*study.models, *names))
     steps = [_on(step, options.device) for step in study_steps(study, options.data_dir)]

@@ -91,6 +91,22 @@ def test_names_title_and_place_of_the_legend(files, capsys):
     assert "this figure contains no name 'cora'; did you mean cola?" in capsys.readouterr().err
     assert main(["plot", "layers", files["cola"], "--names", "cola", "--out", "a.svg"]) == 2
     assert "RAW=SHOWN, such as cola=CoLA, not 'cola'" in capsys.readouterr().err
+    assert main(["plot", "layers", files["cola"], "--names", "cola=A", "--names", "cola=B", "--out", "a.svg"]) == 2
+    assert "names has 'cola' twice; give each name once." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("width", ["column", "text"])
+def test_a_long_title_is_wrapped_to_the_figure(files, width):
+    words = (
+        "Which layers of a small sentence encoder, trained on paraphrases, separate objective from subjective sentences"
+    )
+    bare, titled = (plot("layers", files["cola"], width=width, title=title) for title in (None, words))
+    bare.draw_without_rendering()
+    titled.draw_without_rendering()
+    [title] = titled.texts
+    assert title.get_text().split() == words.split()
+    assert title.get_window_extent().x1 < titled.bbox.x1
+    assert titled.axes[0].get_window_extent().height == pytest.approx(bare.axes[0].get_window_extent().height, rel=0.1)
 
 
 def test_a_legend_beside_below_and_none(files):

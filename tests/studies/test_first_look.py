@@ -80,6 +80,10 @@ def test_what_cannot_be_run_is_told_before_anything_is_made(here, tiny_bert):
         probekit.run("no-such-model", TASK)
     with pytest.raises(UsageError, match="rte is a task, and the model comes first: probekit run minilm rte"):
         probekit.run("rte", "minilm")
+    with pytest.raises(
+        UsageError, match="includes random weights already: probekit run minilm rte. For them only, use"
+    ):
+        probekit.run("random:minilm", "rte")
     assert not list(here.iterdir())
 
 

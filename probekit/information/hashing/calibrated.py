@@ -133,7 +133,7 @@ def calibrated(
 def _too_few(whole: Groups) -> str:
     """Why groups are too few to shuffle, or ""."""
     if whole.count < FEWEST_GROUPS:
-        return f"{whole.count} groups of {len(whole)} examples: {FEWEST_GROUPS} are wanted"
+        return f"{len(whole):,} examples in {whole.count} groups; at least {FEWEST_GROUPS} groups are needed"
     if whole.effective < FEWEST_GROUPS / 2:
         return f"the largest groups hold so many of {len(whole)} examples that they are worth {whole.effective:.1f}"
     return ""
