@@ -132,7 +132,7 @@ def test_nothing_is_replaced():
     write("a.csv", ",")
     new_task("a.csv")
     before = {path: path.read_bytes() for path in Path().iterdir()}
-    with pytest.raises(UsageError, match=r"a\.toml, .*already exists"):
+    with pytest.raises(UsageError, match=r"a\.toml, .*already exist and are not replaced; move them"):
         new_task("a.csv")
     Path("b.dev.jsonl").write_text("mine\n")
     with pytest.raises(UsageError, match=r"b\.dev\.jsonl already exists"):
