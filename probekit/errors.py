@@ -39,6 +39,7 @@ __all__ = [
     "close_names",
     "did_you_mean",
     "first_line",
+    "naming",
     "reading",
 ]
 
@@ -172,16 +173,31 @@ def reading(file: str | Path, what: str) -> Iterator[None]:
         raise DataError(f"cannot be read as {what} ({reason:.300}). Is the file complete?", file=file) from error
 
 
+@contextmanager
+def naming(given: object) -> Iterator[None]:
+    """Begin the UsageErrors of the block with a file, if ``given`` is the path of one."""
+    try:
+        yield
+    except UsageError as error:
+        if isinstance(given, str | Path):
+            raise UsageError(f"{given}: {error}") from error
+        raise
+
+
 def close_names(name: str, known: Iterable[str], *, most: int = 1) -> list[str]:
-    """The known names that are most like a name, capitals aside, the closest first; none where none is like it.
+    """The known names that resemble a name, ignoring case, closest first; only those about as close as the closest.
 
     Examples
     --------
     >>> close_names("MiniLM", ["minilm", "bert"]), close_names("gpt2", ["minilm", "bert"])
     (['minilm'], [])
+    >>> close_names("metric", ["metrics", "train"], most=2)
+    ['metrics']
     """
-    by_lower = {one.lower(): one for one in known}
-    return [by_lower[one] for one in difflib.get_close_matches(name.lower(), by_lower, n=most, cutoff=0.5)]
+    by_lower, name = {one.lower(): one for one in known}, name.lower()
+    close = difflib.get_close_matches(name, by_lower, n=most, cutoff=0.5)
+    ratios = [difflib.SequenceMatcher(None, one, name).ratio() for one in close]
+    return [by_lower[one] for one, ratio in zip(close, ratios, strict=True) if ratio > ratios[0] - 0.15]
 
 
 def did_you_mean(name: str, known: Iterable[str], *, most: int = 1, show: Callable[[str], str] = str) -> str:

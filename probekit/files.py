@@ -121,7 +121,7 @@ def read_lines(path: Path, *, fallback: str | None = None) -> list[str]:
 
 
 NO_TEXT = {
-    b"PK\x03\x04": "is an Excel workbook or a ZIP file. Save the sheet as CSV (UTF-8), or unpack it, and give that.",
+    b"PK\x03\x04": "is a ZIP file. Unpack it, and give the unpacked file.",
     b"\xd0\xcf\x11\xe0": "is an old Excel or Word file. Save the sheet as CSV (UTF-8), and give that.",
     b"\x1f\x8b": "is compressed with gzip. Unpack it (gunzip FILE), and give the unpacked file.",
     b"PAR1": "is a Parquet file. Let its name end in .parquet.",
@@ -139,6 +139,8 @@ def check_text(path: Path, raw: bytes | None = None) -> None:
             raw = file.read(8)
     for mark, what in NO_TEXT.items():
         if raw.startswith(mark):
+            if path.suffix.lower() in (".xlsx", ".xlsm", ".xls", ".ods"):
+                what = "is a spreadsheet. Save the sheet as CSV (UTF-8), and give the CSV file."
             raise DataError(what.replace("FILE", path.name), file=path)
 
 

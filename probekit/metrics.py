@@ -131,8 +131,8 @@ def unfit(names: Iterable[str], kind: str) -> str:
     needs = {"classification": {"classes"}, "regression": {"numbers"}}.get(kind, {"classes", "tags"})
     for name in names:
         if name in METRICS and METRICS[name].needs in {"classes", "numbers", "tags"} - needs:
-            fit = ", ".join(known.name for known in METRICS.values() if known.function and known.needs in needs)
-            return f"{name} is not a metric for {kind}; choose {fit}."
+            fit = [known.name for known in METRICS.values() if known.function and known.needs in needs]
+            return f"{name} cannot be used for {kind}; choose {', '.join(fit[:-1])} or {fit[-1]}."
     return ""
 
 

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from probekit.errors import DataError, UsageError, close_names, did_you_mean
+from probekit.errors import DataError, UsageError, did_you_mean
 from probekit.files import read_lines
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
 
-__all__ = ["parse_toml", "read_named", "read_toml", "what_is_wrong"]
+__all__ = ["line_of", "parse_toml", "read_named", "read_toml", "what_is_wrong"]
 
 
 def read_toml(path: Path) -> tuple[dict[str, Any], str]:
@@ -46,9 +46,9 @@ def read_named(where: str | Path, shipped: Mapping[str, str], what: str) -> tupl
     if path.suffix == ".toml":
         return read_toml(path)[0], path
     if (text := shipped.get(str(where))) is None:
-        names = close_names(str(where), shipped, most=4) or shipped
         raise UsageError(
-            f"there is no {what} {str(where)!r}; give a file that ends in .toml, or one of {', '.join(names)}."
+            f"there is no {what} {str(where)!r}; {did_you_mean(str(where), shipped, most=4)} A file of your own must "
+            "end in .toml."
         )
     return parse_toml(text, path), path
 
@@ -67,6 +67,12 @@ def parse_toml(text: str, path: Path) -> dict[str, Any]:
         raise DataError(message, file=path, line=line, column=column) from error
     except ValueError as error:  # a number of thousands of digits
         raise DataError(f"is not valid TOML: {error}.", file=path) from error
+
+
+def line_of(text: str, key: str) -> int | None:
+    """The line of a key or its table; None if there is no such line."""
+    found = re.search(rf"^\s*\[?\s*[\"']?{re.escape(key)}[\"']?\s*[\]=.]", text, flags=re.MULTILINE)
+    return None if found is None else text.count("\n", 0, found.start()) + 1 + found.group().count("\n")
 
 
 def what_is_wrong(error: ValidationError, model: type[BaseModel], wanted: Mapping[str, str] | None = None) -> str:

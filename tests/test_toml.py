@@ -91,7 +91,7 @@ def test_files_that_come_along_are_read_by_name(tmp_path):
     assert read_named("large", shipped, "study")[0] == {"a": 2}
     path = write(tmp_path / "small.toml", "a = 3")
     assert read_named(path, shipped, "study") == ({"a": 3}, path)
-    with pytest.raises(UsageError, match="no study 'smal'; give a file that ends in .toml, or one of small\\."):
+    with pytest.raises(UsageError, match="no study 'smal'; did you mean small.* must end in .toml"):
         read_named("smal", shipped, "study")
 
 

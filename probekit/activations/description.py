@@ -3,13 +3,38 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
+from probekit.errors import CacheMismatch
 from probekit.files import in_words
 
-__all__ = ["describe", "to_json"]
+__all__ = ["check_same", "describe", "to_json"]
+
+
+def check_same(first: Any, second: Any, names: Iterable[str]) -> None:
+    """Raise CacheMismatch if two open caches differ in one of these keys of their specs."""
+    for name in names:
+        one, two = first.spec.get(name), second.spec.get(name)
+        if one != two:
+            what = f"{name} is {one!r} in the first and {two!r} in the second"
+            if name == "task":
+                what = f"the task is {one} in the first and {two} in the second"
+            elif name == "random_weights":
+                weights = [
+                    "the trained weights" if seed is None else f"random weights (seed {seed})" for seed in (one, two)
+                ]
+                what = f"the first was made with {weights[0]} of {first.spec['model']}, the second with {weights[1]}"
+            elif name == "weights_digest":
+                models = [str(cache.spec["model"]) for cache in (first, second)]
+                other = models[1] if models[0] != models[1] else "other weights of that name"
+                what = f"the first was made with {models[0]}, the second with {other}"
+            raise CacheMismatch(
+                f"{first.path} and {second.path} do not belong together: {what}. Give two caches of the same task and "
+                "model."
+            )
 
 
 def describe(cache: Any) -> dict[str, str]:

@@ -150,12 +150,9 @@ def _column(cache: ActivationCache, name: str) -> np.ndarray:
     """The groups in a column of the data of a cache's task file, int32 (n,)."""
     arguments = {} if cache.recipe is None else {**cache.recipe.defaults, **cache.recipe.arguments}
     file = str(arguments.get("task"))
-    refused = (
-        f"{cache.path}: groups is {name!r}; expected {', '.join(GROUPS)} or a column of the data that a task file "
-        "describes"
-    )
+    refused, give = f"groups is {name!r}", f"Give {', '.join(GROUPS)}"
     if not file.endswith(".toml"):
-        raise UsageError(f"{refused}; {cache.spec['task']} was not read from a task file.")
+        raise UsageError(f"{refused}, but {cache.spec['task']} has no task file that names columns. {give}.")
     try:
         parts = []
         for column in (None, name):
@@ -164,7 +161,7 @@ def _column(cache: ActivationCache, name: str) -> np.ndarray:
             )
             parts.append(task.split(cache.spec["split"]).sample(arguments.get("limit"), arguments.get("data_seed", 0)))
     except DataError as error:
-        raise UsageError(f"{refused}. {error}") from None
+        raise UsageError(f"{refused}: {str(error).partition('. ')[0]}. {give} or a column of the data.") from None
     if data_digest(parts[0].digest(), task.label_names) != cache.spec["data_digest"]:
         raise UsageError(f"{cache.path}: the data of {file} have changed since the cache was created; create it again.")
     return _declared(parts[1].examples)[0]

@@ -15,6 +15,7 @@ import xxhash
 from probekit.errors import CacheCorrupt, CacheError, CacheMismatch
 from probekit.files import FileKind
 from probekit.hdf5 import DAMAGE
+from probekit.rows.files import card_of
 
 __all__ = [
     "BEGUN_FILE",
@@ -118,9 +119,12 @@ def open_cache_file(path: Path) -> h5py.File:
         return h5py.File(path, "r")
     except OSError as error:
         if path.stat().st_size and "signature not found" in str(error):
-            rows = path.suffix in (".parquet", ".csv", ".json")
-            instead = " Give the cache that these rows come from, CACHE.h5." if rows else ""
-            raise CacheMismatch(f"{path} is not an HDF5 file, so it is not an activation cache.{instead}") from error
+            what = "is not an activation cache (it is not an HDF5 file)."
+            if path.suffix in (".parquet", ".csv"):
+                caches = [read["path"] for read in card_of(path).get("reads", ()) if read.get("kind") == "cache"]
+                made = f" ({', '.join(caches)})" if caches else ""
+                what = f"holds rows (results), not activations. Give a cache that they were made from{made}."
+            raise CacheMismatch(f"{path} {what}") from error
         reason = "it is truncated" if "truncated file" in str(error) else f"HDF5 says {error}"
         raise CacheCorrupt(
             f"{path} is not a readable HDF5 file: {reason}. Create it again with probekit cache-activations "

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from probekit.errors import UsageError
+from probekit.errors import UsageError, naming
 from probekit.files import digest_of_content
 from probekit.public import public
 from probekit.recipe import Read
@@ -78,7 +78,8 @@ def compare(first: Evaluated, second: Evaluated | None = None, /, *, options: Co
     else:
         others, more = _predictions(second)
         reads, pairs = [*reads, *more], _paired(tables, others)
-    rows = compare_tables(pairs, options)
+    with naming(first if second is None else None):
+        rows = compare_tables(pairs, options)
     if warnings := list(dict.fromkeys(filter(None, (_other_training(one, other) for one, other in pairs if other)))):
         log.warning("%s", "; ".join(warnings))
         rows = rows.assign(warning="; ".join(warnings))

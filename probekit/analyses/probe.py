@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from probekit.activations import ActivationCache
+from probekit.activations.description import check_same
 from probekit.analyses.options import VectorOptions
 from probekit.analyses.vectors import LayerVectors, columns_of, layer_vectors, read_of
 from probekit.errors import CacheMismatch, UsageError
@@ -119,11 +120,11 @@ def probe_pair(
     progress: Progress = no_progress,
 ) -> tuple[pd.DataFrame, Predictions]:
     """The rows and predictions of one pair of caches; CacheMismatch if the two do not match."""
-    check_match(train.spec, dev.spec)
+    _check_match(train, dev)
     if not options.any_split:
         _check_splits(train.spec, dev.spec)
     if wrong := unfit(metrics or (), train.spec["kind"]):
-        raise UsageError(wrong)
+        raise UsageError(f"metrics must fit the labels: {wrong}")
     of_train = layer_vectors(train, vectors)
     same = VectorOptions(None if of_train.words else of_train.representation, tuple(of_train.layers), vectors.groups)
     of_dev = layer_vectors(dev, same)
@@ -208,30 +209,13 @@ def _check_splits(train: Mapping[str, Any], dev: Mapping[str, Any]) -> None:
         )
 
 
-def check_match(train: Mapping[str, Any], dev: Mapping[str, Any]) -> None:
-    """Raise CacheMismatch if two specs describe incompatible vectors or labels."""
-    words = train["kind"] == "sequence-labelling"
-    if train.get("data_digest") == dev.get("data_digest") is not None:
+def _check_match(train: ActivationCache, dev: ActivationCache) -> None:
+    """Raise CacheMismatch if two caches hold incompatible vectors or labels, or the same examples."""
+    if train.spec.get("data_digest") == dev.spec.get("data_digest") is not None:
         raise CacheMismatch(
-            f"both caches hold the same examples, {train['task']} {train['split']}; dev needs other examples."
+            f"both caches hold the same examples, {train.spec['task']} {train.spec['split']}; dev needs other examples."
         )
-    for name in (*SAME, "tokens") if words else SAME:
-        if train.get(name) != dev.get(name):
-            one, two = (f"{spec['task']} {spec['split']} ({spec['model']})" for spec in (train, dev))
-            what = _differs(name, train.get(name), dev.get(name))
-            raise CacheMismatch(
-                f"the two caches do not match, {one} and {two}: {what}. "
-                "A pair is TRAIN.h5 DEV.h5, from one task and one model."
-            )
-
-
-def _differs(name: str, one: Any, two: Any) -> str:
-    """How two caches differ in a value of their descriptions, in words."""
-    if name == "random_weights":
-        words = ["trained weights" if seed is None else f"random weights (seed {seed})" for seed in (one, two)]
-        return f"the first has {words[0]}, the second {words[1]}"
-    what = {"task": "the task", "weights_digest": "the digest of the weights"}.get(name, name)
-    return f"{what} is {one!r} in the first and {two!r} in the second"
+    check_same(train, dev, (*SAME, "tokens") if train.spec["kind"] == "sequence-labelling" else SAME)
 
 
 def by_split(found: Iterable[Predictions]) -> list[Predictions]:

@@ -75,8 +75,10 @@ def reproduce(
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory())) if out is None else out
         planned = plan_reproduction(card, scratch, from_)
         say(f"in {planned.folder}: {planned.recipe}")
-        for change in (*planned.changes, *planned.missing):
-            say(f"- {change}.")
+        for change in planned.changes:
+            say(f"- changed since then: {change}.")
+        for missing in planned.missing:
+            say(f"- missing: {missing}.")
         if planned.missing and not remake:
             raise UsageError(planned.refusal)
         if plan:

@@ -117,21 +117,23 @@ def _show_plan(planned: PlannedStudy, jobs: int, *, commands: bool) -> int:
     left = [step for step in planned.steps if forecast[step.name].word != "done" and step.name not in fails]
     seconds = sum(forecast[step.name].seconds for step in left)
     parallel = f", roughly {_time(seconds / jobs)} with {jobs} at a time" if jobs > 1 else ""
-    say(f"\n{len(left)} of {len(planned.steps)} steps to do, roughly {_time(seconds)} one after another{parallel}")
-    _show_space(planned.folder, sum(step.space for step in left))
+    none = len(fails) == len(planned.steps)
+    if not none:
+        say(f"\n{len(left)} of {len(planned.steps)} steps to do, roughly {_time(seconds)} one after another{parallel}")
+        _show_space(planned.folder, sum(step.space for step in left))
     if fails:
+        say(f"none of the {len(fails)} steps can be done:" if none else f"{len(fails)} steps cannot be done:")
         _show_failures(fails)
-    return 0 if not fails else 2 if len(fails) == len(planned.steps) else 1
+    return 0 if not fails else 2 if none else 1
 
 
 def _show_failures(fails: Mapping[str, str]) -> None:
     """What cannot be done, once for each reason; steps that need such a step have none of their own."""
-    say(f"{len(fails)} steps cannot be done:")
     for error in filter(None, dict.fromkeys(fails.values())):
         first, *more = [name for name, text in fails.items() if text == error]
-        say(f"  {first}{f' and {len(more)} more' if more else ''}: {error}")
+        say(f"  {first}{f' and {len(more)} others' if more else ''}: {error}")
     if waiting := sum(not error for error in fails.values()):
-        say(f"  {waiting} that need these")
+        say(f"  and {waiting} steps that need one of these" if waiting > 1 else "  and 1 step that needs one of these")
 
 
 def _show_space(folder: Path, space: float) -> None:

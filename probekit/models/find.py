@@ -88,7 +88,8 @@ def _snapshot(model: str, revision: str | None) -> Path:
     ) as error:  # offline, not found, gated, unknown revision: all of these errors derive from them
         at = f" at revision {revision!r}" if revision else ""
         close = close_names(model, _near())
-        fetch = f"Download it where there is a network (hf download {model}), and give its folder."
+        offline = "Unset HF_HUB_OFFLINE, or download" if constants.HF_HUB_OFFLINE else "Download"
+        fetch = f"{offline} it on a machine with a network (hf download {model}) and give the downloaded folder."
         what = f"Did you mean {close[0]}?" if close else fetch
         if isinstance(error, GatedRepoError):
             why = "the hub asks for permission"

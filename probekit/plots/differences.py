@@ -121,11 +121,11 @@ def difference_rows(rows: Any, *, level: float = 0.05, styles: CurveStyles | Non
 def _of_comparisons(rows: Any) -> pd.DataFrame:
     rows = of_analyses(plot_rows(rows), "compare")
     required = {"against", "p_adjusted", "joint_low", "joint_high"}
-    if missing := required - set(rows.columns):
+    if required - set(rows.columns):
         found = ", ".join(str(name) for name in rows["analysis"].unique()) if "analysis" in rows else "no analysis"
         raise UsageError(
-            f"these are rows of {found}, without {', '.join(sorted(missing))}; give rows that probekit compare wrote, "
-            "or draw these with probekit plot layers."
+            f"these rows were written by probekit {found}; plot differences needs rows of probekit compare. Run "
+            "probekit compare first, or draw these rows with probekit plot layers."
         )
     return rows[rows["analysis"] == "compare"]
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from probekit.errors import ProbekitError, UsageError, did_you_mean
+from probekit.errors import ProbekitError, UsageError, did_you_mean, naming
 from probekit.plots.caption import details, write_caption
 from probekit.plots.differences import difference_panels
 from probekit.plots.domains import domain_panels
@@ -93,7 +93,8 @@ def plot(
     look = Look(names, options.legend, coverage(rows))
     if kind in DOMAINS:
         table = _renamed(table, look)
-    figure = FIGURES[kind](table, options, look)
+    with naming(rows[0] if len(rows) == 1 else None):
+        figure = FIGURES[kind](table, options, look)
     look.check()
     if options.title:
         lines = [wrapped(line, 0.96 * figure.get_figwidth(), 11, "bold") for line in options.title.splitlines()]

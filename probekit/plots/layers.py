@@ -227,7 +227,13 @@ def of_metric(rows: pd.DataFrame, metric: str | None) -> pd.DataFrame:
     if metric is None:
         metric = next((name for name in available if not metric_called(name).derived), available[0])
     if metric not in available:
-        raise UsageError(f"{task} has no rows of {metric!r}; it has {', '.join(available)}.")
+        derived = dict.fromkeys(f"{word}(…)" for name in available if (word := metric_called(name).derived))
+        plain = [name for name in available if not metric_called(name).derived]
+        found = ", ".join(plain or available) + (f" (and {', '.join(derived)})" if plain and derived else "")
+        raise UsageError(
+            f"the rows of {task} have no {metric!r}; they have {found}. Choose one, or make the rows again with "
+            f"--metrics {metric}."
+        )
     if metric_called(metric).derived == "difference":
         raise UsageError("these rows are differences; use layer_differences, or probekit plot differences.")
     return rows[rows["metric"] == metric]

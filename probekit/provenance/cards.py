@@ -98,7 +98,12 @@ def read_any_card(path: str | Path) -> Card:
     places = [path] if path.suffix == ".json" else [card_path(path), old_card_path(path)]
     place = next((p for p in places if p.is_file()), places[0])
     if not place.is_file():
-        raise DataError("this evidence card does not exist; probekit writes one beside the rows (--out).", file=place)
+        rows = path if path.suffix != ".json" else path.with_suffix("")
+        raise DataError(
+            f"there is no such file. It would be the evidence card that probekit writes beside the rows, and the rows "
+            f"cannot be reproduced without it. Make them again with the command that made them and --out {rows}.",
+            file=place,
+        )
     if place.stat().st_size > LARGEST:
         raise DataError(f"this is not an evidence card: it is larger than {LARGEST:,} bytes.", file=place)
     try:

@@ -125,7 +125,7 @@ def results(
     folder, sources = Path(folder), Sources(_model_folders(model), data_dir)
     for needed, content in ((folder, "results"), (sources.data_dir, "data")):
         if needed is not None and not needed.is_dir():
-            raise UsageError(f"there is no folder {needed}; give the one that holds the {content}.")
+            raise UsageError(f"there is no folder {str(needed)!r}; give the folder that holds the {content}.")
     studies: dict[Path, StudyFolder] = {}
     found = sorted(_walk(folder), key=lambda item: item.path)
     trained = {(i.spec["run"], i.spec["step"]): i.path for i in found if i.kind == "run" and i.spec}

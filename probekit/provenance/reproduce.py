@@ -78,7 +78,11 @@ class Plan:
             self.missing[0].partition(";")[0],
             f", and {len(self.missing) - 1} more" if self.missing[1:] else "",
         )
-        return f"{first}{more}. Make it again there, or give the folder that contains it with --from."
+        what = self.lacking[0].path if self.lacking else "it"
+        return (
+            f"{first}{more}. Give the folder that now contains {what} with --from FOLDER, or make it again with the "
+            "command listed above or with --remake."
+        )
 
     @property
     def elsewhere(self) -> bool:
@@ -179,7 +183,7 @@ def plan_reproduction(card: str | Path, out: str | Path, from_: str | Path = "."
         if not path.exists():
             if one.kind == "cache":
                 lacking.append(one)
-                missing.append(f"there is no cache {one.path} in {folder}{_how(one, path)}")
+                missing.append(f"there is no cache {one.path} in the folder {folder}{_how(one, path)}")
         elif one.kind == "cache" and (wrong := wrong_cache(path, one.digest)):
             changes.append(f"{wrong}{_how(one, path)}")
     return Plan(read, folder, recipe, scratch, made, tuple(changes), tuple(missing), tuple(lacking))

@@ -36,10 +36,13 @@ def check_out(path: Path | None, reads: Json = None) -> None:
     """
     if path is None:
         return
-    if path.suffix not in (".parquet", ".csv"):
-        raise UsageError(f"rows must be written as .parquet or .csv, not {path.name!r}.")
     if path.is_dir():
-        raise UsageError(f"{path} is a folder; give a file, such as {path / 'rows.parquet'}.")
+        raise UsageError(
+            f"--out is {str(path)!r}, a folder; it must be a file that ends in .parquet or .csv, such as "
+            f"{path / 'rows.parquet'}."
+        )
+    if path.suffix not in (".parquet", ".csv"):
+        raise UsageError(f"--out is {str(path)!r}; it must end in .parquet or .csv.")
     for place in (path, *saved_examples(path)) if path.is_file() else ():
         if any(_is_at(place, read) for read in _named(reads)):
             raise UsageError(f"{place} is an input; choose another --out.")

@@ -21,7 +21,7 @@ from probekit.metrics import metric as metric_called
 from probekit.rows import make_rows
 from probekit.statistics._sums import Units
 from probekit.statistics.bootstrap import FEWEST, estimates, intervals, paired_replicates
-from probekit.statistics.contrasts import Contrast, contrasts, family, fitting_metric, remedy, there
+from probekit.statistics.contrasts import Contrast, contrasts, family, fitting_metric, nothing_to_compare
 from probekit.statistics.multiplicity import adjust, holm, joint_level, tails
 from probekit.statistics.options import CompareOptions, Correction, Tails
 from probekit.statistics.permutation import BLOCK, Chance, exchanged, of_controls
@@ -193,7 +193,7 @@ def compare_tables(
             metric = "token-accuracy"  # the control's spans differ from gold's
         held = list(contrasts(both, against, metric))
         if not held:
-            raise UsageError(f"there is nothing to compare with for {against!r}: {there(both)}.{remedy(against)}")
+            raise UsageError(nothing_to_compare(against, both))
         for contrast in held:
             null = _null_of(both, contrast, against, metric)
             found.append((both, contrast, metric, null, _drawn(both, contrast.pairs, metric, null, options)))

@@ -19,7 +19,7 @@ from probekit.statistics.predictions import Predictions
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Contrast", "against_best", "contrasts", "curves", "family", "fitting_metric", "remedy", "there"]
+__all__ = ["Contrast", "against_best", "contrasts", "curves", "family", "fitting_metric", "nothing_to_compare"]
 
 CURVE = (
     *("task", "split", "trained_on", "model", "checkpoint", "step", "regime", "head", "variant", "position"),
@@ -82,7 +82,7 @@ def fitting_metric(evaluated: Predictions, metric: str | None = None) -> str:
     if metric_called(metric).name not in fitting:
         kind = "numbers" if numbers else "tags" if tags else "classes"
         raise UsageError(
-            f"{metric} is not a metric for {evaluated.task}, whose labels are {kind}; choose {', '.join(fitting)}."
+            f"{metric} cannot be used for {evaluated.task}, whose labels are {kind}; choose {', '.join(fitting)}."
         )
     return metric
 
@@ -208,23 +208,26 @@ def _called(fits: pd.DataFrame, references: list[np.ndarray], against: str, *, p
     return " ".join(filter(None, (row["model"], run, pooling)))
 
 
-def there(e: Predictions) -> str:
+def nothing_to_compare(against: str, e: Predictions) -> str:
+    """Why a table does not hold what to compare with, and what to do."""
     pairs = zip(e.fits["model"], e.fits["checkpoint"], strict=True)
     models = sorted({" ".join(filter(None, map(str, pair))) for pair in pairs})
-    layers = ", ".join(name for name in layer_labels(e.fits).unique() if name)
-    return (
-        f"the tables hold {f'the layers {layers}' if layers else 'no layers'}, "
-        f"the targets {', '.join(e.fits['target'].unique())} "
-        f"and the models {', '.join(models)}"
-    )
-
-
-def remedy(against: str) -> str:
-    """What to do where the tables do not hold what to compare with, or ""."""
-    return {
-        "random": " Cache the model with random weights too (--model random:MODEL), give both pairs of caches to "
-        "probekit probe, and compare its rows.",
+    if against == "random":
+        return (
+            f"there are no rows of random weights, only of {', '.join(models)}. Cache random weights too "
+            f"(--model random:{e.fits['model'].iloc[0]}), give both pairs of caches to one probekit probe, and compare "
+            "the rows that it writes."
+        )
+    layers = [name for name in layer_labels(e.fits).unique() if name]
+    found = {"layer": layers, "target": list(e.fits["target"].unique()), "model": models}
+    counted = [
+        f"the {name}{'s' if len(values) > 1 else ''} {', '.join(values)}" if values else f"no {name}s"
+        for name, values in found.items()
+    ]
+    remedy = {
         "control-task": " Control tasks are fitted where words are labelled; probe those with --controls 3.",
         "shuffled": " Probe again with --controls 1 or more.",
         "other": " Give rows from the same task, split and layers twice.",
     }.get(against, "")
+    there = f"{', '.join(counted[:2])} and {counted[2]}"
+    return f"there is nothing to compare with for {against!r}: the rows hold {there}.{remedy}"

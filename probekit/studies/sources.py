@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +20,7 @@ from probekit.models.identity import identify
 from probekit.studies.steps import Outside
 from probekit.tasks import load_task, task_folders
 from probekit.tasks.task import Task, TaskKind
+from probekit.toml import read_toml
 
 __all__ = ["ModelSize", "Sources"]
 
@@ -96,10 +96,7 @@ class Sources:
         return any(example.label is not None for example in self.task(task).split(split))
 
     def unfit(self, name: str, train: str, dev: str) -> str:
-        """Why no probe can be fitted on one split and evaluated on another, in words; "" where one can.
-
-        Warns of classes that only ``dev`` has.
-        """
+        """Why no probe can be fitted on one split and evaluated on another, in words; "" where one can."""
         found: str = self._once(("unfit", name, train, dev), lambda: self._unfit(name, train, dev))
         return found
 
@@ -110,23 +107,21 @@ class Sources:
         except (ProbekitError, OSError):  # the caches say why
             return ""
         here = f" in {name}" if ".toml" in name else ""
+        files = read_toml(Path(name))[0].get("splits", {}) if name.endswith(".toml") else {}
         for part in parts:
             if all(example.label is None for example in part):
+                now = f" ({files[part.name]})" if part.name in files else ""
                 return (
-                    f"{task.name}: no example of {part.name} has a label. Name a labelled file for {part.name}{here}."
+                    f"{name}: none of the {len(part):,} examples of {part.name}{now} has a label, and "
+                    f"probes need labels. Name a labelled file for {part.name}{here}."
                 )
+        now = f" (now {files[dev]})" if dev in files else ""
         learned, evaluated = ({(e.words or e.text, e.pair) for e in part} for part in parts)
         if evaluated <= learned:
             return (
-                f"{task.name}: every text of {dev} is in {train} too, so that nothing would be shown for new texts. "
-                f"Name a file with other texts for {dev}{here}."
+                f"{name}: every text of {dev} is also in {train}, so the scores would say nothing about new "
+                f"texts. Name a file with other texts for {dev}{here}{now}."
             )
-        if task.kind is TaskKind.CLASSIFICATION:
-            known, asked = (Counter(task.labels(split).tolist()) for split in (train, dev))
-            if new := [
-                f"{task.label_names[k]} ({n:,} of {dev})" for k, n in asked.items() if k >= 0 and k not in known
-            ]:
-                log.warning("%s: no example of %s is %s; a probe gets these wrong.", task.name, train, ", ".join(new))
         return ""
 
     def set_apart(self, task: str, dev: str, asked: float | None) -> float | None:

@@ -207,7 +207,10 @@ def test_reuse_mismatch_and_overwrite(encoder, tmp_path):
     assert out.stat().st_mtime_ns == stamp
     assert cache_activations(encoder, toy_task(), pooling="max", out=out, overwrite=True).poolings == ("max",)
     (tmp_path / "text.h5").write_text("my thesis")
-    with pytest.raises(CacheMismatch, match=r"so it is not an activation cache\. Choose another --out\.$"):
+    with pytest.raises(
+        CacheMismatch,
+        match=r"is not an activation cache \(it is not an HDF5 file\)\. It exists already and is not overwritten;",
+    ):
         cache_activations(encoder, toy_task(), out=tmp_path / "text.h5")
     assert (tmp_path / "text.h5").read_text() == "my thesis"
     assert sorted(os.listdir(tmp_path)) == ["c.h5", "text.h5"]

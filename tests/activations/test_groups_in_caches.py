@@ -48,7 +48,9 @@ def test_copies_are_stored_and_told(encoder, tmp_path, caplog):
         assert layer_vectors(cache, VectorOptions(groups="none")).labels.groups is None
         with pytest.raises(UsageError, match="has no domains"):
             layer_vectors(cache, VectorOptions(groups="domain"))
-        with pytest.raises(UsageError, match="auto, none, domain or a column .*; toy was not read from a task file"):
+        with pytest.raises(
+            UsageError, match="groups is .*, but toy has no task file that names columns. Give auto, none, domain"
+        ):
             layer_vectors(cache, VectorOptions(groups="premise"))
 
 

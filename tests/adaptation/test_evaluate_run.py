@@ -151,9 +151,9 @@ def test_what_does_not_belong_together(runs, tiny_bert, tiny_gpt2, tmp_path):
     t = praise()
     other = Task(t.name, t.kind, t.splits, ("good", "bad"), t.metrics)
     for run, data in ((fine, other), (pooled, cache(other))):
-        with pytest.raises(UsageError, match="was trained on praise, whose labels differ from those of praise"):
+        with pytest.raises(UsageError, match="was trained on praise, which has .*, but praise has"):
             predict_run(run, data, "dev")
-    with pytest.raises(UsageError, match="whose labels differ from those of count"):
+    with pytest.raises(UsageError, match="but count has numbers as labels"):
         predict_run(fine, count(), "dev")
     with pytest.raises(UsageError, match="praise has no split 'exam'"):
         predict_run(fine, praise(), "exam")
@@ -224,7 +224,7 @@ def test_runs_of_the_version_before(tiny_model, tmp_path, monkeypatch):
                       **options, **more)  # fmt: skip
         assert again.card == card
         assert again.metrics == card["metrics"]
-        with pytest.raises(UsageError, match="holds another run: seed is 0 there, but 1 here"):
+        with pytest.raises(UsageError, match="holds another run: its seed is 0, not 1"):
             train(
                 task, tiny_model("minilm"), old / regime, regime=regime, model_name="minilm", seed=1, **options, **more
             )

@@ -119,8 +119,8 @@ def test_another_run_in_its_folder(option, value, finished, tiny_bert):
     name = {"max_length": "max_length", "random_weights": "model", "limit": "data", "test": "splits"}.get(
         option, option
     )
-    different = rf"({name} is|its {name} are)"
-    with pytest.raises(UsageError, match=f"holds another run: {different} .*Give another --out, or --overwrite"):
+    different = rf"(its {name} is|its {name} are)"
+    with pytest.raises(UsageError, match=f"holds another run: .*{different} .*Give another --out, or replace"):
         train(praise(), tiny_bert, finished.path, **SHORT | {"save_at": "3", option: value})
     assert contents(finished.path) == before
 
@@ -131,7 +131,7 @@ def test_a_run_of_before_there_was_a_mix(finished, tiny_bert, tmp_path):
     del card["identity"]["mix"]
     (old / "probekit.json").write_text(json.dumps(card))
     assert train(praise(), tiny_bert, old, save_at="3", **SHORT).metrics == finished.metrics
-    with pytest.raises(UsageError, match="mix is False there, but True here"):
+    with pytest.raises(UsageError, match="its mix is False, not True"):
         train(praise(), tiny_bert, old, save_at="3", **SHORT, mix=True)
 
 
@@ -144,7 +144,7 @@ def test_caches_read_otherwise_are_another_run(tiny_bert, tmp_path):
 
     options = SHORT | {"head": "linear"}
     train_on_caches(*caches(), tmp_path / "run", **options)
-    with pytest.raises(UsageError, match=r"holds another run: cache is .*'tokens': None.*but .*'tokens': 'piece'"):
+    with pytest.raises(UsageError, match=r"holds another run: its cache is .*'tokens': None.*not .*'tokens': 'piece'"):
         train_on_caches(*caches(tokens=True), tmp_path / "run", **options)
 
 
@@ -180,7 +180,7 @@ def test_a_run_that_can_go_on_is_not_replaced(interrupted, tiny_bert):
     with pytest.raises(Stop):  # after the second epoch, so that there is a checkpoint of the first
         train(praise(), tiny_bert, interrupted, watcher=lambda epoch, _: epoch == 2 and stop(), **SHORT)
     before = contents(interrupted)
-    with pytest.raises(UsageError, match="holds another run: seed is 0 there, but 1 here"):
+    with pytest.raises(UsageError, match="holds another run: its seed is 0, not 1"):
         train(praise(), tiny_bert, interrupted, **SHORT | {"seed": 1})
     assert contents(interrupted) == before
 

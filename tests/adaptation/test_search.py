@@ -517,7 +517,7 @@ def test_the_lines_that_errors_show_are_right(name, as_range, write):
 
 
 def test_names_and_what_they_lack(tmp_path):
-    with pytest.raises(UsageError, match="there is no space 'paper/tune'; .* paper/fine-tune, paper"):
+    with pytest.raises(UsageError, match="there is no search space 'paper/tune'; did you mean .*paper/fine-tune"):
         read_space("paper/tune")
     with pytest.raises(DataError, match="says no task; add task = …, or give --task"):
         read_space("paper/fine-tune", {"model": "bert"})

@@ -163,7 +163,7 @@ def test_what_a_terminal_would_obey_is_written_out(call):
             ("run", "minilm", "rte", "--pooling", "cls"),
             "expected one or more of mean, mean-all, first, last, max. Give first for the vector of [CLS].",
         ),
-        (("study", "run", "figure3-small"), "one of figure2-small, figure1-small"),
+        (("study", "run", "figure3-small"), "did you mean figure2-small or figure1-small?"),
         (("report", "a.parquet", "-o", "page.docx"), "a report is one HTML page, not .docx; name it page.html."),
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else None,

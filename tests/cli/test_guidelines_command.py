@@ -55,7 +55,7 @@ def test_refusals_are_one_sentence(runs, tmp_path, capsys):
         ([tmp_path], "is not a run: it has no probekit.json"),
         ([runs[0], runs[0]], "is given twice"),
         ([runs[0], runs[2], "--split", "test"], "not all evaluated on test"),
-        ([runs[0], "--out", tmp_path / "rows.txt"], "rows must be written as .parquet or .csv"),
+        ([runs[0], "--out", tmp_path / "rows.txt"], "rows.txt'; it must end in .parquet or .csv"),
     ):
         assert main(["guidelines", *map(str, words)]) == 2
         error = capsys.readouterr().err

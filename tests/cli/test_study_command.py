@@ -50,7 +50,7 @@ def test_a_plan_does_nothing_and_tells_all(little, tmp_path, capsys):
     assert re.search(r"2 steps cannot be done:\n  cache nonsense.tiny.train.limit-40: unknown task 'nonsense'", told)
     assert "new    figure layers, " in told  # of what is left
     assert "4 of 6 steps to do, roughly" in told
-    assert told.endswith("\n  1 that need these\n")
+    assert told.endswith("\n  and 1 step that needs one of these\n")
 
 
 @pytest.mark.slow

@@ -158,7 +158,10 @@ def test_another_run_in_the_folder(tiny_bert, tmp_path, told):
     words = ["--task", "grammar:sentiment", "--model", tiny_bert, "--out", tmp_path / "run"]
     assert run(*words) == 0
     assert run(*words, "--seed", "1") == 2
-    assert "holds another run: seed is 0 there, but 1 here. Give another --out, or --overwrite." in told()[1]
+    assert (
+        "holds another run: its seed is 0, not 1. Give another --out, or replace that run with --overwrite."
+        in told()[1]
+    )
     assert run(*words, "--seed", "1", "--overwrite") == 0
     assert read_card(tmp_path / "run")["seeds"] == {"seed": 1}
 

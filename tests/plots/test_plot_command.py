@@ -70,7 +70,7 @@ def test_relation_and_transfer_are_as_wide_as_asked_for(tmp_path, monkeypatch):
 
 def test_what_is_not_there_is_said(files, capsys):
     assert main(["plot", "layers", files["sst2"], "--metric", "selectivity(matthews)"]) == 2
-    assert "sst2 has no rows of 'selectivity(matthews)'; it has matthews" in capsys.readouterr().err
+    assert "the rows of sst2 have no 'selectivity(matthews)'; they have matthews" in capsys.readouterr().err
     assert main(["plot", "layers", files["sst2"], "--summary", files["sum"]]) == 2
     assert "the summary has no rows of matthews on sst2" in capsys.readouterr().err
     assert main(["plot", "layers", files["cola"], "--summary", files["sst2"]]) == 2

@@ -159,7 +159,7 @@ def test_of_several_metrics_the_first_or_the_one_asked_for(ax):
     other = layer_curve(rows, metric="accuracy", ax=Figure().subplots())
     assert other.get_ylabel() == "Accuracy"
     assert other.lines[0].get_ydata().min() >= 5
-    with pytest.raises(UsageError, match="no rows of 'spearman'; it has f1, accuracy"):
+    with pytest.raises(UsageError, match="have no 'spearman'; they have f1, accuracy"):
         layer_curve(rows, metric="spearman", ax=ax)
 
 

@@ -155,7 +155,7 @@ def test_what_can_not_be_drawn_is_told():
         draw(rows + grid(checkpoint="again")[0])
     with pytest.raises(UsageError, match="draws one task"):
         draw(rows + grid(task="sst2")[0])
-    with pytest.raises(UsageError, match="cola has no rows of 'f1'"):
+    with pytest.raises(UsageError, match="the rows of cola have no 'f1'"):
         draw(rows, metric="f1")
     with pytest.raises(UsageError, match="no rows to draw"):
         trajectory_panels(make_rows([]))

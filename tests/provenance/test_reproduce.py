@@ -283,7 +283,7 @@ def test_cards_that_are_none(tmp_path):
         file.truncate(1 << 27)
     with pytest.raises(DataError, match="not an evidence card: it is larger"):
         read_any_card(tmp_path / "r.json")
-    with pytest.raises(DataError, match="this evidence card does not exist"):
+    with pytest.raises(DataError, match="no such file. It would be the evidence card"):
         read_any_card(tmp_path / "none.parquet")
 
 
@@ -415,7 +415,7 @@ def test_rows_changed_by_hand(result, card, tmp_path, capfd):
 def test_caches_that_are_missing_or_others(result, card, tmp_path, capfd):
     assert main(["reproduce", str(card()), "--from", str(tmp_path)]) == 2
     said = capfd.readouterr()
-    assert "there is no cache train.h5 in" in said.err
+    assert "there is no cache train.h5 in the folder" in said.err
     assert "it was made by probekit cache-activations" in said.out
     assert "grammar:sentiment" in said.out
     for a, b in (("train", "dev"), ("dev", "train")):
@@ -424,7 +424,7 @@ def test_caches_that_are_missing_or_others(result, card, tmp_path, capfd):
     assert said.count("holds other activations than it did") == 2
     assert status == 0
     (tmp_path / "dev.h5").write_bytes(b"no cache")
-    assert "is not an HDF5 file" in run(capfd, card(), "--from", tmp_path, "--plan")[1]
+    assert "it is not an HDF5 file" in run(capfd, card(), "--from", tmp_path, "--plan")[1]
     for reads in ([3], [{"path": "dev.h5"}], [{"path": "x", "kind": "cache", "digest": "", "spec": "t"}], "x"):
         assert main(["reproduce", str(card(reads=reads)), "--from", str(tmp_path)]) == 2
 
@@ -505,7 +505,7 @@ def test_the_plan_says_what_is_missing(card, tmp_path, capfd):
     assert main(["reproduce", str(card(recipe=recipe, reads=[])), "--from", str(tmp_path), "--plan"]) == 2
     said = capfd.readouterr()
     assert said.out.count("guidelines reads ") == 3
-    assert f"guidelines reads one, which is not in {tmp_path}, and 2 more. Make it again there" in said.err
+    assert f"guidelines reads one, which is not in {tmp_path}, and 2 more. Give the folder that now" in said.err
 
 
 @pytest.mark.slow

@@ -181,7 +181,7 @@ def test_several_initialisations_are_one_model():
 
 
 def test_nothing_to_hold_against_is_said():
-    with pytest.raises(UsageError, match=r"nothing to compare with for 'control-task'.*layers 0, 1, the targets gold"):
+    with pytest.raises(UsageError, match=r"nothing to compare with for 'control-task'.*layers 0, 1, the target"):
         compare(table([0.5, 0.6]), against="control-task")
 
 
@@ -261,7 +261,7 @@ def test_whole_models_have_no_layers():
     assert row["value"] == pytest.approx(score(a, 0) - score(b, 0))
     assert (row["ci_low"], row["ci_high"], row["p"]) == (*family.ci[0], family.p[0])
     assert (row["checkpoint"], row["against"], row["site"]) == ("a", "m b", "")
-    with pytest.raises(UsageError, match=r"for 'layer-0': the tables hold no layers"):
+    with pytest.raises(UsageError, match=r"for 'layer-0': the rows hold no layers"):
         compare(whole(a, "a"))
     other = whole(b, "b")
     with pytest.raises(UsageError, match="nothing to compare with for 'other'"):

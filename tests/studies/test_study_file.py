@@ -75,7 +75,7 @@ def test_what_is_wrong_is_told_with_its_place(written, text, told):
 
 
 def test_unknown_studies_and_files():
-    with pytest.raises(UsageError, match="no study 'table7'; give a file that ends in .toml, or .*table6-full"):
+    with pytest.raises(UsageError, match="no study 'table7'; did you mean .*table6-full.* must end in .toml"):
         read_study("table7")
     with pytest.raises(DataError, match="cannot be read"):
         read_study("nowhere.toml")

@@ -154,5 +154,6 @@ def test_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
         load_task("cola")
     assert str(caught.value) == (
         "cola could not be loaded from the Hugging Face hub (nyu-mll/glue, cola): Couldn't reach 'nyu-mll/glue' on the "
-        "Hub. Without a network, give a local folder (--data-dir, or data_dir in Python)."
+        "Hub. Without a network, give a local folder of data (--data-dir, or data_dir in Python), with the files of "
+        "cola in it or in a subfolder of that name."
     )

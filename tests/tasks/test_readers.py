@@ -109,7 +109,7 @@ def test_csv_is_quoted(file: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('a,b\n1,2\n3,"open\n4,5\n', r"line 3: is not valid CSV: .*Is a quotation mark not closed"),
+        ('a,b\n1,2\n3,"open\n4,5\n', r"line 3: is not valid CSV, probably because of a quotation mark"),
         ("a,b\n1\n", r"line 2: found 1 column, expected 2"),
         ("a,b\n1,x\ry\n", r"line 2: is not valid CSV"),
     ],
@@ -190,12 +190,16 @@ def test_conllu_that_is_not(file: Path, old: str, new: str, message: str) -> Non
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [
-        ("a.xlsx", b"PK\x03\x04rest", "is an Excel workbook or a ZIP file. Save the sheet as CSV"),
+        ("a.xlsx", b"PK\x03\x04rest", "is a spreadsheet. Save the sheet as CSV"),
         ("a.csv.gz", b"\x1f\x8b\x08rest", r"is compressed with gzip. Unpack it \(gunzip a.csv.gz\)"),
         ("a.csv", "text,label\nyes,1\n".encode("utf-16"), "is UTF-16. Save it as UTF-8"),
         ("a.csv", b"PAR1rest", "is a Parquet file"),
-        ("a.csv", b"text;label\ngood, but \xc3\xa4;1\n", "semicolons: probekit tasks new .*a.csv writes a task file"),
-        ("a.csv", b'text;label\n"good";1\n', "line 1: is not comma-separated. The header seems .* semicolons"),
+        (
+            "a.csv",
+            b"text;label\ngood, but \xc3\xa4;1\n",
+            "semicolons, not by commas. .*probekit tasks new .*a.csv --out NEW.toml",
+        ),
+        ("a.csv", b'text;label\n"good";1\n', "line 1: the columns seem to be separated by semicolons, not by commas"),
         ("a.csv", b"a good film,1\na bad film,0\n", "Is this line a row\\? Then say in .*mine.toml header = false"),
         ("a.csv", b"review,stars\ngood,1\nbad,2\n", r"Name the column in .*mine.toml: text = …"),
     ],

@@ -171,7 +171,7 @@ def _reuse(request: Request) -> ActivationCache | None:
     try:
         cache = ActivationCache(path)
     except CacheMismatch as error:
-        raise CacheMismatch(f"{error} Choose another --out.") from None
+        raise CacheMismatch(f"{error} It exists already and is not overwritten; choose another --out.") from None
     except (CacheIncomplete, CacheCorrupt) as error:
         raise type(error)(f"{error} Or choose another --out.") from None
     if cache.spec_id == request.spec_id:

@@ -61,9 +61,9 @@ def locked(out: Path, *, wait: Callable[[], None] | None) -> Iterator[int]:
     """
     busy = CacheBusy(f"another process is writing {out}; wait for it, or choose another --out.")
     with ExitStack() as stack:
-        with writing(path := journal_path(out)):
+        with writing(out):
             out.parent.mkdir(parents=True, exist_ok=True)
-            fd = stack.enter_context(lock(path, busy, wait=wait, ours=_is_journal))
+            fd = stack.enter_context(lock(journal_path(out), busy, wait=wait, ours=_is_journal))
         yield fd
 
 

@@ -132,10 +132,16 @@ def predict_run(
 def _check_labels(folder: str | Path, learned: TaskSpec, target: TaskSpec) -> None:
     """Raise UsageError if the labels of a run differ from those of the data to predict."""
     if (target.kind, target.label_names) != (learned.kind, learned.label_names):
-        ours, theirs = (", ".join(one.label_names[:5]) or "numbers" for one in (learned, target))
+        ours, theirs = (
+            f"the classes {', '.join(one.label_names[:5])}{' …' if len(one.label_names) > 5 else ''}"
+            if one.label_names
+            else "numbers as labels"
+            for one in (learned, target)
+        )
+        kinds = f" ({target.kind}, not {learned.kind})" if target.kind != learned.kind else ""
         raise UsageError(
-            f"{folder} was trained on {learned.name}, whose labels differ from those of {target.name}: {ours} "
-            f"({learned.kind}) and {theirs} ({target.kind}). Give a task with the labels of {learned.name}."
+            f"{folder} was trained on {learned.name}, which has {ours}, but {target.name} has {theirs}{kinds}. Give a "
+            f"task with {ours}."
         )
 
 

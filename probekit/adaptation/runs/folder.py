@@ -219,9 +219,11 @@ def begin(out: Path, identity: Mapping[str, Any], *, overwrite: bool) -> dict[st
                 return None
             plain = [name for name in different if not isinstance(identity[name], dict)]  # digests are not informative
             k = min(plain or different, key=lambda name: name == "data")
-            values = f"is {earlier.get(k)!r} there, but {identity[k]!r} here"
-            what = f"{k} {values}" if k != "data" else "its data are different"
-            raise UsageError(f"{out} holds another run: {what}. Give another --out, or --overwrite.")
+            what = f"its {k} is {earlier.get(k)!r}, not {identity[k]!r}" if k != "data" else "its data are different"
+            raise UsageError(
+                f"the folder {str(out)!r} holds another run: {what}. Give another --out, or replace that run with "
+                "--overwrite."
+            )
         if processes()[0]:
             return card if card["complete"] else None
         if not card["complete"] and (kept(out) / CARD).is_file() and "total_steps" in (last := read_card(kept(out))):

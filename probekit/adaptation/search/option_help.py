@@ -67,8 +67,8 @@ def no_such_option(name: str) -> str:
     near = ELSEWHERE.get(name.lower()) or next(iter(close_names(name, OPTIONS)), None)
     if near is None:
         often = f"Options that are often searched: {', '.join(OFTEN)}"
-        return f"there is no option {name!r}. {often}; probekit train --help shows all."
+        return f"training has no option {name!r}. {often}; probekit train --help shows all."
     return (
-        f"there is no option {name!r}; did you mean {near}? It takes {described(near)}, for example "
+        f"training has no option {name!r}; did you mean {near}? It takes {described(near)}, for example "
         f"{example_line(near)}."
     )

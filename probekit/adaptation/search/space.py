@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from probekit.adaptation.options import Hyperparameters, Regime
 from probekit.adaptation.search.option_help import OPTIONS, described, example_line, no_such_option
 from probekit.errors import DataError, UsageError
-from probekit.toml import read_named, what_is_wrong
+from probekit.toml import line_of, read_named, what_is_wrong
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -146,15 +146,21 @@ def read_space(where: str | Path, given: Mapping[str, Any] | None = None) -> Spa
     DataError
         For a file with a fault; the message names the file and the key.
     """
-    raw, path = read_named(where, shipped_spaces(), "space")
+    raw, path = read_named(where, shipped_spaces(), "search space")
     raw |= {k: v for k, v in (given or {}).items() if v is not None}
     try:
         space = Space.model_validate(raw)
         regime = Regime(space.regime)
         if not space.space:
             raise UsageError(f"[space] is empty; name an option, such as {example_line('learning_rate')}.")
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
         for name, value in space.space.items():
-            _check(regime, name, value)
+            try:
+                _check(regime, name, value)
+            except UsageError as error:
+                raise DataError(str(error), file=path, line=line_of(text, name)) from error
+    except DataError:
+        raise
     except ValidationError as error:
         raise DataError(_first_fault(error), file=path) from error
     except UsageError as error:

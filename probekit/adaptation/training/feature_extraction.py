@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from probekit.activations import ActivationCache
+from probekit.activations.description import check_same
 from probekit.activations.pooling import Pooling, TokenLevel
 from probekit.adaptation.data.cached import PooledData, TokenData
 from probekit.adaptation.data.task_spec import TaskSpec
@@ -113,8 +114,7 @@ def prepare_feature_extraction(
         dev, rows = train, [np.flatnonzero(~held), np.flatnonzero(held)]
     else:
         check_apart(train, dev)
-        for name in ("task", "kind", "pairs", "label_names", *MODEL):
-            _same(name, train, dev)
+        check_same(train, dev, ("task", "kind", "pairs", "label_names", *MODEL))
     layers, width = _alike(train, options.layers)
     spec = _head_spec(
         options, task, _type(train), width=width, apart=train.spec["sentences"] == 2,
@@ -129,7 +129,7 @@ def prepare_feature_extraction(
     assert data[1] is not None
     read_tokens = any(isinstance(one, TokenData) for one in data[:2])
     if read_tokens:
-        _same("tokens", train, dev)
+        check_same(train, dev, ("tokens",))
     used = data[0].layers
     return Training(
         FeatureExtraction(ScalarMix(len(used), layer_norm=spec.layer_norm), head, used),
@@ -195,11 +195,3 @@ def _alike(cache: ActivationCache, layers: Sequence[int | str] | None) -> tuple[
         found = ", ".join(f"{x} has {widths[x]}" for x in names)
         raise UsageError(f"layers of different widths cannot be mixed: {found}. Choose layers of the same width.")
     return names, widths[names[0]]
-
-
-def _same(name: str, train: ActivationCache, dev: ActivationCache) -> None:
-    if train.spec.get(name) != dev.spec.get(name):
-        raise CacheMismatch(
-            f"the two caches do not match: {name} is {train.spec.get(name)!r} in {train.path} and "
-            f"{dev.spec.get(name)!r} in {dev.path}."
-        )

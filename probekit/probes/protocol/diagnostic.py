@@ -119,7 +119,8 @@ def evaluate_layers(
             found.append(one)
             progress("probe", done, len(work))
     evaluated = _gathered(experiment, found)
-    _complain(evaluated, options)
+    sets = experiment.sets
+    _complain(evaluated, options, leaking=not question.classify or bool(np.isin(sets.dev.y, sets.train.y).all()))
     return evaluated
 
 
@@ -151,8 +152,8 @@ def _gathered(experiment: Experiment, found: Sequence[Fits]) -> Predictions:
     )
 
 
-def _complain(found: Predictions, options: ProbeOptions) -> None:
-    """Warn, for all layers together, of a narrow grid, of fits that did not converge and of leaking folds."""
+def _complain(found: Predictions, options: ProbeOptions, *, leaking: bool) -> None:
+    """Warn, once for all layers, of a narrow grid, fits that did not converge and, if asked, leaking folds."""
     names = layer_labels(found.fits)
     fits = found.fits.assign(name=("layer " + names).where(names != "", found.fits["representation"]))
     gold = fits[fits["target"] == "gold"]
@@ -160,13 +161,13 @@ def _complain(found: Predictions, options: ProbeOptions) -> None:
         log.info("the best penalty is at the edge of the grid in %s; widen the grid (penalties).", ", ".join(edges))
     if short := sorted(set(fits.loc[~fits["converged"].astype(bool), "name"])):
         log.warning("probes did not converge in %d iterations: %s.", options.max_iter, ", ".join(short))
-    if found.log_loss is not None and options.choose_by == LOG_LOSS:
+    if leaking and found.log_loss is not None and options.choose_by == LOG_LOSS:
         loss = found.log_loss[gold.index].mean(1)
         prior = found.log_loss[fits.index[fits["estimator"] == "majority"]].mean()
         far = gold[(loss > 2 * gold["held_out"]) & (loss > prior)]
         if len(far):
             log.warning(
-                "the evaluated examples are predicted worse than by the class frequencies, with more than twice the "
-                "loss on the folds, in %s: are examples of train related to each other? See hold_out_domains.",
+                "the log loss on dev is more than twice the cross-validated loss on train, and worse than that of the "
+                "class frequencies, in %s. Are examples of train related to each other? See hold_out_domains.",
                 ", ".join(far["name"]),
             )

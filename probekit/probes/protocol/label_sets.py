@@ -93,9 +93,9 @@ def label_sets(
     if question.classify and (strange := int((~np.isin(dev.y, train.y)).sum())):
         names = [_named(c, question.label_names) for c in np.setdiff1d(dev.y, train.y)]
         log.warning(
-            "%d rows of dev have a label that train lacks (%s); no probe can predict it, and their log loss is "
-            "uninformative.",
-            strange, ", ".join(names),
+            "%s of %s rows of dev have a label that never occurs in train (%s), so no probe can predict it; ignore the "
+            "log loss. Add examples of it to train, or remove these rows from dev.",
+            f"{strange:,}", f"{len(dev.y):,}", ", ".join(names),
         )  # fmt: skip
     if options.hold_out_types and train.types is None:
         raise UsageError("hold_out_types needs the word type of each row; these rows are not words.")

@@ -100,14 +100,14 @@ def _cost(run: _Run) -> tuple[float, float]:
 def _transfer(run: _Run, others: list[str], leaf: str) -> Step:
     """The evaluation of a run on the other tasks of its section."""
     block, sources = run.block, run.plan.sources
-    found = {}
+    found, errors = {}, []
     for other in others:
         try:
             found[other] = sources.task_arguments(other, block.dev)
-        except (ProbekitError, OSError):
-            continue  # its training reports the error
+        except (ProbekitError, OSError) as error:
+            errors.append(error)  # its training reports it
     if not found:
-        raise UsageError("none of the other tasks of the section can be read.")
+        raise errors[0]
     folders = {sources.folder(other) for other in found}
     if len(folders) > 1:
         raise UsageError(f"the other tasks must have their files in one folder, not in {len(folders)}.")

@@ -83,7 +83,8 @@ def from_hub(what: str, repository: str, config: str | None = None, **options: A
         reason = " ".join(str(error).split()) or type(error).__name__
         raise DataError(
             f"{what} could not be loaded from the Hugging Face hub ({where}): {reason[:300].rstrip('.')}. "
-            "Without a network, give a local folder (--data-dir, or data_dir in Python)."
+            f"Without a network, give a local folder of data (--data-dir, or data_dir in Python), with the files of "
+            f"{what} in it or in a subfolder of that name."
         ) from error
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from probekit.errors import DataError, UsageError
 from probekit.metrics import metric, task_metrics
 from probekit.tasks.task import TaskKind
-from probekit.toml import read_toml, what_is_wrong
+from probekit.toml import line_of, read_toml, what_is_wrong
 
 __all__ = ["SUFFIXES", "Column", "Format", "TaskFile", "read_task_file"]
 
@@ -78,11 +77,11 @@ def read_task_file(path: Path) -> TaskFile:
     except ValidationError as error:
         key = str(error.errors()[0]["loc"][0])
         message = what_is_wrong(error, TaskFile, _EXPECTED)
-        raise DataError(message, file=path, line=_line_of(text, key)) from error
+        raise DataError(message, file=path, line=line_of(text, key)) from error
     problem = _problem(spec)
     if problem:
         key, message = problem
-        raise DataError(message, file=path, line=_line_of(text, key))
+        raise DataError(message, file=path, line=line_of(text, key))
     return spec
 
 
@@ -101,12 +100,6 @@ _EXPECTED = (
         "the column's name in quotation marks or its number (from 1)",
     )
 )
-
-
-def _line_of(text: str, key: str) -> int | None:
-    """The line of a key or its table."""
-    found = re.search(rf"^\s*\[?\s*[\"']?{re.escape(key)}[\"']?\s*[\]=.]", text, flags=re.MULTILINE)
-    return None if found is None else text.count("\n", 0, found.start()) + 1 + found.group().count("\n")
 
 
 def _problem(spec: TaskFile) -> tuple[str, str] | None:

@@ -156,10 +156,14 @@ def split_files(folder: Path) -> dict[str, Path]:
             f"several files could be the {twice} split: {several}. Give the folder of one data set.", file=folder
         )
     if "train" not in found:
-        there = ", ".join(path.name for path in sorted(folder.iterdir())[:8]) or "nothing"
+        names = [path.name for path in sorted(folder.iterdir())[:8]]
+        data = [path for path in sorted(folder.iterdir()) if path.suffix.lower() in SUFFIXES]
+        here = f"{', '.join(names[:-1])} and {names[-1]}" if names[1:] else "".join(names) or "nothing"
+        one = f" (probekit tasks new {data[0]})" if data else ""
+        suffix = data[0].suffix if data else ".csv"
         raise DataError(
-            f"no file is named train.csv, train.tsv, train.jsonl …; the folder holds {there}. Give one of these files "
-            "instead of the folder; its rows are then divided into splits.",
+            f"there is no training file; the folder holds {here}. Name the training file train{suffix}, or give one "
+            f"file{one}, which is then split into train, dev and test.",
             file=folder,
         )
     return {split: found[split][0] for split in SPLITS if split in found}

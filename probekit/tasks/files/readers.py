@@ -116,9 +116,10 @@ def read_csv(
             begin = reader.line_num + 1
     except csv.Error as error:
         if columns is None and "," not in source[0] and (hint := _separator(path, source[0])):
-            raise DataError(f"is not comma-separated. {hint}", file=path, line=1) from error
+            raise DataError(f"{hint[0].lower()}{hint[1:]}", file=path, line=1) from error
         message = (
-            f'is not valid CSV: {error}. Is a quotation mark not closed? Inside a quoted cell, write it twice ("").'
+            f"is not valid CSV, probably because of a quotation mark ({error}). Is one left open? A cell that begins "
+            'with a quotation mark must end with one; inside the cell, write it twice ("").'
         )
         raise DataError(message, file=path, line=begin) from error
     finally:
@@ -130,10 +131,13 @@ def read_csv(
 
 
 def _separator(path: Path, header: str) -> str:
-    """What to do about a header of one cell, which another separator seems to separate, or ""."""
+    """What to do about a header of one cell that seems to hold another separator, or ""."""
     found = next((name for mark, name in SEPARATORS.items() if mark in header), "")
-    new = f"probekit tasks new {path} writes a task file that reads it."
-    return f"The header seems to be separated by {found}: {new}" if found else ""
+    right = "tabs" if path.suffix == ".tsv" else "commas"
+    convert = f"or write a new task file with a converted copy: probekit tasks new {path} --out NEW.toml."
+    return (
+        f"The columns seem to be separated by {found}, not by {right}. Save it with {right}, {convert}" if found else ""
+    )
 
 
 def _header(path: Path, rows: list[list[str]], header: bool) -> tuple[list[str], list[list[str]]]:
