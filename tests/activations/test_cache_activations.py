@@ -378,6 +378,17 @@ def test_numbers_too_large_for_float16(encoder, tmp_path, monkeypatch):
             )
 
 
+def test_a_special_token_that_the_text_holds_already_is_reported(encoder, tmp_path, caplog):
+    texts = ("[CLS] the dog", "the dog", "[CLS]")
+    examples = tuple(Example(str(i), text, i % 2) for i, text in enumerate(texts))
+    task = Task("chat", TaskKind.CLASSIFICATION, {"train": Split("train", examples)}, ("a", "b"))
+    cache_activations(encoder, task, out=tmp_path / "c.h5")
+    assert "2 of 3 texts begin with the special token that the tokenizer adds itself" in caplog.text
+    caplog.clear()
+    cache_activations(encoder, toy_task(), out=tmp_path / "d.h5")
+    assert "special token" not in caplog.text
+
+
 def test_long_texts(encoder, tmp_path):
     long = Task(
         "long",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,6 +24,8 @@ from probekit.tasks.task import Example, Split, Task, TaskKind
 from probekit.version import VERSION
 
 __all__ = ["check_environment", "difference", "prepare"]
+
+log = logging.getLogger(__name__)
 
 
 def check_environment(partial: Partial, encoder: Encoder) -> None:
@@ -67,6 +70,7 @@ def prepare(request: Request, encoder: Encoder, journal: Journal, *, progress: P
     if not request.stateful:
         texts, text_of_slot = unique_texts(texts)
     tokens = _tokenize(encoder, texts, progress)
+    _warn_of_doubled(tokens)
     cut = tokens.truncated[text_of_slot].reshape(-1, int(want["sentences"])).any(1)
     _check_cut(request, encoder, cut)
     plan = _plan(request, encoder, tokens, text_of_slot)
@@ -104,6 +108,20 @@ def prepare(request: Request, encoder: Encoder, journal: Journal, *, progress: P
         blocks=plan.blocks,
         token_start=token_start,
     )
+
+
+def _warn_of_doubled(tokens: Tokens) -> None:
+    """Warn of texts that begin with the piece that the tokenizer puts before each, as a chat template's <s>."""
+    start = (np.cumsum(tokens.length) - tokens.length)[tokens.length > 1]
+    ids, added = tokens.token_ids, tokens.special
+    doubled = np.count_nonzero(added[start] & ~added[start + 1] & (ids[start] == ids[start + 1]))
+    if doubled:
+        log.warning(
+            "%s of %s texts begin with the special token that the tokenizer adds itself, so the model reads it twice. "
+            "Remove it from the texts (chat templates write it).",
+            f"{doubled:,}",
+            f"{len(tokens.length):,}",
+        )
 
 
 def _check_cut(request: Request, encoder: Encoder, cut: np.ndarray) -> None:
