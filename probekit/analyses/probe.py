@@ -58,7 +58,7 @@ def probe(
 
     Features are standardised on train, the L2 penalty is chosen by cross-validation on train, the probe (logistic
     regression, or ridge for numbers) is fitted again on all of train, and evaluated once on dev, with a bootstrap
-    interval. Shuffled labels, control tasks (for labelled words), a bag of pieces and the length of the texts go
+    interval. Shuffled labels, control tasks (for labelled words), a bag of word pieces and the length of the texts go
     through the same procedure.
 
     Parameters

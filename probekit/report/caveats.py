@@ -87,7 +87,7 @@ def of_rows(sections: Mapping[Section, pd.DataFrame], layers: Mapping[Section, p
             elif verdict != "above noise":
                 yield from _caveat(f"{name}, not above shuffled labels: {verdict}.", _of(part))
         without_interval = real[real["value"].notna() & real["ci_low"].isna()]
-        yield from _caveat(f"{name}: values have no interval.", _of(without_interval))
+        yield from _caveat(f"{name}: values have no interval.", _of(without_interval, reason="why"))
         if "penalty_at_edge" in real:
             edge = real[real["penalty_at_edge"].fillna(value=False).astype(bool)]
             yield from _caveat(f"{name}: the best penalty is at the end of the grid; extend the grid.", _of(edge))
@@ -116,7 +116,8 @@ def _of_kind(section: Section, rows: pd.DataFrame) -> Iterator[Caveat]:
     if "converged" in gold:
         failed = gold.assign(layer=gold["layer_name"])[~gold["converged"].fillna(value=True).astype(bool)]
         yield from _caveat(f"{name}: a fit did not converge.", _of(failed))
-    for column, what in (("warning", "warnings of the estimator."), ("caution", "limits of so few points.")):
+    of_warnings = "warnings." if section is Section.DIFFERENCES else "warnings of the estimator."
+    for column, what in (("warning", of_warnings), ("caution", "limits of so few points.")):
         texts = rows[column].astype("string").fillna("") if column in rows else rows["task"][:0]
         yield from _caveat(
             f"{name}: {what}",

@@ -46,6 +46,22 @@ def test_separators_and_headers(name, delimiter, header):
     assert (task.splits["dev"].examples[0].group is not None) == bool(header)
 
 
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ('"open,good', r"a\.csv, line 4: a quotation mark opens here and is not closed\. Close it"),
+        ('a text,"good', r"a\.csv, line 4: a quotation mark opens here and is not closed\. Close it"),
+        ("no label", r"a\.csv, line 4: found 1 column, expected 2, comma-.*: \['no label'\]\. 1 row does .*delete it"),
+    ],
+)
+def test_a_broken_row_is_named_by_its_line(bad, message):
+    """The line of the file, with the header and empty lines."""
+    rows = [f"review {i},{LABELS[i % 2]}" for i in range(60)]
+    Path("a.csv").write_text("\n".join(["text,label", "", rows[0], bad, *rows[1:]]) + "\n")
+    with pytest.raises(DataError, match=message):
+        new_task("a.csv")
+
+
 def test_whole_groups_are_drawn_and_classes_in_proportion():
     rows = [(f"text {i} {i * i}", "rare" if i < 30 else "often", f"g{i // 3}", str(i)) for i in range(300)]
     write("a.csv", ",", rows=rows)
@@ -145,7 +161,7 @@ def test_nothing_is_replaced():
     ("text", "message"),
     [
         ("", "is empty"),
-        ("text,label\nonly one\nfine,yes\na,b\nc,d\n", "do not have 2 columns"),
+        ("text,label\nonly one\nfine,yes\na,b\nc,d\n", "does not have 2 columns"),
         ("1,2\n3,4\n5,6\n", "no column holds text"),
         ("text,label\na,b\nc,d\n", None),
     ],

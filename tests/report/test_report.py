@@ -81,7 +81,7 @@ def test_less_is_better_where_it_is():
 def test_verdicts_and_cautions():
     rows = make_rows(
         [
-            *[record(i, v) for i, v in enumerate([0.9, np.nan])],
+            *[record(i, v) | {"why": "the reason"} for i, v in enumerate([0.9, np.nan])],
             *curve([0.9], task="few"),
             record(0, np.nan, task="mi", metric="mutual-information", ci_low=0, ci_high=1)
             | {"undetermined": "too few", "warning": "w"},
@@ -93,7 +93,7 @@ def test_verdicts_and_cautions():
     said = {caution.what: caution.where for caution in of_rows(sections, layers)}
     no_control = "Diagnostic classifiers: there is no control (shuffled labels) to compare with."
     assert said[no_control] == ["CoLA, tiny, layer 0"]
-    assert said["Diagnostic classifiers: values have no interval."] == ["CoLA, tiny, layer 0"]
+    assert said["Diagnostic classifiers: values have no interval."] == ["CoLA, tiny, layer 0: the reason"]
     assert said["Diagnostic classifiers: fewer than 100 examples."] == ["few dev: n = 20"]
     assert said["Mutual information: the estimate is undetermined."] == ["mi, tiny, layer 0: too few"]
     assert said["Mutual information: warnings of the estimator."] == ["w (1 rows)"]

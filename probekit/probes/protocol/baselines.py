@@ -63,7 +63,7 @@ def constant_fit(experiment: Experiment) -> Fits:
 
 
 def _bag_fit(experiment: Experiment, x: sparse.csr_matrix, x_dev: sparse.csr_matrix) -> Fits:
-    """The bag of pieces with scikit-learn's sparse solver; the folds choose the penalty, as for layers."""
+    """The bag of word pieces with scikit-learn's sparse solver; the folds choose the penalty, as for layers."""
     sets, options = experiment.sets, experiment.options
     x, x_dev = x[sets.rows], x_dev[sets.rows_dev]
     y, y_dev = sets.y[0], sets.y_dev[0]

@@ -1,4 +1,4 @@
-"""Probes on sparse input, such as a bag of pieces, with scikit-learn's solvers, which keep it sparse."""
+"""Probes on sparse input, such as a bag of word pieces, with scikit-learn's solvers, which keep it sparse."""
 
 from __future__ import annotations
 

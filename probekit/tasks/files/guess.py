@@ -233,22 +233,34 @@ def _json(path: Path) -> Raw:
 
 
 def _delimited(path: Path) -> Raw:
-    lines = [line for line in read_lines(path) if line]
-    if not lines:
+    lines = read_lines(path)
+    if not any(lines):
         raise DataError("is empty.", file=path)
-    parsed = {delimiter: _parse(lines, delimiter) for delimiter in DELIMITERS}
+    places = {delimiter: _parse(lines, delimiter) for delimiter in DELIMITERS}
+    parsed = {delimiter: [row for _, row in rows] for delimiter, rows in places.items()}
     width = {delimiter: Counter(map(len, rows)).most_common(1)[0] for delimiter, rows in parsed.items()}
     score = {d: count / len(parsed[d]) for d, (columns, count) in width.items() if columns > 1}
     delimiter = max(score, key=lambda d: (score[d] > 0.9, width[d][0] > 1, score[d], width[d][0])) if score else "\t"
     rows, columns = parsed[delimiter], width[delimiter][0]
+    last, row = places[delimiter][-1]
+    if delimiter != "\t" and any("\n" in cell for cell in row) and _unclosed(lines[last - 1 :], delimiter):
+        raise DataError(
+            "a quotation mark opens here and is not closed. Close it, or put the cell in quotation marks and write the "
+            'mark in it twice ("").',
+            file=path,
+            line=last,
+        )
     header = has_header(rows)
     names = [name.strip() for name in rows[0]] if header else [str(i + 1) for i in range(columns)]
     body = rows[1:] if header else rows
     if bad := [i for i, row in enumerate(body) if len(row) != len(names)]:
+        at, row = places[delimiter][bad[0] + header]
+        many, it = ("1 row does", "it") if len(bad) == 1 else (f"{len(bad):,} of {len(body):,} rows do", "them")
         raise DataError(
-            f"{len(bad):,} of {len(body):,} rows do not have {len(names)} columns ({', '.join(names)}), such as "
-            f"{DELIMITERS[delimiter].join(['', '-separated'])} row {bad[0] + 1}: {str(body[bad[0]])[:80]}.",
+            f"found {len(row)} column{'s' * (len(row) != 1)}, expected {len(names)}, {DELIMITERS[delimiter]}-separated "
+            f"({', '.join(names)}): {str(row)[:80]}. {many} not have {len(names)} columns; complete or delete {it}.",
             file=path,
+            line=at,
         )
     if len(set(names)) < len(names):
         raise DataError(f"the header repeats a column name: {', '.join(names)}.", file=path, line=1)
@@ -258,16 +270,36 @@ def _delimited(path: Path) -> Raw:
     return Raw(path, {n: [row[i] for row in body] for i, n in enumerate(names)}, how, plain, header)
 
 
-def _parse(lines: Sequence[str], delimiter: str) -> list[list[str]]:
+def _parse(lines: Sequence[str], delimiter: str) -> list[tuple[int, list[str]]]:
+    """The rows, each with the number of its first line."""
+    plain = ((i, line.split(delimiter)) for i, line in enumerate(lines, 1) if line)
     if delimiter == "\t":  # has no quoting
-        return [line.split("\t") for line in lines]
+        return list(plain)
     limit = csv.field_size_limit(2**31 - 1)
+    reader, rows, begin = csv.reader((line + "\n" for line in lines), delimiter=delimiter), [], 1
     try:
-        return [row for row in csv.reader((line + "\n" for line in lines), delimiter=delimiter) if row]
+        for row in reader:
+            if row:
+                rows.append((begin, row))
+            begin = reader.line_num + 1
+        return rows
     except csv.Error:
-        return [line.split(delimiter) for line in lines]
+        return list(plain)
     finally:
         csv.field_size_limit(limit)
+
+
+def _unclosed(lines: Sequence[str], delimiter: str) -> bool:
+    """Whether the lines end inside a quoted cell."""
+    limit = csv.field_size_limit(2**31 - 1)
+    try:
+        for _ in csv.reader((line + "\n" for line in lines), delimiter=delimiter, strict=True):
+            pass
+    except csv.Error as error:
+        return "unexpected end" in str(error)
+    finally:
+        csv.field_size_limit(limit)
+    return False
 
 
 def has_header(rows: Sequence[Sequence[str]]) -> bool:
