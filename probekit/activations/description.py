@@ -49,6 +49,7 @@ def describe(cache: Any) -> dict[str, str]:
         "trained on": ", ".join(str(trained[k]) for k in ("trained_on", "regime", "head", "variant") if trained.get(k)),
         "examples": f"{len(cache):,} ({counts['unique']:,} distinct texts, {counts['pieces']:,} pieces, "
         f"{counts['truncated']:,} truncated, {counts['empty']:,} without content)",
+        "groups": _groups(cache),
         "layers": ", ".join(cache.layers),
         "width": ", ".join(map(str, dict.fromkeys(cache.widths) if len(set(cache.widths)) == 1 else cache.widths)),
         "pooling": ", ".join(cache.poolings) or "none",
@@ -71,6 +72,13 @@ def to_json(cache: Any) -> str:
     content = cache.spec | {"created": cache.attributes["created"]}
     content |= {"origin": cache.origin} if cache.origin else {}
     return json.dumps(content, indent=2, ensure_ascii=False, sort_keys=True)
+
+
+def _groups(cache: Any) -> str:
+    """The number of stored groups, and where they come from."""
+    if cache.groups is None:
+        return ""
+    return f"{len(np.unique(cache.groups)):,} ({cache.grouping.get('made', 'declared')})"
 
 
 def _labels(cache: Any) -> str:

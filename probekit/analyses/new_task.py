@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ import numpy as np
 from probekit.activations.grouping import stored_groups
 from probekit.errors import UsageError
 from probekit.files import FileKind, check_folder, whole
+from probekit.tasks.check import FEW_GROUPS
 from probekit.tasks.datasets.sources import HUB_SPLITS, from_hub
 from probekit.tasks.files.description import SUFFIXES, Format
 from probekit.tasks.files.guess import Guess, Raw, guess, read_any, split_files
@@ -21,6 +24,7 @@ from probekit.tasks.task import Example, TaskKind
 
 __all__ = ["new_task"]
 
+log = logging.getLogger(__name__)
 NEW = FileKind("a file that is not there yet", lambda path: False)
 """Task files are edited by hand, so an existing one is never replaced."""
 MIN_ROWS = 20
@@ -88,7 +92,7 @@ def new_task(
     left = 1.0
     for split, part in (("test", test), ("dev", dev)):
         if part and split not in splits:
-            splits = _drawn(splits, first, split, part / left, seed)
+            splits = _drawn(splits, first, split, part, left, seed)
             left -= part
     places = [task_file, *(task_file.with_suffix(f".{split}.jsonl") for split, one in splits.items() if not one.stays)]
     if there := [str(place) for place in places if place.exists() or place.is_symlink()]:
@@ -160,8 +164,10 @@ def _of_hub(repository: str, config: str) -> tuple[dict[str, _Part], dict[str, A
     return parts, {"hub": repository} | ({"config": config} if config else {})
 
 
-def _drawn(splits: Mapping[str, _Part], first: Guess, split: str, part: float, seed: int) -> dict[str, _Part]:
-    """Add a split drawn from train: whole groups, stratified by class."""
+def _drawn(
+    splits: Mapping[str, _Part], first: Guess, split: str, part: float, left: float, seed: int
+) -> dict[str, _Part]:
+    """Add a split drawn from train: whole groups, stratified by class; part, left : shares of all rows"""
     from sklearn.model_selection import train_test_split
 
     train = splits["train"].raw
@@ -174,10 +180,15 @@ def _drawn(splits: Mapping[str, _Part], first: Guess, split: str, part: float, s
             "give --dev 0, or a folder with a file for each split."
         )
     strata = _strata(train, first, group)
+    part /= left
     if round(part * len(strata)) <= strata.max():
         strata = np.zeros_like(strata)
     taken = train_test_split(np.arange(len(strata)), test_size=part, random_state=seed, stratify=strata)[1]
-    drawn = np.isin(group, taken)
+    drawn, groups = np.isin(group, taken), len(strata)
+    share = math.ceil(100 * left * FEW_GROUPS / groups) / 100
+    if "groups" in first.roles and len(taken) < FEW_GROUPS:
+        enough = f"; --{split} {share:g} gives at least {FEW_GROUPS}" if share <= 0.5 * left else ""
+        log.warning("%s has %s of %s groups%s.", split, len(taken), groups, enough)
 
     def some(rows: np.ndarray) -> _Part:
         columns = {name: [values[i] for i in rows] for name, values in train.columns.items()}

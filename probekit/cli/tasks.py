@@ -158,6 +158,7 @@ def _grid(report: TaskReport) -> Grid:
 _COUNTS: dict[str, Callable[[SplitReport], int | None]] = {
     "examples": lambda s: s.examples,
     "labelled": lambda s: s.labelled,
+    "groups": lambda s: s.groups,
     "text of an earlier example": lambda s: s.repeated,
     "… and its label": lambda s: s.duplicates,
     "texts with conflicting labels": lambda s: s.conflicting,

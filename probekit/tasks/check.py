@@ -11,10 +11,12 @@ from pathlib import Path
 from probekit.tasks.load import load_task
 from probekit.tasks.task import Example, Label, Split, Task, TaskKind
 
-__all__ = ["SplitReport", "TaskReport", "check_task"]
+__all__ = ["FEW_GROUPS", "SplitReport", "TaskReport", "check_task"]
 
 LONG = 350
 """About as many words as fit into 512 word pieces."""
+FEW_GROUPS = 12
+"""With fewer groups, tests are weak."""
 BINS = (0, 5, 10, 20, 40, 80, 160)
 """Upper ends of the length histogram's bins, in words; the last bin is open."""
 
@@ -51,6 +53,8 @@ class SplitReport:
         Examples with a control character other than tab.
     longest, long : int
         Words in the longest example, and number of examples with more than 350 words, which most models truncate.
+    groups : int | None
+        Number of groups, if the data declare groups; an example without a group counts as one.
     """
 
     name: str
@@ -69,6 +73,7 @@ class SplitReport:
     control: int
     longest: int = 0
     long: int = 0
+    groups: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,13 @@ class TaskReport:
             known = {} if train is None else train.labels
             if lacking := [f"{name} ({n:,})" for name, n in s.labels.items() if known and n and not known.get(name)]:
                 found.append(f"{s.name}: train has no example of {', '.join(lacking)}; no probe can learn them.")
+            if s.name != "train" and s.groups is not None and s.groups < FEW_GROUPS:
+                found.append(
+                    f"{s.name}: {s.examples:,} examples in {s.groups} groups; intervals need at least 5 groups, and "
+                    f"tests are weak below {FEW_GROUPS}."
+                )
+            if s.name == "train" and s.groups is not None and s.groups < 20:
+                found.append(f"train: {s.groups} groups; mutual information needs at least 20 groups in its split.")
             if s.long:
                 found.append(
                     f"{s.name}: {s.long:,} examples have more than {LONG} words, the longest {s.longest:,}; models "
@@ -158,6 +170,7 @@ def _check(task: Task, split: Split, train: tuple[set[tuple[object, ...]], set[s
         control=sum(_has_control(e) for e in split),
         longest=max(words, default=0),
         long=sum(n > LONG for n in words),
+        groups=len({e.group or f"={e.id}" for e in split}) if any(e.group for e in split) else None,
     )
 
 

@@ -62,6 +62,21 @@ def test_a_broken_row_is_named_by_its_line(bad, message):
         new_task("a.csv")
 
 
+def test_few_groups_are_warned_of_with_a_share_that_gives_enough(caplog):
+    rows = [(f"text {i} {i * i}", LABELS[i % 2], f"u{i // 4:02}", str(i)) for i in range(120)]
+    write("a.csv", ",", rows=rows)
+    report = check_task(load_task(new_task("a.csv")))
+    assert caplog.messages == ["dev has 3 of 30 groups; --dev 0.4 gives at least 12."]
+    assert [split.groups for split in report.splits] == [27, 3]
+    few = "dev: 12 examples in 3 groups; intervals need at least 5 groups, and tests are weak below 12."
+    assert few in report.warnings
+    caplog.clear()
+    report = check_task(load_task(new_task("a.csv", dev=0.4, out="b.toml")))
+    assert [split.groups for split in report.splits] == [18, 12]
+    assert caplog.messages == []
+    assert report.warnings == ("train: 18 groups; mutual information needs at least 20 groups in its split.",)
+
+
 def test_whole_groups_are_drawn_and_classes_in_proportion():
     rows = [(f"text {i} {i * i}", "rare" if i < 30 else "often", f"g{i // 3}", str(i)) for i in range(300)]
     write("a.csv", ",", rows=rows)
