@@ -214,5 +214,8 @@ def test_data_given_as_a_task_and_other_separators_lead_to_tasks_new():
     with pytest.raises(UsageError, match=r"a\.csv holds data and is not a task; probekit tasks new a\.csv writes"):
         load_task("a.csv")
     Path("a.toml").write_text('text = "review"\nlabel = "liked"\n[splits]\ntrain = "a.csv"\n')
-    with pytest.raises(DataError, match=r"there is no column 'review'.* semicolons: probekit tasks new a\.csv writes"):
+    with pytest.raises(
+        DataError,
+        match=r"there is no column 'review'.* semicolons, not by commas.*: probekit tasks new a\.csv --out NEW.toml",
+    ):
         load_task("a.toml")

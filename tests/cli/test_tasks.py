@@ -68,7 +68,7 @@ def test_many_labels_are_summed_up(tmp_path: Path, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("toml", "message"),
     [
-        ('[splits]\ntrain = "train.tsv"\n', "train.tsv, line 2: 1 column, expected 2 (text, label)."),
+        ('[splits]\ntrain = "train.tsv"\n', "train.tsv, line 2: found 1 column, expected 2"),
         ('[split]\ntrain = "train.tsv"\n', "mine.toml, line 1: unknown key 'split'; did you mean 'splits'?"),
     ],
 )
