@@ -474,7 +474,7 @@ def test_feature_extraction_caches_once(write, tmp_path, monkeypatch):
         (
             "",
             "learning_rate = { low = 1e-4, hihg = 1e-3 }",
-            "says no high.* A range is written like this: learning_rate = { low = 1e-5,",
+            "lacks high.* A range is written like this: learning_rate = { low = 1e-5,",
         ),
         ("", "learning_rate = { low = 1e-4, high = 1e-3, lgg = true }", "unknown key 'lgg'; did you mean 'log'"),
         ("", "dropout = { low = 0.5, high = 1.5 }", "dropout is 1.5; it must be from 0 to below 1"),
@@ -519,7 +519,7 @@ def test_the_lines_that_errors_show_are_right(name, as_range, write):
 def test_names_and_what_they_lack(tmp_path):
     with pytest.raises(UsageError, match="there is no search space 'paper/tune'; did you mean .*paper/fine-tune"):
         read_space("paper/tune")
-    with pytest.raises(DataError, match="says no task; add task = …, or give --task"):
+    with pytest.raises(DataError, match="lacks task; add task = …, or give --task"):
         read_space("paper/fine-tune", {"model": "bert"})
     with pytest.raises(DataError, match="cannot be read"):
         read_space(tmp_path / "none.toml")

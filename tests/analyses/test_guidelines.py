@@ -295,7 +295,7 @@ def test_seeds_are_averaged_and_counted(run):
     assert "seed" not in row["caveat"]
     assert "(linear head, 3 seeds) 0.900" in row["why"]
     fewer = rows_of([*runs[0], runs[1][0]]).iloc[0]
-    assert fewer["caveat"].startswith("One seed of feature extraction: it is taken")
+    assert fewer["caveat"].startswith("One seed of feature extraction: it is assumed")
     assert paired(runs[0], runs[1]).value == pytest.approx(0.3)
 
 

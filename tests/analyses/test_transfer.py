@@ -137,7 +137,7 @@ def test_what_transfers(rows):
     assert r["value"] == pytest.approx(stats.pearsonr(own["x"], own["value"]).statistic)
     assert r["n"] == 20
     assert r["p"] >= 1 / 120
-    assert "20 points of 5 domains are not 20 independent ones" in r["caution"]
+    assert "20 points from 5 domains are not 20 independent ones" in r["caution"]
 
 
 def test_tables(rows):

@@ -55,7 +55,7 @@ OPTIONS = {
         "penalties": POSITIVE, "seed": COUNT,
     },
     "compare": {
-        "against": NAME, "metric": NAME, "correction": st.sampled_from(["max-t", "holm"]),
+        "against": NAME.map("layer-{}".format), "metric": NAME, "correction": st.sampled_from(["max-t", "holm"]),
         "tails": st.sampled_from(["two-sided", "better"]), "resamples": st.integers(100, 999), "seed": COUNT,
     },
     "summary": {"metric": NAME, "resamples": st.integers(100, 999), "level": st.floats(0.5, 0.99), "seed": COUNT},

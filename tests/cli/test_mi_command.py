@@ -38,7 +38,7 @@ def test_from_caches_to_rows_a_table_and_a_figure(caches, tmp_path, capsys):
     out = tmp_path / "rows.parquet"
     asked = ["--shuffles", "99", "--estimator", "edge, knn", "--seed", "4", "--out", str(out)]
     assert main(["mi", str(caches["plain"]), str(caches["random"]), *asked]) == 0
-    shown = capsys.readouterr().out
+    shown = " ".join(capsys.readouterr().out.split())
     assert "classification train, " in shown
     assert "random-3, mean, knn: 239 examples; entropy of the labels 0.992 bits" in shown
     assert "noise, 97.5 %" in shown

@@ -111,6 +111,8 @@ def test_tables(tmp_path, capsys):
     words = ["table", "regimes", str(tmp_path / "*.parquet"), "--published", "peters-2019/2"]
     assert main([*words, "--out", str(tmp_path / "t.md"), "--rows", str(tmp_path / "t.csv")]) == 0
     text = (tmp_path / "t.md").read_text()
+    assert "[70.0, 80.0]" in capsys.readouterr().out
+    assert main([*words, "--format", "markdown"]) == 0
     assert without_mark(text).strip() in capsys.readouterr().out
     assert text.splitlines()[:5] == [
         "| model | × 100 | mrpc (accuracy, dev) |",

@@ -126,13 +126,13 @@ def test_feature_extraction(tiny_bert, tmp_path, told):
         (["--head", "crf"], "the head 'crf' is for sequence-labelling"),
         (["--regime", "both"], 'Invalid value "both" for --regime. Choose from: "fine-tune", "feature-extraction"'),
         (["--optimizer", "sgd"], 'Invalid value "sgd" for --optimizer. Choose from: "adamw", "bert-adamw"'),
-        (["--save-at", "soon"], "save_at is 'soon'"),
+        (["--save-at", "soon"], "--save-at is 'soon'; it must be steps such as 10,20,50"),
         (["--test", "exam"], "has no split 'exam'; it has train, dev"),
-        (["--learning-rate", "fast"], "Invalid value for --learning-rate"),
+        (["--learning-rate", "fast"], "--learning-rate is 'fast'; it must be a number"),
         (["--layers", "0"], "are for feature extraction"),
         (["--dtype", "float16"], "float16 training needs a GPU"),
         (["--learning-rate", "1e9", "--epochs", "4", "--warmup", "0"], "the loss is not finite at step"),
-        (["--model", "/nowhere/at/all"], "is not a folder"),
+        (["--model", "/nowhere/at/all"], "there is no folder /nowhere/at/all; give a hub id, or a folder"),
         (["--report-to", "nobody"], "nobody is not supported"),
     ],
     ids=lambda x: x[0][2:] if isinstance(x, list) else "",
@@ -151,7 +151,7 @@ def test_errors_are_one_line(words, message, tiny_bert, tmp_path, told):
 
 def test_what_is_missing(told):
     assert main(["train", "--task", "cola"]) == 2
-    assert "--model requires an argument" in told()[1]
+    assert "--model is missing" in told()[1]
 
 
 def test_another_run_in_the_folder(tiny_bert, tmp_path, told):

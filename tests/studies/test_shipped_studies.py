@@ -28,13 +28,13 @@ def data(tmp_path_factory):
     for split in SPLITS:
         known = split != "test"
         write(root / f"SST-2/{split}.tsv", "sentence\tlabel" if known else "index\tsentence",
-              *[f"good {i}\t{i % 2}" if known else f"{i}\tgood {i}" for i in range(6)])  # fmt: skip
+              *[f"good {split} {i}\t{i % 2}" if known else f"{i}\tgood {i}" for i in range(6)])  # fmt: skip
         write(root / f"mrpc/{split}.tsv", "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String",
-              *[f"{i % 2}\t{i}\t9{i}\t{PAIR}" for i in range(6)])  # fmt: skip
-        write(root / f"STS-B/sts-{split}.csv", *[f"news\tf\t2015\t{i}\t{i / 2}\t{PAIR}" for i in range(6)])
+              *[f"{i % 2}\t{i}\t9{i}\t{split} {PAIR}" for i in range(6)])  # fmt: skip
+        write(root / f"STS-B/sts-{split}.csv", *[f"news\tf\t2015\t{i}\t{i / 2}\t{split} {PAIR}" for i in range(6)])
         name = {"train": "train", "dev": "trial", "test": "test_annotated"}[split]
         write(root / f"sick/SICK_{name}.txt", "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment",
-              *[f"{i}\t{PAIR}\t{1 + i / 2}\tNEUTRAL" for i in range(6)])  # fmt: skip
+              *[f"{i}\t{split} {PAIR}\t{1 + i / 2}\tNEUTRAL" for i in range(6)])  # fmt: skip
         words = ("-DOCSTART- -X- O O\n", *["EU NNP I-NP B-ORG\nrejects VBZ I-VP O\n"] * 6)
         name = {"train": "eng.train", "dev": "eng.testa", "test": "eng.testb"}[split]
         write(root / f"conll2003/{name}", *words)
