@@ -38,7 +38,7 @@ def test_differences(files, capsys):
     assert main(["plot", "differences", files["minus"], "--level", "0.15", "--out", "a.svg"]) == 0
     assert "not above noise (p &gt; 0.15)" in Path("a.svg").read_text()
     assert main(["plot", "differences", files["cola"]]) == 2
-    assert "rows that probekit compare wrote" in capsys.readouterr().err
+    assert "plot differences needs rows of probekit compare" in capsys.readouterr().err
 
 
 def test_other_rows_of_the_files_are_left_out(files, tmp_path, capsys):
