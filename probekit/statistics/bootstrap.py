@@ -331,7 +331,7 @@ def bounds(
         why[~np.isfinite(ci).all(1) & (why == "")] = "undefined in most resamples"
         why[np.isnan(value)] = "undefined on these examples"
         if units.count < FEWEST:
-            why[:] = f"of {units.count} {'examples' if units.of is None else 'groups'}, fewer than {FEWEST}"
+            why[:] = f"{units.count} {'examples' if units.of is None else 'groups'}; intervals need at least {FEWEST}"
         ci[why != ""] = np.nan
         found.append(Bounds(value, ci, why, again))
     return Bounds(*(np.concatenate([getattr(b, name) for b in found]) for name in ("value", "ci", "why", "again")))

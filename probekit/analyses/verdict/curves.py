@@ -129,9 +129,15 @@ def names(curves: Sequence[Curve]) -> list[str]:
         {c: "" if (v := str(one.head.get(c, ""))) in ("<NA>", "nan", "None") else v for c in SHOWN} for one in curves
     ]
     varying = [c for c in SHOWN if len({one[c] for one in cells}) > 1]
-    show = {"step": "step {}".format, "seed": "seed {}".format, "model": shown_model}
+    show = {"step": "step {}".format, "seed": "seed {}".format, "model": shown_model, "checkpoint": _checkpoint}
     labels = [[show.get(c, str)(one[c]) for c in varying if one[c]] for one in cells]
     return [f"{', '.join(parts)}: " if parts else "" for parts in labels]
+
+
+def _checkpoint(name: str) -> str:
+    """The name of a checkpoint; caches of random weights have "random-SEED"."""
+    seed = name.removeprefix("random-")
+    return name if seed == name else f"random weights{'' if seed == '0' else f', seed {seed}'}"
 
 
 def adjusted(curve: Curve) -> str:
