@@ -111,7 +111,7 @@ def _many(curves: Sequence[Curve], does: str) -> str:
 def _control(random: Sequence[Curve], do: str, trained: Sequence[Curve]) -> str:
     """The sentence on the same network with random weights."""
     if all(np.isnan(one.p).all() for one in random):
-        return "random weights were not tested"
+        return f"whether layers with random weights {do} was not tested"
     found = [one.beating() for one in random]
     if not any(found):
         return f"with random weights no layer is shown to {do}"
