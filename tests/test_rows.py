@@ -180,7 +180,7 @@ def test_wrong_files(rows, tmp_path):
     (tmp_path / "text.csv").write_text(",".join(record()) + "\n" + ",".join(str(v) for v in record(value="x").values()))
     (tmp_path / "rows.json").write_text(json.dumps({}))
     for name, message in {
-        "cache.h5": "activation cache, not rows. Use probekit probe to compute rows from it",
+        "cache.h5": "activation cache, and rows .results. are needed. Make them: probekit probe cache.h5",
         "torn.parquet": "cannot be read as Parquet",
         "other.csv": "other.csv: rows lack the columns task",
         "text.csv": "text.csv: row 1, column 'value': 'x' is not a number",
@@ -198,7 +198,7 @@ def test_where_nothing_can_be_written_is_said_before_the_work(tmp_path):
     check_out(tmp_path / "new" / "rows.parquet")
     (tmp_path / "rows.csv").mkdir()
     for path, word in (
-        ("rows.csv", "is a folder"),
+        ("rows.csv", "a folder; it must be a file"),
         ("rows.txt", "parquet or .csv"),
         ("new/file/rows.csv", "cannot write to"),
     ):

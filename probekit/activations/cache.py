@@ -114,8 +114,8 @@ class ActivationCache:
     def __init__(self, path: str | Path) -> None:
         if not isinstance(path, str | Path):
             raise UsageError(
-                f"an activation cache is named by its path, 'CACHE.h5', not by a {type(path).__name__}; give each "
-                "cache as an argument of its own."
+                f"found the {type(path).__name__} {path!r:.60} where the path of one activation cache is expected; "
+                'give each cache as a separate argument, such as ("train.h5", "dev.h5").'
             )
         self.path = Path(path)
         self._checked = CheckedFile(self.path)

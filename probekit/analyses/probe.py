@@ -172,8 +172,9 @@ def _labels(
     if options.hold_out_domains:
         if words or train.domains is None:
             raise UsageError(
-                f"{train.spec['task']} has no domains of examples; leave out hold_out_domains, or name their column in "
-                "the task file (domain = …) and cache it again."
+                ff"hold_out_domains needs the domain of each example, and the task {train.spec['task']} has none. "
+                'Name their column in the task file (domain = "COLUMN") and make both caches again, or leave out '
+                "hold_out_domains."
             )
         train_labels = replace(
             train_labels, groups=np.unique(train.domains, return_inverse=True)[1]

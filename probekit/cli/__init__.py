@@ -105,11 +105,14 @@ def _misread(error: CycloptsError, words: Sequence[str]) -> str:
     if isinstance(error, CoercionError) and token is not None and token.keyword:
         kind = {"float": "a number", "int": "a whole number"}.get(getattr(error.target_type, "__name__", ""), "")
         if kind:
-            kind = kind.replace("a ", "one ", 1) if "," in token.value else kind
-            return f"{token.keyword} is {token.value!r}; it must be {kind}."
+            several = "," in token.value
+            search = " To try several values, use probekit search." if several and words[0] == "train" else ""
+            kind = kind.replace("a ", "one ", 1) if several else kind
+            return f"{token.keyword} is {token.value!r}; it must be {kind}.{search}"
     if isinstance(error, MissingArgumentError) and (name := re.search(r'parameter "?([\w-]+)', str(error))):
         usage = "" if name[1].startswith("-") else f" Give {_usage(words[0])}."
-        return f"{name[1]} is missing.{usage}"
+        tasks = " A task is a name from probekit tasks, or a .toml file for your data." if name[1] == "TASK" else ""
+        return f"{name[1]} is missing.{usage}{tasks}"
     return f"{str(error).rstrip('., ?')}."
 
 

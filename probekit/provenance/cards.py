@@ -100,8 +100,9 @@ def read_any_card(path: str | Path) -> Card:
     if not place.is_file():
         rows = path if path.suffix != ".json" else path.with_suffix("")
         raise DataError(
-            f"there is no such file. It would be the evidence card that probekit writes beside the rows, and the rows "
-            f"cannot be reproduced without it. Make them again with the command that made them and --out {rows}.",
+            f"there is no such file, and reproduce needs it: it is the evidence card that probekit writes next to the "
+            f"rows. If you moved it, give its path; otherwise run the command that made the rows again, with "
+            f"--out {rows}.",
             file=place,
         )
     if place.stat().st_size > LARGEST:

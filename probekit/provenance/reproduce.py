@@ -80,8 +80,8 @@ class Plan:
         )
         what = self.lacking[0].path if self.lacking else "it"
         return (
-            f"{first}{more}. Give the folder that now contains {what} with --from FOLDER, or make it again with the "
-            "command listed above or with --remake."
+            f"{first}{more}. If you moved it, add --from FOLDER, the folder that now contains {what}; otherwise add "
+            "--remake to make it again."
         )
 
     @property
@@ -183,7 +183,7 @@ def plan_reproduction(card: str | Path, out: str | Path, from_: str | Path = "."
         if not path.exists():
             if one.kind == "cache":
                 lacking.append(one)
-                missing.append(f"there is no cache {one.path} in the folder {folder}{_how(one, path)}")
+                missing.append(f"the cache {one.path} is not in {folder.resolve()}{_how(one, path)}")
         elif one.kind == "cache" and (wrong := wrong_cache(path, one.digest)):
             changes.append(f"{wrong}{_how(one, path)}")
     return Plan(read, folder, recipe, scratch, made, tuple(changes), tuple(missing), tuple(lacking))

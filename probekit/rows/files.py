@@ -144,7 +144,11 @@ def _read(path: Path) -> pd.DataFrame:
     import pandas as pd
 
     if path.suffix in {".h5", ".hdf5"}:
-        raise DataError("this is an activation cache, not rows. Use probekit probe to compute rows from it.", file=path)
+        raise DataError(
+            f"this is an activation cache, and rows (results) are needed. Make them: probekit probe {path.name} DEV.h5 "
+            "--out rows.parquet, and give rows.parquet.",
+            file=path,
+        )
     if path.suffix not in {".parquet", ".csv"}:
         raise DataError(f"rows must be .parquet or .csv, not {path.suffix!r}.", file=path)
     if not path.is_file():

@@ -255,8 +255,9 @@ def join(*evaluated: Predictions) -> Predictions:
             if missing or len(place) != len(first.ids) or len(other.ids) != len(first.ids):
                 reason = f"{str(missing[0])!r} is in the first only" if missing else "ids are repeated, or more in one"
                 raise UsageError(
-                    f"the two were evaluated on different examples ({len(first.ids)} and {len(other.ids)}; {reason}), "
-                    "and a paired comparison needs the same ones. Probe both with the same dev cache."
+                    "the first and the second were evaluated on different examples "
+                    f"({len(first.ids)} and {len(other.ids)}; {reason}), and a comparison needs the same ones. Probe "
+                    "both with the same dev cache."
                 )
             order = np.array([place[name] for name in first.ids])
         other_groups = None if other.groups is None else other.groups[order]

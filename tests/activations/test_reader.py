@@ -95,5 +95,7 @@ def test_nothing_of_the_file_is_held_but_what_is_asked_for(make):
 
 
 def test_a_list_of_paths_is_not_a_path():
-    with pytest.raises(UsageError, match="named by its path, 'CACHE.h5', not by a list; give each cache"):
+    with pytest.raises(
+        UsageError, match="found the list .* where the path of one activation cache is expected; give each cache"
+    ):
         ActivationCache(["a.h5"])

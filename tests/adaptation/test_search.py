@@ -462,10 +462,10 @@ def test_feature_extraction_caches_once(write, tmp_path, monkeypatch):
         (
             "",
             "learning_rat = [1e-3]",
-            "no option 'learning_rat'; did you mean learning_rate. It takes a number",
+            "no option 'learning_rat'; did you mean learning_rate. List the values to try, each a number",
         ),
         ("", "lr = [1e-3]", "no option 'lr'; did you mean learning_rate. .* for example learning_rate = "),
-        ("", "num_train_epochs = [1]", "did you mean epochs. It takes a whole number, for example epochs = .2, 3, 4"),
+        ("", "num_train_epochs = [1]", "did you mean epochs. .* a whole number, for example epochs = .2, 3, 4"),
         ("", "banana = [1]", "Options that are often searched: learning_rate, .* probekit train --help shows all"),
         ("", "learning_rate = '1e-4'", "learning_rate takes a number, not '1e-4'; for example learning_rate = "),
         ("", "seed = [1, 2]", "seed is set for the whole search"),

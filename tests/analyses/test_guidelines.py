@@ -377,7 +377,7 @@ def test_other_refusals(run):
         rows_of([one, two, run(FX, right(50, 0.8), seed=1, edit=put("identity", "epochs", value=4))])
     with pytest.raises(UsageError, match="was not evaluated with f1, but with accuracy"):
         rows_of([one, two], metric="f1")
-    with pytest.raises(UsageError, match="the two were evaluated on different examples"):
+    with pytest.raises(UsageError, match="the first and the second were evaluated on different examples"):
         rows_of([one, run(FX, right(49, 0.8))])
     with pytest.raises(UsageError, match="different labels"):
         rows_of([one, run(FX, right(50, 0.8), gold=right(50, 0.5))])

@@ -157,7 +157,7 @@ def test_what_a_terminal_would_obey_is_written_out(call):
             ("train", "--task", "t", "--model", "m", "--regime", "fine-tune", "--out", "r", "--learning-rate", "1,2"),
             "--learning-rate is '1,2'; it must be one number.",
         ),
-        (("run", "minilm"), "TASK is missing. Give probekit run MODEL TASK. See probekit run --help."),
+        (("run", "minilm"), "TASK is missing. Give probekit run MODEL TASK. A task is a name"),
         (("run", "rte", "minilm"), "rte is a task, and the model comes first: probekit run minilm rte."),
         (
             ("run", "minilm", "rte", "--pooling", "cls"),

@@ -283,7 +283,7 @@ def test_cards_that_are_none(tmp_path):
         file.truncate(1 << 27)
     with pytest.raises(DataError, match="not an evidence card: it is larger"):
         read_any_card(tmp_path / "r.json")
-    with pytest.raises(DataError, match="no such file. It would be the evidence card"):
+    with pytest.raises(DataError, match="no such file, and reproduce needs it: it is the evidence card"):
         read_any_card(tmp_path / "none.parquet")
 
 
@@ -415,7 +415,7 @@ def test_rows_changed_by_hand(result, card, tmp_path, capfd):
 def test_caches_that_are_missing_or_others(result, card, tmp_path, capfd):
     assert main(["reproduce", str(card()), "--from", str(tmp_path)]) == 2
     said = capfd.readouterr()
-    assert "there is no cache train.h5 in the folder" in said.err
+    assert "the cache train.h5 is not in " in said.err
     assert "it was made by probekit cache-activations" in said.out
     assert "grammar:sentiment" in said.out
     for a, b in (("train", "dev"), ("dev", "train")):
@@ -505,7 +505,7 @@ def test_the_plan_says_what_is_missing(card, tmp_path, capfd):
     assert main(["reproduce", str(card(recipe=recipe, reads=[])), "--from", str(tmp_path), "--plan"]) == 2
     said = capfd.readouterr()
     assert said.out.count("guidelines reads ") == 3
-    assert f"guidelines reads one, which is not in {tmp_path}, and 2 more. Give the folder that now" in said.err
+    assert f"guidelines reads one, which is not in {tmp_path}, and 2 more. If you moved it, add --from" in said.err
 
 
 @pytest.mark.slow

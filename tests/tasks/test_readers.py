@@ -200,7 +200,7 @@ def test_conllu_that_is_not(file: Path, old: str, new: str, message: str) -> Non
             "semicolons, not by commas. .*probekit tasks new .*a.csv --out NEW.toml",
         ),
         ("a.csv", b'text;label\n"good";1\n', "line 1: the columns seem to be separated by semicolons, not by commas"),
-        ("a.csv", b"a good film,1\na bad film,0\n", "Is this line a row\\? Then say in .*mine.toml header = false"),
+        ("a.csv", b"a good film,1\na bad film,0\n", "If the file has no header, write header = false in .*mine.toml"),
         ("a.csv", b"review,stars\ngood,1\nbad,2\n", r"Name the column in .*mine.toml: text = …"),
     ],
 )

@@ -69,6 +69,6 @@ def no_such_option(name: str) -> str:
         often = f"Options that are often searched: {', '.join(OFTEN)}"
         return f"training has no option {name!r}. {often}; probekit train --help shows all."
     return (
-        f"training has no option {name!r}; did you mean {near}? It takes {described(near)}, for example "
-        f"{example_line(near)}."
+        f"training has no option {name!r}; did you mean {near}? List the values to try, each "
+        f"{described(near)}, for example {example_line(near)}."
     )

@@ -115,7 +115,9 @@ def _column_hint(spec_file: Path, table: Table, role: str) -> str:
     """What to do about a column that the header does not have."""
     if has_header([list(table.columns), *table.rows[:SAMPLE]]):
         return f"Name the column in {spec_file}: {role} = …"
-    return f"Is this line a row? Then say in {spec_file} header = false, and give columns by number ({role} = 1)."
+    return (
+        f"If the file has no header, write header = false in {spec_file}, and give the columns by number ({role} = 1)."
+    )
 
 
 def _json_lines(path: Path, roles: Mapping[str, str]) -> Rows:

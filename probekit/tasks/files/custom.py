@@ -216,8 +216,8 @@ def _check_alike(path: Path, spec: TaskFile, rows: Mapping[str, Rows]) -> None:
                     i,
                     "label",
                     f"found the label {shown(_name(value))}, but {shown(name)} in line {where.lines[line]} of "
-                    f"{where.file}: are they the same class? If so, spell them alike; if not, list all labels in "
-                    f"{path} (labels = [...]).",
+                    f"{where.file}. If they are the same class, spell them alike; if they are two classes, list all "
+                    f"labels in {path} (labels = [...]).",
                 )
 
 
