@@ -172,7 +172,7 @@ def _labels(
     if options.hold_out_domains:
         if words or train.domains is None:
             raise UsageError(
-                ff"hold_out_domains needs the domain of each example, and the task {train.spec['task']} has none. "
+                f"hold_out_domains needs the domain of each example, and the task {train.spec['task']} has none. "
                 'Name their column in the task file (domain = "COLUMN") and make both caches again, or leave out '
                 "hold_out_domains."
             )
