@@ -45,6 +45,12 @@ def minilm() -> Path:
     return Path(package.get_model_path())
 
 
+@pytest.fixture(autouse=True)
+def _no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands print at full width, whatever the terminal that the tests were started from."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.fixture
 def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., SimpleNamespace]:
     """``call("probe", path, "--out", out)``: a command's exit status, what it said and what it complained of."""

@@ -121,7 +121,9 @@ def difference_rows(rows: Any, *, level: float = 0.05, styles: CurveStyles | Non
 def _of_comparisons(rows: Any) -> pd.DataFrame:
     rows = of_analyses(plot_rows(rows), "compare")
     required = {"against", "p_adjusted", "joint_low", "joint_high"}
-    if required - set(rows.columns):
+    if lacking := sorted(required - set(rows.columns)):
+        if "analysis" in rows and set(rows["analysis"]) == {"compare"}:
+            raise UsageError(f"these rows of probekit compare lack {', '.join(lacking)}; run probekit compare again.")
         found = ", ".join(str(name) for name in rows["analysis"].unique()) if "analysis" in rows else "no analysis"
         raise UsageError(
             f"these rows were written by probekit {found}; plot differences needs rows of probekit compare. Run "

@@ -205,7 +205,7 @@ def test_whole_domains_are_held_out():
     assert set(by_row["penalty"].dropna()) == {1.0}  # what is learnt of a domain helps with its other examples
     assert set(by_domain["penalty"].dropna()) == {1e-4}  # and not with an unseen one: of equals, the strongest
     train.domains = None
-    with pytest.raises(UsageError, match="has no domains"):
+    with pytest.raises(UsageError, match="the task toy has none"):
         run(train, dev, options=replace(options, hold_out_domains=True))
 
 

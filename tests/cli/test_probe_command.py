@@ -166,8 +166,8 @@ def test_what_cannot_be_probed(caches, tmp_path, call):
         ("--penalties", "1,x"): "x",
         ("--out", tmp_path / "rows.txt"): ".parquet or .csv",
         ("--estimator", "svm"): "svm",
-        ("--choose-by", "acuracy"): "choose_by",
-        ("--fold", 3): "Did you mean",
+        ("--choose-by", "acuracy"): "--choose-by must be log-loss or",
+        ("--fold", 3): "did you mean",
     }.items():
         refused = call("probe", *caches["bert"], *words)
         assert refused.status == 2

@@ -100,8 +100,8 @@ def test_what_could_not_be_deleted_is_told(folder, tiny_bert, capsys, monkeypatc
     [
         (["clean", "--what", "rows"], "leftovers, unfinished, caches, checkpoints, not 'rows'"),
         (["clean", "--older-than", "30"], "such as 12h"),
-        (["clean", "none"], "there is no folder none"),
-        (["results", "none"], "there is no folder none"),
+        (["clean", "none"], "there is no folder 'none'"),
+        (["results", "none"], "there is no folder 'none'"),
         (["results", "--model", "none"], "not the folder of a model"),
     ],
 )

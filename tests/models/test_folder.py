@@ -50,7 +50,7 @@ def test_what_is_there_says_what_to_do(tmp_path, monkeypatch):
 def test_no_such_hub_model(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     refused(
-        "someone/no-such-model", "HF_HUB_OFFLINE is set", "(hf download someone/no-such-model), and give its folder"
+        "someone/no-such-model", "HF_HUB_OFFLINE is set", "(hf download someone/no-such-model) and give the downloaded"
     )
     for name in ("minlm", "MiniLM"):
         refused(name, "Did you mean minilm?")

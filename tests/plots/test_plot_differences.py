@@ -72,7 +72,7 @@ def test_what_cannot_be_drawn():
     rows = make_rows(records())
     with pytest.raises(UsageError, match="one task, but the rows are of cola, sst2; use difference_panels"):
         layer_differences(make_rows([*records(), *records("sst2")]))
-    with pytest.raises(UsageError, match="without against; give rows that probekit compare wrote"):
+    with pytest.raises(UsageError, match="rows of probekit compare lack against; run"):
         layer_differences(rows.drop(columns="against"))
     with pytest.raises(UsageError, match="two differences for one layer; were the same rows given twice"):
         layer_differences(make_rows([*records(), *records()]), ax=Figure().subplots())
