@@ -156,9 +156,9 @@ def split_files(folder: Path) -> dict[str, Path]:
             f"several files could be the {twice} split: {several}. Give the folder of one data set.", file=folder
         )
     if "train" not in found:
-        names = [path.name for path in sorted(folder.iterdir())[:8]]
+        there = [path.name for path in sorted(folder.iterdir())[:8]]
         data = [path for path in sorted(folder.iterdir()) if path.suffix.lower() in SUFFIXES]
-        here = f"{', '.join(names[:-1])} and {names[-1]}" if names[1:] else "".join(names) or "nothing"
+        here = f"{', '.join(there[:-1])} and {there[-1]}" if there[1:] else "".join(there) or "nothing"
         one = f" (probekit tasks new {data[0]})" if data else ""
         suffix = data[0].suffix if data else ".csv"
         raise DataError(
