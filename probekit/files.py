@@ -121,9 +121,9 @@ def read_lines(path: Path, *, fallback: str | None = None) -> list[str]:
 
 
 NO_TEXT = {
-    b"PK\x03\x04": "is a ZIP file. Unpack it and use the unpacked file (task files must name it).",
+    b"PK\x03\x04": "is a ZIP file. Unpack it, and write the name of the unpacked file in your task file, if any.",
     b"\xd0\xcf\x11\xe0": "is an old Excel or Word file. Save the sheet as CSV (UTF-8), and give that.",
-    b"\x1f\x8b": "is compressed with gzip. Unpack it (gunzip FILE) and use the result (task files must name it).",
+    b"\x1f\x8b": "is compressed with gzip. Unpack it (gunzip FILE), and write the new name in your task file, if any.",
     b"PAR1": "is a Parquet file. Let its name end in .parquet.",
     b"\x89HDF": "is an HDF5 file, not text.",
     b"\xff\xfe": "is UTF-16. Save it as UTF-8 (in Excel: CSV UTF-8).",
