@@ -53,7 +53,16 @@ def check(task: str, /, *, data_dir: str | None = None) -> None:
 
 
 @app.command
-def new(data: str, /, *, out: Path | None = None, dev: float = 0.1, test: float = 0.0, seed: int = 0) -> None:
+def new(
+    data: str,
+    /,
+    *,
+    out: Path | None = None,
+    dev: float = 0.1,
+    test: float = 0.0,
+    groups: str | None = None,
+    seed: int = 0,
+) -> None:
     """Write a task file for your data: guess the format, columns and splits, and give the reason for each guess.
 
     Your files stay where they are. If a split has to be drawn or the format converted, the rows are written as JSON
@@ -64,6 +73,8 @@ def new(data: str, /, *, out: Path | None = None, dev: float = 0.1, test: float 
         probekit tasks new reviews.csv
 
         probekit tasks new data/ --out mine.toml
+
+        probekit tasks new chats.jsonl --groups conversation --dev 0.2
 
         probekit tasks new hub:stanfordnlp/sst2
 
@@ -79,12 +90,15 @@ def new(data: str, /, *, out: Path | None = None, dev: float = 0.1, test: float 
         their proportions.
     test
         The same for test.
+    groups
+        Column of the groups of rows that depend on each other (dialogue, document, author), or none; by default guessed
+        from the names and values of the columns.
     seed
         Random seed of the drawn splits.
     """
     import probekit
 
-    path = probekit.new_task(data, out=out, dev=dev, test=test, seed=seed)
+    path = probekit.new_task(data, out=out, dev=dev, test=test, seed=seed, groups=groups)
     terminal = console(highlight=False)
     terminal.print(path.read_text(encoding="utf-8"), markup=False, soft_wrap=True)
     check(str(path))

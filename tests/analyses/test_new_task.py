@@ -43,7 +43,9 @@ def test_separators_and_headers(name, delimiter, header):
     assert {split: len(examples) for split, examples in task.splits.items()} == {"train": 180, "dev": 20}
     assert task.label_names == LABELS
     assert task.splits["dev"].examples[0].text.startswith("review ")
-    assert (task.splits["dev"].examples[0].group is not None) == bool(header)
+    groups = [{e.group for e in task.splits[split]} for split in ("train", "dev")]
+    assert [len(found) for found in groups] == [45, 5]
+    assert not groups[0] & groups[1]
 
 
 @pytest.mark.parametrize(
@@ -75,6 +77,74 @@ def test_few_groups_are_warned_of_with_a_share_that_gives_enough(caplog):
     assert [split.groups for split in report.splits] == [18, 12]
     assert caplog.messages == []
     assert report.warnings == ("train: 18 groups; mutual information needs at least 20 groups in its split.",)
+
+
+COLUMNS = [
+    *("dialogue", "dialog", "conversationId", "Thread ID", "session_id", "user_name", "author", "speaker_id", "docid"),
+    *("document", "doc_key", "paragraph", "article_id", "source", "id_patient", "subject", "groups", "somewhere"),
+]
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_a_column_of_groups_is_found_and_no_group_is_in_two_splits(column):
+    """Rows of a group have names with letters and digits and are far apart; the last column has an unknown name."""
+    rows = [(f"text {i} {i * i}", LABELS[i % 2], f"x{i % 60}", str(i)) for i in range(600)]
+    write("a.csv", ",", header=("text", "label", column, "n"), rows=rows)
+    path = new_task("a.csv", dev=0.2, test=0.2)
+    assert f'groups = "{column}"' in path.read_text()
+    groups = [{e.group for e in split} for split in load_task(path).splits.values()]
+    assert sorted(map(len, groups)) == [12, 12, 36]
+    assert len(set.union(*groups)) == 60
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("length", [str(i * 7919 % 30) for i in range(200)]),  # numbers that repeat far apart
+        ("confidence", [f"{i // 4 / 7:.3f}" for i in range(200)]),  # fractions
+        ("n", [str(i) for i in range(200)]),  # a number of each row
+        ("speaker", ["AB"[i % 2] for i in range(200)]),  # two values
+        ("comment", [f"a long remark on this text which is number {i // 4}" for i in range(200)]),
+    ],
+)
+def test_a_column_of_something_else_is_not_one_of_groups(name, values):
+    rows = [(f"text {i} {i * i}", LABELS[i % 2], value) for i, value in enumerate(values)]
+    write("a.csv", ",", header=("text", "label", name), rows=rows)
+    text = new_task("a.csv").read_text()
+    assert '\n# groups = "…"' in text
+    assert ("# Repeated values: length (30 values)" in text) == (name == "length")
+
+
+def test_a_coarser_column_unites_the_groups_of_a_finer_one():
+    rows = [(f"text {i} {i * i}", LABELS[i % 2], f"t{i // 5}", f"u{i // 10}") for i in range(600)]
+    write("a.csv", ",", header=("text", "label", "thread", "user"), rows=rows)
+    assert 'groups = "user"' in new_task("a.csv").read_text()
+    crossed = [(*row[:3], f"u{i % 60}") for i, row in enumerate(rows)]
+    write("b.csv", ",", header=("text", "label", "thread", "user"), rows=crossed)
+    assert 'groups = "thread"' in new_task("b.csv").read_text()
+
+
+def test_groups_are_given_or_refused():
+    write("a.csv", ",")
+    given = new_task("a.csv", groups="idx", out="given.toml")
+    assert 'groups = "idx"  # as given with --groups' in given.read_text()
+    none = new_task("a.csv", groups="none", out="none.toml")
+    assert all(e.group is None for split in load_task(none).splits.values() for e in split)
+    with pytest.raises(UsageError, match=r"groups is 'autor', but there is no such column; did you mean author\?"):
+        new_task("a.csv", groups="autor", out="b.toml")
+    with pytest.raises(UsageError, match="groups is 'liked', which holds the labels"):
+        new_task("a.csv", groups="liked", out="b.toml")
+    write("c.csv", ",", rows=[(*row[:2], f"u{i % 8}", row[3]) for i, row in enumerate(reviews())])
+    with pytest.raises(UsageError, match=r"200 rows in 8 groups \(whole groups of 'author'\), too few to draw dev"):
+        new_task("c.csv", groups="author")
+
+
+def test_rows_without_a_group_are_independent():
+    rows = [(*row[:2], "" if i % 2 else row[2], row[3]) for i, row in enumerate(reviews())]
+    write("a.csv", ",", rows=rows)
+    task = load_task(new_task("a.csv"))
+    groups = [{e.group or e.id for e in task.splits[split]} for split in ("train", "dev")]
+    assert [len(found) for found in groups] == [135, 15]
 
 
 def test_whole_groups_are_drawn_and_classes_in_proportion():

@@ -10,16 +10,17 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from probekit.errors import DataError
+from probekit.errors import DataError, UsageError, did_you_mean
 from probekit.files import parse_json, read_lines
 from probekit.parquet import open_parquet
 from probekit.tasks.datasets.sources import number
 from probekit.tasks.files.description import SUFFIXES, Format
+from probekit.tasks.files.group_column import GROUP_NAMES, GroupGuess, group_column
 from probekit.tasks.files.readers import read_conll, read_conllu, read_json_lines
 from probekit.tasks.task import TaskKind
 
@@ -28,8 +29,6 @@ __all__ = ["SAMPLE", "Guess", "Raw", "guess", "has_header", "read_any", "split_f
 DELIMITERS = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
 CLASSES = 20
 """With more distinct numbers than this, labels are scores."""
-FEWEST_GROUPS = 20
-"""Distinct values that a column of groups must have: fewer groups are too few to shuffle or hold out."""
 SAMPLE = 5000
 """Number of rows on which a guess is based."""
 LABELS = (
@@ -70,26 +69,6 @@ WORDS = ("words", "tokens", "forms")
 TAGS = ("tags", "ner_tags", "pos_tags", "upos", "labels", "ner", "pos")
 IDS = ("id", "idx", "index", "guid", "uid", "uuid", "example_id", "pair_id", "sentence_id")
 DOMAINS = ("domain", "genre", "source", "topic", "language", "lang", "register")
-GROUPS = (
-    "group",
-    "groups",
-    "doc_id",
-    "document_id",
-    "doc",
-    "author",
-    "author_id",
-    "user",
-    "user_id",
-    "speaker",
-    "subject",
-    "document",
-    "dialog_id",
-    "dialogue_id",
-    "conversation_id",
-    "thread_id",
-    "template",
-    "premise_id",
-)
 SPLITS = {
     "train": ("train", "training"),
     "dev": ("dev", "valid", "validation", "val", "development", "trial"),
@@ -134,6 +113,8 @@ class Guess:
     roles: Mapping[str, str]
     why: Mapping[str, str]
     classes: Mapping[str, int]
+    repeated: Mapping[str, int] = field(default_factory=dict)
+    """Without groups: the columns whose values are repeated, and how many values each has."""
 
 
 def split_files(folder: Path) -> dict[str, Path]:
@@ -305,7 +286,7 @@ def _unclosed(lines: Sequence[str], delimiter: str) -> bool:
 def has_header(rows: Sequence[Sequence[str]]) -> bool:
     """Whether the first row is a header: known column names, or short distinct strings that no row below repeats."""
     first = [cell.strip().lower() for cell in rows[0]]
-    known = {*LABELS, *TEXTS, *WORDS, *TAGS, *IDS, *DOMAINS, *GROUPS, *(name for pair in PAIRS for name in pair)}
+    known = {*LABELS, *TEXTS, *WORDS, *TAGS, *IDS, *DOMAINS, *GROUP_NAMES, *(name for pair in PAIRS for name in pair)}
     if set(first) & known:
         return True
     if len(set(first)) < len(first) or any(not cell or number(cell) is not None or len(cell) > 30 for cell in first):
@@ -314,13 +295,20 @@ def has_header(rows: Sequence[Sequence[str]]) -> bool:
     return len(rows) > 1 and not any(cell in cells for cell, cells in zip(first, below, strict=True))
 
 
-def guess(raw: Raw) -> Guess:
+def guess(raw: Raw, groups: str | None = None) -> Guess:
     """The likely role of each column of a file, and the kind of task that follows.
+
+    Parameters
+    ----------
+    groups : str, optional
+        The column that groups the rows, or "none" for no groups, instead of a guess.
 
     Raises
     ------
     DataError
         If no column holds text.
+    UsageError
+        If there is no such column of groups, or it is the label.
     """
     sample = {name: values[:SAMPLE] for name, values in raw.columns.items()}
     roles, why = dict[str, str](), dict[str, str]()
@@ -353,13 +341,12 @@ def guess(raw: Raw) -> Guess:
             )
         if "label" not in roles:
             take("label", *_fewest({n: v for n, v in sample.items() if n not in roles.values()}))
-    remaining = {name: values for name, values in sample.items() if name not in roles.values()}
+    found = _groups(raw, roles, groups)
+    remaining = {name: v for name, v in sample.items() if name not in {*roles.values(), found.column}}
     unique = {name for name, values in remaining.items() if len({str(v) for v in values}) == len(values)}
     take("id", _first_named(unique, IDS), "unique")
-    repeated = {
-        name for name, values in remaining.items() if FEWEST_GROUPS <= len({str(v) for v in values}) < len(values)
-    }
-    take("groups", _first_named(repeated, GROUPS), "by its name; values are repeated")
+    if found.column is not None:
+        roles["groups"], why["groups"] = found.column, found.why
     take("domain", _first_named(set(remaining) - unique, DOMAINS), "by its name")
     classes = Counter[str]()
     if "label" in roles:
@@ -370,7 +357,20 @@ def guess(raw: Raw) -> Guess:
             kind = TaskKind.REGRESSION
         else:
             classes.update(str(v) for v in labels)
-    return Guess(kind, roles, why, dict(classes.most_common()))
+    return Guess(kind, roles, why, dict(classes.most_common()), found.repeated or {})
+
+
+def _groups(raw: Raw, roles: Mapping[str, str], groups: str | None) -> GroupGuess:
+    """The column of groups: the one that is given, or a guess from the columns without a role."""
+    if groups is None:
+        return group_column({name: values for name, values in raw.columns.items() if name not in roles.values()})
+    if groups == "none":
+        return GroupGuess()
+    if groups not in raw.columns:
+        raise UsageError(f"groups is {groups!r}, but there is no such column; {did_you_mean(groups, raw.columns)}")
+    if groups in (roles.get("label"), roles.get("tags"), roles.get("words")):
+        raise UsageError(f"groups is {groups!r}, which holds the labels or words; choose another column, or none.")
+    return GroupGuess(groups, "as given with --groups")
 
 
 def _first_named(columns: Any, names: Sequence[str]) -> str | None:
