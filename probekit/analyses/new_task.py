@@ -11,6 +11,8 @@ from typing import Any
 from probekit.analyses.task_splits import Part, draw, splits_of
 from probekit.errors import UsageError
 from probekit.files import FileKind, check_folder, whole
+from probekit.tasks.check import UNBALANCED, metrics_of_unbalanced
+from probekit.tasks.files.group_column import missing
 from probekit.tasks.files.guess import Guess, guess
 from probekit.tasks.task import TaskKind
 
@@ -149,6 +151,7 @@ def _text(
         lines.append(
             f"{role} = {column if by_number else json.dumps(column, ensure_ascii=False)}{_remark(first.why[role])}"
         )
+    lines += _metrics(splits, first)
     if first.kind is not TaskKind.SEQUENCE_LABELLING and "label" not in first.roles:
         lines.append("label = false  # no column looks like a label; write its name here")
     others = [name for name in splits["train"].raw.columns if name not in first.roles.values()]
@@ -164,6 +167,20 @@ def _text(
         f"{split} = {json.dumps(files[split], ensure_ascii=False)}{_remark(splits[split].note)}" for split in files
     ]
     return "\n".join(lines) + "\n"
+
+
+def _metrics(splits: Mapping[str, Part], first: Guess) -> list[str]:
+    """The line of metrics that suit unbalanced classes, if those of dev (without dev: of train) are so."""
+    if first.kind is not TaskKind.CLASSIFICATION or "label" not in first.roles:
+        return []
+    split = "dev" if "dev" in splits else "train"
+    labels = [str(v) for v in splits[split].raw.columns.get(first.roles["label"], ()) if not missing(v)]
+    name, count = max(Counter(labels).items(), key=lambda item: item[1], default=("", 0))
+    if not UNBALANCED * len(labels) <= count < len(labels):
+        return []
+    share, metrics = count / len(labels), metrics_of_unbalanced(len(first.classes))
+    why = f"{100 * share:.0f} % of {split} are {name}, so always predicting it has that accuracy"
+    return [f"metrics = {json.dumps(metrics)}{_remark(why)}"]
 
 
 def _remark(text: str) -> str:

@@ -178,6 +178,7 @@ _COUNTS: dict[str, Callable[[SplitReport], int | None]] = {
     "texts with conflicting labels": lambda s: s.conflicting,
     "text occurs in train": lambda s: s.in_train,
     "domain occurs in train": lambda s: s.domain_in_train if s.domains else None,
+    "group occurs in train": lambda s: s.group_in_train,
     "empty texts": lambda s: s.empty,
     "words of the longest": lambda s: s.longest,
     "with control characters": lambda s: s.control,

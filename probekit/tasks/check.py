@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 
 from probekit.tasks.load import load_task
 from probekit.tasks.task import Example, Label, Split, Task, TaskKind
 
-__all__ = ["FEW_GROUPS", "SplitReport", "TaskReport", "check_task"]
+__all__ = ["FEW_GROUPS", "UNBALANCED", "SplitReport", "TaskReport", "check_task", "metrics_of_unbalanced"]
 
 LONG = 350
 """About as many words as fit into 512 word pieces."""
 FEW_GROUPS = 12
 """With fewer groups, tests are weak."""
+MANY_DOMAINS = 20
+"""With as many domains, a domain may be a document or an author."""
+SHOWN = 3
+"""Groups that a warning names."""
+UNBALANCED = 0.9
+"""Share of the most frequent class from which accuracy says little."""
 BINS = (0, 5, 10, 20, 40, 80, 160)
 """Upper ends of the length histogram's bins, in words; the last bin is open."""
 
@@ -55,6 +61,10 @@ class SplitReport:
         Words in the longest example, and number of examples with more than 350 words, which most models truncate.
     groups : int | None
         Number of groups, if the data declare groups; an example without a group counts as one.
+    group_in_train : int | None
+        Examples whose group occurs in train, if the data declare groups.
+    shared_groups : tuple[str, ...]
+        Those groups, in the order of the split.
     """
 
     name: str
@@ -74,6 +84,8 @@ class SplitReport:
     longest: int = 0
     long: int = 0
     groups: int | None = None
+    group_in_train: int | None = None
+    shared_groups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,28 +99,74 @@ class TaskReport:
     def warnings(self) -> tuple[str, ...]:
         """Reasons why a probe of this task shows little: no labels, classes missing from train, truncated texts."""
         train = next((s for s in self.splits if s.name == "train"), None)
-        found = []
-        for s in self.splits:
-            if s.examples and not s.labelled:
-                found.append(f"{s.name}: no example has a label; you cannot fit or evaluate a probe on it.")
-            known = {} if train is None else train.labels
-            if lacking := [f"{name} ({n:,})" for name, n in s.labels.items() if known and n and not known.get(name)]:
-                found.append(f"{s.name}: train has no example of {', '.join(lacking)}; no probe can learn them.")
-            if s.name != "train" and s.groups is not None and s.groups < FEW_GROUPS:
-                found.append(
-                    f"{s.name}: {s.examples:,} examples in {s.groups} groups; intervals need at least 5 groups, and "
-                    f"tests are weak below {FEW_GROUPS}."
-                )
-            if s.name == "train" and s.groups is not None and s.groups < 20:
-                found.append(f"train: {s.groups} groups; mutual information needs at least 20 groups in its split.")
-            if s.long:
-                found.append(
-                    f"{s.name}: {s.long:,} examples have more than {LONG} words, the longest {s.longest:,}; models "
-                    "that read 512 word pieces truncate them."
-                )
+        found = [warning for split in self.splits for warning in self._of_split(split, train)]
         if train is not None and sum(n > 0 for n in train.labels.values()) == 1:
             found.append("train: all labels are the same; there is nothing to learn.")
         return tuple(found)
+
+    def _of_split(self, s: SplitReport, train: SplitReport | None) -> Iterator[str]:
+        """The warnings about one split."""
+        if s.examples and not s.labelled:
+            yield f"{s.name}: no example has a label; you cannot fit or evaluate a probe on it."
+        known = {} if train is None else train.labels
+        if lacking := [f"{name} ({n:,})" for name, n in s.labels.items() if known and n and not known.get(name)]:
+            yield f"{s.name}: train has no example of {', '.join(lacking)}; no probe can learn them."
+        if s.name != "train":
+            yield from _unbalanced(s, self.task)
+            yield from _few_groups(s)
+            yield from _shared_groups(s)
+        if s.name == "train" and s.groups is not None and s.groups < 20:
+            yield f"train: {s.groups} groups; mutual information needs at least 20 groups in its split."
+        if s.long:
+            yield (
+                f"{s.name}: {s.long:,} examples have more than {LONG} words, the longest {s.longest:,}; models that "
+                "read 512 word pieces truncate them."
+            )
+
+
+def metrics_of_unbalanced(classes: int) -> tuple[str, ...]:
+    """The metrics, the main one first, of a classification in which one class is far more frequent than the others."""
+    return ("matthews", "macro-f1", "accuracy") if classes == 2 else ("macro-f1", "matthews", "accuracy")
+
+
+def _unbalanced(s: SplitReport, task: Task) -> Iterator[str]:
+    """Where the main metric is accuracy, and a constant prediction is nearly as good as any."""
+    if task.kind is not TaskKind.CLASSIFICATION or task.metrics[:1] != ("accuracy",) or not s.labels:
+        return
+    name, count = max(s.labels.items(), key=lambda item: item[1])
+    if UNBALANCED * s.labelled <= count < s.labelled:
+        better = metrics_of_unbalanced(len(task.label_names))[0]
+        yield (
+            f"{s.name}: {100 * count / s.labelled:.0f} % of the labels are {name}, so always predicting it has "
+            f'that accuracy. Choose another main metric: metrics = ["{better}", "accuracy"] in the task file, '
+            f"or probe --metrics {better},accuracy."
+        )
+
+
+def _few_groups(s: SplitReport) -> Iterator[str]:
+    if s.groups is not None and s.groups < FEW_GROUPS:
+        yield (
+            f"{s.name}: {s.examples:,} examples in {s.groups} groups; intervals need at least 5 groups, and tests are "
+            f"weak below {FEW_GROUPS}."
+        )
+
+
+def _shared_groups(s: SplitReport) -> Iterator[str]:
+    """Groups, or domains that may be groups, in both train and the split."""
+    if s.shared_groups:
+        named = ", ".join(s.shared_groups[:SHOWN]) + " …" * (len(s.shared_groups) > SHOWN)
+        yield (
+            f"{s.name}: {s.group_in_train or 0:,} of {s.examples:,} examples are in groups that also occur in train "
+            f"({len(s.shared_groups):,}: {named}); results on them say less about new groups. Move each group to one "
+            "split: probekit tasks new DATA --groups COLUMN draws whole groups from one file. If different groups "
+            "have the same name, rename them."
+        )
+    elif s.groups is None and s.domain_in_train and len(s.domains) >= MANY_DOMAINS:
+        yield (
+            f"{s.name}: {s.domain_in_train:,} of {s.examples:,} examples are from domains that also occur in train, "
+            f"and there are {len(s.domains):,} domains. If a domain is a document or an author, its examples depend on "
+            'each other: name the column as groups (groups = "…"), and move each group to one split.'
+        )
 
 
 def check_task(task: str | Path | Task, data_dir: str | Path | None = None) -> TaskReport:
@@ -132,17 +190,30 @@ def check_task(task: str | Path | Task, data_dir: str | Path | None = None) -> T
     0
     """
     task = task if isinstance(task, Task) else load_task(str(task), data_dir)
-    train = task.splits.get("train")
-    known = ({_text(e) for e in train}, {e.domain for e in train} - {None}) if train else None
-    return TaskReport(task, tuple(_check(task, s, None if s.name == "train" else known) for s in task.splits.values()))
+    train = _Known.of(task.splits["train"]) if "train" in task.splits else None
+    return TaskReport(task, tuple(_check(task, s, None if s.name == "train" else train) for s in task.splits.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What occurs in train."""
+
+    texts: Set[tuple[object, ...]]
+    domains: Set[str]
+    groups: Set[str]
+
+    @classmethod
+    def of(cls, train: Split) -> _Known:
+        texts = {_text(e) for e in train}
+        return cls(texts, {e.domain for e in train if e.domain}, {e.group for e in train if e.group})
 
 
 def _text(e: Example) -> tuple[object, ...]:
     return (e.words or e.text, e.pair)
 
 
-def _check(task: Task, split: Split, train: tuple[set[tuple[object, ...]], set[str | None]] | None) -> SplitReport:
-    """The report of one split; ``train`` holds the texts and the domains of train."""
+def _check(task: Task, split: Split, train: _Known | None) -> SplitReport:
+    """The report of one split; ``train`` is what it may share with train."""
     seen: dict[tuple[object, ...], set[Label]] = {}
     repeated = duplicates = 0
     for e in split:
@@ -151,7 +222,8 @@ def _check(task: Task, split: Split, train: tuple[set[tuple[object, ...]], set[s
         duplicates += e.label in labels
         labels.add(e.label)
     scores = [e.label for e in split if isinstance(e.label, int | float)] if task.kind is TaskKind.REGRESSION else []
-    words = [_words(e) for e in split]
+    words, grouped = [_words(e) for e in split], any(e.group for e in split)
+    shared = [e.group for e in split if train is not None and e.group in train.groups and e.group]
     lengths = Counter(map(_bin, words))
     return SplitReport(
         name=split.name,
@@ -165,12 +237,14 @@ def _check(task: Task, split: Split, train: tuple[set[tuple[object, ...]], set[s
         repeated=repeated,
         duplicates=duplicates,
         conflicting=sum(len(labels - {None}) > 1 for labels in seen.values()),
-        in_train=None if train is None else sum(_text(e) in train[0] for e in split),
-        domain_in_train=None if train is None else sum(e.domain in train[1] for e in split),
+        in_train=None if train is None else sum(_text(e) in train.texts for e in split),
+        domain_in_train=None if train is None else sum(e.domain in train.domains for e in split),
         control=sum(_has_control(e) for e in split),
         longest=max(words, default=0),
         long=sum(n > LONG for n in words),
-        groups=len({e.group or f"={e.id}" for e in split}) if any(e.group for e in split) else None,
+        groups=len({e.group or f"={e.id}" for e in split}) if grouped else None,
+        group_in_train=len(shared) if grouped and train is not None else None,
+        shared_groups=tuple(dict.fromkeys(shared)),
     )
 
 

@@ -139,6 +139,20 @@ def test_groups_are_given_or_refused():
         new_task("c.csv", groups="author")
 
 
+def test_unbalanced_classes_are_not_measured_by_accuracy():
+    for cycle, main in (
+        ("b" + 19 * "a", "matthews"),
+        ("b" + 19 * "a" + "c" + 19 * "a", "macro-f1"),
+        ("baaa", "accuracy"),
+    ):
+        rows = [(text, cycle[i % len(cycle)]) for i, (text, *_) in enumerate(reviews(400))]
+        write(f"{main}.csv", ",", header=("text", "label"), rows=rows)
+        path = new_task(f"{main}.csv", groups="none")
+        assert load_task(path).metrics[0] == main
+        assert ("are a, so always predicting it" in path.read_text()) == (main != "accuracy")
+        assert not any("Choose another main metric" in warning for warning in check_task(path).warnings)
+
+
 def test_rows_without_a_group_are_independent():
     rows = [(*row[:2], "" if i % 2 else row[2], row[3]) for i, row in enumerate(reviews())]
     write("a.csv", ",", rows=rows)

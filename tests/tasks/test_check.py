@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from probekit.tasks import Example, Split, Task, TaskKind
 from probekit.tasks.check import check_task
 
@@ -66,3 +68,44 @@ def test_what_a_probe_cannot_know_is_told() -> None:
     assert check_task(task(TaskKind.CLASSIFICATION, ("no", "yes"), train=train, dev=train[:2])).warnings == ()
     one = check_task(task(TaskKind.CLASSIFICATION, ("no", "yes"), train=train[::2]))
     assert one.warnings == ("train: all labels are the same; there is nothing to learn.",)
+
+
+def test_groups_in_train_and_dev_are_counted_and_named() -> None:
+    train = [Example(str(i), f"t{i}", i % 2, group=f"g{i // 2}") for i in range(80)]
+    dev = [Example(str(i), f"d{i}", i % 2, group=f"g{36 + i // 2}") for i in range(60)]
+    report = check_task(task(TaskKind.CLASSIFICATION, ("no", "yes"), train=train, dev=[*dev, Example("x", "d", 0)]))
+    first, second = report.splits
+    assert (first.group_in_train, first.shared_groups) == (None, ())
+    assert (second.group_in_train, second.shared_groups) == (8, ("g36", "g37", "g38", "g39"))
+    (warning,) = report.warnings
+    assert warning.startswith(
+        "dev: 8 of 61 examples are in groups that also occur in train (4: g36, g37, g38 …); results on them say less"
+    )
+    assert check_task(task(TaskKind.CLASSIFICATION, ("no", "yes"), train=train, dev=dev[8:])).warnings == ()
+
+
+def test_many_domains_in_train_and_dev_may_be_groups() -> None:
+    for domains, many in ((25, True), (10, False)):
+        train = [Example(str(i), f"t{i}", i % 2, domain=f"s{i % domains}") for i in range(100)]
+        dev = [Example(str(i), f"d{i}", i % 2, domain=f"s{i % domains}") for i in range(100)]
+        warnings = check_task(task(TaskKind.CLASSIFICATION, ("no", "yes"), train=train, dev=dev)).warnings
+        assert [w[:68] for w in warnings] == [
+            "dev: 100 of 100 examples are from domains that also occur in train, "
+        ] * many
+
+
+def test_accuracy_of_unbalanced_classes_is_warned_of() -> None:
+    train = [Example(str(i), f"t{i}", i % 2) for i in range(40)]
+    for rare, warned in ((1, True), (4, True), (5, False), (0, False)):  # of 40
+        dev = [Example(str(i), f"d{i}", int(i < rare)) for i in range(40)]
+        toy = task(TaskKind.CLASSIFICATION, ("no", "yes"), train=train, dev=dev)
+        warnings = check_task(replace(toy, metrics=("accuracy", "macro-f1"))).warnings
+        assert len(warnings) == warned
+        assert check_task(replace(toy, metrics=("matthews", "accuracy"))).warnings == ()
+    three = task(TaskKind.CLASSIFICATION, ("no", "yes", "so"), train=[*train, Example("x", "s", 2)], dev=[
+        Example(str(i), f"d{i}", int(i < 2)) for i in range(40)
+    ])  # fmt: skip
+    assert check_task(replace(three, metrics=("accuracy",))).warnings == (
+        "dev: 95 % of the labels are no, so always predicting it has that accuracy. Choose another main metric: "
+        'metrics = ["macro-f1", "accuracy"] in the task file, or probe --metrics macro-f1,accuracy.',
+    )
