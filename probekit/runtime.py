@@ -29,6 +29,7 @@ __all__ = [
     "blas_thread",
     "cores",
     "devices",
+    "dtype_name",
     "end_with_parent",
     "local_executor",
     "no_progress",
@@ -42,11 +43,32 @@ EVERY = 10.0  # seconds between lines of progress
 
 
 class Dtype(StrEnum):
-    """Precision of the model's computation."""
+    """Precision of the model's computation, also as fp32, fp16, bf16, or a torch dtype.
+
+    Examples
+    --------
+    >>> Dtype("bf16")
+    <Dtype.BFLOAT16: 'bfloat16'>
+    """
 
     FLOAT32 = "float32"
     FLOAT16 = "float16"
     BFLOAT16 = "bfloat16"
+    FP32 = "float32"
+    FP16 = "float16"
+    BF16 = "bfloat16"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Dtype | None:
+        return cls.__members__.get(str(value).removeprefix("torch.").upper())
+
+
+def dtype_name(value: Any, name: str = "dtype") -> str:
+    """The name of a precision; raises UsageError, with the name of the option, if there is none."""
+    try:
+        return str(Dtype(value))
+    except ValueError:
+        raise UsageError(f"{name} is {value!r}; expected one of {', '.join(Dtype)}.") from None
 
 
 class Progress(Protocol):

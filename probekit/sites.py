@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from probekit.errors import UsageError
 
-__all__ = ["FINAL_NORM", "RESIDUAL", "Site", "choose", "choose_all", "residual_stream"]
+__all__ = ["FINAL_NORM", "RESIDUAL", "Site", "choose", "choose_all", "layer_list", "residual_stream"]
 
 RESIDUAL = "resid_post"
 
@@ -119,13 +119,37 @@ def choose(layer: Site | int | str, sites: Sequence[Site], what: str = "the mode
     raise UsageError(f"{what} has no layer {layer!r}; it has {', '.join(map(str, sites))}.")
 
 
+def layer_list(layers: Iterable[Site | int | str] | str) -> tuple[Site | int | str, ...]:
+    """Layers with ranges written out; a text is split at commas. Raises UsageError for a range in reverse.
+
+    Examples
+    --------
+    >>> layer_list("0,4-6,final_norm")
+    ('0', 4, 5, 6, 'final_norm')
+    """
+    found: list[Site | int | str] = []
+    for layer in layers.split(",") if isinstance(layers, str) else layers:
+        text = layer.strip() if isinstance(layer, str) else layer
+        ends = re.fullmatch(r"(\d+)-(\d+)", text) if isinstance(text, str) else None
+        if ends and int(ends[1]) > int(ends[2]):
+            raise UsageError(f"layers {text}: a range begins with the lower layer; write {ends[2]}-{ends[1]}.")
+        found += range(int(ends[1]), int(ends[2]) + 1) if ends else [text]
+    return tuple(found)
+
+
 def choose_all(
-    layers: Iterable[Site | int | str] | None, sites: Sequence[Site], what: str = "the model"
+    layers: Iterable[Site | int | str] | str | None, sites: Sequence[Site], what: str = "the model"
 ) -> tuple[Site, ...]:
-    """Choose several sites, in the given order without duplicates; None for all. Raises UsageError if none is given."""
+    """Choose several sites, in the given order without duplicates; None for all. Raises UsageError if none is given.
+
+    Parameters
+    ----------
+    layers : iterable or str, optional
+        Layers; :func:`layer_list` writes out ranges such as "4-6".
+    """
     if layers is None:
         return tuple(sites)
-    if not (found := tuple(dict.fromkeys(choose(layer, sites, what) for layer in layers))):
+    if not (found := tuple(dict.fromkeys(choose(layer, sites, what) for layer in layer_list(layers)))):
         raise UsageError(f"the list of layers is empty; {what} has {', '.join(map(str, sites))}.")
     return found
 

@@ -12,8 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from probekit.activations.options import CacheOptions, CertifyOptions
+from probekit.adaptation.options import TrainOptions
+from probekit.errors import UsageError
 from probekit.files import is_running, lock
-from probekit.runtime import Inherited, cores, local_executor
+from probekit.functions import typed
+from probekit.runtime import Dtype, Inherited, cores, local_executor
 
 
 def test_cores():
@@ -176,3 +180,20 @@ def _note(inherited: Inherited) -> None:
 
 def _noted() -> bool:
     return os.environ.get("NOTED") == "yes"
+
+
+@pytest.mark.parametrize(
+    ("short", "dtype"), [("bf16", "bfloat16"), ("FP16", "float16"), ("fp32", "float32"), ("torch.bfloat16", "bfloat16")]
+)
+def test_a_dtype_has_short_names_in_every_option(short, dtype):
+    assert Dtype(short) == typed("train", "dtype", short) == dtype
+    assert CertifyOptions(dtype=short).dtype == dtype
+    options = CacheOptions(dtype=short, store=short)
+    assert (options.dtype, options.store) == (dtype, dtype)
+    assert TrainOptions(regime="fine-tune", dtype=short).dtype == dtype
+    assert list(Dtype) == ["float32", "float16", "bfloat16"]
+
+
+def test_an_unknown_dtype_is_refused():
+    with pytest.raises(UsageError, match="store is 'bf8'; expected one of float32, float16, bfloat16"):
+        CacheOptions(store="bf8")

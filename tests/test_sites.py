@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from probekit.errors import UsageError
-from probekit.sites import FINAL_NORM, Site, choose, choose_all, residual_stream
+from probekit.sites import FINAL_NORM, Site, choose, choose_all, layer_list, residual_stream
 
 NAMES = st.from_regex(r"[A-Za-z][A-Za-z0-9_]*", fullmatch=True).filter(lambda name: name != "resid_post")
 NUMBERS = st.integers(0, 200)
@@ -49,3 +49,16 @@ def test_several_layers():
     assert choose_all([-1, "12", 0], GPT2) == (Site.parse(12), Site.parse(0))
     with pytest.raises(UsageError, match="the list of layers is empty; the model has 0, "):
         choose_all([], GPT2)
+
+
+def test_ranges_of_layers():
+    assert layer_list("0, 4-6,final_norm,-1") == ("0", 4, 5, 6, "final_norm", "-1")
+    assert layer_list([3, "7-7", FINAL_NORM]) == (3, 7, FINAL_NORM)
+    assert [*map(str, choose_all("11-12,final_norm", GPT2))] == ["11", "12", "final_norm"]
+    assert choose_all(["1-3"], GPT2) == choose_all([1, 2, 3], GPT2)
+    with pytest.raises(UsageError, match=r"layers 6-4: a range begins with the lower layer; write 4-6\."):
+        layer_list("6-4")
+    with pytest.raises(UsageError, match="has no layer 13"):
+        choose_all("12-13", GPT2)
+    with pytest.raises(UsageError, match="has no layer '4-'"):
+        choose_all("4-", GPT2)

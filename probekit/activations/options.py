@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from probekit.errors import UsageError
 from probekit.recipe import check_least, option
+from probekit.runtime import dtype_name
+from probekit.sites import layer_list
 from probekit.tasks.context import Context
 
 __all__ = ["GROUPS", "NO_POOLING", "CacheOptions", "CertifyOptions"]
@@ -37,9 +39,9 @@ class CacheOptions:
     pairs: str = option(
         "auto", "Sentence pairs: joint (one sequence), separate (two sequences), or auto (joint if possible)."
     )
-    dtype: str = option("float32", "Precision of the model: float32, float16 or bfloat16.")
+    dtype: str = option("float32", "Precision of the model: float32, float16 or bfloat16 (fp32, fp16, bf16).")
     store: str | None = option(None, "Precision of the stored numbers; by default that of --dtype.")
-    layers: tuple[str, ...] | None = option(None, "Layers to store, such as 0,6,12; by default all.")
+    layers: tuple[str, ...] | None = option(None, "Layers to store, such as 0,4-8,12; by default all.")
     limit: int | None = option(None, "Use only N examples, drawn at random.", metavar="N")
     data_seed: int = option(0, "Seed for the random draw of --limit.", metavar="SEED")
     random_weights: int | None = option(None, "Control: re-initialise the model with this seed.", metavar="SEED")
@@ -62,8 +64,7 @@ class CacheOptions:
             names = tuple(str(name).strip() for name in given)
             object.__setattr__(self, "pooling", names or NO_POOLING)
         if self.layers is not None:
-            given = self.layers.split(",") if isinstance(self.layers, str) else self.layers
-            object.__setattr__(self, "layers", tuple(str(layer).strip() for layer in given))
+            object.__setattr__(self, "layers", tuple(map(str, layer_list(self.layers))))
             if not self.layers:
                 raise UsageError("--layers is empty; leave it out to store all layers.")
         if not isinstance(self.tokens, bool | None):
@@ -74,6 +75,9 @@ class CacheOptions:
             raise UsageError(
                 "--batch-size is only for --stateful, where the numbers depend on it; otherwise use --batch-tokens."
             )
+        for name in ("dtype", "store"):
+            if (given := getattr(self, name)) is not None:
+                object.__setattr__(self, name, dtype_name(given, name))
         _one_of("on_truncate", self.on_truncate, "keep", "error")
         _one_of("pairs", self.pairs, "auto", "joint", "separate")
         _one_of("context", self.context, *Context)
@@ -91,10 +95,13 @@ class CacheOptions:
 class CertifyOptions:
     """How to load the model to certify."""
 
-    dtype: str = option("float32", "float32, float16 or bfloat16.")
+    dtype: str = option("float32", "float32, float16 or bfloat16 (fp32, fp16, bf16).")
     device: str = option("auto", "auto, cpu, cuda, cuda:N or mps.")
     revision: str | None = option(None, "Branch, tag or commit of the model on the hub.")
     random_weights: int | None = option(None, "Re-initialise the model with this seed.", metavar="SEED")
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", dtype_name(self.dtype))
 
 
 def _one_of(name: str, value: str, *choices: str) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from probekit.errors import UsageError, did_you_mean
 from probekit.recipe import option
 from probekit.runtime import Dtype
+from probekit.sites import layer_list
 from probekit.tasks.context import Context
 
 __all__ = [
@@ -246,7 +247,7 @@ class TrainOptions(Hyperparameters):
     )
     layers: tuple[int | str, ...] | None = option(
         None,
-        "Layers to mix in feature extraction, such as 0,6,12 (default: all; if their widths differ, the widest).",
+        "Layers to mix in feature extraction, such as 0,4-8,12 (default: all; if their widths differ, the widest).",
     )
     caches: Path | None = option(
         None, "Folder for the caches of feature extraction (default: data_cache/).", metavar="FOLDER"
@@ -281,6 +282,8 @@ class TrainOptions(Hyperparameters):
         object.__setattr__(self, "encoder_dtype", _choice(Dtype, self.encoder_dtype, "encoder_dtype"))
         if self.store is not None:
             object.__setattr__(self, "store", _choice(Dtype, self.store, "store"))
+        if self.layers is not None:
+            object.__setattr__(self, "layers", layer_list(self.layers))
         frozen = self.caches, self.cache, self.layers, self.store, self.compress or None
         if self.regime is Regime.FINE_TUNE and (set(frozen) != {None} or self.encoder_dtype is not Dtype.FLOAT32):
             raise UsageError(

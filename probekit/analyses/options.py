@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from probekit.errors import UsageError
 from probekit.recipe import check_least, option
+from probekit.sites import layer_list
 
 __all__ = ["GuidelinesOptions", "VectorOptions"]
 
@@ -16,7 +17,7 @@ class VectorOptions:
 
     pooling: str | None = option(None, "Pooling of the sentence vectors (default: the first in the cache).")
     layers: tuple[int | str, ...] | None = option(
-        None, "Layers to analyse, separated by commas: 0,6,final_norm; -1 is the last (default: all)."
+        None, "Layers to analyse, separated by commas: 0,4-6,final_norm; -1 is the last (default: all)."
     )
     groups: str = option(
         "auto",
@@ -25,6 +26,16 @@ class VectorOptions:
         "your task file, or none. Except with none, examples with equal vectors share a group. Words are always "
         "grouped at least by sentence.",
     )
+
+    def __post_init__(self) -> None:
+        names = self.pooling.split(",") if isinstance(self.pooling, str) else list(self.pooling or ())
+        if len(names) > 1:
+            raise UsageError(
+                f"an analysis has one pooling, not {','.join(names)}. Run it once for each, with --pooling {names[0]} "
+                "and another --out; then plot layers draws the rows of both, and compare tests their difference."
+            )
+        if self.layers is not None:
+            object.__setattr__(self, "layers", layer_list(self.layers))
 
 
 @dataclass(frozen=True, slots=True)

@@ -262,3 +262,13 @@ def test_what_was_overwritten_since_is_told_by_its_recipe(caches, tmp_path):
     probe(*caches["bert"], layers=[0], controls=0, out=tmp_path / "x.parquet")
     told = first.compare("shuffled").recipe.arguments["first"]
     assert told["recipe"]["arguments"]["controls"] == 2
+
+
+@pytest.mark.parametrize("command", ["probe TRAIN.h5 DEV.h5", "mi TRAIN.h5", "mdl TRAIN.h5"])
+def test_several_poolings_are_refused_with_what_to_do(command, capsys):
+    assert main([*command.split(), "--pooling", "last,mean"]) == 2
+    message = capsys.readouterr().err
+    assert (
+        "an analysis has one pooling, not last,mean. Run it once for each, with --pooling last and another" in message
+    )
+    assert message.rstrip().endswith("plot layers draws the rows of both, and compare tests their difference.")

@@ -114,7 +114,7 @@ def _of_data(task: Task, part: Split, options: CacheOptions, kind: str, dtype: s
         "sentences": 2 if part.paired and pairs == "separate" else 1,
         "pooling": [str(p) for p in poolings(default_pooling(kind) if names is None else names)],
         "tokens": _token_level(options, words=task.kind is TaskKind.SEQUENCE_LABELLING),
-        "store": _choice(Dtype, options.store or dtype, "store"),
+        "store": options.store or dtype,
     }
     if options.layers is not None:
         want["only"] = list(options.layers)
@@ -149,7 +149,7 @@ def _of_named_model(model: str | Path, options: CacheOptions) -> tuple[Loading, 
     where, seed, cut = resolve_device(options.device), options.random_weights, options.max_length
     loading = Loading(str(model), options.revision, options.dtype, where, seed, cut, options.compile, options.carried)
     want = identify(model, revision=options.revision, random_weights=seed, name=options.model_name)
-    want |= {"dtype": _choice(Dtype, options.dtype, "dtype"), "device": where.partition(":")[0], "cut_at": cut}
+    want |= {"dtype": options.dtype, "device": where.partition(":")[0], "cut_at": cut}
     want |= {"compile": True} if options.compile else {}
     return loading, want | ({"stateful": options.carried} if options.stateful else {})
 
