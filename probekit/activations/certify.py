@@ -115,8 +115,8 @@ def certify(
 ) -> Certificate:
     """Measure how much a model's hidden states depend on the batch, the padding and the attention implementation.
 
-    Loads the transformers model (twice) in addition to the encoder. For ELMo, a line gives the deviation when the state
-    is carried from sentence to sentence.
+    The function loads the transformers model twice in addition to the encoder. For ELMo, a line gives the deviation
+    when the state is carried from sentence to sentence.
 
     Parameters
     ----------

@@ -27,11 +27,13 @@ class CacheOptions:
         "One or more of mean, mean-all, first, last, max, separated by commas, or none. Default: mean (Skip-thoughts: "
         "last).",
     )
-    tokens: bool | None = option(None, "Keep the vector of every token as well; without it for tasks that label words.")
+    tokens: bool | None = option(
+        None, "Also store a vector for every token (by default only for tasks that label words)."
+    )
     token_level: str | None = option(
         None,
-        "Tokens are piece, word-pieces (without special ones), word-first (first piece) or word-mean. "
-        "Without it word-first for tasks that label words, piece with --tokens.",
+        "The unit of token vectors: piece, word-pieces (no special pieces), word-first (first piece of each word) "
+        "or word-mean. Default: word-first for tasks that label words, otherwise piece.",
     )
     context: str = option(
         "none", "Context of labelled words: none, or document (as many neighbouring sentences as fit)."

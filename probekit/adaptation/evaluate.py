@@ -45,16 +45,16 @@ def evaluate(run: str | Path, /, *, options: EvaluateOptions, progress: Progress
     -------
     Result
         A row for each task and metric, with its 95 % interval over examples (for tagged words over sentences), and one
-        for the loss; the predictions for each example. ``kept`` is True, as in the training rows of these weights;
-        ``headline`` marks the task's main metric. Rows with the estimator "majority" or "mean" are for the constant
-        prediction from train.
+        for the loss; the predictions for each example. ``headline`` marks the task's main metric. ``kept`` is True,
+        because these weights are those that the run kept (as in the rows of its training). Rows with the estimator
+        "majority" or "mean" are for the constant prediction from train.
 
     Raises
     ------
     ModelError
         If there is no finished run.
     UsageError
-        For a cache if the run reads text, and if the labels differ from those of the run.
+        If you give a cache to a run that reads text, or if the labels differ from those of the run.
     CacheMismatch
         If the cache comes from another model.
     DataError

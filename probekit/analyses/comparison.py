@@ -36,9 +36,9 @@ def compare(first: Evaluated, second: Evaluated | None = None, /, *, options: Co
     Parameters
     ----------
     first : Result, Predictions or path
-        From :func:`probekit.probe` or a training: ``ROWS.parquet`` or ``ROWS.examples.parquet``.
+        A result of :func:`probekit.probe` or of a training: ``ROWS.parquet`` or ``ROWS.examples.parquet``.
     second : Result, Predictions or path, optional
-        The same for another model, on the same examples.
+        The result of another model on the same examples.
     options : CompareOptions
         ``against``, ``metric``, ``correction``, ``family``, ``tails``, ``resamples``, ``level``, ``seed``; each may be
         given as a keyword. Each layer is compared with ``against``: "layer-0" (any "layer-NAME"), "best", "shuffled",
@@ -48,8 +48,8 @@ def compare(first: Evaluated, second: Evaluated | None = None, /, *, options: Co
     -------
     Result
         Rows with the metric "difference(NAME)"; ``null`` (the null hypothesis of p), ``p``, ``p_adjusted``, the
-        interval of each difference, and its interval simultaneous for all (``joint_low``, ``joint_high``). See
-        :func:`probekit.statistics.comparisons.compare_predictions` for the tests.
+        interval of each difference, and the interval that holds for all differences at once (``joint_low``,
+        ``joint_high``). See :func:`probekit.statistics.comparisons.compare_predictions` for the tests.
 
     Raises
     ------

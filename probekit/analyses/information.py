@@ -32,7 +32,7 @@ def mi(
     options: InformationOptions,
     progress: Progress = no_progress,
 ) -> Result:
-    """Measure the mutual information between each layer of caches and the labels, in bits, beside the noise level.
+    """Measure the mutual information between each layer of caches and the labels, in bits, with its noise level.
 
     The result is a curve over the layers of each cache; for one array of vectors and its labels, call
     :func:`probekit.mutual_information`, which is applied here to each layer. Values are lower bounds: they do not

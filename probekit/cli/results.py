@@ -143,7 +143,7 @@ def clean(
     dry_run: bool = False,
     yes: bool = False,
 ) -> int:
-    """Delete what can be made again, after asking.
+    """Delete files that can be recomputed, after asking.
 
     A cache can be made again if its data and its model are on this machine, with the digests that the cache records.
     Data: generated tasks; a task file (.toml); the folder --data-dir; the hub's local cache. Models: minilm, --model,

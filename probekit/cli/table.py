@@ -25,7 +25,7 @@ def table(
     out: Path | None = None,
     rows_out: Annotated[Path | None, Parameter(name=["--rows-out", "--rows"])] = None,
 ) -> None:
-    """Show rows as a table in a paper's form, with published numbers beside.
+    """Show rows as a table in the layout of a paper, next to published numbers.
 
     regimes: feature extraction and fine-tuning by task, and their difference, with the paired intervals of probekit
     guidelines where its rows are given, too.

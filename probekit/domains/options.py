@@ -123,7 +123,7 @@ class DivergenceOptions:
         "whatever the number.",
     )
     draws: int = option(199, "Draws of the null distribution, two samples of one population: 19 or more; 0 for none.")
-    seed: int = option(0, "Seed of everything random.")
+    seed: int = option(0, "Seed for all random draws.")
     explain: tuple[str, ...] = option(
         (), "Two domains A,B: list the terms that contribute to their divergence. Repeat it, or add pairs: A,B,C,D."
     )

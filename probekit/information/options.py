@@ -69,10 +69,10 @@ class InformationOptions:
     )
     controls: int | None = option(
         None,
-        "Number of shuffled label sets to estimate in full (default: 19 for estimators that do not shuffle labels "
-        "themselves, whose p needs at least as many).",
+        "Number of shuffled label sets to estimate in full. Default: 19 for estimators that do not shuffle labels "
+        "themselves (their p needs at least 19); otherwise 0.",
     )
-    seed: int = option(0, "Seed of everything random.")
+    seed: int = option(0, "Seed for all random draws.")
     threads: int | None = option(
         None, "Layers measured in parallel (default: one per core). The numbers do not depend on it."
     )

@@ -94,8 +94,14 @@ def load_encoder(
     ----------
     model : str | Path
         Hub id, local folder, ``elmo:OPTIONS,WEIGHTS`` or ``skip-thoughts:FOLDER``.
+    dtype : Dtype | str, default Dtype.FLOAT32
+        Precision of the model: float32, float16 or bfloat16.
+    device : str, default "auto"
+        auto, cpu, cuda, cuda:N or mps.
     random_weights : int, optional
         Re-initialise the model with this seed instead of reading its weights (a control).
+    revision : str, optional
+        Branch, tag or commit of the model on the hub.
     max_length : int, optional
         Truncate sequences to fewer pieces than the model can read.
     packing : Packing | str, default Packing.AUTO
@@ -108,16 +114,21 @@ def load_encoder(
     batch_tokens : int, optional
         Number of pieces in a batch; None takes a fast default.
     stateful : int, default 0
-        For ELMo: the number of sentences in a batch, if the next batch begins with their state, as in the original; 0
-        begins each sentence with an empty state.
+        For ELMo: 0 begins each sentence with an empty state. Another number is the size of batches that carry their
+        state over to the next batch, as in the original.
+
+    Returns
+    -------
+    Encoder
+        The model in inference mode, with ``tokenize`` and ``encode``.
 
     Raises
     ------
     ModelError
         If the model or its tokenizer cannot be loaded, or weights are missing.
     UsageError
-        If dtype, device or packing is unknown, the model does not support ``max_length``, or an option is for other
-        models.
+        If dtype, device or packing is unknown, the model does not support ``max_length``, or an option is for
+        other kinds of models.
     """
     folder = resolve_model(model, revision)
     kind = model_type(folder)

@@ -1,4 +1,4 @@
-"""Delete what can be made again, unless it has changed since it was found."""
+"""Delete files that can be recomputed, unless they have changed since they were found."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def clean(
     data_dir: str | Path | None = None,
     yes: bool = False,
 ) -> Cleaned:
-    """Delete what can be made again.
+    """Delete files that can be recomputed.
 
-    Rows, cards, files of others, and files that a process is writing are never deleted.
+    Rows, cards, files that probekit did not write, and files that a process is writing are never deleted.
 
     Parameters
     ----------
@@ -57,18 +57,18 @@ def clean(
     what : {"leftovers", "unfinished", "caches", "checkpoints"}
         The kind; see :class:`probekit.provenance.inventory.What`.
     older_than : str, optional
-        Only what has not changed for "12h", "30d", "8w".
+        Delete only files that have not changed for this time, such as "12h", "30d", "8w".
     model : iterable of path
-        Folders of models from which caches were made.
+        Folders of the models of the caches.
     data_dir : path, optional
-        Folder of the data from which caches were made, or with a folder for each task.
+        Folder of the data of the caches, or a folder with a folder for each task.
     yes : bool
         Required to delete; :func:`candidates` lists what would be deleted.
 
     Returns
     -------
     Cleaned
-        What was deleted, and what was not.
+        The deleted files, and the files that were not deleted, each with the reason.
 
     Raises
     ------

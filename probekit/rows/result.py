@@ -269,17 +269,22 @@ def _called(place: str) -> Any:
 
 
 def read(path: str | Path) -> Result:
-    """The result that was saved at ``path``.
+    """Read a saved result.
 
     Parameters
     ----------
     path : path
-        Its rows (``ROWS.parquet``, ``ROWS.csv``), or only ``ROWS.examples.parquet``.
+        The file of rows (``ROWS.parquet``, ``ROWS.csv``), or ``ROWS.examples.parquet``, which gives only predictions.
+
+    Returns
+    -------
+    Result
+        Rows, predictions and recipe, as far as the files contain them.
 
     Raises
     ------
     DataError
-        If the file does not exist, or is not one of these.
+        If the file does not exist or contains neither rows nor predictions.
     """
     if not isinstance(path, str | Path):
         raise UsageError(

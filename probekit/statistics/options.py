@@ -53,8 +53,8 @@ class CompareOptions:
 
     against: str | None = option(
         None,
-        "layer-0 (any layer-NAME), best, shuffled, control-task or random. Default: B layer by layer, or layer-0 "
-        "without B.",
+        "layer-0 (or another layer-NAME), best, shuffled, control-task or random. Default: the same layer of the "
+        "second file, or layer-0 if there is one file.",
     )
     metric: str | None = option(None, "A metric of the table, or log-loss; default: the table's first metric.")
     correction: Correction = option(Correction.MIN_P, "Correction over layers: min-p, max-t or holm.")

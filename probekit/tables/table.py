@@ -94,20 +94,20 @@ class Table:
 def table(
     kind: Kind, /, *rows: Any, out: str | Path | None = None, rows_out: str | Path | None = None, options: TableOptions
 ) -> Table:
-    """Show rows as a table in a paper's form, with published numbers beside.
+    """Show rows as a table in the layout of a paper, next to published numbers.
 
     Parameters
     ----------
     kind : str
-        "regimes": feature extraction and fine-tuning by task, and their difference, with the paired intervals of
-        :func:`probekit.guidelines` where its rows are given, too. "domains": the same by domain of a task, the
-        divergence of each domain from corpora, their correlation, and transfer from domain to domain.
+        "regimes": feature extraction and fine-tuning by task, and their difference (with paired intervals if ``rows``
+        includes those of :func:`probekit.guidelines`). "domains": the same by domain of a task, the divergence of each
+        domain from corpora, their correlation, and transfer from domain to domain.
     *rows : DataFrame, Result or path
-        Rows of trainings and evaluations, of guidelines and of domains; or the rows of a table (``rows_out``) only.
+        Rows of trainings, evaluations, guidelines and domains; or only the rows that ``rows_out`` saved.
     out : path, optional
-        The file of the table: .md, .tex (booktabs) or .csv.
+        File for the table: .md, .tex (booktabs) or .csv.
     rows_out : path, optional
-        The file of the rows that it shows: .parquet or .csv, with an evidence card.
+        File for the rows that the table shows: .parquet or .csv, with an evidence card.
     options : TableOptions
         ``published``: "peters-2019/2" to "peters-2019/6".
 

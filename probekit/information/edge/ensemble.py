@@ -163,7 +163,7 @@ def edge(
         (n,) or (n, d) numbers, n >= 20; float32 is projected in float32, float16 is read as float32, other types as
         float64. Labels are treated as numbers: their codes, or one-hot rows; strings are not accepted.
     version : {"4.2.0", "4.3.1", "4.4.1"}
-        Version of the script; the last without its t-SNE hash.
+        Version of the script. The t-SNE hash of 4.4.1 is not included.
     U : float
         Largest contribution of a pair of buckets, in bits.
     gamma : tuple of float
@@ -182,7 +182,8 @@ def edge(
     L_ensemble : int, optional
         Number of members (default: 10, in 4.2.0 5).
     hashing : {"p-stable", "floor"}
-        "p-stable" divides random projections into buckets, "floor" the columns, as 4.4.1 always does up to 6 columns.
+        "p-stable" divides random projections into buckets; "floor" divides the columns themselves (4.4.1 always does
+        this with up to 6 columns).
     stochastic : bool
         Draw projections and shifts from ``rng``. Otherwise they are those of the scripts, from a separate instance of
         NumPy's legacy generator with seed 3334, so that the global generator is unchanged.
@@ -212,14 +213,15 @@ def edge(
     -----
     Known properties of this number, which are reproduced (n = 400 … 20,000, 768 columns):
 
-    - Terms below 0.001 bits are raised to it, negative ones too. A binary channel of 0.390 bits gives 0.652; and the
-      first pass gives 0.04 … 0.11 bits for random binary labels, more for more classes.
+    - Every term of the sum is at least 0.001 bits: smaller ones, also negative ones, are raised to 0.001. A binary
+      channel of 0.390 bits gives 0.652; the first pass gives 0.04 … 0.11 bits for random binary labels, more for more
+      classes.
     - The second pass widens buckets if the first found little, often until one is left: the value is then exactly
       0.001, whether the truth is 0 or 0.9 bits. For 20 classes or continuous y, random labels still give up to 0.2.
     - 4.4.1 gives 0.65 … 0.99 of 1 bit for random binary labels.
-    - It is not symmetric in x and y, and changes if x is shifted, if its columns are permuted, or if labels are merged:
-      classes with fewer examples than counted neighbours are merged by their order.
-    - Only the first number of ``epsilon`` decides whether widths are given.
+    - It is not symmetric in x and y, and changes if x is shifted, if its columns are permuted, or if labels are merged.
+      Classes with fewer examples than the neighbours that set the bucket width share a bucket with the next class.
+    - If the first number of ``epsilon`` is 0, both widths are estimated, even if the second is not 0.
 
     References
     ----------
