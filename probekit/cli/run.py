@@ -37,7 +37,9 @@ def run(
 
         probekit run ./bert-of-mine mytask.toml --out bert-of-mine --limit 2000
 
-        probekit run gpt2 cola --pooling last --dry-run
+        probekit run gpt2 cola --pooling last,mean --dry-run
+
+        probekit run mistralai/Mistral-7B-v0.1 rte --dtype bf16 --layers 0,8-24 --pooling last --batch-tokens 4096
 
     Parameters
     ----------

@@ -65,7 +65,7 @@ def run(
     out : path, optional
         The folder (default: ``probekit-run/MODEL-TASK``).
     options : RunOptions
-        ``data_dir``, ``limit``, ``pooling``, ``device``, ``quick``; each may be given as a keyword.
+        ``data_dir``, ``limit``, ``pooling``, ``layers``, ``dtype``, ``device`` …; each may be given as a keyword.
     progress : callable
         Receives the number of steps that have ended.
 
@@ -119,7 +119,7 @@ def plan_run(
         )
     study = _study(str(model), names, options)
     folder = Path(out) if out else Path(FOLDER) / "-".join(slug(Path(w).stem) for w in (*study.models, *names))
-    steps = [_on(step, options.device) for step in study_steps(study, options.data_dir)]
+    steps = [_with(options, step) for step in study_steps(study, options.data_dir)]
     if wrong := next((step.error for step in steps if step.error), ""):
         raise UsageError(wrong)
     steps = list(_together(steps[:-1]))
@@ -134,7 +134,7 @@ def plan_run(
 def _study(model: str, tasks: list[str], options: RunOptions) -> Study:
     """The study of a run."""
     of = ["pretrained"] if options.quick else ["pretrained", "random"]
-    name, poolings = "quick" if options.quick else "", [Pooling(options.pooling)] if options.pooling else []
+    name, poolings = "quick" if options.quick else "", [Pooling(name) for name in options.pooling or ()]
     common = {"tasks": tasks, "of": of, "name": name, "poolings": poolings, "limit": options.limit}
     fitted = {**common, "limit_dev": options.limit, "options": QUICK if options.quick else {}}
     called = model_name(model)
@@ -150,10 +150,10 @@ def _study(model: str, tasks: list[str], options: RunOptions) -> Study:
     )
 
 
-def _on(step: Step, device: str) -> Step:
-    """The step on the given device."""
+def _with(options: RunOptions, step: Step) -> Step:
+    """The step with the options of the run for caches: device, dtype, layers."""
     caches = step.function == "cache_activations"
-    return replace(step, arguments={**step.arguments, "device": device}) if caches else step
+    return replace(step, arguments={**step.arguments, **options.of_caches}) if caches else step
 
 
 def _together(steps: Sequence[Step]) -> Iterator[Step]:

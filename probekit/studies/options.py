@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from probekit.activations.pooling import poolings
 from probekit.errors import UsageError
 from probekit.recipe import check_least, option
+from probekit.runtime import dtype_name
+from probekit.sites import layer_list
 
 __all__ = ["RunOptions", "StudyOptions", "WorkerOptions"]
 
@@ -34,18 +37,33 @@ class RunOptions:
         None, "Folder with the task's files, or with one subfolder per task (default: the hub).", metavar="FOLDER"
     )
     limit: int | None = option(None, "Use N examples of train and N of dev, drawn at random.", metavar="N")
-    pooling: str | None = option(
-        None, "Pooling: mean, mean-all, first, last or max over the pieces of a text; first or mean for labelled words."
+    pooling: tuple[str, ...] | None = option(
+        None,
+        "One or more poolings, separated by commas, each probed: mean, mean-all, first, last, max over the pieces of a "
+        "text (default: mean); first or mean for labelled words (default: first).",
     )
+    layers: tuple[str, ...] | None = option(None, "Layers to cache and analyse, such as 0,4-8,12 (default: all).")
+    dtype: str = option("float32", "Precision of the model: float32, float16 or bfloat16 (fp32, fp16, bf16).")
+    batch_tokens: int | None = option(None, "Number of pieces in a batch of the model.")
     device: str = option("auto", "Where the model runs: auto, cpu, cuda, cuda:N or mps.")
     quick: bool = option(
         False, "Quick look: choose the penalty on one held-out part; no shuffled labels, no random weights."
     )
 
     def __post_init__(self) -> None:
-        check_least(self, limit=1)
-        if self.pooling is not None and len(poolings(self.pooling)) > 1:
-            raise UsageError(f"a run has one pooling, not {self.pooling}; probekit cache-activations takes several.")
+        check_least(self, limit=1, batch_tokens=1)
+        if self.pooling is not None:
+            object.__setattr__(self, "pooling", tuple(map(str, poolings(self.pooling))))
+        if self.layers is not None:
+            object.__setattr__(self, "layers", tuple(map(str, layer_list(self.layers))))
+        object.__setattr__(self, "dtype", dtype_name(self.dtype))
+
+    @property
+    def of_caches(self) -> dict[str, Any]:
+        """The arguments of ``cache_activations`` that the run passes on."""
+        given = {"layers": self.layers and list(self.layers), "batch_tokens": self.batch_tokens}
+        given["dtype"] = None if self.dtype == "float32" else self.dtype
+        return {"device": self.device} | {name: value for name, value in given.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)

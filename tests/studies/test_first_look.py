@@ -55,6 +55,31 @@ def test_the_commands_that_are_printed_run(here, tiny_bert, capsys):
     assert made.equals(again)
 
 
+def test_poolings_layers_and_precision_reach_the_caches(here, tiny_bert, capsys):
+    options = ["--pooling", "last,mean", "--dtype", "bf16", "--layers", "0,1-2", "--batch-tokens", "512"]
+    assert main(["run", str(tiny_bert), TASK, "--quick", *options, "--dry-run"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    caches = [line for line in lines if line.startswith("probekit cache-activations")]
+    assert len(caches) == 2
+    for line in caches:
+        assert "--pooling last,mean --dtype bfloat16 --layers 0,1,2 " in line
+        assert line.endswith("--batch-tokens 512")
+    probes = [line for line in lines if line.startswith("probekit probe")]
+    assert ["--pooling last" in line for line in probes] == [True, False]
+    assert ["--pooling mean" in line for line in probes] == [False, True]
+    result = probekit.run(
+        tiny_bert, TASK, pooling=("last", "mean"), dtype="bf16", layers="1-2", limit=40, quick=True, out="look"
+    )
+    of_layers = result.rows[result.rows["site"] != ""]
+    assert set(zip(of_layers["representation"], of_layers["layer"], strict=True)) == {
+        ("last", 1), ("last", 2), ("mean", 1), ("mean", 2),
+    }  # fmt: skip
+    assert {probekit.ActivationCache(path).spec["dtype"] for path in (here / "look/caches").iterdir()} == {"bfloat16"}
+    for refused, message in ({"dtype": "bf8"}, "dtype is 'bf8'"), ({"batch_tokens": 0}, "batch_tokens is 0"):
+        with pytest.raises(UsageError, match=message):
+            probekit.run(tiny_bert, TASK, **refused)
+
+
 def test_a_whole_run_has_its_controls(here, tiny_bert):
     result = probekit.run(tiny_bert, TASK, limit=40)
     assert set(result.rows["analysis"]) == {"probe", "mi"}
