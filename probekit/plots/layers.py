@@ -23,6 +23,8 @@ __all__ = ["INFORMATION", "LAYERED", "curve_rows", "kept", "layer_curve", "layer
 LAYERED = ("probe", "mi", "mdl")
 """The analyses with curves by layer."""
 INFORMATION = "mutual-information"
+SETTINGS = ("n", "n_train", "groups", "n_groups")
+"""Columns that differ between rows of other data or options, but do not distinguish curves."""
 INPUTS = {
     "majority": "majority class",
     "mean": "mean of train",
@@ -182,8 +184,7 @@ def curve_rows(rows: Any, metric: str | None = None, *, styles: CurveStyles | No
     for i, (key, curve) in enumerate(gold):
         label = styles.called(key)
         if (twice := curve["layer_name"].duplicated()).any():
-            layer = curve["layer_name"][twice].iloc[0]
-            raise UsageError(f"{label} has two values for layer {layer}; were the same rows given twice?")
+            raise UsageError(f"{label} has two values for layer {_two_values(curve, twice)}")
         noise = theirs.get(tuple(key[c] for c in same), controls.iloc[:0])
         hollow = pd.Series("", index=curve.index)
         for why, some in not_above_noise(curve, noise, name).items():
@@ -195,6 +196,22 @@ def curve_rows(rows: Any, metric: str | None = None, *, styles: CurveStyles | No
         if not (trained and bool(band["random"].all())):
             parts.append(band.assign(role="control", series=i, label=band_title(key["target"])))
     return pd.concat([*parts, _lines(rows)], ignore_index=True)
+
+
+def _two_values(curve: pd.DataFrame, twice: pd.Series) -> str:
+    """The end of a message about two values: layer, what differs in the rows, and what to do."""
+    layer = curve["layer_name"][twice].iloc[0]
+    both = curve[curve["layer_name"] == layer]
+    values = ", ".join(f"{value:.4g}" for value in both["value"])
+    if both["value"].nunique(dropna=False) == 1:
+        return f"{layer}; were the same rows given twice?"
+    named = [c for c in SETTINGS if c in both and both[c].nunique(dropna=False) > 1]
+    listed = "; ".join(f"{c}: {', '.join(map(str, both[c].unique()))}" for c in named)
+    differ = f"differ in {listed}" if named else "do not say why; compare dtype and options in their cards (.json)"
+    return (
+        f"{layer} ({values}); the rows {differ}. Draw one file only; or, to draw two caches of one model side by side, "
+        "give one another name (cache-activations --model-name NAME-bf16) and probe it again."
+    )
 
 
 def _lines(rows: pd.DataFrame) -> pd.DataFrame:

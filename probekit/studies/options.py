@@ -61,8 +61,11 @@ class RunOptions:
     @property
     def of_caches(self) -> dict[str, Any]:
         """The arguments of ``cache_activations`` that the run passes on."""
-        given = {"layers": self.layers and list(self.layers), "batch_tokens": self.batch_tokens}
-        given["dtype"] = None if self.dtype == "float32" else self.dtype
+        given = {
+            "dtype": None if self.dtype == "float32" else self.dtype,
+            "layers": None if self.layers is None else list(self.layers),
+            "batch_tokens": self.batch_tokens,
+        }
         return {"device": self.device} | {name: value for name, value in given.items() if value is not None}
 
 

@@ -465,6 +465,14 @@ def test_what_cannot_be_drawn(ax):
         layer_curve(make_rows([*records(), *records("sst2")]), ax=ax)
     with pytest.raises(UsageError, match="tiny has two values for layer 0; were the same rows given twice"):
         layer_curve(make_rows([*records(), *records()]), ax=ax)
+    near = make_rows(records()).assign(value=lambda rows: rows["value"] + 0.001)
+    other = (
+        r"tiny has two values for layer 0 \(.*, .*\); the rows do not say why; compare dtype .* --model-name NAME-bf16"
+    )
+    with pytest.raises(UsageError, match=other):
+        layer_curve([make_rows(records()), near], ax=ax)
+    with pytest.raises(UsageError, match=r"two values for layer 0 .*; the rows differ in n: 100, 50\. Draw one file"):
+        layer_curve([make_rows(records()).assign(n=100), near.assign(n=50)], ax=ax)
     with pytest.raises(UsageError, match="the rows of cola have no layers"):
         layer_curve(make_rows(records()[:1]), ax=ax)
     with pytest.raises(UsageError, match="no rows to draw"):
