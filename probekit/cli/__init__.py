@@ -2,19 +2,21 @@
 
 Exit status: 0 done, 1 a check failed, 2 wrong usage or input, with one plain sentence on standard error
 (``--debug`` shows the traceback), 3 an error inside probekit, with the file that holds the traceback,
-130 interrupted.
+130 interrupted, 141 the reader of standard output has closed it (``probekit tasks | head``).
 """
 
 from __future__ import annotations
 
 import errno
 import logging
+import os
 import re
+import select
 import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from probekit.display import shown
 from probekit.errors import ProbekitError, close_names, first_line
@@ -24,12 +26,40 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-FAULT, INTERRUPTED = 3, 130
+FAULT, INTERRUPTED, UNREAD = 3, 130, 141
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status; ``arguments`` default to those of the process."""
+    try:
+        status = _status(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        null = os.open(os.devnull, os.O_WRONLY)
+        for stream in (sys.stdout, sys.stderr):
+            if _is_unread(stream):
+                os.dup2(null, stream.fileno())  # nothing more is written when the interpreter ends
+        os.close(null)
+        return UNREAD
+    except SystemExit as ended:
+        if isinstance(ended.__context__, BrokenPipeError):  # from rich
+            return UNREAD
+        raise
+    return status
+
+
+def _is_unread(stream: TextIO) -> bool:
+    """Whether a stream is a pipe whose reader has closed it."""
+    try:
+        poll = select.poll()
+        poll.register(stream.fileno(), 0)
+        return any(event & select.POLLERR for _, event in poll.poll(0))
+    except (OSError, ValueError, AttributeError):  # no descriptor; no poll on this system
+        return False
+
+
+def _status(arguments: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
@@ -42,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"probekit: {message}", file=sys.stderr)  # noqa: T201
         return INTERRUPTED
     except (ProbekitError, OSError) as error:
-        if debug:
+        if debug or (isinstance(error, BrokenPipeError) and (_is_unread(sys.stdout) or _is_unread(sys.stderr))):
             raise
         return _fail(_as_typed(str(error), words) + (_NO_ROOM if getattr(error, "errno", None) in NO_ROOM else ""))
     except MemoryError as error:

@@ -1,9 +1,12 @@
 """One sentence, always: what goes wrong is told without a traceback, and a fault of our own says where that is."""
 
 import json
+import os
 import re
 import resource
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -172,3 +175,18 @@ def test_a_mistake_says_what_to_do_in_the_words_that_were_typed(call, tmp_path, 
     monkeypatch.chdir(tmp_path)
     assert told in sentence(call(*words))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("words", [["tasks"], ["--help"], ["tasks", "check", "grammar:sentiment"]])
+@pytest.mark.parametrize("errors", [False, True])
+def test_a_reader_that_has_ended_ends_the_command_silently(words, errors, tmp_path):
+    """As in ``probekit tasks | head``, and with ``errors`` as in ``probekit tasks 2>&1 | head``."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with (tmp_path / "errors").open("w") as other:
+        ended = subprocess.run(
+            [sys.executable, "-m", "probekit", *words], stdout=writing, stderr=writing if errors else other, check=False
+        )
+    os.close(writing)
+    assert ended.returncode == 141
+    assert (tmp_path / "errors").read_text() == ""
