@@ -88,11 +88,30 @@ def custom_task(path: str | Path, data_dir: str | Path | None = None, *, groups:
     spec = read_task_file(path)
     if groups is not None:
         spec = spec.model_copy(update={"groups": groups if spec.header or not groups.isdigit() else int(groups)})
-    base = Path(data_dir) if data_dir is not None else path.parent
+    rows = _rows(path, spec, Path(data_dir) if data_dir is not None else path.parent)
+    kind = _kind(path, spec, rows)
+    if wrong := unfit(spec.metrics or (), kind):
+        raise DataError(wrong, file=path)
+    names = () if kind is TaskKind.REGRESSION else _class_names(spec, rows)
+    if kind is TaskKind.CLASSIFICATION:
+        _check_alike(path, spec, rows)
+    return Task(
+        spec.name or path.stem,
+        kind,
+        _splits(rows, kind, names),
+        names,
+        tuple(spec.metrics or _default_metrics(kind, names)),
+        spec.source or spec.hub or str(path.name),
+        spec.licence,
+        _notes(spec, rows, names),
+    )
+
+
+def _rows(path: Path, spec: TaskFile, base: Path) -> dict[str, Rows]:
+    """The rows of each split, at least one, with labels unless ``label = false``."""
     rows = (
         hub_rows(path, spec) if spec.hub else {s: read_rows(path, spec, base / name) for s, name in spec.splits.items()}
     )
-    rows = {split: _without_label(spec, part) for split, part in rows.items()}
     for split, part in rows.items():
         if not part.lines:
             raise DataError(f"has no rows for the split {split!r}.", file=part.file)
@@ -102,20 +121,21 @@ def custom_task(path: str | Path, data_dir: str | Path | None = None, *, groups:
             "no labels."
         )
         raise DataError(message, file=path)
-    kind = _kind(path, spec, rows)
-    if wrong := unfit(spec.metrics or (), kind):
-        raise DataError(wrong, file=path)
+    return {split: _without_label(spec, part) for split, part in rows.items()}
+
+
+def _notes(spec: TaskFile, rows: Mapping[str, Rows], names: Sequence[str]) -> tuple[str, ...]:
+    """What a user should know about the labels and the rows."""
     notes = [f"{s} has no labels." for s, part in rows.items() if not {"label", "tags"} & set(part.columns)]
-    names: tuple[str, ...] = ()
-    if kind is not TaskKind.REGRESSION:
-        names = _class_names(spec, rows)
-        if spec.labels is None and names:
-            notes.append(f"Labels found: {', '.join(names)}.")
-        if any(name.startswith("I-") for name in names) and not any(name.startswith("B-") for name in names):
-            notes.append("The tags are IO (I- without B-): adjacent words of one type form one span.")
-    notes += [f"{split}: {note}" for split, part in rows.items() for note in part.notes]
-    if kind is TaskKind.CLASSIFICATION:
-        _check_alike(path, spec, rows)
+    if spec.labels is None and names:
+        notes.append(f"Labels found: {', '.join(names)}.")
+    if any(name.startswith("I-") for name in names) and not any(name.startswith("B-") for name in names):
+        notes.append("The tags are IO (I- without B-): adjacent words of one type form one span.")
+    return (*notes, *(f"{split}: {note}" for split, part in rows.items() for note in part.notes))
+
+
+def _splits(rows: Mapping[str, Rows], kind: TaskKind, names: Sequence[str]) -> dict[str, Split]:
+    """The examples of each split; raises one DataError that lists the errors of all splits."""
     faults, splits = Faults(), {}
     for split, part in rows.items():
         ids = _ids(part, faults)
@@ -124,33 +144,24 @@ def custom_task(path: str | Path, data_dir: str | Path | None = None, *, groups:
         labels = _labels(part, kind, names, words, faults)
         if faults.found:
             continue
-        splits[split] = Split(
+        found = examples(
             split,
-            tuple(
-                examples(
-                    split,
-                    [" ".join(w) for w in words] if words is not None and not texts else texts,
-                    labels,
-                    pairs=pairs or None,
-                    words=words,
-                    ids=ids,
-                    domains=[None if _missing(d) else str(d) for d in part.columns.get("domain", ())],
-                    groups=[None if _missing(g) else str(g) for g in part.columns.get("groups", ())],
-                )
-            ),
+            [" ".join(w) for w in words] if words is not None and not texts else texts,
+            labels,
+            pairs=pairs or None,
+            words=words,
+            ids=ids,
+            domains=_values(part, "domain"),
+            groups=_values(part, "groups"),
         )
+        splits[split] = Split(split, tuple(found))
     faults.check()
-    metrics = tuple(spec.metrics or _default_metrics(kind, names))
-    return Task(
-        spec.name or path.stem,
-        kind,
-        splits,
-        names,
-        metrics,
-        spec.source or spec.hub or str(path.name),
-        spec.licence,
-        tuple(notes),
-    )
+    return splits
+
+
+def _values(part: Rows, role: str) -> list[str | None]:
+    """A column of names, with None for empty cells."""
+    return [None if _missing(value) else str(value) for value in part.columns.get(role, ())]
 
 
 def _kind(path: Path, spec: TaskFile, rows: Mapping[str, Rows]) -> TaskKind:
