@@ -135,7 +135,7 @@ def _differences(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterat
     yield f"Paired differences from {references}."
     yield f"Thick bars: {look.interval}s for a single layer; thin bars: for all layers at once."
     if (rows["p_adjusted"] > options.level).any():
-        yield f"Hollow markers: not above noise (p > {options.level:g}, corrected)."
+        yield f"Hollow markers: not shown to differ (p > {options.level:g}, corrected)."
 
 
 def _trajectory(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:

@@ -138,6 +138,8 @@ class CurveStyles:
         if labelled_by is None:
             within = {c: [*panel, *(("model", "run") if c == "step" else ())] for c in by}
             apart = [c for c in by[1:] if (rows.groupby(within[c], dropna=False)[c].nunique(dropna=False) > 1).any()]
+            if "against" in by and (rows["run"] != "").any():  # a difference names the run and its reference
+                apart = list(dict.fromkeys(("run", *apart)))
             labelled_by = (by[0], *apart)
         known = rows["run"]
         trained = rows.loc[(known != "") & ~rows["random"], "model"]

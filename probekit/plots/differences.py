@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["difference_panels", "difference_rows", "layer_differences"]
 
 BY = (*CURVE, "against")
-HOLLOW = "not above noise (p > {:g})"
+HOLLOW = "not shown to differ (p > {:g})"
 
 
 def layer_differences(rows: Any, *, level: float = 0.05, ax: Axes | None = None) -> Axes:

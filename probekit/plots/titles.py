@@ -33,7 +33,7 @@ def first_line(name: str) -> str:
 
 def control_title(name: str) -> str:
     """The name of a control, or of another reference of a difference: "shuffled" is "shuffled labels"."""
-    return CONTROLS.get(name, name.rsplit("/", 1)[-1])
+    return CONTROLS.get(name, ", ".join(part.rsplit("/", 1)[-1] for part in name.split(", ")))
 
 
 def band_title(name: str) -> str:

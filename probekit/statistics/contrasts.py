@@ -134,13 +134,13 @@ def contrasts(e: Predictions, against: str, metric: str) -> Iterator[Contrast]:
             others = {int(f): [int(g) for c in theirs for g in c if names[g] == names[f]] for f in curve}
             pairs = [(f, held) for f, held in others.items() if held or against == "shuffled"]
             poolings = e.fits["representation"].iloc[[c[0] for c in (curve, *theirs)]]
-            name = _called(e.fits, theirs, against, pooled=against == "other" and poolings.nunique() > 1)
+            name = _called(e.fits, curve, theirs, against, pooled=against == "other" and poolings.nunique() > 1)
         if pairs:
             yield Contrast(name, pairs, len(pairs))
     if against == "other" and not every:  # whole models, as training runs write them, have no layers
         first, second = (np.flatnonzero(e.fits["source"] == i) for i in (0, 1))
         if all(e.fits[name].nunique() == 1 for name in ("task", "split", "target")):
-            yield Contrast(_called(e.fits, [second], against), [(int(f), list(second)) for f in first], len(first))
+            yield Contrast(_called(e.fits, first, [second], against), [(int(f), list(second)) for f in first], len(first))
 
 
 def _against_best(e: Predictions, curve: np.ndarray, metric: str, names: np.ndarray) -> Iterator[Contrast]:
@@ -199,13 +199,16 @@ def _one_model(fits: pd.DataFrame, curve: np.ndarray, theirs: list[np.ndarray]) 
     return theirs
 
 
-def _called(fits: pd.DataFrame, references: list[np.ndarray], against: str, *, pooled: bool = False) -> str:
+def _called(
+    fits: pd.DataFrame, curve: np.ndarray, references: list[np.ndarray], against: str, *, pooled: bool = False
+) -> str:
+    """The reference in words: its model, run, and pooling where that differs; without a run next to one "pretrained"."""
     if against not in ("random", "other") or not references:
         return against
-    row = fits.iloc[references[0][0]].astype(object).fillna("").to_dict()
+    row, ours = (fits.iloc[at[0]].astype(object).fillna("").to_dict() for at in (references[0], curve))
     run = row["checkpoint"] if row.get("random_weights", "") == "" else "random weights"
     pooling = row["representation"] if pooled else ""
-    return " ".join(filter(None, (row["model"], run, pooling)))
+    return ", ".join(filter(None, (row["model"], run or ("pretrained" if ours["checkpoint"] else ""), pooling)))
 
 
 def nothing_to_compare(against: str, e: Predictions) -> str:

@@ -131,7 +131,8 @@ def test_two_models_layer_by_layer_whatever_the_order():
     pd.testing.assert_frame_equal(rows, again)
     assert rows["value"].tolist() == pytest.approx([score(a, f) - score(b, f) for f in (0, 1)])
     assert set(rows["checkpoint"]) == {"fine-tuned"}
-    assert set(rows["against"]) == {"m"}
+    assert set(rows["against"]) == {"m, pretrained"}
+    assert set(compare(b, b)["against"]) == {"m"}
     with pytest.raises(UsageError, match="different examples"):
         compare(a, table([0.6, 0.7], ids=np.array([f"test-{i}" for i in range(400)])))
 
@@ -142,10 +143,10 @@ def test_a_second_table_with_random_weights_or_another_pooling():
     random = table([0.5, 0.5], seed=4, checkpoint="random-0", random_weights=0)
     alone = compare(a, b)
     pd.testing.assert_frame_equal(compare(a, join(b, random))[list(alone)], alone)
-    assert set(compare(a, random)["against"]) == {"m random weights"}  # the only ones there
+    assert set(compare(a, random)["against"]) == {"m, random weights"}  # the only ones there
     last = compare(a, replace(b, fits=b.fits.assign(representation="last")))
     assert last["value"].tolist() == pytest.approx([score(a, f) - score(b, f) for f in (0, 1)])
-    assert set(last["against"]) == {"m last"}
+    assert set(last["against"]) == {"m, pretrained, last"}
     with pytest.raises(UsageError, match=r"2 curves for toy \(checkpoint none; checkpoint early\).* rows of one model"):
         compare(a, join(b, table([0.6, 0.8], checkpoint="early")))
 
@@ -154,7 +155,7 @@ def test_against_the_random_model():
     a, b = table([0.6, 0.9]), table([0.5, 0.5], seed=4, checkpoint="random-0", random_weights=0)
     rows = compare(a, b, against="random")
     assert rows["value"].tolist() == pytest.approx([score(a, f) - score(b, f) for f in (0, 1)])
-    assert set(rows["against"]) == {"m random weights"}
+    assert set(rows["against"]) == {"m, random weights"}
     assert set(rows["checkpoint"]) == {""}
 
 
@@ -260,7 +261,7 @@ def test_whole_models_have_no_layers():
     family = paired(join(a, b), [(0, [1])], "accuracy")
     assert row["value"] == pytest.approx(score(a, 0) - score(b, 0))
     assert (row["ci_low"], row["ci_high"], row["p"]) == (*family.ci[0], family.p[0])
-    assert (row["checkpoint"], row["against"], row["site"]) == ("a", "m b", "")
+    assert (row["checkpoint"], row["against"], row["site"]) == ("a", "m, b", "")
     with pytest.raises(UsageError, match=r"for 'layer-0': the rows hold no layers"):
         compare(whole(a, "a"))
     other = whole(b, "b")
