@@ -61,8 +61,8 @@ def shown_model(name: str) -> str:
 
 
 def shown_label(label: str) -> str:
-    """A label with commas, such as "bert-base-uncased, fine-tuned", in which public models have their short names."""
-    return ", ".join(MODELS.get(part, part) for part in label.split(", "))
+    """A label such as "bert-base-uncased, fine-tuned" with the short names of public models; other names stay whole."""
+    return ", ".join(MODELS.get(part.rpartition("/")[2], part) for part in label.split(", "))
 
 
 def facts_html(title: str, facts: Mapping[str, object], *, longest: int = 200) -> str:

@@ -26,6 +26,7 @@ def test_models(name, shown):
 def test_labels_change_whole_parts_only():
     assert shown_label("bert-base-uncased, fine-tuned") == "BERT-base (uncased), fine-tuned"
     assert shown_label("my bert-base-uncased, gpt2") == "my bert-base-uncased, GPT-2"
+    assert shown_label("sentence-transformers/all-MiniLM-L6-v2, my/model") == "MiniLM, my/model"
     assert not set(MODELS.values()) & set(MODELS)  # shown twice is shown once
 
 

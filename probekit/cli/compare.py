@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from probekit.cli.show import console, saved, say
 from probekit.cli.terminal import show_table, tables_as
+from probekit.display import shown_label
 from probekit.statistics.options import CompareOptions, SummaryOptions
 from probekit.tables.grid import Column, Format, Grid
 
@@ -49,7 +50,7 @@ def compare(
     first
         Rows that probekit probe or probekit train wrote, or their .examples.parquet.
     second
-        The same of another model, on the same examples.
+        Rows of another model on the same examples.
     format_
         Format of tables: text, markdown, latex or csv. Unless it is text, all other output goes to standard error.
     out
@@ -132,7 +133,7 @@ def _show(rows: pd.DataFrame, title: str, level: float, *, by: str, more: tuple[
     columns += [Column("value"), Column(f"{100 * level:g} % interval", align="center", dim=True)]
     columns += [Column(name.replace("_", " ")) for name in more]
     lines = []
-    for row in rows.assign(layer=layer_labels(rows)).to_dict("records"):
+    for row in rows.assign(layer=layer_labels(rows), model=rows["model"].map(shown_label)).to_dict("records"):
         low, high = row["ci_low"], row["ci_high"]
         interval = "" if low != low else f"{low:.3f} – {high:.3f}"  # NaN
         value = "undetermined" if row["value"] != row["value"] else f"{row['value']:.3f}"

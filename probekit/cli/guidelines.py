@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from probekit.analyses.options import GuidelinesOptions
 from probekit.cli.show import saved, say
 from probekit.cli.terminal import show_table, tables_as
+from probekit.display import shown_label
 from probekit.tables.grid import Column, Format, Grid
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def _show(rows: pd.DataFrame) -> None:
         Column("confidence", align="left"),
         *map(Column, ("difference", "95 % interval", "p")),
     ]
+    rows = rows.assign(model=rows["model"].map(shown_label))
     several = rows["model"].nunique() > 1
     names = [f"{row['task']}, {row['model']}" if several else row["task"] for row in rows.to_dict("records")]
     lines = []

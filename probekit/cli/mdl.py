@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from probekit.analyses.options import VectorOptions
 from probekit.cli.show import saved, say
 from probekit.cli.terminal import show_table, tables_as
+from probekit.display import shown_label
 from probekit.probes.codes.options import CodeOptions
 from probekit.tables.grid import Column, Format, Grid
 
@@ -89,7 +90,8 @@ def _show(rows: pd.DataFrame) -> None:
             *(f"{noise[name]:.3f}" for name in controls),
         ]
         lines.append(cells)
-    title = f"{head['task']} {head['split']}, {called(head)}: {head['n']:,} labels of {head['classes']} classes"
+    model = shown_label(called(head))
+    title = f"{head['task']} {head['split']}, {model}: {head['n']:,} labels of {head['classes']} classes"
     show_table(Grid(columns, lines, title))
     say(f"without vectors: uniform code {head['uniform_bits']:,.0f} bits, prior code {head['prior_bits']:,.0f} bits")
     if uninformative:

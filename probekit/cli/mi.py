@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from probekit.analyses.options import VectorOptions
 from probekit.cli.show import saved, say
 from probekit.cli.terminal import show_table, tables_as
+from probekit.display import shown_label
 from probekit.information.options import InformationOptions
 from probekit.tables.grid import Column, Format, Grid
 
@@ -75,7 +76,8 @@ def _show(rows: pd.DataFrame) -> None:
     head = rows.iloc[0]
     bins = f" in {head['bins']:g} bins" if head["bins"] else ""
     entropy = f"; entropy of the labels {head['entropy']:.3f} bits{bins}" if isfinite(head["entropy"]) else ""
-    title = f"{head['task']} {head['split']}, {called(head)}, {head['estimator']}: {head['n']:,} examples{entropy}"
+    model = shown_label(called(head))
+    title = f"{head['task']} {head['split']}, {model}, {head['estimator']}: {head['n']:,} examples{entropy}"
     whole = rows[rows["draw"].isna()].assign(shown=layer_labels(rows))
     gold, noise = (whole[whole["target"] == name].set_index("shown") for name in ("gold", "shuffled"))
     marks = dict(_marks(gold))

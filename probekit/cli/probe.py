@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from probekit.analyses.options import VectorOptions
 from probekit.cli.show import saved, say
 from probekit.cli.terminal import show_table, tables_as
+from probekit.display import shown_label
 from probekit.errors import UsageError
 from probekit.probes.protocol.options import ProbeOptions
 from probekit.tables.grid import Column, Format, Grid
@@ -126,7 +127,7 @@ def _show(rows: pd.DataFrame, level: float) -> None:
         label = layer or (estimator if representation in ("none", "word-type") else representation)
         lines.append([label, *_cells(part, names, controls)])
         bold |= {(i, _at(columns, name)) for name in names if layer and _value(part, name) == best.get(name)}
-    title = f"{head['task']} {head['split']}, {called(rows[rows['site'] != ''].iloc[0])}"
+    title = f"{head['task']} {head['split']}, {shown_label(called(rows[rows['site'] != ''].iloc[0]))}"
     title += f": {head['n']:,} evaluated, {head['n_train']:,} fitted"
     show_table(Grid(columns, lines, title, bold))
     of_layers = rows[(rows["site"] != "") & (rows["target"] == "gold") & (rows["metric"] == names[0])]

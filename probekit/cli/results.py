@@ -64,7 +64,7 @@ def results(
 
     found = find_results(folder, model=_expanded(model), data_dir=data_dir)
     if json:
-        say(js.dumps([item.told() for item in found], indent=2, ensure_ascii=False))
+        say(js.dumps([item.to_json() for item in found], indent=2, ensure_ascii=False))
         return
     by_folder: dict[str, list[Item]] = {}
     for item in found:

@@ -84,7 +84,7 @@ def _show(found: Search) -> None:
         spread = "" if row["runs"] == 1 else f" ± {row['sd']:.4f} (standard deviation)"
         say(f"{row['task']} {row['split']} {row['metric']}: {row['value']:.4f}{spread}, {row['runs']} seeds")
     for one in constants_of(found.rows).to_dict("records"):
-        constant = f"{one['value']:.4f}, the constant answer ({one['estimator']})"
+        constant = f"{one['value']:.4f}, constant baseline ({one['estimator']})"
         say(f"{one['task']} {one['split']} {one['metric']}: {constant}")
     assert found.path is not None
     say(f"{found.path / 'rows.parquet'}  {found.path / 'best.toml'}")

@@ -87,11 +87,11 @@ def pair_sums(p: np.ndarray, q: np.ndarray, triangle: bool, out: np.ndarray) -> 
     for at in range(0, p.shape[1], TERMS):
         n = min(TERMS, p.shape[1] - at)
         for i in range(p.shape[0]):
-            own = p[i, at : at + n]
+            left = p[i, at : at + n]
             for j in range(i + 1 if triangle else 0, q.shape[0]):
                 other = q[j, at : at + n]
                 for k in range(n):
-                    s[k] = own[k] + other[k]
+                    s[k] = left[k] + other[k]
                 log2(s[:n], parts, logs)
                 out[0, i, j] += dot(s[:n], logs[:n])
 

@@ -239,8 +239,9 @@ def _kl(p: np.ndarray, q: np.ndarray, _: float, smoothing: float) -> np.ndarray:
     def smooth(x: np.ndarray) -> np.ndarray:
         return (1 - smoothing) * x + smoothing / p.shape[1]
 
-    own = sum((y * np.log(y)).sum(1) for y in (smooth(p[:, at : at + COLUMNS]) for at in range(0, p.shape[1], COLUMNS)))
-    return np.maximum(np.asarray(own)[:, None] - _product(smooth, lambda x: np.log(smooth(x)), p, q), 0)
+    parts = (smooth(p[:, at : at + COLUMNS]) for at in range(0, p.shape[1], COLUMNS))
+    negentropy = sum((y * np.log(y)).sum(1) for y in parts)
+    return np.maximum(np.asarray(negentropy)[:, None] - _product(smooth, lambda x: np.log(smooth(x)), p, q), 0)
 
 
 def _renyi(p: np.ndarray, q: np.ndarray, alpha: float, _: float) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Cutting text into terms, and numbering them: of bytes by kernels, or by any function of strings."""
+"""Split text into terms and number them: bytes with kernels, strings with any function."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from probekit.errors import UsageError
 __all__ = ["FORM", "Bytes", "Strings", "Tokenize", "hugging_face"]
 
 FORM: Final = "NFC"
-"""The normal form of terms, so that an é is the same however it was typed; a function's are taken as they come."""
+"""The normal form of terms, so that an é is the same however it was typed; terms from a function stay unchanged."""
 
 
 Tokenize = Callable[[Sequence[str]], Sequence[Sequence[str]]]
-"""Another tokenizer: the terms of each of several texts, which are lines of files, or documents of other sources."""
+"""Another tokenizer: the terms of each text. Texts are lines of files, or documents of other sources."""
 
 
 def hugging_face(name: str | Path) -> Tokenize:
     """The terms of a Hugging Face tokenizer, without special ones: a folder, a tokenizer.json or an id of the hub.
 
-    It is called by its name and a hash of what it does.
+    The function's name consists of the tokenizer's name and a hash of its content.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def hugging_face(name: str | Path) -> Tokenize:
     except Exception as error:  # tokenizers raises bare Exception
         reason = " ".join(str(error).split())[:200].rstrip(".")
         raise UsageError(
-            f"{str(name)!r} is no tokenizer ({reason}); wanted {', '.join(Tokenization)}, a folder with "
+            f"{str(name)!r} is not a tokenizer ({reason}); expected {', '.join(Tokenization)}, a folder with "
             "tokenizer.json, or a hub id."
         ) from error
     backend.no_truncation()

@@ -1,4 +1,4 @@
-"""Term distributions of domains over one vocabulary: the terms that are most frequent in all of them together.
+"""Term distributions of domains over one vocabulary: the most frequent terms of all domains together.
 
 terms = count_domains({"fiction": "novels/", "own": ["one text", "another"]})
 terms.distributions[0], terms.outside / terms.tokens
@@ -47,18 +47,18 @@ class Terms:
     Attributes
     ----------
     names : tuple[str, ...]
-        Of the domains.
+        Names of the domains.
     vocabulary : tuple[str, ...]
         The terms, the most frequent first, ties in the order of the terms.
     counts : tuple[csr_array, ...]
-        int64 (blocks, v) of each domain, sparse; a block is a random sample of its documents, or one of them where
-        there are fewer documents than blocks were asked for.
+        For each domain int64 (blocks, v), sparse. A block is a random sample of its documents, or a single document if
+        there are no more documents than blocks.
     outside : np.ndarray
         int64 (domains,), tokens of other terms.
     documents, tokens : np.ndarray
-        int64 (domains,), all that were read.
+        int64 (domains,), numbers of all documents and tokens.
     pruned : np.ndarray
-        int64 (domains,), tokens outside whose terms were given up to bound the memory (see :class:`Counts`).
+        int64 (domains,), tokens in ``outside`` whose terms were dropped to limit memory (see :class:`Counts`).
     """
 
     names: tuple[str, ...]
@@ -91,28 +91,28 @@ def count_domains(
     field: str = "text",
     **options: Any,
 ) -> Terms:
-    """The terms of some domains, each by its name: a file or folder, strings (a document each), or a Corpus.
+    """Count the terms of domains, given by name: a file or folder, strings (one per document), or a Corpus.
 
     Parameters
     ----------
     vocabulary, min_count, leave_out : int or Collection[str]
         See :func:`choose_terms`.
     field : str, default 'text'
-        Of JSON lines.
+        The field of JSON lines that contains the text.
     **options
-        Of :func:`probekit.domains.counting.count`: tokenizer, lower, unit, blocks, seed, progress.
+        Options of :func:`probekit.domains.counting.count`: tokenizer, lower, unit, blocks, seed, progress.
 
     Raises
     ------
     UsageError
-        If two domains have one name.
+        If two domains have the same name.
     DataError
         For text that cannot be read, an empty domain, a domain of one document, and one without a term of the
         vocabulary.
     """
     pairs = list(sources.items()) if isinstance(sources, Mapping) else list(sources)
     _differ([name for name, _ in pairs])
-    corpora = [(name, _corpus(source, field)) for name, source in pairs]  # what is not there is told before any is read
+    corpora = [(name, _corpus(source, field)) for name, source in pairs]  # reports missing sources before it reads any
     counts = [count(name, corpus, **options) for name, corpus in corpora]
     return choose_terms(counts, vocabulary=vocabulary, min_count=min_count, leave_out=leave_out)
 
@@ -131,26 +131,26 @@ def choose_terms(
     Parameters
     ----------
     min_count : int, default 1
-        Terms that come less often, in all domains together, are left to the mass outside.
+        Rarer terms, counted over all domains together, are left out; their tokens are in ``outside``.
     leave_out : Collection[str], default ()
-        terms, such as stop words, that are left to it, too.
+        Further terms to leave out, such as stop words.
 
     Raises
     ------
     UsageError
-        If names are not unique or the counts were not made the same way.
+        If names are not unique or the counts were made with different settings.
     DataError
-        If a domain is one document or has no term of the vocabulary.
+        If a domain is a single document or contains no term of the vocabulary.
     """
     _differ([c.name for c in counts])
     if vocabulary < 1 or not counts:
-        raise UsageError(f"{len(counts)} domains over {vocabulary} terms: at least 1 of each is wanted.")
+        raise UsageError(f"expected at least 1 domain and 1 term; got {len(counts)} and {vocabulary}.")
     for c in counts:
         _same(counts[0], c)
         if c.documents < 2:
             raise DataError(
-                f"the domain {c.name!r} is one document, and how sure its terms are cannot be told from one; "
-                "give more text, or say what a document is in it (--document line)."
+                f"the domain {c.name!r} is a single document, from which the uncertainty of its terms cannot be "
+                "estimated. Give more text, or say what counts as a document (--document line)."
             )
     together: Counter[str] = Counter()
     sums = [c.matrix.sum(axis=0) for c in counts]
@@ -166,7 +166,7 @@ def choose_terms(
         if not n:
             raise DataError(
                 f"the domain {c.name!r} has none of the {len(chosen):,} terms of the vocabulary; "
-                "ask for more of them (--vocabulary), or rarer ones (--min-count)."
+                "use a larger --vocabulary or a smaller --min-count."
             )
     tokens = np.array([c.tokens for c in counts], dtype=np.int64)
     return Terms(
@@ -194,7 +194,7 @@ def _columns(counts: Counts, chosen: Mapping[str, int]) -> csr_array:
 def _differ(names: Sequence[str]) -> None:
     twice = [name for name, n in Counter(names).items() if n > 1]
     if twice:
-        raise UsageError(f"several domains are called {', '.join(map(repr, twice))}; give each a name of its own.")
+        raise UsageError(f"several domains are called {', '.join(map(repr, twice))}; give each a different name.")
 
 
 def _same(a: Counts, b: Counts) -> None:
@@ -202,18 +202,18 @@ def _same(a: Counts, b: Counts) -> None:
     other = {key: (x, y) for key, (x, y) in settings.items() if x != y}
     if other:
         ways = "; ".join(f"{key} {x} and {y}" for key, (x, y) in other.items())
-        raise UsageError(f"{a.name!r} and {b.name!r} were not counted the same way ({ways}); count one of them anew.")
+        raise UsageError(f"{a.name!r} and {b.name!r} differ in their settings ({ways}); count one of them again.")
 
 
 def merge(a: Counts, b: Counts) -> Counts:
-    """The counts of two parts of a domain as one; documents of ``a`` come first where each is a block.
+    """Merge the counts of two parts of a domain; if documents are blocks, those of ``a`` come first.
 
-    They are those of counting both at once: terms and sums always, and blocks, too, where the parts are whole files.
+    The result has the terms and sums of counting both at once, and also its blocks if the parts are whole files.
 
     Raises
     ------
     UsageError
-        If they were not counted the same way.
+        If they were counted with different settings.
     """
     _same(a, b)
     terms = tuple(sorted({*a.terms, *b.terms}))
@@ -226,7 +226,7 @@ def merge(a: Counts, b: Counts) -> Counts:
 
 
 def _spread(part: Counts, terms: tuple[str, ...], start: int, deals: np.ndarray | None, blocks: int) -> csr_array:
-    """The matrix of a part in that of the whole: (blocks of the whole, terms)."""
+    """The matrix of a part in the shape of the whole: (blocks of the whole, terms)."""
     from scipy.sparse import csr_array
 
     at = {term: i for i, term in enumerate(terms)}
@@ -244,13 +244,13 @@ def _spread(part: Counts, terms: tuple[str, ...], start: int, deals: np.ndarray 
 def save_counts(path: str | Path, counts: Sequence[Counts]) -> Path:
     """Write counts of all terms as Parquet: the columns domain, term, block and count, a row for each that is not 0.
 
-    The schema's metadata hold the format, the settings and each domain's documents, tokens and what was pruned (JSON).
-    The file appears whole.
+    The schema's metadata contain the format, the settings, and for each domain the numbers of documents, tokens and
+    pruned tokens (JSON). The file is written atomically.
 
     Raises
     ------
     UsageError
-        If names are not unique or the counts were not made the same way.
+        If names are not unique or the counts were made with different settings.
     """
     import pyarrow as pa
     from pyarrow import parquet
@@ -269,10 +269,10 @@ def save_counts(path: str | Path, counts: Sequence[Counts]) -> Path:
         }
         for c in counts
     ]
-    said = {"format": FORMAT, "settings": counts[0].settings, "domains": about}
+    metadata = {"format": FORMAT, "settings": counts[0].settings, "domains": about}
     text = pa.dictionary(pa.int32(), pa.string())
     columns = [("domain", text), ("term", text), ("block", pa.int32()), ("count", pa.int64())]
-    schema = pa.schema(columns, metadata={"probekit": json.dumps(said)})
+    schema = pa.schema(columns, metadata={"probekit": json.dumps(metadata)})
     with whole(path, COUNTS_FILE) as new, parquet.ParquetWriter(new, schema, compression="zstd") as writer:
         for c in counts:
             cells = c.matrix.tocsc().tocoo()  # term by term, which packs best
@@ -284,27 +284,26 @@ def save_counts(path: str | Path, counts: Sequence[Counts]) -> Path:
 
 
 def load_counts(path: str | Path) -> list[Counts]:
-    """What :func:`save_counts` wrote; raises DataError for any other file."""
-
+    """Read a file of :func:`save_counts`; raises DataError for any other file."""
     from pyarrow import parquet
 
     path = Path(path)
     with open_parquet(path) as file:
-        said = parse_json((file.schema_arrow.metadata or {}).get(b"probekit", b"{}"))
-        if said.get("format") != FORMAT:
+        metadata = parse_json((file.schema_arrow.metadata or {}).get(b"probekit", b"{}"))
+        if metadata.get("format") != FORMAT:
             raise DataError(
-                f"holds no counts of terms ({FORMAT}). Make them with probekit domains --counts.", file=path
+                f"contains no counts of terms ({FORMAT}). Make them with probekit domains --counts.", file=path
             )
         with parquet.ParquetFile(path, read_dictionary=["domain", "term"]) as file:
-            return _loaded(said, [file.read_row_group(i) for i in range(file.num_row_groups)])
+            return _loaded(metadata, [file.read_row_group(i) for i in range(file.num_row_groups)])
 
 
-def _loaded(said: Mapping[str, Any], tables: Sequence[Any]) -> list[Counts]:
-    """The counts that the row groups of a file hold, one a domain."""
+def _loaded(metadata: Mapping[str, Any], tables: Sequence[Any]) -> list[Counts]:
+    """The counts in the row groups of a file, one per domain."""
     from scipy.sparse import csr_array
 
     loaded = []
-    for about, table in zip(said["domains"], tables, strict=True):
+    for about, table in zip(metadata["domains"], tables, strict=True):
         term = table["term"].combine_chunks()
         names, words = term.dictionary.to_pylist(), term.indices.to_numpy()
         order = sorted(range(len(names)), key=names.__getitem__)
@@ -316,5 +315,5 @@ def _loaded(said: Mapping[str, Any], tables: Sequence[Any]) -> list[Counts]:
         deals = None if about["deals"] is None else np.array(about["deals"], dtype=np.uint64)
         numbers = {key: about[key] for key in ("documents", "tokens", "pruned", "bound")}
         terms = tuple(names[i] for i in order)
-        loaded.append(Counts(about["name"], terms, matrix, deals, settings=said["settings"], **numbers))
+        loaded.append(Counts(about["name"], terms, matrix, deals, settings=metadata["settings"], **numbers))
     return loaded

@@ -1,22 +1,22 @@
-"""How sure a divergence is: intervals from the documents, what sampling alone gives, and a correction for it.
+"""Uncertainty of divergences: intervals from the documents, the effect of sampling noise, and its correction.
 
-Two samples of one domain have different term counts, so that the divergence of two corpora is above that of the domains
-they come from, the more so the smaller they are. Blocks of documents are what is drawn, split and permuted here, since
-words of one document come together. Three tools:
+Two samples of one domain have different term counts. The divergence of two corpora therefore exceeds that of the
+domains they come from, and more so for small corpora. Blocks of documents are drawn, split and permuted as wholes,
+because words of one document depend on each other. Three tools:
 
-- the bootstrap (Efron & Tibshirani 1993, chapter 8) draws the blocks of each domain with replacement. Its spread makes
-  the interval of what is not corrected, its centre does not: drawing adds sampling noise to that which is there, and
-  percentiles lie too high;
-- the null pools the blocks of two domains and deals them out again, as many tokens to each as it has: the divergences
-  are those of two samples, of these sizes, of one population. Their share that is as large as the measured one is the
-  p-value of a permutation test (Phipson & Smyth 2010); their mean says how much sampling adds. Tokens, not documents,
-  since longer documents would make one side larger than it is; of documents alike in length it is the same;
-- halves: blocks of one domain dealt out to two sides.
+- the bootstrap (Efron & Tibshirani 1993, chapter 8) draws the blocks of each domain with replacement. Its spread gives
+  the interval of uncorrected measures. Its centre is not used: drawing adds sampling noise to the noise of the sample,
+  so percentiles are too high;
+- the null pools the blocks of two domains and splits them at random into two parts with the original numbers of tokens.
+  Its divergences are those of two samples, of these sizes, from one population. The share of them that is as large as
+  the measured one is the p-value of a permutation test (Phipson & Smyth 2010); their mean is the effect of sampling.
+  The numbers of tokens are kept, not those of documents: longer documents would otherwise enlarge one side;
+- halves: the blocks of one domain, split at random into two parts.
 
-The Jensen-Shannon divergence is that of the domains, estimated term by term, with an interval of its own
-(:mod:`probekit.domains.correction`). In simulation (benchmarks/rates/domains.py) the mean of the null takes off too
-much of unlike domains, and what needs no model of the terms (the first-order bias, the jackknife, Grassberger's
-entropies, half samples) too little where terms are rare or documents bursty.
+The Jensen-Shannon divergence is an estimate for the domains, made term by term, with a separate interval
+(:mod:`probekit.domains.correction`). In simulations (benchmarks/rates/domains.py), subtracting the mean of the null
+corrects too much if the domains differ. Corrections without a model of the terms (the first-order bias, the jackknife,
+Grassberger's entropies, half samples) correct too little if terms are rare or documents bursty.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ __all__ = ["Uncertain", "by_size", "uncertainty"]
 
 @dataclass(frozen=True, slots=True)
 class Uncertain:
-    """A measure of all pairs of d domains with what is known of its error; arrays float64 (d, d), NaN on the diagonal.
+    """A measure of all pairs of d domains, with its uncertainty; arrays float64 (d, d), NaN on the diagonal.
 
-    Without a null its arrays are NaN: without draws, and of two domains where a block of one holds twice as many
-    documents as all of the other.
+    The arrays of the null are NaN without draws, and for pairs in which a block of one domain contains twice as many
+    documents as the whole other domain.
 
     Attributes
     ----------
     raw : np.ndarray
-        Of the corpora.
+        Value for the corpora.
     value : np.ndarray
-        Of the domains that they come from, where that is estimated (the Jensen-Shannon family), else raw.
+        For the Jensen-Shannon family, the estimate for the domains that the corpora come from; otherwise ``raw``.
     low, high : np.ndarray
         Interval around ``value``; NaN without resamples.
     null_mean, null_high : np.ndarray
-        Mean and upper quantile (lower, where likeness is large) of the null.
+        Mean and upper quantile of the null (lower quantile for measures of similarity).
     p : np.ndarray
         p-value.
     null_share : np.ndarray
-        How much of the Jensen-Shannon divergence's null_mean is taken off it, about 0 … 1; NaN without a null and for
-        measures that are not corrected.
+        The correction of the Jensen-Shannon divergence as a share of its null_mean, about 0 … 1; NaN without a null and
+        for measures that are not corrected.
     """
 
     raw: np.ndarray
@@ -90,65 +90,68 @@ def uncertainty(
 ) -> dict[str, Uncertain]:
     """Each measure of all pairs of domains, with intervals, nulls and corrections.
 
-    An interval of the Jensen-Shannon family is one for the domains: the jackknife's standard error times Student's t
-    (docs/calibration.md says how often it covers). Of other measures it is the value with the bootstrap's quantiles
-    about their mean added: one for what corpora of this size give, not for the domains. All are within the range.
-    Pairs are done by tiles: beside counts, distributions (d, v) and results (d, d) memory is bounded, at about 0.5 GB.
+    Intervals of the Jensen-Shannon family are for the domains: the jackknife's standard error times Student's t
+    (docs/calibration.md reports their coverage). Intervals of other measures are for corpora of this size, not for the
+    domains: the value plus the bootstrap's quantiles about their mean. All stay within the range of the measure. Pairs
+    are computed in tiles, so memory is at most about 0.5 GB in addition to counts, distributions (d, v) and results
+    (d, d).
 
     Parameters
     ----------
     counts : Sequence[Any]
-        (blocks, v) of each domain, tokens of each term.
+        For each domain (blocks, v), the tokens of each term.
     documents : Sequence[int] | np.ndarray
-        Of each domain.
+        Number of documents in each domain.
     names : Sequence[str], optional
-        Of the domains, their numbers for None. What is drawn for a pair depends on the seed and on its names alone.
+        Names of the domains (default: their numbers). The draws for a pair depend only on the seed and its two names.
     resamples : int, default 1000
-        Of the bootstrap, 0 for none, else so many that some lie beyond each end of the interval: at least 2 / (1 -
-        level), 40 for 95 %.
+        Bootstrap resamples; 0 for none, otherwise at least 2 / (1 - level) (40 for 95 %), so that some lie beyond each
+        end of the interval.
     draws : int, default 199
-        Of the null of each pair, 0 for none, else at least 19.
+        Draws of the null for each pair; 0 for none, otherwise at least 19.
     level : float, default 0.95
-        Of the intervals and of the null's quantile.
+        Coverage of the intervals, and level of the null's quantile.
     **options
-        alpha, smoothing and threads of :func:`probekit.domains.divergence.divergences`.
+        alpha, smoothing and threads for :func:`probekit.domains.divergence.divergences`.
 
     Raises
     ------
     UsageError
-        For fewer than two domains, names that are not unique, terms that differ, negative counts, and a domain of which
-        fewer than two blocks hold a term.
+        For fewer than two domains, names that are not unique, terms that differ, negative counts, and a domain in which
+        fewer than two blocks contain a term.
     """
-    wanted = [measures] if isinstance(measures, str) else list(measures)
-    asked = list(dict.fromkeys([*wanted, Measure.JS]))  # the correction of those that are functions of it
+    requested = [measures] if isinstance(measures, str) else list(measures)
+    computed = list(dict.fromkeys([*requested, Measure.JS]))  # the correction of those that are functions of it
     names = called(counts, names)
     if len(counts) < 2 or len(documents) != len(counts):
-        raise UsageError(f"two domains or more and their documents are wanted, not {len(counts)} and {len(documents)}.")
+        raise UsageError(
+            f"expected two or more domains, and the numbers of their documents; got {len(counts)} and {len(documents)}."
+        )
     if not 0 < level < 1 or 0 < draws < 19 or draws < 0 or resamples < 0 or 0 < resamples * (1 - level) < 2 - 1e-9:
         raise UsageError(
-            "no draws of the null or at least 19, no resamples or at least 2 / (1 - level) and a level between 0 and 1 "
-            f"are wanted, not {draws}, {resamples} and {level}."
+            "expected 0 or at least 19 draws of the null, 0 or at least 2 / (1 - level) resamples, and a level between "
+            f"0 and 1; got {draws}, {resamples} and {level}."
         )
     blocks = blocks_of(counts, names)
-    raw = divergences(np.stack([_share(b) for b in blocks]), asked, **options)
-    drawn = _Drawing(blocks, names, asked, level, seed, progress, options)
+    raw = divergences(np.stack([_share(b) for b in blocks]), computed, **options)
+    drawn = _Drawing(blocks, names, computed, level, seed, progress, options)
     null = _nulls(drawn, documents, raw, draws)
-    spread = _spreads(replace(drawn, measures=[name for name in wanted if not _corrected(name)]), resamples)
-    bits = _of_domains(drawn, bool(resamples)) if any(map(_corrected, wanted)) else raw[Measure.JS]
-    own = np.eye(len(raw[Measure.JS]), dtype=bool)
+    spread = _spreads(replace(drawn, measures=[name for name in requested if not _corrected(name)]), resamples)
+    bits = _of_domains(drawn, bool(resamples)) if any(map(_corrected, requested)) else raw[Measure.JS]
+    diagonal = np.eye(len(raw[Measure.JS]), dtype=bool)
     with np.errstate(invalid="ignore", divide="ignore"):
         taken = (raw[Measure.JS] - np.atleast_3d(bits.T).T[0]) / null[Measure.JS][0]
     found = {}
-    for name in wanted:
+    for name in requested:
         share = taken
         if not _corrected(name):
             ends, share = _around(raw[name], spread[name], METRICS[name].range[1]), np.full_like(taken, np.nan)
         else:
-            told = of_js(name, bits[[0, 2, 1]] if name in ALIKE else bits)
-            assert told is not None
-            ends = told
+            estimate = of_js(name, bits[[0, 2, 1]] if name in ALIKE else bits)
+            assert estimate is not None
+            ends = estimate
         arrays = (raw[name], *ends, *null[name], share)
-        found[name] = Uncertain(*(np.where(own, np.nan, x) for x in arrays))
+        found[name] = Uncertain(*(np.where(diagonal, np.nan, x) for x in arrays))
     return found
 
 
@@ -177,7 +180,7 @@ def _of_domains(drawn: _Drawing, interval: bool) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class _Drawing:
-    """What is drawn again, and how; see :func:`uncertainty`."""
+    """The blocks to resample, and the options; see :func:`uncertainty`."""
 
     blocks: list[sparse.csr_array]
     names: list[str]
@@ -191,7 +194,7 @@ class _Drawing:
 def _nulls(
     drawn: _Drawing, documents: Sequence[int] | np.ndarray, raw: dict[str, np.ndarray], draws: int
 ) -> dict[str, np.ndarray]:
-    """Of each measure the null's mean and quantile and the p-value of ``raw``, (3, d, d)."""
+    """For each measure (3, d, d): the null's mean and quantile, and the p-value of ``raw``."""
     blocks, names, d = drawn.blocks, drawn.names, len(drawn.blocks)
     out = {name: np.full((3, d, d), np.nan) for name in drawn.measures}
     pairs = list(combinations(range(d), 2)) if draws else []
@@ -211,7 +214,7 @@ def _nulls(
 
 
 def _spreads(drawn: _Drawing, resamples: int) -> dict[str, np.ndarray]:
-    """How far the ends of the bootstrap's intervals are from its mean, (2, d, d) of each measure; a tile at a time."""
+    """For each measure (2, d, d): the ends of the bootstrap's intervals minus its mean, computed in tiles."""
     d, ends = len(drawn.blocks), [(1 - drawn.level) / 2, (1 + drawn.level) / 2]
     out = {name: np.full((2, d, d), np.nan) for name in drawn.measures}
     side = max(isqrt(HELD // (8 * max(resamples, 1) * max(len(drawn.measures), 1))), 1)
@@ -266,12 +269,12 @@ def by_size(
     progress: Progress = no_progress,
     **options: Any,
 ) -> list[dict[str, float]]:
-    """The Jensen-Shannon divergence, in bits, of each pair of domains by the share of their blocks that is used.
+    """The Jensen-Shannon divergence, in bits, of random parts of each pair of domains.
 
-    Records with first, second (numbers of the domains, first < second), part, documents (of both, used), raw, raw_low,
-    raw_high (mean, least and greatest of ``repeats`` random parts), null_mean (of two deals of each part; NaN where
-    parts are too small for a null) and value, the mean corrected as :func:`uncertainty` does. A part has at least two
-    blocks.
+    Returns records with first, second (numbers of the domains, first < second), part (the share of the blocks),
+    documents (used, of both domains), raw, raw_low, raw_high (mean, minimum and maximum over ``repeats`` random parts),
+    null_mean (from two draws for each part; NaN if parts are too small for a null), and value, the mean with the
+    correction of :func:`uncertainty`. A part has at least two blocks.
 
     Raises
     ------
@@ -281,7 +284,7 @@ def by_size(
     names = called(counts, names)
     blocks = blocks_of(counts, names)
     if not all(0 < part <= 1 for part in parts):
-        raise UsageError(f"parts lie above 0, up to 1, not at {', '.join(map(str, parts))}.")
+        raise UsageError(f"parts must be above 0 and at most 1, not {', '.join(map(str, parts))}.")
     records = []
     pairs = list(combinations(range(len(blocks)), 2))
     for done, pair in enumerate(pairs, 1):

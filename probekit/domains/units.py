@@ -1,4 +1,4 @@
-"""Documents that are copies of each other are one unit: drawn, dealt out and left out together."""
+"""Documents that are copies of each other form one unit: resampled, split and left out together."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ SIMILAR = 0.8
 FEWEST_TERMS = 5
 """Shorter documents ("Yes.") are equal by chance."""
 MOST_OFTEN = 16
-"""Occurrences of a term in a document, of which the next ones are not compared."""
+"""Occurrences of a term in a document; further ones are not compared."""
 
 
 def whole_units(terms: Terms) -> tuple[Terms, dict[int, str]]:
-    """Counts with copies in one block, and what is to be told of each domain that has some.
+    """Counts with copies in one block, and a message for each domain that has some.
 
-    Where there are more documents than blocks, equal ones were dealt to the same block (see
+    If there are more documents than blocks, equal documents already share a block (see
     :mod:`probekit.domains.counting`).
     """
-    counts, told = list(terms.counts), {}
+    counts, messages = list(terms.counts), {}
     for k, (name, matrix) in enumerate(zip(terms.names, terms.counts, strict=True)):
         if matrix.shape[0] != terms.documents[k]:
             continue
@@ -49,12 +49,12 @@ def whole_units(terms: Terms) -> tuple[Terms, dict[int, str]]:
         ones = np.ones(len(unit), dtype=matrix.dtype)
         rows = np.arange(len(unit), dtype=np.int32)
         counts[k] = sparse.csr_array((ones, (unit, rows)), shape=(size, len(unit))) @ own
-        told[k] = (
+        messages[k] = (
             f"{found.together:,} of {len(unit):,} documents of {name} are copies or near copies of others; they are "
-            f"drawn and dealt out with them, as {size:,} units"
+            f"resampled and split together, as {size:,} units"
         )
-        log.warning("%s.", told[k])
-    return (replace(terms, counts=tuple(counts)) if told else terms), told
+        log.warning("%s.", messages[k])
+    return (replace(terms, counts=tuple(counts)) if messages else terms), messages
 
 
 def _numbers(counts: sparse.csr_array, documents: np.ndarray) -> TextNumbers:

@@ -26,7 +26,7 @@ STRATUM = 10  # groups of about one size, at least, that exchange labels
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Which group each of n examples is of.
+    """The group of each of n examples.
 
     Attributes
     ----------
@@ -57,12 +57,12 @@ class Groups:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of groups."""
         return len(self.size)
 
     @property
     def effective(self) -> float:
-        """How many groups of one size are worth as much: n² / Σ size² (Kish 1965, section 8.2)."""
+        """Effective number of groups, all of one size: n² / Σ size² (Kish 1965, section 8.2)."""
         return len(self.code) ** 2 / float((self.size.astype(np.float64) ** 2).sum())
 
     @property
@@ -114,7 +114,7 @@ def grouped(
     Parameters
     ----------
     given : np.ndarray, optional
-        (n,), what each example is of: a sentence, a document, a shared text; any values.
+        (n,), the group of each example, such as its sentence, document or shared text; any values.
     x : np.ndarray, optional
         (n, d). Equal rows are copies, as :mod:`probekit.statistics.equal_rows` tells them. None where there are no
         vectors.

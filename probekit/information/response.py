@@ -1,4 +1,4 @@
-"""What information is sought about: classes, or numbers."""
+"""Labels of an information estimate: classes or numbers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Response:
 
     @property
     def classes(self) -> int:
-        """How many there are; 0 for numbers."""
+        """Number of classes; 0 for numbers."""
         return 0 if self.codes is None else int(self.codes.max()) + 1
 
     @property

@@ -44,8 +44,8 @@ class Card:
 
     Attributes
     ----------
-    told : mapping
-        Its JSON.
+    content : mapping
+        The JSON of the file.
     path, rows : Path
         The card, and the rows that it describes.
     recipe : Recipe
@@ -54,7 +54,7 @@ class Card:
         Whether it was written before version 0.2.
     """
 
-    told: Mapping[str, Any]
+    content: Mapping[str, Any]
     path: Path
     rows: Path
     recipe: Recipe
@@ -62,9 +62,9 @@ class Card:
 
     def reads(self) -> Iterator[Read]:
         """The files that the rows were made from. Raises DataError where the card's list cannot be read."""
-        told = [{"kind": "cache", "digest": c["spec_id"], **c} for c in self._list("caches")]
+        caches = [{"kind": "cache", "digest": c["spec_id"], **c} for c in self._list("caches")]
         try:
-            for one in (*self._list("reads"), *told):
+            for one in (*self._list("reads"), *caches):
                 about = {k: v for k, v in one.items() if k not in ("path", "kind", "digest", "spec_id")}
                 if not isinstance(about.get("spec", {}), dict):
                     raise TypeError("spec")
@@ -73,7 +73,7 @@ class Card:
             raise DataError(f"the list of files that were read is damaged ({error!r}).", file=self.path) from None
 
     def _list(self, key: str) -> list[Any]:
-        found = self.told.get(key)
+        found = self.content.get(key)
         if found is not None and not isinstance(found, list):
             raise DataError(f"{key} is not a list.", file=self.path)
         for one in found or ():
@@ -108,15 +108,15 @@ def read_any_card(path: str | Path) -> Card:
     if place.stat().st_size > LARGEST:
         raise DataError(f"this is not an evidence card: it is larger than {LARGEST:,} bytes.", file=place)
     try:
-        told = read_json(place)
-        name, old = Path(told["rows"]["file"]).name, "recipe" not in told
-        made = told["command"] if old else told["recipe"]
+        content = read_json(place)
+        name, old = Path(content["rows"]["file"]).name, "recipe" not in content
+        call = content["command"] if old else content["recipe"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"this is not an evidence card of rows ({error!r}).", file=place) from None
     if not (place.parent / name).is_file():
         raise DataError(f"the card describes {name}, which is not in the same folder.", file=place)
-    recipe = recipe_of_command(made) if old else Recipe.from_json(made)
-    return Card(told, place, place.parent / name, recipe, old)
+    recipe = recipe_of_command(call) if old else Recipe.from_json(call)
+    return Card(content, place, place.parent / name, recipe, old)
 
 
 def elsewhere(recipe: Recipe, scratch: Path, folder: Path) -> tuple[Recipe, Path]:
@@ -138,30 +138,30 @@ def elsewhere(recipe: Recipe, scratch: Path, folder: Path) -> tuple[Recipe, Path
     """
     function = FUNCTIONS[recipe.function]
     if not function.rows:
-        kept = sorted(name for name, one in FUNCTIONS.items() if one.rows)
-        raise UsageError(f"probekit {recipe.function} cannot be reproduced; these can: {', '.join(kept)}.")
-    told = {**recipe.defaults, **recipe.arguments}
-    always = () if told.get("regime") == "fine-tune" else function.always  # which reads no caches, and takes no place
+        names = sorted(name for name, one in FUNCTIONS.items() if one.rows)
+        raise UsageError(f"probekit {recipe.function} cannot be reproduced; these can: {', '.join(names)}.")
+    given = {**recipe.defaults, **recipe.arguments}
+    always = () if given.get("regime") == "fine-tune" else function.always  # fine-tuning reads no caches
     leaves = {key: _turned(recipe, key, scratch, folder) for key in (function.rows, *recipe.leaves, *always)}
     rows = Path(leaves[function.rows])
     if not function.inside and rows.suffix not in (".parquet", ".csv"):
         raise UsageError(f"the card's recipe writes no rows ({function.rows} is {recipe.leaves.get(function.rows)!r}).")
-    own = {key: value for key, value in recipe.arguments.items() if key not in DROPPED}
-    rest = {key: value for key, value in recipe.defaults.items() if key not in DROPPED}
-    safe = replace(recipe, arguments=own, defaults=rest, leaves=leaves)
+    arguments = {key: value for key, value in recipe.arguments.items() if key not in DROPPED}
+    defaults = {key: value for key, value in recipe.defaults.items() if key not in DROPPED}
+    safe = replace(recipe, arguments=arguments, defaults=defaults, leaves=leaves)
     safe.check()
     return safe, rows / function.inside if function.inside else rows
 
 
 def _turned(recipe: Recipe, key: str, scratch: Path, folder: Path) -> str:
     """The new place of an output, under the same name, because rows may hold the name."""
-    told = recipe.leaves.get(key)
+    output = recipe.leaves.get(key)
     try:
-        if told is not None and not isinstance(told, str):
-            raise TypeError(told)
-        name = (folder / told).resolve().name if told else ""
+        if output is not None and not isinstance(output, str):
+            raise TypeError(output)
+        name = (folder / output).resolve().name if output else ""
     except (TypeError, ValueError, OSError):
-        raise UsageError(f"the card's recipe writes {key} to {told!r}, which is not a path.") from None
+        raise UsageError(f"the card's recipe writes {key} to {output!r}, which is not a path.") from None
     return str(scratch / key / (name or key))
 
 

@@ -1,4 +1,4 @@
-"""``python -m probekit.provenance.child``: run the recipe on standard input. Nothing else is told to this process."""
+"""``python -m probekit.provenance.child``: run the recipe on standard input. This process receives no other input."""
 
 from __future__ import annotations
 

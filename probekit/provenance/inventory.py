@@ -48,21 +48,21 @@ class Item:
         "cache", "unfinished cache", "run", "unfinished run", "rows", "examples", "counts", "model", "study", "report",
         "figure", "caption", "table", "search", "task file", "data", "leftover", "link" or "unknown"
     about : str, default ''
-        Its content in words, or its fault.
+        Description of its content, or of its fault.
     task, model : str, default ''
-        What it holds numbers of, where that is known.
+        Task and model of its numbers, if known.
     size : int, default 0
         Bytes in total.
     what : What, optional
-        The kind under which it may be deleted; None where it may not, and ``why`` says the reason.
+        The kind under which it may be deleted; None if it may not be deleted, for the reason in ``why``.
     command : str, default ''
-        The command that makes it again, "" where that is unknown; ``recipe`` is that of a cache or a run.
+        The command that recomputes it, "" if unknown; ``recipe`` is the recipe of a cache or a run.
     created : str, default ''
         The time that the file itself records.
     changed : float, default 0.0
         Seconds since 1970.
     paths : tuple[Path, ...], default ()
-        The files that would be deleted; ``states`` are those in which they were found.
+        The files to delete; ``states`` are their states when they were found.
     spec : Mapping[str, Any], optional
         The spec of a cache; name and step of a run.
     """
@@ -83,7 +83,7 @@ class Item:
     states: tuple[tuple[int, ...], ...] = ()
     spec: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
-    def told(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """The item as JSON values."""
         names = ("kind", "about", "task", "model", "size", "why", "command", "created")
         values = {name: getattr(self, name) for name in names}
@@ -161,12 +161,12 @@ def _with_sources(
     run = trained.get((item.spec.get("checkpoint"), item.spec.get("step")))
     models = [run, *(one.arguments.get("model") for one in recipes if one)]
     places = [place for one in recipes for place in Place.all_of(one, out)]
-    found = sources.find(item.spec, [m for m in models if isinstance(m, str | Path)], told=places, verify=verify)
+    found = sources.find(item.spec, [m for m in models if isinstance(m, str | Path)], places=places, verify=verify)
     recipe = recipe_of_spec(item.spec, out, found.model, found.data)
     item = replace(item, recipe=recipe, command=str(recipe))
     if item.kind != "cache":
         return item
-    why = item.why or found.wanting
+    why = item.why or found.missing
     return replace(item, why=why, what=None if why else What.CACHES)
 
 

@@ -50,9 +50,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The model and the data of a cache; ``wanting`` says in words what is missing, "" if nothing is."""
+    """The model and the data of a cache; ``missing`` describes what is missing, "" if nothing is."""
 
-    wanting: str
+    missing: str
     model: str | Path | None = None
     data: Place | None = None
 
@@ -65,19 +65,19 @@ def recipe_of_spec(
     Parameters
     ----------
     spec : mapping
-        Of the cache.
+        Spec of the cache.
     out : path
         The path of the new cache.
     model : path, optional
-        The folder of the model, where its name is not what finds it; a run that was trained here has no other, so that
-        without it RUN-FOLDER stands in its place.
+        The folder of the model, if its name does not locate it; a run trained on this machine needs it, otherwise the
+        recipe contains RUN-FOLDER.
     data : Place, optional
-        By what name and in which folder its task is found; a spec does not know.
+        Name and folder of its task, which a spec does not record.
     """
     place = data or Place(str(spec["task"]))
     named = RUN if "step" in spec else spec["model"]
     stateful = spec.get("stateful")
-    told: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "model": model or named,
         "task": place.task,
         "data_dir": place.data_dir,
@@ -102,7 +102,7 @@ def recipe_of_spec(
         "allow_nonfinite": bool(spec.get("allow_nonfinite")) or None,
         "out": out,
     }
-    return Recipe.of("cache_activations", {key: value for key, value in told.items() if value is not None})
+    return Recipe.of("cache_activations", {key: value for key, value in arguments.items() if value is not None})
 
 
 def recipe_of_read(read: Read, out: Path, folder: Path, sources: Sources) -> Recipe:
@@ -122,16 +122,16 @@ def recipe_of_read(read: Read, out: Path, folder: Path, sources: Sources) -> Rec
     Raises
     ------
     UsageError
-        If the card does not say how it was made, or if model or data are missing.
+        If the card contains neither recipe nor spec of the cache, or if model or data are missing.
     """
-    told, spec = _own(read), read.about.get("spec")
-    if told is not None and _is_here(told, folder):
-        recipe = replace(told, leaves={"out": str(out)})
+    recorded, spec = _recorded_recipe(read), read.about.get("spec")
+    if recorded is not None and _is_here(recorded, folder):
+        recipe = replace(recorded, leaves={"out": str(out)})
     elif isinstance(spec, dict):
-        place = Place.of(told)
-        found = sources.find(spec, told=[place] if place else [], verify=True)
-        if found.wanting:
-            raise UsageError(f"the cache {read.path} cannot be made again: {found.wanting}.")
+        place = Place.of(recorded)
+        found = sources.find(spec, places=[place] if place else [], verify=True)
+        if found.missing:
+            raise UsageError(f"the cache {read.path} cannot be made again: {found.missing}.")
         recipe = recipe_of_spec(spec, out, found.model, found.data)
     else:
         raise UsageError(f"the card does not say how the cache {read.path} was made.")
@@ -139,11 +139,11 @@ def recipe_of_read(read: Read, out: Path, folder: Path, sources: Sources) -> Rec
     return recipe
 
 
-def _own(read: Read) -> Recipe | None:
+def _recorded_recipe(read: Read) -> Recipe | None:
     """The recipe of a cache in a card; None if another function made the cache."""
-    if (told := read.about.get("recipe")) is None:
+    if (recorded := read.about.get("recipe")) is None:
         return None
-    recipe = Recipe.from_json(told)
+    recipe = Recipe.from_json(recorded)
     return recipe if recipe.function == "cache_activations" else None
 
 
@@ -156,7 +156,7 @@ def _is_here(recipe: Recipe, folder: Path) -> bool:
 
 def how_made(read: Read, path: Path) -> str:
     """The command that made a cache, in words, as far as it is known; and what is not known."""
-    recipe, spec = maker_of(path) or _own(read), read.about.get("spec")
+    recipe, spec = maker_of(path) or _recorded_recipe(read), read.about.get("spec")
     if recipe is not None:
         return f"it was made by {replace(recipe, leaves={**recipe.leaves, 'out': recipe.leaves.get('out', read.path)})}"
     if not spec:
@@ -168,8 +168,8 @@ def how_made(read: Read, path: Path) -> str:
         begin = f"it was made from {run}, whose folder must be found, or trained first:"
     elif "/" not in str(spec["model"]):
         lacks.append(f"the model's folder, if {spec['model']} is not a model on the hub")
-    told = f"{begin} {recipe_of_spec(spec, read.path)}"
-    return told + (f" (not known: {'; '.join(lacks)})" if lacks else "")
+    sentence = f"{begin} {recipe_of_spec(spec, read.path)}"
+    return sentence + (f" (not known: {'; '.join(lacks)})" if lacks else "")
 
 
 def wrong_cache(path: Path, spec_id: str) -> str:
@@ -207,7 +207,7 @@ class Sources:
         spec: Mapping[str, Any],
         more: Iterable[str | Path] = (),
         *,
-        told: Iterable[Place] = (),
+        places: Iterable[Place] = (),
         verify: bool = True,
     ) -> Found:
         """Find model and data from which a cache of this spec can be made again.
@@ -221,37 +221,37 @@ class Sources:
             Of the cache.
         more : iterable of path
             Further models, tried first.
-        told : iterable of Place
+        places : iterable of Place
             Places where its data may be.
         verify : bool
             Also read the files of the hub's model, and compare their digests with the spec.
         """
-        if not (places := list(self._places(str(spec["task"]), told))):
+        if not (candidates := list(self._places(str(spec["task"]), places))):
             return Found("its data cannot be found by the name of its task")
-        wanted = spec.get("weights_digest"), spec.get("tokenizer_digest")
+        digests = spec.get("weights_digest"), spec.get("tokenizer_digest")
         random, revision = spec.get("random_weights") is not None, spec.get("revision")
         folders = ((m, _model_folder(m, revision)) for m in (*more, *self.models, MINILM))
-        model = next((m for m, f in folders if f and self._digests(f, random=random) == wanted), None)
+        model = next((m for m, f in folders if f and self._digests(f, random=random) == digests), None)
         if model is None:
             here = None if "step" in spec else _in_hub_cache(str(spec["model"]), revision)
-            if not here or (verify and self._digests(here, random=random) != wanted):
+            if not here or (verify and self._digests(here, random=random) != digests):
                 return Found("its model is not found (give its folder with --model)")
         part = str(spec["split"]), int(spec["n"]), int(spec.get("data_seed", 0)), str(spec.get("context", "none"))
-        now = {place: self._data_digest(place, *part) for place in dict.fromkeys(places)}
+        now = {place: self._data_digest(place, *part) for place in dict.fromkeys(candidates)}
         for place, digest in now.items():
             if digest and digest == spec.get("data_digest"):
                 return Found("", model, place)
-        wanting = (
+        missing = (
             "its data have changed"
             if any(now.values())
             else "its data are not found (give their folder with --data-dir)"
         )
-        return Found(wanting, model)
+        return Found(missing, model)
 
-    def _places(self, task: str, told: Iterable[Place]) -> Iterator[Place]:
+    def _places(self, task: str, known: Iterable[Place]) -> Iterator[Place]:
         """Places where the data of a task may be."""
         base, _, part = task.partition(":")
-        yield from told
+        yield from known
         if part in GRAMMARS if base == "grammar" else base in DATASETS:
             if self.data_dir is not None and base != "grammar":
                 yield from (Place(task, folder) for folder in task_folders(base, self.data_dir))

@@ -87,7 +87,7 @@ class Plan:
     @property
     def elsewhere(self) -> bool:
         """Whether another processor, library or package may have computed the rows."""
-        then = {k: self.card.told.get(k) for k in ("machine", "versions")}
+        then = {k: self.card.content.get(k) for k in ("machine", "versions")}
         return any(then[k] is None or then[k] != now for k, now in environment().items() if k in then)
 
 
@@ -176,7 +176,7 @@ def plan_reproduction(card: str | Path, out: str | Path, from_: str | Path = "."
         raise UsageError(f"--out {out} exists already; give a new folder.")
     folder = folder.resolve()
     recipe, made = elsewhere(read.recipe, scratch, folder)
-    changes = [*_changes(read), *_environment(read.told)]
+    changes = [*_changes(read), *_environment(read.content)]
     missing, lacking = unread(recipe, folder), []
     for one in read.reads():
         path = folder / Path(one.path).expanduser()
@@ -254,19 +254,19 @@ def _changes(card: Card) -> list[str]:
     return []
 
 
-def _environment(told: Mapping[str, Any]) -> list[str]:
+def _environment(card: Mapping[str, Any]) -> list[str]:
     """Differences between now and then: versions, processor, BLAS, and the revision of the code."""
     now, found = environment(), []
-    then = told.get("versions")
+    then = card.get("versions")
     for package, version in sorted((then if isinstance(then, dict) else {}).items()):
         if (here := now["versions"].get(package)) != version:
             found.append(f"{package} was {version}, is now {here or 'not installed'}")
-    machine = told.get("machine")
+    machine = card.get("machine")
     for what, was in sorted((machine if isinstance(machine, dict) else {}).items()):
         if (here := now["machine"].get(what)) != was:
             found.append(f"the {what} was {_text(was)}, is now {_text(here)}")
-    if told.get("git") != now["git"]:
-        found.append(f"the revision of the code was {told.get('git')}, is now {now['git']}")
+    if card.get("git") != now["git"]:
+        found.append(f"the revision of the code was {card.get('git')}, is now {now['git']}")
     return found
 
 
@@ -276,5 +276,5 @@ def _text(value: Any) -> str:
 
 def _how(read: Read, path: Path) -> str:
     """How a cache was made, as a clause."""
-    told = how_made(read, path)
-    return f"; {told}" if told else ""
+    clause = how_made(read, path)
+    return f"; {clause}" if clause else ""

@@ -156,7 +156,7 @@ def test_a_tokenizer_of_the_hub_s_kind(folder, tiny_bert, tmp_path, capsys):
     assert counts.settings["tokenizer"].startswith(tiny_bert.name)
     (tmp_path / "empty").mkdir()
     assert main(["domains", f"sea={folder / 'sea'}", "--tokenizer", "./none", *QUICK]) == 2
-    assert "'./none' is no tokenizer" in capsys.readouterr().err
+    assert "'./none' is not a tokenizer" in capsys.readouterr().err
 
 
 def test_stop_words_and_the_mass_outside(folder, tmp_path):

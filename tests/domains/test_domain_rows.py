@@ -121,7 +121,7 @@ def test_copies_are_one_unit():
     doubled = replace(data, counts=tuple(map(csr_array, twice)), documents=np.array([60, 60]))
     both = domain_rows(doubled, seed=1, resamples=40, draws=99)
     row = both[both["target"] == "gold"].iloc[0]
-    assert "60 of 60 documents of b are copies or near copies of others; they are drawn" in row["note"]
+    assert "60 of 60 documents of b are copies or near copies of others; they are resampled" in row["note"]
     assert row["n"] == 120
     once = uncertainty(data.counts, data.documents, names=data.names, resamples=40, draws=99, seed=1)["js-divergence"]
     torn = uncertainty(doubled.counts, doubled.documents, names=data.names, resamples=40, draws=99, seed=1)

@@ -228,7 +228,7 @@ def test_a_file_of_something_else_is_no_counts(tmp_path):
 
     other = tmp_path / "o.parquet"
     pd.DataFrame({"a": [1]}).to_parquet(other)
-    with pytest.raises(DataError, match="o.parquet: holds no counts of terms .probekit-counts/1."):
+    with pytest.raises(DataError, match="o.parquet: contains no counts of terms .probekit-counts/1."):
         load_counts(other)
     other.write_bytes(b"PAR1")
     with pytest.raises(DataError, match="o.parquet: cannot be read as Parquet"):

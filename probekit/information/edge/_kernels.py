@@ -146,7 +146,7 @@ def _grown(table: np.ndarray, seen: np.ndarray, n: int) -> np.ndarray:
 
 @njit(nogil=True, cache=True)
 def distinct(keys: np.ndarray, span: float, seen: np.ndarray) -> int:
-    """Replace whole ``keys`` by 0, 1, … in order of appearance, equal ones by the same; returns how many there are.
+    """Replace whole ``keys`` by 0, 1, … in order of appearance, equal keys by equal numbers; returns their number.
 
     Parameters
     ----------
@@ -175,9 +175,9 @@ def distinct(keys: np.ndarray, span: float, seen: np.ndarray) -> int:
 
 @njit(nogil=True, cache=True)
 def _count(keys: np.ndarray, direct: bool, table: np.ndarray, seen: np.ndarray, counts: np.ndarray, n: int) -> int:
-    """Count keys, those that are new from number n on; returns how many there are.
+    """Count keys, numbering new ones from n; returns the number of keys.
 
-    seen, counts : the key of each number, and how often it came
+    seen, counts : the key of each number, and its count
     """
     for i in range(len(keys)):
         key = np.int64(keys[i])
@@ -200,7 +200,7 @@ def _pack(keys: np.ndarray, z: np.ndarray, width: float, shift: float, first: fl
 
 @njit(nogil=True, cache=True)
 def _digits(low: np.ndarray, high: np.ndarray, width: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The first digit of each column, and how many there are."""
+    """The first digit of each column, and the number of digits."""
     first = np.floor((low + shift) / width)
     return first, np.floor((high + shift) / width) - first + 1
 
@@ -217,9 +217,9 @@ def _packed(
 ) -> float:
     """Buckets of points, columns of z (r, n), as whole keys >= 0, float64 (n,), of any number of digits.
 
-    Returns what the keys are below, at most EXACT, or -1 where a column alone has too many buckets. Buckets are told
-    apart exactly: the digits of a point are packed into one whole number; where they do not fit, what is packed so far
-    is numbered and goes on as one digit.
+    Returns a bound on the keys, at most EXACT, or -1 if a single column has too many buckets. Buckets are distinguished
+    exactly: the digits of a point are packed into one integer. If they do not fit, the integers so far are numbered,
+    and their number becomes one digit.
     """
     r, n = z.shape
     span, end = 1.0, 0
@@ -306,7 +306,7 @@ def _cells(
 
 @njit(nogil=True, cache=True)
 def _information(seen: np.ndarray, counts: np.ndarray, found_y: int, n: int, bound: float) -> tuple[float, int]:
-    """Σ (N_ij/N) max(min(log2(N_ij N / (N_i N_j)), bound), 0.001) over cells, and how many buckets of x they are in."""
+    """Σ (N_ij/N) max(min(log2(N_ij N / (N_i N_j)), bound), 0.001) over cells, and occupied buckets of x."""
     found = len(seen)
     of_x = seen // found_y
     found_x = distinct(of_x, np.inf, np.empty(found, np.int64))
@@ -330,7 +330,7 @@ def members(
     values: np.ndarray,
     buckets: np.ndarray,
 ) -> None:
-    """Some members of the ensemble: their values, and how many buckets of x, of y and of both are occupied.
+    """Some members of the ensemble: their values, and the numbers of occupied buckets of x, of y and of both.
 
     Parameters
     ----------
@@ -342,7 +342,7 @@ def members(
     values : np.ndarray
         float64 (members,).
     buckets : np.ndarray
-        int64 (members, 3), -1 where a column alone has too many.
+        int64 (members, 3), -1 if a single column has too many.
     """
     points_x, low_x, high_x, rows_x, width_x, share_x = x
     points_y, low_y, high_y, rows_y, width_y, share_y = y
@@ -354,9 +354,9 @@ def members(
     together = np.zeros(count, np.bool_)
     buckets[:] = -1
     for j in range(count):
-        own = width_y * stretch[j]
-        moved = share_y[j] * own
-        span = _packed(points_y, own, moved, *_digits(low_y, high_y, own, moved), keys_y, seen)
+        wide_y = width_y * stretch[j]
+        shift_y = share_y[j] * wide_y
+        span = _packed(points_y, wide_y, shift_y, *_digits(low_y, high_y, wide_y, shift_y), keys_y, seen)
         if span < 0:
             continue
         found_y[j] = distinct(keys_y, span, seen)

@@ -1,4 +1,4 @@
-"""What EDGE cuts into buckets: random projections or columns, and how far apart neighbours are in each."""
+"""The columns that EDGE cuts into buckets: random projections or columns, with the distances of neighbours in each."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def shared(pool: ThreadPoolExecutor, jobs: Sequence[Callable[[], Any]]) -> list[
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What is hashed of x or of y.
+    """The columns of x or of y to hash.
 
     Attributes
     ----------
@@ -45,11 +45,11 @@ class Side:
     rows : np.ndarray
         int32 (n,), the point of each row; empty where points are the rows.
     low, high : np.ndarray
-        Of each.
+        Smallest and largest value of each.
     dimension : int
-        Columns as given.
+        Number of columns of the input.
     distance : np.ndarray
-        To near neighbours by column, the width where none is given.
+        Mean distance to near neighbours in each column; the bucket width if none is given.
     """
 
     points: np.ndarray
@@ -138,7 +138,7 @@ def _deviations(v: np.ndarray, run: Run) -> np.ndarray:
 
 
 def _finite(v: np.ndarray, total: float) -> None:
-    """Raise where a sum over v is no number."""
+    """Raise an error if a sum over v is NaN."""
     if np.isfinite(total):
         return
     bad = np.argwhere(~np.isfinite(v))

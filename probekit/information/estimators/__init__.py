@@ -99,7 +99,7 @@ def mutual_information(
     References
     ----------
     Noshad, Zeng & Hero (2019), "Scalable Mutual Information Estimation Using Dependence Graphs", ICASSP; the bias
-    that is taken off is that of Vinh, Epps & Bailey (2010), "Information Theoretic Measures for Clusterings
+    that is subtracted is that of Vinh, Epps & Bailey (2010), "Information Theoretic Measures for Clusterings
     Comparison", section 4.
 
     Examples

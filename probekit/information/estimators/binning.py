@@ -1,4 +1,4 @@
-"""Mutual information by binning every unit, to reproduce Saxe et al. (2018): the pattern of a row is a symbol."""
+"""Mutual information by binning every unit, to reproduce Saxe et al. (2018): each pattern of bins is a symbol."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ def binning(
 ) -> Information:
     """I(T; Y) = H(T) - H(T | Y) in bits, T being the pattern of bins that the units of a row fall into.
 
-    With tens of units nearly all patterns differ, and each tells its label, random ones too: H(Y) (Peters, Ruder &
-    Smith 2019, footnote 6). Then it is ``undetermined``. Nothing is taken off the value otherwise.
+    With tens of units, nearly all patterns differ, and each identifies its label, even a random one. The value is then
+    H(Y) (Peters, Ruder & Smith 2019, footnote 6), and is reported as ``undetermined``. No bias is subtracted.
 
     Parameters
     ----------
     x : np.ndarray
         float32 or float64 (n, d).
     y : Response
-        classes, or numbers that are put in ``label_bins`` bins of equal mass.
+        Classes, or numbers, which are cut into ``label_bins`` bins of equal mass.
     bins : int, default 30
-        Of equal width, of every unit, from its smallest to its largest value, or within ``span`` ((-1, 1) for tanh in
-        Saxe et al. 2018, section 2, with 30 bins); what lies outside falls into the outermost bins.
+        Number of bins of equal width for each unit, from its smallest to its largest value, or within ``span`` ((-1, 1)
+        for tanh in Saxe et al. 2018, section 2, with 30 bins). Values outside fall into the outermost bins.
     groups : np.ndarray, optional
-        (n,), what is shuffled as a whole; equal vectors are, too.
+        (n,), groups to shuffle as wholes; equal vectors always form a group.
     shuffles : int, default 100
-        Of the labels, behind ``null`` and ``p``; ``null_mean`` is exact (expected mutual information of two partitions,
-        Vinh, Epps & Bailey 2010).
+        Shuffles of the labels for ``null`` and ``p``; ``null_mean`` is exact (expected mutual information of two
+        partitions, Vinh, Epps & Bailey 2010).
 
     Raises
     ------
@@ -92,16 +92,16 @@ def binning(
 
 
 def verdict(raw: float, noise: float, h: float, n: int, why: str) -> tuple[float, str, str]:
-    """What is reported of a number from which nothing is taken off: the value, why there is none, a warning.
+    """Value, reason why it is undetermined, and warning of an estimator that subtracts no bias.
 
     Parameters
     ----------
     noise : float
-        What shuffled labels give on average, NaN where unknown.
+        Mean under shuffled labels; NaN if unknown.
     h : float
         Entropy of the labels.
     why : str
-        It may be so.
+        The reason to report.
     """
     bound = min(h, math.log2(n))
     if noise > HIDDEN * bound:
@@ -142,5 +142,5 @@ def _symbols(rows: np.ndarray) -> np.ndarray:
 
 
 def _joint(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """How often each pair of symbols occurs."""
+    """Counts of each pair of symbols."""
     return np.unique(a * (int(b.max()) + 1) + b, return_counts=True)[1]

@@ -1,10 +1,10 @@
 """Lower bounds on mutual information from probes: H(Y) minus the cross-entropy of a probe on unseen examples.
 
-For any q, I(X; Y) ≥ H(Y) + E log q(Y | X), with equality where q is the true conditional distribution (Barber & Agakov
+For any q, I(X; Y) ≥ H(Y) + E log q(Y | X), with equality if q is the true conditional distribution (Barber & Agakov
 2003; Pimentel et al. 2020, section 3). Examples are held out in folds, and settings are chosen within the others.
-Labels are shuffled within folds: every fold keeps its share of each class, for gold and shuffled labels alike. Where
-whole groups are shuffled, which are of several sizes, that can not be: folds are then dealt without a look at the
-labels, so that those as given have no folds that suit them better than shuffled ones.
+Labels are shuffled within folds, so every fold keeps its share of each class, for gold and for shuffled labels. This is
+impossible if whole groups of several sizes are shuffled. Folds are then drawn without regard to the labels, so that
+they do not suit gold labels better than shuffled ones.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def logistic_bound(
 ) -> Information:
     """H(Y) minus the cross-validated cross-entropy of logistic regression, in bits: the information for a linear probe.
 
-    H(Y) is that of the labels' shares, which is low rather than high, so that a bound remains one. Below 0 it is
-    reported as 0; ``raw`` keeps what it was. ``ci_low`` is from the spread of the examples' own terms, and what is
-    below the bound is below the information. A class of one example is never held out and adds nothing.
+    H(Y) is computed from the shares of the labels. It is biased downwards, so the value remains a lower bound. A
+    negative value is reported as 0, and ``raw`` contains it. ``ci_low`` comes from the variance of the examples' terms;
+    a number below the bound is also below the information. A class with one example is never held out and adds nothing.
 
     Parameters
     ----------
@@ -59,11 +59,11 @@ def logistic_bound(
     y : Response
         Classes.
     groups : np.ndarray, optional
-        (n,), what is held out and shuffled as a whole; equal vectors are, too.
+        (n,), groups to hold out and shuffle as wholes; equal vectors always form a group.
     shuffles : int, default 100
-        Of the labels, behind ``null`` and ``p``; all are fitted at once.
+        Shuffles of the labels for ``null`` and ``p``; all are fitted at once.
     folds : int, default 5
-        3 or more. C for one of them is the best on each of the others, fitted without both.
+        3 or more. The C for a fold is the best on the other folds, in fits without that fold and the fold itself.
 
     Raises
     ------
@@ -118,14 +118,15 @@ def mlp_bound(
 ) -> Information:
     """H(Y) minus the cross-validated cross-entropy of a perceptron with one hidden layer, in bits.
 
-    Everything else as in :func:`logistic_bound`. It is slow: about half a minute for 1,000 × 768 with 19 shuffles,
-    where logistic regression takes seconds. The first weights are what they are, so vectors are turned before, all of
-    them by one sign, and classes numbered by where theirs lie: of -x, and of classes of other names, it is the same.
+    Otherwise as :func:`logistic_bound`. It is slow: about half a minute for 1,000 × 768 with 19 shuffles, where
+    logistic regression takes seconds. Before the fit, all vectors are multiplied by one sign, and classes are numbered
+    by the location of their vectors. The value is therefore the same for -x and for other names of the classes.
 
     Parameters
     ----------
     folds : int, default 5
-        2 or more. The weight decay for one of them is the best on the part of the others that tells when to stop.
+        2 or more. The weight decay for a fold is the best on the part of the other folds that is used for early
+        stopping.
     """
     from probekit.probes.solvers import mlp
 
@@ -166,10 +167,10 @@ def ridge_bound(
 ) -> Information:
     """½ log₂ |S| / |R| in bits, S the covariance of the numbers and R that of the cross-validated errors of ridge.
 
-    For one column it is -½ log₂(1 - R²), R² cross-validated, and a bound whatever the distribution, as long as values
-    do not repeat: scores have the entropy of a normal distribution, information does not change with them, and no
-    error of this variance has a larger entropy than a normal one. For several columns the scores are taken to be
-    jointly normal. Below 0 it is reported as 0; ``raw`` keeps what it was. The interval is that of the bound.
+    For one column this is -½ log₂(1 - R²) with the cross-validated R². It is a bound for any distribution without
+    repeated values: normal scores do not change the information, they have the entropy of a normal distribution, and no
+    error of this variance has a larger entropy than a normal one. For several columns it assumes that the scores are
+    jointly normal. A negative value is reported as 0, and ``raw`` contains it. The interval is for the bound.
 
     Parameters
     ----------
@@ -178,13 +179,13 @@ def ridge_bound(
     y : Response
         Numbers (n, m), whose ranks become normal scores first.
     groups : np.ndarray, optional
-        (n,), what is held out and shuffled as a whole; equal vectors are, too.
+        (n,), groups to hold out and shuffle as wholes; equal vectors always form a group.
     shuffles : int, default 100
-        Of the labels.
+        Shuffles of the labels.
     folds : int, default 5
         2 or more.
     alphas : Sequence[float], default ALPHAS
-        penalties; for each fold that of least leave-one-out error on the others is taken.
+        Penalties; each fold uses the one with the smallest leave-one-out error on the other folds.
 
     Raises
     ------
@@ -216,7 +217,7 @@ def ridge_bound(
     whole = centred.T @ centred / n
     rest = left @ left.transpose(0, 2, 1) / n
     bits = (np.linalg.slogdet(whole)[1] - np.linalg.slogdet(rest)[1]) / (2 * math.log(2))
-    # what each example adds: the difference of the normal log densities, whose quadratic parts are m on average
+    # the term of each example: the difference of the normal log densities, whose quadratic parts are m on average
     before = np.einsum("ij,ij->i", centred, np.linalg.solve(whole, centred.T).T)
     after = np.einsum("ji,ji->i", left[0], np.linalg.solve(rest[0], left[0]))
     terms = bits[0] + (before - after) / (2 * math.log(2))

@@ -1,4 +1,4 @@
-"""Mutual information from pairwise distances, kept for the record (Kolchinsky & Tracey 2017; Saxe et al. 2018).
+"""Mutual information from pairwise distances, to reproduce earlier papers (Kolchinsky & Tracey 2017; Saxe et al. 2018).
 
 Vectors with Gaussian noise of variance σ² on top are a mixture of n Gaussians, whose entropy has bounds in closed form:
 -⟨ln ⟨exp(-d²/2σ²)⟩⟩ and a constant from above (Kullback-Leibler), the same with 4σ² from below (Bhattacharyya).
@@ -23,7 +23,7 @@ ROWS = 1024  # whose distances to as many others are held at a time
 
 
 class Bound(StrEnum):
-    """Of the entropy of a mixture."""
+    """Bounds on the entropy of a mixture."""
 
     UPPER = "upper"
     LOWER = "lower"
@@ -42,25 +42,25 @@ def kernel_density(
 ) -> Information:
     """I(T; Y) = H(T) - H(T | Y) in bits, T being the vectors with Gaussian noise, by bounds on both entropies.
 
-    Where all vectors are further apart than the noise reaches, each tells its own label, random ones too: the value
-    is H(Y), as always in hundreds of dimensions (Peters, Ruder & Smith 2019, footnote 6). Then it is ``undetermined``.
-    Time grows with n², memory does not.
+    If all vectors are further apart than the noise, each identifies its label, even a random one. The value is then
+    H(Y), as always in hundreds of dimensions (Peters, Ruder & Smith 2019, footnote 6), and is reported as
+    ``undetermined``. Time grows with n², memory does not.
 
     Parameters
     ----------
     x : np.ndarray
         float32 or float64 (n, d).
     y : Response
-        classes, or numbers that are put in ``label_bins`` bins of equal mass.
+        Classes, or numbers, which are cut into ``label_bins`` bins of equal mass.
     bound : Bound | str, default Bound.UPPER
-        From above or below, on the entropies (Kolchinsky & Tracey 2017, section 4); the difference of two upper or two
-        lower bounds is no bound itself.
+        Upper or lower bounds on the entropies (Kolchinsky & Tracey 2017, section 4). The difference of two upper or two
+        lower bounds is not a bound.
     noise : float, default 0.001
-        Variance σ² of each column's noise; 1e-3 is that of the code published with Saxe et al. (2018).
+        Variance σ² of the noise in each column; 1e-3 is the value in the code published with Saxe et al. (2018).
     groups : np.ndarray, optional
-        (n,), what is shuffled as a whole; equal vectors are, too.
+        (n,), groups to shuffle as wholes; equal vectors always form a group.
     shuffles : int, default 20
-        Of the labels, behind ``null``, ``null_mean`` and ``p``.
+        Shuffles of the labels for ``null``, ``null_mean`` and ``p``.
 
     Raises
     ------

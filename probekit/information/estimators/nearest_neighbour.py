@@ -1,7 +1,7 @@
 """Mutual information from distances to nearest neighbours: Ross (2014) for classes, Kraskov et al. (2004) for numbers.
 
-Without ties the number of points nearer than the k-th neighbour of one's own class is a rank in the list of one's
-neighbours. So the lists are made once, and shuffled labels only walk along them.
+Without ties, the number of points nearer than the k-th neighbour of the same class is a rank in the sorted list of
+neighbours. The lists are therefore computed once; shuffled labels only search them.
 """
 
 from __future__ import annotations
@@ -43,16 +43,17 @@ def nearest_neighbour(
 ) -> Information:
     """Mutual information of vectors and labels by nearest neighbours, in bits.
 
-    Classes: ψ(n) + ψ(k) - ⟨ψ(n_y) + ψ(m)⟩, where m is the rank, among one's neighbours, of the k-th of one's own class
-    (Ross 2014, equation 2). Its mean over shuffled labels is 0, whatever n and the classes; a class of up to k examples
-    has the k it can have, and a single example of a class is left out. Numbers: estimator 1 of Kraskov, Stögbauer and
-    Grassberger (2004, equation 8), each column of y scaled to unit variance. Both use Euclidean distances.
+    Classes: ψ(n) + ψ(k) - ⟨ψ(n_y) + ψ(m)⟩, where m is the rank of the k-th neighbour of the same class among all
+    neighbours (Ross 2014, equation 2). Its mean over shuffled labels is 0 for every n and all classes. A class with k
+    examples or fewer uses the largest possible k; a class with one example is left out. Numbers: estimator 1 of
+    Kraskov, Stögbauer and Grassberger (2004, equation 8), each column of y scaled to unit variance. Both use Euclidean
+    distances.
 
-    Signal outside of the components is not seen: of 0.91 bits along a direction of low variance of 768, they show 0.01
-    and all columns 0.48 (n = 1000), logistic regression 0.82
+    Signal outside the components is missed: of 0.91 bits along one direction of low variance in 768 columns, the
+    components show 0.01, all columns 0.48 (n = 1000), and logistic regression 0.82
     (:func:`probekit.information.estimators.bounds.logistic_bound`).
 
-    The interval is that of the information in what is looked at, and knows of no bias: ± t times the deviation of 100
+    The interval is for the information in these components and ignores bias: ± t times the standard deviation of 100
     estimates from random halves, which for a mean equals that of the whole (delete-d jackknife, Shao & Wu 1989).
 
     Parameters
@@ -60,23 +61,24 @@ def nearest_neighbour(
     x : np.ndarray
         float32 or float64 (n, d).
     y : Response
-        classes, or numbers (n, m).
+        Classes, or numbers (n, m).
     neighbours : int, default 5
-        k; more of them mean less spread and more bias.
+        k; a larger k gives less variance and more bias.
     components : int | None, default 4
-        How many principal components of the standardised columns are looked at, the first of unit variance; None for
+        Number of principal components of the standardised columns, scaled so that the first has unit variance; None for
         the standardised columns themselves.
     groups : np.ndarray, optional
-        (n,), what is shuffled and left out as a whole; equal vectors are, too. What shuffled groups give is taken off.
+        (n,), groups to shuffle and leave out as wholes; equal vectors always form a group. The mean under shuffled
+        groups is subtracted.
     shuffles : int, default 100
-        Of the labels, behind ``null`` and ``p``.
+        Shuffles of the labels for ``null`` and ``p``.
 
     Raises
     ------
     NonFiniteError
         For NaN and infinity.
     UsageError
-        For less than one neighbour or component, and for classes of one example only.
+        For less than one neighbour or component, and if every class has only one example.
     """
     if neighbours < 1 or (components is not None and components < 1):
         raise UsageError(f"neighbours and components are 1 or more, not {neighbours} and {components}.")
@@ -141,9 +143,9 @@ def nearest_neighbour(
 def principal_components(x: np.ndarray, count: int, *, rotate: bool = True) -> np.ndarray:
     """The first principal components of the standardised columns: float64 (n, at most count).
 
-    The first has unit variance, the others less. Scaled to one variance each, those without signal blur the rest: of
-    0.91 bits in the first of 8, nearest neighbours see 0.83, and 0.91 as it is (n = 1000).
-    Constant columns, and components that rounding alone makes, are left out; where nothing is left, one column of 0.
+    The first has unit variance, the others less. If all had unit variance, components without signal would hide the
+    others: of 0.91 bits in the first of 8, nearest neighbours would detect 0.83 instead of 0.91 (n = 1000). Constant
+    columns, and components that come only from rounding, are left out; if none remains, the result is a column of 0.
 
     Parameters
     ----------
@@ -222,7 +224,7 @@ def _kraskov(
 
 
 class _Others:
-    """Labels, to be asked how many lie nearer to some of them than a distance, which is another for each."""
+    """Labels, prepared for counting how many lie nearer to each of some labels than its distance."""
 
     def __init__(self, y: np.ndarray) -> None:
         self.sorted = np.sort(y[:, 0]) if y.shape[1] == 1 else None
@@ -309,7 +311,7 @@ def _ranks(
     """rank[t, r] : place of the k-th neighbour of the same label among the labelled neighbours of point first + r.
 
     nearest : (b, K); labels : (T, n), -1 for points that are not there; wanted : k of each label (T, classes)
-    Where the list is too short, all points are looked at. rank stays 0 for points that are not there.
+    If the list is too short, all points are searched. rank stays 0 for points without a label.
     """
     for t in range(len(labels)):
         label = labels[t]

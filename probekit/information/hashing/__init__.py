@@ -1,1 +1,1 @@
-"""Calibrated hashing: projections, buckets on shifted grids, and what noise gives, in closed form."""
+"""Calibrated hashing: projections, buckets on shifted grids, and the null in closed form."""

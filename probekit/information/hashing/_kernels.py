@@ -1,6 +1,6 @@
 """Loops of the hash estimator: column sums, buckets, joint counts, their expectation, and shuffled labels.
 
-They run without the interpreter's lock and use one thread; layers are what runs side by side.
+They run without the interpreter's lock and use one thread; layers run in parallel.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def row_keys(x: np.ndarray, centre: np.ndarray, first: np.ndarray, second: np.nd
 
 @njit(cache=True, nogil=True)
 def group_sums(x: np.ndarray, centre: np.ndarray, group: np.ndarray, out: np.ndarray) -> None:
-    """Add row i, less ``centre`` (d,), to row ``group[i]`` of ``out`` (groups, d), float64."""
+    """Add row i minus ``centre`` (d,) to row ``group[i]`` of ``out`` (groups, d), float64."""
     n, d = x.shape
     for i in range(n):
         row = out[group[i]]
@@ -180,7 +180,7 @@ def shared(
     xlog: np.ndarray,
     terms: np.ndarray,
 ) -> tuple[float, float, float, float, float, float, float]:
-    """What buckets and labels share, each summed over grids; ``terms`` (n,) gets ln(n n_ab / (n_a n_b)) added.
+    """Information of buckets and labels, summed over grids; ``terms`` (n,) gets ln(n n_ab / (n_a n_b)) added.
 
     Arguments as of :func:`shuffled_sums` and :func:`expected_information`.
 
@@ -257,7 +257,7 @@ def shuffled_sums(
     buckets : np.ndarray
         int32 (grids, n), numbered below ``occupied`` (grids,).
     types : np.ndarray
-        int32 (n,), what each row is, shuffled from the state ``states[s]`` for label set s.
+        int32 (n,), the type of each row, shuffled from the state ``states[s]`` for label set s.
     lookup : np.ndarray
         int32 (grids, types), the label bucket of each type in each grid, below ``columns``.
     xlog : np.ndarray

@@ -1,9 +1,9 @@
-"""The hash estimator that is the default: buckets of vectors against labels, with what noise gives taken off.
+"""The default estimator: hashed buckets of vectors and labels, minus the expectation under the null.
 
 It is of the family of EDGE (Noshad, Zeng & Hero 2019): vectors are hashed to buckets on shifted grids, and the plug-in
-estimate from joint counts is averaged over grids. It differs in what would otherwise mislead. Directions are found on
-other examples than those that are hashed by them (six folds); the mean of the estimate under shuffled labels is known
-exactly and is taken off; nothing is clipped before it is averaged.
+estimate from joint counts is averaged over grids. It differs in three points. Directions are fitted on other
+examples than those that they hash (six folds); the mean of the estimate under shuffled labels is known exactly and is
+subtracted; nothing is clipped before averaging.
 """
 
 from __future__ import annotations
@@ -77,17 +77,17 @@ def calibrated(
     Parameters
     ----------
     x : np.ndarray
-        float32 or float64 (n, d), array or memory map; a single column is cut as it is, all examples at once.
+        float32 or float64 (n, d), array or memory map; a single column is cut without folds.
     y : Response
-        Classes or numbers; what classes are called changes nothing.
+        Classes or numbers; the names of classes have no effect.
     groups : np.ndarray, optional
-        (n,), what is folded, shuffled and counted as a whole; equal vectors are, too, in any case.
+        (n,), groups to fold, shuffle and count as wholes; equal vectors always form a group.
     grids : int, default GRIDS
-        Shifted grids that are averaged over.
+        Number of shifted grids to average over.
     shuffles : int, default 1000
-        Of labels, for p and the null.
+        Shuffles of the labels for p and the null.
     seed : int, default 0
-        Of all that is drawn.
+        Seed for all random draws.
 
     Raises
     ------
@@ -131,7 +131,7 @@ def calibrated(
 
 
 def _too_few(whole: Groups) -> str:
-    """Why groups are too few to shuffle, or ""."""
+    """The reason if there are too few groups to shuffle, or ""."""
     if whole.count < FEWEST_GROUPS:
         return f"{len(whole):,} examples in {whole.count} groups; at least {FEWEST_GROUPS} groups are needed"
     if whole.effective < FEWEST_GROUPS / 2:
@@ -149,24 +149,24 @@ def _nothing(y: Response, why: str) -> Information:
 def _choose(
     seen: Projections, y: Response, whole: Groups | None, folds: Sequence[int], rng: np.random.Generator
 ) -> tuple[str, int]:
-    """The view that tells most about the labels of some folds, each seen by a fit to the others of them, and how finely
-    it is best cut."""
+    """The view with the most information about the labels of some folds, each seen by a fit to the others, and its best
+    fineness."""
     shown: dict[str, list[Points]] = {}
     for fold in folds:
         for points in seen.views(_without(fold, folds), fold):
             shown.setdefault(points.name, []).append(points)
     labels = _Labels.of(y, whole, np.concatenate([seen.parts[fold] for fold in folds]))
 
-    def tells(points: Points) -> float:
+    def score(points: Points) -> float:
         found = _measure([points], labels, rng, GRIDS_TO_CHOOSE, 0)
-        return found.value - 2 * found.scale * found.noise  # two deviations of noise: noisy views must tell more
+        return found.value - 2 * found.scale * found.noise  # two standard deviations: noisy views need a larger value
 
     views = {name: pooled(parts) for name, parts in shown.items()}
-    told = {name: tells(points) for name, points in views.items()}
-    name = max(told, key=told.__getitem__)
+    scores = {name: score(points) for name, points in views.items()}
+    name = max(scores, key=scores.__getitem__)
     if y.codes is None or views[name].code is not None or views[name].z.shape[1] > 1:
         return name, 1
-    finer = {1: told[name], **{times: tells(views[name].finer(times)) for times in FINENESS}}
+    finer = {1: scores[name], **{times: score(views[name].finer(times)) for times in FINENESS}}
     return name, max(finer, key=finer.__getitem__)
 
 
@@ -246,7 +246,7 @@ def _report(
     columns: int = 0,
     complete: bool = False,
 ) -> Information:
-    """What was measured, as an estimate.
+    """The estimate from a measurement.
 
     whole : groups of the examples in the order of the terms
     folds : of each kind of view, how many rows the folds have that it shows, in the order of the terms
@@ -383,8 +383,8 @@ def _seen(
         u = (_common(scale) / scale).astype(np.float32)  # what columns were rescaled by is undone
         raw = linear_axes(spread * u * u[:, None], scale * u, cross * u, means * u, most, RAW)
         found = [*linear_axes(spread, scale, cross, means, most), *raw]
-    told = dict(zip(FITS, zip(*found, strict=True), strict=True))  # by fit, then by shrinkage
-    return Projections(x, centre, components, parts, told, codes, classes, features, y.several)
+    directions = dict(zip(FITS, zip(*found, strict=True), strict=True))  # by fit, then by shrinkage
+    return Projections(x, centre, components, parts, directions, codes, classes, features, y.several)
 
 
 def _common(scale: np.ndarray) -> float:

@@ -1,8 +1,8 @@
-"""What two bucketings know of each other, and what they would seem to know if labels were shuffled.
+"""Mutual information of two bucketings, and its distribution if labels are shuffled.
 
 The plug-in estimate of mutual information is never negative, and grows with the number of buckets. Its mean under
 shuffled labels is known exactly (Vinh, Epps & Bailey 2010, "Information theoretic measures for clusterings comparison",
-section 4), and is taken off here as in their adjusted mutual information. Shuffled labels use the buckets of the
+section 4), and is subtracted here as in their adjusted mutual information. Shuffled labels use the buckets of the
 vectors again: only joint counts change.
 """
 
@@ -30,13 +30,13 @@ class Measured:
     Attributes
     ----------
     raw : float
-        plug-in.
+        Plug-in estimate.
     null_mean : float
-        Its mean over shuffled labels: exact, but for groups.
+        Its mean over shuffled labels: exact, except for groups.
     entropy : float
         H of the label buckets.
     top : float
-        The most that could be shared: the lesser of the entropies of labels and buckets.
+        The largest possible value: the smaller of the entropies of labels and buckets.
     spread : float
         The joint cells that are occupied beyond those that each bucket and label must have, as a share of those that
         shuffled labels occupy: about 1 under noise, 0 where one determines the other.
@@ -45,10 +45,9 @@ class Measured:
     terms : np.ndarray
         (n,) log2 p(a, b) / (p(a) p(b)) of each row: their mean is ``raw``.
     buckets, labels : float
-        How many are occupied.
+        Numbers of occupied buckets.
     effect : float, default 1.0
-        How many times larger ``null_mean`` is than it were of independent examples: about the design effect (Kish
-        1965).
+        ``null_mean`` divided by its value for independent examples: about the design effect (Kish 1965).
     """
 
     raw: float
@@ -104,7 +103,7 @@ def measure(
     buckets : np.ndarray
         int32 (grids, n), from 0.
     types : np.ndarray
-        int32 (n,): classes; or, where ``lookup`` is given, what each row is.
+        int32 (n,): classes, or with ``lookup`` the type of each row.
     lookup : np.ndarray, optional
         int32 (grids, types), label bucket of each type in each grid; None where types are the buckets.
     groups : Groups, optional
