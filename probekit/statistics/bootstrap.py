@@ -361,7 +361,7 @@ def _ends(
         return again, _by_fisher(value, again, level, units.count), why
     if isinstance(one, Sums) and metric in ("rmse", "log-loss"):
         ci, enough = _studentised(one, units, resamples, level, seed, squared=metric == "rmse")
-        why[~enough] = "all examples err alike"
+        why[~enough] = "all examples have the same error"
         return again, ci, why
     return again, intervals(again, level=level, units=units.count), why
 

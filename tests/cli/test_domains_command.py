@@ -116,7 +116,7 @@ def test_halves_that_were_counted_apart_give_the_whole(folder, tmp_path, capsys)
     assert [(c.name, c.documents) for c in load_counts(tmp_path / "all.parquet")] == [("sea", 100), ("law", 80)]
     capsys.readouterr()
     assert main(["domains", parts[0], *law, "--seed", "1", *QUICK]) == 2
-    assert "were not counted the same way (seed 0 and 1)" in capsys.readouterr().err
+    assert "differ in their settings (seed 0 and 1)" in capsys.readouterr().err
 
 
 def test_the_domains_of_a_task(tmp_path, capsys):
@@ -137,7 +137,7 @@ def test_the_domains_of_a_task(tmp_path, capsys):
     assert (
         main(["domains", "--task", "grammar:sentiment", "--split", "dev", f"own={tmp_path / 'train.tsv'}", *QUICK]) == 2
     )
-    assert "the domain 'own' is one document" in capsys.readouterr().err
+    assert "the domain 'own' is a single document" in capsys.readouterr().err
 
 
 def test_a_tokenizer_of_the_hub_s_kind(folder, tiny_bert, tmp_path, capsys):
@@ -175,7 +175,7 @@ WRONG = {
     "twice": (["a={0}/sea", "a={0}/law.jsonl"], "several domains are called 'a'"),
     "missing": (["a={0}/none.txt"], "none.txt: there is no such file or folder"),
     "no field": (["a={0}/law.jsonl"], "law.jsonl, line 1: there is no field 'text'; the fields are 'id', 'body'"),
-    "one document": (["a={0}/sea", "b={0}/b.txt"], "the domain 'b' is one document"),
+    "one document": (["a={0}/sea", "b={0}/b.txt"], "the domain 'b' is a single document"),
     "undecodable": (["a={0}/sea", "b={0}/bad.txt"], "bad.txt: byte 0xe9 at offset 3 is not UTF-8"),
     "unknown pair": (["a={0}/sea", "--explain", "a,c"], "cannot explain the unknown domain 'c'; the domains are a"),
     "no pair": (["a={0}/sea", "--explain", "a"], "explain must be two different domains A,B"),

@@ -209,17 +209,17 @@ def test_what_is_wrong_is_said():
     two = ["a b", "c"]
     with pytest.raises(DataError, match="the domain 'n' is empty: its text contains no term"):
         count_domains({"m": two, "n": ["  ", "..."]})
-    with pytest.raises(DataError, match="'n' is one document"):
+    with pytest.raises(DataError, match="'n' is a single document"):
         count_domains({"m": two, "n": ["a b"]})
     with pytest.raises(DataError, match="'n' has none of the 2 terms of the vocabulary"):
         count_domains({"m": ["a b", "a b"], "n": ["c", "d"]}, vocabulary=2)
-    with pytest.raises(UsageError, match="several domains are called 'm'; give each a name"):
+    with pytest.raises(UsageError, match="several domains are called 'm'; give each a different name"):
         count_domains([("m", two), ("m", two)])
     with pytest.raises(UsageError, match="tokenizer is 'letters'; it must be one of word, whitespace"):
         count_domains({"m": two}, tokenizer="letters")
     with pytest.raises(UsageError, match="document is 'page'; it must be one of paragraph, line, file"):
         count_domains({"m": two}, unit="page")
-    with pytest.raises(UsageError, match="'a' and 'b' were not counted the same way .seed 0 and 1.; count one"):
+    with pytest.raises(UsageError, match="'a' and 'b' differ in their settings .seed 0 and 1.; count one"):
         choose_terms([*count_all({"a": two}), *count_all({"b": two}, seed=1)])
 
 

@@ -396,7 +396,7 @@ def test_what_is_refused():
     counts, _ = two()
     good = {"resamples": 0, "draws": 19}
     for bad, says in (
-        ([counts[0]], "two domains or more"),
+        ([counts[0]], "expected two or more domains"),
         ([counts[0], counts[1][:1]], "domain 2: 1 of its blocks contain a term"),
         ([counts[0], counts[1][:, :50]], "with the same terms, not"),
         ([counts[0], -counts[1]], "a count is negative"),
@@ -406,9 +406,9 @@ def test_what_is_refused():
         with pytest.raises(UsageError, match=says):
             uncertainty(bad, [40, 60][: len(bad)], **good)
     for options in ({"draws": 5}, {"resamples": -1}, {"resamples": 1}, {"resamples": 39}, {"level": 1.0}):
-        with pytest.raises(UsageError, match="no draws of the null or at least 19"):
+        with pytest.raises(UsageError, match="expected 0 or at least 19 draws of the null"):
             uncertainty(counts, [40, 60], **{**good, **options})
     with pytest.raises(UsageError, match="unknown measure"):
         uncertainty(counts, [40, 60], "chi", **good)
-    with pytest.raises(UsageError, match="parts lie above 0"):
+    with pytest.raises(UsageError, match="parts must be above 0"):
         by_size(counts, [40, 60], (0.0, 1.0))

@@ -88,7 +88,7 @@ def test_why_there_is_no_interval():
     assert np.isnan(found.ci[:2]).all()
     assert np.isfinite(found.ci[2]).all()
     assert bounds(0 * gold, gold[None], "pearson").why[0] == "undefined on these examples"
-    assert bounds(gold, gold[None], "rmse").why[0] == "all examples err alike"
+    assert bounds(gold, gold[None], "rmse").why[0] == "all examples have the same error"
     groups = np.arange(30) % 4
     assert "4 groups" in bounds(gold > 9, gold[None] > 9, "accuracy", groups=groups).why[0]
     for name in ("matthews", "macro-f1"):

@@ -135,7 +135,7 @@ def _too_few(whole: Groups) -> str:
     if whole.count < FEWEST_GROUPS:
         return f"{len(whole):,} examples in {whole.count} groups; at least {FEWEST_GROUPS} groups are needed"
     if whole.effective < FEWEST_GROUPS / 2:
-        return f"the largest groups hold so many of {len(whole)} examples that they are worth {whole.effective:.1f}"
+        return f"a few large groups: {len(whole)} examples are worth {whole.effective:.1f} groups of equal size"
     return ""
 
 
