@@ -99,7 +99,8 @@ def results(
 ) -> list[Item]:
     """The results in a folder and below, sorted by path. Links are not followed.
 
-    Nothing is changed. Of large files only the description is read, but of models and data all that caches need.
+    Nothing is changed. Large files are not read in full, only their descriptions; models and data are read as far as
+    needed to decide whether a cache can be recomputed.
 
     Parameters
     ----------
@@ -115,7 +116,7 @@ def results(
     Returns
     -------
     list of Item
-        One for each result, and for the remains of one.
+        One for each result, and for each leftover of an interrupted one.
 
     Raises
     ------
