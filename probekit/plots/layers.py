@@ -203,7 +203,7 @@ def _two_values(curve: pd.DataFrame, twice: pd.Series) -> str:
     layer = curve["layer_name"][twice].iloc[0]
     both = curve[curve["layer_name"] == layer]
     values = ", ".join(f"{value:.4g}" for value in both["value"])
-    if both["value"].nunique(dropna=False) == 1:
+    if curve.duplicated()[twice].all():
         return f"{layer}; were the same rows given twice?"
     named = [c for c in SETTINGS if c in both and both[c].nunique(dropna=False) > 1]
     listed = "; ".join(f"{c}: {', '.join(map(str, both[c].unique()))}" for c in named)

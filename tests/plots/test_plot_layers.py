@@ -471,6 +471,9 @@ def test_what_cannot_be_drawn(ax):
     )
     with pytest.raises(UsageError, match=other):
         layer_curve([make_rows(records()), near], ax=ax)
+    near.loc[near["layer"] == 0, "value"] -= 0.001  # equal in the first layer only
+    with pytest.raises(UsageError, match=other):
+        layer_curve([make_rows(records()), near], ax=ax)
     with pytest.raises(UsageError, match=r"two values for layer 0 .*; the rows differ in n: 100, 50\. Draw one file"):
         layer_curve([make_rows(records()).assign(n=100), near.assign(n=50)], ax=ax)
     with pytest.raises(UsageError, match="the rows of cola have no layers"):
