@@ -140,7 +140,8 @@ def contrasts(e: Predictions, against: str, metric: str) -> Iterator[Contrast]:
     if against == "other" and not every:  # whole models, as training runs write them, have no layers
         first, second = (np.flatnonzero(e.fits["source"] == i) for i in (0, 1))
         if all(e.fits[name].nunique() == 1 for name in ("task", "split", "target")):
-            yield Contrast(_called(e.fits, first, [second], against), [(int(f), list(second)) for f in first], len(first))
+            name = _called(e.fits, first, [second], against)
+            yield Contrast(name, [(int(f), list(second)) for f in first], len(first))
 
 
 def _against_best(e: Predictions, curve: np.ndarray, metric: str, names: np.ndarray) -> Iterator[Contrast]:
@@ -202,7 +203,7 @@ def _one_model(fits: pd.DataFrame, curve: np.ndarray, theirs: list[np.ndarray]) 
 def _called(
     fits: pd.DataFrame, curve: np.ndarray, references: list[np.ndarray], against: str, *, pooled: bool = False
 ) -> str:
-    """The reference in words: its model, run, and pooling where that differs; without a run next to one "pretrained"."""
+    """The reference in words: its model, run (next to one: "pretrained"), and pooling where that differs."""
     if against not in ("random", "other") or not references:
         return against
     row, ours = (fits.iloc[at[0]].astype(object).fillna("").to_dict() for at in (references[0], curve))
