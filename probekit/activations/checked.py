@@ -82,9 +82,9 @@ class CheckedFile:
         """Close the file; arrays that were read or mapped stay valid."""
         self.f.close()
 
-    def __del__(self) -> None:
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # os may be gone when Python exits
         if hasattr(self, "fd"):
-            os.close(self.fd)
+            close(self.fd)
 
     def _check_structure(self) -> None:
         start = os.pread(self.fd, 1 << 20, 0)

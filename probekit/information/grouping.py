@@ -116,7 +116,7 @@ def grouped(
     given : np.ndarray, optional
         (n,), the group of each example, such as its sentence, document or shared text; any values.
     x : np.ndarray, optional
-        (n, d). Equal rows are copies, as :mod:`probekit.statistics.equal_rows` tells them. None where there are no
+        (n, d). Equal rows are copies, as found by :mod:`probekit.statistics.equal_rows`. None where there are no
         vectors.
     equal : np.ndarray, optional
         (n,), equal where rows of x are; worked out for None.
@@ -130,7 +130,7 @@ def grouped(
     if given is not None:
         values = np.asarray(given)
         if values.shape != (rows,):
-            raise UsageError(f"groups {values.shape} do not go with {rows} labels; ({rows},) is wanted.")
+            raise UsageError(f"groups have the shape {values.shape}; expected ({rows},), one for each label.")
         own = Groups.of(values).code
     same = None if x is None or x.shape[1] < 2 else copies(row_codes(x) if equal is None else equal, x)
     both = with_copies(own, same)

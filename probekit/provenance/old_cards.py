@@ -33,7 +33,7 @@ def recipe_of_command(command: Any) -> Recipe:
     Raises
     ------
     UsageError
-        For what is no command of probekit, and for words that this version does not understand.
+        If the command is not one of probekit, or contains words that this version does not know.
     """
     if not isinstance(command, str) or not command.strip():
         raise UsageError("the card holds no command.")
@@ -77,11 +77,11 @@ def _given(name: str, words: Sequence[str]) -> dict[str, Any]:
             free.append(word)
             continue
         flag, equals, value = word.partition("=")
-        key, wanted = _parameter(name, flag, known)
-        if isinstance(wanted, bool):
+        key, switch = _parameter(name, flag, known)
+        if isinstance(switch, bool):
             if equals:
                 raise UsageError(f"{flag} takes no value, as the card's command has it: {word}.")
-            given[key] = wanted
+            given[key] = switch
             continue
         if not equals:
             if not left:

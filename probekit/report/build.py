@@ -151,8 +151,8 @@ def _verdicts(sources: Sequence[Source]) -> Iterator[str]:
     for source in sources:
         if set(source.rows["analysis"]) == {"summary"} and set(source.rows["task"]) <= probed:
             continue
-        told = source.card.get("verdict")
-        yield from (str(sentence) for sentence in (told if isinstance(told, list) else []))
+        verdict = source.card.get("verdict")
+        yield from (str(sentence) for sentence in (verdict if isinstance(verdict, list) else []))
 
 
 def _together(sources: Sequence[Source]) -> pd.DataFrame:

@@ -287,7 +287,7 @@ def test_groups_and_equal_vectors_are_joined():
     own = np.arange(300) // 3
     x[3] = x[0]
     assert estimate(x, y, groups=own.astype(str)).groups == 99
-    with pytest.raises(UsageError, match=r"groups \(299,\) do not go with 300 labels"):
+    with pytest.raises(UsageError, match=r"groups have the shape \(299,\); expected \(300,\)"):
         estimate(x, y, groups=own[1:])
 
 

@@ -183,16 +183,16 @@ def _ross(points: np.ndarray, codes: np.ndarray, draws: np.ndarray, k: int) -> n
     counts = np.stack([np.bincount(own[own >= 0], minlength=kinds) for own in labels])
     labels[np.take_along_axis(counts, np.maximum(labels, 0), 1) < 2] = -1
     counts[counts < 2] = 0
-    wanted = np.minimum(k, np.maximum(counts - 1, 0))
+    k_of = np.minimum(k, np.maximum(counts - 1, 0))
     psi = digamma(np.arange(1, n + 1))  # of 1 … n
-    own = np.where(counts > 0, psi[wanted - 1] - psi[counts - 1], 0.0)
+    own = np.where(counts > 0, psi[k_of - 1] - psi[counts - 1], 0.0)
     total = counts.sum(1)
     share = counts[0][counts[0] > 0].min(initial=n) / n
     most = int((k + 5 * math.sqrt(k) + 10) / share)  # hardly any k-th neighbour of a class is further
     nats = (counts * own).sum(1)
     for first, nearest, _ in _lists(points, max(64, most)):
         rank = np.zeros((len(draws), len(nearest)), np.int32)
-        _ranks(points, nearest, first, labels, wanted, rank)
+        _ranks(points, nearest, first, labels, k_of, rank)
         nats -= np.where(rank > 0, psi[rank - 1], 0.0).sum(1)
     return (psi[np.maximum(total, 1) - 1] + nats / np.maximum(total, 1)) / math.log(2)
 
@@ -306,11 +306,11 @@ def _nearer(values: np.ndarray, y: np.ndarray, reach: np.ndarray, found: np.ndar
 
 @njit(nogil=True, cache=True)
 def _ranks(
-    points: np.ndarray, nearest: np.ndarray, first: int, labels: np.ndarray, wanted: np.ndarray, rank: np.ndarray
+    points: np.ndarray, nearest: np.ndarray, first: int, labels: np.ndarray, k_of: np.ndarray, rank: np.ndarray
 ) -> None:
     """rank[t, r] : place of the k-th neighbour of the same label among the labelled neighbours of point first + r.
 
-    nearest : (b, K); labels : (T, n), -1 for points that are not there; wanted : k of each label (T, classes)
+    nearest : (b, K); labels : (T, n), -1 for points that are not there; k_of : k of each label (T, classes)
     If the list is too short, all points are searched. rank stays 0 for points without a label.
     """
     for t in range(len(labels)):
@@ -319,7 +319,7 @@ def _ranks(
             own = label[first + r]
             if own < 0:
                 continue
-            k, found, passed = wanted[t, own], 0, 0
+            k, found, passed = k_of[t, own], 0, 0
             for j in nearest[r]:
                 if label[j] >= 0:
                     passed += 1

@@ -317,9 +317,9 @@ class Projections:
     def views(self, fit: Sequence[int], part: int, only: str | None = None) -> Iterator[Points]:
         """What every view shows of a part's rows, fitted to the labels of the parts ``fit``; or the view of a name."""
         rows = self.parts[part]
-        wanted = [at for at, name in enumerate(LINEAR) if only is None or only.startswith(f"{name},")]
-        if wanted:
-            yield from (v for v in self._linear(fit, rows, wanted) if only in (None, v.name))
+        requested = [at for at, name in enumerate(LINEAR) if only is None or only.startswith(f"{name},")]
+        if requested:
+            yield from (v for v in self._linear(fit, rows, requested) if only in (None, v.name))
         points = self.components[rows]
         for k in _up_to(points.shape[1], QUADRATIC):
             name = f"quadratic in {k}"
@@ -341,10 +341,10 @@ class Projections:
         else:
             yield Points(name, name, scores[:, 1:] - scores[:, :1])
 
-    def _linear(self, fit: Sequence[int], rows: np.ndarray, wanted: Sequence[int]) -> Iterator[Points]:
-        found = [self.axes[tuple(fit)][at] for at in wanted]
+    def _linear(self, fit: Sequence[int], rows: np.ndarray, requested: Sequence[int]) -> Iterator[Points]:
+        found = [self.axes[tuple(fit)][at] for at in requested]
         scores = project(self.x, self.centre, np.hstack([axes.weights for axes in found]), rows)
-        for at, z, axes in zip(wanted, np.split(scores, len(wanted), 1), found, strict=True):
+        for at, z, axes in zip(requested, np.split(scores, len(requested), 1), found, strict=True):
             name, most = LINEAR[at], min(z.shape[1], DIMENSIONS)
             for q in [most] if self.several else range(1, most + 1):
                 labels = self.features[rows] @ axes.labels[:, :q] if self.several else None  # type: ignore[index]
