@@ -35,10 +35,10 @@ def probed(rng, train, dev, y, y_dev, metrics, *, kind="classification", control
     return evaluate_layers(layers[0], given[0], layers[1], given[1], question, options=options)
 
 
-def found(rng, e, **options) -> bool:
+def found(rng, e, other=None, **options) -> bool:
     """Whether any difference is found, corrected over the layers."""
     how = CompareOptions(resamples=DRAWS, seed=int(rng.integers(1 << 30)), **options)
-    return bool(compare_predictions(e, options=how)["p_adjusted"].min() <= LEVEL)
+    return bool(compare_predictions(e, other, options=how)["p_adjusted"].min() <= LEVEL)
 
 
 def classes(rng, n, share):
@@ -160,6 +160,49 @@ for metric in ("pearson", "spearman", "rmse"):
     case(f"compare/layers, {metric}, n 300", FALSE, runs=100)(
         partial(equal_layers, n=300, share=0, metric=metric, kind="regression")
     )
+
+
+def two_models(rng, *, n, share, metric, layers=4, d=10, train=15_000, cluster=1, kind="classification"):
+    """Two models whose layers know equally much, rising from layer to layer, each in noise of its own (`compare A B`).
+
+    ``cluster``: so many dev examples, declared as a group, share their label and most of their noise.
+    """
+    strengths = np.linspace(0.3, 1.2, layers)
+
+    def made(rows, size=1):
+        of = np.arange(rows) // size
+        y = (rng.standard_t(4, size=rows) if kind == "regression" else classes(rng, rows, share))[of]
+
+        def noise():
+            shared = rng.normal(size=(rows, d))[of]
+            return shared if size == 1 else np.sqrt(0.9) * shared + np.sqrt(0.1) * rng.normal(size=(rows, d))
+
+        models = [[s * y[:, None] * (np.arange(d) == 0) + noise() for s in strengths] for _ in range(2)]
+        return y, models, of
+
+    (y, x, of), (y_dev, x_dev, of_dev) = made(train), made(n, cluster)
+    metrics = ("pearson", "spearman", "rmse") if kind == "regression" else (metric, "accuracy")
+    groups = {"groups": (of, of_dev)} if cluster > 1 else {}
+    a, b = (probed(rng, x[i], x_dev[i], y, y_dev, metrics, kind=kind, controls=0, **groups) for i in range(2))
+    return found(rng, a, b, metric=metric)
+
+
+for share, n, metric, cluster in (
+    (0.3, 300, "accuracy", 1),
+    (0.1, 300, "matthews", 1),
+    (0.3, 1043, "matthews", 1),
+    (0.3, 300, "macro-f1", 1),
+    (0.3, 300, "log-loss", 1),
+    (0.3, 400, "accuracy", 4),
+    (0.3, 400, "matthews", 4),
+):
+    grouped = f", groups of {cluster}" * (cluster > 1)
+    case(f"compare/two models, {metric}, n {n}, class share {share:g}{grouped}", FALSE, runs=100)(
+        partial(two_models, n=n, share=share, metric=metric, cluster=cluster)
+    )
+case("compare/two models, pearson, n 300", FALSE, runs=100)(
+    partial(two_models, n=300, share=0, metric="pearson", kind="regression")
+)
 
 
 NAMES = ("O", "B-X", "I-X")

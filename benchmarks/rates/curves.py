@@ -17,7 +17,13 @@ from comparisons import probed
 from scipy import stats
 
 from probekit.statistics.bootstrap import band, bounds
-from probekit.statistics.curves import centre_of_gravity, curve_summary, expected_layer, first_good_layer
+from probekit.statistics.curves import (
+    centre_of_gravity,
+    curve_summary,
+    expected_layer,
+    first_good_layer,
+    not_worse,
+)
 from probekit.statistics.options import SummaryOptions
 from probekit.statistics.predictions import Predictions
 
@@ -37,15 +43,25 @@ NUMBERS = {
 EXPECTED_BEFORE = {"plateau from layer 2": "34–39 %"}
 
 
-def said(rng: np.random.Generator, curve: np.ndarray, n: int) -> Predictions:
-    """Predictions of all layers: right where an example's difficulty, with some noise of the layer, is low enough."""
-    noise = rng.normal(size=(len(curve), n))
+def said(rng: np.random.Generator, curve: np.ndarray, n: int, cluster: int = 1) -> Predictions:
+    """Predictions of all layers: right where an example's difficulty, with some noise of the layer, is low enough.
+
+    ``cluster``: so many examples form a group and share nine tenths of the variance of difficulty and noise.
+    """
+    of = np.arange(n) // cluster
+
+    def normal(*shape: int) -> np.ndarray:
+        alike = rng.normal(size=(*shape, n))[..., of]
+        return alike if cluster == 1 else np.sqrt(0.9) * alike + np.sqrt(0.1) * rng.normal(size=(*shape, n))
+
+    noise = normal(len(curve))
     for layer in range(1, len(curve)):
         noise[layer] = 0.7 * noise[layer - 1] + np.sqrt(1 - 0.7**2) * noise[layer]
-    hard = np.sqrt(0.6) * rng.normal(size=n) + np.sqrt(0.4) * noise
+    hard = np.sqrt(0.6) * normal() + np.sqrt(0.4) * noise
     right, gold = hard < stats.norm.ppf(curve)[:, None], rng.integers(2, size=n)
     fits = pd.DataFrame({"task": "toy", "split": "dev", "model": "m", "layer": LAYERS, "target": "gold"})
-    return Predictions(fits, np.arange(n).astype(str), gold, np.where(right, gold, 1 - gold), ("accuracy",))
+    groups = of if cluster > 1 else None
+    return Predictions(fits, np.arange(n).astype(str), gold, np.where(right, gold, 1 - gold), ("accuracy",), groups)
 
 
 @cache
@@ -75,6 +91,12 @@ def best(rng: np.random.Generator, *, shape: str, n: int) -> bool:
     """Whether the set of layers that may be the best holds the first of the true best."""
     found = summed_up(shape, n, tuple(rng.integers(1 << 31, size=2).tolist())).loc["best-layer", "layers"]
     return str(int(CURVES[shape].argmax())) in found.split(",")
+
+
+def best_of_groups(rng: np.random.Generator, *, shape: str, n: int) -> bool:
+    """Whether the set of best layers holds the first of the true best if examples come in groups of four."""
+    found = not_worse(said(rng, CURVES[shape], n, cluster=4), "accuracy")
+    return bool(found is not None and found[CURVES[shape].argmax()])
 
 
 def selected(rng: np.random.Generator, *, shape: str, n: int) -> bool:
@@ -125,3 +147,8 @@ for shape in CURVES:
         run = partial(selected, shape=shape, n=n)
         before = "81 %" if shape == "flat" else ""
         case(f"curves/value at the best layer, {shape}, n {n}", "coverage", before=before, runs=100, nightly=500)(run)
+for shape in ("plateau from layer 2", "peak at layer 6", "flat"):
+    for n in (200, 872):
+        case(f"curves/best-layer, {shape}, n {n}, groups of 4", "coverage", runs=100, nightly=500)(
+            partial(best_of_groups, shape=shape, n=n)
+        )

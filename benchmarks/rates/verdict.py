@@ -1,11 +1,13 @@
 """How often the words of a verdict claim what is not so, from features to sentences.
 
 A layer is named although none knows anything, of the trained model or of random weights; a layer is called clearly the
-best although all are as good; the true best one is not among those that are named as best or not clearly worse.
+best although all are as good; the true best one is not among those that are named as best or not clearly worse; a layer
+is said to beat random weights that know as much.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -17,7 +19,7 @@ from curves import CURVES, said
 from probekit.analyses.verdict import sentences
 from probekit.probes.protocol.rows import probe_rows
 from probekit.rows import make_rows
-from probekit.statistics.predictions import Predictions
+from probekit.statistics.predictions import Predictions, join
 
 
 def rows_of(e: Predictions, seed: int, **more: object) -> pd.DataFrame:
@@ -41,6 +43,24 @@ def named(rng: np.random.Generator, *, n: int, share: float, metric: str) -> boo
     return not ("no layer beats" in texts[0] and "no layer is shown" in texts[1])
 
 
+def beats_random(rng: np.random.Generator, *, n: int, metric: str, share: float) -> bool:
+    """Whether a sentence says that a layer beats random weights, where both models know equally much."""
+    tables, train = [], 15_000
+    y, y_dev = classes(rng, train, share), classes(rng, n, share)
+    for _ in range(2):
+        x, x_dev = (
+            [s * labels[:, None] * (np.arange(10) == 0) + rng.normal(size=(len(labels), 10)) for s in (0.6, 1.0, 1.2)]
+            for labels in (y, y_dev)
+        )
+        tables.append(probed(rng, x, x_dev, y, y_dev, (metric, "accuracy"), controls=0))
+    random = tables[1].fits.assign(checkpoint="random-0", random_weights=0)
+    tables[1] = replace(tables[1], fits=random)
+    seed = int(rng.integers(1 << 30))
+    rows = make_rows(pd.concat([rows_of(table, seed) for table in tables], ignore_index=True))
+    [text] = [text for text in sentences(rows, [join(*tables)]) if "with random weights (one" in text]
+    return "no layer is shown" not in text
+
+
 def verdict_of(rng: np.random.Generator, shape: str, n: int) -> str:
     """The sentence of probes whose predictions follow a curve."""
     e = said(rng, CURVES[shape], n)
@@ -58,6 +78,9 @@ def register() -> None:
         for n in (80, 300):
             run = partial(named, n=n, share=share, metric=metric)
             case(f"verdict/a layer of noise is named, {metric}, classes {share:.0%}, n {n}", "false positives")(run)
+    for metric, share in (("accuracy", 0.5), ("matthews", 0.3)):
+        run = partial(beats_random, n=300, metric=metric, share=share)
+        case(f"verdict/a layer beats random weights, equal models, {metric}, n 300", "false positives", runs=100)(run)
     case("verdict/flat curve, a layer is clearly best, n 300", "false positives")(partial(clearly, n=300))
 
 

@@ -42,7 +42,8 @@ def compare(first: Evaluated, second: Evaluated | None = None, /, *, options: Co
     options : CompareOptions
         ``against``, ``metric``, ``correction``, ``family``, ``tails``, ``resamples``, ``level``, ``seed``; each may be
         given as a keyword. Each layer is compared with ``against``: "layer-0" (any "layer-NAME"), "best", "shuffled",
-        "control-task" or "random"; by default with the same layer of ``second``, or else with layer 0.
+        "control-task", "random" or "bag-of-pieces"; by default with the same layer of ``second``, or else with
+        layer 0.
 
     Returns
     -------

@@ -68,6 +68,7 @@ def compare(
     more = ("p", "p_adjusted") if same else ("against", "p", "p_adjusted")
     with tables_as(format_):
         _show(rows, title, options.level, by="layer", more=more)
+        console().print(_correction(rows, options), style="dim", highlight=False, soft_wrap=True)
         for null in rows["null"].unique():
             sentence = Null(null).sentence
             if "n_groups" in rows and rows["n_groups"].notna().any():
@@ -75,6 +76,14 @@ def compare(
                 sentence = sentence.replace("example by example", "group by group")
             console().print(sentence, style="dim", highlight=False, soft_wrap=True)
         saved(result)
+
+
+def _correction(rows: pd.DataFrame, options: CompareOptions) -> str:
+    """What the column "p adjusted" is corrected for, and how."""
+    over = {"curve": "the layers of each curve", "task": "all curves of a task", "model": "all curves of a model"}
+    of = "all pairs of layers of each curve" if options.against == "best" else over["curve"]
+    of = of if options.family == "curve" else over.get(str(options.family), "all curves")
+    return f"p adjusted: corrected over {of} ({options.correction})."
 
 
 def summary(
@@ -112,9 +121,10 @@ def summary(
     chosen = rows[rows["metric"] == "best-layer"].dropna(subset=["best_value", "best_low"])
     with tables_as(format_):
         _show(rows, "Layers", options.level, by="metric", more=("layers",))
-        for row in chosen.to_dict("records"):
+        for row, name in zip(chosen.to_dict("records"), _names(chosen), strict=True):
+            at = "" if row["value"] != row["value"] else f" at layer {row['value']:.0f}"  # NaN if all layers are equal
             say(
-                f"{row['of_metric']} at the best layer: {row['best_value']:.3f}, between {row['best_low']:.3f} and "
+                f"{name}: best {row['of_metric']} {row['best_value']:.3f}{at}, between {row['best_low']:.3f} and "
                 f"{row['best_high']:.3f} (simultaneous over all layers)"
             )
         for text in filter(None, dict.fromkeys(rows["why"])):
@@ -140,6 +150,19 @@ def _show(rows: pd.DataFrame, title: str, level: float, *, by: str, more: tuple[
         cells = ["" if row[name] != row[name] else str(row[name]) for name in names]
         lines.append([*cells, value, interval, *(_cell(row[name]) for name in more)])
     show_table(Grid(columns, lines, title))
+
+
+def _names(rows: pd.DataFrame) -> list[str]:
+    """The curve of each row: task, model and pooling, and the columns in which the rows differ."""
+    from probekit.rows import called
+
+    rows = rows.assign(checkpoint=_checkpoints(rows))
+    columns = ("split", "trained_on", "estimator", "seed")
+    differ = [name for name in columns if rows[name].astype("string").nunique(dropna=False) > 1]
+    return [
+        ", ".join((str(row["task"]), called(row), *(str(row[name]) for name in differ)))
+        for row in rows.to_dict("records")
+    ]
 
 
 def _checkpoints(rows: pd.DataFrame) -> pd.Series:

@@ -93,6 +93,8 @@ def _show(rows: pd.DataFrame) -> None:
     model = shown_label(called(head))
     title = f"{head['task']} {head['split']}, {model}: {head['n']:,} labels of {head['classes']} classes"
     show_table(Grid(columns, lines, title))
+    if rows["p_adjusted"].notna().any():
+        say("p adjusted: corrected over the layers of this table (Holm).")
     say(f"without vectors: uniform code {head['uniform_bits']:,.0f} bits, prior code {head['prior_bits']:,.0f} bits")
     if uninformative:
         why = "" if rows["orders"].max() > 1 else " (or not shown to be shorter: one order gives no p)"

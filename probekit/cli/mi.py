@@ -82,6 +82,8 @@ def _show(rows: pd.DataFrame) -> None:
     gold, noise = (whole[whole["target"] == name].set_index("shown") for name in ("gold", "shuffled"))
     marks = dict(_marks(gold))
     show_table(_grid(gold, noise["ci_high"], marks, title))
+    if gold["p_adjusted"].notna().any():
+        say("p adjusted: corrected over the layers of this table (Holm).")
     for (column, text), mark in marks.items():
         say(f"{mark}  undetermined: {text}" if column == "undetermined" else f"{mark}  {text}")
     if head["left_out"]:

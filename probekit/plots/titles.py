@@ -10,6 +10,7 @@ CONTROLS = {
     "shuffled": "shuffled labels",
     "control-task": "control task",
     "random": "random weights",
+    "bag-of-pieces": "bag of word pieces",
     "uniform": "uniform code",
     "prior": "prior code (class frequencies)",
 }

@@ -134,7 +134,8 @@ def compare_predictions(
         ``against``: "layer-0" (any "layer-NAME"), the layer with this name in the same curve; "best", its best layer;
         "shuffled", labels that are independent of the predictions; "control-task", the mean over the draws of control
         tasks on the same layer (with "token-accuracy" if the main metric counts spans, unless you name a metric);
-        "random", the same layer of the model with random weights. Default without ``other``: "layer-0".
+        "random", the same layer of the model with random weights; "bag-of-pieces", the probe on the word pieces that
+        occur. Default without ``other``: "layer-0".
 
     Returns
     -------

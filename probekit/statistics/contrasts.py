@@ -25,6 +25,7 @@ CURVE = (
     *("task", "split", "trained_on", "model", "checkpoint", "step", "regime", "head", "variant", "position"),
     *("representation", "estimator", "seed", "source"),
 )
+BAG = "bag-of-pieces"
 SAME = ("task", "split", "representation", "estimator", "target")
 """The columns in which two models agree if their layers are compared."""
 
@@ -127,10 +128,16 @@ def contrasts(e: Predictions, against: str, metric: str) -> Iterator[Contrast]:
             reference = [f for f in curve if names[f] == against.removeprefix("layer-")]
             pairs = [(int(f), reference) for f in curve if reference and f not in reference]
             name = against.replace("-", " ", 1)
+        elif against == BAG:
+            bag = _bag(e.fits, curve)
+            pairs, name = [(int(f), bag) for f in curve if bag], BAG
         else:
             theirs = [c for c in every if _held_against(e.fits, curve, c, against)]
             if against == "other":
                 theirs = _one_model(e.fits, curve, theirs)
+            if against == "random":
+                models = e.fits["model"].to_numpy()
+                theirs = [c for c in theirs if models[c[0]] == models[curve[0]]] or theirs
             others = {int(f): [int(g) for c in theirs for g in c if names[g] == names[f]] for f in curve}
             pairs = [(f, held) for f, held in others.items() if held or against == "shuffled"]
             poolings = e.fits["representation"].iloc[[c[0] for c in (curve, *theirs)]]
@@ -157,6 +164,15 @@ def against_best(fits: Iterable[int], best: int) -> list[tuple[int, list[int]]]:
     """Each other fit with the best one, then all other pairs, which only count in the correction."""
     rest = [int(f) for f in fits if f != best]
     return [(f, [best]) for f in rest] + [(f, [g]) for i, f in enumerate(rest) for g in rest[:i]]
+
+
+def _bag(fits: pd.DataFrame, curve: np.ndarray) -> list[int]:
+    """Position of the bag of word pieces of a curve's run, [] without one."""
+    same = (fits["representation"] == BAG) & (fits["target"] == "gold")
+    for name in (name for name in CURVE if name in fits and name not in ("representation", "estimator", "position")):
+        column = fits[name].astype("string").fillna("")
+        same &= column == column.iloc[curve[0]]
+    return [int(f) for f in np.flatnonzero(same)[:1]]
 
 
 def _held_against(fits: pd.DataFrame, curve: np.ndarray, other: np.ndarray, against: str) -> bool:
@@ -231,6 +247,7 @@ def nothing_to_compare(against: str, e: Predictions) -> str:
     remedy = {
         "control-task": " Control tasks are fitted where words are labelled; probe those with --controls 3.",
         "shuffled": " Probe again with --controls 1 or more.",
+        BAG: " Bags of word pieces are fitted where texts are labelled; probe those with --controls 1 or more.",
         "other": " Give rows from the same task, split and layers twice.",
     }.get(against, "")
     there = f"{', '.join(counted[:2])} and {counted[2]}"

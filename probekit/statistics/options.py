@@ -11,7 +11,7 @@ from probekit.recipe import option
 __all__ = ["CompareOptions", "Correction", "Over", "SummaryOptions", "Tails"]
 
 
-AGAINST = ("best", "shuffled", "control-task", "random")
+AGAINST = ("best", "shuffled", "control-task", "random", "bag-of-pieces")
 """What layers are compared with, beside one of them (layer-NAME)."""
 LEAST = 100
 """Minimum number of resamples."""
@@ -53,8 +53,8 @@ class CompareOptions:
 
     against: str | None = option(
         None,
-        "layer-0 (or another layer-NAME), best, shuffled, control-task or random. Default: the same layer of the "
-        "second file, or layer-0 if there is one file.",
+        "layer-0 (or another layer-NAME), best, shuffled, control-task, random or bag-of-pieces. Default: the same "
+        "layer of the second file, or layer-0 if there is one file.",
     )
     metric: str | None = option(None, "A metric of the table, or log-loss; default: the table's first metric.")
     correction: Correction = option(Correction.MIN_P, "Correction over layers: min-p, max-t or holm.")

@@ -7,13 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import sparse
 
 from probekit.analyses.verdict import sentences
-from probekit.analyses.verdict.words import at_least, at_most, listed, number, p_value
+from probekit.analyses.verdict.words import adjusted, at_least, at_most, listed, number, p_value
 from probekit.information.curves import layer_information
 from probekit.information.options import InformationOptions
 from probekit.probes.codes.mdl import mdl_rows
 from probekit.probes.codes.options import CodeOptions
+from probekit.probes.protocol.baselines import Baselines
 from probekit.probes.protocol.diagnostic import evaluate_layers
 from probekit.probes.protocol.labels import Question
 from probekit.probes.protocol.options import ProbeOptions
@@ -22,10 +24,11 @@ from probekit.rows import Result, make_rows, read
 from probekit.statistics.comparisons import compare_predictions
 from probekit.statistics.curves import curve_summary
 from probekit.statistics.options import CompareOptions, SummaryOptions
+from probekit.statistics.predictions import join
 
 ABOUT = {"task": "toy", "split": "dev", "model": "m", "representation": "mean"}
 NUMBER = r"-?\d?\.\d+"
-P = r"(≤ )?(< )?\.\d+"
+P = r"over \d+ (layers|pairs of layers) [≤<=] \.\d+"
 
 
 def features(rng, signals, labels):
@@ -39,15 +42,16 @@ def features(rng, signals, labels):
     return {str(i): x for i, x in enumerate(layers)}
 
 
-def probed(signals, *, n=300, seed=0, metric="accuracy", labels=None, about=ABOUT, **options):
+def probed(signals, *, n=300, seed=0, metric="accuracy", labels=None, about=ABOUT, baselines=Baselines(), **options):
     """Rows and predictions of probes on such layers, from features on."""
     rng = np.random.default_rng(seed)
     y, y_dev = labels or (rng.integers(2, size=n), rng.integers(2, size=n))
     train, dev = features(rng, signals, y), features(rng, signals, y_dev)
     how = ProbeOptions(**{"controls": 1, "penalties": (0.01, 0.1, 1.0), "folds": 3, "resamples": 400} | options)
     found = evaluate_layers(
-        train, y, dev, y_dev, Question("classification", (metric,), ("no", "yes"), about), options=how
-    )
+        train, y, dev, y_dev, Question("classification", (metric,), ("no", "yes"), about),
+        baselines=baselines, options=how,
+    )  # fmt: skip
     about_analysis = probe_rows(found, resamples=how.resamples, seed=how.seed).assign(analysis="probe")
     return about_analysis, found
 
@@ -70,7 +74,7 @@ def test_noise_names_no_layer():
     [text] = said([0, 0, 0, 0], seed=3)
     assert re.fullmatch(
         rf"toy: no layer beats shuffled labels \(best accuracy {NUMBER} at layer \d, majority {NUMBER}, "
-        rf"p adjusted ≥ {NUMBER}\)\.",
+        rf"p adjusted over 4 layers ≥ {NUMBER}\)\.",
         text,
     )
 
@@ -84,16 +88,84 @@ def test_a_handful_of_groups_is_called_too_few_and_not_a_null():
     )
 
 
-def test_a_bag_of_word_pieces_that_is_as_good_is_named():
-    rows, found = probed([0, 1.5])
-    for value, named in ((0.95, True), (0.5, False)):
-        bag = rows[:1].assign(
-            representation="bag-of-pieces", site="", layer=None, value=value, target="gold", draw=None
+def with_bag(signals, bag_signal, seed=0, **options):
+    """Rows and predictions of probes, with one on a bag of pieces of which one is the label as often as asked for."""
+    rng = np.random.default_rng(seed)
+    labels = [rng.integers(2, size=300) for _ in range(2)]
+    bag = tuple(
+        sparse.csr_matrix(
+            np.column_stack([np.where(rng.random(len(y)) < bag_signal, y, 1 - y), rng.integers(2, size=(len(y), 3))]),
+            dtype=np.float32,
         )
-        bag = bag.assign(metric="accuracy", estimator="logistic")
-        [text] = sentences(pd.concat([rows, bag], ignore_index=True), [found])
-        assert (f"bag of word pieces .{value * 1000:.0f}" in text) is True
-        assert ("; a bag of word pieces is at least as good" in text) is named
+        for y in labels
+    )
+    return probed(signals, seed=seed, labels=labels, baselines=Baselines(bag=bag), **options)
+
+
+def test_layers_are_compared_with_the_bag_of_word_pieces_as_compare_does():
+    rows, found = with_bag([0, 2.5], 0.6)
+    texts = sentences(rows, [found])
+    assert "bag of word pieces ." in texts[0]
+    assert re.fullmatch(rf"toy: layer 1 beats a bag of word pieces \(p adjusted {P}\)\.", texts[1])
+    how = CompareOptions(against="bag-of-pieces", tails="better")
+    p = compare_predictions(found, options=how).set_index("layer")["p_adjusted"][1]
+    assert texts[1].endswith(f"({adjusted(p_value(p), 2)}).")
+    rows, found = with_bag([0, 2.5], 0.95)
+    assert re.fullmatch(
+        rf"toy: no layer is shown to beat a bag of word pieces \(p adjusted over 2 layers [≥=] ({NUMBER}|1)\)\.",
+        sentences(rows, [found])[1],
+    )
+    assert len(sentences(rows)) == 1  # without predictions nothing is said
+
+
+def trained_and_random(signals, random_signals, *, seeds=1, **options):
+    """The sentences for a trained model and one with random weights, from features on."""
+    labels = [np.random.default_rng(5).integers(2, size=300) for _ in range(2)]
+    rows, found = zip(
+        probed(signals, labels=labels, **options),
+        *(
+            probed(
+                random_signals, labels=labels, seed=1 + s,
+                about=ABOUT | {"checkpoint": f"random-{s}", "random_weights": s}, **options,
+            )
+            for s in range(seeds)
+        ),
+        strict=True,
+    )  # fmt: skip
+    return sentences(make_rows(pd.concat(rows, ignore_index=True)), [join(*found)])
+
+
+def test_trained_layers_are_compared_with_random_weights():
+    texts = trained_and_random([1, 1, 3], [1, 1, 1])
+    assert texts[1].startswith("toy: with random weights ")
+    assert re.fullmatch(
+        rf"toy: layer 2 beats the same layer with random weights \(one initialisation; p adjusted {P}\)\.", texts[2]
+    )
+    texts = trained_and_random([3, 3], [0, 0], seeds=2)
+    assert re.fullmatch(
+        rf"toy: every layer beats the same layer with random weights \(mean of 2 initialisations; p adjusted {P}\)\.",
+        texts[2],
+    )
+    texts = trained_and_random([2.5, 2.5], [2.5, 2.5])
+    assert "every layer beats shuffled labels" in texts[0]
+    assert texts[2].startswith("toy: no layer is shown to beat the same layer with random weights (one initialisation;")
+
+
+@pytest.mark.slow
+def test_trained_layers_no_better_than_random_weights_are_named_no_more_often_than_the_level_allows():
+    """From features to sentences, both models equally good; 0.05 and two Monte Carlo errors of 40 runs."""
+    runs, named, how = 40, 0, {"controls": 0, "resamples": 100, "folds": 2, "penalties": (0.1,), "threads": 1}
+    for seed in range(runs):
+        rng = np.random.default_rng(seed)
+        labels = rng.integers(2, size=1500), rng.integers(2, size=100)
+        about = ABOUT | {"checkpoint": "random-0", "random_weights": 0}
+        one, random = (
+            probed([1.5] * 2, labels=labels, seed=1000 * i + seed, about=[ABOUT, about][i], **how) for i in (0, 1)
+        )
+        rows = make_rows(pd.concat([one[0], random[0]], ignore_index=True))
+        [text] = [text for text in sentences(rows, [join(one[1], random[1])]) if "the same layer" in text]
+        named += "no layer is shown" not in text
+    assert named / runs <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / runs)
 
 
 def test_near_ties_are_not_called_apart():
@@ -106,15 +178,12 @@ def test_near_ties_are_not_called_apart():
     assert "no layer is clearly the best" in text
 
 
-def test_without_predictions_the_joint_intervals_compare():
+def test_without_predictions_layers_are_not_compared():
     rows, found = probed([0, 0.8, 2.5, 0.8])
-    alone = sentences(rows)[0]
-    assert "layer 2 is best" in alone
-    bare = sentences(rows.assign(joint_low=np.nan))[0]
+    bare = sentences(rows)[0]
     assert "is layer 2's" in bare
     assert "not compared with the others" in bare
-    assert "not clearly" not in bare
-    assert sentences(rows, [found])[0].startswith(alone.split(";")[0])
+    assert "layer 2 is best" in sentences(rows, [found])[0]
 
 
 def test_what_was_not_tested_is_called_so():
@@ -135,7 +204,7 @@ def test_undetermined_values_and_layers():
 
 def test_what_no_shuffled_labels_were_fitted_for_beats_chance():
     [text] = said([0, 2.5], controls=0)
-    assert text.startswith("toy: layer 1 beats chance (p adjusted ")
+    assert text.startswith("toy: layer 1 beats chance (p adjusted over 2 layers ")
 
 
 @pytest.mark.parametrize("seen", [300, 200, 20])
@@ -167,9 +236,9 @@ def test_random_weights_are_the_control_and_are_corrected_for():
     assert "layer 1 beats shuffled labels" in first
     assert second == "toy: with random weights no layer is shown to beat shuffled labels."
     known = both.assign(p_adjusted=0.03)
-    assert "no layer beats" in sentences(known)[0]  # .03 for each of two curves is .06
+    assert "p adjusted over 4 layers ≥ .060)" in sentences(known)[0]  # .03 for each of two curves is .06
     alone = known[known["random_weights"].isna()]
-    assert "every layer beats shuffled labels (p adjusted ≤ .030)" in sentences(alone)[0]
+    assert "every layer beats shuffled labels (p adjusted over 2 layers ≤ .030)" in sentences(alone)[0]
     knows, _ = probed([2.5, 2.5], seed=1, about=ABOUT | {"checkpoint": "random-0"})
     knows["random_weights"] = 0
     both = make_rows(pd.concat([rows, knows], ignore_index=True))
@@ -182,7 +251,7 @@ def test_curves_are_named_and_many_are_counted():
     assert [text.split(": ")[1] for text in few] == ["step 0", "step 10"]
     [text] = sentences(pd.concat(parts, ignore_index=True))
     assert text == (
-        "toy: in 2 of 6 curves some layer beats shuffled labels (p adjusted for all curves): step 0, step 10."
+        "toy: in 2 of 6 curves some layer beats shuffled labels (p adjusted over 12 layers): step 0, step 10."
     )
 
 

@@ -1,5 +1,6 @@
 """Paired comparisons: the arithmetic of each, what is held against what, and the command line."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -181,6 +182,30 @@ def test_several_initialisations_are_one_model():
     assert alike["p"].iloc[1] < 0.001  # seeds that agree leave no error
 
 
+def test_against_the_random_model_of_the_same_name():
+    a = table([0.6, 0.8])
+    own = table([0.5, 0.5], seed=3, checkpoint="random-0", random_weights=0)
+    other = table([0.9, 0.9], seed=4, model="n", checkpoint="random-0", random_weights=0)
+    rows = compare(join(a, own, other), against="random")
+    assert rows["value"].tolist() == compare(join(a, own), against="random")["value"].tolist()
+    assert set(compare(join(a, other), against="random")["against"]) == {"n, random weights"}  # the only one there
+
+
+def test_against_the_bag_of_word_pieces_is_the_difference_of_two_fits():
+    a, bag = table([0.6, 0.9]), table([0.7])
+    bag = replace(bag, fits=bag.fits.assign(layer=None, site="", representation="bag-of-pieces"))
+    both = join(a, bag)
+    both = replace(both, fits=both.fits.drop(columns="source"))
+    rows = compare(both, against="bag-of-pieces").set_index("layer")
+    assert rows["value"].tolist() == pytest.approx([score(both, f) - score(both, 2) for f in (0, 1)])
+    assert set(rows["against"]) == {"bag-of-pieces"}
+    assert set(rows["null"]) == {str(Null.EXCHANGEABLE)}
+    same = paired(both, [(0, [2]), (1, [2])], "accuracy")
+    assert rows["p_adjusted"].tolist() == same.p_adjusted.tolist()
+    with pytest.raises(UsageError, match="Bags of word pieces are fitted where texts are labelled; probe those with"):
+        compare(a, against="bag-of-pieces")
+
+
 def test_nothing_to_hold_against_is_said():
     with pytest.raises(UsageError, match=r"nothing to compare with for 'control-task'.*layers 0, 1, the target"):
         compare(table([0.5, 0.6]), against="control-task")
@@ -332,13 +357,16 @@ def test_command_line(tmp_path, call):
     recipe = read_card(tmp_path / "c.parquet")["recipe"]
     assert (recipe["arguments"]["tails"], recipe["defaults"]["correction"]) == ("better", "min-p")
     words = ("--metric", "matthews", "--correction", "holm", "--out", tmp_path / "d.csv")
-    assert call("compare", a, b, *words).status == 0
+    shown = call("compare", a, b, *words)
+    assert (shown.status, "p adjusted: corrected over the layers of each curve (holm)." in shown.out) == (0, True)
     assert set(read_rows(tmp_path / "d.csv")["correction"]) == {"holm"}
     shown = call("summary", a, b, "--out", tmp_path / "s.parquet")
     assert shown.status == 0
     best = read_rows(tmp_path / "s.parquet").query("metric == 'best-layer'")
     assert best["value"].iloc[0] == 1
     assert "best-layer" in shown.out
+    for run in ("m", "m, other"):  # which curve each line below the table is of
+        assert re.search(rf"^toy, {run}, mean: best accuracy 0\.\d+ at layer \d, between ", shown.out, re.MULTILINE)
     for words, why in (
         (("--correction", "bonferroni"), "holm"),
         (("--resamples", 10), "--resamples is 10"),

@@ -52,8 +52,8 @@ def sentences(rows: pd.DataFrame, predictions: Sequence[Predictions] = ()) -> tu
     rows : DataFrame
         Rows of one or several analyses.
     predictions : sequence of Predictions
-        The predictions behind rows of ``probe``, used to compare the best layer with the others. Without them, the
-        comparison uses the simultaneous intervals of all layers, which have less power.
+        The predictions for each example of rows of ``probe``, which compare the best layer with the others, and each
+        layer with random weights and a bag of word pieces. Without them, these are not compared.
 
     Returns
     -------

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from probekit.analyses.verdict.curves import CURVE, Curve, names
-from probekit.analyses.verdict.words import ALPHA, at_least, at_most, layers, listed, number, p_value
+from probekit.analyses.verdict.words import ALPHA, adjusted, at_least, at_most, layers, listed, number, p_value
 from probekit.display import shown_model
 from probekit.metrics import metric as metric_called
 from probekit.rows import layer_labels
@@ -32,7 +32,9 @@ def compare(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
         definition = metric_called(metric)
         labels = [f"layer {label}" if label else "it" for label in layer_labels(part)]
         value, p = (part[c].to_numpy(dtype=float) for c in ("value", "p_adjusted"))
-        against = {"shuffled": "shuffled labels", "control-task": "the control task"}.get(against, against)
+        against = {
+            "shuffled": "shuffled labels", "control-task": "the control task", "bag-of-pieces": "a bag of word pieces"
+        }.get(against, against)  # fmt: skip
         shown = (p <= ALPHA) & np.isfinite(value) & (value != 0)
         findings = []
         for word, side in (("better", definition.sign * value > 0), ("worse", definition.sign * value < 0)):
@@ -43,10 +45,19 @@ def compare(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
         if np.isnan(p).all():
             yield f"{name}undetermined against {against}"
         elif findings:
-            yield f"{name}{' and '.join(findings)} by {definition.of} (p adjusted {at_most(p[shown])})"
+            yield f"{name}{' and '.join(findings)} by {definition.of} ({_adjusted(part, at_most(p[shown]))})"
         else:
             word = "no layer is" if labels != ["it"] else "it is not"
-            yield f"{name}{word} shown to differ from {against} by {definition.of} (p adjusted {at_least(p)})"
+            yield f"{name}{word} shown to differ from {against} by {definition.of} ({_adjusted(part, at_least(p))})"
+
+
+def _adjusted(rows: pd.DataFrame, p: str) -> str:
+    """The p-value of a curve of differences, with what it is corrected for unless that is several curves."""
+    if str(rows["family"].iloc[0]) != "curve":
+        return f"p adjusted {p}"
+    layers = len(rows)
+    best = str(rows["against"].iloc[0]).endswith("(best)")
+    return adjusted(p, layers * (layers + 1) // 2, "pairs of layers") if best else adjusted(p, layers)
 
 
 def summary(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:

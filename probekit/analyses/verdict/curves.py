@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from probekit.analyses.verdict.words import ALPHA, at_least, layers
+from probekit.analyses.verdict.words import ALPHA, adjusted, at_least, at_most, layers
 from probekit.display import shown_model
 from probekit.rows import layer_labels, layer_order
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CURVE", "Curve", "adjusted", "curves_of", "each", "names"]
+__all__ = ["CURVE", "Curve", "curves_of", "each", "largest", "names", "smallest"]
 
 FEW = 4
 """Up to this many curves of a task get a sentence each; more are only counted."""
@@ -41,6 +41,8 @@ class Curve:
         Names of the layers.
     value, p : ndarray
         (L,); ``p`` is corrected for all layers of all curves of the task.
+    tests : int
+        The number of these layers.
     """
 
     head: Mapping[Any, Any]
@@ -48,6 +50,7 @@ class Curve:
     layers: list[str]
     value: np.ndarray
     p: np.ndarray
+    tests: int = 1
 
     @property
     def random(self) -> bool:
@@ -57,6 +60,11 @@ class Curve:
         """The layers shown to be better than noise."""
         shown = (self.p <= ALPHA) & (True if better is None else better)
         return [layer for layer, one in zip(self.layers, shown, strict=True) if one]
+
+    def subject(self, which: list[str], verb: str, verbs: str) -> str:
+        """Some layers with their verb, singular or plural: "layers 2–5 beat", "every layer beats"."""
+        whole = len(which) == len(self.layers) > 1
+        return f"{'every layer' if whole else layers(which)} {verb if whole or len(which) == 1 else verbs}"
 
     @property
     def unknown(self) -> list[str]:
@@ -79,7 +87,7 @@ def curves_of(rows: pd.DataFrame) -> list[Curve]:
         p = curve["p_adjusted"].to_numpy(dtype=float) if "p_adjusted" in curve else np.full(len(curve), np.nan)
         value = curve["value"].to_numpy(dtype=float)
         head = curve.iloc[0].to_dict()
-        found.append(Curve(head, curve, layer_labels(curve).tolist(), value, np.minimum(1, p * len(parts))))
+        found.append(Curve(head, curve, layer_labels(curve).tolist(), value, np.minimum(1, p * len(parts)), len(gold)))
     return found
 
 
@@ -101,11 +109,11 @@ def _many(curves: Sequence[Curve], does: str) -> str:
     some = [name.removesuffix(": ") for name, one in zip(names(curves), curves, strict=True) if one.beating()]
     if not some:
         known = [p for one in curves for p in one.p if np.isfinite(p)]
-        least = f"p adjusted {at_least(known)}" if known else "not tested"
+        least = adjusted(at_least(known), curves[0].tests) if known else "not tested"
         return f"no layer of {len(curves)} curves {does} ({least})"
     more = f" and {len(some) - LISTED} more" if len(some) > LISTED else ""
     which = "" if len(some) == len(curves) else f": {', '.join(some[:LISTED])}{more}"
-    return f"in {len(some)} of {len(curves)} curves some layer {does} (p adjusted for all curves){which}"
+    return f"in {len(some)} of {len(curves)} curves some layer {does} (p adjusted over {curves[0].tests} layers){which}"
 
 
 def _control(random: Sequence[Curve], do: str, trained: Sequence[Curve]) -> str:
@@ -140,6 +148,11 @@ def _checkpoint(name: str) -> str:
     return name if seed == name else f"random weights{'' if seed == '0' else f', seed {seed}'}"
 
 
-def adjusted(curve: Curve) -> str:
+def smallest(curve: Curve) -> str:
     """The smallest corrected p of a curve without any significant layer."""
-    return f"p adjusted {at_least(curve.p)}"
+    return adjusted(at_least(curve.p), curve.tests)
+
+
+def largest(curve: Curve, shown: np.ndarray | bool = True) -> str:
+    """The largest corrected p of the significant layers of a curve."""
+    return adjusted(at_most(curve.p[(curve.p <= ALPHA) & shown]), curve.tests)

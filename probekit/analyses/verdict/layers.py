@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from probekit.analyses.verdict.curves import CURVE, Curve, adjusted, curves_of, each, names
-from probekit.analyses.verdict.words import ALPHA, at_most, layers, listed, number
+from probekit.analyses.verdict.curves import Curve, curves_of, each, largest, names, smallest
+from probekit.analyses.verdict.references import beyond, groups_of, predictions_of
+from probekit.analyses.verdict.words import ALPHA, layers, listed, number
 from probekit.metrics import METRICS
 from probekit.metrics import metric as metric_called
 from probekit.rows import layer_labels
@@ -35,9 +36,10 @@ def probe(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
         yield one_class
         return
     noise = "shuffled labels" if (rows["target"] == "shuffled").any() else "chance"
-    (beside, bag), sign = _beside(rows, metric), metric_called(metric).sign
-    text = partial(_noise_text, metric=metric, sign=sign, beside=beside, bag=bag, noise=noise, tables=tables)
+    beside, sign = _beside(rows, metric), metric_called(metric).sign
+    text = partial(_noise_text, metric=metric, sign=sign, beside=beside, noise=noise, tables=tables)
     yield from each(trained, random, text, f"beats {noise}", f"beat {noise}")
+    yield from beyond(trained, metric, tables)
     yield from _leak(trained, metric, sign)
 
 
@@ -55,7 +57,6 @@ def _noise_text(
     metric: str,
     sign: int,
     beside: str,
-    bag: float,
     noise: str,
     tables: Sequence[Predictions],
 ) -> str:
@@ -68,18 +69,13 @@ def _noise_text(
     if np.isnan(curve.p).all():
         return f"best {where}, not tested against {noise}{lost}"
     beating = curve.beating()
-    if not beating and (groups := _groups(curve, tables)) < FEWEST:
+    if not beating and (groups := groups_of(curve, tables)) < FEWEST:
         few = f"too few to test whether a layer beats {noise}; evaluate on at least {FEWEST}"
         return f"the evaluated examples are in {groups} groups, {few} (best {where}){lost}"
     if not beating:
-        return f"no layer beats {noise} (best {where}, {adjusted(curve)}){lost}"
-    whole = len(beating) == len(curve.layers) > 1
-    who = "every layer" if whole else layers(beating)
-    verb = "beats" if whole or len(beating) == 1 else "beat"
-    p = at_most(curve.p[curve.p <= ALPHA])
-    finding = f"{who} {verb} {noise} (p adjusted {p})"
-    above = "; a bag of word pieces is at least as good" if sign * bag >= sign * curve.value[at] else ""
-    return f"{finding}; {_best(curve, at, where, metric, tables)}{above}{lost}"
+        return f"no layer beats {noise} (best {where}, {smallest(curve)}){lost}"
+    finding = f"{curve.subject(beating, 'beats', 'beat')} {noise} ({largest(curve)})"
+    return f"{finding}; {_best(curve, at, where, metric, tables)}{lost}"
 
 
 def _best(curve: Curve, at: int, where: str, metric: str, tables: Sequence[Predictions]) -> str:
@@ -101,36 +97,8 @@ def _best(curve: Curve, at: int, where: str, metric: str, tables: Sequence[Predi
 
 def _among_best(curve: Curve, metric: str, tables: Sequence[Predictions]) -> np.ndarray | None:
     """Which layers are not shown to be worse than the best one, bool (L,); None if they cannot be compared."""
-    for table in tables:
-        at = _positions(table, curve)
-        if at is not None:
-            return not_worse(table.take(at), metric)
-    joint = ("joint_low", "joint_high")
-    if not set(joint) <= set(curve.rows) or curve.rows[list(joint)].isna().to_numpy().any():
-        return None
-    low, high = (curve.rows[name].to_numpy(dtype=float) for name in joint)
-    if metric_called(metric).sign < 0:
-        low, high = -high, -low
-    return np.asarray(high >= low.max())
-
-
-def _groups(curve: Curve, tables: Sequence[Predictions]) -> int:
-    """Groups of the evaluated examples, or examples if they are independent."""
-    for table in tables:
-        if _positions(table, curve) is not None:
-            return len(table.ids if table.groups is None else np.unique(table.groups))
-    return FEWEST
-
-
-def _positions(table: Predictions, curve: Curve) -> list[int] | None:
-    """The rows of a table for the layers of a curve; None if a layer is missing."""
-    fits = table.fits
-    same = (fits["target"] == "gold") & fits["draw"].isna()
-    for name in (c for c in CURVE if c in fits and c in curve.rows):
-        same &= fits[name].astype("string").fillna("") == str(curve.rows[name].astype("string").fillna("").iloc[0])
-    names = layer_labels(fits)
-    found = {str(names.iloc[i]): int(i) for i in np.flatnonzero(same.to_numpy(dtype=bool))}
-    return [found[name] for name in curve.layers] if set(curve.layers) <= set(found) else None
+    table, at = predictions_of(curve, tables)
+    return None if table is None else not_worse(table.take(at), metric)
 
 
 def _one_class(tables: Sequence[Predictions]) -> str:
@@ -143,17 +111,17 @@ def _one_class(tables: Sequence[Predictions]) -> str:
     return ""
 
 
-def _beside(rows: pd.DataFrame, metric: str) -> tuple[str, float]:
-    """The baselines without a model, as text: the majority class and the bag of word pieces; and the latter's value."""
+def _beside(rows: pd.DataFrame, metric: str) -> str:
+    """The baselines without a model, as text: the majority class and the bag of word pieces."""
     plain = rows[(rows["target"] == "gold") & rows["draw"].isna() & (rows["site"] == "")]
     constant = plain[plain["estimator"].isin(("majority", "mean"))]
     bag = plain[plain["representation"] == "bag-of-pieces"]
-    text, value = "", np.nan
+    text = ""
     for name, baseline in (("majority", constant[constant["estimator"] == "majority"]), ("bag of word pieces", bag)):
         value = float(baseline["value"].iloc[0]) if len(baseline) else np.nan
         if np.isfinite(value) and (value or name != "majority"):
             text += f", {name} {number(value)}"
-    return (text if metric_called(metric).range[1] <= 1 else ""), value
+    return text if metric_called(metric).range[1] <= 1 else ""
 
 
 def _leak(trained: Sequence[Curve], metric: str, sign: int) -> Iterator[str]:
@@ -199,14 +167,13 @@ def _information_text(curve: Curve, trained: Sequence[Curve], random: Sequence[C
         few = _too_few(curve, len(trained) + len(random))
         return f"no layer is shown to hold information about the labels (most {where}, {few}){lost}"
     bits, layer = max((v, name) for v, name in zip(curve.value, curve.layers, strict=True) if name in beating)
-    whole = len(beating) == len(curve.layers) > 1
-    who, verb = ("every layer", "holds") if whole else (layers(beating), "holds" if len(beating) == 1 else "hold")
-    p = at_most(curve.p[(curve.p <= ALPHA) & (curve.value > 0)])
+    who = curve.subject(beating, "holds", "hold")
+    p = largest(curve, curve.value > 0)
     most = (
         f"; the highest estimate of these is {bits:.3f} bits at layer {layer}, but which layer holds most is not tested"
     )
     estimate = most if len(beating) > 1 else f": {bits:.3f} bits"
-    return f"{who} {verb} information about the labels (p adjusted {p}){estimate}{lost}"
+    return f"{who} information about the labels ({p}){estimate}{lost}"
 
 
 def _too_few(curve: Curve, curves: int) -> str:
@@ -215,7 +182,7 @@ def _too_few(curve: Curve, curves: int) -> str:
     floor = len(curve.layers) * curves / (1 + count) if count == count else 0.0  # smallest possible p after Holm
     if floor > ALPHA and np.nanmin(curve.rows["p"].to_numpy(dtype=float)) <= 1 / (1 + count) + 1e-12:
         return f"{int(count)} shuffled label sets are too few for a significant p"
-    return adjusted(curve)
+    return smallest(curve)
 
 
 def mdl(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
@@ -231,11 +198,9 @@ def mdl(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
         if np.isnan(curve.p).all():
             yield f"{name}not tested, because one order gives no p ({where})"
         elif not beating:
-            p = adjusted(curve)
+            p = smallest(curve)
             yield f"{name}no layer sends the labels in fewer bits than the class frequencies do ({where}, {p})"
         else:
-            whole = len(beating) == len(curve.layers) > 1
-            verb = "sends" if whole or len(beating) == 1 else "send"
-            p = at_most(curve.p[(curve.p <= ALPHA) & (curve.value > 0)])
-            who = "every layer" if whole else layers(beating)
-            yield f"{name}{who} {verb} the labels in fewer bits than the class frequencies do (p adjusted {p}); {where}"
+            p = largest(curve, curve.value > 0)
+            who = curve.subject(beating, "sends", "send")
+            yield f"{name}{who} the labels in fewer bits than the class frequencies do ({p}); {where}"

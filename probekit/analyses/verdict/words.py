@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["ALPHA", "at_least", "at_most", "layers", "listed", "number", "p_value", "short"]
+__all__ = ["ALPHA", "adjusted", "at_least", "at_most", "layers", "listed", "number", "p_value", "short"]
 
 ALPHA = 0.05
 """Significance level for corrected p-values."""
@@ -35,6 +35,12 @@ def p_value(value: float) -> str:
         return "1"
     digits = 3 if value < 0.1 else 2
     return f"{math.ceil(value * 10**digits - 1e-9) / 10**digits:.{digits}f}".replace("0.", ".", 1)
+
+
+def adjusted(p: str, tests: int, of: str = "layers") -> str:
+    """A corrected p-value with the number of tests that it is corrected for: "p adjusted over 14 layers ≤ .036"."""
+    equal = p if p[0] in "<≤≥" else f"= {p}"
+    return f"p adjusted over {tests} {of} {equal}" if tests > 1 else f"p {equal}"
 
 
 def at_least(values: Sequence[float] | np.ndarray) -> str:
