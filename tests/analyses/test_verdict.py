@@ -271,6 +271,16 @@ def test_words_of_comparisons():
     assert "layers 0 and 1 are worse than layer 2 (best)" in sentences(best)[0]
     same = compare_predictions(probed([1, 1])[1], options=CompareOptions(against="layer-0", resamples=200))
     assert "no layer is shown to differ from layer 0" in sentences(same)[0]
+    tuned = probed([2.5, 2.5], about=ABOUT | {"checkpoint": "toy.0", "regime": "fine-tune"})[1]
+    states = compare_predictions(tuned, probed([0, 0])[1], options=CompareOptions(resamples=200))
+    assert "m (fine-tuned): layers 0 and 1 are better than m (pretrained) by accuracy" in sentences(states)[0]
+
+
+def test_random_curves_that_differ_in_more_than_their_seed_are_not_seeds():
+    about = ABOUT | {"checkpoint": "random-0", "random_weights": 0}
+    parts = [probed([0, 0])[0]]
+    parts += [probed([2.5, 0], about=about | {"representation": name})[0] for name in ("mean", "last")]
+    assert "layers of 2 of 2 curves beat" in " ".join(sentences(pd.concat(parts, ignore_index=True)))
 
 
 def test_words_of_a_summary():

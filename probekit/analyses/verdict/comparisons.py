@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from probekit.analyses.verdict.curves import CURVE, Curve, names
+from probekit.analyses.verdict.curves import CURVE, Curve, model_in, named, names
 from probekit.analyses.verdict.words import ALPHA, adjusted, at_least, at_most, layers, listed, number, p_value
 from probekit.display import shown_model
 from probekit.metrics import metric as metric_called
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["compare", "domains", "guidelines", "summary"]
+
+REFERENCES = {
+    "shuffled": "shuffled labels", "control-task": "the control task", "bag-of-pieces": "a bag of word pieces"
+}  # fmt: skip
+"""The references that are neither layers nor models, by their names in ``against``, as in a sentence."""
 
 
 def compare(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
@@ -32,9 +37,11 @@ def compare(rows: pd.DataFrame, tables: Sequence[Predictions]) -> Iterator[str]:
         definition = metric_called(metric)
         labels = [f"layer {label}" if label else "it" for label in layer_labels(part)]
         value, p = (part[c].to_numpy(dtype=float) for c in ("value", "p_adjusted"))
-        against = {
-            "shuffled": "shuffled labels", "control-task": "the control task", "bag-of-pieces": "a bag of word pieces"
-        }.get(against, against)  # fmt: skip
+        if against in REFERENCES or against.startswith("layer "):
+            against = REFERENCES.get(against, against)
+        else:  # another model, or another state of this one
+            name = name or f"{named(Curve(part.iloc[0].to_dict(), part, [], value, p))}: "
+            against = model_in(*against.split(", "))
         shown = (p <= ALPHA) & np.isfinite(value) & (value != 0)
         findings = []
         for word, side in (("better", definition.sign * value > 0), ("worse", definition.sign * value < 0)):

@@ -15,7 +15,7 @@ from probekit.rows import layer_labels, layer_order
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CURVE", "Curve", "curves_of", "each", "largest", "names", "smallest"]
+__all__ = ["CURVE", "Curve", "curves_of", "each", "largest", "model_in", "named", "names", "smallest"]
 
 FEW = 4
 """Up to this many curves of a task get a sentence each; more are only counted."""
@@ -123,7 +123,9 @@ def _control(random: Sequence[Curve], do: str, trained: Sequence[Curve]) -> str:
     found = [one.beating() for one in random]
     if not any(found):
         return f"with random weights no layer is shown to {do}"
-    who = layers(found[0]) if len(random) == 1 else f"layers of {sum(map(bool, found))} of {len(random)} seeds"
+    kinds = {tuple(str(one.head.get(c)) for c in SHOWN if c not in ("checkpoint", "seed")) for one in random}
+    which = f"layers of {sum(map(bool, found))} of {len(random)} {'seeds' if len(kinds) == 1 else 'curves'}"
+    who = layers(found[0]) if len(random) == 1 else which
     too = " too" if any(one.beating() for one in trained) else ""
     word = do if len(random) > 1 or len(found[0]) > 1 else do.replace("beat ", "beats ").replace("hold ", "holds ")
     return f"with random weights {who} {word}{too}"
@@ -140,6 +142,19 @@ def names(curves: Sequence[Curve]) -> list[str]:
     show = {"step": "step {}".format, "seed": "seed {}".format, "model": shown_model, "checkpoint": _checkpoint}
     labels = [[show.get(c, str)(one[c]) for c in varying if one[c]] for one in cells]
     return [f"{', '.join(parts)}: " if parts else "" for parts in labels]
+
+
+def named(curve: Curve) -> str:
+    """The model of a curve and its state: "MiniLM (fine-tuned)", "MiniLM (step-100)", "MiniLM"."""
+    head = {c: "" if (v := str(curve.head.get(c, ""))) in ("<NA>", "nan", "None") else v for c in SHOWN}
+    state = "fine-tuned" if head["regime"] == "fine-tune" else _checkpoint(head["checkpoint"])
+    return model_in(head["model"], state)
+
+
+def model_in(model: str, *states: str) -> str:
+    """A model with what is special about it in parentheses: "MiniLM (random weights)"."""
+    states = tuple(filter(None, states))
+    return f"{shown_model(model)} ({', '.join(states)})" if states else shown_model(model)
 
 
 def _checkpoint(name: str) -> str:
