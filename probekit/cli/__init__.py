@@ -8,6 +8,7 @@ Exit status: 0 done, 1 a check failed, 2 wrong usage or input, with one plain se
 from __future__ import annotations
 
 import errno
+import gc
 import logging
 import os
 import re
@@ -46,6 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(ended.__context__, BrokenPipeError):  # from rich
             return UNREAD
         raise
+    finally:
+        if arguments is None:
+            gc.freeze()  # the process ends, and collecting the objects of torch would take it a second of computing
     return status
 
 
@@ -67,8 +71,9 @@ def _status(arguments: Sequence[str] | None) -> int:
         return _fail("an argument contains a NUL character; no name or number may contain one.")
     try:
         return _run(words)
-    except KeyboardInterrupt:
-        message = "interrupted; run the same command again to resume (caches, training, searches)."
+    except KeyboardInterrupt as interrupt:
+        during = f" during {interrupt}" if str(interrupt) else ""
+        message = f"interrupted{during}; run the same command again to resume (caches, training, searches)."
         print(f"probekit: {message}", file=sys.stderr)  # noqa: T201
         return INTERRUPTED
     except (ProbekitError, OSError) as error:

@@ -64,7 +64,7 @@ def run(
         for step in planned.steps:
             say(step.recipe(planned.folder))
         return 0
-    with StepPrinter(len(planned.steps)) as printer:
+    with StepPrinter(planned) as printer:
         done = run_study(planned, here_pool(), begin=printer.begin, tell=printer.end)
     show_end(done)
     if any(outcome.state in ("done", "reused") and outcome.step.function == "probe" for outcome in done.outcomes):

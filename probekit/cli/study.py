@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Self
 
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
     from probekit.studies.runner import Outcome
     from probekit.studies.steps import Step
 
-__all__ = ["StepPrinter", "app", "show_end"]
+__all__ = ["StepPrinter", "app", "show_end", "show_warnings"]
 
 app = App("study", help="Produce all tables and figures of a paper from one file.")
 
@@ -67,9 +70,10 @@ def run_command(
     if plan:
         return _show_plan(planned, workers.jobs, commands=commands)
     pool = pool_of(workers)
-    with StepPrinter(len(planned.steps)) as printer:
+    with _terminable(), StepPrinter(planned) as printer:
         run = run_study(planned, pool, begin=printer.begin, tell=printer.end)
     show_end(run)
+    show_warnings(run)
     return 1 if run.failed else 0
 
 
@@ -146,23 +150,43 @@ def _show_space(folder: Path, space: float) -> None:
         say(f"caches of word pieces take roughly {space / 1e9:,.0f} GB; {free / 1e9:,.0f} GB are free")
 
 
-class StepPrinter:
-    """Prints each step when it ends, and on a terminal the running steps with their start times."""
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Treat SIGTERM like an interrupt, so that the workers are ended and cleaned up."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
-    def __init__(self, steps: int) -> None:
-        self.steps, self.ended = steps, 0
+
+class StepPrinter:
+    """Prints how many steps are reused, each other step when it ends, and on a terminal the running steps.
+
+    An interrupt gets the names of the running steps.
+    """
+
+    def __init__(self, planned: PlannedStudy) -> None:
+        self.steps, self.ended = len(planned.steps), planned.reused()
         self.failures: set[str] = set()
         self.running: dict[str, str] = {}
         self.status = console().status("") if sys.stdout.isatty() else None
 
     def __enter__(self) -> Self:
+        if self.ended:
+            say(f"{self.ended} of {self.steps} steps are reused")
         if self.status:
             self.status.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self.status:
             self.status.stop()
+        if kind is KeyboardInterrupt:
+            raise KeyboardInterrupt(", ".join(self.running)) from None
 
     def begin(self, step: Step) -> None:
         self.running[step.name] = f"{step.name} (since {time.strftime('%H:%M')})"
@@ -178,16 +202,18 @@ class StepPrinter:
             self.status.update(f"{self.ended} of {self.steps} steps ended; running: {now}")
 
     def end(self, outcome: Outcome) -> None:
+        if outcome.state == "reused":
+            return
         self.ended += 1
         self.running.pop(outcome.step.name, None)
         self._show()
-        if outcome.state == "reused":
-            return
         took = f", {_time(outcome.seconds)}" if outcome.state == "done" else ""
         known = outcome.message in self.failures
         message = f": {'as above' if known else outcome.message}" if outcome.message else ""
         self.failures |= {outcome.message} if outcome.state == "failed" else set()
-        line = f"[{self.ended}/{self.steps}] {outcome.step.name}: {outcome.state}{took}{message}"
+        count = len(outcome.warnings)
+        warned = f", {count} warning{'s' * (count > 1)}" if count else ""
+        line = f"[{self.ended}/{self.steps}] {outcome.step.name}: {outcome.state}{took}{warned}{message}"
         if self.status:  # above the status line
             self.status.console.print(line, markup=False, highlight=False, soft_wrap=True)
         else:
@@ -210,6 +236,29 @@ def show_end(run: StudyRun) -> None:
         warn(f"failed: {', '.join(outcome.step.name for outcome in alike)}: {message}{where}")
     for path in _pages(run.outcomes):
         say(run.folder / path)
+
+
+def show_warnings(run: StudyRun) -> None:
+    """Each warning once, with the steps that gave it: training first, caches last."""
+    from probekit.adaptation.runs.constant import NOT_BETTER
+
+    warned = [outcome.step for outcome in run.outcomes if outcome.warnings]
+    if not warned:
+        return
+    found: dict[str, list[Step]] = {}
+    for outcome in run.outcomes:
+        for text in outcome.warnings:
+            found.setdefault(text, []).append(outcome.step)
+
+    def rank(text: str) -> tuple[bool, ...]:
+        functions = {step.function for step in found[text]}
+        return NOT_BETTER not in text, "train" not in functions, functions == {"cache_activations"}
+
+    warn(f"{len(warned)} step{'s' * (len(warned) > 1)} warned:")
+    for text in sorted(found, key=rank):
+        first, *others = found[text]
+        more = f" and {len(others)} other{'s' * (len(others) > 1)}" if others else ""
+        warn(f"  {first.name}{more}: {text}")
 
 
 def _pages(outcomes: Sequence[Outcome]) -> list[str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from probekit.metrics import metric as metric_called
 from probekit.plots.domains import SIZES, TERMS
 from probekit.plots.noise import TASK
 from probekit.report.curves import MOST_CURVES
@@ -113,6 +114,7 @@ def _of_kind(section: Section, rows: pd.DataFrame) -> Iterator[Caveat]:
         without_interval = kept[kept["ci_low"].isna()]
         named = zip(*(without_interval[column] for column in ("run", "task", "split", "metric")), strict=True)
         yield from _caveat(f"{name}: values have no interval.", (", ".join(filter(None, words)) for words in named))
+        yield from _caveat(f"{name}: not shown to be better than the constant prediction.", _not_better(rows))
     if "converged" in gold:
         failed = gold.assign(layer=gold["layer_name"])[~gold["converged"].fillna(value=True).astype(bool)]
         yield from _caveat(f"{name}: a fit did not converge.", _of(failed))
@@ -143,6 +145,22 @@ def _of_kind(section: Section, rows: pd.DataFrame) -> Iterator[Caveat]:
             f"{name}: no larger than sampling noise (p > 0.05).",
             (f"{a} and {b}" for a, b in zip(alike["domain_a"], alike["domain_b"], strict=True)),
         )
+
+
+def _not_better(rows: pd.DataFrame) -> Iterator[str]:
+    """Runs whose main metric has an interval that includes the value of the constant prediction."""
+    by = ["file", "checkpoint", "task", "split", "metric"]
+    by = [column for column in by if column in rows]
+    constant = rows[rows["estimator"].isin(("majority", "mean"))].set_index(by)["value"].to_dict()
+    main = rows["headline"].fillna(value=False).astype(bool) if "headline" in rows else [False] * len(rows)
+    for row in rows[main].to_dict("records"):
+        known, sign = constant.get(tuple(row[column] for column in by)), metric_called(row["metric"]).sign
+        end = row["ci_low"] if sign > 0 else row["ci_high"]
+        if known is not None and sign and not sign * end > sign * known:  # also for NaN, because there is no interval
+            yield (
+                f"{row['checkpoint']}, {shown_task(row['task'])} {row['split']}: {row['metric']} {row['value']:.3f} "
+                f"[{row['ci_low']:.3f}, {row['ci_high']:.3f}], constant {known:.3f}"
+            )
 
 
 def _of(rows: pd.DataFrame, reason: str = "") -> Iterator[str]:

@@ -55,12 +55,15 @@ class Record:
         Names of needed steps that were missing.
     left : Mapping[str, str | None], optional
         By file, the mark that identifies its content.
+    warnings : tuple[str, ...], default ()
+        What the step warned of.
     """
 
     digest: str
     without: tuple[str, ...] = ()
     seconds: float | None = None
     left: Mapping[str, str | None] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,7 @@ class State:
     word: str
     digest: str
     seconds: float | None = None
+    warnings: tuple[str, ...] = ()
 
 
 def state_of(steps: Sequence[Step], out: Path) -> dict[str, State]:
@@ -92,7 +96,10 @@ def state_of(steps: Sequence[Step], out: Path) -> dict[str, State]:
             break
         spared -= needed
     words = {name: "done" if name in done else "again" if one else "new" for name, one in records.items()}
-    return {name: State(words[name], digests[name], one.seconds if one else None) for name, one in records.items()}
+    return {
+        name: State(words[name], digests[name], one.seconds, one.warnings) if one else State("new", digests[name])
+        for name, one in records.items()
+    }
 
 
 def _is_whole(out: Path, step: Step, record: Record | None) -> bool:
@@ -128,19 +135,26 @@ def read_record(out: Path, step: Step) -> Record | None:
         found = read_json(_path(out, step))
         if found.get("format") != FORMAT:
             return Record("") if found else None
-        return Record(str(found["digest"]), tuple(found["without"]), found["seconds"], dict(found["left"]))
+        warnings = tuple(map(str, found.get("warnings", ())))
+        return Record(str(found["digest"]), tuple(found["without"]), found["seconds"], dict(found["left"]), warnings)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
 def write_record(
-    out: Path, step: Step, digest: str, recipe: Recipe, seconds: float, without: Sequence[str] = ()
+    out: Path,
+    step: Step,
+    digest: str,
+    recipe: Recipe,
+    seconds: float,
+    without: Sequence[str] = (),
+    warnings: Sequence[str] = (),
 ) -> None:
     """Record that a step is done."""
     record = {
         "format": FORMAT, "step": step.name, "digest": digest, "without": list(without), "seconds": round(seconds, 1),
         "recipe": recipe.to_json(), "command": recipe.words(),
-        "left": {leaf: _mark(out / leaf) for leaf in step.leaves},
+        "left": {leaf: _mark(out / leaf) for leaf in step.leaves}, "warnings": list(warnings),
     }  # fmt: skip
     write(_path(out, step), json.dumps(record, indent=1, ensure_ascii=False) + "\n", RECORD_FILE)
     _begun(out, step).unlink(missing_ok=True)

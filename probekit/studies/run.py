@@ -63,6 +63,10 @@ class PlannedStudy:
             found[step.name] = Forecast(state.word, 0.0 if state.word == "done" else seconds)
         return found
 
+    def reused(self) -> int:
+        """The number of steps that are done already."""
+        return sum(state.word == "done" for state in state_of(self.steps, self.folder).values())
+
     def __repr__(self) -> str:
         return f"<PlannedStudy {self.study.name}: {len(self.steps)} steps, in {self.folder}>"
 

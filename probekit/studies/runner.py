@@ -23,12 +23,16 @@ __all__ = ["Outcome", "run_steps"]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a step: "done", "reused", "failed", or "skipped" because a step that it needs failed."""
+    """The outcome of a step: "done", "reused", "failed", or "skipped" because a step that it needs failed.
+
+    ``warnings`` of a reused step are those from when it was done.
+    """
 
     step: Step
     state: str
     seconds: float = 0.0
     message: str = ""
+    warnings: tuple[str, ...] = ()
 
 
 def run_steps(
@@ -62,7 +66,7 @@ def run_steps(
     order.prepare()
     try:
         while order.is_active():
-            run.ready += order.get_ready()
+            run.ready = [*sorted(order.get_ready(), key=run.is_training), *run.ready]  # depth first, to see rows early
             for name in run.begin_ready() or run.collect():
                 order.done(name)
     finally:
@@ -87,6 +91,9 @@ class _Run:
     executor: Executor | None = None
     workers: ExitStack = field(default_factory=ExitStack)
 
+    def is_training(self, name: str) -> bool:
+        return self.steps[name].function == "train"
+
     def begin_ready(self) -> list[str]:
         """Start the steps that can start; return the names of steps that ended immediately."""
         ended = []
@@ -104,7 +111,8 @@ class _Run:
             return Outcome(step, "skipped", message=f"it needs {lacking}")
         if step.error:
             return Outcome(step, "failed", message=step.error)
-        return Outcome(step, "reused") if self.states[step.name].word == "done" else None
+        state = self.states[step.name]
+        return Outcome(step, "reused", warnings=state.warnings) if state.word == "done" else None
 
     def _broken(self, step: Step) -> list[str]:
         return [name for name in step.needs if self.outcomes[name].state in ("failed", "skipped")]
@@ -143,7 +151,7 @@ class _Run:
                 self.workers.close()
             if name not in self.died:
                 self.died.add(name)
-                self.ready.append(name)
+                self.ready.insert(0, name)
                 return []
             self.died.discard(name)
             why = f"its process died twice, perhaps because of insufficient memory ({type(error).__name__}: {error})"
@@ -151,11 +159,11 @@ class _Run:
         self.died.discard(name)
         missing = [path for path in step.leaves if not (self.out / path).exists()]
         if message := ended.error or (f"it did not write {missing[0]}" if missing else ""):
-            return [self._end(Outcome(step, "failed", ended.seconds, message))]
+            return [self._end(Outcome(step, "failed", ended.seconds, message, ended.warnings))]
         without = self._broken(step)
-        write_record(self.out, step, self.states[name].digest, recipe, ended.seconds, without)
+        write_record(self.out, step, self.states[name].digest, recipe, ended.seconds, without, ended.warnings)
         note = f"without {', '.join(without)}" if without else ""
-        return [self._end(Outcome(step, "done", ended.seconds, note))]
+        return [self._end(Outcome(step, "done", ended.seconds, note, ended.warnings))]
 
     def _end(self, outcome: Outcome) -> str:
         self.outcomes[outcome.step.name] = outcome

@@ -30,10 +30,11 @@ _changing = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The time that a step took, and the reason of its failure, or ""."""
+    """The time that a step took, the reason of its failure, or "", and the warnings of probekit."""
 
     seconds: float
     error: str = ""
+    warnings: tuple[str, ...] = ()
 
 
 def perform(recipe: Recipe, log: str, more: Mapping[str, Any]) -> Ended:
@@ -51,11 +52,11 @@ def perform(recipe: Recipe, log: str, more: Mapping[str, Any]) -> Ended:
     began = monotonic()
     path = Path(log)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with os.fdopen(open_to_write(path), "w", encoding="utf-8") as stream, _logged(stream):
+    with os.fdopen(open_to_write(path), "w", encoding="utf-8") as stream, _logged(stream) as warned:
         error = _run_and_explain(recipe, more, stream)
         if error:
             stream.write(f"{error}\n")
-    return Ended(monotonic() - began, error.removeprefix("probekit: "))
+    return Ended(monotonic() - began, error.removeprefix("probekit: "), tuple(dict.fromkeys(warned)))
 
 
 def _run_and_explain(recipe: Recipe, more: Mapping[str, Any], stream: Any) -> str:
@@ -73,25 +74,43 @@ def _run_and_explain(recipe: Recipe, more: Mapping[str, Any], stream: Any) -> st
     return ""
 
 
+class _Warnings(logging.Handler):
+    """The warnings of probekit; those of libraries are in the log only."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name.startswith("probekit."):
+            self.texts.append(" ".join(record.getMessage().split()))
+
+
 @contextmanager
-def _logged(stream: Any) -> Iterator[None]:
-    """Write this thread's log and warnings to a file; threads that a step starts appear in the logs of all steps."""
+def _logged(stream: Any) -> Iterator[list[str]]:
+    """Write this thread's log and warnings to a file, and yield probekit's warnings.
+
+    Threads that a step starts appear in the logs of all steps.
+    """
     thread = threading.get_ident()
-    handler = logging.StreamHandler(stream)
+    handler, warned = logging.StreamHandler(stream), _Warnings()
     handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
-    handler.addFilter(lambda record: record.thread == thread or record.thread not in _at_work)
+    for one in (handler, warned):
+        one.addFilter(lambda record: record.thread == thread or record.thread not in _at_work)
     with _changing:
         _at_work.add(thread)
         if len(_at_work) == 1:
             logging.captureWarnings(capture=True)
         for name in LOGGERS:
             logging.getLogger(name).addHandler(handler)
+        logging.getLogger().addHandler(warned)
     try:
-        yield
+        yield warned.texts
     finally:
         with _changing:
             for name in LOGGERS:
                 logging.getLogger(name).removeHandler(handler)
+            logging.getLogger().removeHandler(warned)
             _at_work.discard(thread)
             if not _at_work:
                 logging.captureWarnings(capture=False)

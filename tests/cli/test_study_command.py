@@ -1,12 +1,20 @@
 """``probekit study`` and ``probekit table`` as they are typed."""
 
+import os
 import re
+import signal
+import time
+from dataclasses import replace
 
 import pytest
 
+from probekit.adaptation.runs.constant import NOT_BETTER
 from probekit.cli import main
+from probekit.cli.study import StepPrinter, show_warnings
 from probekit.files import without_mark
 from probekit.rows import make_rows, write_rows
+from probekit.studies.run import StudyRun, plan_study
+from probekit.studies.runner import Outcome
 
 STUDY = """
 title = "Little"
@@ -70,7 +78,48 @@ def test_a_study_is_run_and_run_again(little, tmp_path, capsys):
     assert "This study is incomplete" not in page.read_text()
     assert "4 done, 2 reused" in capsys.readouterr().out  # cache and information of the mended task, figure and report
     assert main(["study", "run", little()]) == 0
-    assert capsys.readouterr().out.startswith("6 reused")
+    assert capsys.readouterr().out.startswith("6 of 6 steps are reused\n6 reused\n")
+
+
+def test_an_interrupt_names_the_step(little, monkeypatch, capsys):
+    def interrupted(planned, pool, *, begin, tell):
+        begin(planned.steps[0])
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(5)
+
+    monkeypatch.setattr("probekit.studies.run.run_study", interrupted)
+    assert main(["study", "run", little()]) == 130
+    err = capsys.readouterr().err
+    assert err.startswith("probekit: interrupted during cache grammar-sentiment.tiny.train.limit-40; run the same")
+
+
+def test_steps_show_that_they_warned(little, capsys):
+    planned = plan_study(little())
+    cache, *_, figure, _ = planned.steps
+    train = replace(cache, name="run", function="train")
+    of_texts = ("60 of 500 examples are not independent",)
+    outcomes = (
+        Outcome(cache, "reused", warnings=of_texts),
+        Outcome(replace(cache, name="second"), "done", warnings=of_texts),
+        Outcome(train, "done", warnings=("no dev split", f"cola dev: accuracy 0.5 [0.4, 0.6] {NOT_BETTER}, 0.5.")),
+        Outcome(figure, "done"),
+    )
+    printer = StepPrinter(planned)
+    for outcome in outcomes:
+        printer.end(outcome)
+    show_warnings(StudyRun(planned.folder, outcomes))
+    out, err = capsys.readouterr()
+    assert out.splitlines() == [
+        "[1/6] second: done, 0 s, 1 warning",
+        "[2/6] run: done, 0 s, 2 warnings",
+        "[3/6] figure layers: done, 0 s",
+    ]
+    assert err.splitlines() == [
+        "3 steps warned:",
+        f"  run: cola dev: accuracy 0.5 [0.4, 0.6] {NOT_BETTER}, 0.5.",
+        "  run: no dev split",
+        f"  {cache.name} and 1 other: {of_texts[0]}",
+    ]
 
 
 def test_what_cannot_be_run_is_told(little, capsys):

@@ -48,6 +48,19 @@ def test_what_came_out_stands_first(tmp_path):
     assert html.index('id="summary"') < first < html.index("Best layer of each curve") < html.index("<figure>")
 
 
+def test_a_run_that_is_not_better_than_the_constant_prediction_is_a_caveat(tmp_path):
+    def caveats(constant):
+        run, *others = training("cola.fine-tune.0", "fine-tune linear", 0.5)
+        fixed = {"estimator": "majority", "kept": False, "headline": False, "value": constant}
+        rows = make_rows([run | {"headline": True}, *others, run | fixed])
+        return [(one.what, one.where) for one in of_rows(by_section(rows), {})]
+
+    what = "Training: not shown to be better than the constant prediction."
+    where = ["cola.fine-tune.0, CoLA dev: accuracy 0.500 [0.480, 0.520], constant 0.480"]
+    assert (what, where) in caveats(0.48)
+    assert what not in dict(caveats(0.479))
+
+
 def test_points_tell_their_values(tmp_path):
     """By titles of the SVG; as many as there are points, each with the value it is drawn at."""
     rows = [*curve([0.5, 0.7, 0.6]), *curve([0.52, 0.51, 0.5], random_weights=0)]

@@ -183,6 +183,26 @@ def test_a_broken_task_spoils_its_own_steps(steps, tmp_path, monkeypatch):
     assert states(todo, out)["verse-sea.fine-tune.0"] == "done"
 
 
+def test_what_needs_no_training_comes_first_and_analyses_follow_their_caches(tmp_path, monkeypatch):
+    def step(name, function, *needs):
+        return Step(name, function, {"out": Inside(name)}, needs, (name,))
+
+    def touch(recipe, log, more):
+        Path({**recipe.arguments, **recipe.leaves}["out"]).write_text("x")
+        return Ended(0.1)
+
+    todo = [
+        step("t1", "train"), step("t2", "train"), step("c1", "cache_activations"), step("p1", "probe", "c1"),
+        step("c2", "cache_activations", "t1"), step("p2", "probe", "c2"), step("c3", "cache_activations"),
+        step("p3", "probe", "c3"), step("report", "report", "p1", "p2", "p3", "t2"),
+    ]  # fmt: skip
+    begun = []
+    monkeypatch.setattr("probekit.studies.runner.perform", touch)
+    ended = run_steps(todo, tmp_path, HERE, begin=lambda step: begun.append(step.name))
+    assert begun == ["c1", "p1", "c3", "p3", "t1", "c2", "p2", "t2", "report"]
+    assert [o.step.name for o in ended] == [one.name for one in todo]
+
+
 def test_a_process_that_dies_is_tried_once_more_alone(tmp_path):
     deaths = {"a": 1, "b": 9}
 
@@ -224,6 +244,9 @@ def test_each_log_has_what_its_own_step_says_though_several_run_in_threads(tmp_p
 
     ended = run_steps([toy(name, fail="talk") for name in "ab"], tmp_path, Pool(lambda: Together(2), jobs=2))
     assert [o.state for o in ended] == ["done", "done"]
+    assert [o.warnings for o in ended] == [("heard in a",), ("heard in b",)]
+    reused = run_steps([toy(name, fail="talk") for name in "ab"], tmp_path, HERE)
+    assert [(o.state, o.warnings) for o in reused] == [("reused", ("heard in a",)), ("reused", ("heard in b",))]
     for name, other in ("ab", "ba"):
         told = (tmp_path / f"logs/{name}.log").read_text()
         assert f"WARNING probekit.toy: heard in {name}" in told

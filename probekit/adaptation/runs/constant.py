@@ -17,12 +17,13 @@ from probekit.metrics import metric
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CONSTANT", "constant_answer", "constant_rows", "constants_of", "warn_of_constant"]
+__all__ = ["CONSTANT", "NOT_BETTER", "constant_answer", "constant_rows", "constants_of", "warn_of_constant"]
 
 log = logging.getLogger(__name__)
 
 CONSTANT = ("majority", "mean")
 """Values of ``estimator``, as in the rows of probes: the most frequent class in train, or the mean."""
+NOT_BETTER = "is not shown to be better than the constant prediction"
 
 
 def constant_answer(task: TaskSpec, train: Data) -> dict[str, Any]:
@@ -65,6 +66,6 @@ def warn_of_constant(rows: pd.DataFrame) -> None:
         end = row["ci_low"] if sign > 0 else row["ci_high"]
         if sign and not sign * end > sign * constant:  # also for NaN, because there is no interval
             log.warning(
-                "%s %s: %s %.4f [%.4f, %.4f] is not shown to be better than the constant prediction, %.4f.",
+                f"%s %s: %s %.4f [%.4f, %.4f] {NOT_BETTER}, %.4f.",
                 *(row["task"], row["split"], row["metric"], row["value"], row["ci_low"], row["ci_high"], constant),
             )
