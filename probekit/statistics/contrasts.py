@@ -234,9 +234,10 @@ def nothing_to_compare(against: str, e: Predictions) -> str:
     models = sorted({" ".join(filter(None, map(str, pair))) for pair in pairs})
     if against == "random":
         return (
-            f"there are no rows of random weights, only of {', '.join(models)}. Cache random weights too "
-            f"(--model random:{e.fits['model'].iloc[0]}), give both pairs of caches to one probekit probe, and compare "
-            "the rows that it writes."
+            f"there are no rows of random weights, only of {', '.join(models)}. Make them: run probekit "
+            f"cache-activations with --model random:{e.fits['model'].iloc[0]} for train and dev, give both pairs of "
+            "caches to one command (probekit probe TRAIN.h5 DEV.h5 RANDOM-TRAIN.h5 RANDOM-DEV.h5 --out NEW.parquet), "
+            "and compare NEW.parquet."
         )
     layers = [name for name in layer_labels(e.fits).unique() if name]
     found = {"layer": layers, "target": list(e.fits["target"].unique()), "model": models}

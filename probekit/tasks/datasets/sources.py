@@ -81,10 +81,14 @@ def from_hub(what: str, repository: str, config: str | None = None, **options: A
     except Exception as error:
         where = f"{repository}, {config}" if config else repository
         reason = " ".join(str(error).split()) or type(error).__name__
+        if "OfflineModeIsEnabled" in reason:
+            reason, cure = "HF_HUB_OFFLINE is set", "Unset HF_HUB_OFFLINE, or give"
+        else:
+            cure = "Without a network, give"
         raise DataError(
             f"{what} could not be loaded from the Hugging Face hub ({where}): {reason[:300].rstrip('.')}. "
-            f"Without a network, give a local folder of data (--data-dir, or data_dir in Python), with the files of "
-            f"{what} in it or in a subfolder of that name."
+            f"{cure} a local folder of data (--data-dir, or data_dir in Python), with the files of {what} in it or in "
+            "a subfolder of that name."
         ) from error
 
 
