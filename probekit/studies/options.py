@@ -19,7 +19,10 @@ class StudyOptions:
     """The models, data and values of a study."""
 
     model: tuple[str, ...] = option(
-        (), "Replace the models of the file by NAME=MODEL, a hub id or a folder; may be repeated.", metavar="NAME=MODEL"
+        (),
+        "Use MODEL (a hub id or a folder) for the model that the file calls NAME; may be repeated. A new NAME, or "
+        "MODEL without a name, replaces all models of the file.",
+        metavar="NAME=MODEL",
     )
     data_dir: str | None = option(
         None, "Folder with one subfolder of files per task (default: the hub).", metavar="FOLDER"

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
+from time import monotonic, thread_time
 
 from probekit.errors import UsageError
 from probekit.files import MARK, FileKind, is_sealed, lock, slug, write
 from probekit.public import public
-from probekit.runtime import Progress, no_progress
+from probekit.runtime import Progress, no_progress, torch_threads
 from probekit.studies.file import Study, read_study
 from probekit.studies.options import StudyOptions, WorkerOptions
 from probekit.studies.plan import check_steps, study_steps
@@ -30,7 +30,7 @@ def _is_study(path: Path) -> bool:
 
 
 STUDY_FILE = FileKind("what a study notes of itself", _is_study)
-USED = 0.5
+USED = 0.6
 """Speed of transformer training and inference, as a share of that of large matrix products."""
 
 
@@ -212,14 +212,19 @@ def open_study(out: Path) -> Iterator[None]:
 
 
 def flops_per_second() -> float:
-    """Floating-point operations per second of large float32 products with torch on this machine."""
+    """Floating-point operations per second of large float32 products with torch on this machine.
+
+    On a CPU from the computing time of one thread, which other processes hardly change, times the number of threads.
+    """
     import torch
 
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    a = torch.randn(1024, 1024, device=device)
+    cuda = torch.cuda.is_available()
+    clock, device = (monotonic, "cuda") if cuda else (thread_time, "cpu")
+    a = torch.randn(512, 512, device=device)
     times = []
-    for _ in range(20):
-        began = monotonic()
-        (a @ a)[0, 0].item()
-        times.append(monotonic() - began)
-    return 2 * 1024**3 / min(times)  # the minimum, because other processes only slow it down
+    with torch_threads(1) as threads:
+        for _ in range(50):
+            began = clock()
+            (a @ a)[0, 0].item()
+            times.append(clock() - began)
+    return (1 if cuda else threads) * 2 * 512**3 / max(min(times), 1e-9)

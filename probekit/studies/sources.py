@@ -138,6 +138,11 @@ class Sources:
         where = {"data_dir": Outside(str(folder))} if folder else {}
         return {"task": Outside(name, f"{name} {json.dumps(read)}"), **where}
 
+    def examples(self, name: str, split: str, limit: int | None = None) -> int:
+        """The number of examples in a split, at most ``limit``."""
+        count = len(self.task(name).split(split))
+        return min(count, limit or count)
+
     def pieces(self, name: str, split: str, limit: int | None = None) -> float:
         """The approximate number of pieces in a split, or in ``limit`` of its examples."""
         part = self.task(name).split(split)

@@ -53,7 +53,7 @@ class Step:
     work, seconds : float
         Approximate floating-point operations, and seconds of other work.
     space : float
-        Approximate bytes of caches that are not among ``leaves``.
+        Approximate bytes of the caches that it writes.
     between : bool
         Whether only other steps need its files, which may be deleted once these are done.
     partly : bool

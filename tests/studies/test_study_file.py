@@ -45,6 +45,36 @@ def test_what_is_changed_on_the_command_line(written):
 
 
 @pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ("train.limit=500", "train is a list of sections; write train.0.limit=500."),
+        ("train.fine-tune.epochs=2", "write train.0.fine-tune.epochs=2."),
+        (
+            "train.0.limit_dev=5",
+            r"\[\[train\]\] has no key limit_dev, but \[\[probe\]\] has: write probe.0.limit_dev=5.",
+        ),
+        ("train.limit_dev=5", r"but \[\[probe\]\] has: write probe.0.limit_dev=5."),
+        ("train.1.limit=5", r"it has 1 section \[\[train\]\], numbered from 0."),
+        ("mi.0.limit=5", r"it has no section \[\[mi\]\]."),
+        ("train.0.limit", "write key=value"),
+    ],
+)
+def test_a_change_that_leads_nowhere_says_what_to_write(written, change, what):
+    with pytest.raises(UsageError, match=f"does not match a value of the study; .*{what}"):
+        read_study(written(GOOD), changes=[change])
+
+
+def test_models_keep_their_names_or_it_is_said(written, caplog):
+    text = GOOD.replace('models = { tiny = "where" }', 'models = { tiny = "where", other = "there" }')
+    assert read_study(written(text), models={"tiny": "here"}).models == {"tiny": "here", "other": "there"}
+    assert caplog.text == ""
+    assert read_study(written(GOOD), models={"minilm": "here"}).models == {"minilm": "here"}
+    assert caplog.messages == [
+        "the study has the model tiny, which is replaced by minilm. To keep a name, write --model tiny=MODEL."
+    ]
+
+
+@pytest.mark.parametrize(
     ("text", "told"),
     [
         ('title = "x"', "lacks models"),

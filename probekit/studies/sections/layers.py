@@ -89,9 +89,12 @@ def _cache(
         arguments |= {"tokens": True, "token_level": level} if level else {"pooling": _poolings(plan, task)}
         if run:
             del arguments["model_name"]
-        work = 2 * sources.size(model).weights * sources.pieces(task, split, limit)
+        size, pieces = sources.size(model), sources.pieces(task, split, limit)
+        vectors = pieces if level else sources.examples(task, split, limit) * len(arguments["pooling"])
+        work, space = 2 * size.weights * pieces, vectors * size.layers * size.width * 4
         arguments |= {"limit": limit, **({"data_seed": block.data_seed} if limit else {}), "out": Inside(leaf)}
-        return Step(name, "cache_activations", arguments, (run,) if run else (), (leaf,), work, 4.0, between=True)
+        needs = (run,) if run else ()
+        return Step(name, "cache_activations", arguments, needs, (leaf,), work, 4.0, space, between=True)
 
     return guarded(name, (leaf,), partial(make))
 
