@@ -146,9 +146,9 @@ def _part(part: Part, prefix: str) -> dict[str, Any]:
 
 
 def _verdicts(sources: Sequence[Source]) -> Iterator[str]:
-    """What each file's card says came out; a summary only repeats what the probes of its tasks say."""
+    """What each file's card says came out, comparisons first; a summary only repeats the probes of its tasks."""
     probed = {task for source in sources for task in source.rows.loc[source.rows["analysis"] == "probe", "task"]}
-    for source in sources:
+    for source in sorted(sources, key=lambda source: set(source.rows["analysis"]) != {"compare"}):
         if set(source.rows["analysis"]) == {"summary"} and set(source.rows["task"]) <= probed:
             continue
         verdict = source.card.get("verdict")

@@ -34,7 +34,18 @@ from probekit.recipe import check_arguments
 from probekit.studies.catalogue import shipped_studies
 from probekit.toml import read_named, what_is_wrong
 
-__all__ = ["Domains", "Figure", "Information", "Probe", "Study", "Table", "Train", "arguments_of", "read_study"]
+__all__ = [
+    "Compare",
+    "Domains",
+    "Figure",
+    "Information",
+    "Probe",
+    "Study",
+    "Table",
+    "Train",
+    "arguments_of",
+    "read_study",
+]
 
 log = logging.getLogger(__name__)
 
@@ -143,6 +154,18 @@ class Information(_Layers):
         return (self.split,)
 
 
+class Compare(_Section):
+    """Paired differences between the probes of two kinds of weights, first minus second, by ``probekit compare``.
+
+    tasks : default: all tasks that a section [[probe]] analyses with both
+    """
+
+    of: tuple[Of, Of] = ("fine-tuned", "pretrained")
+    tasks: list[str] = []
+    name: str = ""
+    options: Given = {}
+
+
 class Domains(_Section):
     """Divergences between the domains of a task and named corpora, with options of ``probekit domains``."""
 
@@ -189,6 +212,7 @@ class Study(_Section):
     train: list[Train] = []
     probe: list[Probe] = []
     mi: list[Information] = []
+    compare: list[Compare] = []
     domains: list[Domains] = []
     table: list[Table] = []
     figure: list[Figure] = []
@@ -243,7 +267,14 @@ def _check_training(study: Study, path: Path) -> None:
                 raise DataError(f"train.{i}: {error}", file=path) from error
 
 
-FUNCTION = {"probe": "probe", "mi": "mi", "domains": "domains", "table": "table", "figure": "plot"}
+FUNCTION = {
+    "probe": "probe",
+    "mi": "mi",
+    "compare": "compare",
+    "domains": "domains",
+    "table": "table",
+    "figure": "plot",
+}
 """By section, the public function whose options it takes."""
 
 

@@ -9,6 +9,7 @@ from probekit.errors import UsageError
 from probekit.files import slug
 from probekit.functions import FUNCTIONS
 from probekit.studies.file import Information, Probe, Study
+from probekit.studies.sections.comparisons import compare_steps
 from probekit.studies.sections.layers import layer_steps
 from probekit.studies.sections.names import Plan
 from probekit.studies.sections.outputs import domain_steps, figure_step, report_step, table_step
@@ -51,7 +52,8 @@ def study_steps(study: Study, data_dir: str | Path | None = None) -> list[Step]:
     )
     tables = [table_step(table, measured) for table in study.table]
     figures = [figure_step(figure, [*measured, *tables]) for figure in study.figure]
-    made = _unique([*measured, *tables, *figures])
+    compared = [step for block in study.compare for step in compare_steps(plan, block)]
+    made = _unique([*measured, *compared, *tables, *figures])
     return [*made, report_step(study.title, made)]
 
 

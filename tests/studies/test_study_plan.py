@@ -1,12 +1,14 @@
 """From a study to its steps: which commands, and what is told before anything is done."""
 
 import re
+from html import escape
 from pathlib import Path
 
 import pytest
 
 from probekit.cli import main
 from probekit.errors import UsageError
+from probekit.rows import read_card
 from probekit.studies.file import read_study
 from probekit.studies.plan import study_steps
 
@@ -72,6 +74,33 @@ def test_caches_of_pieces_are_counted_once(written, tmp_path, capsys):
     assert one == pytest.approx(sum(f.stat().st_size for f in (tmp_path / "c").glob("*.h5")), rel=0.5)
 
 
+BOTH = TEXTS + 'of = ["pretrained", "random"]\npoolings = ["mean", "max"]\n'
+
+
+def test_kinds_of_weights_are_compared(written):
+    told = steps(written(BOTH, '[[compare]]\nof = ["pretrained", "random"]\noptions = { resamples = 100 }'))
+    names = [f"compare grammar-sentiment.tiny.pretrained-random.{pooling}" for pooling in ("mean", "max")]
+    assert [name for name in told if name.startswith("compare ")] == names
+    rows = "out/rows/probe-grammar-sentiment.tiny.{}.max.parquet"
+    assert told[names[1]] == {
+        "first": rows.format("pretrained"), "second": rows.format("random"), "against": "random", "resamples": 100,
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+def test_the_sentence_of_a_comparison_comes_first_in_the_report(written, tmp_path):
+    fast = "limit = 60\noptions = { controls = 1, resamples = 100, folds = 2 }\n"
+    path = written(
+        TEXTS + 'of = ["pretrained", "random"]\n' + fast,
+        '[[compare]]\nof = ["pretrained", "random"]\noptions = { resamples = 100 }',
+    )
+    assert main(["study", "run", str(path), "--out", str(tmp_path / "out")]) == 0
+    card = read_card(tmp_path / "out/rows/compare-grammar-sentiment.tiny.pretrained-random.mean.parquet")
+    page = (tmp_path / "out/report.html").read_text()
+    probed = read_card(tmp_path / "out/rows/probe-grammar-sentiment.tiny.pretrained.mean.parquet")
+    assert 0 < page.index(escape(card["verdict"][0])) < page.index(escape(probed["verdict"][0]))
+
+
 def test_one_task_in_two_sections(written):
     other = TEXTS + "options = { controls = 1 }\n"
     with pytest.raises(UsageError, match="two different steps .* 'probe grammar-sentiment.tiny.pretrained.mean'; give"):
@@ -92,6 +121,11 @@ def test_one_task_in_two_sections(written):
         (TEXTS + 'options = { folds = "two" }', "probe.0.options: probe: folds is 'two'"),
         (TEXTS + '[[figure]]\nkind = "layer"', "figure layer: unknown kind 'layer'; did you mean layers"),
         (TEXTS + '[[figure]]\nkind = "layers"\noptions = { width = "wide" }', "figure.0.options: .*'wide'"),
+        (TEXTS + "[[compare]]", r'needs a section \[\[probe\]\] with of = \["fine-tuned", "pretrained"\]'),
+        (
+            BOTH + '[[compare]]\nof = ["pretrained", "random"]\ntasks = ["cola"]',
+            r"needs a section \[\[probe\]\] on cola with of",
+        ),
         (TEXTS + '[[table]]\nkind = "regime"', "table.0.kind is 'regime'"),
         (
             TEXTS + '[[table]]\nkind = "regimes"\n[[table]]\nkind = "regimes"\npublished = "peters-2019/2"',

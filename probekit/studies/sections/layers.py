@@ -14,7 +14,7 @@ from probekit.studies.file import Information, Probe, arguments_of
 from probekit.studies.sections.names import Plan, guarded, run_name, task_name
 from probekit.studies.steps import Inside, Step
 
-__all__ = ["layer_steps"]
+__all__ = ["analysis_name", "layer_steps", "poolings_of"]
 
 Block = Probe | Information
 
@@ -25,7 +25,7 @@ def layer_steps(plan: Plan, block: Block) -> Iterator[Step]:
     for task, model, of in product(block.tasks, plan.study.models, block.of):
         weights = list(_weights(plan, block, task, model, of))
         words = plan.sources.labels_words(task)
-        for pooling in block.poolings or [Pooling.FIRST if words else Pooling.MEAN]:
+        for pooling in poolings_of(plan, block, task):
             if words and pooling not in (Pooling.FIRST, Pooling.MEAN):
                 raise UsageError(
                     f"{task} labels words; the pooling of their pieces must be first or mean, not {pooling}."
@@ -38,9 +38,21 @@ def layer_steps(plan: Plan, block: Block) -> Iterator[Step]:
             ]
             yield from caches
             error = plan.sources.unfit(task, *block.splits) if isinstance(block, Probe) else ""
-            which = [task_name(task), slug(model), of, *([slug(block.name)] if block.name else []), pooling]
-            step = _analysis(block, function, f"{function} {'.'.join(which)}", caches, "" if words else pooling)
+            name = analysis_name(block, task, model, of, pooling)
+            step = _analysis(block, function, name, caches, "" if words else pooling)
             yield Step(step.name, leaves=step.leaves, error=error) if error else step
+
+
+def poolings_of(plan: Plan, block: Block, task: str) -> list[Pooling]:
+    """The poolings of a section for a task."""
+    return block.poolings or [Pooling.FIRST if plan.sources.labels_words(task) else Pooling.MEAN]
+
+
+def analysis_name(block: Block, task: str, model: str, of: str, pooling: str) -> str:
+    """The name of the step that analyses one kind of weights."""
+    function = "probe" if isinstance(block, Probe) else "mi"
+    which = [task_name(task), slug(model), of, *([slug(block.name)] if block.name else []), pooling]
+    return f"{function} {'.'.join(which)}"
 
 
 def _analysis(block: Block, function: str, name: str, caches: list[Step], pooling: str) -> Step:
