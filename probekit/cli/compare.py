@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["compare", "summary"]
 
+LAYERS = ("best-layer", "first-good-layer")
+"""Statistics of a curve whose values are numbers of layers."""
+
 
 def compare(
     first: str,
@@ -83,7 +86,12 @@ def _correction(rows: pd.DataFrame, options: CompareOptions) -> str:
     over = {"curve": "the layers of each curve", "task": "all curves of a task", "model": "all curves of a model"}
     of = "all pairs of layers of each curve" if options.against == "best" else over["curve"]
     of = of if options.family == "curve" else over.get(str(options.family), "all curves")
-    return f"p adjusted: corrected over {of} ({options.correction})."
+    sided = (
+        ""
+        if options.tails == "two-sided"
+        else f"p is one-sided (--tails {options.tails}), the intervals are two-sided; "
+    )
+    return f"{sided}p adjusted: corrected over {of} ({options.correction})."
 
 
 def summary(
@@ -134,6 +142,8 @@ def summary(
 
 def _show(rows: pd.DataFrame, title: str, level: float, *, by: str, more: tuple[str, ...] = ()) -> None:
     """A row for each layer or statistic of each curve; what all curves share stands above the table."""
+    import pandas as pd
+
     from probekit.rows import layer_labels
 
     curve = ("task", "model", "checkpoint", "step", "representation")
@@ -144,10 +154,11 @@ def _show(rows: pd.DataFrame, title: str, level: float, *, by: str, more: tuple[
     columns += [Column(name.replace("_", " ")) for name in more]
     lines = []
     for row in rows.assign(layer=layer_labels(rows), model=rows["model"].map(shown_label)).to_dict("records"):
-        low, high = row["ci_low"], row["ci_high"]
-        interval = "" if low != low else f"{low:.3f} – {high:.3f}"  # NaN
-        value = "undetermined" if row["value"] != row["value"] else f"{row['value']:.3f}"
-        cells = ["" if row[name] != row[name] else str(row[name]) for name in names]
+        digits = 0 if row["metric"] in LAYERS else 3
+        low, high, value = (f"{number:.{digits}f}" for number in (row["ci_low"], row["ci_high"], row["value"]))
+        cells = ["" if pd.isna(row[name]) else str(row[name]) for name in names]
+        interval = "" if low == "nan" else f"{low} – {high}"
+        value = "undetermined" if value == "nan" else value
         lines.append([*cells, value, interval, *(_cell(row[name]) for name in more)])
     show_table(Grid(columns, lines, title))
 

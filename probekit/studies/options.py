@@ -50,7 +50,9 @@ class RunOptions:
     batch_tokens: int | None = option(None, "Number of pieces in a batch of the model.")
     device: str = option("auto", "Where the model runs: auto, cpu, cuda, cuda:N or mps.")
     quick: bool = option(
-        False, "Quick look: choose the penalty on one held-out part; no shuffled labels, no random weights."
+        False,
+        "Quick look: choose the penalty on one held-out part; no shuffled labels, bag of word pieces, random weights "
+        "or mutual information.",
     )
 
     def __post_init__(self) -> None:

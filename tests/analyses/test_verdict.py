@@ -58,7 +58,12 @@ def probed(signals, *, n=300, seed=0, metric="accuracy", labels=None, about=ABOU
 
 def said(*args, **options):
     rows, found = probed(*args, **options)
-    return sentences(rows, [found])
+    return but_layer_0(sentences(rows, [found]))
+
+
+def but_layer_0(texts):
+    """The sentences except those on layer 0, which have a test of their own."""
+    return [text for text in texts if not re.search(r"beats? layer 0 \(p", text)]
 
 
 def test_a_planted_layer_is_named():
@@ -168,6 +173,26 @@ def test_trained_layers_no_better_than_random_weights_are_named_no_more_often_th
     assert named / runs <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / runs)
 
 
+def test_layer_0_is_a_reference_where_some_layer_beats_noise():
+    def of(signals, **options):
+        rows, found = probed(signals, **options)
+        return [text for text in sentences(rows, [found]) if text not in but_layer_0([text])]
+
+    assert re.fullmatch(r"toy: layer 2 beats layer 0 \(p adjusted over 2 layers < \.001\)\.", of([0, 0, 2.5])[0])
+    assert re.fullmatch(
+        rf"toy: no layer is shown to beat layer 0 \(p adjusted over 2 layers ≥ {NUMBER}\)\.", of([2.5, 2.5, 2.5])[0]
+    )
+    assert of([0, 0, 0]) == []
+
+
+def test_a_selection_of_layers_is_not_every_layer():
+    rows, found = probed([0, 0, 2.5])
+    rows, kept = rows[(rows["layer"] != 1).fillna(True)], (found.fits["layer"] != 1).fillna(True).to_numpy(dtype=bool)
+    text = sentences(rows, [found.take(np.flatnonzero(kept))])[0]
+    assert text.endswith("clearly above layer 0.")
+    assert "every" not in text
+
+
 def test_near_ties_are_not_called_apart():
     [text] = said([0, 1.5, 1.5, 1.5, 0])
     assert "layers 1–3 beat shuffled labels" in text
@@ -211,7 +236,7 @@ def test_what_no_shuffled_labels_were_fitted_for_beats_chance():
 def test_a_dev_split_that_train_holds_is_named(seen):
     rows, found = probed([0, 2.5])
     part = rows.assign(seen_in_train=seen, value_unseen=np.nan if seen == 300 else rows["value"])
-    texts = sentences(part, [found])
+    texts = but_layer_0(sentences(part, [found]))
     if seen == 20:
         assert len(texts) == 1
         return
@@ -232,7 +257,7 @@ def test_random_weights_are_the_control_and_are_corrected_for():
     random, _ = probed([0, 0], seed=1, about=ABOUT | {"checkpoint": "random-0"})
     random["random_weights"] = 0
     both = make_rows(pd.concat([rows, random], ignore_index=True))
-    first, second = sentences(both, [found])
+    first, second = but_layer_0(sentences(both, [found]))
     assert "layer 1 beats shuffled labels" in first
     assert second == "toy: with random weights no layer is shown to beat shuffled labels."
     known = both.assign(p_adjusted=0.03)

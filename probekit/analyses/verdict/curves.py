@@ -61,9 +61,15 @@ class Curve:
         shown = (self.p <= ALPHA) & (True if better is None else better)
         return [layer for layer, one in zip(self.layers, shown, strict=True) if one]
 
+    @property
+    def gaps(self) -> bool:
+        """Whether layers below the last of these are missing, so that these are not "every layer"."""
+        numbers = [int(name) for name in self.layers if name.isdecimal()]
+        return numbers != list(range(len(numbers)))
+
     def subject(self, which: list[str], verb: str, verbs: str) -> str:
         """Some layers with their verb, singular or plural: "layers 2–5 beat", "every layer beats"."""
-        whole = len(which) == len(self.layers) > 1
+        whole = len(which) == len(self.layers) > 1 and not self.gaps
         return f"{'every layer' if whole else layers(which)} {verb if whole or len(which) == 1 else verbs}"
 
     @property

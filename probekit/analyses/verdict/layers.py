@@ -89,7 +89,8 @@ def _best(curve: Curve, at: int, where: str, metric: str, tables: Sequence[Predi
     is_best = "is best" if layer in curve.beating() else "has the best value"
     near = [name for i, name in enumerate(curve.layers) if among[i] and i != at]
     if not near:
-        return f"layer {layer} {is_best} ({value}), clearly above all others"
+        others = layers([name for name in curve.layers if name != layer]) if curve.gaps else "all others"
+        return f"layer {layer} {is_best} ({value}), clearly above {others}"
     if len(near) == len(curve.layers) - 1:
         return f"no layer is clearly the best (best {where})"
     return f"layer {layer} {is_best} ({value}), not clearly above {listed(near)}"

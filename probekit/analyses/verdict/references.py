@@ -1,4 +1,4 @@
-"""Sentences that compare the layers of probes with the same layers at random weights, and with a bag of word pieces."""
+"""Sentences that compare the layers of probes with random weights, with a bag of word pieces, and with layer 0."""
 
 from __future__ import annotations
 
@@ -21,18 +21,21 @@ __all__ = ["beyond", "groups_of", "predictions_of"]
 REFERENCES = {
     "random": ("beats the same layer with random weights", "beat the same layers with random weights"),
     BAG: ("beats a bag of word pieces", "beat a bag of word pieces"),
+    "layer-0": ("beats layer 0", "beat layer 0"),
 }
 """By reference of ``compare``, the finding for one layer and for several."""
 
 
 def beyond(trained: Sequence[Curve], metric: str, tables: Sequence[Predictions]) -> Iterator[str]:
-    """Which layers of trained models are better than random weights and a bag of word pieces, layer by layer.
+    """Which layers of trained models are better than random weights, a bag of word pieces and layer 0, layer by layer.
 
     p is that of :func:`probekit.compare` against "random" and "bag-of-pieces" with ``tails`` "better", times the number
-    of curves. Nothing is said without predictions, without the reference, or where nothing was tested.
+    of curves. Layer 0 is a reference only in curves of which some layer beats noise. Nothing is said without
+    predictions, without the reference, or where nothing was tested.
     """
     for against, (does, do) in REFERENCES.items():
-        found = [one for curve in trained if (one := _compared(curve, against, metric, tables)) is not None]
+        curves = [curve for curve in trained if against != "layer-0" or curve.beating()]
+        found = [one for curve in curves if (one := _compared(curve, against, metric, tables)) is not None]
         tests = sum(len(one.layers) for one in found)
         found = [replace(one, p=np.minimum(1, one.p * len(found)), tests=tests) for one in found]
         if found:

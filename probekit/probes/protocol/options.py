@@ -62,7 +62,8 @@ class ProbeOptions:
     )
     controls: int | None = option(
         None,
-        "Number of probes on shuffled labels, and of control tasks for words; 0 for none (default: 10, for words 3).",
+        "Number of probes on shuffled labels, and of control tasks for words (default: 10, for words 3). 0 also leaves "
+        "out the bag of word pieces and the length.",
     )
     any_split: bool = option(
         False, "Accept splits with other names: fit on one called dev or test, or evaluate on one called train."
