@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice, zip_longest
 from typing import TYPE_CHECKING
 
 from probekit.metrics import metric as metric_called
@@ -24,6 +25,7 @@ __all__ = ["Caveat", "of_rows", "of_sources"]
 
 FEW = 100
 """Number of examples below which the interval of an accuracy near 1/2 is wider than 10 points on either side."""
+DECIMAL = re.compile(r"(\d+\.\d+)")
 MOST = 30
 """Lines of one caveat, at most."""
 VERSIONS = ("probekit", "torch", "transformers", "numpy", "scikit-learn")
@@ -92,8 +94,12 @@ def of_rows(sections: Mapping[Section, pd.DataFrame], layers: Mapping[Section, p
         if "penalty_at_edge" in real:
             edge = real[real["penalty_at_edge"].fillna(value=False).astype(bool)]
             yield from _caveat(f"{name}: the best penalty is at the end of the grid; extend the grid.", _of(edge))
+    same: dict[tuple[str, ...], list[str]] = {}
     for section, rows in sections.items():
-        yield from _of_kind(section, rows)
+        for caveat in _of_kind(section, rows):
+            same.setdefault((caveat.what.removeprefix(f"{section.value}: "), *caveat.where), []).append(section.value)
+    for (what, *where), names in same.items():
+        yield Caveat(f"{', '.join(names)}: {what}", where)
 
 
 def _of_kind(section: Section, rows: pd.DataFrame) -> Iterator[Caveat]:
@@ -121,10 +127,7 @@ def _of_kind(section: Section, rows: pd.DataFrame) -> Iterator[Caveat]:
     of_warnings = "warnings." if section is Section.DIFFERENCES else "warnings of the estimator."
     for column, what in (("warning", of_warnings), ("caution", "limits of so few points.")):
         texts = rows[column].astype("string").fillna("") if column in rows else rows["task"][:0]
-        yield from _caveat(
-            f"{name}: {what}",
-            (f"{text} ({count:,} rows)" for text, count in texts[texts != ""].value_counts(sort=False).items()),
-        )
+        yield from _caveat(f"{name}: {what}", _merged(texts[texts != ""]))
     for column, what in (
         (
             "seen_in_train",
@@ -145,6 +148,26 @@ def _of_kind(section: Section, rows: pd.DataFrame) -> Iterator[Caveat]:
             f"{name}: no larger than sampling noise (p > 0.05).",
             (f"{a} and {b}" for a, b in zip(alike["domain_a"], alike["domain_b"], strict=True)),
         )
+
+
+def _merged(texts: Iterable[str]) -> Iterator[str]:
+    """Each part of the warnings once, with the number of its rows; decimal numbers that differ become a range.
+
+    Parts that the same rows have stay together.
+    """
+    found: dict[tuple[str, ...], dict[int, list[str]]] = {}
+    for i, text in enumerate(texts):
+        for part in text.split("; "):
+            words = DECIMAL.split(part)
+            found.setdefault(tuple(words[::2]), {})[i] = words[1::2]
+    together: dict[tuple[int, ...], list[str]] = {}
+    for form, by_row in found.items():
+        ends = [(min(values, key=float), max(values, key=float)) for values in zip(*by_row.values(), strict=True)]
+        ranges = [low if low == high else f"{low}–{high}" for low, high in ends]
+        part = "".join(chain.from_iterable(zip_longest(form, ranges, fillvalue="")))
+        together.setdefault(tuple(by_row), []).append(part)
+    for where, parts in together.items():
+        yield f"{'; '.join(parts)} ({len(where):,} row{'s' * (len(where) != 1)})"
 
 
 def _not_better(rows: pd.DataFrame) -> Iterator[str]:

@@ -109,9 +109,10 @@ def number(value: float, *, fixed: bool = True) -> str:
     if value in (float("inf"), float("-inf")):
         return "∞" if value > 0 else "−∞"
     size = abs(value)
-    text = f"{value:.3f}" if size == 0 or 0.001 <= size < 1000 else f"{value:,.0f}" if size < 1e6 else f"{value:.3g}"
-    if 0 < size < 0.001:
-        text = f"{abs(value):.3f}" if fixed else f"{value:.2g}"
+    if 0 < size < 0.001 and not fixed:
+        text = f"{value:.2g}"
+    else:
+        text = f"{value:z.3f}" if size < 1000 else f"{value:,.0f}" if size < 1e6 else f"{value:.3g}"
     return text.replace("-", "−")
 
 

@@ -109,7 +109,22 @@ def test_verdicts_and_cautions():
     assert said["Diagnostic classifiers: values have no interval."] == ["CoLA, tiny, layer 0: the reason"]
     assert said["Diagnostic classifiers: fewer than 100 examples."] == ["few dev: n = 20"]
     assert said["Mutual information: the estimate is undetermined."] == ["mi, tiny, layer 0: too few"]
-    assert said["Mutual information: warnings of the estimator."] == ["w (1 rows)"]
+    assert said["Mutual information: warnings of the estimator."] == ["w (1 row)"]
+
+
+def test_equal_warnings_are_told_once_with_their_count():
+    """Parts of a warning are counted one by one, unless the same rows have them; whole numbers become no range."""
+    told = ["few groups; so; 1.13 bits are possible", "few groups; so; 0.5 bits are possible", "few groups; so", "300"]
+    shared = {"metric": "mutual-information", "ci_low": 0, "ci_high": 1, "left_out_train": 2}
+    rows = [*(record(i, 0.1, **shared) | {"warning": text} for i, text in enumerate(told)), *curve([0.9])]
+    rows = make_rows([row | {"left_out_train": 2} for row in rows])
+    said = {caution.what: caution.where for caution in of_rows(by_section(rows), {})}
+    assert said["Mutual information: warnings of the estimator."] == [
+        "few groups; so (3 rows)", "0.5–1.13 bits are possible (2 rows)", "300 (1 row)",
+    ]  # fmt: skip
+    left = "Diagnostic classifiers, Mutual information: examples without a label are excluded from train."
+    assert said[left] == ["CoLA: 2"]
+    assert len(said) == 2
 
 
 def test_sections():
@@ -502,7 +517,9 @@ def test_wrong_input(tmp_path):
 @pytest.mark.parametrize(
     ("value", "fixed", "text"),
     [(0.12345, True, "0.123"), (-0.5, True, "−0.500"), (-0.0001, True, "0.000"), (1e-5, False, "1e−05"),
-     (1234.5, True, "1,234"), (2e9, True, "2e+09"), (float("nan"), True, ""), (float("-inf"), True, "−∞")],
+     (-0.000612, True, "−0.001"), (-0.000836, False, "−0.00084"), (-0.0004, True, "0.000"), (-0.0, True, "0.000"),
+     (-0.0, False, "0.000"), (-1234.5, True, "−1,234"), (1234.5, True, "1,234"),
+     (2e9, True, "2e+09"), (float("nan"), True, ""), (float("-inf"), True, "−∞")],
 )  # fmt: skip
 def test_numbers_to_read(value, fixed, text):
     assert number(value, fixed=fixed) == text
@@ -516,6 +533,13 @@ def test_tables_keep_exact_numbers():
     assert found.rows[0][0].exact == repr(1 / 3)
     assert found.rows[0][1].exact == "0.1;0.2"
     assert found.rows[1][1].text == ""
+
+
+def test_intervals_below_zero_keep_their_sign():
+    rows = pd.DataFrame({"value": [-0.000836, 0.5], "ci_low": [-0.0015, -0.0004], "ci_high": [-0.000612, 0.9]})
+    assert [[cell.text for cell in row] for row in table(rows, "x").rows] == [
+        ["−0.001", "−0.002 – −0.001"], ["0.500", "0.000 – 0.900"],
+    ]  # fmt: skip
 
 
 def test_markdown_headings_stand_under_the_section():
