@@ -38,7 +38,7 @@ def whole_units(terms: Terms) -> tuple[Terms, dict[int, str]]:
             continue
         own = sparse.csr_array(matrix)
         long = np.flatnonzero(np.diff(own.indptr) >= FEWEST_TERMS)
-        found = find_groups([_numbers(own, long)], near=SIMILAR)
+        found = find_groups([_numbers(own, long)], near=SIMILAR, frames=False)
         if found.count == len(long):
             continue
         of = np.arange(matrix.shape[0])

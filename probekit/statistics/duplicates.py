@@ -2,7 +2,8 @@
 
 Texts are given as numbers of words or word pieces. Near copies are found by MinHash in bands (Broder 1997; Leskovec,
 Rajaraman & Ullman 2020, Mining of Massive Datasets, sections 3.3 and 3.4) over words and pairs of neighbouring words,
-and every candidate pair is verified by the Jaccard similarity of its sets. Time and memory grow linearly with the
+and every candidate pair is verified by the Jaccard similarity of its sets. Words with which all texts begin and end,
+as those of a chat template, are left out: they would make all texts similar. Time and memory grow linearly with the
 number of words, and the result is deterministic.
 """
 
@@ -28,6 +29,8 @@ ALIKE = 0.15
 """Minimum median similarity within a domain of templates; it must also be twice that of other examples."""
 LEAST_WORDS = 4
 """For shorter texts, only equal ones count."""
+FRAMED = 20
+"""Among fewer distinct texts, words with which all of them begin and end are compared like all others."""
 BANDS, ROWS = 30, 4  # a similarity of .5 is found with probability .86, of .6 with .98; one of .1 with .003
 SLACK = 0.15  # more than three standard errors of the similarity that 120 hashes estimate
 MOST_SHARE, MOST_ROWS = 0.1, 50
@@ -120,6 +123,7 @@ def find_groups(
     domains: np.ndarray | None = None,
     *,
     near: float = NEAR,
+    frames: bool = True,
     progress: Progress = no_progress,
 ) -> Grouping:
     """Groups of examples that are linked, directly or through others.
@@ -136,11 +140,13 @@ def find_groups(
         (n,), the domain of each example. All examples of a domain are linked if its texts follow a template.
     near : float
         Minimum Jaccard similarity of near copies.
+    frames : bool
+        Whether to leave out the words with which all texts of a part begin and end; False if order has no meaning.
     progress : callable
         Called with the number of distinct texts processed.
     """
     n = len(parts[0].start)
-    unique, code = _distinct(parts)
+    unique, code = _distinct([_unframed(part) for part in parts] if frames else parts)
     whole = np.sort(code, axis=1)
     equal = _to_first(np.unique(whole, axis=0, return_inverse=True)[1].reshape(-1) if n else np.zeros(0, np.int64))
     shared = equal[:0]
@@ -168,7 +174,7 @@ def related(train: Sequence[Numbered], dev: Sequence[Numbered]) -> np.ndarray:
         for a, b in zip(train, dev, strict=True)
     ]
     n = len(train[0].start)
-    unique, code = _distinct(both)
+    unique, code = _distinct([_unframed(part) for part in both])
     edges = near_copies(unique)
     of, _ = _components(len(unique.start), [edges], len(unique.start))
     component = of[code]
@@ -244,6 +250,25 @@ def _patterns(texts: TextNumbers, code: np.ndarray, domains: np.ndarray | None) 
     return beside[np.repeat(middle >= max(ALIKE, 2 * usual), np.diff(cuts, append=len(of)))]
 
 
+def _unframed(texts: Numbered) -> Numbered:
+    """Texts without the words with which all of them begin and end; few texts as they are."""
+    if len(texts.length) < FRAMED:
+        return texts
+    start, length = np.asarray(texts.start, dtype=np.int64), np.asarray(texts.length, dtype=np.int64)
+
+    def shared(at: np.ndarray, step: int, most: int) -> int:
+        k = 0
+        while k < most and (texts.values[at + step * k] == texts.values[at[0] + step * k]).all():
+            k += 1
+        return k
+
+    head = shared(start, 1, int(length.min()))
+    tail = shared(start + length - 1, -1, int(length.min()) - head)
+    if not head + tail or len(np.unique(_digests(texts))) < FRAMED:
+        return texts
+    return TextNumbers(np.asarray(texts.values), start + head, length - head - tail)
+
+
 def _distinct(parts: Sequence[Numbered]) -> tuple[TextNumbers, np.ndarray]:
     """The distinct texts of all parts, and the index of each example's texts among them, int64 (n, parts)."""
     digest = np.stack([_digests(part) for part in parts], axis=1)
@@ -278,8 +303,8 @@ def _shingles(texts: TextNumbers, which: np.ndarray) -> tuple[np.ndarray, np.nda
     both = np.stack([word, pair], 1).reshape(-1)
     last = 2 * np.cumsum(length) - 1  # with the first word of the next text
     keep = np.ones(len(both), dtype=bool)
-    keep[last] = False
-    size = 2 * length - 1
+    keep[last[length > 0]] = False
+    size = np.maximum(2 * length - 1, 0)
     return both[keep], np.cumsum(size) - size
 
 
@@ -288,12 +313,13 @@ def _jaccard(texts: TextNumbers, edges: np.ndarray) -> np.ndarray:
     sides = []
     for side in edges.T:
         shingle, _ = _shingles(texts, side)
-        edge = np.repeat(np.arange(len(edges)), 2 * texts.length[side] - 1)
+        edge = np.repeat(np.arange(len(edges)), np.maximum(2 * texts.length[side] - 1, 0))
         key, at = np.unique(_mixed(shingle + edge.astype(np.uint64) * _ODD), return_index=True)
         sides.append((key, edge[at]))
     (a, edge_a), (b, edge_b) = sides
     both = np.bincount(edge_a[np.isin(a, b, assume_unique=True)], minlength=len(edges))
-    return both / (np.bincount(edge_a, minlength=len(edges)) + np.bincount(edge_b, minlength=len(edges)) - both)
+    either = np.bincount(edge_a, minlength=len(edges)) + np.bincount(edge_b, minlength=len(edges)) - both
+    return both / np.maximum(either, 1)
 
 
 def _to_first(code: np.ndarray) -> np.ndarray:

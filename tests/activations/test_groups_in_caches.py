@@ -9,7 +9,7 @@ import pytest
 from toys import WORDS, sentences, toy_pairs, toy_tags, toy_task
 
 from probekit.activations import ActivationCache, cache_activations, verify
-from probekit.activations.grouping import groups_of
+from probekit.activations.grouping import groups_of, seen_in_train, stored_groups
 from probekit.analyses.information import mi
 from probekit.analyses.mdl import mdl
 from probekit.analyses.options import VectorOptions
@@ -52,6 +52,21 @@ def test_copies_are_stored_and_told(encoder, tmp_path, caplog):
             UsageError, match="groups is .*, but toy has no task file that names columns. Give auto, none, domain"
         ):
             layer_vectors(cache, VectorOptions(groups="premise"))
+
+
+def test_a_chat_template_around_the_texts_changes_no_group():
+    whole = toy_task(120, empty=False).split("train").examples
+    plain = Task("toy", TaskKind.CLASSIFICATION, {"train": Split("train", whole[:60]), "dev": Split("dev", whole[60:])})
+    chat = replace(plain, splits={
+        name: Split(name, tuple(replace(e, text=f"<|im_start|>user\n{e.text}<|im_end|>\n<|bot|>") for e in split))
+        for name, split in plain.splits.items()
+    })  # fmt: skip
+    of, told = stored_groups(plain.splits["train"].examples, plain.kind)
+    of_chat, told_chat = stored_groups(chat.splits["train"].examples, chat.kind)
+    assert same(of["/groups"], [e.text for e in plain.splits["train"]])
+    np.testing.assert_array_equal(of_chat["/groups"], of["/groups"])
+    assert told_chat == told
+    assert 0 < seen_in_train(plain)["dev"] == seen_in_train(chat)["dev"] < 60
 
 
 def test_a_cache_without_stored_groups_is_searched_by_its_pieces(encoder, tmp_path, monkeypatch):

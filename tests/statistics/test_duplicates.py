@@ -56,6 +56,48 @@ def test_equal_texts_shared_sentences_and_near_copies():
     assert find_groups([text_numbers(short)]).of.tolist() == [0, 1, 2, 3, 0]
 
 
+SYSTEM = "<|im_start|>system\nYou are a helpful assistant. Say whether the sentence is acceptable.<|im_end|>\n"
+FRAME = (f"{SYSTEM}<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n")
+
+
+def framed(texts, frame=FRAME):
+    return [text.join(frame) for text in texts]
+
+
+@pytest.mark.parametrize("frame", [FRAME, ("[INST] ", " [/INST]"), ("", " Answer:"), ("Is this true? ", "")])
+def test_a_template_around_all_texts_changes_nothing(frame):
+    a = sentences(60, length=6)
+    a = [*a, *(changed(text) for text in a[:10]), a[0], "", "the cat", "the dog"]
+    b = [*sentences(len(a) - 1, length=7), a[5]]
+    domains = np.repeat(np.arange(len(a) // 2), 2)
+    for parts in ([a], [a, b]):
+        plain = find_groups([text_numbers(part) for part in parts], domains)
+        again = find_groups([text_numbers(framed(part, frame)) for part in parts], domains)
+        np.testing.assert_array_equal(again.of, plain.of)
+        assert (again.equal, again.shared, again.near) == (plain.equal, plain.shared, plain.near)
+        assert 20 <= plain.near <= 24
+    opened = [text_numbers([frame[0] + text for text in a]), text_numbers([text + frame[1] for text in b])]
+    np.testing.assert_array_equal(find_groups(opened).of, find_groups([text_numbers(a), text_numbers(b)]).of)
+
+
+def test_a_template_around_both_splits_changes_nothing():
+    train, dev = sentences(30, length=4), sentences(4, length=4)
+    dev = [*dev, train[3], changed(train[4])]
+    seen = related([text_numbers(framed(train))], [text_numbers(framed(dev))])
+    assert seen.tolist() == [False] * 4 + [True, True]
+    unlike = related([text_numbers(framed(train))], [text_numbers([*framed(dev), "the cat sleeps"])])
+    assert unlike.tolist() == [True] * 6 + [False]  # not all texts have the template
+
+
+def test_what_a_few_or_not_all_texts_share_is_compared():
+    texts = framed(sentences(30, length=4))
+    assert find_groups([text_numbers(texts)]).near == 0
+    assert find_groups([text_numbers(texts)], frames=False).near == 30
+    assert find_groups([text_numbers(texts[:19])]).near == find_groups([text_numbers(texts[:19] * 2)]).near == 19
+    assert find_groups([text_numbers([*texts, "the cat sleeps"])]).near == 30
+    assert find_groups([text_numbers(texts[:1] * 30)]).count == 1
+
+
 def test_a_chain_does_not_swallow_everything():
     texts = sentences(400)
     chain = find_groups([text_numbers(texts), text_numbers([*texts[1:], texts[0]])])
