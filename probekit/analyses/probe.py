@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 SAME = (
     *("task", "kind", "label_names", "random_weights", "weights_digest", "tokenizer_digest"),
-    *("cut_at", "stateful", "dtype", "store", "layers", "width", "pairs"),
+    *("cut_at", "stateful", "dtype", "store", "pairs"),
 )
 """The keys of the spec in which a train and a dev cache must agree."""
 
@@ -64,7 +64,7 @@ def probe(
     Parameters
     ----------
     train, dev : path or ActivationCache
-        Files or open caches of the same task, model and layers.
+        Files or open caches of the same task and model; if they hold different layers, ``layers`` names shared ones.
     *more : path or ActivationCache
         Further pairs, train and dev alternating, whose rows follow.
     metrics : tuple of str, optional
@@ -121,6 +121,7 @@ def probe_pair(
 ) -> tuple[pd.DataFrame, Predictions]:
     """The rows and predictions of one pair of caches; CacheMismatch if the two do not match."""
     _check_match(train, dev)
+    _check_layers(train, dev, vectors.layers)
     if not options.any_split:
         _check_splits(train.spec, dev.spec)
     if wrong := unfit(metrics or (), train.spec["kind"]):
@@ -217,6 +218,21 @@ def _check_match(train: ActivationCache, dev: ActivationCache) -> None:
             f"both caches hold the same examples, {train.spec['task']} {train.spec['split']}; dev needs other examples."
         )
     check_same(train, dev, (*SAME, "tokens") if train.spec["kind"] == "sequence-labelling" else SAME)
+
+
+def _check_layers(train: ActivationCache, dev: ActivationCache, layers: tuple[int | str, ...] | None) -> None:
+    """Raise an error if two caches hold different layers, and none are chosen, or some that one of them lacks."""
+    if train.layers == dev.layers:
+        return
+    if layers is not None:
+        dev.layer_names(train.layer_names(layers))
+        return
+    both = ",".join(name for name in train.layers if name in dev.layers)
+    give = f"Give --layers with those both hold ({both}), or cache" if both else "Cache"
+    raise CacheMismatch(
+        f"{train.path} holds layers {', '.join(train.layers)}, {dev.path} {', '.join(dev.layers)}. {give} both with "
+        "the same --layers."
+    )
 
 
 def by_split(found: Iterable[Predictions]) -> list[Predictions]:

@@ -180,7 +180,6 @@ def test_words():
         ({"random_weights": 0}, "with the trained weights of /models/tiny, the second with random weights .seed 0."),
         ({"dtype": "float16"}, "dtype is 'float32' in the first and 'float16' in the second"),
         ({"pairs": "joint"}, "pairs is None in the first and 'joint' in the second"),
-        ({"layers": ["0"]}, "layers is .* in the first and .'0'. in the second"),
         ({"cut_at": 128}, "cut_at is None in the first and 128 in the second"),
     ],
 )

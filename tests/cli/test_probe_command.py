@@ -175,6 +175,31 @@ def test_what_cannot_be_probed(caches, tmp_path, call):
         assert "Traceback" not in refused.err
 
 
+def test_caches_of_different_layers(caches, tiny_model, tmp_path, call):
+    some = [
+        word_caches(tmp_path, tiny_model("bert"), name=name, layers=layers)
+        for name, layers in (("a", "0,2"), ("b", "1"))
+    ]
+    train, dev = some[0][0], caches["bert"][1]
+    refused = call("probe", train, dev)
+    assert refused.status == 2
+    assert refused.err.splitlines()[-1] == (
+        f"probekit: {train} holds layers 0, 2, {dev} 0, 1, 2, 3. Give --layers with those both hold (0,2), or cache "
+        "both with the same --layers."
+    )
+    with pytest.raises(CacheMismatch, match=r"b.dev.h5 1\. Cache both with the same --layers\.$"):
+        probe(train, some[1][1])
+    how = {"resamples": 0, "controls": 0, "layers": "2,0"}
+    both, whole = probe(train, dev, **how).rows, probe(*caches["bert"], **how).rows
+    assert gold(both, "accuracy")["layer_name"].tolist() == ["", "0", "2"]
+    assert both["value"].tolist() == whole["value"].tolist()
+    assert probe(caches["bert"][0], some[0][1], **how).rows["value"].tolist() == whole["value"].tolist()
+    assert call("probe", train, dev, "--layers", "0,2", "--controls", 0, "--resamples", 0).status == 0
+    for pair in ((train, dev), (caches["bert"][0], some[0][1])):
+        with pytest.raises(UsageError, match=r"a\.(train|dev)\.h5 has no layer '?1'?; it has 0, 2"):
+            probe(*pair, layers="0-2")
+
+
 def test_a_result_is_worked_with(caches, tmp_path):
     result = probe(*caches["gpt2"], resamples=100, controls=2, folds=3)
     out = tmp_path / "rows.parquet"
