@@ -191,18 +191,19 @@ def _with_warning(cache: ActivationCache, groups: Groups) -> Groups:
     if groups.made != "found" or groups.of is None:
         return groups
     counts, size = groups.told or {}, np.bincount(groups.of)
+    several = int((size > 1).sum())
     names = {"equal": "equal to another", "shared": "with a sentence of another", "near": "near copies"}
     names |= {"domain": "from domains with templated texts"}
     kinds = [f"{counts[name]:,} {called}" for name, called in names.items() if counts.get(name)]
     log.warning(
-        "%s %s: %s of %s examples are not independent (%s). They form %s groups, the largest with %s examples, which "
+        "%s %s: %s of %s examples are not independent (%s). They form %s, the largest with %s examples, which "
         "are shuffled, held out and resampled together; --groups none treats every example as independent.%s",
         cache.spec["task"],
         cache.spec["split"],
         f"{int(size[size > 1].sum()):,}",
         f"{len(groups.of):,}",
         ", ".join(kinds),
-        f"{int((size > 1).sum()):,}",
+        f"{several:,} group{'s' if several > 1 else ''}",
         f"{int(size.max()):,}",
         f" {counts['apart']:,} further links were left out, because groups would have become too large."
         if counts.get("apart")

@@ -129,7 +129,7 @@ def _run(words: Sequence[str]) -> int:
 
 def _misread(error: CycloptsError, words: Sequence[str]) -> str:
     """What is wrong with the words of a command line."""
-    from cyclopts import CoercionError, MissingArgumentError, UnknownOptionError
+    from cyclopts import CoercionError, MissingArgumentError, UnknownOptionError, UnusedCliTokensError
 
     token = getattr(error, "token", None)
     if isinstance(error, UnknownOptionError) and token is not None:
@@ -148,6 +148,9 @@ def _misread(error: CycloptsError, words: Sequence[str]) -> str:
         usage = "" if name[1].startswith("-") else f" Give {_usage(words[0])}."
         tasks = " A task is a name from probekit tasks, or a .toml file for your data." if name[1] == "TASK" else ""
         return f"{name[1]} is missing.{usage}{tasks}"
+    if isinstance(error, UnusedCliTokensError):
+        extra = ", ".join(map(str, error.unused_tokens))
+        return f"{extra} is more than the command takes. Did a pattern match more files than you meant?"
     return f"{str(error).rstrip('., ?')}."
 
 

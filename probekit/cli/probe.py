@@ -134,9 +134,9 @@ def _show(rows: pd.DataFrame, level: float) -> None:
     if (its := of_layers[of_layers["value"] == best.get(names[0])])["joint_low"].notna().any():
         layer, low, high = layer_labels(its).iloc[0], its["joint_low"].iloc[0], its["joint_high"].iloc[0]
         say(f"best layer {layer}: simultaneous interval over all layers of its {names[0]}: {low:.3f} – {high:.3f}.")
-    for text in dict.fromkeys(rows["why"].fillna("") if "why" in rows else ()):
+    for text in dict.fromkeys(of_layers["why"].dropna() if "why" in rows else ()):
         if text:
-            say(f"some rows have no interval: {text}.")
+            say(f"some layers have no interval: {text}.")
     if left_out := [f"{head[c]:,} in {c[9:]}" for c in ("left_out_train", "left_out_dev") if head[c]]:
         say(f"unlabelled, left out: {', '.join(left_out)}")
 

@@ -128,7 +128,8 @@ def table(
     >>> print(table.to_latex())  # doctest: +SKIP
     """
     if kind not in TABLES:
-        raise UsageError(f"there is no table {kind!r}; {did_you_mean(kind, TABLES)}")
+        layers = " For layers, give --format to probe, compare or summary." if kind == "layers" else ""
+        raise UsageError(f"there is no table {kind!r}; {did_you_mean(kind, TABLES)}{layers}")
     if not rows:
         raise UsageError("no rows were given; name at least one file of rows.")
     if out is not None and Path(out).suffix not in SUFFIXES:
