@@ -149,7 +149,7 @@ def _misread(error: CycloptsError, words: Sequence[str]) -> str:
         tasks = " A task is a name from probekit tasks, or a .toml file for your data." if name[1] == "TASK" else ""
         return f"{name[1]} is missing.{usage}{tasks}"
     if isinstance(error, UnusedCliTokensError):
-        extra = ", ".join(map(str, error.unused_tokens))
+        extra = ", ".join(map(str, error.unused_tokens or ()))
         return f"{extra} is more than the command takes. Did a pattern match more files than you meant?"
     return f"{str(error).rstrip('., ?')}."
 
