@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -30,9 +30,9 @@ from probekit.rows import Result
 from probekit.runtime import Progress, no_progress
 from probekit.statistics.duplicates import related
 from probekit.statistics.folds import duplicates
-from probekit.statistics.predictions import Predictions, join
+from probekit.statistics.predictions import Predictions, by_split
 
-__all__ = ["by_split", "probe"]
+__all__ = ["probe"]
 
 log = logging.getLogger(__name__)
 
@@ -233,11 +233,3 @@ def _check_layers(train: ActivationCache, dev: ActivationCache, layers: tuple[in
         f"{train.path} holds layers {', '.join(train.layers)}, {dev.path} {', '.join(dev.layers)}. {give} both with "
         "the same --layers."
     )
-
-
-def by_split(found: Iterable[Predictions]) -> list[Predictions]:
-    """Join predictions into one table per task and split, for all models."""
-    splits: dict[tuple[str, str], list[Predictions]] = {}
-    for one in found:
-        splits.setdefault((one.task, one.split), []).append(one)
-    return [join(*same) if len(same) > 1 else same[0] for same in splits.values()]

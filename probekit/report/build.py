@@ -7,7 +7,7 @@ import hashlib
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from probekit.display import shown_model
-from probekit.errors import UsageError
+from probekit.errors import ProbekitError, UsageError
 from probekit.files import MARK, FileKind, is_sealed, write
 from probekit.plots.curves import RANDOM, plot_rows
 from probekit.public import public
@@ -27,7 +27,9 @@ from probekit.report.options import ReportOptions
 from probekit.report.sections import LAYERED, Section, by_section
 from probekit.report.studies import Made, Part, Source, find, read
 from probekit.report.tables import LARGEST, Table, table
-from probekit.rows import Result, make_rows
+from probekit.rows import Result, joined, make_rows
+from probekit.rows import read as read_result
+from probekit.rows.schema import KEYS
 from probekit.tasks.load import shown_task
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = ["report"]
 
+LAYER_CURVES = ("probe", "mi", "mdl")
+"""Analyses whose p-values the verdict corrects for all layers of all curves of a task."""
 REPORT_FILE = FileKind("a report as probekit wrote it", is_sealed)
 
 
@@ -146,13 +150,48 @@ def _part(part: Part, prefix: str) -> dict[str, Any]:
 
 
 def _verdicts(sources: Sequence[Source]) -> Iterator[str]:
-    """What each file's card says came out, comparisons first; a summary only repeats the probes of its tasks."""
+    """The findings: comparisons first, then layer curves, then others; a summary only repeats the probes of its tasks.
+
+    They are those of the cards, but layer curves of several files are judged together, because p is corrected for all.
+    """
+    analyses = {source.path: set(source.rows["analysis"]) for source in sources}
     probed = {task for source in sources for task in source.rows.loc[source.rows["analysis"] == "probe", "task"]}
-    for source in sorted(sources, key=lambda source: set(source.rows["analysis"]) != {"compare"}):
-        if set(source.rows["analysis"]) == {"summary"} and set(source.rows["task"]) <= probed:
-            continue
-        verdict = source.card.get("verdict")
-        yield from (str(sentence) for sentence in (verdict if isinstance(verdict, list) else []))
+    layered = [source for source in sources if analyses[source.path] and analyses[source.path] <= set(LAYER_CURVES)]
+    layered.sort(key=lambda source: min(map(LAYER_CURVES.index, analyses[source.path])))
+    for source in sources:
+        if analyses[source.path] == {"compare"}:
+            yield from _told(source)
+    yield from _judged(layered)
+    for source in sources:
+        repeated = analyses[source.path] == {"summary"} and set(source.rows["task"]) <= probed
+        if source not in layered and analyses[source.path] != {"compare"} and not repeated:
+            yield from _told(source)
+
+
+def _told(source: Source) -> Iterator[str]:
+    verdict = source.card.get("verdict")
+    yield from (str(sentence) for sentence in (verdict if isinstance(verdict, list) else []))
+
+
+def _judged(sources: Sequence[Source]) -> Sequence[str]:
+    """The findings from the layer curves of all files, as ``probekit run`` prints them.
+
+    Those of the cards if a curve is in several files, or if predictions are damaged or for different examples.
+    """
+    of_cards = [sentence for source in sources for sentence in _told(source)]
+    if not of_cards or len(sources) < 2:
+        return of_cards
+    rows = _together(sources)
+    single = rows[(rows["target"] == "gold") & rows["draw"].isna() & (rows["site"] != "")]
+    if single.duplicated([c for c in (*KEYS, "random_weights") if c in single]).any():
+        return of_cards
+    try:
+        results = [read_result(source.path) for source in sources]
+        verdict = joined(results).verdict
+    except ProbekitError:
+        return of_cards
+    notes = [note for one in results for note in replace(one, rows=one.rows[:0], predictions=()).verdict]
+    return [*verdict, *notes]
 
 
 def _together(sources: Sequence[Source]) -> pd.DataFrame:

@@ -149,14 +149,14 @@ def _study(folder: Path) -> Part:
     if steps:
         records = [record for record in records if str(record.get("step")) in order]
     records.sort(key=lambda record: order.get(str(record.get("step")), len(order)))
-    left = {folder / leaf for record in records for leaf in _left(record)}
+    left = {folder / leaf: i for i, record in enumerate(records) for leaf in _left(record)}
     figures, texts = (
         sorted((folder if flat else folder / section).glob(f"*{suffix}"))
         for section, suffix in (("figures", ".svg"), ("tables", ".md"))
     )
     texts = [path for path in texts if path.with_suffix(".svg") not in figures]  # without captions
     outdated = {path for path in (*rows, *figures, *texts) if path not in left} if steps else set[Path]()
-    rows = [path for path in rows if path not in outdated]
+    rows = sorted((path for path in rows if path not in outdated), key=lambda path: left.get(path, len(left)))
     return Part(
         str(study.get("title") or _title(records) or folder.resolve().name),
         " ".join(str(study.get("about", "")).split()),

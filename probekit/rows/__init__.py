@@ -8,7 +8,7 @@
 
 from probekit.rows.card import card_path, find_card, read_card
 from probekit.rows.files import as_rows, check_out, read_rows, write_rows
-from probekit.rows.result import Result, read
+from probekit.rows.result import Result, joined, read
 from probekit.rows.schema import COLUMNS, called, fit_labels, layer_labels, layer_order, make_fits, make_rows
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "check_out",
     "find_card",
     "fit_labels",
+    "joined",
     "layer_labels",
     "layer_order",
     "make_fits",

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from html import escape
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-__all__ = ["Result", "read"]
+__all__ = ["Result", "joined", "read"]
 
 log = logging.getLogger(__name__)
-PREDICTIONS = "probekit.statistics.predictions:Predictions"
+PREDICTIONS, BY_SPLIT = "probekit.statistics.predictions:Predictions", "probekit.statistics.predictions:by_split"
 COMPARE, SUMMARY = "probekit.analyses.comparison:compare", "probekit.analyses.comparison:summary"
 VERDICT = "probekit.analyses.verdict:verdict"
 PLOTS = {
@@ -266,6 +266,21 @@ class Result:
 def _called(place: str) -> Any:
     module, _, name = place.partition(":")
     return getattr(import_module(module), name)
+
+
+def joined(results: Sequence[Result]) -> Result:
+    """Several results as one, whose verdict is corrected for the curves of all; the recipe is the first one's.
+
+    Raises
+    ------
+    UsageError
+        If they have predictions for different examples of one task and split.
+    """
+    import pandas as pd
+
+    rows = make_rows(pd.concat([one.rows for one in results], ignore_index=True))
+    predictions = _called(BY_SPLIT)(table for one in results for table in one.predictions)
+    return Result(rows, tuple(predictions), results[0].recipe, tuple(read for one in results for read in one.reads))
 
 
 def read(path: str | Path) -> Result:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from probekit.statistics.duplicates import merged
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Predictions", "join"]
+__all__ = ["Predictions", "by_split", "join"]
 
 FORMAT, BEFORE = EXAMPLES_FORMATS
 """Columns of older files are converted by :func:`probekit.rows.upgrade.upgrade_fits`."""
@@ -284,6 +284,14 @@ def join(*evaluated: Predictions) -> Predictions:
         first.groups if first.sentences is None and groups is not first.groups else first.sentences,
         None if any(x is None for x in shares) else np.concatenate(shares),
     )
+
+
+def by_split(found: Iterable[Predictions]) -> list[Predictions]:
+    """Join predictions into one table per task and split, for all models."""
+    splits: dict[tuple[str, str], list[Predictions]] = {}
+    for one in found:
+        splits.setdefault((one.task, one.split), []).append(one)
+    return [join(*same) if len(same) > 1 else same[0] for same in splits.values()]
 
 
 def _about(e: Predictions) -> dict[str, Any]:

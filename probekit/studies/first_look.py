@@ -7,16 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from probekit.activations.pooling import Pooling
 from probekit.activations.writing.job import RANDOM
-from probekit.analyses.probe import by_split
 from probekit.errors import ProbekitError, UsageError
 from probekit.files import slug
 from probekit.models.identity import model_name
 from probekit.public import public
-from probekit.rows import Result, make_rows, read
+from probekit.rows import Result, joined, read
 from probekit.runtime import Progress, no_progress
 from probekit.studies.file import Figure, Information, Probe, Study
 from probekit.studies.options import RunOptions
@@ -196,10 +193,7 @@ def result_of(done: StudyRun) -> Result:
     found = [read(done.folder / step.leaves[0]) for step in ended if step.function in ("probe", "mi")]
     if not found:
         raise ProbekitError(f"nothing was measured; see the logs in {done.folder / 'logs'}.")
-    rows = make_rows(pd.concat([one.rows for one in found], ignore_index=True))
-    predictions = by_split(one for result in found for one in result.predictions)
-    reads = tuple(one for result in found for one in result.reads)
-    return Result(rows, tuple(predictions), found[0].recipe, reads)
+    return joined(found)
 
 
 def page_of(done: StudyRun) -> Path | None:

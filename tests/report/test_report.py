@@ -36,16 +36,32 @@ def test_best_layers_and_their_noise(tmp_path):
 
 
 def test_what_came_out_stands_first(tmp_path):
-    """The verdicts of the evidence cards, as text, once each, before tables and figures."""
+    """The verdicts of the evidence cards, as text, once each, before tables and figures; the curve is in both files."""
     told = ["CoLA: layer 2 <is> best.", "CoLA: layer 1 is not above noise."]
     for name in ("a", "b"):
-        save(curve([0.5, 0.7], task="cola" if name == "a" else "mrpc"), tmp_path / f"{name}.parquet")
+        save(curve([0.5, 0.7]), tmp_path / f"{name}.parquet")
         card = json.loads(card_path(tmp_path / f"{name}.parquet").read_text())
         card_path(tmp_path / f"{name}.parquet").write_text(json.dumps(card | {"verdict": told}))
     html = report(tmp_path / "a.parquet", tmp_path / "b.parquet", out=tmp_path / "p.html").read_text()
     first = html.index("<li>CoLA: layer 2 &lt;is&gt; best.</li><li>CoLA: layer 1 is not above noise.</li>")
     assert html.count("layer 2 &lt;is&gt; best") == 1
     assert html.index('id="summary"') < first < html.index("Best layer of each curve") < html.index("<figure>")
+
+
+def test_curves_of_several_files_are_judged_together(tmp_path):
+    """p is corrected for the curves of both files; with a curve twice, the cards speak."""
+    for name, model in (("a", "tiny"), ("b", "large"), ("c", "tiny")):
+        path = save([record(0, 0.9, model=model, p=0.02, p_adjusted=0.02)], tmp_path / f"{name}.parquet")
+        told = ["CoLA: layer 0 beats chance."] if name == "a" else []
+        card_path(path).write_text(json.dumps(json.loads(card_path(path).read_text()) | {"verdict": told}))
+
+    def verdicts(names):
+        html = report(*(tmp_path / f"{name}.parquet" for name in names), out=tmp_path / "p.html").read_text()
+        return re.findall("<li>(.*?)</li>", re.search('<ul class="verdicts">(.*?)</ul>', html).group(1))
+
+    assert verdicts("a") == verdicts("abc") == ["CoLA: layer 0 beats chance."]
+    assert len(both := verdicts("ab")) == 2
+    assert all("over 2 layers = .040" in sentence for sentence in both)
 
 
 def test_a_run_that_is_not_better_than_the_constant_prediction_is_a_caveat(tmp_path):

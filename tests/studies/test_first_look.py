@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from html import unescape
 
 import pytest
 
@@ -78,6 +79,20 @@ def test_poolings_layers_and_precision_reach_the_caches(here, tiny_bert, capsys)
     for refused, message in ({"dtype": "bf8"}, "dtype is 'bf8'"), ({"batch_tokens": 0}, "batch_tokens is 0"):
         with pytest.raises(UsageError, match=message):
             probekit.run(tiny_bert, TASK, **refused)
+
+
+@pytest.mark.parametrize("more", [[], ["grammar:paraphrase", "--quick"]], ids=["whole", "quick"])
+def test_the_report_says_what_was_printed(here, tiny_bert, capsys, more):
+    """Of two poolings, whose p-values are corrected together; probes first, tasks in the order of the command."""
+    words = ["run", str(tiny_bert), TASK, *more, "--pooling", "last,mean", "--limit", "40", "--out", "look"]
+    assert main(words) == 0
+    *_, printed, page = capsys.readouterr().out.strip().split("\n\n")
+    assert "sentiment: last: " in printed
+    assert "sentiment: mean: " in printed
+    assert ("paraphrase: " in printed) == bool(more)
+    html = (here / page).read_text()
+    [told] = re.findall('<ul class="verdicts">(.*?)</ul>', html)
+    assert [unescape(sentence) for sentence in re.findall("<li>(.*?)</li>", told)] == printed.splitlines()
 
 
 def test_a_whole_run_has_its_controls(here, tiny_bert):
