@@ -301,6 +301,12 @@ def test_words_of_comparisons():
     assert "m (fine-tuned): layers 0 and 1 are better than m (pretrained) by accuracy" in sentences(states)[0]
 
 
+def test_a_pretrained_curve_next_to_its_checkpoints_is_named():
+    tuned = probed([0, 2.5], about=ABOUT | {"checkpoint": "toy.0"})[0]
+    texts = sentences(pd.concat([probed([0, 2.5])[0], tuned], ignore_index=True))
+    assert [text.split(": ")[1] for text in texts] == ["pretrained", "toy.0"]
+
+
 def test_random_curves_that_differ_in_more_than_their_seed_are_not_seeds():
     about = ABOUT | {"checkpoint": "random-0", "random_weights": 0}
     parts = [probed([0, 0])[0]]

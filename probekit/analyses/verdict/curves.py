@@ -147,6 +147,8 @@ def names(curves: Sequence[Curve]) -> list[str]:
     varying = [c for c in SHOWN if len({one[c] for one in cells}) > 1]
     show = {"step": "step {}".format, "seed": "seed {}".format, "model": shown_model, "checkpoint": _checkpoint}
     labels = [[show.get(c, str)(one[c]) for c in varying if one[c]] for one in cells]
+    if "checkpoint" in varying:  # next to its checkpoints, a model itself is named as well
+        labels = [parts or ["pretrained"] for parts in labels]
     return [f"{', '.join(parts)}: " if parts else "" for parts in labels]
 
 
