@@ -12,6 +12,7 @@ from sklearn.linear_model import LogisticRegression
 
 from probekit import LogisticPath, RidgePath
 from probekit.probes.protocol.selection import Estimator, Problem, select
+from probekit.probes.solvers import logistic
 
 CS = (1e-2, 1.0, 100.0)
 N, D = 160, 8
@@ -35,6 +36,8 @@ def features(kind: str, n: int = N, d: int = D, classes: int = 2) -> tuple[np.nd
         x = x / np.abs(rng.normal(size=(n, d))) ** float(size)
     elif what == "far":
         x = x + 10 ** float(size)
+    elif what == "few":  # distinct vectors, three of them only once
+        x = x[np.r_[:3, rng.integers(3, 6, n - 3)]]
     return x.astype(dtype), y
 
 
@@ -80,7 +83,7 @@ KINDS = ("plain", "columns 3", "wide 3", "wide 5", "row 3", "row 6", "rows 4", "
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "few"])
 def test_logistic_regressions_are_the_optimum(kind, classes):
     """Within a millionth of the objective; what is not so is not said to have converged."""
     x, y = features(kind, classes=classes)
@@ -89,6 +92,21 @@ def test_logistic_regressions_are_the_optimum(kind, classes):
         best = optimum(x, y, C)
         assert path.converged_[0, c]
         assert objective(x, y, path.coef_[0, c], path.intercept_[0, c], C) <= best * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+@pytest.mark.parametrize("tol", [None, 1e-2])
+def test_few_distinct_vectors_are_solved_together(classes, tol, monkeypatch):
+    """A vector that occurs once may have a direction to itself; problem by problem, this took 40 times as long."""
+    x, y = features("few", classes=classes)
+    monkeypatch.setattr(logistic, "solve_exactly", None)
+    found = logistic.fit_logistic(x.astype(np.float64), np.stack([y, y[::-1]]), classes, CS, standardise=False, tol=tol)
+    assert found.converged.all()
+    b = found.intercepts - found.weights @ found.centre
+    for t, labels in enumerate((y, y[::-1])):
+        for c, C in enumerate(CS):
+            over = objective(x, labels, found.weights[t, c], b[t, c], C) - optimum(x, labels, C)
+            assert over <= found.tol / 2 + 1e-8
 
 
 @pytest.mark.parametrize("kind", ["plain", "wide 3", "columns 5", "row 6", "rows 4", "tails 2", "far 4"])

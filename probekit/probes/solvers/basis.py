@@ -48,13 +48,10 @@ class Basis:
     def sound(self, design: Design, penalty: float) -> bool:
         """Whether this basis suits problems of at least this penalty, whose Hessians resemble the Gram matrix.
 
-        They do not if the penalty does not cover the lost curvature, or if one row has half the power of a direction:
-        once its label is fitted with certainty, it contributes none.
+        They do not if the basis is not complete, or if one row has half the power of a direction: once its label is
+        fitted with certainty, it contributes none.
         """
-        reach = (
-            1e7 * self.rows if design.dtype == torch.float64 else 0.01
-        )  # for directions that are left out, and for overestimated ones
-        if not np.isfinite(self.lost) or self.lost * reach > penalty:
+        if not self.complete(design, penalty):
             return False
         if not self.rank:
             return True
@@ -67,6 +64,12 @@ class Basis:
             most = torch.maximum(most, product(seen, block).double().square().amax(1))
         large = self.values[-FEW:] > 0.01 * top
         return bool((most <= 0.5 * self.values[-FEW:])[large].all())
+
+    def complete(self, design: Design, penalty: float) -> bool:
+        """Whether problems of at least this penalty need no direction that is lost in rounding."""
+        # for directions that are left out, and for overestimated ones
+        reach = 1e7 * self.rows if design.dtype == torch.float64 else 0.01
+        return bool(np.isfinite(self.lost)) and self.lost * reach <= penalty
 
     @property
     def rank(self) -> int:

@@ -34,6 +34,7 @@ CS = (1e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 1e-1, 1.0)
 
 The grid is finer where the best C usually lies; with thousands of rows, C = 1 is almost no penalty.
 """
+PATIENCE = 100  # iterations after which problems with rows that dominate directions are solved one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +183,7 @@ def fit_logistic(
             if close and dtype == torch.float64:
                 found = polished(found, replace(design, scale=None), design.factors, problems, tol=tol)
         else:
-            design, found = _with_care(design, standardise, problems, tol, max_iter)
+            design, found = _with_care(design, standardise, problems, tol, max_iter, close)
     return LogisticFit(
         found.weights.cpu().numpy().reshape(*shape, problems.k, -1),
         found.intercepts.cpu().numpy().reshape(*shape, problems.k),
@@ -263,9 +264,13 @@ class Turned:
 
 
 def _with_care(
-    rough: Design, standardise: bool, problems: Problems, tol: float, max_iter: int
+    rough: Design, standardise: bool, problems: Problems, tol: float, max_iter: int, close: bool
 ) -> tuple[Design, Solution]:
-    """Solve with sums in float64, and, if these do not suffice either, with Newton's method for each problem."""
+    """Solve with sums in float64, and, where these do not suffice either, with Newton's method for each problem.
+
+    If single rows dominate directions, as where few vectors are distinct, all problems together mostly need only some
+    more iterations, to a decrement that is proven for any rows.
+    """
     x, rows, device = rough.x, rough.rows, rough.device
     [sums] = moments(x, [rows], dtype=torch.float64, device=device)
     plain = Design(x, rows, middle(x, sums.mean), None, torch.float64, device)
@@ -275,7 +280,18 @@ def _with_care(
     basis = Basis.of(design, sums)
     if basis.sound(design, float(problems.penalty.min())):
         return design, solve(design, basis, problems, tol=tol, max_iter=max_iter)
-    return design, solve_exactly(plain, design.factors, problems, tol=tol)
+    if not basis.complete(design, float(problems.penalty.min())):
+        return design, solve_exactly(plain, design.factors, problems, tol=tol)
+    found = solve(design, basis, problems, tol=tol, max_iter=min(max_iter, PATIENCE), proven=True)
+    if close:
+        found = polished(found, plain, design.factors, problems, tol=tol)
+    left = np.flatnonzero(~(found.decrement <= tol))
+    if len(left):
+        rest = replace(problems, target=problems.target[left], penalty=problems.penalty[left])
+        exact = solve_exactly(plain, design.factors, rest, tol=tol)
+        found.weights[left], found.intercepts[left] = exact.weights, exact.intercepts
+        found.decrement[left], found.iterations[left] = exact.decrement, exact.iterations
+    return design, found
 
 
 def balanced(codes: np.ndarray, classes: int, weights: np.ndarray | None) -> np.ndarray:

@@ -91,6 +91,7 @@ def solve(
     tol: float = 1e-4,
     max_iter: int = 5000,
     watch: Watch | None = None,
+    proven: bool = False,
 ) -> Solution:
     """Solve all problems.
 
@@ -104,6 +105,8 @@ def solve(
     watch : Callable, optional
         Receives solved targets (b,), with their weights and intercepts, and returns which targets (b,) need no weaker
         penalty: these get the weights of the last penalty solved.
+    proven : bool, default False
+        Count the penalty as the only curvature of the weights, which bounds the decrement for rows of any size.
     """
     target, penalty, k = problems.target, problems.penalty, problems.k
     turn = (basis.vectors * basis.scale[:, None]).T.to(design.dtype)
@@ -131,7 +134,7 @@ def solve(
             first = basis.inside(start[0][batch], start[1][batch])
         elif k > 1 and all(t in path for t in target[batch]):
             first = torch.stack([_ahead(path[t], p) for t, p in zip(target[batch], penalty[batch], strict=True)])
-        found = _minimise(data, target[batch], penalty[batch], first, tol, max_iter, memory)
+        found = _minimise(data, target[batch], penalty[batch], first, tol, max_iter, memory, proven)
         best[batch], decrement[batch], iterations[batch] = found
         if k > 1:
             for t, p, a in zip(target[batch], penalty[batch], found[0], strict=True):
@@ -293,6 +296,7 @@ def _minimise(
     tol: float,
     max_iter: int,
     memory: int,
+    proven: bool,
 ) -> tuple[torch.Tensor, np.ndarray, np.ndarray]:
     """L-BFGS on a batch of problems: coordinates, decrements, iterations. Converged problems leave the batch."""
     batch = _Batch(data, target, penalty, start, memory)
@@ -302,6 +306,8 @@ def _minimise(
         direction = batch.direction()
         falls = -_dot(batch.g, direction)
         decrement = torch.maximum(falls, _dot(batch.g, batch.precondition(batch.g)))
+        if proven:
+            decrement = torch.maximum(decrement, _dot(batch.g[..., :-1], batch.g[..., :-1]) / batch.lam)
         done = (decrement <= tol) | (iteration == max_iter) | ~decrement.isfinite()
         if done.any():
             at = batch.number[done].cpu().numpy()
@@ -310,7 +316,7 @@ def _minimise(
             direction, falls, decrement = (v[~done] for v in (direction, falls, decrement))
             if not len(batch.a):
                 break
-        slow = len(direction[0]) == 1 and iteration in SLOW
+        slow = len(direction[0]) == 1 and iteration in SLOW and not proven
         if slow and data.basis.rows > SAMPLE * data.design.width:  # else steps are cheaper
             batch.own_hessians(decrement, iteration)
             direction = -batch.precondition(batch.g)
