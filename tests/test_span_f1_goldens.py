@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from probekit.metrics import metric
@@ -85,6 +85,7 @@ def test_spans_are_those_of_seqeval(sentences):
 
 
 @settings(deadline=None)
+@example([["O", "I-"], [".", "I"]])  # an entity that closes without being opened
 @given(st.lists(TAGS, min_size=1, max_size=4))
 def test_spans_in_codes_are_those_of_the_metric(gold):
     """Each of three fits says something else; the sums of whole words are what the metric counts."""

@@ -134,12 +134,13 @@ def span_finder(
     kinds = [OUTSIDE, *map(span_part, names)]
     opens, closes = (np.array([[f(a, b) for b in kinds] for a in kinds]) for f in (span_opens, span_closes))
     types = np.unique([kind for _, kind in kinds], return_inverse=True)[1]
+    starts = np.append(True, ends[:-1])  # an entity that no tag opens begins with its sentence
 
     def spans(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         tags = codes + 1  # 0 separates sentences
         after = np.where(ends, 0, np.append(tags[1:], 0))
         before = np.append(0, np.where(ends, 0, tags)[:-1])
-        begin = np.maximum.accumulate(np.where(opens[before, tags], np.arange(len(tags)), -1))
+        begin = np.maximum.accumulate(np.where(opens[before, tags] | starts, np.arange(len(tags)), -1))
         return closes[tags, after], begin, types[tags]
 
     return spans, int(types.max()) + 1
