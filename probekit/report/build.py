@@ -79,11 +79,11 @@ def report(*sources: str | Path | Result, out: str | Path = "report.html", optio
     >>> probekit.report("cola.parquet", "sst2.parquet", out="report.html")  # doctest: +SKIP
     """
     out = Path(out)
+    if out.is_dir():
+        raise UsageError(f"{out} is a folder; give a file name, such as {out / 'report.html'}.")
     if out.suffix != ".html":
         form = out.suffix or "a file without a suffix"
         raise UsageError(f"a report is one HTML page, not {form}; name it {out.with_suffix('.html')}.")
-    if out.is_dir():
-        raise UsageError(f"{out} is a folder; give a file name, such as {out / 'report.html'}.")
     REPORT_FILE.check(out)
     paths = [_path(source) for source in sources]
     parts = find(paths)

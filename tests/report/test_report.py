@@ -512,6 +512,8 @@ def test_wrong_input(tmp_path):
     path = save(curve([0.5]), tmp_path / "a.parquet")
     with pytest.raises(UsageError, match="a report is one HTML page, not .pdf"):
         report(path, out=tmp_path / "a.pdf")
+    with pytest.raises(UsageError, match="is a folder; give a file name, such as report.html"):
+        report(path, out="")
     (tmp_path / "d.html").mkdir()
     with pytest.raises(UsageError, match="is a folder; give a file name"):
         report(path, out=tmp_path / "d.html")
