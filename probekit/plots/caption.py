@@ -114,7 +114,7 @@ def _measured(gold: pd.DataFrame, look: Look) -> Iterator[str]:
         ]
         parts.append(f"{first_line(str(metric))} ({'; '.join(many)})")
     yield f"{'; '.join(parts)}."
-    yield from _sampled(gold)
+    yield from _sampled(gold, look)
     trained = gold.groupby("model", sort=False)["random"].agg(lambda random: not random.all())
     models = [
         look.shown(str(name).rsplit("/", 1)[-1]) + f", {RANDOM}" * (not some) for name, some in trained.items() if name
@@ -129,15 +129,19 @@ def _measured(gold: pd.DataFrame, look: Look) -> Iterator[str]:
         yield f"{plural}: {listed(models)}{'; ' if methods else ''}{', '.join(methods)}."
 
 
-def _sampled(gold: pd.DataFrame) -> Iterator[str]:
+def _sampled(gold: pd.DataFrame, look: Look) -> Iterator[str]:
     """How many examples the probes were fitted on, and in how many groups the evaluated examples are resampled."""
     facts = []
-    for column, words in (("n_train", "Fitted on {} examples"), ("n_groups", "{} groups, resampled as wholes")):
-        if column in gold and gold[column].notna().any():
-            counts = [f"{int(n):,}" for n in sorted(gold[column].dropna().unique())]
-            facts.append(words.format(counts[0] if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"))
-    if facts:
-        yield f"{'; '.join(facts)}."
+    tasks = list(gold.groupby("task", sort=False))
+    for column, words in (("n_train", "fitted on {} examples"), ("n_groups", "{} groups, resampled as wholes")):
+        for task, part in tasks if column in gold else ():
+            if part[column].notna().any():
+                counts = [f"{int(n):,}" for n in sorted(part[column].dropna().unique())]
+                fact = words.format(counts[0] if len(counts) == 1 else f"{counts[0]} to {counts[-1]}")
+                facts.append((fact, look.task(str(task))))
+    for fact in dict.fromkeys(fact for fact, _ in facts):
+        of = [task for other, task in facts if other == fact]
+        yield f"{_first(fact)}." if len(of) == len(tasks) else f"{listed(of)}: {fact}."
 
 
 def _differences(rows: pd.DataFrame, options: PlotOptions, look: Look) -> Iterator[str]:

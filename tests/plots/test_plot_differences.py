@@ -6,6 +6,9 @@ from matplotlib.figure import Figure
 
 from probekit.errors import UsageError
 from probekit.plots import difference_panels, layer_differences
+from probekit.plots.caption import details
+from probekit.plots.look import Look
+from probekit.plots.options import PlotOptions
 from probekit.rows import make_rows
 
 VALUES = {0: -0.3, 1: -0.1, 2: 0.0, "final_norm": 0.2}
@@ -94,3 +97,9 @@ def test_a_figure_shows_itself_in_a_notebook():
     assert png.startswith(b"\x89PNG")
     drawn = int.from_bytes(png[16:20], "big")
     assert drawn == pytest.approx(2 * size["width"], abs=2)
+
+
+def test_the_caption_says_of_which_task_the_groups_are():
+    rows = make_rows([*records(n_train=900), *(r | {"n_groups": 40} for r in records("sst2", n_train=900))])
+    text = details("differences", rows, PlotOptions(), Look())
+    assert "Fitted on 900 examples. SST-2: 40 groups, resampled as wholes." in text
