@@ -29,9 +29,9 @@ REFERENCES = {
 def beyond(trained: Sequence[Curve], metric: str, tables: Sequence[Predictions]) -> Iterator[str]:
     """Which layers of trained models are better than random weights, a bag of word pieces and layer 0, layer by layer.
 
-    p is that of :func:`probekit.compare` against "random" and "bag-of-pieces" with ``tails`` "better", times the number
-    of curves. Layer 0 is a reference only in curves of which some layer beats noise. Nothing is said without
-    predictions, without the reference, or where nothing was tested.
+    p is that of :func:`probekit.compare` against "random", "bag-of-pieces" and "layer-0" with ``tails`` "better", times
+    the number of curves that are compared. Layer 0 is a reference only in curves of which some layer beats noise.
+    Nothing is said without predictions, without the reference, or where nothing was tested.
     """
     for against, (does, do) in REFERENCES.items():
         curves = [curve for curve in trained if against != "layer-0" or curve.beating()]
