@@ -35,6 +35,7 @@ RANK = {
     **dict.fromkeys(("tasks", "models", "statistics"), 1),
     "activations": 2,
     "probes": 3,
+    "projection": 3,
     "domains": 3,
     "information": 3.5,
     "adaptation": 4,
@@ -49,6 +50,7 @@ RANK = {
 ONLY = {
     "probes": {"statistics"},
     "domains": {"statistics"},
+    "projection": {"statistics"},
     "information": {"statistics", "probes"},
     "plots": {"statistics", "tasks"},
     "tables": {"statistics"},

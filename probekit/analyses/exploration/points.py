@@ -1,0 +1,200 @@
+"""The points of a scene: which rows of which caches they are, in one order for all models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from probekit.activations import ActivationCache
+from probekit.errors import UsageError
+
+__all__ = ["UNITS", "Points", "find_points"]
+
+UNITS = ("examples", "words", "tokens")
+
+
+@dataclass(frozen=True, eq=False)
+class Points:
+    """The points that all caches share.
+
+    Attributes
+    ----------
+    unit : str
+        "examples", "words" or "tokens".
+    ids : np.ndarray
+        (n,) str.
+    rows : tuple of np.ndarray
+        For each cache (n,) int64: rows of pooled vectors, of labelled words, or of ``/tokens``.
+    example : np.ndarray
+        (n,) int64, the row of the example in the first cache.
+    position : np.ndarray or None
+        (n,) int64, for tokens and words: the position in the example.
+    labels : np.ndarray
+        (n,).
+    notes : tuple of str
+        What was left out.
+    """
+
+    unit: str
+    ids: np.ndarray
+    rows: tuple[np.ndarray, ...]
+    example: np.ndarray
+    position: np.ndarray | None
+    labels: np.ndarray
+    notes: tuple[str, ...]
+
+
+def find_points(caches: Sequence[ActivationCache], unit: str | None, max_points: int | None, seed: int) -> Points:
+    """The points that all caches share, at most ``max_points`` of them.
+
+    Raises
+    ------
+    UsageError
+        If the caches hold different tasks, splits or labels, share fewer than four points, cut the texts into different
+        tokens, or lack token vectors.
+    """
+    first = caches[0]
+    unit = _unit(first, unit)
+    for other in caches[1:]:
+        _check_same_data(first, other)
+    rows, notes = _shared_examples(caches)
+    if unit == "examples":
+        ids, example, position = first.ids[rows[0]].astype(str), rows[0], None
+        points, labels = tuple(rows), first.labels[rows[0]]
+    else:
+        find = _words if unit == "words" else _tokens
+        points, example, position, more = find(caches, rows)
+        notes += more
+        ids = np.char.add(np.char.add(first.ids[example].astype(str), ":"), position.astype(str))
+        labels = first.word_labels[points[0]] if unit == "words" else first.labels[example]
+    if len(ids) < 4:
+        raise UsageError(f"a map needs 4 {unit}; {_called(caches)} share {len(ids)}.")
+    if max_points is not None and len(ids) > max_points:
+        drawn = np.sort(np.random.default_rng(seed).choice(len(ids), max_points, replace=False))
+        notes.append(f"{max_points:,} of {len(ids):,} {unit} are shown, drawn at random with seed {seed}.")
+        ids, example, labels = ids[drawn], example[drawn], labels[drawn]
+        points = tuple(at[drawn] for at in points)
+        position = None if position is None else position[drawn]
+    return Points(unit, ids, points, example, position, labels, tuple(notes))
+
+
+def _unit(cache: ActivationCache, unit: str | None) -> str:
+    words = cache.spec["kind"] == "sequence-labelling"
+    unit = unit or ("words" if words else "examples")
+    if unit not in UNITS:
+        raise UsageError(f"unit is {unit!r}; expected one of {', '.join(UNITS)}.")
+    if unit == "words" and not words:
+        raise UsageError(f"{cache.spec['task']} does not label words; choose unit examples or tokens.")
+    if unit == "examples" and not cache.poolings:
+        raise UsageError(f"{cache.path} has no pooled vectors; make it with --pooling mean, or choose another unit.")
+    if unit != "examples" and not cache.spec["tokens"]:
+        raise UsageError(f"{cache.path} has no token vectors; make it with --tokens.")
+    return unit
+
+
+def _check_same_data(first: ActivationCache, other: ActivationCache) -> None:
+    for key in ("task", "split", "kind"):
+        if first.spec[key] != other.spec[key]:
+            raise UsageError(
+                f"{first.path} holds {first.spec['task']} {first.spec['split']}, {other.path} {other.spec['task']} "
+                f"{other.spec['split']}; equal ids there are not the same examples. Give caches of one split."
+            )
+
+
+def _shared_examples(caches: Sequence[ActivationCache]) -> tuple[list[np.ndarray], list[str]]:
+    """The rows of the examples that all caches hold, in the order of the first."""
+    places = []
+    for cache in caches:
+        places.append({str(name): row for row, name in enumerate(cache.ids)})
+        if len(places[-1]) < len(cache):
+            raise UsageError(f"{cache.path}: {len(cache) - len(places[-1])} ids are repeated, so ids name no examples.")
+    shared = [name for name in places[0] if all(name in other for other in places[1:])]
+    if len(shared) < 4:
+        examples = "; ".join(f"{cache.path} has {len(cache):,}, such as {cache.ids[0]!r}" for cache in caches)
+        raise UsageError(f"the caches share {len(shared)} examples by id, and a map needs 4: {examples}.")
+    rows = [np.array([place[name] for name in shared]) for place in places]
+    for cache, at in zip(caches[1:], rows[1:], strict=True):
+        one, two = caches[0].labels[rows[0]], cache.labels[at]
+        other = int((~((one == two) | ((one != one) & (two != two)))).sum())
+        if other:
+            raise UsageError(
+                f"{other:,} of {len(shared):,} examples with the same id have another label in {cache.path} than in "
+                f"{caches[0].path}; the data differ. Make both caches from the same files."
+            )
+    notes = []
+    if any(len(cache) != len(shared) for cache in caches):
+        sizes = ", ".join(f"{len(cache):,} in {cache.path.name}" for cache in caches)
+        notes.append(f"{len(shared):,} examples are in all caches ({sizes}); the others are left out.")
+    return rows, notes
+
+
+def _words(
+    caches: Sequence[ActivationCache], rows: Sequence[np.ndarray]
+) -> tuple[tuple[np.ndarray, ...], np.ndarray, np.ndarray, list[str]]:
+    """Labelled words that no cache has truncated: their rows among the words, example and position."""
+    places, total = [], 0
+    for cache, at in zip(caches, rows, strict=True):
+        number = np.full(len(cache), -1)
+        number[at] = np.arange(len(at))
+        sentence = cache.word_sentence
+        position = np.arange(len(sentence)) - np.searchsorted(sentence, sentence)
+        keep = np.flatnonzero(number[sentence] >= 0)
+        key = number[sentence[keep]] << 32 | position[keep]
+        order = np.argsort(key)
+        places.append((key[order], keep[order]))
+        total = max(total, len(keep))
+    shared = places[0][0]
+    for key, _ in places[1:]:
+        shared = np.intersect1d(shared, key, assume_unique=True)
+    found = tuple(at[np.searchsorted(key, shared)] for key, at in places)
+    cut = total - len(shared)
+    notes = [f"{cut:,} of {total:,} words are truncated in one of the caches and left out."] if cut else []
+    return found, rows[0][shared >> 32], shared & 0xFFFFFFFF, notes
+
+
+def _tokens(
+    caches: Sequence[ActivationCache], rows: Sequence[np.ndarray]
+) -> tuple[tuple[np.ndarray, ...], np.ndarray, np.ndarray, list[str]]:
+    """Tokens without special ones, of examples that all caches cut alike: rows of ``/tokens``, example, position."""
+    levels = {str(cache.spec["tokens"]) for cache in caches}
+    if len(levels) > 1:
+        raise UsageError(f"the token vectors of the caches are of {' and '.join(sorted(levels))}; make them alike.")
+    spans = [token_rows(cache, at) for cache, at in zip(caches, rows, strict=True)]
+    counts = np.array([count for _, count in spans])
+    alike = (counts == counts[0]).all(0)
+    if not alike.any() or (alike.mean() < 0.5):
+        at = int(np.argmin(alike))
+        raise UsageError(
+            f"the caches cut {int((~alike).sum()):,} of {len(alike):,} texts into different numbers of tokens "
+            f"(example {caches[0].ids[rows[0][at]]}: {' and '.join(map(str, counts[:, at]))}), so tokens cannot be "
+            "linked. Make both caches with --token-level word-mean, or compare examples."
+        )
+    found = tuple(at[np.repeat(alike, count)] for at, count in spans)
+    count = counts[0][alike]
+    position = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
+    notes = []
+    if not alike.all():
+        notes.append(
+            f"{int((~alike).sum()):,} of {len(alike):,} examples have other numbers of tokens in another cache and are "
+            "left out."
+        )
+    return found, np.repeat(rows[0][alike], count), position, notes
+
+
+def token_rows(cache: ActivationCache, examples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of ``/tokens`` of some examples without special pieces, concatenated, and their number for each example."""
+    special = cache.special_rows()
+    start, length = (cache.index(name)[examples] for name in ("start", "length"))
+    flat_start, flat_length = start.reshape(-1), length.reshape(-1)  # pairs: first and second text in turn
+    every = np.arange(int(flat_length.sum())) + np.repeat(
+        flat_start - (np.cumsum(flat_length) - flat_length), flat_length
+    )
+    keep = ~special[every]
+    owner = np.repeat(np.repeat(np.arange(len(examples)), start.size // max(len(examples), 1)), flat_length)
+    return every[keep], np.bincount(owner[keep], minlength=len(examples))
+
+
+def _called(caches: Sequence[ActivationCache]) -> str:
+    return " and ".join(cache.path.name for cache in caches)

@@ -1,0 +1,142 @@
+"""Linear discriminants with shrinkage: directions that separate classes, and a linear probe in closed form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import linalg
+
+from probekit.errors import UsageError
+from probekit.projection.plane import Plane, blocks, centre, upright
+
+__all__ = ["Discriminant", "fit_discriminant"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Discriminant:
+    """A linear discriminant (classes) or a ridge regression (numbers).
+
+    Attributes
+    ----------
+    plane : Plane
+        The two directions that separate most; ``explained`` is their share of the variance between classes.
+    coef, intercept : np.ndarray
+        float64 (classes, d) and (classes,): the log posterior of each class up to a constant; one row for numbers.
+    shrinkage : float
+        Weight of the multiple of the identity in the covariance, from 0 to 1 (Ledoit & Wolf 2004).
+    n : int
+        Number of examples that it was fitted on.
+    second : str
+        Description of the second axis.
+    """
+
+    plane: Plane
+    coef: np.ndarray
+    intercept: np.ndarray
+    shrinkage: float
+    n: int
+    second: str
+
+    def logits(self, x: Any) -> np.ndarray:
+        """float64 (n, classes), or (n, 1) for numbers."""
+        return np.concatenate([part @ self.coef.T + self.intercept for part in blocks(x)])
+
+
+def fit_discriminant(x: Any, y: np.ndarray) -> Discriminant:
+    """Fisher's linear discriminant with the covariance of Ledoit & Wolf; for numbers, ridge with the same shrinkage.
+
+    With two classes, or numbers, there is one direction; the second axis is then the first principal component of what
+    remains within the classes.
+
+    Parameters
+    ----------
+    x : array
+        (n, d).
+    y : np.ndarray
+        (n,), int classes from 0 with -1 for unlabelled, or float with NaN for unlabelled.
+
+    Raises
+    ------
+    UsageError
+        If fewer than two classes have two labelled examples, or fewer than four examples have a number.
+    """
+    numbers = y.dtype.kind == "f"
+    known = np.flatnonzero(~np.isnan(y) if numbers else y >= 0)
+    x, y = np.asarray(x[known]), y[known]
+    mean = centre(x) if len(x) else np.zeros(x.shape[1])
+    if numbers:
+        if len(x) < 4 or y.min() == y.max():
+            raise UsageError(f"a direction needs 4 examples with different numbers; {len(x)} are labelled.")
+        return _regression(x, y, mean)
+    count = np.bincount(y)
+    if (count > 1).sum() < 2:
+        raise UsageError(f"directions that separate classes need two classes with two examples each; found {count}.")
+    return _classes(x, y, mean, count)
+
+
+def _classes(x: np.ndarray, y: np.ndarray, mean: np.ndarray, count: np.ndarray) -> Discriminant:
+    d, classes = x.shape[1], np.flatnonzero(count)
+    means = np.array([centre(x[y == c]) for c in classes])
+    code = np.searchsorted(classes, y)
+    within, shrinkage = _covariance(x, means, code)
+    share = count[classes] / len(y)
+    between = (np.sqrt(share)[:, None] * (means - mean)).T  # (d, classes)
+    solved = linalg.solve(within, between, assume_a="pos")  # directions lie in the span of these
+    basis, _ = np.linalg.qr(solved)
+    found, inner = linalg.eigh(basis.T @ between @ between.T @ basis, basis.T @ within @ basis + 0.0)
+    order = np.argsort(found)[::-1][: min(2, len(classes) - 1)]
+    axes = np.zeros((d, 2))
+    axes[:, : len(order)] = basis @ inner[:, order]
+    second = "the second discriminant"
+    if len(order) < 2:
+        axes[:, 1], second = _remainder(within, axes[:, 0]), "the first principal component within the classes"
+    axes /= np.linalg.norm(axes, axis=0)
+    explained = np.full(2, np.nan)
+    explained[: len(order)] = np.maximum(found[order], 0) / max(np.maximum(found, 0).sum(), 1e-300)
+    weights = linalg.solve(within, means.T, assume_a="pos").T
+    top = int(classes.max()) + 1
+    coef, intercept = np.zeros((top, d)), np.full(top, -np.inf)
+    coef[classes], intercept[classes] = weights, -0.5 * (weights * means).sum(1) + np.log(share)
+    return Discriminant(Plane(mean, upright(axes), explained), coef, intercept, shrinkage, len(y), second)
+
+
+def _regression(x: np.ndarray, y: np.ndarray, mean: np.ndarray) -> Discriminant:
+    within, shrinkage = _covariance(x, mean[None], np.zeros(len(y), dtype=np.int64))
+    cross = (x.astype(np.float64) - mean).T @ (y - y.mean()) / len(y)
+    weights = linalg.solve(within, cross, assume_a="pos")
+    axes = np.stack([weights / max(np.linalg.norm(weights), 1e-300), _remainder(within, weights)], axis=1)
+    plane = Plane(mean, axes, np.full(2, np.nan))
+    second = "the first principal component of the rest"
+    return Discriminant(plane, weights[None], np.array([y.mean() - mean @ weights]), shrinkage, len(y), second)
+
+
+def _covariance(x: np.ndarray, means: np.ndarray, code: np.ndarray) -> tuple[np.ndarray, float]:
+    """The covariance around the means of the classes with the shrinkage of Ledoit & Wolf (2004), and its weight."""
+    n, d = x.shape
+    product, fourth, start = np.zeros((d, d)), 0.0, 0
+    for part in blocks(x):
+        part -= means[code[start : start + len(part)]]
+        start += len(part)
+        product += part.T @ part
+        fourth += float(((part * part).sum(1) ** 2).sum())
+    product /= n
+    mu = float(np.trace(product)) / d
+    if not mu > 0:
+        raise UsageError("all vectors of a class are equal, so no direction separates the classes.")
+    delta = float((product * product).sum()) - d * mu**2
+    beta = max(0.0, fourth / n - float((product * product).sum())) / n
+    shrinkage = 1.0 if delta <= 0 else min(1.0, beta / delta)
+    shrinkage = max(shrinkage, 1e-9)  # keeps the matrix invertible if a feature is constant
+    product *= 1 - shrinkage
+    product[np.diag_indices(d)] += shrinkage * mu
+    return product, shrinkage
+
+
+def _remainder(within: np.ndarray, direction: np.ndarray) -> np.ndarray:
+    """The first principal component that is orthogonal to a direction."""
+    unit = direction / max(np.linalg.norm(direction), 1e-300)
+    rest = within - np.outer(unit, unit @ within)
+    rest = rest - np.outer(rest @ unit, unit)
+    return upright(linalg.eigh(rest, subset_by_index=[len(rest) - 1, len(rest) - 1])[1])[:, 0]

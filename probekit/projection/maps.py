@@ -1,0 +1,201 @@
+"""Maps of all layers of several models by one method, aligned, with their faithfulness."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from probekit.errors import NonFiniteError, UsageError, did_you_mean
+from probekit.projection.alignment import rotation
+from probekit.projection.discriminant import fit_discriminant
+from probekit.projection.embedding import embed
+from probekit.projection.neighbourhoods import Faithfulness, faithfulness
+from probekit.projection.plane import Plane, principal_plane
+from probekit.runtime import Progress, blas_thread, no_progress
+
+__all__ = ["METHODS", "Map", "Train", "project"]
+
+METHODS = ("pca", "tsne", "umap", "lda")
+Vectors = Callable[[], Any]
+Train = tuple[Sequence[Vectors], np.ndarray]
+"""The layers of a model on its training examples, and their labels."""
+
+NEIGHBOURS_ONLY = (
+    "Distances between clusters, sizes of clusters and empty space mean nothing here; only who is near whom does. "
+)
+NOTES = {
+    "pca": "Exact principal components of the shown points. Each layer is rotated or reflected in its plane towards "
+    "its neighbour, never stretched.",
+    "tsne": f"{NEIGHBOURS_ONLY}t-SNE of 50 principal components, started from the map of the neighbouring layer.",
+    "umap": f"{NEIGHBOURS_ONLY}UMAP of 50 principal components, started from the map of the neighbouring layer.",
+    "lda": "Axes that separate the labels, fitted on {n:,} training examples and shown on others. On the examples that "
+    "they were fitted on, classes would look better separated than they are.",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Map:
+    """All layers of one model as points in the plane.
+
+    Attributes
+    ----------
+    method : str
+        One of :data:`METHODS`.
+    xy : np.ndarray
+        float32 (layers, n, 2), centred.
+    explained : np.ndarray or None
+        (layers, 2): for "pca" the share of the variance of each component, for "lda" of the variance between classes.
+    scale : np.ndarray
+        (layers,), the root mean square distance of the points from the centre: divide by it to give all layers the
+        same size.
+    trustworthiness, continuity : np.ndarray
+        (layers,), see :func:`probekit.projection.faithfulness`.
+    compared : int
+        Number of points on which these were computed.
+    note : str
+        How to read the map.
+    """
+
+    method: str
+    xy: np.ndarray
+    explained: np.ndarray | None
+    scale: np.ndarray
+    trustworthiness: np.ndarray
+    continuity: np.ndarray
+    compared: int
+    note: str
+
+
+def project(
+    sides: Sequence[Sequence[Vectors]],
+    method: str = "pca",
+    *,
+    train: Sequence[Train] | None = None,
+    neighbours: int = 10,
+    compared: int = 1000,
+    seed: int = 0,
+    progress: Progress = no_progress,
+) -> list[Map]:
+    """Project all layers of one or more models to the plane.
+
+    Layers are turned towards the layer before, other models towards the first model at the same layer, by rotation or
+    reflection only. The same input and seed give the same bytes.
+
+    Parameters
+    ----------
+    sides : sequence of sequences of callables
+        By model and layer: functions that return (n, d) arrays with the same n points. All models have equally many
+        layers; widths may differ.
+    method : str
+        "pca", "tsne", "umap", or "lda": directions that separate the labels, fitted on ``train``.
+    train : sequence of Train
+        For "lda": for each model the layers of other examples, and their labels.
+    neighbours : int
+        Size of the neighbourhoods for trustworthiness and continuity.
+    compared : int
+        Number of points, drawn with the seed, on which these are computed.
+    seed : int
+        Seed.
+    progress : callable
+        Receives the progress of the work.
+
+    Returns
+    -------
+    list of Map
+        One for each model.
+
+    Raises
+    ------
+    UsageError
+        For an unknown method, fewer than 4 points, models with different points, or "lda" without ``train``.
+    NonFiniteError
+        If a vector contains NaN or infinity; the message names the layer.
+    """
+    if method not in METHODS:
+        raise UsageError(f"projection is {method!r}; {did_you_mean(method, METHODS)}")
+    if method == "lda" and not train:
+        raise UsageError(
+            "the directions of a probe need training examples: fitted on the examples that it shows, the map would "
+            "separate the labels even if the vectors did not. Give train."
+        )
+    found: list[list[np.ndarray]] = []
+    planes: list[list[Plane | None]] = []
+    kept: list[list[Faithfulness]] = []
+    with blas_thread():
+        for s, side in enumerate(sides):
+            found.append([])
+            planes.append([])
+            kept.append([])
+            for at, vectors in enumerate(side):
+                x = vectors()
+                _check_points(x, found)
+                before = found[0][at] if s else found[0][-1] if at else None
+                try:
+                    xy, plane = _layer(x, method, before, seed, train[s] if train else None, at)
+                except NonFiniteError as error:
+                    raise NonFiniteError(f"layer {at} of model {s + 1}: {error}") from None
+                found[s].append(_towards(xy, before))
+                planes[s].append(plane)
+                kept[s].append(faithfulness(x, xy, neighbours=neighbours, points=compared, seed=seed))
+                progress(f"map {method}", s * len(side) + at + 1, sum(map(len, sides)))
+    note = NOTES[method]
+    if method == "lda" and train:
+        labels = train[0][1]
+        known = ~np.isnan(labels) if labels.dtype.kind == "f" else labels >= 0
+        note = note.format(n=int(known.sum()))
+    return [_projection(method, *parts, note) for parts in zip(found, planes, kept, strict=True)]
+
+
+def _check_points(x: Any, found: Sequence[Sequence[np.ndarray]]) -> None:
+    if x.shape[0] < 4:
+        raise UsageError(f"a map needs 4 points; there are {x.shape[0]}.")
+    if found[0] and len(found[0][0]) != x.shape[0]:
+        raise UsageError(f"the models have different points: {len(found[0][0])} and {x.shape[0]}.")
+
+
+def _layer(
+    x: Any, method: str, before: np.ndarray | None, seed: int, train: Train | None, at: int
+) -> tuple[np.ndarray, Plane | None]:
+    """The map of a layer before it is aligned."""
+    if method == "lda" and train:
+        plane = fit_discriminant(train[0][at](), train[1]).plane
+        if plane.axes.shape[0] != x.shape[1]:
+            raise UsageError(
+                f"the training vectors have the width {plane.axes.shape[0]}, those to show {x.shape[1]}; "
+                "give the caches of one model."
+            )
+        return plane.points(x), plane
+    if method == "pca":
+        plane = principal_plane(x)
+        return plane.points(x), plane
+    return embed(x, method, before, seed), None
+
+
+def _towards(xy: np.ndarray, before: np.ndarray | None) -> np.ndarray:
+    """A map, centred and turned towards another."""
+    centred = xy - xy.mean(0)
+    return centred if before is None else centred @ rotation(centred, before)
+
+
+def _projection(
+    method: str,
+    maps: Sequence[np.ndarray],
+    planes: Sequence[Plane | None],
+    kept: Sequence[Faithfulness],
+    note: str,
+) -> Map:
+    xy = np.array(maps)
+    explained = np.array([plane.explained for plane in planes if plane is not None])
+    return Map(
+        method,
+        xy.astype(np.float32),
+        explained if len(explained) else None,
+        np.sqrt((xy**2).sum(2).mean(1)),
+        np.array([one.trustworthiness for one in kept]),
+        np.array([one.continuity for one in kept]),
+        kept[0].n,
+        note,
+    )
