@@ -139,7 +139,7 @@ _HOME = {
 }
 
 
-PACKAGES = ("domains", "plots", "report")
+PACKAGES = ("domains", "plots", "report", "similarity")
 """Public packages; those with the name of a public function can be called like it."""
 
 

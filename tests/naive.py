@@ -380,3 +380,22 @@ def mantel(x, y, correlation):
     left = [x[i, j] for i, j in pairs]
     found = [abs(correlation(left, [y[o[i], o[j]] for i, j in pairs])) for o in permutations(range(d))]
     return sum(r >= found[0] - 1e-9 for r in found) / len(found)
+
+
+def cyclic_orders(classes, cosets):
+    """For each coset and shift, the row of the other side that row i is paired with."""
+    orders = []
+    for coset, s in product(cosets, range(classes.shape[1])):
+        order = np.empty(classes.size, dtype=int)
+        for rows, others in zip(classes, coset, strict=True):
+            for t, row in enumerate(rows):
+                order[row] = others[(t + s) % len(rows)]
+        orders.append(order)
+    return orders
+
+
+def permuted_product(a, b, order):
+    """Sums of a[i, j] b[order[i], order[j]] off and on the diagonal."""
+    n = range(len(a))
+    off = sum(a[i, j] * b[order[i], order[j]] for i in n for j in n if i != j)
+    return off, sum(a[i, i] * b[order[i], order[i]] for i in n)

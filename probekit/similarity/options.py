@@ -1,0 +1,104 @@
+"""Options of similarity: which measures, and how their chance level and uncertainty are estimated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from probekit.errors import UsageError, did_you_mean
+from probekit.recipe import check_least, option
+
+__all__ = ["Similarity", "SimilarityOptions"]
+
+
+class Similarity(StrEnum):
+    """Measures of two layers X (n, d) and Y (n, e) of the same n examples; columns are centred.
+
+    cka : linear centred kernel alignment, debiased: 0 in the mean for unrelated layers, sometimes below 0 (Song et al.
+        2012; Murphy et al. 2024). Not clipped.
+    cka-biased : as first published (Kornblith et al. 2019); far above 0 for unrelated layers with many columns
+    cka-rbf : debiased, with a Gaussian kernel as wide as the median distance
+    cca : mean canonical correlation; cca-r2 : mean squared one (Kornblith et al. 2019, R²_CCA)
+    svcca : mean canonical correlation of the principal components with 99 % of the variance (Raghu et al. 2017)
+    pwcca : canonical correlations weighted by what they explain of X (Morcos et al. 2018)
+    procrustes : Σ σ(XᵀY) / |X||Y|, the cosine after the best rotation; procrustes-angle : its arc cosine in radians, 0
+        for equal layers, the only measure here that is small for similar layers (Williams et al. 2021)
+    rsa-pearson, rsa-spearman, rsa-cosine : correlation, rank correlation and cosine of the squared Euclidean distances
+        of all pairs of examples (Kriegeskorte et al. 2008)
+    mutual-knn : mean share of common examples among the k nearest (cosine) of an example (Huh et al. 2024)
+    knn-jaccard : mean of common over all different ones among the k nearest in either layer
+    linear-predictivity : R² of ridge regressions of all columns of Y on X, of examples left out, and of their
+        leave-one-out mean; below 0 if X predicts worse than the mean. linear-predictivity-reverse : of X on Y
+    """
+
+    CKA = "cka"
+    CKA_BIASED = "cka-biased"
+    CKA_RBF = "cka-rbf"
+    CCA = "cca"
+    CCA_R2 = "cca-r2"
+    SVCCA = "svcca"
+    PWCCA = "pwcca"
+    PROCRUSTES = "procrustes"
+    PROCRUSTES_ANGLE = "procrustes-angle"
+    RSA_PEARSON = "rsa-pearson"
+    RSA_SPEARMAN = "rsa-spearman"
+    RSA_COSINE = "rsa-cosine"
+    MUTUAL_KNN = "mutual-knn"
+    KNN_JACCARD = "knn-jaccard"
+    PREDICTIVITY = "linear-predictivity"
+    PREDICTIVITY_REVERSE = "linear-predictivity-reverse"
+
+    @classmethod
+    def named(cls, name: str) -> Similarity:
+        """The measure of this name; for an unknown name UsageError with the closest one."""
+        try:
+            return cls(name)
+        except ValueError:
+            raise UsageError(f"unknown measure {name!r}; {did_you_mean(str(name), list(cls))}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class SimilarityOptions:
+    """Measures of similarity, their chance level and uncertainty.
+
+    Raises
+    ------
+    UsageError
+        For an unknown measure and a number out of range.
+    """
+
+    measures: tuple[str, ...] = option(
+        (Similarity.CKA.value,),
+        "Measures, separated by commas: cka (linear, debiased), cka-biased, cka-rbf, cca, cca-r2, svcca, pwcca, "
+        "procrustes, procrustes-angle, rsa-pearson, rsa-spearman, rsa-cosine, mutual-knn, knn-jaccard, "
+        "linear-predictivity, linear-predictivity-reverse.",
+    )
+    permutations: int | None = option(
+        None,
+        "Permutations of the examples of one side, for p, the chance level and calibrated values; 0 for none (default: "
+        "1000, or 100 for cca, svcca, pwcca and procrustes, which need a decomposition for each).",
+    )
+    resamples: int = option(1000, "Bootstrap resamples of the examples for the intervals; 0 for none.")
+    level: float = option(0.95, "Coverage of the intervals.")
+    neighbours: int = option(10, "Number k of nearest neighbours.")
+    variance: float = option(0.99, "Share of the variance that svcca keeps.")
+    max_examples: int | None = option(10_000, "Number of examples to draw if there are more (none: use all).")
+    seed: int = option(0, "Seed for all random draws.")
+    threads: int | None = option(None, "Number of threads (default: one per core). The numbers do not depend on it.")
+
+    def __post_init__(self) -> None:
+        given = self.measures.split(",") if isinstance(self.measures, str) else self.measures
+        names = tuple(dict.fromkeys(Similarity.named(str(name).strip()).value for name in given))
+        if not names:
+            raise UsageError("no measure was given.")
+        object.__setattr__(self, "measures", names)
+        check_least(self, permutations=0, resamples=0, neighbours=1, max_examples=4, seed=0, threads=1)
+        if 0 < (self.permutations or 0) < 19 or 0 < self.resamples < 100:
+            raise UsageError(
+                f"{self.permutations} permutations and {self.resamples} resamples: 95 % limits need at least 19 "
+                "permutations and 100 resamples; give more, or 0 for none."
+            )
+        for name in ("level", "variance"):
+            value = getattr(self, name)
+            if not (0 < value < 1 or (name == "variance" and value == 1)):
+                raise UsageError(f"{name} is {value}; it must be between 0 and 1.")

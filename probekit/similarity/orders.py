@@ -1,0 +1,139 @@
+"""Which permutations make up the null distribution, so that p is exact.
+
+Rows of one side are exchanged against the other side's: whole layers keep their spectra and their nearness to each
+other, only the pairing of the two sides is destroyed. Clusters of rows move as a whole, to places of clusters of the
+same size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["Cycles", "Exchange", "choose_rows", "exchange"]
+
+KEPT = (0.999, 0.9)  # share of the rows that cycles move: the most if it can be had
+LONGEST = 1.5  # cycles are at most this many times longer than needed
+SHORTEST = 16  # shorter cycles, or shorter than n / 50, need more products than random permutations
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Cycles:
+    """Permutations that form cosets of a cyclic group: position t of each class moves to t + s, for s = 0 … m - 1.
+
+    The observed order is one element of the first coset. Under the null hypothesis every other coset, that of a
+    random order, is as likely as the first, and within a coset every shift is as likely as none, so the observed
+    statistic is a random one of all (Hemerik & Goeman 2018, theorem 2; Ramdas et al. 2023).
+
+    Attributes
+    ----------
+    classes : ndarray
+        int (g, m): the rows of each class, on the side that stays.
+    cosets : ndarray
+        int (R, g, m): the rows of the other side that begin opposite to them; the first is ``classes``.
+    """
+
+    classes: np.ndarray
+    cosets: np.ndarray
+
+    @property
+    def draws(self) -> int:
+        """Permutations other than the observed order."""
+        return self.cosets.shape[0] * self.cosets.shape[2] - 1
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Exchange:
+    """Rows that can be exchanged.
+
+    Attributes
+    ----------
+    n : int
+        Number of rows.
+    places : list of ndarray
+        For each cluster size z, (clusters, z) rows.
+    """
+
+    n: int
+    places: list[np.ndarray]
+
+    @property
+    def moving(self) -> int:
+        """Rows in clusters that have another one of their size."""
+        return sum(p.size for p in self.places if len(p) > 1)
+
+    def random(self, draws: int, rng: np.random.Generator) -> np.ndarray:
+        """Random permutations, int (draws, n): row i is paired with row ``[i]`` of the other side."""
+        out = np.empty((draws, self.n), dtype=np.int64)
+        for order in out:
+            for place in self.places:
+                order[place] = place[rng.permutation(len(place))]
+        return out
+
+    def cycles(self, draws: int, rng: np.random.Generator) -> Cycles | None:
+        """Cycles for so many draws or more; None if the clusters are too unlike for them."""
+        length = self._length(draws + 1)
+        if not length:
+            return None
+        used = []
+        for place in self.places:
+            blocks = len(place) // length
+            used.append(place[rng.permutation(len(place))[: blocks * length]])
+        classes = _classes(used, length)
+        cosets = [classes]
+        while len(cosets) * length < draws + 1:
+            cosets.append(_classes([place[rng.permutation(len(place))] for place in used], length))
+        return Cycles(classes, np.stack(cosets))
+
+    def _length(self, wanted: int) -> int:
+        """The best length of cycles: it leaves out few rows, is long, and quick to transform; 0 if there is none."""
+        from scipy.fft import next_fast_len
+
+        counts = [(len(p), p.shape[1]) for p in self.places]
+        longest = min(int(LONGEST * wanted), max(c for c, _ in counts))
+        lengths = np.arange(max(1, min(max(SHORTEST, self.n // 50), longest)), longest + 1)
+        kept = sum((c // lengths) * lengths * z for c, z in counts) / self.n
+        for share in KEPT:
+            if (kept >= share).any():
+                return int(
+                    max(
+                        lengths[kept >= share],
+                        key=lambda m: (min(m / wanted, 1.0), next_fast_len(int(m), real=True) == m, -m),
+                    )
+                )
+        return 0
+
+
+def _classes(used: list[np.ndarray], length: int) -> np.ndarray:
+    """(g, length) rows: for each block of ``length`` clusters of size z, z classes, one for each member."""
+    parts = [p.reshape(-1, length, p.shape[1]).swapaxes(1, 2).reshape(-1, length) for p in used]
+    return np.concatenate(parts)
+
+
+def exchange(groups: np.ndarray | None, n: int) -> Exchange:
+    """What can be exchanged among n rows with cluster codes ``groups`` (n,), or None if each row is a cluster."""
+    if groups is None:
+        return Exchange(n, [np.arange(n)[:, None]])
+    order = np.argsort(groups, kind="stable")
+    cuts = np.flatnonzero(np.diff(groups[order])) + 1
+    clusters = np.split(order, cuts)
+    sizes = np.array([len(c) for c in clusters])
+    return Exchange(n, [np.stack([clusters[i] for i in np.flatnonzero(sizes == z)]) for z in np.unique(sizes)])
+
+
+def choose_rows(n: int, groups: np.ndarray | None, most: int | None, rng: np.random.Generator) -> np.ndarray:
+    """Positions of at most ``most`` rows, ascending: whole clusters, in random order, while they fit."""
+    if most is None or n <= most:
+        return np.arange(n)
+    if groups is None:
+        return np.sort(rng.permutation(n)[:most])
+    _, code, size = np.unique(groups, return_inverse=True, return_counts=True)
+    order = rng.permutation(len(size))
+    fits = np.zeros(len(size), dtype=bool)
+    left = most
+    for cluster in order:
+        if size[cluster] <= left:
+            fits[cluster] = True
+            left -= size[cluster]
+    return np.flatnonzero(fits[code])

@@ -1,0 +1,170 @@
+"""Inner products of the n × n matrices of all pairs of layers: observed, by row, and under permutations.
+
+For a cyclic group, the sums Σᵢⱼ Aᵢⱼ Bᵢ₊ₛ,ⱼ₊ₛ of all shifts s are cross-correlations along the wrapped diagonals of A
+and B: after a Fourier transform of each diagonal they are matrix products over the diagonals, for all pairs of layers
+at once. Matrices are made in tiles of two classes of rows, so that memory is bounded by a tile of each layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from scipy import fft
+
+from probekit.runtime import Progress, blas_thread, cores, no_progress
+from probekit.similarity.matrices import Matrices
+from probekit.similarity.orders import Cycles
+
+__all__ = ["Products", "correlated", "products", "workers"]
+
+TILE = 1024  # rows of a tile where the cycles do not set them
+
+Map = Callable[..., Any]
+
+
+@contextmanager
+def workers(threads: int | None) -> Iterator[Map]:
+    """A map over so many threads, each with a BLAS of one thread: the numbers do not depend on their number."""
+    with blas_thread(), ThreadPoolExecutor(threads or cores()) as pool:
+        yield lambda function, *items: list(pool.map(function, *items))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Products:
+    """Inner products of matrices A of one side and B of the other, without the diagonals.
+
+    Attributes
+    ----------
+    ab : ndarray
+        float64 (n, layers a, layers b): Σⱼ Aᵢⱼ Bᵢⱼ of each row i.
+    aa, bb : ndarray
+        float64 (n, layers): the same of each matrix with itself.
+    null : ndarray or None
+        float64 (1 + draws, layers a, layers b): Σᵢⱼ Aᵢⱼ Bᵢⱼ of each permutation, the observed order first.
+    """
+
+    ab: np.ndarray
+    aa: np.ndarray
+    bb: np.ndarray
+    null: np.ndarray | None
+
+
+def products(
+    a: Matrices, b: Matrices, cycles: Cycles | None, run: Map, *, progress: Progress = no_progress, stage: str = ""
+) -> Products:
+    """Inner products of all pairs of matrices; with ``cycles``, which hold every row once, their null distribution too.
+
+    Parameters
+    ----------
+    a, b : Matrices
+        Of the two sides, with the same n; the same object if a side is compared with itself.
+    cycles : Cycles, optional
+        The permutations.
+    run : callable
+        A map over threads, see :func:`workers`.
+    """
+    n = a.n
+    if cycles is None:
+        classes: Sequence[np.ndarray] = [np.arange(i, min(i + TILE, n)) for i in range(0, n, TILE)]
+        cosets: Sequence[Sequence[np.ndarray]] = [classes]
+    else:
+        classes, cosets = list(cycles.classes), [list(coset) for coset in cycles.cosets]
+    out = Products(np.zeros((n, a.count, b.count)), np.zeros((n, a.count)), np.zeros((n, b.count)), None)
+    size, spectrum = len(classes[0]), None
+    if cycles is not None:
+        spectrum = np.zeros((len(cosets), size // 2 + 1, a.count, b.count), np.complex128)
+    tiles = [(r, q) for r in range(len(classes)) for q in range(r, len(classes))]
+    for done, (r, q) in enumerate(tiles):
+        ours = _tiles(a, classes[r], classes[q], r == q, run)
+        theirs = ours if b is a else _tiles(b, classes[r], classes[q], r == q, run)
+        _add_rows(out, ours, theirs, classes[r], classes[q], r == q, run)
+        if spectrum is not None:
+            waves = _spectra(ours, run)
+            for k, coset in enumerate(cosets):
+                if k:
+                    theirs = _tiles(b, coset[r], coset[q], r == q, run)
+                others = waves if theirs is ours else _spectra(theirs, run)
+                _add_spectrum(spectrum[k], waves, others, 1 + (r != q), run)
+        progress(stage, done + 1, len(tiles))
+    if spectrum is None:
+        return out
+    null = fft.irfft(spectrum, n=size, axis=1).reshape(-1, a.count, b.count)
+    return Products(out.ab, out.aa, out.bb, null)
+
+
+def correlated(a: np.ndarray, b: np.ndarray, cycles: Cycles) -> np.ndarray:
+    """Σᵢ aᵢ bᵢ of vectors (layers, n) under the same permutations, float64 (1 + draws, layers a, layers b)."""
+    size = cycles.classes.shape[1]
+    ours = fft.rfft(a[:, cycles.classes], axis=-1).conj()
+    theirs = fft.rfft(b[:, cycles.cosets], axis=-1)
+    both = np.einsum("agf,bkgf->kfab", ours, theirs, optimize=True)
+    return np.asarray(fft.irfft(both, n=size, axis=1)).reshape(-1, len(a), len(b))
+
+
+def _tiles(m: Matrices, rows: np.ndarray, columns: np.ndarray, diagonal: bool, run: Map) -> np.ndarray:
+    """(layers, rows, columns), with zeros on the diagonal of the matrices."""
+    out = np.empty((m.count, len(rows), len(columns)), m.dtype)
+
+    def fill(layer: int) -> None:
+        out[layer] = m.tile(layer, rows, columns)
+        if diagonal:
+            np.fill_diagonal(out[layer], 0)
+
+    run(fill, range(m.count))
+    return out
+
+
+def _add_rows(
+    out: Products, ours: np.ndarray, theirs: np.ndarray, rows: np.ndarray, columns: np.ndarray, diagonal: bool, run: Map
+) -> None:  # fmt: skip
+    """Add the products of two tiles to the sums of their rows, and to those of their columns off the diagonal."""
+
+    def add(to: np.ndarray, one: np.ndarray, other: np.ndarray) -> None:
+        to[rows] += np.einsum("ij,ij->i", one, other)
+        if not diagonal:
+            to[columns] += np.einsum("ij,ij->j", one, other)
+
+    def of(layer: int) -> None:
+        add(out.aa[:, layer], ours[layer], ours[layer])
+        for other in range(len(theirs)):
+            if theirs is not ours or other >= layer:
+                add(out.ab[:, layer, other], ours[layer], theirs[other])
+                if theirs is ours and other > layer:
+                    out.ab[:, other, layer] = out.ab[:, layer, other]
+
+    run(of, range(len(ours)))
+    if theirs is ours:
+        out.bb[:] = out.aa
+    else:
+        run(lambda layer: add(out.bb[:, layer], theirs[layer], theirs[layer]), range(len(theirs)))
+
+
+def _spectra(tiles: np.ndarray, run: Map) -> np.ndarray:
+    """Fourier transforms along the wrapped diagonals of square tiles, (frequencies, layers, diagonals)."""
+    count, m, _ = tiles.shape
+    kind = np.complex64 if tiles.dtype == np.float32 else np.complex128
+    out = np.empty((m // 2 + 1, count, m), kind)
+
+    def transform(layer: int) -> None:
+        twice = np.concatenate([tiles[layer], tiles[layer]], axis=1)
+        step = twice.itemsize
+        diagonals = as_strided(twice, (m, m), ((2 * m + 1) * step, step))  # [i, t] is [i, (i + t) % m]
+        out[:, layer] = fft.rfft(diagonals, axis=0)
+
+    run(transform, range(count))
+    return out
+
+
+def _add_spectrum(to: np.ndarray, ours: np.ndarray, theirs: np.ndarray, weight: int, run: Map) -> None:
+    """Add the products over the diagonals, at each frequency, to ``to`` (frequencies, layers a, layers b)."""
+
+    def add(part: slice) -> None:
+        to[part] += weight * (ours[part].conj() @ theirs[part].swapaxes(1, 2))
+
+    run(add, [slice(i, i + 32) for i in range(0, len(to), 32)])
