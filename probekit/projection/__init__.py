@@ -11,6 +11,7 @@ possible; nothing is scaled.
 """
 
 from probekit.projection.alignment import rotation
+from probekit.projection.clusters import clusters
 from probekit.projection.discriminant import Discriminant, fit_discriminant
 from probekit.projection.maps import METHODS, Map, project
 from probekit.projection.neighbourhoods import Faithfulness, faithfulness
@@ -22,6 +23,7 @@ __all__ = [
     "Faithfulness",
     "Map",
     "Plane",
+    "clusters",
     "faithfulness",
     "fit_discriminant",
     "principal_plane",

@@ -113,4 +113,4 @@ def centre(x: Any) -> np.ndarray:
         total += part.sum(0)
     if not np.isfinite(total).all():
         raise NonFiniteError("a vector contains NaN or infinity, so no map can be drawn.")
-    return total / len(x)
+    return total / x.shape[0]

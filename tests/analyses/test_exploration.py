@@ -38,7 +38,7 @@ def test_two_models_are_linked_by_id(caches):
         assert (found.movement > 0).all()
         assert "random weights 0" in found.sides[1].name
         assert not found.tokens_unit
-        assert found.notes == ()
+        assert found.notes == ("No rows of probes were given, so there are no predictions.", found.notes[1])
 
 
 def test_missing_examples_in_another_order_are_linked_and_counted(caches):
@@ -58,7 +58,7 @@ def test_tokens_are_linked_and_sampled(caches):
         assert found.ids[:2].tolist() == ["1:0", "1:1"]
     with scene(caches["dev"], unit="tokens", max_points=50, seed=4) as found:
         assert len(found) == 50
-        assert found.notes == ("50 of 400 tokens are shown, drawn at random with seed 4.",)
+        assert found.notes[0] == "50 of 400 tokens are shown, drawn at random with seed 4."
 
 
 def test_the_same_call_gives_the_same_bytes(caches):
@@ -82,3 +82,89 @@ def test_caches_that_do_not_belong_together(caches, tmp_path, tiny_bert):
         scene(caches["dev"], tmp_path / "3.h5")
     with pytest.raises(UsageError, match="make it with --tokens"):
         scene(tmp_path / "3.h5", unit="tokens")
+
+
+def test_labelled_words_are_points(tmp_path, tiny_bert):
+    _, dev = word_caches(tmp_path, tiny_bert, "sequence-labelling")
+    task = word_task("sequence-labelling")
+    with scene(dev, task=task) as found, probekit.ActivationCache(dev) as cache:
+        assert found.tokens_unit
+        assert len(found) == len(cache.word_labels)
+        assert found.labels.tolist() == cache.word_labels.tolist()
+        assert found.ids[5:7].tolist() == ["1:0", "1:1"]
+        assert found.texts[6] == (task.split("dev")[1].words[1], task.split("dev")[1].text)
+        np.testing.assert_array_equal(found.sources.vectors(0, 2), cache.layer_words(2))
+        written = probekit.load_task(found.write_task(found.ids[5:7], tmp_path / "words.toml"))
+        assert written.split("dev")[0].words == task.split("dev")[1].words
+        assert written.labels("dev").tolist() == list(task.split("dev")[1].label)
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_pairs_read_together_and_apart(tmp_path, tiny_model, family):
+    _, dev = word_caches(
+        tmp_path, tiny_model(family), "pairs", tokens=True, pairs="separate" if family == "gpt2" else "auto"
+    )
+    task = word_task("pairs")
+    with scene(dev, dev, task=task) as found:
+        first = task.split("dev")[3]
+        assert found.texts[3] == (first.text, first.pair)
+        read = "".join(found.token_strip(3).tokens[0])
+        assert read.replace(" ", "") == (first.text + first.pair).replace(" ", "")
+        np.testing.assert_array_equal(found.movement, 0)
+    with scene(dev, unit="tokens", task=task) as found:
+        assert found.text_of(0) == (task.split("dev")[0].text, task.split("dev")[0].pair)
+        assert {i.rpartition(":")[0] for i in found.ids.tolist()} == {e.id for e in task.split("dev")}
+
+
+def test_models_of_other_depth_and_width_are_matched_by_depth(tmp_path, tiny_bert):
+    import tiny
+
+    deep = tiny.tiny_model("bert", tmp_path / "deep", num_hidden_layers=6, hidden_size=16)
+    _, one = word_caches(tmp_path, tiny_bert, name="one")
+    _, two = word_caches(tmp_path, deep, name="two")
+    with scene(one, two) as found:
+        assert found.sides[0].layers == ("0", "1", "2", "3")
+        assert found.sides[1].layers == ("0", "2", "4", "6")
+        assert found.movement is None
+        assert "same relative depth are side by side: one.dev.h5 0, 1, 2, 3; two.dev.h5 0, 2, 4, 6" in found.notes[0]
+    with scene(one, two, layers="1-2") as found:
+        assert found.sides[1].layers == ("1", "2")
+
+
+def test_numbers_as_labels(tmp_path, tiny_bert):
+    train, dev = word_caches(tmp_path, tiny_bert, "regression", tokens=True)
+    rows = probekit.probe(train, dev, controls=0, resamples=0)
+    with scene(dev, rows=rows, train=train, projection=("pca", "lda")) as found:
+        assert found.labels.dtype == float
+        assert found.sides[0].prediction.dtype == float
+        table = found.compare_selection(found.ids[:20], layer=1)
+        assert {"absolute error", "label"} <= set(table["quantity"])
+        assert found.token_strip(3, "logit").values[0].shape[1] == 5
+        assert found.rank_units(0, 1, by="correlation")["score"].abs().max() > 0.2
+        with pytest.raises(UsageError, match="labels are numbers"):
+            found.gained_and_lost(1, side=0)
+        assert probekit.load_task(found.write_task(found.ids[1:5], tmp_path / "n.toml")).labels("dev").dtype == float
+
+
+def test_a_layer_of_equal_vectors_is_a_point_and_said(caches, monkeypatch):
+    from probekit.analyses.exploration.sources import Sources
+
+    real = Sources.vectors
+    monkeypatch.setattr(
+        Sources, "vectors", lambda self, side, layer: real(self, side, layer) * (layer != 1) + (layer == 1)
+    )
+    with scene(caches["dev"], caches["random"]) as found:
+        assert not found.sides[0].maps["pca"].xy[1].any()
+        assert np.isnan(found.sides[0].maps["pca"].explained[1]).all()
+        assert "Layer 1 of" in found.notes[1]
+        assert "all vectors are equal, so the map is a single point" in found.notes[1]
+
+
+def test_checkpoints_are_in_the_order_of_their_steps(caches, monkeypatch):
+    opened = [probekit.ActivationCache(caches["dev"]) for _ in range(4)]
+    for cache, step in zip(opened, (0, 100, 20, 30), strict=True):
+        cache.spec |= {"step": step, "checkpoint": "run"}
+    with scene(*opened) as found:
+        assert [side.step for side in found.sides] == [0, 20, 30, 100]
+        assert found.sides[1].name.endswith("run, step 20")
+        assert found.movement.shape[0] == 3

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,19 @@ import numpy as np
 from probekit.activations import ActivationCache
 from probekit.activations.grouping import cached_groups
 from probekit.analyses.exploration.points import Points, find_points
+from probekit.analyses.exploration.predictions import rows_of_sides
 from probekit.analyses.exploration.scene import Scene, Side
-from probekit.analyses.exploration.sources import Sources, matched_layers, opened
+from probekit.analyses.exploration.sources import Sources, matched_layers, matched_train, opened
+from probekit.analyses.exploration.texts import Texts, find_texts, surfaces
 from probekit.analyses.vectors import columns_of
 from probekit.display import shown_model
+from probekit.errors import UsageError
+from probekit.projection import clusters as clusters_of
 from probekit.projection import project
-from probekit.runtime import Progress, no_progress
+from probekit.rows import Result
+from probekit.runtime import Progress, blas_thread, no_progress
 from probekit.tasks.load import shown_task
+from probekit.tasks.task import Task
 
 __all__ = ["scene"]
 
@@ -29,10 +36,14 @@ def scene(
     a: Cache,
     b: Cache | None = None,
     *more: Cache,
+    rows: str | Path | Result | Sequence[str | Path | Result] | None = None,
+    train: Cache | Sequence[Cache] | None = None,
     projection: str | Sequence[str] = "pca",
     layers: Sequence[int | str] | str | None = None,
     unit: str | None = None,
     pooling: str | None = None,
+    clusters: str | None = None,
+    task: Task | None = None,
     max_points: int | None = 20_000,
     seed: int = 0,
     progress: Progress = no_progress,
@@ -47,8 +58,15 @@ def scene(
         Caches of the same split from other models, checkpoints, seeds or random weights. They may hold the examples in
         another order and lack some: examples are linked by id. Three or more caches are shown in the order of their
         training steps.
+    rows : path, Result or sequence, optional
+        Files of ``probekit probe`` (and ``mi``, ``mdl``) for these caches: the predictions of each layer's probe, and
+        curves with their controls.
+    train : path, ActivationCache or sequence, optional
+        Caches of the training split, one for each model in any order: for "lda" maps, logits of tokens, and ranking
+        units.
     projection : str or sequence of str
-        "pca", "tsne", "umap", "lda"; several give several maps.
+        "pca", "tsne", "umap", "lda" (directions that separate the labels, fitted on ``train``); several give several
+        maps.
     layers : sequence, optional
         Layers to show, by name or number; by default all. Models of different depth are matched by relative depth.
     unit : str, optional
@@ -56,6 +74,10 @@ def scene(
         words) or a token ("tokens").
     pooling : str, optional
         Pooling of sentence vectors; by default the first one in the first cache.
+    clusters : str, optional
+        "kmeans" or "hdbscan": clusters of the vectors of each layer.
+    task : Task, optional
+        Where the texts are, if the caches were made from a Task and do not say so.
     max_points : int, optional
         If there are more points, this many are drawn at random.
     seed : int
@@ -71,34 +93,88 @@ def scene(
     Raises
     ------
     UsageError
-        If the caches hold different tasks or splits, or share fewer than four points.
+        If the caches hold different tasks or splits, share fewer than four points, or the rows belong to other caches.
+    CacheMismatch
+        If a training cache belongs to none of the models.
     """
     with ExitStack() as stack:
         caches = opened([a, *([] if b is None else [b]), *more], stack)
         caches = _by_step(caches)
         points = find_points(caches, unit, max_points, seed)
         shown, notes = matched_layers(caches, layers)
-        pooling = pooling or (caches[0].poolings[0] if points.unit == "examples" else None)
-        sources = Sources(caches, (), points, shown, pooling, stack)
+        given = [train] if isinstance(train, Cache) else list(train or ())
+        fitted, seen = matched_train(caches, opened(given, stack))
+        pooling = _pooling(caches, points.unit, pooling)
+        sources = Sources(caches, fitted, points, shown, pooling, stack)
+        found, missing = rows_of_sides(rows, sources)
+        texts, text_note = find_texts(caches[0], task)
         methods = (projection,) if isinstance(projection, str) else tuple(projection)
-        sides = [sources.side_layers(s) for s in range(len(caches))]
-        maps = {method: project(sides, method, seed=seed, progress=progress) for method in methods}
-        movement = _movement(sources)
+        vectors = [sources.side_layers(s) for s in range(len(caches))]
+        training = [sources.trained(s) for s in range(len(caches))] if "lda" in methods else None
+        maps = {m: project(vectors, m, train=training, seed=seed, progress=progress) for m in methods}
+        sides = []
+        for s, name in enumerate(_names(caches)):
+            grouped = None if clusters is None else _clusters(vectors[s], clusters, seed)
+            side_maps = {method: of[s] for method, of in maps.items()}
+            step = caches[s].spec.get("step")
+            sides.append(
+                Side(name, shown[s], step, side_maps, found[s].prediction, found[s].confidence, found[s].curve, grouped)
+            )
+        facts = _facts(caches, points)
+        notes = [*points.notes, *notes, *missing, *seen, *_constant(sides), *filter(None, [text_note])]
         return Scene(
-            **_facts(caches, points),
-            sides=tuple(
-                Side(
-                    name=name,
-                    layers=shown[s],
-                    step=caches[s].spec.get("step"),
-                    maps={method: found[s] for method, found in maps.items()},
-                )
-                for s, name in enumerate(_names(caches))
-            ),
-            movement=movement,
-            notes=(*points.notes, *notes),
-            sources=Sources(caches, (), points, shown, pooling, stack.pop_all()),
+            **facts,
+            texts=_texts(texts, points, caches[0]),
+            sides=tuple(sides),
+            movement=_movement(sources),
+            notes=tuple(notes),
+            sources=replace(sources, stack=stack.pop_all()),
         )
+
+
+def _pooling(caches: Sequence[ActivationCache], unit: str, pooling: str | None) -> str | None:
+    """The pooling of examples, which all caches hold."""
+    if unit != "examples":
+        return None
+    chosen = pooling or caches[0].poolings[0]
+    for cache in caches:
+        if chosen not in cache.poolings:
+            raise UsageError(f"{cache.path} has no pooling {chosen!r}; it has {', '.join(cache.poolings) or 'none'}.")
+    return chosen
+
+
+def _clusters(layers: Sequence[Callable[[], Any]], method: str, seed: int) -> np.ndarray:
+    with blas_thread():
+        return np.array([clusters_of(vectors(), method, seed=seed) for vectors in layers])
+
+
+def _constant(sides: Sequence[Side]) -> list[str]:
+    """A note for each layer whose vectors are all equal."""
+    notes = []
+    for side in sides:
+        flat = np.logical_not(next(iter(side.maps.values())).xy.any(axis=(1, 2)))
+        notes += [
+            f"Layer {name} of {side.name}: all vectors are equal, so the map is a single point."
+            for name, constant in zip(side.layers, flat.tolist(), strict=True)
+            if constant
+        ]
+    return notes
+
+
+def _texts(texts: Texts | None, points: Points, cache: ActivationCache) -> list[tuple[str, ...]] | None:
+    """The text of each point; for tokens and words preceded by the token."""
+    if texts is None:
+        return None
+    if points.position is None:
+        return [texts[name] for name in points.ids.tolist()]
+    names = [name.rpartition(":")[0] for name in points.ids.tolist()]
+    if points.unit == "words":
+        of_words = [texts[name][0].split(" ") for name in names]
+        return [(words[k], *texts[name]) for words, k, name in zip(of_words, points.position, names, strict=True)]
+    examples, first = np.unique(points.examples[0], return_index=True)
+    tokens = dict(zip(examples.tolist(), surfaces(cache, examples, [texts[names[i]] for i in first]), strict=True))
+    places = zip(names, points.examples[0].tolist(), points.position.tolist(), strict=True)
+    return [(tokens[example][k], *texts[name]) for name, example, k in places]
 
 
 def _by_step(caches: tuple[ActivationCache, ...]) -> tuple[ActivationCache, ...]:
@@ -112,7 +188,7 @@ def _by_step(caches: tuple[ActivationCache, ...]) -> tuple[ActivationCache, ...]
 def _facts(caches: Sequence[ActivationCache], points: Points) -> dict[str, Any]:
     """The fields of a scene that do not depend on vectors."""
     first, spec = caches[0], caches[0].spec
-    groups = cached_groups(first).of
+    groups, example = cached_groups(first).of, points.examples[0]
     if groups is None and points.position is not None:
         groups = np.arange(len(first))
     pieces = sum((text.length for text in first.pieces), np.zeros(len(first), dtype=np.int64))
@@ -122,12 +198,11 @@ def _facts(caches: Sequence[ActivationCache], points: Points) -> dict[str, Any]:
         "task": spec["task"],
         "split": spec["split"],
         "ids": points.ids,
-        "texts": None,
         "labels": points.labels,
         "label_names": tuple(spec["label_names"]),
-        "domains": None if domains is None else domains[points.example].astype(str),
-        "groups": None if groups is None else groups[points.example],
-        "lengths": pieces[points.example],
+        "domains": None if domains is None else domains[example].astype(str),
+        "groups": None if groups is None else groups[example],
+        "lengths": pieces[example],
         "tokens_unit": points.unit != "examples",
     }
 

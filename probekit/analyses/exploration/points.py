@@ -10,7 +10,7 @@ import numpy as np
 from probekit.activations import ActivationCache
 from probekit.errors import UsageError
 
-__all__ = ["UNITS", "Points", "find_points"]
+__all__ = ["UNITS", "Points", "find_points", "token_rows"]
 
 UNITS = ("examples", "words", "tokens")
 
@@ -27,8 +27,8 @@ class Points:
         (n,) str.
     rows : tuple of np.ndarray
         For each cache (n,) int64: rows of pooled vectors, of labelled words, or of ``/tokens``.
-    example : np.ndarray
-        (n,) int64, the row of the example in the first cache.
+    examples : tuple of np.ndarray
+        For each cache (n,) int64: the row of the example.
     position : np.ndarray or None
         (n,) int64, for tokens and words: the position in the example.
     labels : np.ndarray
@@ -40,7 +40,7 @@ class Points:
     unit: str
     ids: np.ndarray
     rows: tuple[np.ndarray, ...]
-    example: np.ndarray
+    examples: tuple[np.ndarray, ...]
     position: np.ndarray | None
     labels: np.ndarray
     notes: tuple[str, ...]
@@ -60,24 +60,24 @@ def find_points(caches: Sequence[ActivationCache], unit: str | None, max_points:
     for other in caches[1:]:
         _check_same_data(first, other)
     rows, notes = _shared_examples(caches)
+    names = first.ids[rows[0]].astype(str)
     if unit == "examples":
-        ids, example, position = first.ids[rows[0]].astype(str), rows[0], None
-        points, labels = tuple(rows), first.labels[rows[0]]
+        owner, position, points = np.arange(len(names)), None, tuple(rows)
+        ids, labels = names, first.labels[rows[0]]
     else:
-        find = _words if unit == "words" else _tokens
-        points, example, position, more = find(caches, rows)
+        points, owner, position, more = (_words if unit == "words" else _tokens)(caches, rows)
         notes += more
-        ids = np.char.add(np.char.add(first.ids[example].astype(str), ":"), position.astype(str))
-        labels = first.word_labels[points[0]] if unit == "words" else first.labels[example]
+        ids = np.char.add(np.char.add(names[owner], ":"), position.astype(str))
+        labels = first.word_labels[points[0]] if unit == "words" else first.labels[rows[0][owner]]
     if len(ids) < 4:
         raise UsageError(f"a map needs 4 {unit}; {_called(caches)} share {len(ids)}.")
     if max_points is not None and len(ids) > max_points:
         drawn = np.sort(np.random.default_rng(seed).choice(len(ids), max_points, replace=False))
         notes.append(f"{max_points:,} of {len(ids):,} {unit} are shown, drawn at random with seed {seed}.")
-        ids, example, labels = ids[drawn], example[drawn], labels[drawn]
+        ids, owner, labels = ids[drawn], owner[drawn], labels[drawn]
         points = tuple(at[drawn] for at in points)
         position = None if position is None else position[drawn]
-    return Points(unit, ids, points, example, position, labels, tuple(notes))
+    return Points(unit, ids, points, tuple(at[owner] for at in rows), position, labels, tuple(notes))
 
 
 def _unit(cache: ActivationCache, unit: str | None) -> str:
@@ -133,7 +133,7 @@ def _shared_examples(caches: Sequence[ActivationCache]) -> tuple[list[np.ndarray
 def _words(
     caches: Sequence[ActivationCache], rows: Sequence[np.ndarray]
 ) -> tuple[tuple[np.ndarray, ...], np.ndarray, np.ndarray, list[str]]:
-    """Labelled words that no cache has truncated: their rows among the words, example and position."""
+    """Labelled words that no cache has truncated: their rows in each cache, shared example, position, and notes."""
     places, total = [], 0
     for cache, at in zip(caches, rows, strict=True):
         number = np.full(len(cache), -1)
@@ -151,13 +151,13 @@ def _words(
     found = tuple(at[np.searchsorted(key, shared)] for key, at in places)
     cut = total - len(shared)
     notes = [f"{cut:,} of {total:,} words are truncated in one of the caches and left out."] if cut else []
-    return found, rows[0][shared >> 32], shared & 0xFFFFFFFF, notes
+    return found, shared >> 32, shared & 0xFFFFFFFF, notes
 
 
 def _tokens(
     caches: Sequence[ActivationCache], rows: Sequence[np.ndarray]
 ) -> tuple[tuple[np.ndarray, ...], np.ndarray, np.ndarray, list[str]]:
-    """Tokens without special ones, of examples that all caches cut alike: rows of ``/tokens``, example, position."""
+    """Tokens without special ones, of examples that all caches cut alike: rows of ``/tokens``, and so on."""
     levels = {str(cache.spec["tokens"]) for cache in caches}
     if len(levels) > 1:
         raise UsageError(f"the token vectors of the caches are of {' and '.join(sorted(levels))}; make them alike.")
@@ -180,7 +180,7 @@ def _tokens(
             f"{int((~alike).sum()):,} of {len(alike):,} examples have other numbers of tokens in another cache and are "
             "left out."
         )
-    return found, np.repeat(rows[0][alike], count), position, notes
+    return found, np.repeat(np.flatnonzero(alike), count), position, notes
 
 
 def token_rows(cache: ActivationCache, examples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from probekit.analyses.exploration.agreement import GainedLost, gained_and_lost
+from probekit.analyses.exploration.attention import Attention, attention
+from probekit.analyses.exploration.export import to_parquet, to_projector
+from probekit.analyses.exploration.neighbours import neighbours
+from probekit.analyses.exploration.selection import compare_selection, examples, places, write_task
+from probekit.analyses.exploration.strips import TokenStrip, token_strip
+from probekit.analyses.exploration.units import UnitView, rank_units, unit_view
 from probekit.errors import UsageError
 from probekit.projection import Map
 
@@ -120,11 +128,238 @@ class Scene:
         return self.sides[0].layers
 
     @property
-    def open_sources(self) -> Any:
-        """The open caches; raises UsageError for a scene without caches, such as one read from a file."""
+    def open_sources(self) -> Sources:
+        """The open caches; raises UsageError for a scene without caches."""
         if self.sources is None:
             raise UsageError("this scene has no caches, so it cannot look at vectors; make it again with scene().")
         return self.sources
+
+    def position(self, layer: int | str) -> int:
+        """The position of a layer, given by its name or number in the first side; negative numbers count from the end.
+
+        Raises
+        ------
+        UsageError
+            If the scene does not show it.
+        """
+        if str(layer) in self.layers:
+            return self.layers.index(str(layer))
+        if isinstance(layer, int) and -len(self.layers) <= layer < 0:
+            return len(self.layers) + layer
+        raise UsageError(f"the scene has no layer {layer!r}; it has {', '.join(self.layers)}.")
+
+    def index(self, i: int | str) -> int:
+        """The position of a point, given by its id (str) or position (int)."""
+        if isinstance(i, str):
+            return int(places(self, [i])[0])
+        if not 0 <= i < len(self):
+            raise UsageError(f"there is no point {i}; the scene has {len(self):,}, numbered from 0.")
+        return int(i)
+
+    def text_of(self, i: int) -> tuple[str, ...] | None:
+        """The text of a point's example, for pairs both; None if it has none."""
+        if self.texts is None:
+            return None
+        return self.texts[i][1:] if self.tokens_unit else self.texts[i]
+
+    def label_index(self, label: int | str | None) -> int:
+        """The code of a label, given by name or code; 0 for numbers. Raises UsageError for an unknown one."""
+        if self.labels.dtype.kind == "f":
+            return 0
+        if label in self.label_names:
+            return self.label_names.index(str(label))
+        if isinstance(label, int) and 0 <= label < len(self.label_names):
+            return label
+        raise UsageError(f"label is {label!r}; expected one of {', '.join(self.label_names)}.")
+
+    def neighbours(
+        self, side: int, layer: int | str, i: int | str, k: int = 10, distance: str = "cosine"
+    ) -> pd.DataFrame:
+        """The nearest neighbours of a point among the vectors of a layer, not on the map.
+
+        Parameters
+        ----------
+        side : int
+            Position of the side.
+        layer : int or str
+            Name or number of the layer.
+        i : int or str
+            Position or id of the point.
+        k : int
+            Number of neighbours.
+        distance : str
+            "cosine" or "euclidean".
+
+        Returns
+        -------
+        DataFrame
+            point (position), id and distance, nearest first.
+        """
+        return neighbours(self, side, layer, i, k, distance)
+
+    def gained_and_lost(self, layer: int | str, side: int = 1, against: int = 0) -> GainedLost:
+        """Which examples the probe of a side gets right that another side's probe does not, and the reverse.
+
+        Parameters
+        ----------
+        layer : int or str
+            Name or number of the layer.
+        side, against : int
+            Positions of the sides.
+
+        Returns
+        -------
+        GainedLost
+            The McNemar table as ids, with an exact p.
+
+        Raises
+        ------
+        UsageError
+            If a side has no predictions, or labels are numbers.
+        """
+        return gained_and_lost(self, layer, side, against)
+
+    def token_strip(
+        self, i: int | str, kind: str = "norm", *, unit: int | None = None, label: int | str | None = None
+    ) -> TokenStrip:
+        """A number for each layer and token of one example, on each side.
+
+        Parameters
+        ----------
+        i : int or str
+            Position or id of the point.
+        kind : str
+            "norm"; "distance" to the vector of the first side, relative to its norm; "unit", one unit; "logit", the log
+            odds of a label that a probe fitted on train gives for each token.
+        unit : int, optional
+            For "unit".
+        label : int or str, optional
+            For "logit"; default: the second of two labels.
+
+        Raises
+        ------
+        UsageError
+            If a cache has no token vectors, or for "logit" no training cache was given.
+        """
+        return token_strip(self, i, kind, unit=unit, label=label)
+
+    def attention(
+        self,
+        i: int | str,
+        model: str | Path | None = None,
+        *,
+        side: int = 0,
+        heads: Sequence[tuple[int, int]] | None = None,
+    ) -> Attention:
+        """The attention weights of a model for the text of one example, up to 128 tokens.
+
+        Parameters
+        ----------
+        i : int or str
+            Position or id of the point.
+        model : path or str, optional
+            Folder or hub id; default: the model of the side's cache.
+        side : int
+            Position of the side.
+        heads : sequence of (block, head), optional
+            Which heads, both numbered from 0; default: all.
+        """
+        return attention(self, i, model, side, heads)
+
+    def unit(
+        self, side: int, layer: int | str, unit: int | np.ndarray, *, k: int = 20, other: int | None = None
+    ) -> UnitView:
+        """What a unit, or a direction, responds to: tokens, labels, and units of another side.
+
+        Parameters
+        ----------
+        side : int
+            Position of the side.
+        layer : int or str
+            Name or number of the layer.
+        unit : int or np.ndarray
+            Number of the unit from 0, or a direction (d,).
+        k : int
+            Number of tokens, and of similar units.
+        other : int, optional
+            Position of the side in which similar units are searched for, in all its layers.
+        """
+        return unit_view(self, side, layer, unit, k, other)
+
+    def rank_units(
+        self, side: int, layer: int | str, *, by: str = "probe", label: int | str | None = None, k: int = 20
+    ) -> pd.DataFrame:
+        """The units of a layer that say most about a label.
+
+        Parameters
+        ----------
+        side : int
+            Position of the side.
+        layer : int or str
+            Name or number of the layer.
+        by : str
+            "probe": the weight of the standardised unit in a linear discriminant fitted on train; "correlation" with
+            the label over the points.
+        label : int or str, optional
+            Default: the second of two labels.
+        k : int
+            Number of units.
+
+        Returns
+        -------
+        DataFrame
+            unit and score, the largest magnitudes first.
+        """
+        return rank_units(self, side, layer, by, label, k)
+
+    def examples(self, ids: Iterable[Any], layer: int | str | None = None) -> pd.DataFrame:
+        """Points as a table: id, text, label, length, domain, group; with ``layer`` predictions and movement, too."""
+        return examples(self, ids, layer)
+
+    def compare_selection(
+        self, ids: Iterable[Any], layer: int | str | None = None, *, level: float = 0.95
+    ) -> pd.DataFrame:
+        """Some points against all others: accuracy, confidence, movement, length, labels and domains.
+
+        Parameters
+        ----------
+        ids : iterable
+            Ids of the selected points.
+        layer : int or str, optional
+            Name or number of a layer; default: all layers.
+        level : float
+            Coverage of the intervals.
+
+        Returns
+        -------
+        DataFrame
+            quantity, layer, model, selection, rest, difference, ci_low, ci_high, n_selection, n_rest; ``attrs["note"]``
+            says what the intervals do not cover.
+        """
+        return compare_selection(self, ids, layer, level=level)
+
+    def write_task(self, ids: Iterable[Any], path: str | Path) -> Path:
+        """Write points as a task of your own: ``path`` (.toml) and a .jsonl file next to it; of tokens their examples.
+
+        Raises
+        ------
+        UsageError
+            If there are no texts, or a file exists already.
+        """
+        return write_task(self, ids, path)
+
+    def to_parquet(
+        self, path: str | Path, *, side: int = 0, layer: int | str = -1, method: str = "pca", neighbours: int = 15
+    ) -> Path:
+        """Write one map as Parquet: x, y, text, label …, and ``neighbors`` in the format of Embedding Atlas.
+
+        ``embedding-atlas FILE.parquet --text text --x x --y y --neighbors neighbors`` opens it.
+        """
+        return to_parquet(self, path, side=side, layer=layer, method=method, neighbours=neighbours)
+
+    def to_projector(self, folder: str | Path, *, layers: Iterable[int | str] | None = None, side: int = 0) -> Path:
+        """Write vectors and metadata as a folder of TensorBoard's projector (``tensorboard --logdir FOLDER``)."""
+        return to_projector(self, folder, layers=layers, side=side)
 
     def __enter__(self) -> Scene:
         return self

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,20 @@ from typing import Any
 import numpy as np
 
 from probekit.activations import ActivationCache
+from probekit.activations.description import check_same
 from probekit.analyses.exploration.points import Points
 from probekit.analyses.vectors import PairFeatures
 from probekit.errors import UsageError
+from probekit.probes.protocol.pieces import keys
+from probekit.projection import Discriminant, fit_discriminant
+from probekit.runtime import blas_thread
+from probekit.statistics.folds import duplicates
 
-__all__ = ["Sources", "matched_layers", "opened"]
+__all__ = ["Sources", "matched_layers", "matched_train", "opened"]
+
+WEIGHTS = ("weights_digest", "random_weights")
+SAME = ("task", "kind", "label_names", "tokenizer_digest", "pairs")
+"""Keys of the spec in which a cache and its training cache agree."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,8 +36,8 @@ class Sources:
     ----------
     caches : tuple of ActivationCache
         One for each side.
-    train : tuple of ActivationCache
-        For each side the cache of its training split; () if none were given.
+    train : tuple of ActivationCache or None
+        For each side the cache of its training split, if it was given.
     points : Points
         The rows of the points in each cache.
     layers : tuple of tuple of str
@@ -40,17 +49,18 @@ class Sources:
     """
 
     caches: tuple[ActivationCache, ...]
-    train: tuple[ActivationCache, ...]
+    train: tuple[ActivationCache | None, ...]
     points: Points
     layers: tuple[tuple[str, ...], ...]
     pooling: str | None
     stack: ExitStack
+    fitted: dict[tuple[int, int], Discriminant] = field(default_factory=dict)
 
     def vectors(self, side: int, layer: int) -> Any:
         """The vectors of all points in a layer of a side, (n, d), by the layer's position."""
         cache, name, rows = self.caches[side], self.layers[side][layer], self.points.rows[side]
         if self.points.unit == "tokens":
-            return cache.tokens(name).values[rows]
+            return cache.token_vectors(name, rows)
         x = cache.layer_words(name) if self.points.unit == "words" else cache.layer(name, self.pooling)
         in_order = len(rows) == len(x) and (rows == np.arange(len(rows))).all()
         x = x if in_order else x[rows]
@@ -60,17 +70,43 @@ class Sources:
         """Whether a point is a pair of texts that the model read separately."""
         return self.points.unit == "examples" and self.caches[side].spec["pairs"] == "separate"
 
-    def train_vectors(self, side: int, layer: int) -> Any:
-        """The vectors of the training examples (words) in a layer of a side."""
-        cache, name = self.train[side], self.layers[side][layer]
-        if self.points.unit == "words":
-            return cache.layer_words(name)
-        x = cache.layer(name, self.pooling)
-        return PairFeatures(x) if cache.spec["pairs"] == "separate" else x
+    def example_row(self, side: int, point: int) -> int:
+        """The row of a point's example in the cache of a side."""
+        return int(self.points.examples[side][point])
 
-    def train_labels(self, side: int) -> np.ndarray:
-        """The labels of :meth:`train_vectors`."""
-        return self.train[side].word_labels if self.points.unit == "words" else self.train[side].labels
+    def trained(self, side: int) -> tuple[list[Callable[[], Any]], np.ndarray]:
+        """Functions that read the layers of a side on its training examples (words), and their labels.
+
+        Raises
+        ------
+        UsageError
+            If the side has no cache of its training split.
+        """
+        cache = self.train[side] if self.train else None
+        if cache is None:
+            raise UsageError(
+                f"the directions of a probe are fitted on the training split of {self.caches[side].path.name}, whose "
+                "cache was not given; give train = TRAIN.h5 (one for each model). Fitted on the examples that it "
+                "shows, a map would separate the labels even if the vectors did not."
+            )
+        if self.points.unit == "words":
+            return [partial(cache.layer_words, name) for name in self.layers[side]], cache.word_labels
+        pooling = self.pooling or cache.poolings[0]
+        apart = cache.spec["pairs"] == "separate"
+
+        def read(name: str) -> Any:
+            x = cache.layer(name, pooling)
+            return PairFeatures(x) if apart else x
+
+        return [partial(read, name) for name in self.layers[side]], cache.labels
+
+    def discriminant(self, side: int, layer: int) -> Discriminant:
+        """The linear discriminant of a layer, fitted on the training split."""
+        if (side, layer) not in self.fitted:
+            layers, labels = self.trained(side)
+            with blas_thread():
+                self.fitted[side, layer] = fit_discriminant(layers[layer](), labels)
+        return self.fitted[side, layer]
 
     def side_layers(self, side: int) -> list[Callable[[], Any]]:
         """Functions that read the layers of a side."""
@@ -117,3 +153,39 @@ def matched_layers(
 def _depth(cache: ActivationCache) -> int:
     """The number of the last layer of the residual stream."""
     return max((site.layer or 0 for site in cache.sites if site.name == "resid_post"), default=0)
+
+
+def matched_train(
+    caches: Sequence[ActivationCache], given: Sequence[ActivationCache]
+) -> tuple[tuple[ActivationCache | None, ...], list[str]]:
+    """For each cache the training cache of the same weights, and how many shown examples it contains.
+
+    Raises
+    ------
+    CacheMismatch
+        If a training cache belongs to none of the caches.
+    UsageError
+        If it holds the shown examples.
+    """
+    found: list[ActivationCache | None] = [None] * len(caches)
+    notes = []
+    for train in given:
+        sides = [s for s, cache in enumerate(caches) if all(train.spec.get(k) == cache.spec.get(k) for k in WEIGHTS)]
+        if not sides:
+            check_same(train, caches[0], WEIGHTS)
+        for s in sides:
+            cache = caches[s]
+            check_same(train, cache, SAME)
+            if train.spec["data_digest"] == cache.spec["data_digest"]:
+                raise UsageError(
+                    f"{train.path} and {cache.path} hold the same examples; directions fitted on the examples that are "
+                    "shown would flatter. Give the cache of another split as train."
+                )
+            found[s] = train
+            if train.spec["tokenizer_digest"] == cache.spec["tokenizer_digest"]:
+                seen = int(duplicates(keys(train.pieces), keys(cache.pieces)).sum())
+                if seen:
+                    notes.append(
+                        f"{seen:,} of {len(cache):,} examples of {cache.path.name} are in {train.path.name}, too."
+                    )
+    return tuple(found), notes

@@ -1,0 +1,222 @@
+"""What can be done with some of the points: look at them, write them as a task, compare them with the others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from probekit.errors import UsageError
+from probekit.files import FileKind, check_folder, whole
+from probekit.statistics.two_samples import mean_difference
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from probekit.analyses.exploration.scene import Scene
+
+__all__ = ["compare_selection", "examples", "label_texts", "places", "write_task"]
+
+CHOSEN_BY_EYE = (
+    "The intervals are those of a selection made without looking. Points that were selected because of what the table "
+    "compares (an area of errors, a label) differ by construction: confirm on other data."
+)
+NEW = FileKind("a task", lambda _: False, "choose another name")
+
+
+def places(scene: Scene, ids: Iterable[Any]) -> np.ndarray:
+    """The positions of points, in the order of ``ids``; raises UsageError for unknown ids."""
+    known = {name: at for at, name in enumerate(scene.ids.tolist())}
+    wanted = [str(name) for name in ids]
+    if unknown := [name for name in wanted if name not in known]:
+        raise UsageError(
+            f"{len(unknown):,} of {len(wanted):,} ids are not points of this scene, such as {unknown[0]!r}; its first "
+            f"is {str(scene.ids[0])!r}."
+        )
+    return np.array([known[name] for name in dict.fromkeys(wanted)], dtype=np.int64)
+
+
+def examples(scene: Scene, ids: Iterable[Any], layer: int | str | None = None) -> pd.DataFrame:
+    """A table of points; see :meth:`Scene.examples`."""
+    import pandas as pd
+
+    at = places(scene, ids)
+    columns: dict[str, Any] = {"id": scene.ids[at]}
+    if scene.texts is not None:
+        names = ("token", "text") if scene.tokens_unit else ("text", "pair")
+        texts = [scene.texts[i] for i in at]
+        for k, name in enumerate(names[: max((len(t) for t in texts), default=1)]):
+            columns[name] = [t[k] if k < len(t) else None for t in texts]
+    columns["label"] = label_texts(scene, scene.labels[at])
+    columns["length"] = scene.lengths[at]
+    if scene.domains is not None:
+        columns["domain"] = scene.domains[at]
+    if scene.groups is not None:
+        columns["group"] = scene.groups[at]
+    if layer is not None:
+        where = scene.position(layer)
+        for side in scene.sides:
+            if side.prediction is not None:
+                columns[f"predicted by {side.name}"] = label_texts(scene, side.prediction[where][at])
+            if side.confidence is not None:
+                columns[f"confidence of {side.name}"] = side.confidence[where][at]
+        if scene.movement is not None:
+            for side, moved in zip(scene.sides[1:], scene.movement, strict=True):
+                columns[f"movement to {side.name}"] = moved[where][at]
+    return pd.DataFrame(columns)
+
+
+def label_texts(scene: Scene, labels: np.ndarray) -> list[Any]:
+    """Names of labels, None for unlabelled points; numbers stay numbers."""
+    if labels.dtype.kind == "f":
+        return labels.tolist()
+    names = scene.label_names
+    return [None if i < 0 else names[i] if i < len(names) else str(i) for i in labels.tolist()]
+
+
+def compare_selection(
+    scene: Scene, ids: Iterable[Any], layer: int | str | None = None, *, level: float = 0.95
+) -> pd.DataFrame:
+    """The selection against all other points; see :meth:`Scene.compare_selection`."""
+    import pandas as pd
+
+    at = places(scene, ids)
+    chosen = np.zeros(len(scene), dtype=bool)
+    chosen[at] = True
+    if not 0 < chosen.sum() < len(scene):
+        raise UsageError(f"{chosen.sum():,} of {len(scene):,} points are selected; a comparison needs some and others.")
+    layers = range(len(scene.layers)) if layer is None else [scene.position(layer)]
+    rows = []
+    for name, where, side, values in _quantities(scene, layers):
+        found = mean_difference(values, chosen, scene.groups, level=level)
+        known = ~np.isnan(values)
+        rows.append(
+            {
+                "quantity": name,
+                "layer": None if where is None else scene.layers[where],
+                "model": side,
+                "selection": found.first,
+                "rest": found.second,
+                "difference": found.value,
+                "ci_low": found.ci_low,
+                "ci_high": found.ci_high,
+                "n_selection": int((chosen & known).sum()),
+                "n_rest": int((~chosen & known).sum()),
+            }
+        )
+    table = pd.DataFrame(rows)
+    table.attrs["note"] = CHOSEN_BY_EYE
+    return table
+
+
+def _quantities(scene: Scene, layers: Iterable[int]) -> Iterable[tuple[str, int | None, str, np.ndarray]]:
+    """Name, layer, model and values (n,) of all that is compared; NaN where there is no value."""
+    labels, numbers = scene.labels, scene.labels.dtype.kind == "f"
+    for where in layers:
+        for side in scene.sides:
+            if side.prediction is not None:
+                predicted = side.prediction[where]
+                if numbers:
+                    yield "absolute error", where, side.name, np.abs(predicted - labels)
+                else:
+                    known = (labels >= 0) & (predicted >= 0)
+                    yield "accuracy", where, side.name, np.where(known, predicted == labels, np.nan)
+            if side.confidence is not None:
+                yield "confidence", where, side.name, side.confidence[where].astype(np.float64)
+        for k, side in enumerate(scene.sides[1:]):
+            if scene.movement is not None:
+                yield "movement", where, side.name, scene.movement[k, where].astype(np.float64)
+    yield "length", None, "", scene.lengths.astype(np.float64)
+    if numbers:
+        yield "label", None, "", labels
+    else:
+        for c, name in enumerate(scene.label_names):
+            yield f"share of label {name}", None, "", np.where(labels >= 0, labels == c, np.nan)
+    if scene.domains is not None:
+        for name in sorted(set(scene.domains.tolist())):
+            yield f"share of domain {name}", None, "", (scene.domains == name).astype(np.float64)
+
+
+def write_task(scene: Scene, ids: Iterable[Any], path: str | Path) -> Path:
+    """Write points as a task of your own; see :meth:`Scene.write_task`."""
+    at, path = places(scene, ids), Path(path)
+    if path.suffix != ".toml":
+        raise UsageError(f"a task file must end in .toml; {path} does not.")
+    if scene.texts is None:
+        raise UsageError("this scene has no texts to write; give the task to scene(…, task=…).")
+    if scene.tokens_unit:
+        owner = [name.rpartition(":")[0] for name in scene.ids[at].tolist()]
+        at = at[np.sort(np.unique(owner, return_index=True)[1])]
+    if not len(at):
+        raise UsageError("no points are selected.")
+    check_folder(path.parent)
+    data = path.with_suffix(f".{scene.split}.jsonl")
+    if there := [str(one) for one in (path, data) if one.exists() or one.is_symlink()]:
+        raise UsageError(f"{' and '.join(there)} exist already and are not replaced; choose another name.")
+    with whole(data, NEW) as new:
+        new.write_text("".join(_lines(scene, at)), encoding="utf-8", newline="\n")
+    with whole(path, NEW) as new:
+        new.write_text(_toml(scene, at, path.stem, data.name), encoding="utf-8", newline="\n")
+    return path
+
+
+def _lines(scene: Scene, at: np.ndarray) -> Iterable[str]:
+    tags_of = _tags(scene)
+    for i in at.tolist():
+        text = scene.texts[i]  # type: ignore[index]
+        if scene.tokens_unit:
+            text = text[1:]
+        name = str(scene.ids[i]).rpartition(":")[0] if scene.tokens_unit else str(scene.ids[i])
+        record: dict[str, Any] = {"id": name}
+        if tags_of is not None:
+            words, tags = text[0].split(" "), tags_of(i)
+            if len(words) != len(tags):
+                raise UsageError(
+                    f"{name}: {len(tags)} of {len(words)} words have a label in the cache (the others were truncated), "
+                    "so it cannot be written as a task."
+                )
+            record |= {"words": words, "tags": tags}
+        else:
+            label = label_texts(scene, scene.labels[[i]])[0]
+            record |= {"text": text[0], "label": None if label != label else label}
+            record |= {"pair": text[1]} if len(text) > 1 else {}
+        if scene.domains is not None:
+            record["domain"] = str(scene.domains[i])
+        if scene.groups is not None:
+            record["group"] = str(scene.groups[i])
+        yield json.dumps(record, ensure_ascii=False) + "\n"
+
+
+def _tags(scene: Scene) -> Callable[[int], list[str]] | None:
+    """A function that returns the tags of a point's sentence; None if the task does not label words."""
+    if scene.sources is None or scene.sources.caches[0].spec["kind"] != "sequence-labelling":
+        return None
+    cache, sources = scene.sources.caches[0], scene.sources
+    sentence, labels = cache.word_sentence, cache.word_labels
+
+    def of(i: int) -> list[str]:
+        row = sources.example_row(0, i)
+        start, stop = np.searchsorted(sentence, [row, row + 1])
+        return [scene.label_names[c] for c in labels[start:stop].tolist()]
+
+    return of
+
+
+def _toml(scene: Scene, at: np.ndarray, name: str, data: str) -> str:
+    text = scene.texts[int(at[0])]  # type: ignore[index]
+    words = _tags(scene) is not None
+    kind = "sequence-labelling" if words else "regression" if scene.labels.dtype.kind == "f" else "classification"
+    lines = [f"# {len(at):,} examples of {scene.task} {scene.split}, selected in an explorer."]
+    lines += [f"name = {json.dumps(name, ensure_ascii=False)}", f'type = "{kind}"', 'id = "id"']
+    lines += ['words = "words"', 'tags = "tags"'] if words else ['text = "text"', 'label = "label"']
+    if not words and len(text) - scene.tokens_unit > 1:
+        lines.append('pair = "pair"')
+    lines += ['domain = "domain"'] if scene.domains is not None else []
+    lines += ['groups = "group"'] if scene.groups is not None else []
+    if scene.label_names:
+        lines.append(f"labels = {json.dumps(list(scene.label_names), ensure_ascii=False)}")
+    lines += ["", "[splits]", f"{scene.split} = {json.dumps(data, ensure_ascii=False)}"]
+    return "\n".join(lines) + "\n"

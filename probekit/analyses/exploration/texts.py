@@ -1,0 +1,127 @@
+"""The texts of a scene's points: from the task, from the tokenizer, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from probekit.activations import ActivationCache
+from probekit.activations.writing.request import data_digest
+from probekit.analyses.exploration.points import token_rows
+from probekit.errors import ProbekitError, first_line
+from probekit.tasks.context import in_context
+from probekit.tasks.load import load_task
+from probekit.tasks.task import Example, Task
+
+__all__ = ["Texts", "find_texts", "model_of", "surfaces"]
+
+Texts = Mapping[str, tuple[str, ...]]
+"""The text of each example by id; for pairs both."""
+
+
+def find_texts(cache: ActivationCache, task: Task | None = None) -> tuple[Texts | None, str]:
+    """The texts of the examples of a cache, and a note if they are not the task's own.
+
+    They come from ``task``, else from the task that the cache's recipe names, if its data can be read and are those of
+    the cache; else from the tokenizer of the cache's model, which does not restore spaces and capitals exactly.
+    """
+    try:
+        return _of_task(cache, task), ""
+    except (ProbekitError, OSError, LookupError) as error:
+        reason = first_line(error)
+    try:
+        decoded = _decoded(cache)
+    except Exception as error:  # a model may be absent or damaged in many ways; a view without texts works
+        return None, f"There are no texts: {reason} The tokenizer cannot be read either ({first_line(error):.200})."
+    return decoded, f"Texts are decoded tokens, not the task's own: {reason}"
+
+
+def _of_task(cache: ActivationCache, task: Task | None) -> Texts:
+    arguments: dict[str, Any] = {} if cache.recipe is None else {**cache.recipe.defaults, **cache.recipe.arguments}
+    split = cache.spec["split"]
+    if task is None:
+        name = arguments.get("task")
+        if not isinstance(name, str):
+            raise LookupError(f"{cache.path.name} does not say where its task is; give task.")
+        task = in_context(load_task(name, arguments.get("data_dir")), arguments.get("context", "none"))
+        sampled = task.split(split).sample(arguments.get("limit"), arguments.get("data_seed", 0))
+        if data_digest(sampled.digest(), task.label_names) != cache.spec["data_digest"]:
+            raise LookupError(f"the data of {name} have changed since {cache.path.name} was made.")
+    found = {e.id: _parts(e) for e in task.split(split)}
+    if missing := [name for name in cache.ids.tolist() if name not in found]:
+        raise LookupError(f"the task {task.name} lacks {len(missing):,} of the examples, such as {missing[0]!r}.")
+    return found
+
+
+def _parts(example: Example) -> tuple[str, ...]:
+    text = example.text if example.words is None else " ".join(example.words)
+    return (text,) if example.pair is None else (text, example.pair)
+
+
+def model_of(cache: ActivationCache) -> str:
+    """The model as it was given when the cache was made: a folder or a hub id."""
+    given = None if cache.recipe is None else cache.recipe.arguments.get("model")
+    return given if isinstance(given, str) else str(cache.spec["model"])
+
+
+def tokenizer_of(cache: ActivationCache) -> Any:
+    """The tokenizer of the cache's model: its backend, with ``decode`` and ``id_to_token``."""
+    from transformers import AutoConfig
+
+    from probekit.models.find import resolve_model
+    from probekit.models.transformers.encoder import text_reader
+
+    folder = resolve_model(model_of(cache), cache.spec.get("revision"))
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    return text_reader(folder, config).backend
+
+
+def _decoded(cache: ActivationCache) -> Texts:
+    tokenizer, parts = tokenizer_of(cache), cache.pieces
+    return {
+        name: tuple(tokenizer.decode(part[i].tolist()) for part in parts) for i, name in enumerate(cache.ids.tolist())
+    }
+
+
+def surfaces(
+    cache: ActivationCache, examples: np.ndarray, texts: Sequence[tuple[str, ...] | None]
+) -> list[tuple[str, ...]]:
+    """The tokens of examples as they stand in their texts, without special ones.
+
+    Parameters
+    ----------
+    cache : ActivationCache
+        With token vectors.
+    examples : np.ndarray
+        Rows of the examples.
+    texts : sequence
+        Their texts, for pairs both; None gives numbers in the vocabulary.
+    """
+    rows, count = token_rows(cache, examples)
+    names = ("token_ids", "char_start", "char_end")
+    number, start, end = (cache.index(name)[rows].tolist() for name in names)
+    first = _first_tokens(cache, examples, count)
+    found, at = [], 0
+    for text, tokens, of_first in zip(texts, count.tolist(), first.tolist(), strict=True):
+        span = range(at, at + tokens)
+        at += tokens
+        if text is None:
+            found.append(tuple(f"#{number[t]}" for t in span))
+        else:
+            parts = [text[0]] * of_first + [text[-1]] * (tokens - of_first)
+            found.append(tuple(part[start[t] : end[t]] or "·" for t, part in zip(span, parts, strict=True)))
+    return found
+
+
+def _first_tokens(cache: ActivationCache, examples: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """How many tokens of each example belong to its first text."""
+    if cache.spec["pairs"] is None:
+        return count
+    length = cache.index("length")
+    if length.ndim == 2:
+        special = np.concatenate([[0], np.cumsum(~cache.special_rows())])
+        start = cache.index("start")[examples, 0]
+        return special[start + length[examples, 0]] - special[start]
+    return np.minimum(cache.pieces[0].length[examples], count)

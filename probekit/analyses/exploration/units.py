@@ -1,0 +1,175 @@
+"""Units and directions: what they respond to, in tokens, labels and the other model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from probekit.analyses.exploration.points import token_rows
+from probekit.analyses.exploration.selection import label_texts
+from probekit.analyses.exploration.texts import surfaces
+from probekit.errors import UsageError, did_you_mean
+from probekit.projection.plane import blocks, centre
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from probekit.analyses.exploration.scene import Scene
+
+__all__ = ["UnitView", "rank_units", "unit_view"]
+
+BINS = 30
+
+
+@dataclass(frozen=True, eq=False)
+class UnitView:
+    """What a unit, or a direction, responds to.
+
+    Attributes
+    ----------
+    name : str
+        "unit 7" or "direction".
+    layer : str
+        The layer's name.
+    values : np.ndarray
+        float32 (n,), the activation of each point.
+    tokens : DataFrame or None
+        The top-activating tokens: value, token, before, after, id, label; None if the cache has no token vectors.
+    edges : np.ndarray
+        float (bins + 1,) of the histogram.
+    histogram : mapping of str to np.ndarray
+        Counts (bins,) by label; "all" for numbers.
+    similar : DataFrame or None
+        The units of the other model that correlate most over the points: layer, unit, correlation.
+    """
+
+    name: str
+    layer: str
+    values: np.ndarray
+    tokens: pd.DataFrame | None
+    edges: np.ndarray
+    histogram: dict[str, np.ndarray]
+    similar: pd.DataFrame | None
+
+    def __repr__(self) -> str:
+        return f"<{self.name} of layer {self.layer}, {len(self.values):,} points>"
+
+
+def unit_view(scene: Scene, side: int, layer: int | str, unit: int | np.ndarray, k: int, other: int | None) -> UnitView:
+    """See :meth:`Scene.unit`."""
+    at, sources = scene.position(layer), scene.open_sources
+    x = sources.vectors(side, at)
+    direction = _direction(unit, x.shape[1])
+    values = np.concatenate([part @ direction for part in blocks(x)])
+    edges = np.histogram_bin_edges(values, BINS)
+    histogram = {name: np.histogram(values[mask], edges)[0] for name, mask in _by_label(scene)}
+    name = f"unit {unit}" if isinstance(unit, int | np.integer) else "direction"
+    tokens = _top_tokens(scene, side, at, direction, k) if sources.caches[side].spec["tokens"] else None
+    if tokens is not None and sources.is_paired(side):
+        tokens = None
+    similar = None if other is None else _similar(scene, values, other, k)
+    return UnitView(name, scene.layers[at], values.astype(np.float32), tokens, edges, histogram, similar)
+
+
+def _direction(unit: int | np.ndarray, width: int) -> np.ndarray:
+    if isinstance(unit, int | np.integer):
+        if not 0 <= unit < width:
+            raise UsageError(f"there is no unit {unit}; the layer has {width}, numbered from 0.")
+        return np.eye(width)[unit]
+    direction = np.asarray(unit, dtype=np.float64)
+    if direction.shape != (width,) or not np.isfinite(direction).all() or not direction.any():
+        raise UsageError(
+            f"a direction has {width} finite numbers, not all 0; this one has the shape {direction.shape}."
+        )
+    return direction / np.linalg.norm(direction)
+
+
+def _by_label(scene: Scene) -> list[tuple[str, np.ndarray]]:
+    if scene.labels.dtype.kind == "f":
+        return [("all", np.ones(len(scene), dtype=bool))]
+    found = [(name, scene.labels == c) for c, name in enumerate(scene.label_names)]
+    return [*found, ("unlabelled", scene.labels < 0)] if (scene.labels < 0).any() else found
+
+
+def _top_tokens(scene: Scene, side: int, at: int, direction: np.ndarray, k: int) -> pd.DataFrame:
+    """The tokens of the scene's examples with the largest activation; each distinct token and context once."""
+    import pandas as pd
+
+    sources, cache = scene.open_sources, scene.open_sources.caches[side]
+    examples, first = np.unique(sources.points.examples[side], return_index=True)
+    rows, count = token_rows(cache, examples)
+    x = cache.tokens(sources.layers[side][at]).values
+    parts = np.array_split(rows, len(rows) // 8192 + 1)
+    activation = np.concatenate([x[part].astype(np.float64) @ direction for part in parts])
+    _, once = np.unique(rows, return_index=True)  # a text that occurs twice has its tokens once
+    top = once[np.argsort(-activation[once], kind="stable")[:k]]
+    owner = np.repeat(np.arange(len(examples)), count)[top]
+    place = top - (np.cumsum(count) - count)[owner]
+    points = first[owner].tolist()
+    strings = surfaces(cache, examples[owner], [scene.text_of(p) for p in points])
+    shown = list(zip(strings, place.tolist(), strict=True))
+    return pd.DataFrame(
+        {
+            "value": activation[top],
+            "before": [" ".join(tokens[max(0, j - 8) : j]) for tokens, j in shown],
+            "token": [tokens[j] for tokens, j in shown],
+            "after": [" ".join(tokens[j + 1 : j + 9]) for tokens, j in shown],
+            "id": cache.ids[examples[owner]],
+            "label": label_texts(scene, scene.labels[points]),
+        }
+    )
+
+
+def correlations(x: Any, values: np.ndarray) -> np.ndarray:
+    """Pearson's correlation of each column with values, float64 (d,); 0 for constant columns."""
+    mean, centred = centre(x), values - values.mean()
+    cross, square, start = np.zeros(x.shape[1]), np.zeros(x.shape[1]), 0
+    for part in blocks(x):
+        part -= mean
+        cross += centred[start : start + len(part)] @ part
+        square += (part * part).sum(0)
+        start += len(part)
+    scale = np.sqrt(square) * np.linalg.norm(centred)
+    return np.divide(cross, scale, out=np.zeros_like(cross), where=scale > 0)
+
+
+def _similar(scene: Scene, values: np.ndarray, other: int, k: int) -> pd.DataFrame:
+    import pandas as pd
+
+    tables = []
+    for layer, name in enumerate(scene.sides[other].layers):
+        found = correlations(scene.open_sources.vectors(other, layer), values)
+        top = np.argsort(-np.abs(found), kind="stable")[:k]
+        tables.append(pd.DataFrame({"layer": name, "unit": top, "correlation": found[top]}))
+    table = pd.concat(tables, ignore_index=True)
+    order = np.argsort(-table["correlation"].abs().to_numpy(), kind="stable")[:k]
+    return table.iloc[order].reset_index(drop=True)
+
+
+def rank_units(scene: Scene, side: int, layer: int | str, by: str, label: int | str | None, k: int) -> pd.DataFrame:
+    """See :meth:`Scene.rank_units`."""
+    import pandas as pd
+
+    if by not in ("probe", "correlation"):
+        raise UsageError(f"by is {by!r}; {did_you_mean(by, ('probe', 'correlation'))}")
+    at, sources = scene.position(layer), scene.open_sources
+    numbers = scene.labels.dtype.kind == "f"
+    c = scene.label_index(1 if label is None and len(scene.label_names) == 2 else label)
+    x = sources.vectors(side, at)
+    if by == "probe":
+        probe = sources.discriminant(side, at)
+        weights = probe.coef[c] if numbers else probe.coef[c] - np.delete(probe.coef, c, axis=0).mean(0)
+        mean, square = centre(x), np.zeros(x.shape[1])
+        for part in blocks(x):
+            square += ((part - mean) ** 2).sum(0)
+        score = weights * np.sqrt(square / len(scene))  # weight of a standardised unit
+    else:
+        known = ~np.isnan(scene.labels) if numbers else scene.labels >= 0
+        target = scene.labels[known] if numbers else (scene.labels[known] == c).astype(np.float64)
+        if len(np.unique(target)) < 2:
+            raise UsageError("all labels are equal, so no unit correlates with them.")
+        score = correlations(x[known], target)
+    top = np.argsort(-np.abs(score), kind="stable")[:k]
+    return pd.DataFrame({"unit": top, "score": score[top]})
