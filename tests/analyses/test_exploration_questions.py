@@ -144,7 +144,7 @@ def test_gained_and_lost_are_the_mcnemar_table(found):
 
 def test_token_strips_are_the_token_vectors(found, toys):
     with ActivationCache(toys.dev) as cache, ActivationCache(toys.random) as other:
-        x, y = (np.array([c.tokens(l)[5][1:-1] for l in c.layers], dtype=np.float64) for c in (cache, other))
+        x, y = (np.array([c.tokens(at)[5][1:-1] for at in c.layers], dtype=np.float64) for c in (cache, other))
         norm, distance = found.token_strip(5), found.token_strip("5", "distance")
         assert norm.tokens == (tuple(found.texts[5][0].split()),) * 2
         np.testing.assert_allclose(norm.values[1], np.linalg.norm(y, axis=2), rtol=1e-6)
@@ -174,7 +174,7 @@ def test_units_and_directions(found, toys):
         best = view.similar.iloc[0]
         y = other.layer(best["layer"])[:, int(best["unit"])]
         assert np.corrcoef(x[:, 4], y)[0, 1] == pytest.approx(best["correlation"])
-        every = [abs(np.corrcoef(x[:, 4], column)[0, 1]) for l in other.layers for column in other.layer(l).T]
+        every = [abs(np.corrcoef(x[:, 4], column)[0, 1]) for at in other.layers for column in other.layer(at).T]
         assert max(every) == pytest.approx(abs(best["correlation"]))
     top = view.tokens.iloc[0]
     text = found.texts[found.index(top["id"])][0].split()

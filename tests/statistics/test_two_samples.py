@@ -31,7 +31,7 @@ def test_mcnemar_of_groups_is_the_enumeration_of_exchanges():
 
 
 def test_mcnemar_keeps_its_level_with_dependent_examples():
-    """Ten copies of each example, 1,000 nulls: at most 5 % + 3 standard errors are rejected; many more without groups."""
+    """Ten copies of each example, 1,000 nulls: at most 5 % + 3 standard errors rejected; many more without groups."""
     rng = np.random.default_rng(0)
     groups = np.repeat(np.arange(40), 10)
     found = []
