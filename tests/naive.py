@@ -399,3 +399,54 @@ def permuted_product(a, b, order):
     n = range(len(a))
     off = sum(a[i, j] * b[order[i], order[j]] for i in n for j in n if i != j)
     return off, sum(a[i, i] * b[order[i], order[i]] for i in n)
+
+
+def debiased_cka(x, y):
+    """Song et al. 2012, section 3, with U-centred kernels written out."""
+
+    def centred(z):
+        k = z @ z.T
+        n = len(k)
+        np.fill_diagonal(k, 0)
+        out = np.zeros_like(k)
+        for i, j in product(range(n), range(n)):
+            if i != j:
+                out[i, j] = k[i, j] - (k[i].sum() + k[j].sum()) / (n - 2) + k.sum() / ((n - 1) * (n - 2))
+        return out
+
+    a, b = (centred(z - z.mean(0)) for z in (x, y))
+    return (a * b).sum() / sqrt((a * a).sum() * (b * b).sum())
+
+
+def common_neighbours(x, y, k):
+    """Means of |A ∩ B| / k and |A ∩ B| / |A ∪ B|, of the k nearest by cosine in either layer."""
+    sets = []
+    for z in (x - x.mean(0), y - y.mean(0)):
+        norm = np.linalg.norm(z, axis=1)
+        near = z @ z.T / norm / norm[:, None]
+        np.fill_diagonal(near, -inf)
+        sets.append([set(row) for row in np.argsort(-near, axis=1, kind="stable")[:, :k]])
+    shares = [(len(a & b) / k, len(a & b) / len(a | b)) for a, b in zip(*sets, strict=True)]
+    return np.mean(shares, axis=0)
+
+
+def predictivity(x, y, shares=(0.1, 0.5, 0.99)):
+    """R² of y, by ridge regressions fitted without one example at a time, and of the mean without it."""
+    centred = x - x.mean(0)
+    square = np.linalg.svd(centred, compute_uv=False) ** 2
+    square = square[square > 1e-12 * square[0]]
+    rows = range(len(x))
+    total = sum(((y[i] - np.delete(y, i, 0).mean(0)) ** 2).sum() for i in rows)
+    errors = []
+    for share in shares:
+        low, high = -40.0, 40.0
+        for _ in range(100):
+            middle = (low + high) / 2
+            freedom = (square / (square + square.mean() * np.exp(middle))).sum()
+            low, high = (middle, high) if freedom > share * len(square) else (low, middle)
+        hat = centred @ np.linalg.solve(
+            centred.T @ centred + square.mean() * np.exp(high) * np.eye(x.shape[1]), centred.T
+        )
+        hat += 1 / len(x)
+        errors.append(sum((((y[i] - hat[i] @ y) / (1 - hat[i, i])) ** 2).sum() for i in rows))
+    return 1 - min(errors) / total

@@ -53,6 +53,6 @@ def judged(null: np.ndarray, *, best: float = 1.0) -> Chance:
     with np.errstate(invalid="ignore", divide="ignore"):
         calibrated = (null[0] - centre) / (best - centre)
     high = np.quantile(value[1:], 0.975, axis=0) * sign
-    absent = np.isnan(null[0])
+    absent = np.isnan(null).any(0)
     found = [np.where(absent, np.nan, one) for one in (centre, spread, high, p, adjusted, calibrated)]
     return Chance(*found)

@@ -11,7 +11,7 @@ import numpy as np
 
 from probekit.errors import NonFiniteError, UsageError
 
-__all__ = ["DOUBLE", "Layers", "centred", "read"]
+__all__ = ["DOUBLE", "Layers", "read"]
 
 DOUBLE = 2048
 """Up to this number of examples everything is computed in float64; above, matrices are float32 and sums float64."""
@@ -59,18 +59,15 @@ def read(sources: Sequence[Callable[[], Any]], rows: np.ndarray) -> Layers:
     found, constant, size = [], [], 0
     for number, source in enumerate(sources):
         x = source()
+        if len(x.shape) != 2 or x.shape[1] == 0:
+            raise UsageError(
+                f"the vectors of layer {number} have shape {tuple(x.shape)}; expected (examples, columns)."
+            )
         size += len(rows) * x.shape[1] * np.dtype(dtype).itemsize
         out = _room((len(rows), x.shape[1]), dtype, in_memory=size <= IN_MEMORY)
         constant.append(_centre(x, rows, out, number))
         found.append(out)
     return Layers(tuple(found), np.array(constant))
-
-
-def centred(x: np.ndarray) -> np.ndarray:
-    """One layer (n, d), centred, scaled, float64; zeros if it is constant."""
-    out = np.empty(np.shape(x))
-    _centre(x, np.arange(len(x)), out, None)
-    return out
 
 
 def _room(shape: tuple[int, int], dtype: Any, *, in_memory: bool) -> np.ndarray:
@@ -90,17 +87,16 @@ def _blocks(x: Any, rows: np.ndarray) -> Any:
             yield slice(low, high), part[rows[low:high] - start].astype(np.float64)
 
 
-def _centre(x: Any, rows: np.ndarray, out: np.ndarray, number: int | None) -> bool:
+def _centre(x: Any, rows: np.ndarray, out: np.ndarray, number: int) -> bool:
     """Fill ``out`` with centred and scaled rows; whether all rows are equal."""
-    where = "" if number is None else f" of layer {number}"
-    if len(x.shape) != 2 or x.shape[1] == 0:
-        raise UsageError(f"the vectors{where} have shape {tuple(x.shape)}; expected (examples, columns).")
     mean, high = np.zeros(x.shape[1]), 0.0
     for _, part in _blocks(x, rows):
         mean += part.sum(0)
         high = max(high, float(np.abs(part).max(initial=0.0)))
     if not (np.isfinite(high) and np.isfinite(mean).all()):
-        raise NonFiniteError(f"the vectors{where} contain NaN or infinite numbers; find them with probekit verify.")
+        raise NonFiniteError(
+            f"the vectors of layer {number} contain NaN or infinite numbers; find them with probekit verify."
+        )
     if high == 0:
         out[:] = 0
         return True

@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from probekit.errors import UsageError
 from probekit.runtime import Progress, no_progress
+from probekit.similarity.canonical import CANONICAL, measure_canonical
 from probekit.similarity.chance import judged
-from probekit.similarity.features import Layers, read
-from probekit.similarity.kernel_measures import LINEAR, cosine
-from probekit.similarity.matrices import linear
-from probekit.similarity.options import SimilarityOptions
-from probekit.similarity.orders import Exchange, choose_rows, exchange
-from probekit.similarity.products import Map, correlated, products, workers
+from probekit.similarity.comparison import Comparison, Measured
+from probekit.similarity.features import read
+from probekit.similarity.inner import measure_kernels, measure_linear
+from probekit.similarity.kernel_measures import LINEAR
+from probekit.similarity.neighbours import NEIGHBOURS, measure_neighbours
+from probekit.similarity.options import Similarity, SimilarityOptions
+from probekit.similarity.orders import choose_rows
+from probekit.similarity.products import workers
+from probekit.similarity.regression import measure_cca_r2, measure_predictivity
 
 __all__ = ["PairValues", "layer_pairs"]
 
+OF_MATRICES = ("cka-rbf", "rsa-spearman", "cca-r2", "linear-predictivity", "linear-predictivity-reverse", *LINEAR)
+"""Measures whose n × n matrices are permuted."""
+_UPWARD = (
+    "the measure is larger in samples than in the population, the more so the more columns there are for an example; "
+    "the interval is for its mean in samples of this size. Read the calibrated value."
+)
+BIASED = {
+    **dict.fromkeys(("cka-biased", "cca", "cca-r2", "svcca", "pwcca", "procrustes"), _UPWARD),
+    "procrustes-angle": _UPWARD.replace("larger", "smaller"),
+}
 FEWEST = 4  # examples: the debiased statistics divide by n - 3
 
 
@@ -97,15 +111,69 @@ def layer_pairs(
     """
     options = options or SimilarityOptions()
     n = _rows(a, b, groups)
-    rng = np.random.default_rng(options.seed)
-    codes = None if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
-    if codes is not None and codes.max() == n - 1:
-        codes = None  # each example is a cluster
-    rows = choose_rows(n, codes, options.max_examples, rng)
-    sides = read(a, rows), None if b is None else read(b, rows)
-    places = exchange(None if codes is None else codes[rows], len(rows))
+    codes = _codes(groups)
+    rows = choose_rows(n, codes, options.max_examples, np.random.default_rng(options.seed))
+    if len(rows) < FEWEST:
+        raise UsageError(
+            f"{len(rows)} examples are left of the clusters that fit into {options.max_examples}; allow more."
+        )
+    ours = read(a, rows)
+    theirs = ours if b is None else read(b, rows)
+    units = None if codes is None else np.unique(codes[rows], return_inverse=True)[1]
     with workers(options.threads) as run:
-        return {name: _linear(name, sides[0], sides[1] or sides[0], places, options, run) for name in options.measures}
+        c = Comparison(ours, theirs, units, options, run, progress)
+        found = {name: one for measure, names in _jobs(options.measures) for name, one in measure(c, names).items()}
+        return {name: _pairs(c, name, found[name]) for name in options.measures}
+
+
+def _codes(groups: np.ndarray | None) -> np.ndarray | None:
+    """Codes of clusters; None if each example is one."""
+    if groups is None:
+        return None
+    codes = np.unique(np.asarray(groups), return_inverse=True)[1]
+    return None if codes.max() == len(codes) - 1 else codes
+
+
+def _each(measure: Callable[[Comparison, str], Measured]) -> Callable[..., dict[str, Measured]]:
+    """A function of one measure as one of several."""
+    return lambda c, names: {name: measure(c, name) for name in names}
+
+
+def _jobs(names: Sequence[str]) -> list[tuple[Callable[[Comparison, Sequence[str]], dict[str, Measured]], list[str]]]:
+    """Functions and the measures that each of them shares work for."""
+    families: list[tuple[Any, Sequence[str]]] = [
+        (measure_linear, tuple(LINEAR)),
+        (_each(measure_kernels), ("cka-rbf", "rsa-spearman")),
+        (_each(measure_canonical), CANONICAL),
+        (_each(lambda c, _: measure_cca_r2(c)), ("cca-r2",)),
+        (measure_neighbours, NEIGHBOURS),
+        (measure_predictivity, ("linear-predictivity", "linear-predictivity-reverse")),
+    ]
+    return [(family, mine) for family, all_ in families if (mine := [name for name in names if name in all_])]
+
+
+def _pairs(c: Comparison, name: str, found: Measured) -> PairValues:
+    """What is said of one measure."""
+    notes = [note for note in (*found.notes, BIASED.get(name, "")) if note]
+    absent = c.a.constant[:, None] | c.b.constant
+    value = np.where(absent, np.nan, found.value)
+    if absent.any():
+        notes.append("a layer has the same vector for all examples, so nothing can be compared with it.")
+    nothing = np.full(value.shape, np.nan)
+    low, high = (np.where(np.isnan(value), np.nan, end) for end in found.ends or (nothing, nothing))
+    if found.null is None:
+        if c.options.permutations != 0 and c.units is not None:
+            notes.append("no two clusters have the same size, so nothing can be permuted.")
+        chance = (nothing, nothing, nothing, nothing, nothing, nothing)
+        return PairValues(value, low, high, *chance, draws=0, n=c.n, notes=tuple(notes))
+    best = 0.0 if name == Similarity.PROCRUSTES_ANGLE else 1.0
+    j = judged(np.where(absent, np.nan, found.null), best=best)
+    if c.null is not None and c.null.note and name in OF_MATRICES:
+        notes.append(c.null.note)
+    return PairValues(
+        value, low, high, j.null_mean, j.null_sd, j.null_high, j.p, j.p_adjusted, j.calibrated,
+        draws=len(found.null) - 1, n=c.n, notes=tuple(notes),
+    )  # fmt: skip
 
 
 def _rows(a: Sequence[Callable[[], Any]], b: Sequence[Callable[[], Any]] | None, groups: np.ndarray | None) -> int:
@@ -122,27 +190,3 @@ def _rows(a: Sequence[Callable[[], Any]], b: Sequence[Callable[[], Any]] | None,
     if counts[0] < FEWEST:
         raise UsageError(f"there are {counts[0]} examples; similarity needs at least {FEWEST}.")
     return counts[0]
-
-
-def _linear(name: str, a: Layers, b: Layers, places: Exchange, options: SimilarityOptions, run: Map) -> PairValues:
-    if name not in LINEAR:
-        raise UsageError(f"{name} of all pairs of layers cannot be had yet; there are {', '.join(LINEAR)}.")
-    ours = linear(a)
-    theirs = ours if b is a else linear(b)
-    draws = 1000 if options.permutations is None else options.permutations
-    cycles = places.cycles(draws, np.random.default_rng(options.seed)) if draws else None
-    found = products(ours, theirs, cycles, run)
-    form, n = LINEAR[name], ours.n
-    own = [
-        form.total(n, p.sum(0), (m.vector**2).sum(1), m.vector.sum(1) ** 2)
-        for p, m in ((found.aa, ours), (found.bb, theirs))
-    ]
-    sums = np.multiply.outer(ours.vector.sum(1), theirs.vector.sum(1))
-    value = cosine(form.total(n, found.ab.sum(0), ours.vector @ theirs.vector.T, sums), *own)
-    nan = np.full_like(value, np.nan)
-    empty = PairValues(value, nan, nan, nan, nan, nan, nan, nan, nan, 0, n)
-    if cycles is None or found.null is None:
-        return empty
-    null = cosine(form.total(n, found.null, correlated(ours.vector, theirs.vector, cycles), sums), *own)
-    chance = judged(null)
-    return replace(empty, **{k: getattr(chance, k) for k in chance.__slots__}, draws=cycles.draws)

@@ -6,14 +6,21 @@ columns of B are: so one routine serves all of them (`probekit.similarity.produc
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from scipy import stats
 
 from probekit.similarity.features import Layers
 
-__all__ = ["Matrices", "linear"]
+EXACT = 1024  # examples up to which distances are sorted; of more, they are counted in bins
+BINS = 1 << 20
+SAMPLE = 1 << 19  # pairs of examples from which the median and the range of distances of more examples are taken
+BLOCK = 1024
+
+__all__ = ["Matrices", "gaussian", "leave_one_out", "linear", "projections", "ranked", "squares"]
 
 Tile = Callable[[int, np.ndarray, np.ndarray], np.ndarray]
 
@@ -54,3 +61,138 @@ def linear(layers: Layers) -> Matrices:
         return x[layer][rows] @ x[layer][columns].T
 
     return Matrices(len(x[0]), len(x), x[0].dtype, tile, np.stack([squares(one) for one in x]))
+
+
+def _distances(x: np.ndarray, norms: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Squared Euclidean distances of rows and columns of one layer."""
+    out = x[rows] @ x[columns].T
+    out *= -2
+    out += norms[rows].astype(x.dtype)[:, None]
+    out += norms[columns].astype(x.dtype)[None, :]
+    return np.asarray(np.maximum(out, 0, out=out))
+
+
+def _sample(x: np.ndarray, norms: np.ndarray, seed: int) -> np.ndarray:
+    """Squared distances of all pairs of up to EXACT examples, or of random pairs; ascending."""
+    n = len(x)
+    if n <= EXACT:
+        rows = np.arange(n)
+        return np.sort(_distances(x, norms, rows, rows)[np.triu_indices(n, 1)])
+    rng = np.random.default_rng([seed, n])
+    i, step = rng.integers(n, size=SAMPLE), rng.integers(1, n, size=SAMPLE)
+    parts = [slice(k, k + (1 << 14)) for k in range(0, SAMPLE, 1 << 14)]
+    found = [((x[i[p]] - x[(i[p] + step[p]) % n]) ** 2).sum(1, dtype=np.float64) for p in parts]
+    return np.sort(np.concatenate(found))
+
+
+def _blocks(n: int) -> list[np.ndarray]:
+    return [np.arange(i, min(i + BLOCK, n)) for i in range(0, n, BLOCK)]
+
+
+def gaussian(layers: Layers, run: Callable[..., list[Any]], seed: int = 0) -> Matrices:
+    """exp(-|xᵢ - xⱼ|² / 2w²), U-centred, with w the median distance (of half a million random pairs if n > 1,024)."""
+    n = len(layers.x[0])
+    norms = [squares(x) for x in layers.x]
+    everything = _blocks(n)
+
+    def kernel(layer: int, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        out = _distances(layers.x[layer], norms[layer], rows, columns)
+        out *= -0.5 / width[layer]
+        return np.asarray(np.exp(out, out=out))
+
+    def sums(layer: int) -> np.ndarray:
+        parts = [sum(kernel(layer, r, c).sum(1, dtype=np.float64) for c in everything) for r in everything]
+        return np.concatenate(parts) - 1  # without the diagonal
+
+    width = [max(float(np.median(_sample(x, norm, seed))), 1e-300) for x, norm in zip(layers.x, norms, strict=True)]
+    rows_of = run(sums, range(len(layers)))
+    shift = [row / (n - 2) - row.sum() / (2 * (n - 1) * (n - 2)) for row in rows_of]
+
+    def tile(layer: int, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        out = kernel(layer, rows, columns)
+        out -= shift[layer][rows].astype(out.dtype)[:, None]
+        out -= shift[layer][columns].astype(out.dtype)[None, :]
+        return out
+
+    return Matrices(n, len(layers), layers.x[0].dtype, tile, np.zeros((len(layers), n)))
+
+
+def ranked(layers: Layers, run: Callable[..., list[Any]], seed: int = 0) -> Matrices:
+    """Ranks of the squared distances of all pairs of examples, from -1 to 1, 0 in the mean.
+
+    If n > 1,024 they are counted in a million bins over the range of .01 to 99.99 % of them; those in one bin are ties.
+    """
+    n = len(layers.x[0])
+    norms, nothing = [squares(x) for x in layers.x], np.zeros((len(layers), n))
+    if n <= EXACT:
+        exact = run(lambda layer: _exact_ranks(layers.x[layer], norms[layer]), range(len(layers)))
+        tile: Tile = lambda layer, r, c: exact[layer][np.ix_(r, c)]  # noqa: E731
+        return Matrices(n, len(layers), np.dtype(np.float64), tile, nothing)
+
+    def edges(layer: int) -> tuple[float, float]:
+        low, high = np.quantile(_sample(layers.x[layer], norms[layer], seed), [1e-4, 1 - 1e-4])
+        return float(low), (BINS - 2) / max(float(high - low), 1e-300)
+
+    def bins(layer: int, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        out = _distances(layers.x[layer], norms[layer], rows, columns)
+        out -= np.float32(limits[layer][0])
+        out *= np.float32(limits[layer][1])
+        return np.clip(out, -1, BINS - 2, out=out).astype(np.int32) + 1
+
+    def table(layer: int) -> np.ndarray:
+        counts = np.zeros(BINS, np.int64)
+        for i, rows in enumerate(_blocks(n)):
+            for columns in _blocks(n)[i:]:
+                found = bins(layer, rows, columns)
+                found = found[np.triu_indices(len(rows), 1)] if rows is columns or rows[0] == columns[0] else found
+                counts += np.bincount(found.ravel(), minlength=BINS)
+        middle = np.cumsum(counts) - 0.5 * counts  # ranks less a half, as shares
+        return (2 * middle / counts.sum() - 1).astype(np.float32)
+
+    limits = run(edges, range(len(layers)))
+    tables = run(table, range(len(layers)))
+    return Matrices(n, len(layers), np.dtype(np.float32), lambda i, r, c: tables[i][bins(i, r, c)], nothing)
+
+
+def _exact_ranks(x: np.ndarray, norms: np.ndarray) -> np.ndarray:
+    rows, upper = np.arange(len(x)), np.triu_indices(len(x), 1)
+    distances = _distances(x, norms, rows, rows)[upper]
+    out = np.zeros((len(x), len(x)))
+    out[upper] = (2 * stats.rankdata(np.round(distances, 12)) - 1) / len(distances) - 1
+    return out + out.T
+
+
+def projections(bases: Sequence[np.ndarray]) -> Matrices:
+    """UUᵀ of orthonormal bases (n, r)."""
+
+    def tile(layer: int, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        return np.asarray(bases[layer][rows] @ bases[layer][columns].T)
+
+    return Matrices(len(bases[0]), len(bases), bases[0].dtype, tile, np.stack([squares(u) for u in bases]))
+
+
+def leave_one_out(fits: Sequence[np.ndarray]) -> Matrices:
+    """Matrices M with tr(M YYᵀ) = Σᵢ |residual of example i, fitted without it|² for any Y with centred columns.
+
+    M = (I - H)ᵀ D⁻² (I - H), where H = FFᵀ fits and D has 1 - hᵢᵢ (Allen 1974; Hastie, Tibshirani & Friedman 2009,
+    equation 7.64).
+
+    Parameters
+    ----------
+    fits : sequence of ndarray
+        F (n, r + 1) of each, with the constant.
+    """
+    own = [squares(f) for f in fits]
+    weights = [1 / np.maximum(1 - h, 1e-12) ** 2 for h in own]
+    left, right, diagonals = [], [], []
+    for f, h, w in zip(fits, own, weights, strict=True):
+        weighted = (w[:, None] * f).astype(f.dtype)
+        around = f @ np.asarray(f.T @ weighted)
+        left.append(np.hstack([around - weighted, -f]))
+        right.append(np.hstack([f, weighted]))
+        diagonals.append(w * (1 - 2 * h) + np.einsum("ij,ij->i", around, f, dtype=np.float64))
+
+    def tile(layer: int, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        return np.asarray(left[layer][rows] @ right[layer][columns].T)
+
+    return Matrices(len(fits[0]), len(fits), fits[0].dtype, tile, np.stack(diagonals))

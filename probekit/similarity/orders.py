@@ -15,6 +15,7 @@ __all__ = ["Cycles", "Exchange", "choose_rows", "exchange"]
 
 KEPT = (0.999, 0.9)  # share of the rows that cycles move: the most if it can be had
 LONGEST = 1.5  # cycles are at most this many times longer than needed
+SQUARE = 1000
 SHORTEST = 16  # shorter cycles, or shorter than n / 50, need more products than random permutations
 
 
@@ -91,6 +92,7 @@ class Exchange:
         from scipy.fft import next_fast_len
 
         counts = [(len(p), p.shape[1]) for p in self.places]
+        wanted = max(wanted, min(self.n, SQUARE))  # more draws cost nothing, smaller matrices do
         longest = min(int(LONGEST * wanted), max(c for c, _ in counts))
         lengths = np.arange(max(1, min(max(SHORTEST, self.n // 50), longest)), longest + 1)
         kept = sum((c // lengths) * lengths * z for c, z in counts) / self.n

@@ -21,7 +21,7 @@ from probekit.runtime import Progress, blas_thread, cores, no_progress
 from probekit.similarity.matrices import Matrices
 from probekit.similarity.orders import Cycles
 
-__all__ = ["Products", "correlated", "products", "workers"]
+__all__ = ["Products", "by_features", "correlated", "permuted", "products", "workers"]
 
 TILE = 1024  # rows of a tile where the cycles do not set them
 
@@ -81,14 +81,14 @@ def products(
         spectrum = np.zeros((len(cosets), size // 2 + 1, a.count, b.count), np.complex128)
     tiles = [(r, q) for r in range(len(classes)) for q in range(r, len(classes))]
     for done, (r, q) in enumerate(tiles):
-        ours = _tiles(a, classes[r], classes[q], r == q, run)
-        theirs = ours if b is a else _tiles(b, classes[r], classes[q], r == q, run)
-        _add_rows(out, ours, theirs, classes[r], classes[q], r == q, run)
+        ours = _tiles(a, classes[r], classes[q], run, diagonal=r == q)
+        theirs = ours if b is a else _tiles(b, classes[r], classes[q], run, diagonal=r == q)
+        _add_rows(out, ours, theirs, classes[r], classes[q], run, diagonal=r == q)
         if spectrum is not None:
             waves = _spectra(ours, run)
             for k, coset in enumerate(cosets):
                 if k:
-                    theirs = _tiles(b, coset[r], coset[q], r == q, run)
+                    theirs = _tiles(b, coset[r], coset[q], run, diagonal=r == q)
                 others = waves if theirs is ours else _spectra(theirs, run)
                 _add_spectrum(spectrum[k], waves, others, 1 + (r != q), run)
         progress(stage, done + 1, len(tiles))
@@ -107,7 +107,7 @@ def correlated(a: np.ndarray, b: np.ndarray, cycles: Cycles) -> np.ndarray:
     return np.asarray(fft.irfft(both, n=size, axis=1)).reshape(-1, len(a), len(b))
 
 
-def _tiles(m: Matrices, rows: np.ndarray, columns: np.ndarray, diagonal: bool, run: Map) -> np.ndarray:
+def _tiles(m: Matrices, rows: np.ndarray, columns: np.ndarray, run: Map, *, diagonal: bool) -> np.ndarray:
     """(layers, rows, columns), with zeros on the diagonal of the matrices."""
     out = np.empty((m.count, len(rows), len(columns)), m.dtype)
 
@@ -121,8 +121,15 @@ def _tiles(m: Matrices, rows: np.ndarray, columns: np.ndarray, diagonal: bool, r
 
 
 def _add_rows(
-    out: Products, ours: np.ndarray, theirs: np.ndarray, rows: np.ndarray, columns: np.ndarray, diagonal: bool, run: Map
-) -> None:  # fmt: skip
+    out: Products,
+    ours: np.ndarray,
+    theirs: np.ndarray,
+    rows: np.ndarray,
+    columns: np.ndarray,
+    run: Map,
+    *,
+    diagonal: bool,
+) -> None:
     """Add the products of two tiles to the sums of their rows, and to those of their columns off the diagonal."""
 
     def add(to: np.ndarray, one: np.ndarray, other: np.ndarray) -> None:
@@ -168,3 +175,59 @@ def _add_spectrum(to: np.ndarray, ours: np.ndarray, theirs: np.ndarray, weight: 
         to[part] += weight * (ours[part].conj() @ theirs[part].swapaxes(1, 2))
 
     run(add, [slice(i, i + 32) for i in range(0, len(to), 32)])
+
+
+def permuted(a: Matrices, b: Matrices, orders: np.ndarray, run: Map) -> tuple[np.ndarray, np.ndarray]:
+    """Inner products without and with the diagonal only, for any permutations (draws, n); (1 + draws, layers, layers).
+
+    The first is the observed order. For clusters that are too unlike to be permuted in cycles.
+    """
+    everything = np.arange(a.n)
+    ours = _tiles(a, everything, everything, run, diagonal=True)
+    theirs = ours if b is a else _tiles(b, everything, everything, run, diagonal=True)
+    orders = np.concatenate([everything[None], orders])
+
+    def of(order: np.ndarray) -> np.ndarray:
+        total = np.zeros((a.count, b.count))
+        for start in range(0, a.n, 64):  # the upper triangle, in bands that stay in the processor's cache
+            rows, columns = slice(start, start + 64), slice(start, a.n)
+            band = ours[:, rows, columns].copy()
+            band[:, :, :64] *= np.triu(np.ones((band.shape[1], band[:, :, :64].shape[2]), band.dtype), 1)
+            moved = theirs[:, order[rows, None], order[columns][None]]
+            total += 2.0 * (band.reshape(a.count, -1) @ moved.reshape(b.count, -1).T)
+        return total
+
+    h = np.stack(run(of, orders))
+    v = np.stack([a.vector @ b.vector[:, order].T for order in orders])
+    return h, v
+
+
+def by_features(x: Sequence[np.ndarray], y: Sequence[np.ndarray], run: Map, *, rows: bool) -> np.ndarray:
+    """Σⱼ (xᵢ·xⱼ)(yᵢ·yⱼ) for all pairs of layers from XᵀY, (n, layers x, layers y), or (1, …) summed over i.
+
+    Of the order of n d², where the n × n kernels are of n² d.
+    """
+    out = np.zeros((len(x[0]) if rows else 1, len(x), len(y)))
+    parts = [slice(i, i + 4096) for i in range(0, len(x[0]), 4096)]
+
+    def of(layer: int) -> None:
+        for other in range(len(y)):
+            if y is x and other < layer:
+                out[:, layer, other] = out[:, other, layer]
+                continue
+            cross = np.zeros((x[layer].shape[1], y[other].shape[1]))
+            for p in parts:
+                cross += x[layer][p].T @ y[other][p]
+            if not rows:
+                out[0, layer, other] = (cross**2).sum()
+                continue
+            cross = cross.astype(x[layer].dtype)
+            for p in parts:
+                out[p, layer, other] = np.einsum("ij,ij->i", x[layer][p] @ cross, y[other][p], dtype=np.float64)
+
+    if y is x:
+        for layer in range(len(x)):  # later layers take their symmetric half from earlier ones
+            of(layer)
+    else:
+        run(of, range(len(x)))
+    return out

@@ -1,0 +1,132 @@
+"""What all measures of two sides share: their layers, examples, permutations and intervals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from probekit.runtime import Progress, no_progress
+from probekit.similarity.features import Layers
+from probekit.similarity.intervals import bootstrapped
+from probekit.similarity.options import SimilarityOptions
+from probekit.similarity.orders import Cycles, choose_rows, exchange
+from probekit.similarity.products import Map
+
+__all__ = ["Comparison", "Measured", "Null"]
+
+ORDERED = 1500  # examples in clusters that cannot be permuted in cycles
+LARGEST = 10_000  # examples whose n × n matrices are permuted
+
+
+@dataclass(frozen=True, eq=False)
+class Null:
+    """The examples that are permuted, and how.
+
+    Attributes
+    ----------
+    a, b : Layers
+        The same objects as those of the comparison, if all examples are permuted.
+    orders : Cycles or ndarray
+        Cycles, or (draws, n) permutations, of positions in these layers.
+    note : str
+        What to say of them.
+    """
+
+    a: Layers
+    b: Layers
+    orders: Cycles | np.ndarray
+    note: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """One measure: values (layers a, layers b), interval, and null (1 + draws, layers a, layers b), observed first."""
+
+    value: np.ndarray
+    ends: tuple[np.ndarray, np.ndarray] | None = None
+    null: np.ndarray | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Two sides with the same n examples; ``b`` is ``a`` if a side is compared with itself.
+
+    Attributes
+    ----------
+    units : ndarray or None
+        (n,) code of each example's cluster.
+    """
+
+    a: Layers
+    b: Layers
+    units: np.ndarray | None
+    options: SimilarityOptions
+    run: Map
+    progress: Progress = field(default=no_progress)
+
+    @property
+    def n(self) -> int:
+        return len(self.a.x[0])
+
+    @property
+    def same(self) -> bool:
+        return self.b is self.a
+
+    def interval(
+        self, value: np.ndarray, influence: np.ndarray, *, fisher: bool = True
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Bootstrap interval from the influences (n, layers a, layers b)."""
+        o = self.options
+        return bootstrapped(
+            value, influence, self.units, resamples=o.resamples, level=o.level, seed=o.seed, fisher=fisher
+        )
+
+    @cached_property
+    def null(self) -> Null | None:
+        """How n × n matrices are permuted; None if permutations are not wanted or no two clusters have one size."""
+        draws = 1000 if self.options.permutations is None else self.options.permutations
+        if not draws:
+            return None
+        rng = np.random.default_rng([self.options.seed, 1])
+        rows = choose_rows(self.n, self.units, LARGEST, rng)
+        units = None if self.units is None else self.units[rows]
+        places = exchange(units, len(rows))
+        if not places.moving:
+            return None
+        orders: Cycles | np.ndarray | None = places.cycles(draws, rng)
+        note = ""
+        if isinstance(orders, Cycles):
+            used = np.sort(orders.classes.ravel())
+            orders = Cycles(*(np.searchsorted(used, part) for part in (orders.classes, orders.cosets)))
+        else:
+            used = choose_rows(len(rows), units, ORDERED, rng)
+            places = exchange(None if units is None else units[used], len(used))
+            if not places.moving:
+                return None
+            orders, note = places.random(draws, rng), few_move(places.moving, len(used))
+        rows = rows[used]
+        if len(rows) < self.n:
+            note = f"p and calibrated are from {len(rows):,} of the {self.n:,} examples. {note}".strip()
+        a = self.a.take(rows)
+        return Null(a, a if self.same else self.b.take(rows), orders, note)
+
+    def permutations(self, draws: int) -> tuple[np.ndarray, tuple[str, ...]]:
+        """Random permutations (draws, n) of all examples, and what to say of them; none if nothing can be exchanged."""
+        places = exchange(self.units, self.n)
+        if not draws or not places.moving:
+            return np.empty((0, self.n), np.int64), ()
+        note = few_move(places.moving, self.n)
+        return places.random(draws, np.random.default_rng([self.options.seed, 2])), (note,) if note else ()
+
+
+def few_move(moving: int, n: int) -> str:
+    """A note if many examples stay where they are."""
+    if 2 * moving >= n:
+        return ""
+    return (
+        f"only {moving:,} of {n:,} examples are in clusters with another one of their size and can be permuted, so "
+        "chance looks more similar than it is."
+    )

@@ -1,0 +1,173 @@
+"""Measures that are inner products of n × n matrices: CKA, RSA and the mean squared canonical correlation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from probekit.similarity.comparison import Comparison, Measured
+from probekit.similarity.features import Layers
+from probekit.similarity.kernel_measures import LINEAR, Pair, cosine, influence
+from probekit.similarity.matrices import Matrices, gaussian, linear, ranked, squares
+from probekit.similarity.orders import Cycles
+from probekit.similarity.products import by_features, correlated, permuted, products
+
+__all__ = ["measure_kernels", "measure_linear", "null_products"]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Sums:
+    """Inner products of all pairs: without the diagonal ``h`` and of the diagonals ``v``, of pairs and of each side.
+
+    The first axis of ``ab`` is examples or permutations; ``aa`` and ``bb`` are (examples or 1, layers).
+    """
+
+    ab: np.ndarray
+    aa: np.ndarray
+    bb: np.ndarray
+
+
+def null_products(
+    c: Comparison, make_a: Callable[[Layers], Matrices], make_b: Callable[[Layers], Matrices]
+) -> tuple[Sums, np.ndarray, Matrices, Matrices] | None:
+    """Permuted products h, those of the diagonals v, and the matrices they are of; None without permutations."""
+    null = c.null
+    if null is None:
+        return None
+    a = make_a(null.a)
+    b = a if c.same and make_a is make_b else make_b(null.b)
+    if isinstance(null.orders, Cycles):
+        found = products(a, b, null.orders, c.run, progress=c.progress, stage="permutations")
+        h, v = found.null, correlated(a.vector, b.vector, null.orders)
+        assert h is not None
+    else:
+        found = products(a, b, None, c.run)
+        h, v = permuted(a, b, null.orders, c.run)
+    return Sums(h, found.aa, found.bb), v, a, b
+
+
+def measure_linear(c: Comparison, names: Sequence[str]) -> dict[str, Measured]:
+    """The measures of LINEAR, from one pass."""
+    a = linear(c.a)
+    b = a if c.same else linear(c.b)
+    wanted = c.options.resamples > 0
+    null = c.null
+    nulls: tuple[np.ndarray, np.ndarray, Sums, Matrices, Matrices] | None = None
+    if null is not None and null.a is c.a and isinstance(null.orders, Cycles):
+        found = products(a, b, null.orders, c.run, progress=c.progress, stage="cka")
+        observed = Sums(found.ab, found.aa, found.bb)
+        assert found.null is not None
+        nulls = found.null, correlated(a.vector, b.vector, null.orders), observed, a, b
+    else:
+        observed = _observed(c, a, b, rows=wanted)
+        if (apart := null_products(c, linear, linear)) is not None:
+            nulls = apart[0].ab, apart[1], apart[0], apart[2], apart[3]
+    out = {}
+    for name in names:
+        own = [_own(name, m, sums) for m, sums in ((a, observed.aa), (b, observed.bb))]
+        total = LINEAR[name].total(c.n, observed.ab.sum(0), a.vector @ b.vector.T, _sums(a, b))
+        value = cosine(total, *own)
+        ends = c.interval(value, _influences(name, c, a, b, observed, value, own)) if wanted else None
+        drawn = None
+        if nulls is not None:
+            h, v, sums, na, nb = nulls
+            null_own = [_own(name, m, s) for m, s in ((na, sums.aa), (nb, sums.bb))]
+            drawn = cosine(LINEAR[name].total(na.n, h, v, _sums(na, nb)), *null_own)
+        out[name] = Measured(value, ends, drawn)
+    return out
+
+
+def _sums(a: Matrices, b: Matrices) -> np.ndarray:
+    return np.multiply.outer(a.vector.sum(1), b.vector.sum(1))
+
+
+def _own(name: str, m: Matrices, h: np.ndarray) -> np.ndarray:
+    """The statistic of each layer with itself."""
+    return LINEAR[name].total(m.n, h.sum(0), (m.vector**2).sum(1), m.vector.sum(1) ** 2)
+
+
+def _observed(c: Comparison, a: Matrices, b: Matrices, *, rows: bool) -> Sums:
+    """Products without permutations: from features or in tiles, whichever is less work."""
+    widths = [np.array([x.shape[1] for x in side.x], float) for side in (c.a, c.b)]
+    features = (2 + 2 * rows) * np.multiply.outer(*widths).sum()
+    if c.n <= 10_000 and features > c.n * sum(w.sum() for w in widths):
+        found = products(a, b, None, c.run, progress=c.progress, stage="cka")
+        return Sums(found.ab, found.aa, found.bb)
+
+    def diagonal(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+        both = p.T[:, :, None] * q.T[:, None, :]
+        return both if rows else both.sum(0, keepdims=True)
+
+    ab = by_features(c.a.x, c.b.x, c.run, rows=rows) - diagonal(a.vector, b.vector)
+    own = []
+    for layers, m in ((c.a, a), (c.b, b)):
+        parts = [by_features([x], [x], c.run, rows=rows)[:, 0, 0] for x in layers.x]
+        square = (m.vector**2).T
+        own.append(np.stack(parts, axis=1) - (square if rows else square.sum(0)))
+        if c.same:
+            own *= 2
+            break
+    return Sums(ab, *own)
+
+
+def _influences(
+    name: str, c: Comparison, a: Matrices, b: Matrices, h: Sums, value: np.ndarray, own: list[np.ndarray]
+) -> np.ndarray:
+    """Influence of each example on the value of each pair, (n, layers a, layers b)."""
+
+    def times(x: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        """Kernel without its diagonal, times vectors (layers, n), as (n, layers)."""
+        return np.asarray(x @ (x.T @ vectors.T.astype(x.dtype)), np.float64) - (squares(x) * vectors).T
+
+    def alone(side: Layers, m: Matrices, rows: np.ndarray, total: np.ndarray) -> np.ndarray:
+        kv = np.stack([times(x, v[None])[:, 0] for x, v in zip(side.x, m.vector, strict=True)], axis=1)
+        d = m.vector.T
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return _centred(influence(name, Pair(rows, d, d, kv, kv))) / total
+
+    ours = alone(c.a, a, h.aa, own[0])
+    theirs = ours if c.same else alone(c.b, b, h.bb, own[1])
+    la = [times(x, a.vector) for x in c.b.x]  # of each layer of b: (n, layers a)
+    out = np.empty((c.n, *value.shape))
+    for i, x in enumerate(c.a.x):
+        pair = Pair(
+            h.ab[:, i], a.vector[i][:, None], b.vector.T, times(x, b.vector), np.stack([v[:, i] for v in la], axis=1)
+        )
+        with np.errstate(invalid="ignore", divide="ignore"):
+            both = _centred(influence(name, pair)) / np.sqrt(own[0][i] * own[1])
+        out[:, i] = both - 0.5 * value[i] * (ours[:, i, None] + theirs)
+    return out
+
+
+def _centred(x: np.ndarray) -> np.ndarray:
+    return np.asarray(x - x.mean(0))
+
+
+def measure_kernels(c: Comparison, name: str) -> Measured:
+    """cka-rbf or rsa-spearman: the cosine of matrices that are centred already."""
+    make = {"cka-rbf": gaussian, "rsa-spearman": ranked}[name]
+
+    def matrices(layers: Layers) -> Matrices:
+        return make(layers, c.run, c.options.seed)
+
+    null, drawn = c.null, None
+    a = matrices(c.a)
+    b = a if c.same else matrices(c.b)
+    one_pass = null is not None and null.a is c.a and isinstance(null.orders, Cycles)
+    cycles = null.orders if null is not None and one_pass and isinstance(null.orders, Cycles) else None
+    found = products(a, b, cycles, c.run, progress=c.progress, stage=name)
+    own = [sums.sum(0) for sums in (found.aa, found.bb)]
+    value = cosine(found.ab.sum(0), *own)
+    if found.null is not None:
+        drawn = cosine(found.null, *own)
+    elif (apart := null_products(c, matrices, matrices)) is not None:
+        drawn = cosine(apart[0].ab, apart[0].aa.sum(0), apart[0].bb.sum(0))
+    if name == "rsa-spearman" or not c.options.resamples:
+        return Measured(value, None, drawn)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ours, theirs = (2 * _centred(s) / t for s, t in zip((found.aa, found.bb), own, strict=True))
+        both = 2 * _centred(found.ab) / np.sqrt(own[0][:, None] * own[1])
+    change = both - 0.5 * value * (ours[:, :, None] + theirs[:, None, :])
+    return Measured(value, c.interval(value, change), drawn)

@@ -1,0 +1,81 @@
+"""Measures of shared nearest neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from probekit.similarity._kernels import LANES, largest, neighbour_influence, shared
+from probekit.similarity.comparison import Comparison, Measured
+from probekit.similarity.features import Layers
+from probekit.similarity.matrices import squares
+from probekit.similarity.products import Map
+
+__all__ = ["NEIGHBOURS", "common_neighbours", "measure_neighbours", "nearest"]
+
+NEIGHBOURS = ("mutual-knn", "knn-jaccard")
+BLOCK = 512
+
+
+def nearest(x: np.ndarray, k: int) -> np.ndarray:
+    """The k nearest other rows of each row of x (n, d) by cosine, nearest first, int32 (n, k).
+
+    The nearness of a row of zeros is 0.
+    """
+    norm = np.sqrt(squares(x))
+    unit = x / np.where(norm > 0, norm, 1).astype(x.dtype)[:, None]
+    out = np.zeros((len(x), k), dtype=np.int32)
+    for start in range(0, len(x), BLOCK):
+        largest(unit[start : start + BLOCK] @ unit.T, start, out[start : start + BLOCK])
+    return out
+
+
+def measure_neighbours(c: Comparison, names: Sequence[str]) -> dict[str, Measured]:
+    """mutual-knn and knn-jaccard, from one search and the same permutations."""
+    k, shape = c.options.neighbours, (len(c.a), len(c.b))
+    if k >= c.n:
+        note = f"there are {c.n} examples, so none has {k} neighbours; choose fewer with neighbours."
+        return {name: Measured(np.full(shape, np.nan), notes=(note,)) for name in names}
+    ours = _search(c.a, k, c.run)
+    theirs = ours if c.same else _search(c.b, k, c.run)
+    common = common_neighbours(ours, theirs, np.arange(c.n))
+    orders, notes = c.permutations(1000 if c.options.permutations is None else c.options.permutations)
+    counts = np.stack([common, *c.run(lambda order: common_neighbours(ours, theirs, order), orders)])
+    out = {}
+    for name in names:
+        score = _score(name, k)
+        null = counts @ score / c.n
+        ends = None
+        if c.options.resamples:
+            ends = c.interval(null[0], _influence(ours, theirs, score, c.run), fisher=False)
+        if ends is not None:
+            ends = np.maximum(ends[0], 0), np.minimum(ends[1], 1)
+        out[name] = Measured(null[0], ends, null if len(orders) else None, notes)
+    return out
+
+
+def _score(name: str, k: int) -> np.ndarray:
+    """What an example with 0 … k common neighbours counts."""
+    common = np.arange(k + 1)
+    return common / k if name == "mutual-knn" else common / (2 * k - common)
+
+
+def _search(layers: Layers, k: int, run: Map) -> np.ndarray:
+    return np.stack(run(lambda x: nearest(x, k), layers.x))
+
+
+def _influence(ours: np.ndarray, theirs: np.ndarray, score: np.ndarray, run: Map) -> np.ndarray:
+    """Influence of each example on the mean score of each pair, (n, layers a, layers b)."""
+    out = np.zeros((len(ours), len(theirs), ours.shape[1]))
+    run(lambda pair: neighbour_influence(ours[pair[0]], theirs[pair[1]], score, out[pair]), np.ndindex(out.shape[:2]))
+    return np.moveaxis(out, 2, 0) / ours.shape[1]
+
+
+def common_neighbours(ours: np.ndarray, theirs: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Examples by their number of common neighbours, (layers a, layers b, k + 1)."""
+    out = np.zeros((len(ours), len(theirs), ours.shape[2] + 1), dtype=np.int64)
+    for start in range(0, len(theirs), LANES):
+        part = slice(start, start + LANES)
+        shared(ours, theirs[part], order, out[:, part])
+    return out

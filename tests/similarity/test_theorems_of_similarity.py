@@ -1,0 +1,229 @@
+"""What must hold of any data: invariances, and what chance gives."""
+
+from __future__ import annotations
+
+import naive
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from probekit import similarity
+from probekit.errors import NonFiniteError, UsageError
+from probekit.similarity.layer_pairs import layer_pairs
+from probekit.similarity.options import Similarity, SimilarityOptions
+
+EVERY = {
+    "cka": similarity.cka,
+    "cka-biased": lambda x, y: similarity.cka(x, y, debiased=False),
+    "cka-rbf": similarity.cka_rbf,
+    "cca": similarity.cca,
+    "cca-r2": lambda x, y: similarity.cca(x, y, squared=True),
+    "svcca": similarity.svcca,
+    "pwcca": similarity.pwcca,
+    "procrustes": similarity.procrustes,
+    "rsa-pearson": similarity.rsa,
+    "rsa-spearman": lambda x, y: similarity.rsa(x, y, compare="spearman"),
+    "rsa-cosine": lambda x, y: similarity.rsa(x, y, compare="cosine"),
+    "mutual-knn": lambda x, y: similarity.mutual_knn(x, y, 5),
+    "knn-jaccard": lambda x, y: similarity.knn_jaccard(x, y, 5),
+    "linear-predictivity": similarity.linear_predictivity,
+}
+
+
+def pair(rng, n=60, d=8, e=5, shared=3):
+    signal = rng.standard_normal((n, shared))
+    return tuple(
+        signal @ rng.standard_normal((shared, width)) + rng.standard_normal((n, width)) * rng.gamma(2, size=width)
+        for width in (d, e)
+    )
+
+
+def rotation(rng, d):
+    return np.linalg.qr(rng.standard_normal((d, d)))[0]
+
+
+@pytest.mark.parametrize("measure", EVERY)
+@given(seed=st.integers(0, 999))
+@settings(max_examples=5, deadline=None)
+def test_rotation_scale_and_shift_change_nothing(measure, seed):
+    rng = np.random.default_rng(seed)
+    x, y = pair(rng)
+    turn = np.eye(8) if measure == "pwcca" else rotation(rng, 8)  # its weights are sums over columns
+    turned = 7.5 * x @ turn + rng.standard_normal(8) * 100
+    f = EVERY[measure]
+    assert f(turned, y) == pytest.approx(f(x, y), abs=1e-9)  # a shift by 100 costs four digits of 16
+    assert f(y, turned) == pytest.approx(f(y, x), abs=1e-9)
+
+
+@pytest.mark.parametrize("measure", ["cca", "cca-r2"])
+def test_invertible_maps_do_not_change_canonical_correlations(measure):
+    rng = np.random.default_rng(3)
+    x, y = pair(rng)
+    mapped = x @ (rng.standard_normal((8, 8)) + 3 * np.eye(8))
+    assert EVERY[measure](mapped, y) == pytest.approx(EVERY[measure](x, y), abs=1e-9)
+    assert abs(EVERY["cka"](mapped, y) - EVERY["cka"](x, y)) > 0.01  # of CKA it is not true
+
+
+@pytest.mark.parametrize("measure", EVERY)
+def test_equal_layers(measure):
+    x, _ = pair(np.random.default_rng(0))
+    # ridge regression shrinks even what it could copy
+    assert EVERY[measure](x, x) == pytest.approx(1, abs=2e-3 if measure == "linear-predictivity" else 1e-9)
+
+
+@pytest.mark.parametrize(("n", "d", "runs"), [(200, 40, 40), (60, 200, 200)])
+def test_debiased_cka_of_independent_layers_is_0_in_the_mean(n, d, runs):
+    rng = np.random.default_rng(0)
+    found = [[similarity.cka(*rng.standard_normal((2, n, d)), debiased=b) for b in (True, False)] for _ in range(runs)]
+    mean, biased = np.mean(found, axis=0)
+    error = np.std(found, axis=0)[0] / np.sqrt(runs)
+    assert error < 0.002
+    assert abs(mean) <= 0.005
+    assert biased > 0.1
+
+
+def test_chance_of_common_neighbours():
+    rng = np.random.default_rng(0)
+    n, k = 100, 10
+    x, y = rng.standard_normal((2, n, 6))
+    options = SimilarityOptions(measures=("mutual-knn",), neighbours=k, resamples=0)
+    found = layer_pairs([lambda: x], [lambda: y], options=options)["mutual-knn"]
+    error = found.null_sd[0, 0] / np.sqrt(found.draws)
+    assert error < 1e-3
+    assert found.null_mean[0, 0] == pytest.approx(k / (n - 1), abs=4 * error)
+
+
+@given(seed=st.integers(0, 999), n=st.integers(5, 30), d=st.integers(2, 40))
+@settings(max_examples=20, deadline=None)
+def test_values_by_their_definitions(seed, n, d):
+    rng = np.random.default_rng(seed)
+    x, y = pair(rng, n, d, 3)
+    assert similarity.cka(x, y) == pytest.approx(naive.debiased_cka(x, y), abs=1e-10)
+    assert similarity.mutual_knn(x, y, 4) == pytest.approx(naive.common_neighbours(x, y, 4)[0], abs=1e-12)
+    assert similarity.knn_jaccard(x, y, 4) == pytest.approx(naive.common_neighbours(x, y, 4)[1], abs=1e-12)
+    assert similarity.linear_predictivity(x, y) == pytest.approx(naive.predictivity(x, y), abs=1e-6)
+
+
+def test_batches_are_a_ratio_of_means():
+    rng = np.random.default_rng(0)
+    x, y = pair(rng, 400)
+    assert similarity.minibatch_cka([(x, y)]) == pytest.approx(similarity.cka(x, y), abs=1e-12)
+    x = rng.standard_normal((8000, 6))
+    y = x + rng.standard_normal((8000, 6))
+    batches = [(x[i : i + 5], y[i : i + 5]) for i in range(0, 8000, 5)]
+    ratio = similarity.minibatch_cka(batches)
+    mean_of_ratios = np.mean([similarity.cka(*batch) for batch in batches])
+    assert abs(ratio - similarity.cka(x, y)) < 0.04 < abs(mean_of_ratios - similarity.cka(x, y))
+    with pytest.raises(UsageError, match="a batch has 3 and 3 examples"):
+        similarity.minibatch_cka([(x[:3], y[:3])])
+
+
+def test_an_outlying_column_in_float32_and_float16():
+    rng = np.random.default_rng(0)
+    x, y = pair(rng, 300)
+    x[:, 2] += 30_000
+    right = similarity.cka(x, y)
+    assert similarity.cka(x.astype(np.float32), y.astype(np.float32)) == pytest.approx(right, abs=1e-3)  # 30,000 ± .002
+    x[:, 2] -= 30_000
+    assert similarity.cka(x.astype(np.float16), y.astype(np.float16)) == pytest.approx(similarity.cka(x, y), abs=1e-3)
+
+
+def test_memory_maps_are_read_by_slices(tmp_path):
+    rng = np.random.default_rng(0)
+    x, y = pair(rng, 500)
+    np.save(tmp_path / "x.npy", x.astype(np.float32))
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+
+    class Slices:
+        shape = mapped.shape
+
+        def __getitem__(self, rows):
+            assert isinstance(rows, slice)
+            return mapped[rows]
+
+    options = SimilarityOptions(measures=("cka", "svcca"), max_examples=300, permutations=19)
+    one, other = (
+        layer_pairs([source], [lambda: y], options=options) for source in (Slices, lambda: np.asarray(mapped))
+    )
+    for name in options.measures:
+        assert one[name].n == 300
+        np.testing.assert_array_equal(one[name].value, other[name].value)
+
+
+def test_feature_space_and_sample_space_agree():
+    rng = np.random.default_rng(0)
+    for n, d in ((3000, 20), (2500, 4)):  # float32 kernels against sums over features
+        x, y = pair(rng, n, d)
+        names = ("cka", "cka-biased", "rsa-pearson", "rsa-cosine")
+        with_null, without = (
+            layer_pairs([lambda: x], [lambda: y], options=SimilarityOptions(measures=names, permutations=p))  # noqa: B023
+            for p in (19, 0)
+        )
+        for name in names:
+            np.testing.assert_allclose(with_null[name].value, without[name].value, atol=1e-6)
+            np.testing.assert_allclose(with_null[name].ci_low, without[name].ci_low, atol=1e-5)
+
+
+def test_a_constant_layer_has_no_similarity():
+    rng = np.random.default_rng(0)
+    x, y = pair(rng)
+    options = SimilarityOptions(measures=tuple(Similarity), permutations=19, resamples=100)
+    found = layer_pairs([lambda: x, lambda: np.full((60, 3), 0.1, np.float32)], [lambda: y], options=options)
+    for name, one in found.items():
+        assert np.isfinite(one.value[0, 0]), name
+        assert np.isfinite(one.p_adjusted[0, 0]), name
+        for array in (one.value, one.ci_low, one.p, one.p_adjusted, one.calibrated):
+            assert np.isnan(array[1, 0]), name
+        assert any("same vector for all examples" in note for note in one.notes)
+
+
+def test_faults_say_what_came():
+    x = np.random.default_rng(0).standard_normal((30, 3))
+    for a, b, words in [
+        (x[:3], x[:3], "there are 3 examples; similarity needs at least 4"),
+        (x, x[:29], "29 to 30 examples; compare vectors of the same examples"),
+        (x[:, 0], x, "shape \\(30,\\)"),
+    ]:
+        with pytest.raises(UsageError, match=words):
+            similarity.cka(a, b)
+    broken = x.copy()
+    broken[4, 1] = np.nan
+    with pytest.raises(NonFiniteError, match="vectors of layer 0 contain NaN"):
+        similarity.cka(broken, x)
+    with pytest.raises(UsageError, match="unknown measure 'ckaa'; did you mean cka?"):
+        SimilarityOptions(measures=("ckaa",))
+    with pytest.raises(UsageError, match="at least 19 permutations"):
+        SimilarityOptions(permutations=5)
+    with pytest.raises(UsageError, match="groups of 29"):
+        layer_pairs([lambda: x], groups=np.zeros(29))
+    found = layer_pairs([lambda: x], options=SimilarityOptions(measures=("mutual-knn",), neighbours=30))["mutual-knn"]
+    assert np.isnan(found.value).all()
+    assert "none has 30 neighbours" in found.notes[0]
+
+
+def test_as_many_ranks_as_examples():
+    x, y = np.random.default_rng(0).standard_normal((2, 20, 30))
+    options = SimilarityOptions(measures=("cca", "cca-r2", "pwcca"), permutations=19, resamples=100)
+    for one in layer_pairs([lambda: x], [lambda: y], options=options).values():
+        assert one.value[0, 0] == pytest.approx(1)
+        assert np.isnan([one.p[0, 0], one.p_adjusted[0, 0], one.calibrated[0, 0], one.ci_low[0, 0]]).all()
+        assert "1 by construction" in one.notes[0]
+
+
+def test_same_bytes_with_any_number_of_threads():
+    rng = np.random.default_rng(0)
+    x = [pair(rng, 90)[0] for _ in range(3)]
+    groups = np.repeat(np.arange(45), 2)
+    for given_groups in (None, groups):
+        found = [
+            layer_pairs(
+                [lambda z=z: z for z in x],
+                groups=given_groups,
+                options=SimilarityOptions(measures=tuple(Similarity), permutations=30, resamples=100, threads=threads),
+            )
+            for threads in (1, 3)
+        ]
+        for name in Similarity:
+            for one in ("value", "ci_low", "ci_high", "null_mean", "null_sd", "p", "p_adjusted"):
+                assert getattr(found[0][name], one).tobytes() == getattr(found[1][name], one).tobytes(), (name, one)
